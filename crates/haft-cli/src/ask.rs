@@ -27,7 +27,7 @@ use super::exit::Exit;
 use super::prose::Prose;
 use super::settings::{self, Refused};
 use super::watch::Watch;
-use super::{cancel, terminal};
+use super::{cancel, hints, terminal};
 use haft_config::resolved::ModelName;
 use haft_config::{Resolved, environment};
 use haft_runtime::models::{self, ModelsError};
@@ -396,5 +396,5 @@ pub(super) fn refused(error: &ModelsError) -> Refused {
         | ModelsError::Command { .. } => Exit::Input,
         ModelsError::Client(error) => error.kind.into(),
     };
-    (exit, error.to_string())
+    (exit, hints::with(error, hints::models(error)))
 }

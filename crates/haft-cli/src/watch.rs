@@ -11,6 +11,7 @@ use haft_tools::mcp::TraceParents;
 use serde_json::Value;
 
 use super::args::{AskArgs, CallArgs, LogFormat, ShowArgs};
+use super::hints;
 use super::log::{Level, Log};
 use super::terminal::{self, StatusLine};
 use super::tree::TreeKeeper;
@@ -132,7 +133,7 @@ impl Watch {
     /// Flushes telemetry. Called after the last answer, because a slow collector must not delay the answer.
     pub(super) fn finish(self) {
         if let Some(Err(complaint)) = self.telemetry.map(Telemetry::finish) {
-            terminal::warn(&complaint);
+            terminal::warn(&hints::with(&complaint, Some(hints::SPANS_LOST)));
         }
     }
 }

@@ -319,13 +319,11 @@ pub enum ModelsError {
 impl fmt::Display for ModelsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoModel => {
-                write!(f, "no model is named; give -m PROVIDER/MODEL or set `models.default` in haft.json")
-            }
+            Self::NoModel => f.write_str("no model is named; set `models.default` in the configuration"),
             Self::Name(problem) => f.write_str(problem),
             Self::Unknown { provider, known } => {
                 let provider = haft_config::printable(provider);
-                write!(f, "nobody provides `{provider}`; known are {}", known.join(", "))
+                write!(f, "there is no provider `{provider}`; known are {}", known.join(", "))
             }
             Self::Variable { key, message } => write!(f, "{key}: {message}"),
             Self::Setup { provider, error } => write!(f, "{provider}: {error}"),
@@ -403,7 +401,7 @@ mod tests {
                 .map(|_| ())
                 .unwrap_err()
                 .to_string()
-                .contains("-m PROVIDER/MODEL")
+                .contains("set `models.default`")
         );
         assert!(said("{}", "openai").contains("set OPENAI_API_KEY"));
         assert!(said("{}", "nobody").contains("known are anthropic, azure"));

@@ -17,6 +17,7 @@ use crate::args::{FileArgs, ShowArgs};
 use crate::ask;
 use crate::elicitor::TerminalElicitor;
 use crate::exit::Exit;
+use crate::hints;
 use crate::servers;
 use crate::sessions;
 use crate::settings::{self, Configuration, Refused};
@@ -161,45 +162,39 @@ pub(super) fn warn(warning: &str) {
     terminal::warn(&format!("{warning}{hint}"));
 }
 
-/// Returns the exit code and a message with a hint for each reason.
+/// Returns the exit code, and the message with its hint.
 pub(super) fn not_started(error: &StartError) -> Refused {
-    match error {
-        StartError::Agent(AgentGraphError::Load { error, .. }) => (Exit::Input, error.to_string()),
-        StartError::Agent(_) => (Exit::Input, error.to_string()),
-        StartError::Input { .. } => {
-            (Exit::Input, format!("{error}\nhint: give JSON as the agent's `input` says"))
-        }
-        StartError::Policy(error) => (Exit::Usage, error.to_string()),
-        StartError::Models(error) => ask::refused(error),
-        StartError::Outputs(_) => {
-            (Exit::Internal, format!("{error}\nhint: set HAFT_HOME to a directory that you may write"))
-        }
-        StartError::Store(_) | StartError::AlreadyStarted { .. } | StartError::Run(_) => {
-            (Exit::Internal, error.to_string())
-        }
-    }
+    let (exit, message): (Exit, &dyn std::fmt::Display) = match error {
+        // The inner error names the file already.
+        StartError::Agent(AgentGraphError::Load { error, .. }) => (Exit::Input, error),
+        StartError::Agent(_) | StartError::Input { .. } => (Exit::Input, error),
+        StartError::Policy(_) => (Exit::Usage, error),
+        StartError::Models(error) => return ask::refused(error),
+        StartError::Outputs(_)
+        | StartError::Store(_)
+        | StartError::AlreadyStarted { .. }
+        | StartError::Run(_) => (Exit::Internal, error),
+    };
+    (exit, hints::with(message, hints::start(error)))
 }
 
-/// Returns the error for a stored run that cannot be continued.
+/// Returns the error for a stored run that cannot be restored.
 pub(super) fn lost(problem: &dyn std::fmt::Display) -> Refused {
-    let hint = "hint: `haft sessions show` tells what it did; begin anew with `haft run`";
-    (Exit::Input, format!("the run cannot be put together again: {problem}\n{hint}"))
+    let message = format!("the run cannot be restored: {problem}");
+    (Exit::Input, hints::with(&message, Some(hints::NOT_RESTORED)))
 }
 
 pub(super) fn not_resumed(error: &ResumeFailure) -> Refused {
-    match error {
-        ResumeFailure::Session(error) => sessions::refused_by(error),
-        ResumeFailure::WorksForAnother { origin } => {
-            let hint = format!("hint: haft resume {origin}");
-            (Exit::Input, format!("the session works for another one, which goes on with it\n{hint}"))
+    let exit = match error {
+        ResumeFailure::Session(error) => return sessions::refused_by(error),
+        ResumeFailure::NoSpec | ResumeFailure::Spec(_) => return lost(error),
+        ResumeFailure::Start(error) => return not_started(error),
+        ResumeFailure::WorksForAnother { .. } | ResumeFailure::Run(ResumeError::Finished { .. }) => {
+            Exit::Input
         }
-        ResumeFailure::NoSpec | ResumeFailure::Spec(_) => lost(error),
-        ResumeFailure::Start(error) => not_started(error),
-        ResumeFailure::Run(ResumeError::Finished { .. }) => {
-            (Exit::Input, format!("{error}\nhint: haft resume ID 'what else it shall do'"))
-        }
-        ResumeFailure::Run(ResumeError::Run(_)) => (Exit::Internal, error.to_string()),
-    }
+        ResumeFailure::Run(ResumeError::Run(_)) => Exit::Internal,
+    };
+    (exit, hints::with(error, hints::resume(error)))
 }
 
 impl Started {

@@ -68,10 +68,7 @@ impl Telemetry {
             (None, Err(_)) => format!("no answer within {} s", FLUSH_MAX.as_secs()),
             (None, Ok(())) => return Ok(()),
         };
-        Err(format!(
-            "spans could not be delivered to {}: {reason}\nhint: OTEL_EXPORTER_OTLP_ENDPOINT names the collector; OTEL_SDK_DISABLED=true turns telemetry off",
-            self.collector
-        ))
+        Err(format!("spans could not be delivered to {}: {reason}", self.collector))
     }
 }
 
