@@ -13,7 +13,7 @@ use self::args::{AgentsCommand, CheckArgs, ListArgs, NewArgs};
 use super::args::FileArgs;
 use super::exit::Exit;
 use super::settings::{self, Refused};
-use super::terminal;
+use super::{hints, terminal};
 use haft_config::agents::Overrides;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::{AgentFile, AgentLoadError, AgentLoader};
@@ -41,7 +41,8 @@ fn list(args: &ListArgs) -> Result<ExitCode, Refused> {
             Ok(agent) => agents.push(agent),
             // Only a warning: a file in this directory may be an include of an agent and not an agent itself.
             Err(error) => {
-                terminal::warn(&format!("`{}` is left out: {error}", printable(&file.to_string_lossy())));
+                let message = format!("`{}` is left out: {error}", printable(&file.to_string_lossy()));
+                terminal::warn(&hints::with(&message, hints::agent(&error)));
             }
         }
     }
@@ -110,10 +111,11 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
 /// Returns the problem of an agent, or of an agent reachable from it.
 pub(super) fn problem(read: &Result<AgentFile, AgentLoadError>, loader: &AgentLoader) -> Option<String> {
     match read {
-        Err(error) => Some(error.to_string()),
+        Err(error) => Some(hints::with(error, hints::agent(error))),
         Ok(found) => {
             let again = found.clone();
-            AgentGraph::gather(again, loader).err().map(|error| error.to_string())
+            let error = AgentGraph::gather(again, loader).err()?;
+            Some(hints::with(&error, hints::agent_graph(&error)))
         }
     }
 }

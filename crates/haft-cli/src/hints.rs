@@ -5,6 +5,9 @@
 
 use std::fmt::Display;
 
+use haft_config::Untrusted;
+use haft_config::agents::graph::AgentGraphError;
+use haft_config::agents::loader::AgentLoadError;
 use haft_runtime::models::ModelsError;
 use haft_runtime::runs::ResumeError;
 use haft_runtime::runtime::{ResumeFailure, StartError};
@@ -34,6 +37,34 @@ pub(super) fn session(error: &SessionError) -> Option<String> {
     }
 }
 
+pub(super) fn agent(error: &AgentLoadError) -> Option<String> {
+    match error {
+        AgentLoadError::Unknown { .. } => Some("name a file, or an agent of `haft agents list`".into()),
+        AgentLoadError::Untrusted { reason, .. } => untrusted(reason).map(Into::into),
+        AgentLoadError::UntrustedInclude(_) => Some(TRUST.into()),
+        AgentLoadError::Unreadable { .. } | AgentLoadError::Wrong(_) => None,
+    }
+}
+
+pub(super) fn agent_graph(error: &AgentGraphError) -> Option<String> {
+    match error {
+        AgentGraphError::Load { error, .. } => agent(error),
+        AgentGraphError::Cycle(_)
+        | AgentGraphError::TooDeep { .. }
+        | AgentGraphError::TooMany { .. }
+        | AgentGraphError::Name { .. } => None,
+    }
+}
+
+pub(super) fn untrusted(reason: &Untrusted) -> Option<&'static str> {
+    match reason {
+        Untrusted::Never | Untrusted::Changed => Some(TRUST),
+        Untrusted::Undecided(_) => None,
+    }
+}
+
+const TRUST: &str = "`haft trust` in the project shows what is in it and trusts it";
+
 pub(super) fn models(error: &ModelsError) -> Option<String> {
     match error {
         ModelsError::NoModel => Some("-m PROVIDER/MODEL names one here".into()),
@@ -48,11 +79,11 @@ pub(super) fn models(error: &ModelsError) -> Option<String> {
 
 pub(super) fn start(error: &StartError) -> Option<String> {
     match error {
+        StartError::Agent(error) => agent_graph(error),
         StartError::Input { .. } => Some("give JSON as the agent's `input` says".into()),
         StartError::Models(error) => models(error),
         StartError::Outputs(_) => Some("set HAFT_HOME to a directory that you may write".into()),
-        StartError::Agent(_)
-        | StartError::Policy(_)
+        StartError::Policy(_)
         | StartError::Store(_)
         | StartError::AlreadyStarted { .. }
         | StartError::Run(_) => None,
@@ -75,3 +106,16 @@ pub(super) fn resume(error: &ResumeFailure) -> Option<String> {
 /// The hint for a stored run that cannot be restored.
 pub(super) const NOT_RESTORED: &str =
     "`haft sessions show` shows what the run did; `haft run` starts a new one";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_has_a_line_of_its_own() {
+        let error = SessionError::NotFound { id: "ffff".into() };
+        let expected = "there is no session `ffff`\nhint: `haft sessions list` lists the sessions";
+        assert_eq!(with(&error, session(&error)), expected);
+        assert_eq!(with(&"done", None::<&str>), "done");
+    }
+}

@@ -12,9 +12,10 @@ use self::args::{CheckArgs, ListArgs, SkillsCommand};
 use super::args::FileArgs;
 use super::exit::Exit;
 use super::settings::{self, Refused};
-use super::terminal;
+use super::{hints, terminal};
+use haft_config::agents::loader;
 use haft_config::skills::{self, Skill, SkillError, Skills};
-use haft_config::{self, Untrusted, printable};
+use haft_config::{self, printable};
 
 pub(super) fn run(command: &SkillsCommand) -> ExitCode {
     match command {
@@ -40,7 +41,8 @@ fn list(args: &ListArgs) -> ExitCode {
     }
     for (path, reason) in &found.ignored {
         let named = printable(&path.to_string_lossy());
-        terminal::warn(&format!("`{named}` is ignored: {}", why(reason)));
+        let message = format!("`{named}` is ignored: {}", loader::why(reason));
+        terminal::warn(&hints::with(&message, hints::untrusted(reason)));
     }
     let rows = found.skills.iter();
     terminal::answer(&if args.json {
@@ -48,15 +50,6 @@ fn list(args: &ListArgs) -> ExitCode {
     } else {
         table(&found.skills)
     })
-}
-
-fn why(reason: &Untrusted) -> String {
-    let hint = "`haft trust` in the project shows what is in it and trusts it";
-    match reason {
-        Untrusted::Never => format!("it is not trusted; {hint}"),
-        Untrusted::Changed => format!("it changed since it was trusted; {hint}"),
-        Untrusted::Undecided(reason) => reason.clone(),
-    }
 }
 
 fn lacks(skill: &Skill) -> Vec<String> {

@@ -34,9 +34,7 @@ pub enum EditError {
 impl fmt::Display for EditError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exists { section, name } => {
-                write!(f, "`{section}` has `{name}` already\nhint: choose another name, or remove it first")
-            }
+            Self::Exists { section, name } => write!(f, "`{section}` has `{name}` already"),
             Self::Absent { section, name } => write!(f, "`{section}` has no `{name}`"),
             Self::Unreadable(path, reason) => write!(f, "`{}` cannot be changed: {reason}", path.display()),
             Self::Invalid(errors) => write!(f, "the configuration would not be valid: {errors}"),

@@ -251,7 +251,11 @@ impl Resolver<'_> {
         let name = self.checked(path, ModelName::parse(text))?;
         let known = built_in(&name.provider).is_some() || name.provider == CLAUDE_CODE;
         if !providers.contains_key(&name.provider) && !known {
-            let message = format!("nobody provides `{}`; `haft models` lists who does", name.provider);
+            let message = format!(
+                "there is no provider `{}`; add it to `providers`, or use one of {}",
+                name.provider,
+                [PROVIDER_NAMES, &[CLAUDE_CODE]].concat().join(", ")
+            );
             self.wrong(path, message);
         }
         Some(name)

@@ -228,7 +228,10 @@ fn keys_that_speak_of_others_are_checked_with_their_place() {
         "policy.rules[0].command: commands are those of `bash`; `tool` names `read`",
     );
     check("{\"models\": {\"default\": \"gpt-4o\"}}", "models.default: expected PROVIDER/MODEL");
-    check("{\"models\": {\"fallback\": [\"nobody/m\"]}}", "models.fallback[0]: nobody provides `nobody`");
+    check(
+        "{\"models\": {\"fallback\": [\"nobody/m\"]}}",
+        "models.fallback[0]: there is no provider `nobody`; add it to `providers`, or use one of openai, ",
+    );
     check(
         "{\"models\": {\"default\": \"ollama/a\", \"fast\": \"openai/b\"}}",
         "models.fast: expected a model of the provider of `models.default`",

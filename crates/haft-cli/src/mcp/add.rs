@@ -190,10 +190,8 @@ fn refused(path: &Path, error: &EditError) -> Refused {
             "\nhint: `haft config show` tells which file has it; here only what stands in {} is removed, and --scope chooses another",
             path.display()
         ),
-        EditError::Exists { .. }
-        | EditError::Unreadable(..)
-        | EditError::Invalid(_)
-        | EditError::Unwritable(..) => String::new(),
+        EditError::Exists { .. } => "\nhint: choose another name, or remove it first".to_owned(),
+        EditError::Unreadable(..) | EditError::Invalid(_) | EditError::Unwritable(..) => String::new(),
     };
     (Exit::Input, format!("{error}{hint}"))
 }

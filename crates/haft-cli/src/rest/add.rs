@@ -71,7 +71,9 @@ pub(super) fn remove(args: &RestRemoveArgs) -> Result<Answer, Refused> {
 
 fn refused(error: &EditError) -> Refused {
     let hint = match error {
-        EditError::Exists { .. } => ", or take its place with --replace",
+        EditError::Exists { .. } => {
+            "\nhint: choose another name, remove it first, or replace it with --replace"
+        }
         EditError::Absent { .. }
         | EditError::Unreadable(..)
         | EditError::Invalid(_)

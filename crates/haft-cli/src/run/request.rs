@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use crate::args::{FileArgs, PolicyArgs, RunArgs};
 use crate::exit::Exit;
+use crate::hints;
 use crate::settings::{self, Configuration, Refused};
 use haft_config::agents::Overrides;
-use haft_config::agents::graph::AgentGraph;
-use haft_config::agents::loader::{self, AgentLoader, read_bounded};
+use haft_config::agents::graph::{AgentGraph, AgentGraphError};
+use haft_config::agents::loader::{self, AgentLoadError, AgentLoader, read_bounded};
 use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec, WorkspaceSpec};
 
 /// The longest request that is read from standard input.
@@ -32,7 +33,8 @@ pub(super) async fn spec(
     let (agent, request) = match args.words.as_slice() {
         [agent, request] if agent.starts_with('@') => {
             let agent = loader.read(&agent[1..], &overrides);
-            (agent.map_err(|error| (Exit::Input, error.to_string()))?, request)
+            let refused = |error: AgentLoadError| (Exit::Input, hints::with(&error, hints::agent(&error)));
+            (agent.map_err(refused)?, request)
         }
         [agent] if agent.starts_with('@') => {
             let hint = "hint: haft run @AGENT 'what it shall do', or - to read it from standard input";
@@ -46,7 +48,8 @@ pub(super) async fn spec(
             return Err((Exit::Usage, format!("the request must be one word for the shell\n{hint}")));
         }
     };
-    let graph = AgentGraph::gather(agent, loader).map_err(|error| (Exit::Input, error.to_string()))?;
+    let refused = |error: AgentGraphError| (Exit::Input, hints::with(&error, hints::agent_graph(&error)));
+    let graph = AgentGraph::gather(agent, loader).map_err(refused)?;
     let changes = changes(args, overrides)?;
     let request = written_request(request).await?;
     let workspace = workspace(&args.policy, configuration)?;

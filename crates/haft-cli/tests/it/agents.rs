@@ -519,7 +519,8 @@ fn agents_are_found_by_name_where_they_count() {
     assert_eq!((&found[0]["name"], &found[1]["name"]), (&"clerk".into(), &"helper".into()), "{found}");
     // An included file is part of the agent, so a change to it ends the trust.
     place.file("ws/agents/rules.txt", "Be evil.");
-    assert!(go("@helper").expect_code(42).stderr.contains("changed since it was trusted"));
+    let changed = go("@helper").expect_code(42).stderr;
+    assert!(changed.contains("changed since it was trusted") && changed.contains("haft trust"), "{changed}");
     // A user who writes out a path has chosen that file, so trust is not checked.
     run(&place, Script::of([Step::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
 }

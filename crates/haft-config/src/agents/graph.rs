@@ -299,14 +299,16 @@ impl fmt::Display for AgentGraphError {
             Self::Cycle(cycle) => cycle.fmt(f),
             Self::TooDeep { path } => {
                 write!(f, "agents call agents at most {DEPTH_MAX} deep: {}", path.join(" > "))?;
-                write!(f, "\nhint: let one of them do the work of another")
+                write!(f, "; let one of them do the work of another")
             }
             Self::TooMany { first } => {
-                write!(f, "`{first}` leads to more than {AGENTS_MAX} agents\nhint: let it lead to fewer")
+                write!(f, "`{first}` leads to more than {AGENTS_MAX} agents; let it lead to fewer")
             }
             Self::Name { by, name, key } => {
-                write!(f, "`{by}` leads to agents of which one has the name `{name}`, which is taken")?;
-                write!(f, "\nhint: change {key} of one of them")
+                write!(
+                    f,
+                    "`{by}` leads to an agent named `{name}`, but that name is taken; change {key} of one of them"
+                )
             }
         }
     }

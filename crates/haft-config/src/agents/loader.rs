@@ -1,6 +1,6 @@
 //! Finds and reads the files of agents.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Read;
@@ -64,9 +64,19 @@ impl AgentSource {
 /// The reasons an agent cannot be loaded, for the user who named it.
 #[derive(Debug)]
 pub enum AgentLoadError {
-    Unknown { name: String },
-    Untrusted { file: PathBuf, reason: Untrusted },
-    Unreadable { file: PathBuf, problem: String },
+    Unknown {
+        name: String,
+    },
+    Untrusted {
+        file: PathBuf,
+        reason: Untrusted,
+    },
+    /// An include is not trusted, or it changed since. The error has the line that names the include.
+    UntrustedInclude(AgentError),
+    Unreadable {
+        file: PathBuf,
+        problem: String,
+    },
     Wrong(AgentError),
 }
 
@@ -230,26 +240,31 @@ fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<AgentF
         .map_err(|reason| AgentLoadError::Untrusted { file: path.to_owned(), reason })?;
     let beside = path.parent().unwrap_or(Path::new(""));
     let includes = RefCell::new(BTreeMap::new());
+    let untrusted = Cell::new(false);
     let read = |name: &str| {
         let file = inside(beside, name)?;
         let text = text_of(&file)?;
-        counts(&file, text.as_bytes()).map_err(|reason| why(&reason))?;
+        counts(&file, text.as_bytes()).map_err(|reason| {
+            untrusted.set(matches!(reason, Untrusted::Never | Untrusted::Changed));
+            why(&reason)
+        })?;
         includes.borrow_mut().insert(name.to_owned(), text.clone());
         Ok(text)
     };
     let around = Around { read: &read, variable: &environment };
     let name = path.display().to_string();
-    let agent = Agent::read_with(&name, &text, overrides, around).map_err(AgentLoadError::Wrong)?;
+    let agent = Agent::read_with(&name, &text, overrides, around).map_err(|error| {
+        if untrusted.get() { AgentLoadError::UntrustedInclude(error) } else { AgentLoadError::Wrong(error) }
+    })?;
     let source = AgentSource { file: name, text, includes: includes.into_inner() };
     Ok(AgentFile { agent, file: path.to_owned(), source })
 }
 
 /// Explains why a file does not count.
 pub fn why(reason: &Untrusted) -> String {
-    let hint = "`haft trust` in the project shows what is in it and trusts it";
     match reason {
-        Untrusted::Never => format!("it is not trusted; {hint}"),
-        Untrusted::Changed => format!("it changed since it was trusted; {hint}"),
+        Untrusted::Never => "it is not trusted".to_owned(),
+        Untrusted::Changed => "it changed since it was trusted".to_owned(),
         Untrusted::Undecided(reason) => reason.clone(),
     }
 }
@@ -300,12 +315,9 @@ impl fmt::Display for AgentLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Untrusted { file, reason } => write!(f, "{}: {}", file.display(), why(reason)),
-            Self::Unknown { name } => {
-                let hint = "hint: name a file, or one of those that `haft agents list` shows";
-                write!(f, "there is no agent `{}`\n{hint}", crate::printable(name))
-            }
+            Self::Unknown { name } => write!(f, "there is no agent `{}`", crate::printable(name)),
             Self::Unreadable { file, problem } => write!(f, "{}: {problem}", file.display()),
-            Self::Wrong(error) => error.fmt(f),
+            Self::UntrustedInclude(error) | Self::Wrong(error) => error.fmt(f),
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::error::AgentError;
 
 /// The file name of overrides in errors.
-const SOURCE: &str = "--override";
+const SOURCE: &str = "overrides";
 
 /// One key and its value, as in the file.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,7 +116,7 @@ mod tests {
             let error = read("---\nmaxTurns: 3\n---\n", &[said]).unwrap_err();
             assert!(error.contains(part), "{said}: {error}");
         };
-        check("maxTurn=5", "--override:1: unknown key `maxTurn` (maxTurn); did you mean `maxTurns`?");
+        check("maxTurn=5", "overrides:1: unknown key `maxTurn` (maxTurn); did you mean `maxTurns`?");
         check("maxTurns=0", "expected a whole number from 1");
         check("budget.dollars=1", "unknown key `dollars`");
         check("maxTurns", "expected KEY=VALUE");
