@@ -127,7 +127,7 @@ fn replayed(file: &Path, names: Vec<ModelName>) -> Result<Asked, Refused> {
 }
 
 fn unusable(error: &RecordingError) -> Refused {
-    (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()))
+    (Exit::Input, hints::with(error, Some(hints::recording(error))))
 }
 
 /// Returns the models named on the command line, else those of the configuration.

@@ -8,6 +8,7 @@ use std::fmt::Display;
 use haft_config::Untrusted;
 use haft_config::agents::graph::AgentGraphError;
 use haft_config::agents::loader::AgentLoadError;
+use haft_models::cassette::{Problem, RecordingError};
 use haft_runtime::models::ModelsError;
 use haft_runtime::runs::ResumeError;
 use haft_runtime::runtime::{ResumeFailure, StartError};
@@ -74,6 +75,19 @@ pub(super) fn models(error: &ModelsError) -> Option<String> {
         | ModelsError::Setup { .. }
         | ModelsError::Client(_)
         | ModelsError::Command { .. } => None,
+    }
+}
+
+pub(super) fn recording(error: &RecordingError) -> &'static str {
+    match error.problem {
+        Problem::Exists => "name another file, or remove this one",
+        Problem::Io(_) => "check the path and its permissions",
+        Problem::NotAFile | Problem::NotARecording => "name a file that --record wrote",
+        Problem::TooLarge { .. } => "record fewer turns into one file",
+        Problem::UnknownVersion { .. } => "record again, or replay with the program that wrote it",
+        Problem::BadLine { .. } => "remove the line, or record again",
+        Problem::NoModel => "the file may be of another kind, or it ended before a model was asked",
+        Problem::NoRun => "name a file that `haft run --record` wrote",
     }
 }
 

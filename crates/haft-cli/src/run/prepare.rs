@@ -217,7 +217,7 @@ struct Recording {
 impl Recording {
     fn create(file: &Path, config: &Resolved, variables: &Variables, job: &Job) -> Result<Self, Refused> {
         let unusable =
-            |error: RecordingError| (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()));
+            |error: RecordingError| (Exit::Input, hints::with(&error, Some(hints::recording(&error))));
         let tape = Tape::create(file, models::secrets(config, &**variables)).map_err(unusable)?;
         let (Job::New(spec) | Job::Resume { spec, .. }) = job;
         let (stored, sources) = StoredSpec::of(spec);

@@ -15,6 +15,7 @@ use super::wire::Output;
 use super::{carry_out, ending, request, resume};
 use crate::args::{ReplayArgs, ShowArgs};
 use crate::exit::Exit;
+use crate::hints;
 use crate::settings::Refused;
 use crate::terminal;
 use haft_runtime::recordings::{self, Played, RunPlayer};
@@ -34,7 +35,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> ExitCode {
 }
 
 fn unusable(error: &RecordingError) -> Refused {
-    (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()))
+    (Exit::Input, hints::with(error, Some(hints::recording(error))))
 }
 
 /// Replays the model replies, but makes the calls again with the tools of the recorded spec.

@@ -290,7 +290,11 @@ fn a_recorded_answer_is_given_again_without_a_key_or_a_server() {
     assert_eq!(ran.stdout, "Hello\nthere.\n");
     assert!(!place.text("ws/r.jsonl").contains(KEY));
     let ran = haft(&place, &server, &words).output().expect_code(42);
-    assert!(ran.stderr.contains("r.jsonl is there already\nhint: "), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("r.jsonl exists already, and a recording is never overwritten\nhint: "),
+        "{}",
+        ran.stderr
+    );
 
     let lines = || place.text("home/data/accounting.jsonl").lines().count();
     let before = lines();
@@ -305,7 +309,7 @@ fn a_recorded_answer_is_given_again_without_a_key_or_a_server() {
     assert!(missed.stderr.contains(expected), "{}", missed.stderr);
     place.file("ws/garbage", "hello");
     let refused = place.haft(&["ask", "--replay", "garbage", "x"]).output().expect_code(42);
-    assert!(refused.stderr.contains("garbage is no recording\nhint: "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("garbage is not a recording\nhint: "), "{}", refused.stderr);
 }
 
 #[test]

@@ -74,15 +74,15 @@ fn a_recording_that_is_none_or_does_not_fit_is_said() {
         let ran = place.haft(&["replay", "bad.jsonl"]).output().expect_code(code);
         assert!(ran.stderr.contains(expected) && ran.stderr.contains("hint:"), "{}", ran.stderr);
     };
-    check("{}\n", 42, "is no recording");
-    check(&recording.replacen("\"kind\":\"run\"", "\"kind\":\"ran\"", 1), 42, "holds no run");
+    check("{}\n", 42, "is not a recording");
+    check(&recording.replacen("\"kind\":\"run\"", "\"kind\":\"ran\"", 1), 42, "contains no run");
     check(&recording.replacen("\"kind\":\"result\"", "\"kind\":\"gone\"", 1), 3, "not the recorded one");
     check(&recording.replacen("\"turn\":1", "\"turn\":", 1), 42, "line");
     place.haft(&["replay", "nothing.jsonl"]).output().expect_code(42);
     let server = server(script());
     let words = ["run", "-m", "openai/m", "--record", "r.jsonl", "go"];
     let ran = haft(&place, &server, &words).output().expect_code(42);
-    assert!(ran.stderr.contains("is there already"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("exists already"), "{}", ran.stderr);
 }
 
 /// A failed start leaves no recording behind, so that the user can fix the problem and repeat the same command.
