@@ -22,6 +22,7 @@ use super::args::{CallArgs, FileArgs};
 use super::cancel::Signals;
 use super::elicitor::TerminalElicitor;
 use super::exit::Exit;
+use super::hints;
 use super::remedy;
 use super::servers::{Asked, begins_with, providers};
 use super::settings::{self, Refused};
@@ -93,7 +94,8 @@ async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
 
 fn warn(warnings: &[CatalogWarning]) {
     for warning in warnings {
-        terminal::warn(&warning.to_string());
+        let warning = warning.to_string();
+        terminal::warn(&hints::with(&warning, hints::warning(&warning)));
     }
 }
 
@@ -241,10 +243,7 @@ fn print_text(result: &ToolResult, files: &FileArgs) -> ExitCode {
 fn for_a_person(error: &ToolError, result: &ToolResult, files: &FileArgs) -> String {
     let lines: Vec<&str> = error.message.lines().map(|line| unlabelled(line, error.kind)).collect();
     let message = lines.join("\n");
-    match hint(error.kind, result, files) {
-        Some(hint) => format!("{message}\nhint: {hint}"),
-        None => message,
-    }
+    hints::with(&message, hint(error, result, files))
 }
 
 /// Only errors about arguments have a label on every line; in other errors a line may be output of a command.
@@ -265,12 +264,12 @@ fn unlabelled(line: &str, kind: ToolErrorKind) -> &str {
     }
 }
 
-fn hint(kind: ToolErrorKind, result: &ToolResult, files: &FileArgs) -> Option<String> {
-    if kind == ToolErrorKind::Denied && result.receipt.executed {
+fn hint(error: &ToolError, result: &ToolResult, files: &FileArgs) -> Option<String> {
+    if error.kind == ToolErrorKind::Denied && result.receipt.executed {
         return Some("--writable and --readable grant more; see `haft call --help`".into());
     }
     let config = settings::configuration(files).ok()?;
-    remedy::of(kind, &result.call.name, &config.resolved)
+    remedy::of(error, &result.call.name, &config.resolved)
 }
 
 /// The result in the JSON form for programs.

@@ -13,6 +13,10 @@ use haft_runtime::models::ModelsError;
 use haft_runtime::runs::ResumeError;
 use haft_runtime::runtime::{ResumeFailure, StartError};
 use haft_store::sessions::SessionError;
+use haft_tools::mcp::{AuthError, LOGIN_NEEDED};
+
+/// The hint for a stored output that is not text.
+pub(super) const BINARY_OUTPUT: &str = "--raw prints the bytes, -o FILE writes them to a file";
 
 /// The hint for spans that the collector did not receive.
 pub(super) const SPANS_LOST: &str =
@@ -121,9 +125,46 @@ pub(super) fn resume(error: &ResumeFailure) -> Option<String> {
 pub(super) const NOT_RESTORED: &str =
     "`haft sessions show` shows what the run did; `haft run` starts a new one";
 
+/// The hint for a sandbox that cannot be set up.
+pub(super) const SANDBOX_LAYERS: &str = "`haft doctor` shows which layers of the sandbox work here";
+
+pub(super) fn login(server: &str, error: &AuthError) -> Option<String> {
+    match error {
+        AuthError::NotNeeded => {
+            Some(format!("`haft mcp test {server}` shows whether it works without a login"))
+        }
+        AuthError::PersonNeeded(_) | AuthError::Refused(_) | AuthError::Unreachable(_) => None,
+    }
+}
+
+/// The hint for a server that needs a login.
+pub(super) fn login_at(server: &str) -> String {
+    format!("`haft mcp login {server}` logs in")
+}
+
+/// Returns the hint for a warning. A warning about tools is a text, not an error type, so the hint is found by its words.
+pub(super) fn warning(text: &str) -> Option<String> {
+    if text.starts_with("there is no tool `") {
+        return Some("`haft tools` lists all tools".into());
+    }
+    let (_, named) = text.split_once("MCP server `").filter(|_| text.contains(LOGIN_NEEDED))?;
+    named.split_once('`').map(|(server, _)| login_at(server))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_about_a_login_names_the_command_for_its_server() {
+        let check =
+            |text: &str, expected: Option<&str>| assert_eq!(warning(text).as_deref(), expected, "{text}");
+        let asked =
+            format!("provider `far_off`: MCP server `far off`: the server asks who you are; {LOGIN_NEEDED}");
+        check(&asked, Some("`haft mcp login far off` logs in"));
+        check("provider `far`: MCP server `far`: the server was stopped", None);
+        check("there is no tool `bsh`", Some("`haft tools` lists all tools"));
+    }
 
     #[test]
     fn a_hint_has_a_line_of_its_own() {

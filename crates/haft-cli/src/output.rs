@@ -12,7 +12,7 @@ use haft_tools::output::{Question, about_binary};
 use super::args::OutputArgs;
 use super::exit::Exit;
 use super::settings::{self, Refused};
-use super::terminal;
+use super::{hints, terminal};
 use haft_tools::private_file;
 
 pub(super) fn run(args: &OutputArgs) -> ExitCode {
@@ -25,8 +25,7 @@ pub(super) fn run(args: &OutputArgs) -> ExitCode {
         None if args.raw => terminal::answer_bytes(&content),
         None if !args.extract.is_empty() => answer(&args.extract.join(" "), &content),
         None if media::is_binary(&content) => {
-            let hint = "hint: --raw prints the bytes, -o FILE writes them to a file";
-            terminal::note(hint);
+            terminal::note(&format!("hint: {}", hints::BINARY_OUTPUT));
             terminal::answer(&about_binary(&content))
         }
         None if std::io::stdout().is_terminal() => terminal::answer(&String::from_utf8_lossy(&content)),
@@ -52,7 +51,10 @@ fn answer(question: &str, content: &[u8]) -> ExitCode {
             Exit::Input,
             &format!("`{question}` is not understood\nhint: `haft output --help` lists what is"),
         ),
-        Err(error) => terminal::failed(Exit::Input, &error.to_string()),
+        Err(error) => {
+            let hint = media::is_binary(content).then_some(hints::BINARY_OUTPUT);
+            terminal::failed(Exit::Input, &hints::with(&error, hint))
+        }
     }
 }
 

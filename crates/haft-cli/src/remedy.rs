@@ -1,15 +1,19 @@
 //! The setting an operator would change after a failed call.
 
 use haft_core::name::Namespace;
-use haft_core::result::ToolErrorKind;
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_tools::mcp::LOGIN_NEEDED;
 
 use haft_config::Resolved;
 use haft_config::mcp::McpServer;
+use haft_runtime::wiring;
 
-/// Returns the next step after an error of this kind, if there is one.
-pub(super) fn of(kind: ToolErrorKind, tool: &str, config: &Resolved) -> Option<String> {
+use super::hints;
+
+/// Returns the next step after an error, if there is one.
+pub(super) fn of(error: &ToolError, tool: &str, config: &Resolved) -> Option<String> {
     let server = server(tool, config);
-    match kind {
+    match error.kind {
         ToolErrorKind::UnknownTool => Some(server.map_or_else(
             || "`haft tools` lists all tools".into(),
             |(name, server, own)| unknown(name, server, own),
@@ -26,9 +30,15 @@ pub(super) fn of(kind: ToolErrorKind, tool: &str, config: &Resolved) -> Option<S
         ToolErrorKind::QueueFull => Some(
             "`queues.NAME.concurrent` lets more calls run at once, `queues.NAME.maxWaiting` more wait".into(),
         ),
-        ToolErrorKind::Unavailable => {
-            server.map(|(name, ..)| format!("`haft mcp test {name}` tries what `mcpServers.{name}` says"))
-        }
+        ToolErrorKind::Unavailable => match server {
+            Some((name, ..)) if error.message.contains(LOGIN_NEEDED) => Some(hints::login_at(name)),
+            Some((name, ..)) => Some(format!("`haft mcp test {name}` tries what `mcpServers.{name}` says")),
+            // The other tools of haft need nothing but the sandbox.
+            None if wiring::is_builtin(tool) => Some(
+                "`haft doctor` tries the sandbox; `haft call --help` lists the options that change it".into(),
+            ),
+            None => None,
+        },
         ToolErrorKind::ApprovalPending
         | ToolErrorKind::LimitExceeded
         | ToolErrorKind::Cancelled

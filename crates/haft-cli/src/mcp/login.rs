@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::super::args::FileArgs;
 use super::super::exit::Exit;
+use super::super::hints;
 use super::super::settings::{self, Refused};
 use super::args::{LoginArgs, LogoutArgs};
 use super::callback::Callback;
@@ -86,5 +87,6 @@ fn not_open(error: &std::io::Error) -> Refused {
 }
 
 fn not_logged_in(name: &str, error: &AuthError) -> Refused {
-    (Exit::Unavailable, format!("not logged in at `{name}`: {error}"))
+    let message = format!("not logged in at `{name}`: {error}");
+    (Exit::Unavailable, hints::with(&message, hints::login(name, error)))
 }

@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use haft_tools::mcp::LOGIN_NEEDED;
+
+use crate::hints;
+
 /// A permission that the configuration would have to grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lacked {
@@ -34,7 +38,8 @@ impl Lacked {
 pub(crate) fn where_to_look(server: &str, reason: &str) -> Option<String> {
     let said = |words: &[&str]| words.iter().any(|words| reason.contains(words));
     let key = match () {
-        () if said(&["haft mcp login"]) => return Some(format!("`haft mcp login {server}` logs in")),
+        () if said(&[LOGIN_NEEDED]) => return Some(hints::login_at(server)),
+        () if said(&["the sandbox cannot be set up"]) => return Some(hints::SANDBOX_LAYERS.to_owned()),
         () if said(&["could not be run"]) => "command",
         () if said(&["refuses what it was shown"]) => "headers",
         () if said(&["cannot be reached", "the server answered 4", "is no MCP", "the server redirects"]) => {
@@ -204,7 +209,11 @@ mod tests {
         check("the server cannot be reached: refused", Some("mcpServers.far.url"));
         check("the server answered 404 Not Found", Some("mcpServers.far.url"));
         check("the server refuses what it was shown (HTTP 401)", Some("mcpServers.far.headers"));
-        check("log in with `haft mcp login far`", Some("`haft mcp login far` logs in"));
+        check(&format!("the server asks who you are; {LOGIN_NEEDED}"), Some("`haft mcp login far` logs in"));
+        check(
+            "the server could not be run: the sandbox cannot be set up (user namespace): x",
+            Some("haft doctor"),
+        );
         check("the server answered 500 Internal Server Error", None);
     }
 }

@@ -157,9 +157,7 @@ async fn launch(
 
 /// Prints a warning, with a hint at the command that helps.
 pub(super) fn warn(warning: &str) {
-    let hint =
-        if warning.starts_with("there is no tool `") { "; `haft tools` lists those there are" } else { "" };
-    terminal::warn(&format!("{warning}{hint}"));
+    terminal::warn(&hints::with(&warning, hints::warning(warning)));
 }
 
 /// Returns the exit code, and the message with its hint.

@@ -36,7 +36,8 @@ mod trace_parent;
 mod transport;
 
 pub use auth::{
-    AuthError, Authorizer, Consent, Grant, Keyring, KnownClient, OauthConfig, Preference, TokenFile,
+    AuthError, Authorizer, Consent, Grant, Keyring, KnownClient, LOGIN_NEEDED, OauthConfig, Preference,
+    TokenFile,
 };
 pub use config::{Connect, ServerConfig};
 pub use era::{Era, LEGACY, MODERN};

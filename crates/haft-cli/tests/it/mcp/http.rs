@@ -409,7 +409,8 @@ fn who_logs_in_where_nobody_asks_is_told_so() {
     let (url, _asked) = legacy(|request| json(request, TEXT));
     configure(&place, &url, "");
     let ran = place.haft(&["mcp", "login", "far"]).output().expect_code(5);
-    assert!(ran.stderr.contains("does not ask who you are"), "{}", ran.stderr);
+    let expected = "the server does not ask for a login\nhint: `haft mcp test far`";
+    assert!(ran.stderr.contains(expected), "{}", ran.stderr);
 }
 
 #[test]

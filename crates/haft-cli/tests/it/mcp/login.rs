@@ -191,7 +191,7 @@ fn a_server_that_refuses_later_needs_a_login_and_is_back_after_it() {
     server.expire();
     server.revoke();
     let refused = stream.ask("far__echo", "{}");
-    assert!(refused.contains("unavailable") && refused.contains("haft mcp login far"), "{refused}");
+    assert!(refused.contains("unavailable") && refused.contains("a user must log in"), "{refused}");
     log_in(&place);
     assert!(stream.ask("far__echo", "{}").contains("let in"), "the same process goes on");
     let said = stream.end_and_read();

@@ -14,7 +14,7 @@ use url::Url;
 use super::challenge::Challenge;
 use super::client::{self, Client, Introduction, KnownClient};
 use super::discovery::{self, Found};
-use super::error::AuthError;
+use super::error::{AuthError, LOGIN_NEEDED};
 use super::exchange::{self, Given, NotGiven};
 use super::grant::{Question, Subject};
 use super::scope::Asked;
@@ -122,9 +122,7 @@ impl Authorizer {
         let challenge = asked.clone().unwrap_or_default();
         let found = match (self.discover(&challenge).await, asked) {
             (Err(AuthError::Refused(_)), None) => {
-                return Err(AuthError::refused(
-                    "the server does not ask who you are; `haft mcp test` shows whether it lets you in as it is",
-                ));
+                return Err(AuthError::NotNeeded);
             }
             (found, _) => found?,
         };
@@ -256,7 +254,7 @@ impl Authorizer {
     ) -> Result<Token, AuthError> {
         let Some(consent) = &self.consent else {
             self.remember_wish(found, before, challenge).await?;
-            return Err(self.person_needed(challenge));
+            return Err(person_needed(challenge));
         };
         let redirect = consent.redirect_uri();
         let client = self.introduced(found, before, &redirect).await?;
@@ -330,21 +328,21 @@ impl Authorizer {
             Some(_) | None => Ok(()),
         }
     }
-
-    fn person_needed(&self, challenge: &Challenge) -> AuthError {
-        let why = if challenge.wants_more() {
-            "the server wants more rights than were granted"
-        } else {
-            "the server wants to know who you are"
-        };
-        AuthError::PersonNeeded(format!("{why}; log in with `haft mcp login {}`", self.name))
-    }
 }
 
 impl std::fmt::Debug for Authorizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authorizer").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+fn person_needed(challenge: &Challenge) -> AuthError {
+    let why = if challenge.wants_more() {
+        "the server wants more rights than were granted"
+    } else {
+        "the server asks who you are"
+    };
+    AuthError::PersonNeeded(format!("{why}; {LOGIN_NEEDED}"))
 }
 
 /// Builds a token for this issuer with empty secrets, which `fresh` fills in.

@@ -2,11 +2,17 @@
 
 use std::fmt;
 
+/// The end of each message of [`AuthError::PersonNeeded`]. The state of a server keeps only the message, so an interface
+/// finds the servers that need a login by this text.
+pub const LOGIN_NEEDED: &str = "a user must log in";
+
 /// The reason for having no token, as a message for the operator or the user who logs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthError {
     /// A user must log in.
     PersonNeeded(String),
+    /// The server does not ask for a login.
+    NotNeeded,
     /// A setting or a response is invalid, or the server refused; a retry would not help.
     Refused(String),
     /// The server, the keyring or the token lock was unavailable. Stored tokens stay valid, and a retry may succeed.
@@ -25,6 +31,7 @@ impl fmt::Display for AuthError {
             Self::PersonNeeded(message) | Self::Refused(message) | Self::Unreachable(message) => {
                 f.write_str(message)
             }
+            Self::NotNeeded => f.write_str("the server does not ask for a login"),
         }
     }
 }

@@ -18,7 +18,7 @@ mod store;
 pub use authorizer::{Authorizer, Consent, OauthConfig};
 pub(super) use challenge::Challenge;
 pub use client::KnownClient;
-pub use error::AuthError;
+pub use error::{AuthError, LOGIN_NEEDED};
 pub use haft_core::settings::mcp::{Grant, Preference};
 pub use keyring::Keyring;
 pub use store::TokenFile;

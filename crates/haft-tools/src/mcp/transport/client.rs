@@ -104,6 +104,7 @@ fn unauthorized(error: AuthError) -> Failure {
     match error {
         AuthError::PersonNeeded(reason) | AuthError::Refused(reason) => Failure::NeedsAuth(reason),
         AuthError::Unreachable(reason) => Failure::Broken(reason),
+        AuthError::NotNeeded => Failure::Broken(error.to_string()),
     }
 }
 

@@ -33,7 +33,7 @@ pub fn about(content: &[u8]) -> String {
 }
 
 /// The hint after a refusal: the queries that binary content supports.
-pub(crate) const HOW_TO_ASK: &str = "it is not text; ask for `stats`, or `bytes 0-64` as digits (a person gets the file with `haft output HANDLE -o FILE`)";
+pub(crate) const HOW_TO_ASK: &str = "it is not text; ask for `stats`, or `bytes 0-64` as digits";
 
 fn hex(content: &[u8], start: usize, end: usize) -> Result<String, ExtractError> {
     let end = end.min(content.len()).min(start.saturating_add(HEX_BYTES_MAX));
