@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::args::DoctorArgs;
 use super::cancel;
 use super::exit::Exit;
-use super::{settings, terminal};
+use super::{hints, settings, terminal};
 use haft_config::environment;
 
 pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
@@ -26,7 +26,7 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
         .unwrap_or(SandboxMode::Sandbox);
     let both = config.and_then(|config| Ok((settings::policy(&args.policy, &config)?, config.resolved)));
     let confinement = match &both {
-        Ok((policy, _)) => probe(policy).await.map_err(|error| error.to_string()),
+        Ok((policy, _)) => probe(policy).await.map_err(|error| hints::with(&error, hints::sandbox(&error))),
         Err((_, message)) => Err(message.clone()),
     };
     let servers = match (&both, &confinement) {

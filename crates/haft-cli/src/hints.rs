@@ -12,6 +12,7 @@ use haft_models::cassette::{Problem, RecordingError};
 use haft_runtime::models::ModelsError;
 use haft_runtime::runs::ResumeError;
 use haft_runtime::runtime::{ResumeFailure, StartError};
+use haft_sandbox::{PlanError, PolicyError, SandboxError};
 use haft_store::sessions::SessionError;
 use haft_tools::mcp::{AuthError, LOGIN_NEEDED};
 
@@ -99,12 +100,10 @@ pub(super) fn start(error: &StartError) -> Option<String> {
     match error {
         StartError::Agent(error) => agent_graph(error),
         StartError::Input { .. } => Some("give JSON as the agent's `input` says".into()),
+        StartError::Policy(error) => Some(policy(error).into()),
         StartError::Models(error) => models(error),
         StartError::Outputs(_) => Some("set HAFT_HOME to a directory that you may write".into()),
-        StartError::Policy(_)
-        | StartError::Store(_)
-        | StartError::AlreadyStarted { .. }
-        | StartError::Run(_) => None,
+        StartError::Store(_) | StartError::AlreadyStarted { .. } | StartError::Run(_) => None,
     }
 }
 
@@ -124,6 +123,34 @@ pub(super) fn resume(error: &ResumeFailure) -> Option<String> {
 /// The hint for a stored run that cannot be restored.
 pub(super) const NOT_RESTORED: &str =
     "`haft sessions show` shows what the run did; `haft run` starts a new one";
+
+pub(super) fn policy(error: &PolicyError) -> &'static str {
+    match error {
+        PolicyError::Missing { .. } => "create it, or name another one",
+        PolicyError::NotADirectory { .. } => "name the directory that contains it",
+        PolicyError::Unreadable { .. } => "`ls -ld` shows its owner and its permissions",
+        PolicyError::WholeFileSystem => "work in a project directory",
+        PolicyError::ExposesHome { .. } => {
+            "work in a project directory below it, or move haft's home with HAFT_HOME"
+        }
+        PolicyError::ExposesSecret { .. } => {
+            "work in a project directory, or take it off the list with --readable"
+        }
+    }
+}
+
+pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
+    match error {
+        SandboxError::Plan(PlanError::GitSymlink { .. } | PlanError::GitUnprotected { .. }) => {
+            Some("--git writable gives up that protection")
+        }
+        SandboxError::Layer { .. } => Some(SANDBOX_LAYERS),
+        SandboxError::Plan(PlanError::NameUnprotected { .. } | PlanError::NotUtf8 { .. })
+        | SandboxError::NoLauncher
+        | SandboxError::Launcher { .. }
+        | SandboxError::Start { .. } => None,
+    }
+}
 
 /// The hint for a sandbox that cannot be set up.
 pub(super) const SANDBOX_LAYERS: &str = "`haft doctor` shows which layers of the sandbox work here";

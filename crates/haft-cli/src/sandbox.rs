@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use super::args::SandboxArgs;
-use super::{cancel, settings, terminal};
+use super::{cancel, hints, settings, terminal};
 
 /// Exit codes as in `env` and `docker run`: haft itself failed, or the command was not found.
 const HAFT_FAILED: u8 = 125;
@@ -42,7 +42,7 @@ fn failed(args: &SandboxArgs, error: &SandboxError) -> ExitCode {
         SandboxError::Plan(_)
         | SandboxError::NoLauncher
         | SandboxError::Launcher { .. }
-        | SandboxError::Layer { .. } => (HAFT_FAILED, error.to_string()),
+        | SandboxError::Layer { .. } => (HAFT_FAILED, hints::with(error, hints::sandbox(error))),
     };
     terminal::failed(super::Exit::Unavailable, &message);
     ExitCode::from(code)

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use haft_sandbox::{Access, GitMetadata, Home, Limits, Policy, user_home};
+use haft_sandbox::{Access, GitMetadata, Home, Limits, Policy, PolicyError, user_home};
 
 use super::args::{FileArgs, Git, Grant, PolicyArgs};
 use super::exit::Exit;
+use super::hints;
 pub(super) use haft_config::duration::parse as duration;
 use haft_config::{Resolved, Sandbox, Standing};
 
@@ -73,9 +74,9 @@ pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result
     let readable = [config.readable.as_slice(), args.readable.as_slice()].concat();
     // The readable paths must be known here, because the workspace is checked against the list of secrets.
     let mut policy = Policy::new_with_readable(mode, &workspace, &home, user_home.as_deref(), &readable)
-        .map_err(|error| usage(&error))?;
+        .map_err(|error| not_granted(&error))?;
     for directory in config.writable.iter().chain(&args.writable) {
-        policy = policy.writable(directory).map_err(|error| usage(&error))?;
+        policy = policy.writable(directory).map_err(|error| not_granted(&error))?;
     }
     for name in config.environment.iter().chain(&args.environment) {
         policy = policy.environment(name);
@@ -107,6 +108,10 @@ pub(super) fn limits(args: &PolicyArgs, config: &Sandbox) -> Result<Limits, Refu
         limits.set(name, *value).map_err(|error| usage(&error))?;
     }
     Ok(limits)
+}
+
+fn not_granted(error: &PolicyError) -> Refused {
+    usage(&hints::with(error, Some(hints::policy(error))))
 }
 
 fn usage(error: &dyn std::fmt::Display) -> Refused {

@@ -37,13 +37,10 @@ impl fmt::Display for SandboxError {
         match self {
             Self::Plan(error) => error.fmt(f),
             Self::NoLauncher => f.write_str(
-                "no sandbox launcher found\nhint: call haft::init() at the top of main, set HAFT_LAUNCHER to a haft binary, or put haft on PATH",
+                "no sandbox launcher found; call haft::init() at the top of main, set HAFT_LAUNCHER to a haft binary, or put haft on PATH",
             ),
             Self::Launcher { reason } => write!(f, "the sandbox launcher failed: {reason}"),
-            Self::Layer { stage, reason } => write!(
-                f,
-                "the sandbox cannot be put up ({stage}): {reason}\nhint: `haft doctor` shows which layers work here"
-            ),
+            Self::Layer { stage, reason } => write!(f, "the sandbox cannot be set up ({stage}): {reason}"),
             Self::Start { reason } => f.write_str(reason),
         }
     }

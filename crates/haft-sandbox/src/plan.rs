@@ -284,17 +284,17 @@ impl fmt::Display for PlanError {
         match self {
             Self::NameUnprotected { path } => write!(
                 f,
-                "`{}` does not exist but lies in a writable directory, so it cannot be protected\nhint: create it first",
+                "`{}` does not exist but lies in a writable directory, so it cannot be protected; create it first",
                 path.display()
             ),
             Self::GitSymlink { path } => write!(
                 f,
-                "`{}` is a symlink, so the git hooks and configuration behind it cannot be protected\nhint: --git writable gives that protection up",
+                "`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; `sandbox.git: \"writable\"` gives up that protection",
                 path.display()
             ),
             Self::GitUnprotected { path, reason } => write!(
                 f,
-                "`{}` cannot be protected: {reason}\nhint: --git writable gives that protection up",
+                "`{}` cannot be protected: {reason}; `sandbox.git: \"writable\"` gives up that protection",
                 path.display()
             ),
             Self::NotUtf8 { path } => write!(f, "`{}` is not a UTF-8 path", path.display()),

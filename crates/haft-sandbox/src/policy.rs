@@ -309,33 +309,18 @@ pub enum PolicyError {
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing { path } => {
-                write!(
-                    f,
-                    "directory `{}` does not exist\nhint: create it, or name another one",
-                    path.display()
-                )
+            Self::Missing { path } => write!(f, "directory `{}` does not exist", path.display()),
+            Self::NotADirectory { path } => write!(f, "`{}` is not a directory", path.display()),
+            Self::Unreadable { path, reason } => {
+                write!(f, "directory `{}` cannot be used: {reason}", path.display())
             }
-            Self::NotADirectory { path } => {
-                write!(f, "`{}` is not a directory\nhint: name the directory it lies in", path.display())
+            Self::WholeFileSystem => f.write_str("the whole file system cannot be granted"),
+            Self::ExposesHome { path, home } => {
+                write!(f, "granting `{}` would expose haft's own home `{}`", path.display(), home.display())
             }
-            Self::Unreadable { path, reason } => write!(
-                f,
-                "cannot use directory `{}`: {reason}\nhint: `ls -ld` shows whose it is",
-                path.display()
-            ),
-            Self::WholeFileSystem => {
-                write!(f, "the whole file system cannot be granted\nhint: work in a project directory")
-            }
-            Self::ExposesHome { path, home } => write!(
-                f,
-                "granting `{}` would expose haft's own home `{}`\nhint: work in a project directory below it, or move haft's home with HAFT_HOME",
-                path.display(),
-                home.display()
-            ),
             Self::ExposesSecret { path, secret } => write!(
                 f,
-                "granting `{}` would expose `{}`, which is kept secret\nhint: work in a project directory, or take it off the list with --readable",
+                "granting `{}` would expose `{}`, which is kept secret unless `sandbox.readable` names it",
                 path.display(),
                 secret.display()
             ),

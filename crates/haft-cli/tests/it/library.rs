@@ -78,7 +78,7 @@ fn without_a_launcher_the_answer_says_so() {
     let output = embed("without_a_launcher_the_answer_says_so", &copy, &place, &[("PATH", "/nonexistent")]);
     let answer = answer(&output, &place);
     assert!(answer.starts_with("true ") && answer.contains("no sandbox launcher found"), "{answer}");
-    assert!(answer.contains("hint: call haft::init()") && !answer.contains("ran\n"), "{answer}");
+    assert!(answer.contains("; call haft::init()") && !answer.contains("ran\n"), "{answer}");
 }
 
 #[test]
