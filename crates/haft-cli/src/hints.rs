@@ -8,6 +8,7 @@ use std::fmt::Display;
 use haft_config::Untrusted;
 use haft_config::agents::graph::AgentGraphError;
 use haft_config::agents::loader::AgentLoadError;
+use haft_core::run::finish::FinishReason;
 use haft_models::cassette::{Problem, RecordingError};
 use haft_runtime::models::ModelsError;
 use haft_runtime::runs::ResumeError;
@@ -176,6 +177,32 @@ pub(super) fn warning(text: &str) -> Option<String> {
     }
     let (_, named) = text.split_once("MCP server `").filter(|_| text.contains(LOGIN_NEEDED))?;
     named.split_once('`').map(|(server, _)| login_at(server))
+}
+
+/// Returns the hint for the end of a run where the one of the library is not enough.
+pub(super) fn finish(reason: &FinishReason) -> Option<&'static str> {
+    match reason {
+        FinishReason::Unrecorded => Some("make room where haft keeps its sessions, then `haft resume`"),
+        FinishReason::Completed
+        | FinishReason::Handoff(_)
+        | FinishReason::MaxTurns
+        | FinishReason::MaxToolCalls
+        | FinishReason::MaxToolCallsPerTurn
+        | FinishReason::ContextFull
+        | FinishReason::Budget
+        | FinishReason::Stopped
+        | FinishReason::Aborted
+        | FinishReason::TimedOut
+        | FinishReason::DoomLoop
+        | FinishReason::EmptyReplies
+        | FinishReason::CutReplies
+        | FinishReason::ToolChoiceUnmet
+        | FinishReason::NoReport
+        | FinishReason::InvalidReport
+        | FinishReason::Refused
+        | FinishReason::Filtered
+        | FinishReason::ModelFailed(_) => None,
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use haft_core::run::event::Bill;
 use haft_core::run::finish::{Answer, Finish, FinishClass, FinishReason};
 
 use crate::exit::Exit;
+use crate::hints;
 
 /// The effort and cost of a run.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +43,7 @@ pub(super) fn complaint(finish: &Finish, exit: Exit) -> Option<String> {
     let row = finish.reason.row();
     let hint = match &finish.reason {
         FinishReason::ModelFailed(kind) => kind.row().hint,
-        _ => row.hint,
+        reason => hints::finish(reason).unwrap_or(row.hint),
     };
     // The message of a model error ends with the hint, which is printed on its own line here.
     let detail = finish

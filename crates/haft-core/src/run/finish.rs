@@ -131,7 +131,7 @@ impl FinishReason {
             Self::Aborted => ("aborted", Interrupted, "the run was ended at once"),
             Self::TimedOut => ("timed_out", TimedOut, "raise the timeout of the run or ask for less"),
             Self::Unrecorded => {
-                ("unrecorded", Failed, "make room where haft keeps its sessions, then `haft resume`")
+                ("unrecorded", Failed, "make room for the journal of the run, then resume the run")
             }
             Self::DoomLoop => {
                 ("doom_loop", Failed, "the model repeats itself; say more clearly what is wanted")
