@@ -8,6 +8,7 @@ mod conformance;
 mod deny;
 mod fuzz;
 mod install;
+mod library_texts;
 mod mcp_servers;
 mod prose;
 mod python;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test          install what the tests need, then run every check that CI runs; --long also fuzzes
 cargo xtask fuzz [S]      every decoder with made-up bytes, S seconds each (60)
-cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, sizes
+cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, sizes, hints in libraries
 cargo xtask prose         count patterns of unclear language; fails when a count rises
 cargo xtask deny          licences, sources and bans of dependencies
 cargo xtask install       install what the tests need

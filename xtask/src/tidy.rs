@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::library_texts;
+
 /// The longest file that passes for one concept.
 const FILE_LINES_MAX: usize = 500;
 
@@ -14,6 +16,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         check_name(&file, &mut slips);
         if let Ok(text) = fs::read_to_string(&file) {
             check_text(&file, &text, &mut slips);
+            library_texts::check(&file, &text, &mut slips);
         }
     }
     check_crates(&mut slips);
