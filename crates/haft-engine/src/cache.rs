@@ -16,7 +16,7 @@ use tokio::sync::{Mutex as Baton, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::size::output_bytes;
-use lru::{CachedOutput, Lru};
+use lru::{CachedOutput, Lru, SharedOutput};
 
 /// The capacity of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,20 @@ pub struct Cache(Arc<Mutex<State>>);
 struct State {
     lru: Lru,
     flights: HashMap<Digest, Flight>,
+    /// Locks of earlier flights for later ones, so that most flights allocate none.
+    spare: Vec<Arc<Baton<Option<CachedOutput>>>>,
+}
+
+impl State {
+    /// Keeps the lock of a flight that ended for a later flight.
+    fn reuse(&mut self, mut baton: Arc<Baton<Option<CachedOutput>>>) {
+        if self.spare.len() < SPARE_BATONS_MAX
+            && let Some(unshared) = Arc::get_mut(&mut baton)
+        {
+            *unshared.get_mut() = None;
+            self.spare.push(baton);
+        }
+    }
 }
 
 /// A call in progress, and the equal calls that wait for its output.
@@ -63,13 +77,17 @@ struct Flight {
     baton: Arc<Baton<Option<CachedOutput>>>,
 }
 
+/// The most locks that are kept for later flights.
+const SPARE_BATONS_MAX: usize = 16;
+
 /// The upper limit of a TTL, so that adding it to the clock cannot overflow.
 const TTL_MAX: Duration = Duration::from_hours(10 * 365 * 24);
 
 impl Cache {
     /// Creates an empty cache.
     pub fn new(config: CacheConfig) -> Self {
-        Self(Arc::new(Mutex::new(State { lru: Lru::new(config), flights: HashMap::new() })))
+        let (flights, spare) = (HashMap::new(), Vec::new());
+        Self(Arc::new(Mutex::new(State { lru: Lru::new(config), flights, spare })))
     }
 
     /// Returns the fill level of the cache and the number of calls in flight.
@@ -80,21 +98,24 @@ impl Cache {
 
     /// Returns the output of an equal call, or the right to make the call. Waits while an equal call is in flight.
     pub(crate) async fn look_up(&self, key: Digest) -> Lookup {
-        if let Some(kept) = self.lock().lru.get(&key, Instant::now()) {
-            return Lookup::Hit(kept);
+        // The lock is released before the output is copied.
+        let kept = self.lock().lru.get(&key, Instant::now());
+        if let Some(kept) = kept {
+            return Lookup::Hit(kept.to_output());
         }
         let (seat, baton) = self.take_seat(key);
         let baton = baton.lock_owned().await;
         match baton.as_ref().filter(|kept| kept.is_fresh(Instant::now())) {
-            Some(kept) => Lookup::Hit(Arc::clone(&kept.output)),
+            Some(kept) => Lookup::Hit(kept.output.to_output()),
             None => Lookup::Lead(Lead { baton, seat }),
         }
     }
 
     fn take_seat(&self, key: Digest) -> (Seat, Arc<Baton<Option<CachedOutput>>>) {
         let mut state = self.lock();
-        let new = || Flight { seats: 0, baton: Arc::default() };
-        let flight = state.flights.entry(key).or_insert_with(new);
+        let State { flights, spare, .. } = &mut *state;
+        let new = || Flight { seats: 0, baton: spare.pop().unwrap_or_default() };
+        let flight = flights.entry(key).or_insert_with(new);
         flight.seats += 1;
         let baton = Arc::clone(&flight.baton);
         (Seat { cache: self.clone(), key }, baton)
@@ -137,7 +158,7 @@ pub struct CacheSnapshot {
 /// The result of a cache lookup.
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    Hit(Arc<ToolOutput>),
+    Hit(ToolOutput),
     Lead(Lead),
 }
 
@@ -159,7 +180,7 @@ impl Lead {
             return;
         }
         let kept = CachedOutput {
-            output: Arc::new(output.clone()),
+            output: SharedOutput::of(output),
             bytes,
             expires: Instant::now() + ttl.min(TTL_MAX),
         };
@@ -180,8 +201,10 @@ impl Drop for Seat {
         let mut state = self.cache.lock();
         if let Some(flight) = state.flights.get_mut(&self.key) {
             flight.seats -= 1;
-            if flight.seats == 0 {
-                state.flights.remove(&self.key);
+            if flight.seats == 0
+                && let Some(flight) = state.flights.remove(&self.key)
+            {
+                state.reuse(flight.baton);
             }
         }
     }

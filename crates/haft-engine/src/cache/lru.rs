@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use haft_core::digest::Digest;
-use haft_core::output::ToolOutput;
+use haft_core::output::{Content, ToolOutput};
 use tokio::time::Instant;
 
 use super::CacheConfig;
@@ -12,9 +12,34 @@ use super::CacheConfig;
 /// A cached output with its size and expiry time.
 #[derive(Debug, Clone)]
 pub(super) struct CachedOutput {
-    pub(super) output: Arc<ToolOutput>,
+    pub(super) output: SharedOutput,
     pub(super) bytes: usize,
     pub(super) expires: Instant,
+}
+
+/// An output whose clones share its content. Most outputs are a single text, which takes one allocation this way
+/// instead of three.
+#[derive(Debug, Clone)]
+pub(super) enum SharedOutput {
+    Text(Arc<str>),
+    Any(Arc<ToolOutput>),
+}
+
+impl SharedOutput {
+    pub(super) fn of(output: &ToolOutput) -> Self {
+        if let ([Content::Text(text)], None) = (output.content.as_slice(), &output.structured) {
+            Self::Text(text.as_str().into())
+        } else {
+            Self::Any(Arc::new(output.clone()))
+        }
+    }
+
+    pub(super) fn to_output(&self) -> ToolOutput {
+        match self {
+            Self::Text(text) => ToolOutput::text(&**text),
+            Self::Any(output) => ToolOutput::clone(output),
+        }
+    }
 }
 
 impl CachedOutput {
@@ -53,9 +78,9 @@ impl Lru {
         self.bytes
     }
 
-    pub(super) fn get(&mut self, key: &Digest, now: Instant) -> Option<Arc<ToolOutput>> {
+    pub(super) fn get(&mut self, key: &Digest, now: Instant) -> Option<SharedOutput> {
         let entry = self.remove(key).filter(|kept| kept.is_fresh(now))?;
-        let output = Arc::clone(&entry.output);
+        let output = entry.output.clone();
         self.insert(*key, entry);
         Some(output)
     }
@@ -114,7 +139,8 @@ mod tests {
                 ("?", name) => drop(lru.get(&key(name), now)),
                 (name, bytes) => {
                     let (bytes, expires) = (bytes.parse().unwrap(), now + Duration::from_secs(2));
-                    lru.put(key(name), CachedOutput { output: Arc::default(), bytes, expires });
+                    let output = SharedOutput::of(&ToolOutput::default());
+                    lru.put(key(name), CachedOutput { output, bytes, expires });
                 }
             }
         }
@@ -123,6 +149,16 @@ mod tests {
         assert_eq!(left, expected, "{script}");
         let bytes: usize = lru.kept.values().map(|entry| entry.kept.bytes).sum();
         assert_eq!((lru.bytes, lru.by_use.len()), (bytes, lru.kept.len()), "{script}");
+    }
+
+    #[test]
+    fn a_shared_output_is_equal_to_the_one_it_was_made_of() {
+        let check = |output: ToolOutput| assert_eq!(SharedOutput::of(&output).to_output(), output);
+        check(ToolOutput::default());
+        check(ToolOutput::text("done"));
+        check(ToolOutput { structured: Some(json!({"done": true})), ..ToolOutput::text("done") });
+        let two = [Content::Text("a".into()), Content::Text("b".into())];
+        check(ToolOutput { content: two.into(), structured: None });
     }
 
     #[test]

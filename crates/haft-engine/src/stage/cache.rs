@@ -57,7 +57,7 @@ pub(crate) async fn cache(
     match deadline.wait(looking, "waiting for an equal call").await? {
         Lookup::Hit(output) => {
             record.note("cache", Value::from("hit"));
-            Ok(Cached::Hit(ToolOutput::clone(&output)))
+            Ok(Cached::Hit(output))
         }
         Lookup::Lead(lead) => Ok(Cached::Miss(Keeper(Some((lead, ttl))))),
     }
