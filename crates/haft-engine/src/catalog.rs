@@ -1,5 +1,6 @@
 //! All tools of all providers, by exposed name.
 
+mod definitions;
 mod listing;
 mod readiness;
 mod snapshot;
@@ -14,6 +15,7 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::Scheme;
 use haft_core::provider::ToolProvider;
 
+pub use definitions::SharedDefinitions;
 pub use listing::CatalogWarning;
 pub use readiness::PROVIDERS_AT_ONCE_MAX;
 pub use snapshot::{CatalogEntry, ResolvedTool, Snapshot};
@@ -36,12 +38,13 @@ pub(crate) struct Sources {
     providers: Arc<[Arc<dyn ToolProvider>]>,
     /// The change counters of the providers. A counter that providers share appears once.
     changes: Vec<Changes>,
+    definitions: SharedDefinitions,
 }
 
 impl Sources {
-    fn of(providers: Vec<Arc<dyn ToolProvider>>) -> Arc<Self> {
+    fn of(providers: Vec<Arc<dyn ToolProvider>>, definitions: SharedDefinitions) -> Arc<Self> {
         let changes = listing::changes(&providers);
-        Arc::new(Self { providers: providers.into(), changes })
+        Arc::new(Self { providers: providers.into(), changes, definitions })
     }
 
     /// Sums the counters. Each counter only grows, so the sum changes when any counter does.
@@ -85,7 +88,16 @@ impl Catalog {
 
     /// Lists the tools of every provider. If names collide, the earlier provider keeps the name.
     pub fn with(providers: Vec<Arc<dyn ToolProvider>>, config: CatalogConfig) -> Self {
-        let sources = Sources::of(providers);
+        Self::sharing(providers, config, SharedDefinitions::default())
+    }
+
+    /// Creates a catalog like [`with`](Self::with). It shares compiled schemas with other catalogs.
+    pub fn sharing(
+        providers: Vec<Arc<dyn ToolProvider>>,
+        config: CatalogConfig,
+        definitions: SharedDefinitions,
+    ) -> Self {
+        let sources = Sources::of(providers, definitions);
         let seen = sources.count();
         let current = RwLock::new(Arc::new(Snapshot::first(sources, config, seen)));
         Self { config, current, renewing: Mutex::default(), membership: Changes::default() }
@@ -112,7 +124,7 @@ impl Catalog {
     fn change(&self, change: impl FnOnce(&[Arc<dyn ToolProvider>]) -> Vec<Arc<dyn ToolProvider>>) {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current();
-        let sources = Sources::of(change(&before.sources.providers));
+        let sources = Sources::of(change(&before.sources.providers), before.sources.definitions.clone());
         let seen = sources.count();
         self.replace(&before, sources, seen);
         self.membership.announce();

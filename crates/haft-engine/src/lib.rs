@@ -24,7 +24,8 @@ mod toolset_version;
 
 pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{
-    Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool, Snapshot,
+    Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool,
+    SharedDefinitions, Snapshot,
 };
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;

@@ -42,6 +42,6 @@ fn model_tool(shown: &Shown) -> ModelTool {
     ModelTool {
         name: shown.entry.exposed().as_str().to_owned(),
         description: definition.description.clone(),
-        input_schema: Arc::new(definition.input_schema.clone()),
+        input_schema: shown.entry.input_schema(),
     }
 }

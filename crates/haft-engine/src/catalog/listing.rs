@@ -10,6 +10,8 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::tool::ToolDefinition;
 
+use super::definitions::{DefinitionValues, SharedDefinitions};
+
 /// A warning for the operator about one provider. Other providers are not affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogWarning {
@@ -26,26 +28,31 @@ impl fmt::Display for CatalogWarning {
 }
 
 /// The tool list of one provider. A provider that panics gets an empty list.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Listing {
     pub(super) kind: ProviderKind,
     pub(super) namespace: Namespace,
     /// The provider's own list, shared by all catalog entries: copying 10,000 schemas would be most of the catalog's
     /// cost.
     pub(super) tools: Arc<[ToolDefinition]>,
+    /// The values of `tools`.
+    pub(super) values: Arc<[DefinitionValues]>,
     /// The positions in `tools` of the accepted tools.
     pub(super) counted: Vec<usize>,
     pub(super) warnings: Vec<CatalogWarning>,
 }
 
 impl Listing {
-    pub(super) fn of(provider: &dyn ToolProvider, tools_max: usize) -> Self {
+    pub(super) fn of(provider: &dyn ToolProvider, tools_max: usize, shared: &SharedDefinitions) -> Self {
         // A panic cannot leave our state inconsistent: after one, the code reads only the fact that it happened.
         let asked = catch_unwind(AssertUnwindSafe(|| {
             (provider.kind(), provider.namespace().clone(), provider.tools())
         }));
         match asked {
-            Ok((kind, namespace, tools)) => Self::counting(kind, namespace, tools, tools_max),
+            Ok((kind, namespace, tools)) => {
+                let values = shared.values(&tools);
+                Self::counting(kind, namespace, (tools, values), tools_max)
+            }
             Err(_) => Self::broken(name_of(provider)),
         }
     }
@@ -53,7 +60,7 @@ impl Listing {
     fn counting(
         kind: ProviderKind,
         namespace: Namespace,
-        tools: Arc<[ToolDefinition]>,
+        (tools, values): (Arc<[ToolDefinition]>, Arc<[DefinitionValues]>),
         tools_max: usize,
     ) -> Self {
         let mut names: HashSet<&ToolName> = HashSet::with_capacity(tools.len().min(tools_max));
@@ -74,7 +81,7 @@ impl Listing {
         let warning = |message| CatalogWarning { provider: namespace.to_string(), message };
         let warnings = messages.into_iter().map(warning).collect();
         drop(names);
-        Self { kind, namespace, tools, counted, warnings }
+        Self { kind, namespace, tools, values, counted, warnings }
     }
 
     fn broken(provider: String) -> Self {
@@ -83,6 +90,7 @@ impl Listing {
             kind: ProviderKind::Client,
             namespace: Namespace::sanitize(&provider),
             tools: Arc::new([]),
+            values: Arc::new([]),
             counted: Vec::new(),
             warnings: vec![CatalogWarning { provider, message }],
         }

@@ -11,7 +11,9 @@ use haft_core::naming::{Match, NameTable, NamedTool, Resolution, ToolIdentity};
 use haft_core::provider::ToolProvider;
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::{Draft, Schema};
+use serde_json::Value;
 
+use super::definitions::DefinitionValues;
 use super::listing::Listing;
 use super::{CatalogConfig, CatalogWarning, Sources};
 use crate::policy::{Governed, Policies};
@@ -33,7 +35,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub(super) fn first(sources: Arc<Sources>, config: CatalogConfig, seen: u64) -> Self {
         let providers = &sources.providers;
-        let listings = list(providers, config);
+        let listings = list(&sources, config);
         let names = NameTable::build(config.scheme, listings.iter().flat_map(identities));
         let entries = entries(providers, &listings, names.tools(), |_| None);
         Self::sorted((sources, seen), names, listings, entries)
@@ -43,7 +45,7 @@ impl Snapshot {
     /// provider returns the same list.
     pub(super) fn renewed(&self, sources: Arc<Sources>, config: CatalogConfig, seen: u64) -> Self {
         let providers = &sources.providers;
-        let listings = list(providers, config);
+        let listings = list(&sources, config);
         let names = self.names.rebuild(listings.iter().flat_map(identities));
         let entries = entries(providers, &listings, names.tools(), |origin| {
             let is_it = |before: &Arc<dyn ToolProvider>| Arc::ptr_eq(before, &providers[origin]);
@@ -113,8 +115,12 @@ impl Snapshot {
     }
 }
 
-fn list(providers: &[Arc<dyn ToolProvider>], config: CatalogConfig) -> Vec<Listing> {
-    providers.iter().map(|provider| Listing::of(&**provider, config.tools_per_provider_max)).collect()
+fn list(sources: &Sources, config: CatalogConfig) -> Vec<Listing> {
+    let Sources { providers, definitions, .. } = sources;
+    let listing = |provider: &Arc<dyn ToolProvider>| {
+        Listing::of(&**provider, config.tools_per_provider_max, definitions)
+    };
+    providers.iter().map(listing).collect()
 }
 
 fn identities(listing: &Listing) -> impl Iterator<Item = ToolIdentity> {
@@ -138,10 +144,12 @@ fn entries<'s>(
         for (nth, &position) in listing.counted.iter().enumerate() {
             let named = &tools[entries.len()];
             let kept = before.map(|before| &before[nth]).filter(|entry| entry.exposed == named.exposed);
-            entries.push(kept.map_or_else(
-                || Arc::new(CatalogEntry::new(named, Arc::clone(&listing.tools), position, provider)),
-                Arc::clone,
-            ));
+            entries.push(
+                kept.map_or_else(
+                    || Arc::new(CatalogEntry::new(named, listing, position, provider)),
+                    Arc::clone,
+                ),
+            );
         }
     }
     entries
@@ -159,33 +167,28 @@ pub struct CatalogEntry {
     identity: ToolIdentity,
     /// The provider's list that contains the definition.
     tools: Arc<[ToolDefinition]>,
+    /// The values of that list.
+    values: Arc<[DefinitionValues]>,
     position: usize,
     provider: Arc<dyn ToolProvider>,
     worked_out: WorkedOut,
 }
 
 /// Values computed on first use, because most tools are never called. An entry belongs to one orchestrator, so its
-/// draft and policies never change.
+/// policies never change.
 #[derive(Default)]
 struct WorkedOut {
-    schema: OnceLock<Schema>,
-    output_schema: OnceLock<Schema>,
-    digest: OnceLock<Digest>,
     governed: OnceLock<Box<Governed>>,
     known: OnceLock<Arc<KnownTool>>,
 }
 
 impl CatalogEntry {
-    fn new(
-        named: &NamedTool,
-        tools: Arc<[ToolDefinition]>,
-        position: usize,
-        provider: &Arc<dyn ToolProvider>,
-    ) -> Self {
+    fn new(named: &NamedTool, listing: &Listing, position: usize, provider: &Arc<dyn ToolProvider>) -> Self {
         Self {
             exposed: named.exposed.clone(),
             identity: named.identity.clone(),
-            tools,
+            tools: Arc::clone(&listing.tools),
+            values: Arc::clone(&listing.values),
             position,
             provider: Arc::clone(provider),
             worked_out: WorkedOut::default(),
@@ -209,7 +212,7 @@ impl CatalogEntry {
 
     /// Returns the digest of the definition, which changes when the tool does.
     pub fn digest(&self) -> Digest {
-        *self.worked_out.digest.get_or_init(|| Digest::of_definition(self.definition()))
+        self.values().digest(self.definition())
     }
 
     /// Returns the tool in the form that events carry.
@@ -227,13 +230,21 @@ impl CatalogEntry {
     }
 
     pub(crate) fn schema(&self, draft: Draft) -> &Schema {
-        self.worked_out.schema.get_or_init(|| Schema::compile_as(&self.definition().input_schema, draft))
+        self.values().schema(self.definition(), draft)
     }
 
     /// Returns `None` for a tool without an output schema.
     pub(crate) fn output_schema(&self, draft: Draft) -> Option<&Schema> {
-        let written = self.definition().output_schema.as_ref()?;
-        Some(self.worked_out.output_schema.get_or_init(|| Schema::compile_as(written, draft)))
+        self.values().output_schema(self.definition(), draft)
+    }
+
+    /// Returns the input schema as requests to models hold it. All requests with this tool share it.
+    pub(crate) fn input_schema(&self) -> Arc<Value> {
+        self.values().input_schema(self.definition())
+    }
+
+    fn values(&self) -> &DefinitionValues {
+        &self.values[self.position]
     }
 
     pub(crate) fn governed(&self, policies: &Policies) -> &Governed {

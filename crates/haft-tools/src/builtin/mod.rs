@@ -13,7 +13,7 @@ mod write;
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use futures_util::future::BoxFuture;
 use haft_core::name::{Namespace, ToolName};
@@ -100,9 +100,14 @@ impl Builtin {
     }
 }
 
+/// The definitions of the built-in tools. They are the same in every run, and 1,000 runs at once would otherwise hold
+/// 1,000 copies of their schemas.
+static DEFINITIONS: LazyLock<Arc<[ToolDefinition]>> =
+    LazyLock::new(|| Builtin::ALL.into_iter().filter_map(Builtin::definition).collect());
+
 /// Returns the definitions of the built-in tools, with `bash`, `read`, `write` and `edit` first.
 pub fn definitions() -> Vec<ToolDefinition> {
-    Builtin::ALL.into_iter().filter_map(Builtin::definition).collect()
+    DEFINITIONS.to_vec()
 }
 
 /// Provides the built-in tools under one policy.
@@ -118,7 +123,7 @@ impl BuiltinTools {
     pub fn new(policy: Policy) -> Self {
         Self {
             namespace: Namespace::sanitize("builtin"),
-            tools: definitions().into(),
+            tools: Arc::clone(&DEFINITIONS),
             files: Workers::new(FILE_WORKER, policy),
         }
     }

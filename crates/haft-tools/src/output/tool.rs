@@ -1,7 +1,7 @@
 //! `tool_output`: queries of a stored output.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use futures_util::future::BoxFuture;
 use haft_core::media;
@@ -69,11 +69,14 @@ fn definition() -> Option<ToolDefinition> {
     Some(definition.with_facts(ToolFacts { output, ..ToolFacts::default() }))
 }
 
+/// All runs share the definition.
+static DEFINITIONS: LazyLock<Arc<[ToolDefinition]>> = LazyLock::new(|| definition().into_iter().collect());
+
 impl OutputTools {
     pub fn new(policy: Policy, reading: Reading) -> Self {
         Self {
             namespace: Namespace::sanitize("output"),
-            tools: definition().into_iter().collect(),
+            tools: Arc::clone(&DEFINITIONS),
             workers: Workers::new(EXTRACT_WORKER, policy),
             reading,
             reader: None,
