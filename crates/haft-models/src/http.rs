@@ -4,6 +4,7 @@
 
 mod arriving;
 mod client;
+mod client_pool;
 mod endpoint;
 mod extra_body;
 mod list;
@@ -11,6 +12,7 @@ mod provider;
 pub mod retry;
 
 pub use client::Authorities;
+pub use client_pool::ClientPool;
 pub use endpoint::{Auth, Endpoint, EndpointError};
 pub use haft_core::settings::models::{RetryPolicy, Timeouts};
 pub use list::{Listed, read_page};

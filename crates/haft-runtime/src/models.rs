@@ -9,7 +9,7 @@ use haft_core::model_error::ModelError;
 use haft_core::model_provider::ModelProvider;
 use haft_models::claude_code;
 use haft_models::fallback::Fallback;
-use haft_models::http::{Authorities, HttpProvider, HttpSettings, Listed};
+use haft_models::http::{Authorities, ClientPool, HttpProvider, HttpSettings, Listed};
 use haft_models::prices::Prices;
 use haft_models::providers::{PROVIDERS, ProviderRow, SetupError, Wishes};
 use haft_models::tool_calling::{FitTools, ToolCalling};
@@ -56,9 +56,18 @@ pub fn chain(
 /// The providers of one configuration. All users of a provider share its connections and its cache of model
 /// capabilities.
 #[derive(Default)]
-pub struct Providers(Mutex<HashMap<String, Arc<dyn ModelProvider>>>);
+pub struct Providers {
+    built: Mutex<HashMap<String, Arc<dyn ModelProvider>>>,
+    clients: ClientPool,
+}
 
 impl Providers {
+    /// Returns the providers of another configuration or run. They use the connections of the pool and share nothing
+    /// else: API keys and addresses belong to each run.
+    pub fn sharing(clients: ClientPool) -> Self {
+        Self { built: Mutex::default(), clients }
+    }
+
     /// Builds a chain like [`chain`], with a sandbox policy for providers that run a local command. Without a policy,
     /// the configuration supplies one.
     pub fn chain(
@@ -91,14 +100,31 @@ impl Providers {
         if kind(config, name) == claude_code::NAME {
             return command(policy, config, name);
         }
-        let mut providers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut providers = self.built.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(provider) = providers.get(name) {
             return Ok(Box::new(Arc::clone(provider)));
         }
         let home = policy.map(|policy| policy.home().clone()).or_else(crate::home::find);
-        let provider: Arc<dyn ModelProvider> = Arc::new(fitted(home.as_ref(), config, name, variables)?);
+        let provider: Arc<dyn ModelProvider> =
+            Arc::new(self.fitted(home.as_ref(), config, name, variables)?);
         providers.insert(name.to_owned(), Arc::clone(&provider));
         Ok(Box::new(provider))
+    }
+
+    /// Builds a provider that adapts tool calling to each of its models.
+    fn fitted(
+        &self,
+        home: Option<&Home>,
+        config: &Resolved,
+        name: &str,
+        variables: Lookup<'_>,
+    ) -> Result<FitTools, ModelsError> {
+        let provider = provider_of(config, name, variables, &self.clients)?;
+        let fitted = FitTools::new(Box::new(provider), said(config, name));
+        let Some(home) = home else { return Ok(fitted) };
+        let learned = Learned::of(home, name);
+        let known = learned.prompted();
+        Ok(fitted.remembering(known, Box::new(move |model| learned.remember(model))))
     }
 }
 
@@ -106,20 +132,6 @@ impl fmt::Debug for Providers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Providers").finish_non_exhaustive()
     }
-}
-
-/// Builds a provider that adapts tool calling to each of its models.
-fn fitted(
-    home: Option<&Home>,
-    config: &Resolved,
-    name: &str,
-    variables: Lookup<'_>,
-) -> Result<FitTools, ModelsError> {
-    let fitted = FitTools::new(Box::new(provider(config, name, variables)?), said(config, name));
-    let Some(home) = home else { return Ok(fitted) };
-    let learned = Learned::of(home, name);
-    let known = learned.prompted();
-    Ok(fitted.remembering(known, Box::new(move |model| learned.remember(model))))
 }
 
 /// Builds a provider that runs a command. The command has its own tools; ours are added to its prompt only if the
@@ -165,6 +177,15 @@ pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
 
 /// Builds one provider: a configured one, or a known one by its name.
 pub fn provider(config: &Resolved, name: &str, variables: Lookup<'_>) -> Result<HttpProvider, ModelsError> {
+    provider_of(config, name, variables, &ClientPool::default())
+}
+
+fn provider_of(
+    config: &Resolved,
+    name: &str,
+    variables: Lookup<'_>,
+    clients: &ClientPool,
+) -> Result<HttpProvider, ModelsError> {
     if kind(config, name) == claude_code::NAME {
         let (fast, complex) = (claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX);
         let problem =
@@ -185,7 +206,7 @@ pub fn provider(config: &Resolved, name: &str, variables: Lookup<'_>) -> Result<
     let authorities = authorities(name, wanted.ca_file.as_ref(), variables)?;
     let settings =
         HttpSettings { name: name.into(), endpoint, authorities, delivery, timeouts, retry, prices };
-    HttpProvider::new(settings).map_err(ModelsError::Client)
+    HttpProvider::sharing(settings, clients).map_err(ModelsError::Client)
 }
 
 /// Returns the certificate authorities of a provider, from the file in the configuration.
@@ -381,12 +402,12 @@ mod tests {
         let chain = |names: &[&str]| {
             let names: Vec<_> = names.iter().map(|name| ModelName::parse(name).unwrap()).collect();
             providers.chain(None, &config, &names, &variables).map(|_| ()).unwrap();
-            providers.0.lock().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>()
+            providers.built.lock().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>()
         };
         assert_eq!(chain(&["mine/a"]), ["mine".to_owned()].into());
-        let first = Arc::clone(&providers.0.lock().unwrap()["mine"]);
+        let first = Arc::clone(&providers.built.lock().unwrap()["mine"]);
         assert_eq!(chain(&["mine/b", "ollama/x"]), ["mine".to_owned(), "ollama".to_owned()].into());
-        assert!(Arc::ptr_eq(&first, &providers.0.lock().unwrap()["mine"]));
+        assert!(Arc::ptr_eq(&first, &providers.built.lock().unwrap()["mine"]));
         // A command is not shared, so it adds no entry.
         assert_eq!(chain(&["claude-code/sonnet"]).len(), 2);
     }

@@ -32,9 +32,18 @@ pub struct ModelSampler {
 impl ModelSampler {
     /// Creates a sampler. `usual` is the model of the run; without one the configured default applies.
     pub fn new(config: &Resolved, policy: &Policy, variables: Variables, usual: Option<ModelName>) -> Self {
+        Self::of_run(Arc::new(config.clone()), policy, (variables, Providers::default()), usual)
+    }
+
+    /// Creates the sampler of a run, over the run's configuration and the connections of its runtime.
+    pub(crate) fn of_run(
+        config: Arc<Resolved>,
+        policy: &Policy,
+        (variables, providers): (Variables, Providers),
+        usual: Option<ModelName>,
+    ) -> Self {
         let usual = usual.or_else(|| config.models.default.clone());
-        let (config, policy, providers) = (Arc::new(config.clone()), policy.clone(), Providers::default());
-        Self { config, policy, variables, providers, usual }
+        Self { config, policy: policy.clone(), variables, providers, usual }
     }
 
     async fn write(&self, wanted: Sample, caller: &Caller) -> Result<Sampled, String> {

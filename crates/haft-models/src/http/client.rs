@@ -1,15 +1,16 @@
 //! HTTP connections: timeouts, connection errors and size limits for responses.
 
 use std::error::Error;
-use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::settings::models::Timeouts;
+use reqwest::Url;
 use reqwest::header::HeaderMap;
-use reqwest::{Url, redirect};
 
+use super::client_pool::{ClientPool, ClientSettings, Connections};
 use crate::redact::redact;
 
 /// The most bytes of an error response that are read.
@@ -25,37 +26,30 @@ impl Authorities {
         let all = reqwest::Certificate::from_pem_bundle(text).map_err(|error| innermost(&error))?;
         if all.is_empty() { Err("it has no certificate in PEM".into()) } else { Ok(Self(all)) }
     }
+
+    pub(super) fn certificates(&self) -> &[reqwest::Certificate] {
+        &self.0
+    }
 }
 
-/// A connection pool. Uses the proxies of the environment except for loopback servers. Never follows redirects,
-/// because they would send the API key to another server.
+/// The connections of one provider, with its timeouts. Other providers may use the same connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
-    client: reqwest::Client,
+    connections: Arc<Connections>,
     timeouts: Timeouts,
 }
 
 impl Client {
-    pub(crate) fn new(
+    pub(crate) fn of_pool(
+        pool: &ClientPool,
         timeouts: Timeouts,
         server: &Url,
         authorities: &Authorities,
     ) -> Result<Self, ModelError> {
-        // Fails if another provider is installed already, which works just as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = reqwest::Client::builder();
-        // A proxy could not reach a server on this machine.
-        let builder = if is_here(server) { builder.no_proxy() } else { builder };
-        let client = builder
-            .connect_timeout(timeouts.connect)
-            .http2_keep_alive_interval(timeouts.ping_after)
-            .http2_keep_alive_timeout(timeouts.pong_within)
-            .tls_certs_merge(authorities.0.clone())
-            .redirect(redirect::Policy::none())
-            .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
-            .build()
+        let connections = pool
+            .connections(ClientSettings::of(&timeouts, server), authorities)
             .map_err(|error| unreachable("no connection can be made here", &error))?;
-        Ok(Self { client, timeouts })
+        Ok(Self { connections, timeouts })
     }
 
     pub(crate) fn timeouts(&self) -> &Timeouts {
@@ -65,19 +59,13 @@ impl Client {
     /// Sends a request and waits for the response head.
     pub(crate) async fn send(&self, request: reqwest::Request) -> Result<Answer, ModelError> {
         let host = request.url().host_str().unwrap_or_default().to_owned();
-        let head = tokio::time::timeout(self.timeouts.first_byte, self.client.execute(request)).await;
+        let head = tokio::time::timeout(self.timeouts.first_byte, self.connections.execute(request)).await;
         match head {
             Ok(Ok(response)) => Ok(Answer { response, between_chunks: self.timeouts.between_chunks }),
             Ok(Err(error)) => Err(unreachable(&format!("`{host}` cannot be reached"), &error)),
             Err(_) => Err(slow(&format!("`{host}` did not begin to answer"), self.timeouts.first_byte)),
         }
     }
-}
-
-fn is_here(server: &Url) -> bool {
-    let host = server.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// A response whose head has arrived.

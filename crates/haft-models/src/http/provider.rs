@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::arriving::{self, Arriving};
 use super::client::{Authorities, Client};
+use super::client_pool::ClientPool;
 use super::endpoint::{Endpoint, Outgoing};
 use super::list::{self, Listed};
 use super::retry::{self, Decision};
@@ -48,8 +49,15 @@ pub struct HttpProvider {
 }
 
 impl HttpProvider {
+    /// Creates a provider with connections of its own.
     pub fn new(settings: HttpSettings) -> Result<Self, ModelError> {
-        let client = Client::new(settings.timeouts, settings.endpoint.server(), &settings.authorities)?;
+        Self::sharing(settings, &ClientPool::default())
+    }
+
+    /// Creates a provider that shares connections with the other providers of the pool.
+    pub fn sharing(settings: HttpSettings, pool: &ClientPool) -> Result<Self, ModelError> {
+        let server = settings.endpoint.server();
+        let client = Client::of_pool(pool, settings.timeouts, server, &settings.authorities)?;
         Ok(Self { settings, client, memos: Kept::default() })
     }
 

@@ -12,13 +12,14 @@ use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
 use haft_engine::RunObserver;
 use haft_models::cassette::{Recorder, Tape};
+use haft_sandbox::Policy;
 
 use super::active_run::RunRequest;
 use super::prepared_agent::{self, LinkedAgents, PreparedAgent};
 use super::skilled::AvailableSkills;
 use crate::models::{ModelsError, Providers};
 use crate::recordings::RunRecorder;
-use crate::wiring::{EngineState, Parts, ToolSettings};
+use crate::wiring::{EngineState, Parts};
 use haft_config::Resolved;
 use haft_config::agents::Agent;
 use haft_config::agents::graph::AgentGraph;
@@ -68,18 +69,18 @@ pub(super) enum Session {
 }
 
 impl RunEnvironment {
-    /// Builds an environment that shares queues and cache with other environments.
+    /// Builds an environment that shares queues, cache and connections to models with other environments.
     pub fn sharing(
-        settings: ToolSettings,
+        (policy, config): (Policy, Arc<Resolved>),
         others: Vec<Arc<dyn ToolProvider>>,
         variables: Variables,
         skills: AvailableSkills,
         engine: &EngineState,
     ) -> Arc<Self> {
         Arc::new(Self {
-            parts: Parts::sharing(settings, others, engine),
+            parts: Parts::sharing(policy, config, others, engine),
             variables,
-            providers: Providers::default(),
+            providers: Providers::sharing(engine.clients().clone()),
             kept: OnceLock::new(),
             recorder: OnceLock::new(),
             models: OnceLock::new(),

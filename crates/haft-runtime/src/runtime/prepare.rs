@@ -17,10 +17,11 @@ use super::generation::Generation;
 use super::shared_provider::SharedProvider;
 use super::{Answers, Prepared, RunHooks, Runtime, StartError};
 use crate::handle::RunShared;
+use crate::models::Providers;
 use crate::runs::{AvailableSkills, LeftSessions, RunEnvironment, Variables, model_names, route};
 use crate::sampling::ModelSampler;
 use crate::spec::{ModelChoice, RunSpec, SkillSource};
-use crate::wiring::{self, McpFace, ToolSettings};
+use crate::wiring::{self, McpFace};
 
 impl Runtime {
     /// Everything of a run that must be there before its first step.
@@ -42,7 +43,8 @@ impl Runtime {
         let policy = if is_local { policy } else { policy.hide_neighbours() };
         let (config, skills) = with_skills(generation, spec, &*variables);
         let usual = model_names(&graph.first().agent, &config).map_err(StartError::Models)?;
-        let sampler = ModelSampler::new(&config, &policy, Arc::clone(&variables), usual.into_iter().next());
+        let asking = (Arc::clone(&variables), Providers::sharing(generation.engine.clients().clone()));
+        let sampler = ModelSampler::of_run(Arc::clone(&config), &policy, asking, usual.into_iter().next());
         let kept = hooks.keeps_session && generation.config.sessions.enabled;
         let takeover = hooks.takeover;
         let (log, desk) = self.log_and_desk(id, &spec.principal, kept, takeover).await;
@@ -79,7 +81,7 @@ impl Runtime {
     fn environment(
         &self,
         spec: &RunSpec,
-        config: Resolved,
+        config: Arc<Resolved>,
         policy: haft_sandbox::Policy,
         (skills, variables): (AvailableSkills, Variables),
         generation: &Generation,
@@ -99,12 +101,12 @@ impl Runtime {
         let unusable =
             |(name, reason): &(String, String)| format!("MCP server `{name}` cannot be used: {reason}");
         let warnings = servers.unusable.iter().map(unusable).collect();
-        let settings = ToolSettings { policy, timeout: None, config };
         let shared = generation.providers.iter();
         let shared =
             shared.map(|provider| Arc::new(SharedProvider(Arc::clone(provider))) as Arc<dyn ToolProvider>);
         let providers = servers.providers().into_iter().chain(shared).collect();
-        let environment = RunEnvironment::sharing(settings, providers, variables, skills, &generation.engine);
+        let environment =
+            RunEnvironment::sharing((policy, config), providers, variables, skills, &generation.engine);
         if let Some((tape, recorder)) = &hooks.recorder {
             environment.record_on(Arc::clone(tape), Arc::clone(recorder));
         }
@@ -150,11 +152,14 @@ fn with_skills(
     generation: &Generation,
     spec: &RunSpec,
     variables: &dyn Fn(&str) -> Option<String>,
-) -> (Resolved, AvailableSkills) {
-    let mut config = Resolved::clone(&generation.config);
+) -> (Arc<Resolved>, AvailableSkills) {
     let read = |source: &SkillSource| Skill::read(&source.file, &source.text, variables).ok();
     let active: Vec<Skill> = spec.skills.iter().filter_map(read).collect();
-    skills::add_servers(&mut config, &active);
+    let mut config = Arc::clone(&generation.config);
+    // Most runs have no such servers, and then share the configuration instead of a copy of it.
+    if active.iter().any(|skill| !skill.servers.is_empty()) {
+        skills::add_servers(Arc::make_mut(&mut config), &active);
+    }
     let available = AvailableSkills::of(&generation.skills, &active, variables);
     (config, available)
 }

@@ -11,8 +11,9 @@ use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
 use haft_engine::{
     Cache, CacheConfig, Capture, Catalog, Orchestrator, OrchestratorConfig, Policies, Queues,
-    UncheckedSchemas,
+    SharedDefinitions, UncheckedSchemas,
 };
+use haft_models::http::ClientPool;
 use haft_sandbox::Policy;
 use haft_tools::builtin::BuiltinTools;
 use haft_tools::output::{OutputReader, OutputTools};
@@ -32,6 +33,7 @@ pub struct Parts {
     timeout: Option<Duration>,
     providers: Vec<Arc<dyn ToolProvider>>,
     engine: OrchestratorConfig,
+    definitions: SharedDefinitions,
 }
 
 /// The settings of a single orchestrator, beside the shared parts.
@@ -45,24 +47,43 @@ pub struct Own {
     pub reader: Option<Arc<dyn OutputReader>>,
 }
 
-/// Queues and response cache. All orchestrators of one generation of the configuration share them.
+/// Queues, response cache, compiled schemas and connections to models. All orchestrators of one generation of the
+/// configuration share them.
 #[derive(Debug, Clone)]
 pub struct EngineState {
     queues: Queues,
     cache: Cache,
+    definitions: SharedDefinitions,
+    clients: ClientPool,
 }
 
 impl EngineState {
     /// Creates empty queues and an empty cache with the configured limits.
     pub fn new(config: &Resolved) -> Self {
-        Self { queues: queues(config), cache: cache(config) }
+        Self {
+            queues: queues(config),
+            cache: cache(config),
+            definitions: SharedDefinitions::default(),
+            clients: ClientPool::default(),
+        }
     }
 
     /// Returns the state of the next generation. A queue whose settings did not change keeps its slots and its waiting
     /// calls.
     #[must_use]
     pub fn renewed(&self, config: &Resolved) -> Self {
-        Self { queues: self.queues.renewed(queue_configs(config)), cache: self.cache.clone() }
+        Self {
+            queues: self.queues.renewed(queue_configs(config)),
+            cache: self.cache.clone(),
+            // The new configuration may name another JSON Schema draft.
+            definitions: SharedDefinitions::default(),
+            clients: self.clients.clone(),
+        }
+    }
+
+    /// Returns the HTTP clients of model providers.
+    pub fn clients(&self) -> &ClientPool {
+        &self.clients
     }
 }
 
@@ -76,14 +97,19 @@ fn cache(config: &Resolved) -> Cache {
 impl Parts {
     /// Combines the built-in tools with those of `others`. Queues and cache are new.
     pub fn new(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Self {
-        let engine = EngineState::new(&settings.config);
-        Self::sharing(settings, others, &engine)
+        let ToolSettings { policy, timeout, config } = settings;
+        let engine = EngineState::new(&config);
+        Self { timeout, ..Self::sharing(policy, Arc::new(config), others, &engine) }
     }
 
     /// Builds parts that share queues and cache with others.
-    pub fn sharing(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>, shared: &EngineState) -> Self {
-        let config = Arc::new(settings.config);
-        let builtin = BuiltinTools::new(settings.policy.clone());
+    pub fn sharing(
+        policy: Policy,
+        config: Arc<Resolved>,
+        others: Vec<Arc<dyn ToolProvider>>,
+        shared: &EngineState,
+    ) -> Self {
+        let builtin = BuiltinTools::new(policy.clone());
         let providers = std::iter::once(Arc::new(builtin) as _).chain(others).collect();
         let engine = OrchestratorConfig {
             unchecked: if config.validation.strict {
@@ -99,7 +125,8 @@ impl Parts {
             capture: if config.telemetry.capture_content { Capture::Content } else { Capture::Nothing },
             ..OrchestratorConfig::default()
         };
-        Self { config, policy: settings.policy, timeout: settings.timeout, providers, engine }
+        let definitions = shared.definitions.clone();
+        Self { config, policy, timeout: None, providers, engine, definitions }
     }
 
     /// Returns the configuration that orchestrators use by default.
@@ -148,7 +175,8 @@ impl Parts {
             ..self.engine.clone()
         };
         // The configuration reader already checked that every named queue exists.
-        Orchestrator::new(Catalog::with(providers, catalog_config(config)), engine)
+        let catalog = Catalog::sharing(providers, catalog_config(config), self.definitions.clone());
+        Orchestrator::new(catalog, engine)
     }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::ModelContext;
 use haft_core::provider::Principal;
 use haft_models::Delivery;
-use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Timeouts};
+use haft_models::http::{Authorities, ClientPool, HttpProvider, HttpSettings, RetryPolicy, Timeouts};
 use haft_models::prices::Prices;
 use haft_models::providers::{ProviderRow, Wishes};
 use haft_testkit::{Offer, SecureServer, eventually};
@@ -29,9 +30,18 @@ fn provider_with(
     timeouts: Timeouts,
     retry: RetryPolicy,
 ) -> HttpProvider {
+    HttpProvider::new(settings(server, authorities, timeouts, retry)).unwrap()
+}
+
+fn settings(
+    server: &SecureServer,
+    authorities: Authorities,
+    timeouts: Timeouts,
+    retry: RetryPolicy,
+) -> HttpSettings {
     let row = ProviderRow::named("compatible").unwrap();
     let wishes = Wishes { base_url: Some(server.url()), ..Wishes::default() };
-    HttpProvider::new(HttpSettings {
+    HttpSettings {
         name: row.name.into(),
         endpoint: row.endpoint(wishes, &|_| None).unwrap(),
         authorities,
@@ -39,8 +49,7 @@ fn provider_with(
         timeouts,
         retry,
         prices: Prices::default(),
-    })
-    .unwrap()
+    }
 }
 
 fn authority(server: &SecureServer) -> Authorities {
@@ -83,6 +92,31 @@ async fn where_it_is_not_offered_each_request_under_way_has_its_own() {
     for offer in [Offer::Http1, Offer::Plain] {
         assert_eq!(asked(offer).await, (vec!["HTTP/1.1".to_owned()], TOGETHER), "{offer:?}");
     }
+}
+
+/// Asks with one provider after the other, both of one pool. Returns the number of connections.
+async fn connections_of_two(offer: Offer, connect: [Duration; 2]) -> usize {
+    let server = SecureServer::start(offer, 1);
+    let pool = ClientPool::default();
+    let mut providers = Vec::new();
+    for connect in connect {
+        let authorities = if offer == Offer::Plain { Authorities::default() } else { authority(&server) };
+        let timeouts = Timeouts { connect, ..Timeouts::default() };
+        let settings = settings(&server, authorities, timeouts, RetryPolicy::NEVER);
+        let provider = HttpProvider::sharing(settings, &pool).unwrap();
+        assert_eq!(whole(&provider, asking("hi"), &context()).await.unwrap().text(), "safe");
+        providers.push(provider);
+    }
+    let connections: HashSet<usize> = server.arrived().iter().map(|request| request.connection).collect();
+    connections.len()
+}
+
+#[tokio::test]
+async fn providers_of_one_pool_share_a_connection_unless_timeouts_or_authorities_differ() {
+    let (short, long) = (Duration::from_secs(5), Duration::from_secs(10));
+    assert_eq!(connections_of_two(Offer::Plain, [long, long]).await, 1);
+    assert_eq!(connections_of_two(Offer::Plain, [long, short]).await, 2);
+    assert_eq!(connections_of_two(Offer::Http2, [long, long]).await, 2, "a CA of its own");
 }
 
 #[tokio::test]

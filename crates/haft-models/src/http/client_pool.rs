@@ -1,0 +1,153 @@
+//! HTTP clients that several providers share, so that many runs in one process use the same connections.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use haft_core::settings::models::Timeouts;
+use reqwest::{Request, Response, Url, redirect};
+
+use super::client::Authorities;
+
+/// The most providers that use one client at the same time. Over HTTP/2 a client opens one connection to each server,
+/// and many servers accept 100 requests at once on a connection: a further request would wait until another one ends.
+/// A provider may have several requests in progress, because agents call other agents.
+const PROVIDERS_PER_CLIENT_MAX: usize = 32;
+
+/// HTTP clients for the providers of one tokio runtime. Clones share the clients.
+///
+/// A client holds the certificates of the system and open connections, which take far more memory than a run. It holds
+/// neither cookies nor API keys, which are part of each request, so runs of different principals can share it. The
+/// tasks of a connection end with their tokio runtime: a pool must not outlive it.
+#[derive(Debug, Clone, Default)]
+pub struct ClientPool(Arc<Mutex<Vec<Arc<Connections>>>>);
+
+impl ClientPool {
+    /// Returns a client of the pool with these settings. Builds one if none has room for a further provider. A client
+    /// that trusts other certificate authorities belongs to its provider alone.
+    pub(super) fn connections(
+        &self,
+        settings: ClientSettings,
+        authorities: &Authorities,
+    ) -> reqwest::Result<Arc<Connections>> {
+        if !authorities.certificates().is_empty() {
+            return Ok(Arc::new(Connections::new(settings, authorities)?));
+        }
+        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The pool itself holds one of the references.
+        let has_room = |client: &&Arc<Connections>| Arc::strong_count(client) <= PROVIDERS_PER_CLIENT_MAX;
+        if let Some(client) = clients.iter().filter(has_room).find(|client| client.settings == settings) {
+            return Ok(Arc::clone(client));
+        }
+        clients.retain(|client| Arc::strong_count(client) > 1);
+        let client = Arc::new(Connections::new(settings, authorities)?);
+        clients.push(Arc::clone(&client));
+        Ok(client)
+    }
+}
+
+/// The settings that a client is built with. Providers share a client only if all of them are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClientSettings {
+    connect: Duration,
+    ping_after: Duration,
+    pong_within: Duration,
+    proxies: Proxies,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proxies {
+    OfEnvironment,
+    /// A proxy could not reach a server on this machine.
+    None,
+}
+
+impl ClientSettings {
+    pub(super) fn of(timeouts: &Timeouts, server: &Url) -> Self {
+        let Timeouts { connect, ping_after, pong_within, first_byte: _, between_chunks: _, total: _ } =
+            *timeouts;
+        let proxies = if is_here(server) { Proxies::None } else { Proxies::OfEnvironment };
+        Self { connect, ping_after, pong_within, proxies }
+    }
+}
+
+fn is_here(server: &Url) -> bool {
+    let host = server.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// An HTTP client with its connections. Never follows redirects, because they would send the API key to another
+/// server.
+#[derive(Debug)]
+pub(super) struct Connections {
+    settings: ClientSettings,
+    client: reqwest::Client,
+}
+
+impl Connections {
+    fn new(settings: ClientSettings, authorities: &Authorities) -> reqwest::Result<Self> {
+        // Fails if another provider is installed already, which works just as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = match settings.proxies {
+            Proxies::OfEnvironment => reqwest::Client::builder(),
+            Proxies::None => reqwest::Client::builder().no_proxy(),
+        };
+        let client = builder
+            .connect_timeout(settings.connect)
+            .http2_keep_alive_interval(settings.ping_after)
+            .http2_keep_alive_timeout(settings.pong_within)
+            .tls_certs_merge(authorities.certificates().iter().cloned())
+            .redirect(redirect::Policy::none())
+            .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        Ok(Self { settings, client })
+    }
+
+    pub(super) async fn execute(&self, request: Request) -> reqwest::Result<Response> {
+        self.client.execute(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(server: &str, connect: Duration) -> ClientSettings {
+        let timeouts = Timeouts { connect, ..Timeouts::default() };
+        ClientSettings::of(&timeouts, &Url::parse(server).unwrap())
+    }
+
+    #[test]
+    fn providers_share_a_client_if_all_of_its_settings_are_equal() {
+        let pool = ClientPool::default();
+        let second = Duration::from_secs(1);
+        let first = pool.connections(settings("https://a.test", second), &Authorities::default()).unwrap();
+        let check = |server: &str, connect: Duration, shared: bool| {
+            let other = pool.connections(settings(server, connect), &Authorities::default()).unwrap();
+            assert_eq!(Arc::ptr_eq(&first, &other), shared, "{server} {connect:?}");
+        };
+        check("https://a.test", second, true);
+        check("https://b.test/v1", second, true);
+        check("https://a.test", 2 * second, false);
+        // A server on this machine is never reached through a proxy.
+        check("http://127.0.0.1:8080", second, false);
+    }
+
+    #[test]
+    fn a_full_client_gets_no_more_providers_and_an_unused_one_is_dropped() {
+        let pool = ClientPool::default();
+        let of = |server: &str| {
+            pool.connections(settings(server, Duration::from_secs(1)), &Authorities::default()).unwrap()
+        };
+        let mut users: Vec<_> = (0..=PROVIDERS_PER_CLIENT_MAX).map(|_| of("https://a.test")).collect();
+        let further = users.pop().unwrap();
+        assert!(users.iter().all(|user| Arc::ptr_eq(user, &users[0])));
+        assert!(!Arc::ptr_eq(&further, &users[0]));
+        users.pop();
+        assert!(Arc::ptr_eq(&of("https://a.test"), &users[0]), "there is room again");
+        drop(further);
+        let _other = of("http://localhost");
+        assert_eq!(pool.0.lock().unwrap().len(), 2);
+    }
+}
