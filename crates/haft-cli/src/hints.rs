@@ -40,7 +40,10 @@ pub(super) fn session(error: &SessionError) -> Option<String> {
         SessionError::Unreadable { id, .. } => {
             Some(format!("`haft sessions rm {id}` removes it; nothing in it was changed"))
         }
-        SessionError::Busy { .. } | SessionError::Io { .. } => None,
+        SessionError::Busy { id } => {
+            Some(format!("if that process hangs or was stopped: haft resume {id} --take-over"))
+        }
+        SessionError::Exists { .. } | SessionError::Io { .. } => None,
     }
 }
 
