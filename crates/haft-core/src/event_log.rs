@@ -1,8 +1,9 @@
-//! The one JSON form of events: `stream-json`, stored event logs and recordings all write it.
+//! The one JSON form of events: `stream-json`, stored event logs, JSON log lines and accounting all write it.
 //!
 //! [`EventReader`] turns the [`Event`]s of a run into [`LogEvent`]s, and [`EventEnvelope`] adds where each belongs. Nothing
 //! here numbers events or keeps them: that is the event log of the runtime.
 
+mod audit;
 mod schema;
 
 use std::collections::HashMap;
@@ -24,12 +25,14 @@ use crate::run::event::{Answered, Began, RunEvent};
 use crate::run::final_turn::WhyFinal;
 use crate::run::finish::{Answer, Finish};
 
+pub use audit::{CallAudit, CallContent, DecisionAudit, ModelAudit, ToolSource};
 pub use schema::schema;
 
 /// An event, and where it belongs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventEnvelope {
-    /// Counted from 1 over a root run and all runs that work for it; never reused.
+    /// Counted from 1, never reused: over a root run and all runs that work for it, or over the process that writes log
+    /// lines or accounting.
     pub seq: u64,
     /// Milliseconds since 1970. Absent in `stream-json`, whose replay must be the same to the byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,6 +108,9 @@ pub enum LogEvent {
         usage: Option<LogUsage>,
         /// Billionths of a US dollar; `None` if the usage or the price is unknown.
         cost_nano_usd: Option<u64>,
+        /// Only in log lines and accounting.
+        #[serde(flatten)]
+        audit: Option<Box<ModelAudit>>,
     },
     /// The model requested a call.
     ToolCall {
@@ -125,6 +131,9 @@ pub enum LogEvent {
         tool: String,
         /// The time in queues and for approval.
         waited_ms: u64,
+        /// Only in log lines.
+        #[serde(flatten)]
+        source: ToolSource,
     },
     /// The tool reported output or a message while it runs.
     ToolProgress {
@@ -148,7 +157,7 @@ pub enum LogEvent {
         /// The time since the call was requested.
         latency_ms: u64,
     },
-    /// The account of a call: sizes and decisions, no content.
+    /// The account of a call: sizes and decisions.
     ToolFinished {
         /// The model's id of the call.
         id: String,
@@ -168,6 +177,12 @@ pub enum LogEvent {
         bytes_in: u64,
         /// The size of the output, or of the error message of a failed call.
         bytes_out: u64,
+        /// Only in log lines and accounting.
+        #[serde(flatten)]
+        audit: Option<Box<CallAudit>>,
+        /// Only in log lines, with content capture.
+        #[serde(flatten)]
+        content: Option<Box<CallContent>>,
     },
     /// The run waits for a decision about a call.
     ApprovalRequested {
@@ -247,23 +262,27 @@ impl LogEvent {
 
     /// The same event without anything that a model, a tool or a person wrote: for logs and accounting.
     #[must_use]
-    pub fn without_content(self) -> Option<Self> {
-        match self {
+    pub fn without_content(mut self) -> Option<Self> {
+        match &mut self {
             Self::TextDelta { .. }
             | Self::ReasoningDelta { .. }
             | Self::ToolProgress { .. }
             | Self::ToolCall { .. }
             | Self::ToolResult { .. }
-            | Self::ApprovalRequested { .. } => None,
-            Self::Note { kind, .. } => Some(Self::Note { kind, text: String::new(), status: None }),
-            Self::RunFinished { finish, .. } => Some(Self::RunFinished { finish, answer: None }),
-            other @ (Self::RunStarted { .. }
+            | Self::ApprovalRequested { .. } => return None,
+            Self::Note { text, status, .. } => {
+                text.clear();
+                *status = None;
+            }
+            Self::RunFinished { answer, .. } => *answer = None,
+            Self::ToolFinished { content, .. } => *content = None,
+            Self::RunStarted { .. }
             | Self::TurnStarted
             | Self::ModelFinished { .. }
             | Self::ToolStarted { .. }
-            | Self::ToolFinished { .. }
-            | Self::ApprovalDecided { .. }) => Some(other),
+            | Self::ApprovalDecided { .. } => {}
         }
+        Some(self)
     }
 }
 
@@ -272,6 +291,17 @@ impl LogEvent {
 #[derive(Debug, Default)]
 pub struct EventReader {
     parts: HashMap<SessionId, Vec<PartKind>>,
+    detail: Detail,
+}
+
+/// The fields that a reader fills.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Detail {
+    /// Those that readers of a run's events see.
+    #[default]
+    Plain,
+    /// All, for the operator.
+    Audit,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -282,8 +312,22 @@ enum PartKind {
 }
 
 impl EventReader {
+    /// A reader that also fills the audit fields and the captured content of calls: for log lines and accounting.
+    pub fn with_audit() -> Self {
+        Self { detail: Detail::Audit, ..Self::default() }
+    }
+
     /// The place and the JSON form of an event; nothing for events that readers do not see.
     pub fn read(&mut self, event: &Event) -> Option<(Place, LogEvent)> {
+        let (place, mut kind) = self.read_plain(event)?;
+        match self.detail {
+            Detail::Plain => {}
+            Detail::Audit => kind.add_audit(event),
+        }
+        Some((place, kind))
+    }
+
+    fn read_plain(&mut self, event: &Event) -> Option<(Place, LogEvent)> {
         match event {
             Event::Run { place, event } => Some((*place, self.run_event(*place, event)?)),
             Event::ModelFinished { place, attempt, account, .. } => {
@@ -299,6 +343,7 @@ impl EventReader {
                     operation: operation.id.0,
                     tool: tool.name().to_owned(),
                     waited_ms: millis(*waited),
+                    source: ToolSource::default(),
                 };
                 Some((operation.place, started))
             }
@@ -385,6 +430,7 @@ fn attempted(attempt: &Attempt, account: &ModelAccount) -> LogEvent {
         latency_ms: millis(account.latency),
         usage: account.usage.map(LogUsage::from),
         cost_nano_usd: account.cost.map(|cost| cost.nano_usd),
+        audit: None,
     }
 }
 
@@ -405,6 +451,8 @@ fn finished(
         cached: account.cached,
         bytes_in: account.bytes_in as u64,
         bytes_out: account.bytes_out as u64,
+        audit: None,
+        content: None,
     }
 }
 

@@ -19,7 +19,7 @@ pub fn schema() -> Value {
         "description": "One event of a run. New kinds and new fields may be added; none of these changes.",
         "type": "object",
         "properties": {
-            "seq": {"type": "integer", "minimum": 1, "description": "counted over a root run and all runs that work for it; never reused"},
+            "seq": {"type": "integer", "minimum": 1, "description": "counted over a root run and all runs that work for it, or over the process that writes log lines or accounting; never reused"},
             "at": {"type": "integer", "minimum": 0, "description": "milliseconds since 1970; absent in stream-json, whose replay must be the same to the byte"},
             "run": {"type": "string", "description": "the session of the run"},
             "parent": {"type": "integer", "description": "the operation that the run works for; absent for a root run"},
@@ -72,8 +72,12 @@ fn model_kinds() -> Vec<Kind> {
                 ("error_kind", maybe(&text())),
                 ("usage", maybe(&usage())),
                 ("cost_nano_usd", maybe(&count())),
+                ("principal", about("`local`, or TENANT/SUBJECT; only in log lines and accounting")),
+                ("request_id", about("only in log lines and accounting")),
+                ("first_event_ms", count()),
+                ("retry_after_ms", count()),
             ],
-            0,
+            4,
         ),
     ]
 }
@@ -90,8 +94,15 @@ fn tool_kinds() -> Vec<Kind> {
         kind(
             "tool_started",
             "a call reached its tool",
-            vec![("id", text()), ("operation", count()), ("tool", text()), ("waited_ms", count())],
-            0,
+            vec![
+                ("id", text()),
+                ("operation", count()),
+                ("tool", text()),
+                ("waited_ms", count()),
+                ("provider_kind", about("builtin, mcp, rest, agent or client; only in log lines")),
+                ("namespace", about("the provider of the tool; only in log lines")),
+            ],
+            2,
         ),
         kind("tool_progress", "a tool reports progress", vec![("id", text()), ("text", text())], 0),
         kind(
@@ -107,23 +118,39 @@ fn tool_kinds() -> Vec<Kind> {
             ],
             0,
         ),
-        kind(
-            "tool_finished",
-            "the account of a call: sizes and decisions, no content",
-            vec![
-                ("id", text()),
-                ("operation", count()),
-                ("tool", text()),
-                ("error_kind", maybe(&text())),
-                ("latency_ms", count()),
-                ("executed", flag()),
-                ("cached", flag()),
-                ("bytes_in", count()),
-                ("bytes_out", count()),
-            ],
-            0,
-        ),
+        tool_finished(),
     ]
+}
+
+fn tool_finished() -> Kind {
+    let fields = vec![
+        ("id", text()),
+        ("operation", count()),
+        ("tool", text()),
+        ("error_kind", maybe(&text())),
+        ("latency_ms", count()),
+        ("executed", flag()),
+        ("cached", flag()),
+        ("bytes_in", count()),
+        ("bytes_out", count()),
+    ];
+    // The fields that only log lines and accounting have.
+    let audit = vec![
+        ("principal", about("`local`, or TENANT/SUBJECT; only in log lines and accounting")),
+        ("arguments_digest", about("SHA-256 of the arguments as they were written")),
+        ("provider_kind", about("builtin, mcp, rest, agent or client; absent for an unknown tool")),
+        ("namespace", about("the provider of the tool")),
+        ("origin", about("the session of the original request; absent if it is the session of the run")),
+        ("decision", about("allow, ask or deny; absent if the call ended before the decision")),
+        ("rule", about("the rule that decided; absent for the default")),
+        ("approver", about("the source of the answer: terminal, caller or remembered")),
+        ("answer", about("allow_once, allow_exact, allow_rule, deny, later or nobody")),
+        ("arguments", about("only in log lines with content capture")),
+        ("result", about("only in log lines with content capture")),
+    ];
+    let optional = audit.len();
+    let fields = [fields, audit].concat();
+    kind("tool_finished", "the account of a call: sizes and decisions", fields, optional)
 }
 
 /// Approvals, decisions and the end of a run.
@@ -162,6 +189,10 @@ fn kind(
 
 fn text() -> Value {
     json!({"type": "string"})
+}
+
+fn about(description: &str) -> Value {
+    json!({"type": "string", "description": description})
 }
 
 fn words() -> Value {

@@ -3,8 +3,16 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::approval::ApprovalId;
+use crate::approval::{Answer as Approval, ApprovalId};
 use crate::digest::Digest;
+use crate::event::{Consent, KnownTool, PolicyDecision, Said};
+use crate::model_provider::Next;
+use crate::name::{Namespace, ToolName};
+use crate::naming::ToolIdentity;
+use crate::place::Operation;
+use crate::principal::Principal;
+use crate::provider::ProviderKind;
+use crate::rules::Decision;
 use crate::tool::CallId;
 
 /// One event of every kind.
@@ -34,9 +42,16 @@ fn samples() -> Vec<LogEvent> {
             latency_ms: 1,
             usage: Some(usage),
             cost_nano_usd: None,
+            audit: None,
         },
         LogEvent::ToolCall { id: text(), tool: text(), arguments: text() },
-        LogEvent::ToolStarted { id: text(), operation: 1, tool: text(), waited_ms: 0 },
+        LogEvent::ToolStarted {
+            id: text(),
+            operation: 1,
+            tool: text(),
+            waited_ms: 0,
+            source: ToolSource::default(),
+        },
         LogEvent::ToolProgress { id: text(), text: text() },
         LogEvent::ToolResult {
             id: text(),
@@ -56,6 +71,8 @@ fn samples() -> Vec<LogEvent> {
             cached: false,
             bytes_in: 1,
             bytes_out: 2,
+            audit: None,
+            content: None,
         },
         LogEvent::approval_requested(&request),
         LogEvent::ApprovalDecided { approval: request.id.to_string(), allowed: true },
@@ -132,5 +149,132 @@ fn events_without_content_keep_no_text_of_models_tools_or_people() {
         if let LogEvent::Note { text, status, .. } = kept {
             assert!(text.is_empty() && status.is_none());
         }
+    }
+}
+
+/// Events with every optional field: a call of a sub-agent that was asked about, with its content, and a failed attempt.
+fn audited_events() -> [Event; 3] {
+    let place = Place::first(SessionId(1)).below(SessionId(2), OperationId(3));
+    let operation = Arc::new(Operation { id: OperationId(4), call: CallId("c".into()), place });
+    let identity = ToolIdentity {
+        kind: ProviderKind::Builtin,
+        namespace: Namespace::new("builtin").unwrap(),
+        tool: ToolName::new("bash").unwrap(),
+    };
+    let known = KnownTool { exposed: ToolName::new("bash").unwrap(), identity, description: "".into() };
+    let tool = ToolSeen::Known(Arc::new(known));
+    let consent = Some(Consent::Answered { approver: "terminal", answer: Approval::AllowOnce });
+    let account = Account {
+        principal: Principal::local(),
+        executed: true,
+        cached: false,
+        bytes_in: 1,
+        bytes_out: 2,
+        arguments: Digest::of_text("{}"),
+        verdict: Some(PolicyDecision { decision: Decision::Ask, rule: Some("ask bash".into()), consent }),
+    };
+    let said = Said { arguments: "canary in".into(), result: "canary out".into() };
+    let model = ModelAccount {
+        failure: Some(ModelErrorKind::Overloaded),
+        latency: Duration::from_millis(9),
+        first_event: Some(Duration::from_millis(5)),
+        usage: None,
+        cost: None,
+        next: Next::Retry { after: Duration::from_millis(7) },
+    };
+    [
+        Event::ToolStarted { operation: Arc::clone(&operation), tool: tool.clone(), waited: Duration::ZERO },
+        Event::ToolFinished {
+            operation,
+            tool,
+            failure: None,
+            latency: Duration::from_millis(1),
+            account,
+            said: Some(Arc::new(said)),
+        },
+        Event::ModelFinished {
+            id: "r".into(),
+            place,
+            attempt: Attempt { provider: "p".into(), model: "m".into(), number: 1 },
+            principal: Principal::local(),
+            account: model,
+        },
+    ]
+}
+
+/// The names of the fields of an event, in order.
+fn fields(kind: &LogEvent) -> Vec<String> {
+    let Value::Object(fields) = serde_json::to_value(kind).unwrap() else { panic!("{kind:?} is no object") };
+    fields.into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn only_a_reader_for_operators_fills_the_audit_fields() {
+    let (mut plain, mut audited) = (EventReader::default(), EventReader::with_audit());
+    let events = audited_events();
+    let audit = [
+        vec!["provider_kind", "namespace"],
+        vec![
+            "principal",
+            "arguments_digest",
+            "provider_kind",
+            "namespace",
+            "origin",
+            "decision",
+            "rule",
+            "approver",
+            "answer",
+            "arguments",
+            "result",
+        ],
+        vec!["principal", "request_id", "first_event_ms", "retry_after_ms"],
+    ];
+    for (event, audit) in events.iter().zip(audit) {
+        let (all, (_, few)) = (audited.read(event).unwrap().1, plain.read(event).unwrap());
+        let added: Vec<String> =
+            fields(&all).into_iter().filter(|name| !fields(&few).contains(name)).collect();
+        let mut expected: Vec<&str> = audit;
+        let mut added: Vec<&str> = added.iter().map(String::as_str).collect();
+        expected.sort_unstable();
+        added.sort_unstable();
+        assert_eq!(added, expected, "{all:?}");
+    }
+}
+
+#[test]
+fn events_with_audit_fields_fit_the_schema_and_survive_json() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    let mut reader = EventReader::with_audit();
+    for event in &audited_events() {
+        let (place, kind) = reader.read(event).unwrap();
+        let envelope = EventEnvelope::new(1, Some(7), place, kind);
+        let value = serde_json::to_value(&envelope).unwrap();
+        assert!(validator.is_valid(&value), "{value}");
+        assert_eq!(serde_json::from_value::<EventEnvelope>(value).unwrap(), envelope);
+    }
+}
+
+#[test]
+fn the_schema_describes_every_field() {
+    let kinds = schema()["properties"]["event"]["oneOf"].clone();
+    let mut reader = EventReader::with_audit();
+    let audited = audited_events().into_iter().filter_map(|event| Some(reader.read(&event)?.1));
+    for written in samples().into_iter().chain(audited) {
+        let name = serde_json::to_value(&written).unwrap()["type"].clone();
+        let mut described = kinds.as_array().unwrap().iter().map(|kind| &kind["properties"]);
+        let described = described.find(|kind| kind["type"]["const"] == name).unwrap();
+        for field in fields(&written) {
+            assert!(described.get(&field).is_some(), "{name}: {field}");
+        }
+    }
+}
+
+#[test]
+fn the_captured_content_of_a_call_is_content() {
+    let mut reader = EventReader::with_audit();
+    for event in &audited_events() {
+        let (_, kind) = reader.read(event).unwrap();
+        let text = serde_json::to_string(&kind.without_content().unwrap()).unwrap();
+        assert!(!text.contains("canary"), "{text}");
     }
 }

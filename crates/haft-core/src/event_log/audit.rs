@@ -1,0 +1,187 @@
+//! The fields of events that operators read in log lines and accounting: principal, source and decision.
+//!
+//! Readers of a run's events do not get them. A caller must not learn the operator's rules, and `stream-json` must be the
+//! same in a replay.
+
+use serde::{Deserialize, Serialize};
+
+use super::{LogEvent, millis};
+use crate::event::{Account, Consent, Event, PolicyDecision, Said, ToolSeen};
+use crate::model_provider::{ModelAccount, Next};
+use crate::place::Place;
+use crate::principal::Principal;
+
+/// The audit fields of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallAudit {
+    /// `local`, or `TENANT/SUBJECT`. Accounting skips everything from this field on when it sums up a file.
+    pub principal: String,
+    /// SHA-256 of the arguments as they were written.
+    pub arguments_digest: String,
+    #[serde(flatten)]
+    pub source: ToolSource,
+    /// The session of the original request; absent if it is the session of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    #[serde(flatten)]
+    pub decision: DecisionAudit,
+}
+
+/// The origin of a tool; empty if the tool is unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolSource {
+    /// `builtin`, `mcp`, `rest`, `agent` or `client`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// The decision about a call; empty if the call ended before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionAudit {
+    /// `allow`, `ask` or `deny`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<String>,
+    /// The rule that decided, as `haft policy explain` writes it; absent for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The source of the answer: `terminal`, or `remembered` for an answer given before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approver: Option<String>,
+    /// `allow_once`, `allow_exact`, `allow_rule`, `deny` or `later`; `nobody` if there was no approver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+/// The content of a call, if the operator enabled content capture.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallContent {
+    pub arguments: String,
+    pub result: String,
+}
+
+/// The audit fields of an attempt at a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelAudit {
+    /// `local`, or `TENANT/SUBJECT`. Accounting skips everything from this field on when it sums up a file.
+    pub principal: String,
+    pub request_id: String,
+    /// The time until the first event of the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_event_ms: Option<u64>,
+    /// The pause before the next attempt, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl LogEvent {
+    /// Fills the audit fields and the captured content from the event that this one was read from.
+    pub(super) fn add_audit(&mut self, read: &Event) {
+        match (self, read) {
+            (Self::ModelFinished { audit, .. }, Event::ModelFinished { id, principal, account, .. }) => {
+                *audit = Some(Box::new(ModelAudit::new(id, principal, account)));
+            }
+            (Self::ToolStarted { source, .. }, Event::ToolStarted { tool, .. }) => {
+                *source = ToolSource::of(tool);
+            }
+            (
+                Self::ToolFinished { audit, content, .. },
+                Event::ToolFinished { operation, tool, account, said, .. },
+            ) => {
+                *audit = Some(Box::new(CallAudit::new(operation.place, tool, account)));
+                *content = said.as_deref().map(|said| Box::new(CallContent::of(said)));
+            }
+            (
+                _,
+                Event::ModelStarted { .. }
+                | Event::ModelFinished { .. }
+                | Event::ToolStarted { .. }
+                | Event::ToolProgress { .. }
+                | Event::ToolFinished { .. }
+                | Event::Run { .. },
+            ) => {}
+        }
+    }
+}
+
+impl CallAudit {
+    pub fn new(place: Place, tool: &ToolSeen, account: &Account) -> Self {
+        Self {
+            principal: account.principal.to_string(),
+            arguments_digest: account.arguments.to_string(),
+            source: ToolSource::of(tool),
+            origin: (place.origin != place.session).then(|| place.origin.to_string()),
+            decision: account.verdict.as_ref().map(DecisionAudit::of).unwrap_or_default(),
+        }
+    }
+}
+
+impl ToolSource {
+    pub fn of(tool: &ToolSeen) -> Self {
+        let identity = tool.known().map(|known| &known.identity);
+        Self {
+            provider_kind: identity.map(|identity| identity.kind.name().to_owned()),
+            namespace: identity.map(|identity| identity.namespace.to_string()),
+        }
+    }
+}
+
+impl DecisionAudit {
+    pub fn of(verdict: &PolicyDecision) -> Self {
+        let (approver, answer) = match verdict.consent {
+            None => (None, None),
+            Some(Consent::Remembered) => (Some("remembered"), None),
+            Some(Consent::Nobody) => (None, Some("nobody")),
+            Some(Consent::Answered { approver, answer }) => (Some(approver), Some(answer.name())),
+        };
+        Self {
+            decision: Some(verdict.decision.name().to_owned()),
+            rule: verdict.rule.as_deref().map(str::to_owned),
+            approver: approver.map(str::to_owned),
+            answer: answer.map(str::to_owned),
+        }
+    }
+}
+
+impl CallContent {
+    fn of(said: &Said) -> Self {
+        Self { arguments: said.arguments.clone(), result: said.result.clone() }
+    }
+}
+
+impl ModelAudit {
+    pub fn new(request_id: &str, principal: &Principal, account: &ModelAccount) -> Self {
+        Self {
+            principal: principal.to_string(),
+            request_id: request_id.to_owned(),
+            first_event_ms: account.first_event.map(millis),
+            retry_after_ms: match account.next {
+                Next::Nothing => None,
+                Next::Retry { after } => Some(millis(after)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::approval::Answer;
+    use crate::rules::Decision;
+
+    #[test]
+    fn who_decided_is_written_in_words() {
+        let check = |consent: Option<Consent>, approver: Option<&str>, answer: Option<&str>| {
+            let verdict = PolicyDecision { decision: Decision::Ask, rule: Some("ask bash".into()), consent };
+            let found = DecisionAudit::of(&verdict);
+            assert_eq!((found.approver.as_deref(), found.answer.as_deref()), (approver, answer));
+            assert_eq!((found.decision.as_deref(), found.rule.as_deref()), (Some("ask"), Some("ask bash")));
+        };
+        check(None, None, None);
+        check(Some(Consent::Remembered), Some("remembered"), None);
+        check(Some(Consent::Nobody), None, Some("nobody"));
+        let answered = Consent::Answered { approver: "terminal", answer: Answer::AllowOnce };
+        check(Some(answered), Some("terminal"), Some("allow_once"));
+    }
+}
