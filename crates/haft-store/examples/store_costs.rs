@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use haft_core::conversation::{Conversation, Message};
+use haft_core::event_log::{EventEnvelope, LogEvent};
 use haft_core::home::Home;
 use haft_core::model_request::ModelRequest;
 use haft_core::place::SessionId;
@@ -156,15 +157,39 @@ fn peak_memory() -> Outcome<u64> {
 fn write_accounting(home: &Home, lines: u64) -> Outcome<()> {
     let mut file = BufWriter::new(File::create(home.data().join("accounting.jsonl"))?);
     for number in 0..lines {
-        let line = if number % 3 == 0 {
-            accounting::Line::Model(model_record(number)?)
-        } else {
-            accounting::Line::Tool(tool_record(number)?)
-        };
-        serde_json::to_writer(&mut file, &line)?;
+        let line = if number % 3 == 0 { model_event(number)? } else { tool_event(number)? };
+        serde_json::to_writer(&mut file, &accounting::Line::Event(Box::new(line)))?;
         file.write_all(b"\n")?;
     }
     Ok(file.flush()?)
+}
+
+fn tool_event(number: u64) -> Outcome<EventEnvelope> {
+    let text = r#"{"seq":1,"run":"01234567-89ab-4def-8123-456789abcdef","event":{"turn":7,"type":"tool_finished",
+        "id":"call_0123456789abcdef01234567","operation":1,"tool":"","error_kind":null,"latency_ms":1,"executed":true,
+        "cached":false,"bytes_in":120,"bytes_out":4096,"principal":"local/local",
+        "arguments_digest":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","provider_kind":"builtin",
+        "namespace":"haft","decision":"allow","rule":"allow read"}}"#;
+    let mut line: EventEnvelope = serde_json::from_str(text)?;
+    (line.seq, line.at) = (number + 1, Some(1_700_000_000_000 + number));
+    if let LogEvent::ToolFinished { operation, tool, latency_ms, .. } = &mut line.event.kind {
+        (*operation, *tool) = (number, format!("tool-{}", number % 40));
+        *latency_ms = number * 7_919 % 50_000;
+    }
+    Ok(line)
+}
+
+fn model_event(number: u64) -> Outcome<EventEnvelope> {
+    let text = r#"{"seq":1,"run":"01234567-89ab-4def-8123-456789abcdef","event":{"turn":7,"type":"model_finished","model":"",
+        "attempt":1,"error_kind":null,"latency_ms":900,"usage":{"input_tokens":20000,"output_tokens":300,
+        "cache_read_tokens":15000,"cache_write_tokens":0,"reasoning_tokens":0},"cost_nano_usd":1000000,
+        "principal":"local/local","request_id":"req-01234567","first_event_ms":300}}"#;
+    let mut line: EventEnvelope = serde_json::from_str(text)?;
+    (line.seq, line.at) = (number + 1, Some(1_700_000_000_000 + number));
+    if let LogEvent::ModelFinished { model, .. } = &mut line.event.kind {
+        *model = format!("openai/model-{}", number % 7);
+    }
+    Ok(line)
 }
 
 fn tool_record(number: u64) -> Outcome<Record> {

@@ -4,9 +4,10 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haft_core::event::{Account, Consent, Event, EventSink, PolicyDecision, ToolSeen};
+use haft_core::event::{Account, Event, EventSink, ToolSeen};
+use haft_core::event_log::{CallAudit, EventEnvelope, EventReader, ModelAudit};
 use haft_core::home::Home;
-use haft_core::model_provider::{Attempt, ModelAccount, Next};
+use haft_core::model_provider::{Attempt, ModelAccount};
 use haft_core::place::{Operation, Place};
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
@@ -14,34 +15,37 @@ use haft_core::result::ToolErrorKind;
 use super::journal_file::{JournalFile, JournalFileLimits};
 use super::record::{Audit, Line, ModelRecord, Record, Source, Standing};
 
-/// Writes a line for every call that ends.
+/// Writes a line for every call and every attempt at a model that ends.
 #[derive(Debug)]
 pub struct Journal {
-    file: Mutex<JournalFile>,
+    state: Mutex<JournalState>,
+}
+
+#[derive(Debug)]
+struct JournalState {
+    file: JournalFile,
+    reader: EventReader,
+    seq: u64,
 }
 
 impl Journal {
     /// Opens the journal in haft's data. The caller reports a journal that cannot be written; calls go on without it.
     pub fn open(home: &Home) -> io::Result<Self> {
         let file = JournalFile::open(home, JournalFileLimits::default())?;
-        Ok(Self { file: Mutex::new(file) })
+        let state = JournalState { file, reader: EventReader::with_audit(), seq: 0 };
+        Ok(Self { state: Mutex::new(state) })
     }
 
     /// A short wait for the disk's cache is all that it takes.
-    fn write(&self, line: &Line) {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).append(line);
+    fn write(&self, event: &Event) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).append(event);
     }
 }
 
 impl EventSink for Journal {
     fn emit(&self, event: Event) {
         match &event {
-            Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
-                self.write(&Line::Tool(record(operation, tool, *failure, *latency, account)));
-            }
-            Event::ModelFinished { id, place, attempt, principal, account } => {
-                self.write(&Line::Model(model_record(id, *place, attempt, principal, account)));
-            }
+            Event::ToolFinished { .. } | Event::ModelFinished { .. } => self.write(&event),
             Event::ToolStarted { .. }
             | Event::ToolProgress { .. }
             | Event::ModelStarted { .. }
@@ -50,6 +54,18 @@ impl EventSink for Journal {
     }
 }
 
+impl JournalState {
+    /// The content of a call is removed even if the operator captures it: that is for log lines and telemetry.
+    fn append(&mut self, event: &Event) {
+        let Some((place, kind)) = self.reader.read(event) else { return };
+        let Some(kind) = kind.without_content() else { return };
+        self.seq += 1;
+        let envelope = EventEnvelope::new(self.seq, Some(now_ms()), place, kind);
+        self.file.append(&Line::Event(Box::new(envelope)));
+    }
+}
+
+/// The record of a call in the journal of a session.
 pub fn record(
     operation: &Operation,
     tool: &ToolSeen,
@@ -57,30 +73,29 @@ pub fn record(
     latency: Duration,
     account: &Account,
 ) -> Record {
+    let CallAudit { principal, arguments_digest, source, origin: _, decision } =
+        CallAudit::new(operation.place, tool, account);
     Record {
         timestamp_ms: now_ms(),
         status: if failure.is_none() { "ok" } else { "failed" }.into(),
         error_kind: failure.map(|kind| kind.name().to_owned()),
         tool: tool.name().to_owned(),
         call_id: operation.call.0.clone(),
-        principal: account.principal.to_string(),
+        principal,
         latency_ms: millis(latency),
         bytes_in: account.bytes_in as u64,
         bytes_out: account.bytes_out as u64,
         executed: account.executed,
         cached: account.cached,
-        arguments_digest: account.arguments.to_string(),
-        source: source(tool),
+        arguments_digest,
+        source: Source { provider_kind: source.provider_kind, namespace: source.namespace },
         standing: standing(operation),
-        audit: account.verdict.as_ref().map(audit).unwrap_or_default(),
-    }
-}
-
-fn source(tool: &ToolSeen) -> Source {
-    let identity = tool.known().map(|known| &known.identity);
-    Source {
-        provider_kind: identity.map(|identity| identity.kind.name().to_owned()),
-        namespace: identity.map(|identity| identity.namespace.to_string()),
+        audit: Audit {
+            decision: decision.decision,
+            rule: decision.rule,
+            approver: decision.approver,
+            answer: decision.answer,
+        },
     }
 }
 
@@ -94,21 +109,7 @@ fn standing(operation: &Operation) -> Standing {
     }
 }
 
-fn audit(verdict: &PolicyDecision) -> Audit {
-    let (approver, answer) = match verdict.consent {
-        None => (None, None),
-        Some(Consent::Remembered) => (Some("remembered"), None),
-        Some(Consent::Nobody) => (None, Some("nobody")),
-        Some(Consent::Answered { approver, answer }) => (Some(approver), Some(answer.name())),
-    };
-    Audit {
-        decision: Some(verdict.decision.name().to_owned()),
-        rule: verdict.rule.as_deref().map(str::to_owned),
-        approver: approver.map(str::to_owned),
-        answer: answer.map(str::to_owned),
-    }
-}
-
+/// The record of an attempt at a model in the journal of a session.
 pub fn model_record(
     id: &str,
     place: Place,
@@ -117,30 +118,28 @@ pub fn model_record(
     account: &ModelAccount,
 ) -> ModelRecord {
     let usage = account.usage.unwrap_or_default();
+    let audit = ModelAudit::new(id, principal, account);
     ModelRecord {
         timestamp_ms: now_ms(),
         status: if account.failure.is_none() { "ok" } else { "failed" }.into(),
         error_kind: account.failure.map(|kind| kind.name().to_owned()),
         provider: attempt.provider.to_string(),
         model: attempt.model.to_string(),
-        request_id: id.to_owned(),
+        request_id: audit.request_id,
         session: Some(place.session.to_string()),
         turn: Some(place.turn),
         parent_operation: place.parent.map(|operation| operation.0),
         attempt: attempt.number,
-        principal: principal.to_string(),
+        principal: audit.principal,
         latency_ms: millis(account.latency),
-        first_event_ms: account.first_event.map(millis),
+        first_event_ms: audit.first_event_ms,
         input_tokens: usage.input,
         output_tokens: usage.output,
         cache_read_tokens: usage.cache_read,
         cache_write_tokens: usage.cache_write,
         reasoning_tokens: usage.reasoning,
         cost_nano_usd: account.cost.map(|cost| cost.nano_usd),
-        retry_after_ms: match account.next {
-            Next::Nothing => None,
-            Next::Retry { after } => Some(millis(after)),
-        },
+        retry_after_ms: audit.retry_after_ms,
     }
 }
 
@@ -154,28 +153,92 @@ fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use haft_core::approval::Answer;
-    use haft_core::rules::Decision;
+    use std::sync::Arc;
+
+    use haft_core::digest::Digest;
+    use haft_core::event::Said;
+    use haft_core::event_log::LogEvent;
+    use haft_core::model_provider::Next;
+    use haft_core::place::OperationId;
+    use haft_core::tool::CallId;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    #[test]
-    fn who_decided_is_written_in_words() {
-        let check = |consent: Option<Consent>, approver: Option<&str>, answer: Option<&str>| {
-            let found =
-                audit(&PolicyDecision { decision: Decision::Ask, rule: Some("ask bash".into()), consent });
-            assert_eq!((found.approver.as_deref(), found.answer.as_deref()), (approver, answer));
-            assert_eq!((found.decision.as_deref(), found.rule.as_deref()), (Some("ask"), Some("ask bash")));
+    /// A call whose content is captured, and an attempt at a model.
+    fn events() -> [Event; 2] {
+        let place = Place::default();
+        let account = Account {
+            principal: Principal::local(),
+            executed: true,
+            cached: false,
+            bytes_in: 3,
+            bytes_out: 4,
+            arguments: Digest::of_text("canary"),
+            verdict: None,
         };
-        check(None, None, None);
-        check(Some(Consent::Remembered), Some("remembered"), None);
-        check(Some(Consent::Nobody), None, Some("nobody"));
-        let answered = Consent::Answered { approver: "terminal", answer: Answer::AllowOnce };
-        check(Some(answered), Some("terminal"), Some("allow_once"));
+        let said = Said { arguments: "canary".into(), result: "canary".into() };
+        let (latency, id) = (Duration::from_millis(2), OperationId(7));
+        let model = ModelAccount {
+            failure: None,
+            latency,
+            first_event: None,
+            usage: None,
+            cost: None,
+            next: Next::Nothing,
+        };
+        [
+            Event::ToolFinished {
+                operation: Arc::new(Operation { id, call: CallId("c".into()), place }),
+                tool: ToolSeen::Written("nosuch".into()),
+                failure: Some(ToolErrorKind::UnknownTool),
+                latency,
+                account,
+                said: Some(Arc::new(said)),
+            },
+            Event::ModelFinished {
+                id: "r".into(),
+                place,
+                attempt: Attempt { provider: "p".into(), model: "m/n".into(), number: 2 },
+                principal: Principal::local(),
+                account: model,
+            },
+        ]
     }
 
     #[test]
-    fn lines_of_an_older_haft_can_still_be_read() {
+    fn lines_are_events_with_audit_fields_and_without_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        std::fs::create_dir_all(home.data()).unwrap();
+        let journal = Journal::open(&home).unwrap();
+        for event in events() {
+            journal.emit(event);
+        }
+        let text = std::fs::read_to_string(home.data().join("accounting.jsonl")).unwrap();
+        assert!(!text.contains("canary"), "{text}");
+        let lines: Vec<EventEnvelope> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.iter().map(|line| line.seq).collect::<Vec<_>>(), [1, 2]);
+        assert!(lines.iter().all(|line| line.at.is_some_and(|at| at > 0)), "{text}");
+        let fields = |kind: &LogEvent, names: &[&str]| -> Vec<Value> {
+            let value = serde_json::to_value(kind).unwrap();
+            names.iter().map(|name| value[name].clone()).collect()
+        };
+        let tool = fields(&lines[0].event.kind, &["type", "tool", "error_kind", "principal", "operation"]);
+        assert_eq!(
+            tool,
+            [json!("tool_finished"), json!("nosuch"), json!("unknown_tool"), json!("local"), json!(7)]
+        );
+        let model = fields(&lines[1].event.kind, &["type", "model", "attempt", "request_id"]);
+        assert_eq!(model, [json!("model_finished"), json!("p/m/n"), json!(2), json!("r")]);
+        let summary = super::super::summarize(&home, 0).unwrap();
+        assert_eq!((summary.tools.len(), summary.models[0].model.as_str()), (1, "p/m/n"));
+        assert_eq!(summary.unreadable_lines, 0);
+    }
+
+    #[test]
+    fn records_of_an_older_haft_can_still_be_read() {
         let line = r#"{"type":"tool","timestampMs":1,"status":"ok","errorKind":null,"tool":"read","callId":"1",
             "principal":"local","latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
         let record: Record = serde_json::from_str(line).unwrap();

@@ -8,6 +8,7 @@ mod journal_file;
 mod latencies;
 mod model_stats;
 mod partial;
+mod quick_event;
 mod record;
 mod stats;
 mod summary;

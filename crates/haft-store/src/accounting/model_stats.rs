@@ -67,7 +67,7 @@ impl ModelStats {
         self.merge(&Self {
             model: String::new(),
             attempts: 1,
-            errors: u64::from(line.status != "ok"),
+            errors: u64::from(line.is_error),
             input_tokens: line.input_tokens,
             output_tokens: line.output_tokens,
             cache_read_tokens: line.cache_read_tokens,
@@ -90,8 +90,9 @@ impl ModelStats {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Line, ModelRecord};
+    use super::super::record::ModelRecord;
     use super::super::summary::Summary;
+    use super::super::summary::tests::OldLine;
     use super::*;
 
     fn record(model: &str, status: &str, cost_nano_usd: Option<u64>) -> ModelRecord {
@@ -120,7 +121,7 @@ mod tests {
     }
 
     fn model_stats(records: &[ModelRecord]) -> Vec<ModelStats> {
-        let lines: Vec<Line> = records.iter().cloned().map(Line::Model).collect();
+        let lines: Vec<OldLine> = records.iter().cloned().map(OldLine::Model).collect();
         Summary::of_lines(&lines).models
     }
 

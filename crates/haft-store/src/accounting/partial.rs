@@ -1,7 +1,8 @@
 //! The part of a line that sums need, borrowed from the line.
 //!
-//! Parsing a whole [`Line`](super::Line) copies twenty strings. Here only the fields of the sums are read, and a string is
-//! copied only when it has escapes.
+//! Parsing a whole [`EventEnvelope`](haft_core::event_log::EventEnvelope) copies a dozen strings. Here only the fields of the
+//! sums are read, and a string is copied only when it has escapes. This reads the lines of an older haft, with fields in
+//! camel case and without an envelope, and the events that [`quick_event`](super::quick_event) leaves.
 
 use std::borrow::Cow;
 
@@ -12,13 +13,16 @@ const CALL_START: &[u8] = br#"{"type":"tool","#;
 /// The first field that no sum needs. A string contains no quote without a backslash, so that this is no part of one.
 const CALL_REST: &[u8] = br#","argumentsDigest":"#;
 
-/// The fields that any sum needs. Each kind of line has some of them.
+/// The fields that any sum needs: an envelope has `at` and `event`, and a line without an envelope has some of the others.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PartialLine<'a> {
+    at: Option<u64>,
+    #[serde(borrow)]
+    event: Option<PartialEvent<'a>>,
     #[serde(rename = "type", borrow)]
-    kind: Text<'a>,
-    pub(super) timestamp_ms: u64,
+    kind: Option<Text<'a>>,
+    timestamp_ms: Option<u64>,
     #[serde(borrow)]
     status: Option<Text<'a>>,
     #[serde(borrow)]
@@ -38,6 +42,33 @@ pub(super) struct PartialLine<'a> {
     lost_lines: Option<u64>,
 }
 
+/// The fields of an event that any sum needs.
+#[derive(Debug, Deserialize)]
+struct PartialEvent<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    error_kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    tool: Option<Text<'a>>,
+    latency_ms: Option<u64>,
+    bytes_out: Option<u64>,
+    executed: Option<bool>,
+    cached: Option<bool>,
+    /// `provider/model`
+    #[serde(borrow)]
+    model: Option<Text<'a>>,
+    usage: Option<PartialUsage>,
+    cost_nano_usd: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+struct PartialUsage {
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_read_tokens: u64,
+}
+
 /// A string. Serde borrows a `Cow` inside of a struct of its own, but not directly inside of an `Option`.
 #[derive(Debug, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -54,7 +85,7 @@ pub(super) enum Content<'a> {
 #[derive(Debug)]
 pub(super) struct ToolLine<'a> {
     pub(super) tool: &'a str,
-    pub(super) status: &'a str,
+    pub(super) is_error: bool,
     pub(super) latency_ms: u64,
     pub(super) bytes_out: u64,
     pub(super) executed: bool,
@@ -66,7 +97,7 @@ pub(super) struct ToolLine<'a> {
 pub(super) struct ModelLine<'a> {
     pub(super) provider: &'a str,
     pub(super) model: &'a str,
-    pub(super) status: &'a str,
+    pub(super) is_error: bool,
     pub(super) input_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) cache_read_tokens: u64,
@@ -74,8 +105,8 @@ pub(super) struct ModelLine<'a> {
 }
 
 impl<'a> PartialLine<'a> {
-    /// Overwrites a byte of the line: the fields of a call that no sum needs follow the others, and half of the time would go
-    /// into them, so the line ends before them.
+    /// Overwrites a byte of a line of an older haft: the fields of a call that no sum needs follow the others, and half of
+    /// the time would go into them, so the line ends before them.
     pub(super) fn parse(line: &'a mut [u8]) -> Option<Self> {
         let line = match end_of_needed(line) {
             Some(end) => {
@@ -88,9 +119,17 @@ impl<'a> PartialLine<'a> {
         serde_json::from_str(std::str::from_utf8(line).ok()?).ok()
     }
 
+    /// Milliseconds since 1970.
+    pub(super) fn at_ms(&self) -> Option<u64> {
+        self.at.or(self.timestamp_ms)
+    }
+
     /// Returns nothing when a field of its kind is missing, or for an unknown kind.
     pub(super) fn content(&self) -> Option<Content<'_>> {
-        match &*self.kind.0 {
+        if let Some(event) = &self.event {
+            return event.content();
+        }
+        match &*self.kind.as_ref()?.0 {
             "tool" => self.tool_line().map(Content::Tool),
             "model" => self.model_line().map(Content::Model),
             "lost" => Some(Content::Lost { lines: self.lost_lines? }),
@@ -101,7 +140,7 @@ impl<'a> PartialLine<'a> {
     fn tool_line(&self) -> Option<ToolLine<'_>> {
         Some(ToolLine {
             tool: &self.tool.as_ref()?.0,
-            status: &self.status.as_ref()?.0,
+            is_error: self.is_error()?,
             latency_ms: self.latency_ms?,
             bytes_out: self.bytes_out?,
             executed: self.executed?,
@@ -113,10 +152,49 @@ impl<'a> PartialLine<'a> {
         Some(ModelLine {
             provider: &self.provider.as_ref()?.0,
             model: &self.model.as_ref()?.0,
-            status: &self.status.as_ref()?.0,
+            is_error: self.is_error()?,
             input_tokens: self.input_tokens?,
             output_tokens: self.output_tokens?,
             cache_read_tokens: self.cache_read_tokens?,
+            cost_nano_usd: self.cost_nano_usd,
+        })
+    }
+
+    fn is_error(&self) -> Option<bool> {
+        Some(self.status.as_ref()?.0 != "ok")
+    }
+}
+
+impl PartialEvent<'_> {
+    fn content(&self) -> Option<Content<'_>> {
+        match &*self.kind.0 {
+            "tool_finished" => self.tool_line().map(Content::Tool),
+            "model_finished" => self.model_line().map(Content::Model),
+            _ => None,
+        }
+    }
+
+    fn tool_line(&self) -> Option<ToolLine<'_>> {
+        Some(ToolLine {
+            tool: &self.tool.as_ref()?.0,
+            is_error: self.error_kind.is_some(),
+            latency_ms: self.latency_ms?,
+            bytes_out: self.bytes_out?,
+            executed: self.executed?,
+            cached: self.cached?,
+        })
+    }
+
+    fn model_line(&self) -> Option<ModelLine<'_>> {
+        let (provider, model) = self.model.as_ref()?.0.split_once('/')?;
+        let usage = self.usage.unwrap_or_default();
+        Some(ModelLine {
+            provider,
+            model,
+            is_error: self.error_kind.is_some(),
+            input_tokens: usage.input_tokens,
+            output_tokens: usage.output_tokens,
+            cache_read_tokens: usage.cache_read_tokens,
             cost_nano_usd: self.cost_nano_usd,
         })
     }
@@ -161,5 +239,32 @@ mod tests {
         );
         assert_eq!(call(&line("read", &rest[..rest.len() - 1])), None, "a crash cut it off");
         assert_eq!(call(&line("read", r#","turn":1"#)), None);
+    }
+
+    #[test]
+    fn events_are_read_in_any_order_of_fields() {
+        let line = |tool: &str, rest: &str| {
+            format!(
+                r#"{{"seq":1,"at":1,"run":"r","event":{{"turn":1,"type":"tool_finished","id":"1","operation":1,"tool":"{tool}",
+                "error_kind":null,"latency_ms":2,"executed":true,"cached":false,"bytes_in":1,"bytes_out":3{rest}"#
+            )
+        };
+        let rest = r#","principal":"local","arguments_digest":"aa"}}"#;
+        let expected = |tool: &str| Some((tool.to_owned(), 3));
+        assert_eq!(call(&line("read", rest)), expected("read"));
+        assert_eq!(call(&line("read", "}}")), expected("read"), "without audit fields");
+        let quoted = r#"a\",\"principal\":b"#;
+        assert_eq!(
+            call(&line(quoted, rest)),
+            expected(r#"a","principal":b"#),
+            "the name looks like the field"
+        );
+        assert_eq!(call(&line("read", &rest[..rest.len() - 1])), None, "a crash cut it off");
+        assert_eq!(call(&line("read", r#","principal":"#)), None);
+        let sorted = r#"{"at":1,"event":{"cached":false,"type":"tool_finished","executed":true,"latency_ms":2,"tool":"read",
+            "bytes_out":3,"principal":"local"},"run":"r","seq":1}"#;
+        assert_eq!(call(sorted), expected("read"), "another order of fields");
+        let other = line("read", rest).replace("tool_finished", "tool_started");
+        assert_eq!(call(&other), None, "another kind of event");
     }
 }

@@ -1,26 +1,29 @@
 //! The lines about calls and requests to models. They hold sizes, digests and decisions, never the content.
 
+use haft_core::event_log::EventEnvelope;
 use serde::{Deserialize, Serialize};
 
-/// A line of `accounting.jsonl`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
+/// A line of `accounting.jsonl`. An older haft wrote a [`Record`] or a [`ModelRecord`] with the `type` `tool` or `model`
+/// instead of the event; sums read both.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Line {
-    Tool(Record),
-    Model(ModelRecord),
+    /// `tool_finished` or `model_finished`, with the audit fields.
+    Event(Box<EventEnvelope>),
     Lost(LostRecord),
 }
 
-/// A gap before this line: records that could not be written, for example because the disk was full.
+/// A gap before this line: events that could not be written, for example because the disk was full. It is about the file
+/// and belongs to no run, so it is not an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(tag = "type", rename = "lost", rename_all = "camelCase")]
 pub struct LostRecord {
     /// Milliseconds since 1970.
     pub timestamp_ms: u64,
     pub lost_lines: u64,
 }
 
-/// One call. Fields that lines of an older haft lack are read as empty.
+/// One call, as journals of sessions store it. Fields that lines of an older haft lack are read as empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
@@ -86,7 +89,7 @@ pub struct Audit {
     pub answer: Option<String>,
 }
 
-/// One attempt at a model.
+/// One attempt at a model, as journals of sessions store it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelRecord {

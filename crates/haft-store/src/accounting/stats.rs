@@ -59,7 +59,7 @@ impl ToolSums {
 impl ToolSum {
     fn add(&mut self, line: &ToolLine<'_>) {
         self.calls += 1;
-        self.errors += u64::from(line.status != "ok");
+        self.errors += u64::from(line.is_error);
         self.cache_hits += u64::from(line.cached);
         self.bytes_out = self.bytes_out.saturating_add(line.bytes_out);
         // A call that never reached its tool says nothing about how fast the tool is.
@@ -91,8 +91,9 @@ impl ToolSum {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Audit, Line, Record, Source, Standing};
+    use super::super::record::{Audit, Record, Source, Standing};
     use super::super::summary::Summary;
+    use super::super::summary::tests::OldLine;
     use super::*;
 
     fn record(tool: &str, latency_ms: u64, status: &str) -> Record {
@@ -116,7 +117,7 @@ mod tests {
     }
 
     fn stats(records: &[Record]) -> Vec<ToolStats> {
-        let lines: Vec<Line> = records.iter().cloned().map(Line::Tool).collect();
+        let lines: Vec<OldLine> = records.iter().cloned().map(OldLine::Tool).collect();
         Summary::of_lines(&lines).tools
     }
 

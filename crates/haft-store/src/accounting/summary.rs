@@ -12,6 +12,7 @@ use super::file_parts::{FilePart, each_line, parts};
 use super::journal_file::{old_path_in, path_in};
 use super::model_stats::{ModelStats, ModelSums};
 use super::partial::{Content, PartialLine};
+use super::quick_event;
 use super::stats::{ToolStats, ToolSums};
 
 /// Threads beyond these would wait for the memory and not for a core.
@@ -75,13 +76,24 @@ struct LineSums {
 
 impl LineSums {
     fn add(&mut self, line: &mut [u8]) {
+        if let Some((at_ms, content)) = quick_event::read(line) {
+            return self.add_content(at_ms, &content);
+        }
         let line = PartialLine::parse(line);
-        match line.as_ref().and_then(|line| Some((line.timestamp_ms, line.content()?))) {
+        match line.as_ref().and_then(|line| Some((line.at_ms()?, line.content()?))) {
+            Some((at_ms, content)) => self.add_content(at_ms, &content),
             None => self.unreadable_lines += 1,
-            Some((timestamp_ms, _)) if timestamp_ms < self.since_ms => {}
-            Some((_, Content::Tool(line))) => self.tools.add(&line),
-            Some((_, Content::Model(line))) => self.models.add(&line),
-            Some((_, Content::Lost { lines })) => self.lost_lines = self.lost_lines.saturating_add(lines),
+        }
+    }
+
+    fn add_content(&mut self, at_ms: u64, content: &Content<'_>) {
+        if at_ms < self.since_ms {
+            return;
+        }
+        match content {
+            Content::Tool(line) => self.tools.add(line),
+            Content::Model(line) => self.models.add(line),
+            Content::Lost { lines } => self.lost_lines = self.lost_lines.saturating_add(*lines),
         }
     }
 
@@ -116,20 +128,116 @@ fn is_same_file(one: &File, other: Option<&File>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::record::Line;
+pub(super) mod tests {
+    use haft_core::event_log::{
+        CallAudit, DecisionAudit, EventEnvelope, LogEvent, LogUsage, ModelAudit, ToolSource, TurnEvent,
+    };
+    use serde::Serialize;
+
+    use super::super::record::{ModelRecord, Record};
     use super::*;
 
-    impl Summary {
-        /// Sums up lines as they are written.
-        pub(in super::super) fn of_lines(lines: &[Line]) -> Self {
-            let mut fold = LineSums::default();
-            for line in lines {
-                fold.add(&mut serde_json::to_vec(line).unwrap());
-            }
-            assert_eq!(fold.unreadable_lines, 0);
-            fold.into_summary()
+    /// A line as an older haft wrote it.
+    #[derive(Debug, Clone, Serialize)]
+    #[serde(tag = "type", rename_all = "camelCase")]
+    pub(in super::super) enum OldLine {
+        Tool(Record),
+        Model(ModelRecord),
+    }
+
+    impl OldLine {
+        /// The same call or attempt as it is written now.
+        fn event(&self) -> EventEnvelope {
+            let (at, run, parent, turn, kind) = match self.clone() {
+                Self::Tool(record) => {
+                    let standing = record.standing.clone();
+                    let run = standing.session.unwrap_or_default();
+                    (record.timestamp_ms, run, standing.parent_operation, standing.turn, tool_event(record))
+                }
+                Self::Model(record) => {
+                    let run = record.session.clone().unwrap_or_default();
+                    let turn = record.turn.unwrap_or_default();
+                    (record.timestamp_ms, run, record.parent_operation, turn, model_event(record))
+                }
+            };
+            EventEnvelope { seq: 1, at: Some(at), run, parent, event: TurnEvent { turn, kind } }
         }
+    }
+
+    fn tool_event(record: Record) -> LogEvent {
+        LogEvent::ToolFinished {
+            id: record.call_id,
+            operation: record.standing.operation,
+            tool: record.tool,
+            error_kind: (record.status != "ok").then(|| "failed".to_owned()),
+            latency_ms: record.latency_ms,
+            executed: record.executed,
+            cached: record.cached,
+            bytes_in: record.bytes_in,
+            bytes_out: record.bytes_out,
+            audit: Some(Box::new(CallAudit {
+                principal: record.principal,
+                arguments_digest: record.arguments_digest,
+                source: ToolSource {
+                    provider_kind: record.source.provider_kind,
+                    namespace: record.source.namespace,
+                },
+                origin: record.standing.origin,
+                decision: DecisionAudit {
+                    decision: record.audit.decision,
+                    rule: record.audit.rule,
+                    approver: record.audit.approver,
+                    answer: record.audit.answer,
+                },
+            })),
+            content: None,
+        }
+    }
+
+    fn model_event(record: ModelRecord) -> LogEvent {
+        LogEvent::ModelFinished {
+            model: format!("{}/{}", record.provider, record.model),
+            attempt: record.attempt,
+            error_kind: (record.status != "ok").then(|| "failed".to_owned()),
+            latency_ms: record.latency_ms,
+            usage: Some(LogUsage {
+                input_tokens: record.input_tokens,
+                output_tokens: record.output_tokens,
+                cache_read_tokens: record.cache_read_tokens,
+                cache_write_tokens: record.cache_write_tokens,
+                reasoning_tokens: record.reasoning_tokens,
+            }),
+            cost_nano_usd: record.cost_nano_usd,
+            audit: Some(Box::new(ModelAudit {
+                principal: record.principal,
+                request_id: record.request_id,
+                first_event_ms: record.first_event_ms,
+                retry_after_ms: record.retry_after_ms,
+            })),
+        }
+    }
+
+    impl Summary {
+        /// Sums up lines as an older haft wrote them. Events in their place must give the same sums.
+        pub(in super::super) fn of_lines(lines: &[OldLine]) -> Self {
+            let old = sum_of(lines.iter().map(|line| serde_json::to_vec(line).unwrap()));
+            let new = sum_of(lines.iter().map(|line| serde_json::to_vec(&line.event()).unwrap()));
+            let mixed = sum_of(lines.iter().enumerate().map(|(at, line)| match at % 2 {
+                0 => serde_json::to_vec(line).unwrap(),
+                _ => serde_json::to_vec(&line.event()).unwrap(),
+            }));
+            assert_eq!((&old, &old), (&new, &mixed));
+            old
+        }
+    }
+
+    fn sum_of(lines: impl Iterator<Item = Vec<u8>>) -> Summary {
+        let mut sums = LineSums::default();
+        for mut line in lines {
+            sums.add(&mut line);
+        }
+        assert_eq!(sums.unreadable_lines, 0);
+        sums.into_summary()
     }
 
     #[test]

@@ -31,9 +31,10 @@ impl Fixture {
 }
 
 fn line(tool: &str) -> Line {
-    let text = r#"{"type":"tool","timestampMs":5,"status":"ok","errorKind":null,"tool":"TOOL","callId":"1","principal":"local",
-        "latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
-    serde_json::from_str(&text.replace("TOOL", tool)).unwrap()
+    let text = r#"{"seq":1,"at":5,"run":"","event":{"turn":1,"type":"tool_finished","id":"1","operation":1,"tool":"TOOL",
+        "error_kind":null,"latency_ms":2,"executed":true,"cached":false,"bytes_in":3,"bytes_out":4,"principal":"local",
+        "arguments_digest":""}}"#;
+    Line::Event(serde_json::from_str(&text.replace("TOOL", tool)).unwrap())
 }
 
 fn calls(summary: &Summary) -> u64 {
@@ -103,7 +104,7 @@ fn a_write_that_fails_in_the_middle_leaves_no_half_line() {
 #[test]
 fn half_a_line_of_a_killed_process_does_not_spoil_the_next_one() {
     let fixture = Fixture::new();
-    fs::write(path_in(&fixture.home), r#"{"type":"tool","timesta"#).unwrap();
+    fs::write(path_in(&fixture.home), r#"{"seq":1,"at":5,"ru"#).unwrap();
     fixture.journal(u64::MAX, Duration::ZERO).append(&line("one"));
     let summary = fixture.summary();
     assert_eq!((calls(&summary), summary.unreadable_lines), (1, 1));
@@ -194,8 +195,24 @@ fn only_lines_since_a_moment_are_summed_up() {
 fn lines_that_are_no_records_are_counted_and_left_out() {
     let fixture = Fixture::new();
     let whole = serde_json::to_string(&line("one")).unwrap();
-    let lines = [&whole, "", "{}", "\0", &whole[..40], r#"{"type":"other","timestampMs":9}"#, &whole];
+    let other = whole.replace("tool_finished", "turn_started");
+    let old = r#"{"type":"other","timestampMs":9}"#;
+    let lines = [&whole, "", "{}", "\0", &whole[..40], old, &other, &whole];
     fs::write(path_in(&fixture.home), lines.join("\n")).unwrap();
     let summary = fixture.summary();
-    assert_eq!((calls(&summary), summary.unreadable_lines), (2, 5));
+    assert_eq!((calls(&summary), summary.unreadable_lines), (2, 6));
+}
+
+#[test]
+fn lines_of_an_older_haft_and_events_in_one_file_are_summed_up_together() {
+    let fixture = Fixture::new();
+    let old = r#"{"type":"tool","timestampMs":5,"status":"failed","errorKind":"denied","tool":"one","callId":"1",
+        "principal":"local","latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
+    let lost = r#"{"type":"lost","timestampMs":5,"lostLines":3}"#;
+    fs::write(path_in(&fixture.home), format!("{}\n{lost}\n", old.replace('\n', ""))).unwrap();
+    fixture.journal(u64::MAX, Duration::ZERO).append(&line("one"));
+    let summary = fixture.summary();
+    assert_eq!((summary.unreadable_lines, summary.lost_lines, summary.tools.len()), (0, 3, 1));
+    let tool = &summary.tools[0];
+    assert_eq!((tool.calls, tool.errors, tool.bytes_out, tool.latency_p50_ms), (2, 1, 8, 2));
 }
