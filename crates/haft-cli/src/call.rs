@@ -28,11 +28,10 @@ use super::servers::{Asked, begins_with, providers};
 use super::settings::{self, Refused};
 use super::terminal;
 use super::waiting::waiting;
-use super::watch::Watch;
+use super::watch::{self, Watch};
 use haft_config::{Resolved, environment};
 use haft_runtime::rest::Freshness;
 use haft_runtime::sampling::ModelSampler;
-use haft_runtime::telemetry::captures_content;
 use haft_runtime::wiring::{self, ToolSettings};
 use haft_store::approvals;
 
@@ -145,15 +144,13 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<Calling, Refused> {
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
     let store = store(&home, &config.resolved.tool_output.limits)?;
     let others = others(args, &config.resolved, &home).await;
-    let watch = Watch::begin(args, &home);
+    let watch = Watch::begin(args, &home, watch::content(&config.resolved.telemetry));
     let person = if args.stdin { None } else { TerminalElicitor::when_somebody_is_there() };
     let sampler = ModelSampler::new(&config.resolved, &policy, Arc::new(environment), None);
     let elicitation = elicitation(person.as_ref());
     let asked = Asked { tool: args.tool.as_deref(), elicitation, parents: watch.trace_parents() };
     let servers = providers(&config.resolved, &policy, asked);
-    let telemetry = &mut config.resolved.telemetry;
-    telemetry.capture_content =
-        watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
+    config.resolved.telemetry.capture_content = watch.captures_content();
     let context = RunContext {
         workspace: policy.workspace().to_string_lossy().into(),
         approver,

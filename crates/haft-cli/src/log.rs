@@ -1,18 +1,22 @@
-//! Writes log lines on standard error for events: the tool or model, and the outcome, never the content.
+//! Writes log lines on standard error for events. Lines for people name the tool or model and the outcome, never the
+//! content; lines for programs are the events themselves.
 
+mod json;
 mod model;
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use haft_core::approval::shown;
 use haft_core::event::{Account, Event, EventSink, ToolSeen};
 use haft_core::place::Operation;
 use haft_core::result::{ToolErrorKind, ToolResult};
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use self::json::JsonLines;
+pub(super) use self::json::LogContent;
 use self::model::ModelLine;
 use super::args::LogFormat;
 use super::terminal;
@@ -45,22 +49,32 @@ impl Level {
 pub(super) struct Log {
     level: Level,
     format: LogFormat,
+    json: Mutex<JsonLines>,
     /// Knows the position of each call in the tree. It must receive every event before the log does.
     tree: Arc<TreeKeeper>,
     warned: AtomicBool,
 }
 
 impl Log {
-    pub(super) fn new(level: Level, format: LogFormat, tree: Arc<TreeKeeper>) -> Self {
-        Self { level, format, tree, warned: AtomicBool::new(false) }
+    pub(super) fn new(level: Level, format: LogFormat, content: LogContent, tree: Arc<TreeKeeper>) -> Self {
+        let json = Mutex::new(JsonLines::new(content));
+        Self { level, format, json, tree, warned: AtomicBool::new(false) }
     }
 
-    fn write_model(&self, line: &ModelLine<'_>) {
-        if line.level() <= self.level {
-            terminal::note(&match self.format {
-                LogFormat::Text => line.text(),
-                LogFormat::Json => line.json(now_ms()).to_string(),
-            });
+    /// Returns the line of an event for people; `None` for events of runs, which the screen shows.
+    fn text(&self, event: &Event) -> Option<String> {
+        if let Some(line) = ModelLine::of(event) {
+            return Some(line.text());
+        }
+        let line = Line::of(event)?;
+        Some(line.text(&self.tree.path(line.operation.id)))
+    }
+
+    /// Writes the line while the lines are locked, so that they are in the order of their numbers.
+    fn write_json(&self, event: &Event) {
+        let mut json = self.json.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = json.line(event, now_ms()) {
+            terminal::note(&line);
         }
     }
 
@@ -81,23 +95,29 @@ impl Log {
 
 impl EventSink for Log {
     fn emit(&self, event: Event) {
-        if let Some(line) = ModelLine::of(&event) {
-            return self.write_model(&line);
-        }
-        let Some(line) = Line::of(&event) else { return };
-        if line.level() > self.level {
+        if level_of(&event) > self.level {
             return;
         }
-        let path = self.tree.path(line.operation.id);
-        terminal::note(&match self.format {
-            LogFormat::Text => line.text(&path),
-            LogFormat::Json => line.json(&path, now_ms()).to_string(),
-        });
+        match self.format {
+            LogFormat::Json => self.write_json(&event),
+            LogFormat::Text => {
+                if let Some(line) = self.text(&event) {
+                    terminal::note(&line);
+                }
+            }
+        }
     }
 }
 
-fn now_ms() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()
+/// Returns the severity of an event. Events that report no failure are information.
+fn level_of(event: &Event) -> Level {
+    let model = ModelLine::of(event).map(|line| line.level());
+    model.or_else(|| Line::of(event).map(|line| line.level())).unwrap_or(Level::Info)
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// One line: a call of a tool, or its result.
@@ -178,34 +198,6 @@ impl<'e> Line<'e> {
                 line
             }
         }
-    }
-
-    fn json(&self, path: &str, now_ms: u128) -> Value {
-        let severity = match self.level() {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info | Level::Off => "info",
-        };
-        let (direction, about) = match &self.about {
-            About::Request { waited_ms } => ("request", json!({ "waited_ms": waited_ms })),
-            About::Response { latency_ms, failure, account } => (
-                "response",
-                json!({
-                    "latency_ms": latency_ms, "bytes_in": account.bytes_in, "bytes_out": account.bytes_out,
-                    "executed": account.executed, "cached": account.cached,
-                    "error_kind": failure.map(ToolErrorKind::name), "error": failure.map(|kind| kind.row().told),
-                    "rule": rule(account),
-                }),
-            ),
-        };
-        let mut line = json!({
-            "timestamp_ms": now_ms, "severity": severity, "direction": direction, "type": "tool",
-            "kind": self.kind(), "remote": self.remote(), "path": path, "call_id": self.operation.call.0,
-        });
-        if let (Value::Object(line), Value::Object(about)) = (&mut line, about) {
-            line.extend(about);
-        }
-        line
     }
 }
 

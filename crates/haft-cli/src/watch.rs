@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use haft_config::resolved::Telemetry as TelemetryConfig;
 use haft_core::event::{EventSink, Watchers};
 use haft_core::place::{Place, SessionId};
 use haft_core::result::ToolResult;
@@ -12,10 +13,10 @@ use serde_json::Value;
 
 use super::args::{AskArgs, CallArgs, LogFormat, ShowArgs};
 use super::hints;
-use super::log::{Level, Log};
+use super::log::{Level, Log, LogContent};
 use super::terminal::{self, StatusLine};
 use super::tree::TreeKeeper;
-use haft_runtime::telemetry::Telemetry;
+use haft_runtime::telemetry::{Telemetry, captures_content};
 use haft_store::accounting::Journal;
 
 /// The watchers of the calls of one command.
@@ -26,6 +27,8 @@ pub(super) struct Watch {
     /// Present when `--tree` asks for it.
     tree: Option<Arc<TreeKeeper>>,
     telemetry: Option<Telemetry>,
+    /// Whether a watcher may use the content of calls.
+    captures_content: bool,
 }
 
 /// The options that control the watchers.
@@ -34,33 +37,45 @@ struct Wishes {
     verbose: bool,
     log_format: Option<LogFormat>,
     tree: bool,
+    content: LogContent,
 }
 
 impl Watch {
-    pub(super) fn begin(args: &CallArgs, home: &Home) -> Self {
+    pub(super) fn begin(args: &CallArgs, home: &Home, content: LogContent) -> Self {
         // First, so that the status line is cleared before another watcher writes a line.
         let status = if args.stdin { None } else { StatusLine::new() };
         let first = status.map(|status| Arc::new(status) as Arc<dyn EventSink>);
-        let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: args.tree };
+        let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: args.tree, content };
         Self::with(wishes, Some(home), first.into_iter().collect())
     }
 
     /// Watches a run. The `first` sinks receive each event before all others.
-    pub(super) fn of_run(show: ShowArgs, home: &Home, first: Vec<Arc<dyn EventSink>>) -> Self {
-        let wishes = Wishes { verbose: show.verbose, log_format: show.log_format, tree: show.tree };
+    pub(super) fn of_run(
+        show: ShowArgs,
+        home: &Home,
+        content: LogContent,
+        first: Vec<Arc<dyn EventSink>>,
+    ) -> Self {
+        let wishes = Wishes { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
         Self::with(wishes, Some(home), first)
     }
 
-    /// Watches one question to a model. Without a home its cost is not journaled.
+    /// Watches one question to a model, whose events have no content. Without a home its cost is not journaled.
     pub(super) fn of_question(args: &AskArgs, home: Option<&Home>, first: Vec<Arc<dyn EventSink>>) -> Self {
-        let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: false };
+        let wishes = Wishes {
+            verbose: args.verbose,
+            log_format: args.log_format,
+            tree: false,
+            content: LogContent::Removed,
+        };
         Self::with(wishes, home, first)
     }
 
     fn with(wishes: Wishes, home: Option<&Home>, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
         let level = level(wishes);
         let tree = Arc::new(TreeKeeper::default());
-        let log = Arc::new(Log::new(level, wishes.log_format.unwrap_or(LogFormat::Text), Arc::clone(&tree)));
+        let format = wishes.log_format.unwrap_or(LogFormat::Text);
+        let log = Arc::new(Log::new(level, format, wishes.content, Arc::clone(&tree)));
         let telemetry = Telemetry::from_environment().unwrap_or_else(|complaint| {
             terminal::warn(&complaint);
             None
@@ -73,12 +88,14 @@ impl Watch {
             sinks.push(Arc::clone(&log) as _);
         }
         sinks.extend(telemetry.as_ref().map(Telemetry::sink));
+        let uses_content = telemetry.is_some() || (level > Level::Off && format == LogFormat::Json);
         Self {
             session: SessionId(uuid::Uuid::new_v4().as_u128()),
             sinks: Watchers(sinks),
             log,
             tree: wishes.tree.then_some(tree),
             telemetry,
+            captures_content: uses_content && wishes.content == LogContent::Captured,
         }
     }
 
@@ -101,9 +118,9 @@ impl Watch {
         self.telemetry.as_ref().map(Telemetry::trace_parents)
     }
 
-    /// Returns true when a telemetry collector receives the events.
-    pub(super) fn tells_a_collector(&self) -> bool {
-        self.telemetry.is_some()
+    /// Returns true when the operator turned content capture on and a watcher uses the content: spans or JSON log lines.
+    pub(super) fn captures_content(&self) -> bool {
+        self.captures_content
     }
 
     /// Returns the options of a call. All calls of one command are one turn of one session.
@@ -135,6 +152,15 @@ impl Watch {
         if let Some(Err(complaint)) = self.telemetry.map(Telemetry::finish) {
             terminal::warn(&hints::with(&complaint, Some(hints::SPANS_LOST)));
         }
+    }
+}
+
+/// Returns what spans and JSON log lines may contain. The environment wins over the configuration.
+pub(super) fn content(configured: &TelemetryConfig) -> LogContent {
+    if captures_content().unwrap_or(configured.capture_content) {
+        LogContent::Captured
+    } else {
+        LogContent::Removed
     }
 }
 

@@ -360,7 +360,7 @@ pub(super) struct Validation {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Telemetry {
-    /// Whether spans carry the arguments and results of calls; `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` wins over it
+    /// Whether spans carry the arguments and results of calls, and JSON log lines the content of events; `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` wins over it
     #[schemars(extend("default" = false))]
     pub(super) capture_content: Option<bool>,
 }

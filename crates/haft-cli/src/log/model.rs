@@ -5,7 +5,6 @@ use haft_core::event::Event;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::{Attempt, ModelAccount, Next};
 use haft_core::place::Place;
-use serde_json::{Value, json};
 
 use super::Level;
 
@@ -69,42 +68,9 @@ impl<'e> ModelLine<'e> {
         )
     }
 
-    pub(super) fn json(&self, now_ms: u128) -> Value {
-        let severity = match self.level() {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info | Level::Off => "info",
-        };
-        let mut line = json!({
-            "timestamp_ms": now_ms, "severity": severity, "type": "model", "kind": &*self.attempt.provider,
-            "direction": if self.account.is_some() { "response" } else { "request" },
-            "remote": self.name(), "path": self.place.turn.to_string(), "attempt": self.attempt.number,
-        });
-        if let (Value::Object(line), Some(account)) = (&mut line, self.account) {
-            line.extend(of_account(account));
-        }
-        line
-    }
-
     fn name(&self) -> String {
         shown(&format!("{}:{}", self.attempt.provider, self.attempt.model))
     }
-}
-
-fn of_account(account: &ModelAccount) -> [(String, Value); 6] {
-    let after = match account.next {
-        Next::Nothing => None,
-        Next::Retry { after } => Some(after.as_millis()),
-    };
-    let facts = [
-        ("latency_ms", json!(account.latency.as_millis())),
-        ("tokens_in", json!(account.usage.map(|usage| usage.input))),
-        ("tokens_out", json!(account.usage.map(|usage| usage.output))),
-        ("cost_nano_usd", json!(account.cost.map(|cost| cost.nano_usd))),
-        ("error_kind", json!(account.failure.map(ModelErrorKind::name))),
-        ("retry_after_ms", json!(after)),
-    ];
-    facts.map(|(key, value)| (key.to_owned(), value))
 }
 
 #[cfg(test)]
@@ -141,7 +107,6 @@ mod tests {
         let text = ModelLine::of(&retried).unwrap().text();
         assert!(text.starts_with("WRN 2 ← ") && text.ends_with("(again after 5 ms)"), "{text}");
         let failed = finished(Some(ModelErrorKind::Unauthorized), Next::Nothing);
-        let line = ModelLine::of(&failed).unwrap();
-        assert_eq!((line.level(), line.json(0)["error_kind"].as_str()), (Level::Error, Some("unauthorized")));
+        assert_eq!(ModelLine::of(&failed).unwrap().level(), Level::Error);
     }
 }

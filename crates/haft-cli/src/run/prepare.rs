@@ -24,7 +24,7 @@ use crate::settings::{self, Configuration, Refused};
 use crate::skills;
 use crate::terminal;
 use crate::waiting::waiting;
-use crate::watch::Watch;
+use crate::watch::{self, Watch};
 use haft_config::agents::graph::AgentGraphError;
 use haft_config::skills::Skills;
 use haft_config::{Resolved, environment, printable};
@@ -33,7 +33,6 @@ use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::{ResumeError, Variables};
 use haft_runtime::runtime::{ResumeFailure, StartError, Takeover};
 use haft_runtime::spec::{RunSecrets, RunSpec, StoredSpec};
-use haft_runtime::telemetry::captures_content;
 use haft_runtime::{Answers, RunHandle, RunHooks, Runtime};
 
 /// The configuration and environment of a run, beside its spec.
@@ -92,13 +91,11 @@ pub(crate) async fn start(
     let config = &mut configuration.resolved;
     config.trace_mcp |= show_args.trace_mcp;
     let show = Show::new(show_args, Output::new(show_args.output_format));
-    let mut watch = Watch::of_run(show_args, &home, show.sinks());
+    let mut watch = Watch::of_run(show_args, &home, watch::content(&config.telemetry), show.sinks());
     if let Job::Resume { id, .. } = &job {
         watch.go_on_in(*id);
     }
-    let telemetry = &mut config.telemetry;
-    telemetry.capture_content =
-        watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
+    config.telemetry.capture_content = watch.captures_content();
     let recording = record.map(|file| Recording::create(file, config, &variables, &job)).transpose()?;
     let keeps_session = keeps_session && configuration.resolved.sessions.enabled;
     let hooks = RunHooks {

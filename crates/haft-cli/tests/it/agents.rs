@@ -6,6 +6,7 @@ use haft_testkit::{Place, Ran, Run, eventually, libc, processes_with, send_signa
 use serde_json::{Value, json};
 
 use super::call::here;
+use super::watching::accounting;
 
 /// Scripts the replies of each agent; the server selects them by a text in the request.
 pub(crate) fn script(about: impl IntoIterator<Item = (&'static str, Vec<Step>)>) -> Script {
@@ -46,11 +47,6 @@ pub(crate) fn told(step: Step, text: &str) -> Step {
 
 fn using(step: Step, tokens: u64) -> Step {
     step.using(Usage { input: tokens, output: 0, ..Usage::default() })
-}
-
-fn accounts(place: &Place) -> Vec<Value> {
-    let text = place.text("home/data/accounting.jsonl");
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
@@ -94,14 +90,14 @@ fn an_agent_asks_another_that_asks_a_third_and_everything_is_counted_once() {
     for line in ["1-1 agent__researcher", "1-1.1-1 agent__reader", "1-1.1-1.1-1 read", "1-1.1-1.2-1 bash"] {
         assert!(ran.stderr.contains(line), "{line}\n{}", ran.stderr);
     }
-    let accounts = accounts(&place);
-    let tools: Vec<&Value> = accounts.iter().filter(|line| line["type"] == "tool").collect();
+    let accounts = accounting(&place);
+    let tools: Vec<&Value> = accounts.iter().filter(|line| line["type"] == "tool_finished").collect();
     assert_eq!(tools.len(), 4);
-    let origins: Vec<&Value> = tools.iter().map(|line| &line["origin"]).collect();
+    let origins: Vec<&Value> = tools.iter().map(|line| line.get("origin").unwrap_or(&line["run"])).collect();
     assert!(origins.iter().all(|origin| **origin == said["session"]), "{origins:?}");
     let call = |tool: &str| tools.iter().find(|line| line["tool"] == tool).unwrap();
-    assert_eq!(call("read")["parentOperation"], call("agent__reader")["operation"]);
-    assert_eq!(call("agent__reader")["parentOperation"], call("agent__researcher")["operation"]);
+    assert_eq!(call("read")["parent"], call("agent__reader")["operation"]);
+    assert_eq!(call("agent__reader")["parent"], call("agent__researcher")["operation"]);
 }
 
 #[test]
@@ -190,7 +186,7 @@ fn an_interrupt_ends_everything_below() {
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["finish"], "aborted");
     eventually("the command is gone", || processes_with(&marker).is_empty());
-    let cancelled = accounts(&place).iter().filter(|line| line["errorKind"] == "cancelled").count();
+    let cancelled = accounting(&place).iter().filter(|line| line["error_kind"] == "cancelled").count();
     assert_eq!(cancelled, 3, "the command and both agents");
 }
 
@@ -225,7 +221,7 @@ fn a_budget_holds_for_an_agent_and_all_below_it() {
     let ran =
         run(&place, self::script([("LEAD", lead), ("HELP", helper)]), &["@lead.md", "LEAD"]).expect_code(0);
     assert!(ran.stderr.contains("✓ helper: current_date"), "{}", ran.stderr);
-    let made = accounts(&place).iter().filter(|line| line["tool"] == "current_date").count();
+    let made = accounting(&place).iter().filter(|line| line["tool"] == "current_date").count();
     assert_eq!(made, 1, "none in the first run, one of two in the second");
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use haft_model_server::{Expect, Failure, Fault, ModelServer, Outcome, Pace, Script, Step, Stop, Usage};
 use haft_testkit::{Offer, Place, Ran, Run, SecureServer, eventually, libc, send_signal};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::call::here;
 
@@ -70,8 +70,8 @@ fn the_answer_in_json_has_usage_cost_and_attempts() {
     assert_eq!(said["usage"]["input_tokens"], 1_000_000);
     assert_eq!(said["cost_nano_usd"], 2_500_100_000_u64);
     let journal = place.text("home/data/accounting.jsonl");
-    assert_eq!(journal.matches("\"type\":\"model\"").count(), 2, "{journal}");
-    assert!(journal.contains("\"errorKind\":\"server_failed\"") && !journal.contains(KEY), "{journal}");
+    assert_eq!(journal.matches("\"type\":\"model_finished\"").count(), 2, "{journal}");
+    assert!(journal.contains("\"error_kind\":\"server_failed\"") && !journal.contains(KEY), "{journal}");
     let stats = haft(&place, &server, &["stats", "--models", "--json"]).output().expect_code(0);
     let sums: Value = serde_json::from_str(&stats.stdout).unwrap();
     assert_eq!(
@@ -375,12 +375,12 @@ fn who_is_asked_and_how_it_went_is_logged() {
     assert_eq!(lines[0], "INF 1 → model openai:m", "{}", ran.stderr);
     assert!(lines[1].starts_with("WRN 1 ← model openai:m") && lines.len() == 4, "{}", ran.stderr);
     let ran = ask(steps(), &["-m", "openai/m", "-v", "--log-format", "json", "hi"]).expect_code(0);
-    let severities: Vec<Value> = ran
-        .stderr
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["severity"].clone())
-        .collect();
-    assert_eq!(severities, ["info", "warn", "info", "info"]);
+    let events: Vec<Value> =
+        ran.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].take()).collect();
+    let ends: Vec<_> = events.iter().map(|event| (&event["type"], &event["error_kind"])).collect();
+    let finished = json!("model_finished");
+    assert_eq!(ends, [(&finished, &json!("server_failed")), (&finished, &Value::Null)]);
+    assert!(events[0]["retry_after_ms"].is_u64(), "{}", events[0]);
     let (place, server) = (here(), server(steps()));
     let ran = haft(&place, &server, &["ask", "-m", "openai/m", "hi"]).env("HAFT_LOG", "warn").output();
     let ran = ran.expect_code(0);

@@ -64,7 +64,7 @@ fn check(kind: &str, tool: &str, arguments: &str, format: &str) {
     let run = place.haft(&words).env("CANARY", OURS).env("OTHER_TOKEN", OURS);
     let ran = run.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()).output();
     let record = accounting(&place).pop().unwrap();
-    assert_eq!(record["errorKind"].as_str().unwrap_or_default(), kind, "{tool}: {ran:?}");
+    assert_eq!(record["error_kind"].as_str().unwrap_or_default(), kind, "{tool}: {ran:?}");
     assert_eq!(collector.spans().len(), 1, "{ran:?}");
     let kept = kept(&place, &collector);
     let said = format!("{}{}{kept}", ran.stdout, ran.stderr);
@@ -101,7 +101,7 @@ fn a_full_queue_and_an_interrupt_give_no_secret_away() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let mut kinds: Vec<_> =
-        accounting(&place).iter().map(|record| record["errorKind"].as_str().unwrap().to_owned()).collect();
+        accounting(&place).iter().map(|record| record["error_kind"].as_str().unwrap().to_owned()).collect();
     kinds.sort();
     assert_eq!(kinds, ["cancelled", "queue_full"]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

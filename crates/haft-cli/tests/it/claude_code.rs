@@ -93,7 +93,7 @@ fn a_question_is_answered_without_any_tools() {
     assert_eq!(word("--allowedTools"), None);
     let line: Value =
         serde_json::from_str(place.text("home/data/accounting.jsonl").lines().last().unwrap()).unwrap();
-    assert_eq!(line["provider"], "claude-code", "{line}");
+    assert_eq!(line["event"]["model"], "claude-code/sonnet", "{line}");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_session_that_broke_off_is_taken_up_again() {
         );
         let first: Value =
             serde_json::from_str(place.text("home/data/accounting.jsonl").lines().next().unwrap()).unwrap();
-        assert_eq!(first["errorKind"], failure, "{first}");
+        assert_eq!(first["event"]["error_kind"], failure, "{first}");
     }
 }
 

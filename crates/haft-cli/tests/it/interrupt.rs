@@ -104,7 +104,7 @@ fn while_the_model_is_chosen() {
     let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
     nothing_began(&interrupted(run, "the fast model is asked", |_| server.requests().len() == 1));
     let accounts = place.text("home/data/accounting.jsonl");
-    assert!(accounts.contains(r#""errorKind":"cancelled""#), "what was asked is accounted for: {accounts}");
+    assert!(accounts.contains(r#""error_kind":"cancelled""#), "what was asked is accounted for: {accounts}");
 }
 
 #[test]

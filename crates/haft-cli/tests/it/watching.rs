@@ -11,10 +11,24 @@ const RULES: &str = r#"{"policy": {"rules": [
     {"tool": "write", "decision": "ask"}
 ]}}"#;
 
-/// Returns the lines of the journal.
+/// Returns the events of the journal, after a check of each line against the schema.
 pub(super) fn accounting(place: &Place) -> Vec<Value> {
-    let text = place.text("home/data/accounting.jsonl");
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    events(&place.text("home/data/accounting.jsonl"))
+}
+
+/// Returns the events of lines that must fit the published schema and have a time. The run and the parent are added to
+/// each event.
+fn events(text: &str) -> Vec<Value> {
+    let validator = jsonschema::validator_for(&haft_core::event_log::schema()).unwrap();
+    let read = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        let errors: Vec<String> = validator.iter_errors(&line).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty() && line["at"].is_u64(), "{line}: {errors:?}");
+        let mut event = line["event"].take();
+        (event["run"], event["parent"]) = (line["run"].take(), line["parent"].take());
+        event
+    };
+    text.lines().map(read).collect()
 }
 
 fn stream(place: &Place, flags: &[&str], lines: &str) -> Ran {
@@ -63,22 +77,23 @@ fn who_decided_is_accounted_for_denied_calls_too() {
         for (key, value) in expected.as_object().unwrap() {
             assert_eq!(&last[key], value, "{tool} {key}: {last}");
         }
-        assert_eq!(last["argumentsDigest"].as_str().unwrap().len(), 64);
+        assert_eq!(last["arguments_digest"].as_str().unwrap().len(), 64);
         assert_eq!(last["principal"], "local");
-        assert_eq!(last["session"].as_str().unwrap().len(), 36);
+        assert_eq!(last["run"].as_str().unwrap().len(), 36);
     };
     let denied = json!({
-        "errorKind": "denied", "decision": "deny", "rule": "deny bash: rm *", "executed": false,
-        "providerKind": "builtin", "namespace": "builtin", "answer": null,
+        "error_kind": "denied", "decision": "deny", "rule": "deny bash: rm *", "executed": false,
+        "provider_kind": "builtin", "namespace": "builtin", "answer": null,
     });
     check("bash", r#"{"command":"rm x"}"#, denied);
     let nobody = json!({"decision": "ask", "rule": "ask write", "answer": "nobody", "approver": null});
     check("write", r#"{"file_path":"x","content":""}"#, nobody);
-    let allowed = json!({"status": "ok", "decision": "allow", "rule": null, "executed": true, "turn": 1});
+    let allowed = json!({"error_kind": null, "decision": "allow", "rule": null, "executed": true, "turn": 1});
     check("current_date", "{}", allowed);
-    let unknown = json!({"errorKind": "unknown_tool", "decision": null, "namespace": null, "tool": "nosuch"});
+    let unknown =
+        json!({"error_kind": "unknown_tool", "decision": null, "namespace": null, "tool": "nosuch"});
     check("nosuch", "{}", unknown);
-    check("bash", r#"{"comand":"ls"}"#, json!({"errorKind": "invalid_arguments", "decision": null}));
+    check("bash", r#"{"comand":"ls"}"#, json!({"error_kind": "invalid_arguments", "decision": null}));
 }
 
 #[test]
@@ -90,7 +105,7 @@ fn a_call_that_is_interrupted_is_accounted_for() {
     haft_testkit::send_signal(child.id(), haft_testkit::libc::SIGINT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let last = accounting(&place).pop().unwrap();
-    assert_eq!((&last["errorKind"], &last["executed"]), (&json!("cancelled"), &json!(true)));
+    assert_eq!((&last["error_kind"], &last["executed"]), (&json!("cancelled"), &json!(true)));
 }
 
 #[test]
@@ -116,17 +131,104 @@ fn log_lines_for_programs_are_json() {
         .haft(&["call", "-v", "--log-format", "json", "bash", r#"{"command":"echo a"}"#])
         .output()
         .expect_code(0);
-    let lines: Vec<Value> = ran.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = events(&ran.stderr);
     assert_eq!(lines.len(), 2);
-    for (line, direction) in lines.iter().zip(["request", "response"]) {
+    for (line, kind) in lines.iter().zip(["tool_started", "tool_finished"]) {
         let expected =
-            [("direction", direction), ("kind", "builtin"), ("remote", "builtin:bash"), ("path", "1-1")];
+            [("type", kind), ("tool", "bash"), ("provider_kind", "builtin"), ("namespace", "builtin")];
         for (key, value) in expected {
             assert_eq!(line[key], value, "{line}");
         }
     }
     assert_eq!((&lines[1]["bytes_in"], &lines[1]["bytes_out"]), (&json!(20), &json!(2)));
-    assert_eq!((&lines[1]["severity"], &lines[1]["error_kind"]), (&json!("info"), &Value::Null));
+    assert_eq!((&lines[1]["decision"], &lines[1]["error_kind"]), (&json!("allow"), &Value::Null));
+}
+
+/// A run whose request, arguments, output and answer contain a word that the log lines may or may not contain.
+fn run_with_canaries(config: &str, variable: &str) -> (Place, Ran) {
+    let call = Step::call("bash", json!({"command": "echo canary-in-a-call"}));
+    let server = ModelServer::start(Script::of([call, Step::text("canary-in-an-answer")])).unwrap();
+    let place = here();
+    place.file("home/haft.json", config);
+    let words =
+        ["run", "-m", "openai/m", "--tools", "bash", "-v", "--log-format", "json", "canary-in-a-request"];
+    let run = place.haft(&words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
+    let run = run.env("OPENAI_API_KEY", "sk-test-0123456789");
+    let run = run.env("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", variable);
+    let ran = run.output().expect_code(0);
+    (place, ran)
+}
+
+/// Returns the log lines of a run, without what its screen shows.
+fn log_of(ran: &Ran) -> String {
+    let lines = ran.stderr.lines().filter(|line| line.starts_with('{'));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn log_lines_of_a_run_are_its_events_without_content() {
+    let (place, ran) = run_with_canaries("{}", "");
+    let log = log_of(&ran);
+    assert!(!log.contains("canary"), "{log}");
+    let lines = events(&log);
+    let types: Vec<&str> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    let expected = [
+        "run_started",
+        "turn_started",
+        "model_finished",
+        "tool_started",
+        "tool_finished",
+        "turn_started",
+        "model_finished",
+        "run_finished",
+    ];
+    assert_eq!(types, expected);
+    assert_eq!((&lines[2]["principal"], &lines[2]["model"]), (&json!("local"), &json!("openai/m")));
+    assert!(lines.iter().all(|line| line["run"] == lines[0]["run"]), "{log}");
+    // The same event is on both records.
+    let accounts = accounting(&place);
+    let mut finished: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["type"] == "tool_finished" || line["type"] == "model_finished")
+        .collect();
+    finished.sort_by_key(|line| line["turn"].as_u64());
+    let mut accounted: Vec<&Value> = accounts.iter().collect();
+    accounted.sort_by_key(|line| line["turn"].as_u64());
+    assert_eq!(finished, accounted);
+}
+
+#[test]
+fn log_lines_have_content_when_the_operator_captures_it() {
+    const ON: &str = r#"{"telemetry": {"captureContent": true}}"#;
+    let check = |config: &str, variable: &str, captured: bool| {
+        let (place, ran) = run_with_canaries(config, variable);
+        let log = log_of(&ran);
+        for canary in ["canary-in-a-call", "canary-in-an-answer"] {
+            assert_eq!(log.contains(canary), captured, "{config} {variable}: {log}");
+        }
+        let lines = events(&log);
+        let finished = lines.iter().find(|line| line["type"] == "tool_finished").unwrap();
+        let result = captured.then_some("canary-in-a-call\n");
+        assert_eq!(finished["result"].as_str(), result, "{finished}");
+        assert!(!place.text("home/data/accounting.jsonl").contains("canary"), "accounting has no content");
+    };
+    check(ON, "", true);
+    check("{}", "true", true);
+    check(ON, "false", false);
+}
+
+/// Lines for people have no content, even if the operator captures it.
+#[test]
+fn captured_content_of_a_call_is_in_json_lines_alone() {
+    let place = here();
+    place.file("home/haft.json", r#"{"telemetry": {"captureContent": true}}"#);
+    let call = |format: &str| {
+        let words = ["call", "-v", "--log-format", format, "bash", r#"{"command":"echo canary >&2"}"#];
+        place.haft(&words).output().expect_code(0).stderr
+    };
+    let lines = events(&call("json"));
+    assert_eq!(lines[1]["arguments"], r#"{"command":"echo canary >&2"}"#);
+    assert!(!call("text").contains("canary"));
 }
 
 #[test]
@@ -198,9 +300,9 @@ fn models_stand_in_the_tree_and_in_the_log_with_times_tokens_and_cost() {
     has(&["INF 1 → model openai:m"]);
     has(&["WRN 1 ← model openai:m [", " ms] overloaded: ", " (again after ", " ms)"]);
     has(&["INF 2 ← model openai:m [", " ms, 1000 tokens in, 10 out, $0.001010]"]);
-    let models = accounting(&place).into_iter().filter(|line| line["model"] == "m");
+    let models = accounting(&place).into_iter().filter(|line| line["model"] == "openai/m");
     let turns: Vec<_> =
-        models.map(|line| (line["turn"].clone(), line["session"].as_str().unwrap().len())).collect();
+        models.map(|line| (line["turn"].clone(), line["run"].as_str().unwrap().len())).collect();
     assert_eq!(turns, [(json!(1), 36), (json!(1), 36), (json!(2), 36)]);
 }
 

@@ -39,7 +39,7 @@ fn a_model_writes_for_a_server_in_both_eras_when_the_operator_allows_it() {
         assert_eq!((body["tools"].is_null(), &body["model"]), (true, &json!("m")), "{body}");
         assert!(body.to_string().contains("Be brief."), "{body}");
         let accounts = place.text("home/data/accounting.jsonl");
-        assert!(accounts.lines().any(|line| line.contains("\"m\"")), "{mode}: {accounts}");
+        assert!(accounts.contains(r#""model":"openai/m""#), "{mode}: {accounts}");
     }
 }
 
@@ -159,7 +159,7 @@ fn in_a_run_the_model_of_the_run_writes_and_the_run_pays() {
         ran.stderr
     );
     let accounts = place.text("home/data/accounting.jsonl");
-    assert_eq!(accounts.matches(r#""type":"model""#).count(), 3, "{accounts}");
+    assert_eq!(accounts.matches(r#""type":"model_finished""#).count(), 3, "{accounts}");
     let result: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(result["requests"], 3, "{result}");
 }
