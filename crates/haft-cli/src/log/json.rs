@@ -3,7 +3,7 @@
 use haft_core::event::Event;
 use haft_core::event_log::{EventEnvelope, EventReader};
 
-/// What log lines may contain.
+/// The content of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogContent {
     /// Sizes, digests and decisions.

@@ -49,7 +49,7 @@ pub struct DecisionAudit {
     /// The source of the answer: `terminal`, or `remembered` for an answer given before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver: Option<String>,
-    /// `allow_once`, `allow_exact`, `allow_rule`, `deny` or `later`; `nobody` if there was no approver.
+    /// `allow_once`, `allow_exact`, `allow_rule`, `deny`, `later`, or a word for a run without an approver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
