@@ -144,7 +144,7 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<Calling, Refused> {
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
     let store = store(&home, &config.resolved.tool_output.limits)?;
     let others = others(args, &config.resolved, &home).await;
-    let watch = Watch::begin(args, &home, watch::content(&config.resolved.telemetry));
+    let watch = Watch::begin(args, &home, watch::content(config.resolved.telemetry));
     let person = if args.stdin { None } else { TerminalElicitor::when_somebody_is_there() };
     let sampler = ModelSampler::new(&config.resolved, &policy, Arc::new(environment), None);
     let elicitation = elicitation(person.as_ref());

@@ -156,7 +156,7 @@ impl Watch {
 }
 
 /// Returns what spans and JSON log lines may contain. The environment wins over the configuration.
-pub(super) fn content(configured: &TelemetryConfig) -> LogContent {
+pub(super) fn content(configured: TelemetryConfig) -> LogContent {
     if captures_content().unwrap_or(configured.capture_content) {
         LogContent::Captured
     } else {

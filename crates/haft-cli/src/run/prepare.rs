@@ -91,7 +91,7 @@ pub(crate) async fn start(
     let config = &mut configuration.resolved;
     config.trace_mcp |= show_args.trace_mcp;
     let show = Show::new(show_args, Output::new(show_args.output_format));
-    let mut watch = Watch::of_run(show_args, &home, watch::content(&config.telemetry), show.sinks());
+    let mut watch = Watch::of_run(show_args, &home, watch::content(config.telemetry), show.sinks());
     if let Job::Resume { id, .. } = &job {
         watch.go_on_in(*id);
     }

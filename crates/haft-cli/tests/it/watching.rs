@@ -161,8 +161,8 @@ fn run_with_canaries(config: &str, variable: &str) -> (Place, Ran) {
 
 /// Returns the log lines of a run, without what its screen shows.
 fn log_of(ran: &Ran) -> String {
-    let lines = ran.stderr.lines().filter(|line| line.starts_with('{'));
-    lines.map(|line| format!("{line}\n")).collect()
+    let lines: Vec<&str> = ran.stderr.lines().filter(|line| line.starts_with('{')).collect();
+    lines.join("\n")
 }
 
 #[test]

@@ -64,9 +64,12 @@ struct PartialEvent<'a> {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 struct PartialUsage {
-    input_tokens: u64,
-    output_tokens: u64,
-    cache_read_tokens: u64,
+    #[serde(rename = "input_tokens")]
+    input: u64,
+    #[serde(rename = "output_tokens")]
+    output: u64,
+    #[serde(rename = "cache_read_tokens")]
+    cache_read: u64,
 }
 
 /// A string. Serde borrows a `Cow` inside of a struct of its own, but not directly inside of an `Option`.
@@ -192,9 +195,9 @@ impl PartialEvent<'_> {
             provider,
             model,
             is_error: self.error_kind.is_some(),
-            input_tokens: usage.input_tokens,
-            output_tokens: usage.output_tokens,
-            cache_read_tokens: usage.cache_read_tokens,
+            input_tokens: usage.input,
+            output_tokens: usage.output,
+            cache_read_tokens: usage.cache_read,
             cost_nano_usd: self.cost_nano_usd,
         })
     }
