@@ -18,11 +18,13 @@ pub struct CallAudit {
     pub principal: String,
     /// SHA-256 of the arguments as they were written.
     pub arguments_digest: String,
+    /// The origin of the tool.
     #[serde(flatten)]
     pub source: ToolSource,
     /// The session of the original request; absent if it is the session of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// The decision of policy and person.
     #[serde(flatten)]
     pub decision: DecisionAudit,
 }
@@ -33,6 +35,7 @@ pub struct ToolSource {
     /// `builtin`, `mcp`, `rest`, `agent` or `client`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_kind: Option<String>,
+    /// The MCP server or REST source that the tool belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
@@ -57,7 +60,9 @@ pub struct DecisionAudit {
 /// The content of a call, if the operator enabled content capture.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallContent {
+    /// The arguments as the tool got them, as JSON.
     pub arguments: String,
+    /// The text that the model got.
     pub result: String,
 }
 
@@ -66,6 +71,7 @@ pub struct CallContent {
 pub struct ModelAudit {
     /// `local`, or `TENANT/SUBJECT`. Accounting skips everything from this field on when it sums up a file.
     pub principal: String,
+    /// The id of the request, which all its attempts share.
     pub request_id: String,
     /// The time until the first event of the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,6 +112,7 @@ impl LogEvent {
 }
 
 impl CallAudit {
+    /// Builds the fields from the account of a call.
     pub fn new(place: Place, tool: &ToolSeen, account: &Account) -> Self {
         Self {
             principal: account.principal.to_string(),
@@ -118,6 +125,7 @@ impl CallAudit {
 }
 
 impl ToolSource {
+    /// Returns the origin of a tool that is known to the catalog.
     pub fn of(tool: &ToolSeen) -> Self {
         let identity = tool.known().map(|known| &known.identity);
         Self {
@@ -128,6 +136,7 @@ impl ToolSource {
 }
 
 impl DecisionAudit {
+    /// Builds the fields from a decision.
     pub fn of(verdict: &PolicyDecision) -> Self {
         let (approver, answer) = match verdict.consent {
             None => (None, None),
@@ -151,6 +160,7 @@ impl CallContent {
 }
 
 impl ModelAudit {
+    /// Builds the fields from the account of an attempt.
     pub fn new(request_id: &str, principal: &Principal, account: &ModelAccount) -> Self {
         Self {
             principal: principal.to_string(),

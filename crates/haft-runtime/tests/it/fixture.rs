@@ -20,6 +20,8 @@ use haft_runtime::{
 };
 use haft_tools::registry::{Registry, Tool};
 use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) struct Fixture {
     pub(crate) directory: tempfile::TempDir,
@@ -120,6 +122,23 @@ impl Fixture {
     /// Runs that start from now on ask another model.
     pub(crate) fn ask(&self, model: &ModelServer) {
         *self.url.lock().unwrap() = model.url();
+    }
+
+    /// Puts a proxy before the model server. The counter is the number of connections that it has accepted.
+    pub(crate) async fn count_connections(&self) -> Arc<AtomicU32> {
+        let server = self.model.url().trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        *self.url.lock().unwrap() = format!("http://{}", listener.local_addr().unwrap());
+        let accepted = Arc::<AtomicU32>::default();
+        let count = Arc::clone(&accepted);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let mut server = TcpStream::connect(&server).await.unwrap();
+                tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+            }
+        });
+        accepted
     }
 
     pub(crate) fn home(&self) -> Home {

@@ -1,7 +1,9 @@
 //! Start, events, cancel, attach, list, idempotency keys, reload.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use haft_config::Resolved;
 use haft_core::principal::Principal;
 use haft_core::run::finish::FinishReason;
 use haft_model_server::{Pace, Step};
@@ -171,4 +173,24 @@ async fn a_runtime_that_shuts_down_ends_its_runs() {
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     runtime.shut_down().await;
     assert_eq!(finished(&run).await.finish.reason, FinishReason::Aborted);
+}
+
+#[tokio::test]
+async fn runs_share_connections_to_models_unless_their_timeouts_differ() {
+    let fixture = Fixture::in_order((0..4).map(|_| Step::text("done")));
+    let connections = fixture.count_connections().await;
+    let runtime = fixture.runtime(&json!({})).await;
+    for subject in ["anna", "bert", "anna"] {
+        let spec = RunSpec { principal: Principal::new("acme", subject, ""), ..fixture.spec("go") };
+        let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
+        assert_eq!(answer(&finished(&run).await), "done");
+        run.closed().await;
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+    let hasty = json!({"providers": {"openai": {"connectTimeout": "5s"}}});
+    let hasty = fixture.runtime(&hasty).await.config();
+    runtime.reload(Resolved::clone(&hasty)).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
