@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::approval::{Answer, ApprovalRequest, Approver, shown};
+use haft_core::grant::GrantScope;
 
 use super::{question, terminal};
 
@@ -30,8 +31,7 @@ impl Approver for TerminalApprover {
         Box::pin(async move {
             let mut turn = question::turn().await;
             terminal::note(&asked(request));
-            let may_allow_rule = !request.rules.is_empty();
-            turn.line().await.map_or(Answer::Deny, |line| answer(line.trim(), may_allow_rule))
+            turn.line().await.map_or(Answer::Deny, |line| answer(line.trim(), request))
         })
     }
 }
@@ -44,38 +44,77 @@ fn asked(request: &ApprovalRequest) -> String {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let _ = writeln!(text, "  {}: {}", shown(name), shown(&value));
     }
+    let prefix = request.prefix.as_ref().map_or_else(String::new, |words| {
+        format!(", [p] always `{}`", GrantScope::CommandPrefix(words.clone()))
+    });
     let rule = if request.rules.is_empty() { "" } else { ", [r] always by this rule" };
     let _ = write!(
         text,
-        "{}\nallow? [o] once, [e] always this exact call{rule}, anything else: no",
+        "{}\nallow? [o] once, [e] always this exact call{prefix}{rule}, anything else: no\n\
+         (always: in this workspace; `haft approvals` lists and revokes)",
         shown(&request.why)
     );
     text
 }
 
-/// Parses the answer. Anything that is not understood denies the call.
-fn answer(line: &str, may_allow_rule: bool) -> Answer {
+/// Parses the answer. Anything that is not understood, or that was not offered, denies the call.
+fn answer(line: &str, request: &ApprovalRequest) -> Answer {
     match line {
         "o" | "y" | "yes" | "once" => Answer::AllowOnce,
         "e" | "exact" => Answer::AllowExact,
-        "r" | "rule" if may_allow_rule => Answer::AllowRule,
+        "p" | "prefix" if request.prefix.is_some() => Answer::AllowPrefix,
+        "r" | "rule" if !request.rules.is_empty() => Answer::AllowRule,
         _ => Answer::Deny,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use haft_core::approval::ApprovalId;
+    use haft_core::digest::Digest;
+    use haft_core::place::Place;
+
     use super::*;
 
+    fn request(prefix: Option<&[&str]>, rules: &[&str]) -> ApprovalRequest {
+        ApprovalRequest {
+            id: ApprovalId::parse(&"1".repeat(32)).unwrap(),
+            place: Place::default(),
+            tool: "bash".into(),
+            arguments: serde_json::Map::new(),
+            workspace: "/w".into(),
+            digest: Digest::of_text(""),
+            rules: rules.iter().map(ToString::to_string).collect(),
+            prefix: prefix.map(|words| words.iter().map(ToString::to_string).collect()),
+            why: "why".into(),
+        }
+    }
+
     #[test]
-    fn only_a_clear_yes_is_one() {
-        let check =
-            |line: &str, rule: bool, expected: Answer| assert_eq!(answer(line, rule), expected, "{line}");
-        check("o", false, Answer::AllowOnce);
-        check("e", false, Answer::AllowExact);
-        check("r", true, Answer::AllowRule);
-        check("r", false, Answer::Deny);
-        check("", true, Answer::Deny);
-        check("O", true, Answer::Deny);
+    fn only_a_clear_yes_to_an_offer_is_one() {
+        let bare = request(None, &[]);
+        let full = request(Some(&["git", "status"]), &["ask bash: git *"]);
+        let check = |line: &str, request: &ApprovalRequest, expected: Answer| {
+            assert_eq!(answer(line, request), expected, "{line}");
+        };
+        check("o", &bare, Answer::AllowOnce);
+        check("e", &bare, Answer::AllowExact);
+        check("r", &full, Answer::AllowRule);
+        check("r", &bare, Answer::Deny);
+        check("p", &full, Answer::AllowPrefix);
+        check("prefix", &full, Answer::AllowPrefix);
+        check("p", &bare, Answer::Deny);
+        check("", &full, Answer::Deny);
+        check("O", &full, Answer::Deny);
+    }
+
+    #[test]
+    fn the_question_shows_what_each_answer_allows() {
+        let full = asked(&request(Some(&["git", "status"]), &["ask bash: git *"]));
+        for part in ["[o] once", "[e] always this exact call", "[p] always `git status *`", "[r] always by"] {
+            assert!(full.contains(part), "{part}: {full}");
+        }
+        let bare = asked(&request(None, &[]));
+        assert!(!bare.contains("[p]") && !bare.contains("[r]"), "{bare}");
     }
 }

@@ -1,5 +1,6 @@
 //! The arguments of the command line.
 
+mod approvals;
 mod models;
 mod run;
 mod sessions;
@@ -14,6 +15,7 @@ use super::mcp::args::McpArgs;
 use super::rest::args::RestArgs;
 use super::skills::args::SkillsArgs;
 
+pub(super) use approvals::{ApprovalsArgs, ApprovalsCommand};
 pub(super) use run::{DemoArgs, OutputFormat, RunArgs, ShowArgs};
 pub(super) use sessions::{ReplayArgs, ResumeArgs, SessionsArgs, SessionsCommand};
 
@@ -69,6 +71,7 @@ pub(super) enum Command {
     Config(ConfigArgs),
     Trust(TrustArgs),
     Policy(PolicyCommandArgs),
+    Approvals(ApprovalsArgs),
     Output(OutputArgs),
     Mcp(McpArgs),
     Skills(SkillsArgs),
@@ -377,7 +380,7 @@ pub(super) struct ExplainArgs {
     pub(super) json: bool,
 
     #[command(flatten)]
-    pub(super) files: FileArgs,
+    pub(super) policy: PolicyArgs,
 }
 
 /// Print an output that was too large to show, or a part of it

@@ -4,7 +4,6 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use haft_core::approval::Grants;
 use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
 use haft_core::provider::ToolProvider;
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
@@ -17,6 +16,7 @@ use haft_tools::rest::RestTools;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::approvals;
 use super::approver::TerminalApprover;
 use super::args::{CallArgs, FileArgs};
 use super::cancel::Signals;
@@ -33,7 +33,6 @@ use haft_config::{Resolved, environment};
 use haft_runtime::rest::Freshness;
 use haft_runtime::sampling::ModelSampler;
 use haft_runtime::wiring::{self, ToolSettings};
-use haft_store::approvals;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let prepared = async { Ok::<_, Refused>((arguments(args)?, orchestrator(args).await?)) };
@@ -63,7 +62,6 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         }
         Ok(result) => {
             end(&orchestrator).await;
-            keep_approvals(&context);
             watch.tell(&result);
             print(args, &result, &watch)
         }
@@ -154,7 +152,8 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<Calling, Refused> {
     let context = RunContext {
         workspace: policy.workspace().to_string_lossy().into(),
         approver,
-        grants: Grants::new(approvals::load(&home)),
+        grants: approvals::store(&home),
+        confinement: policy.confinement(),
         outputs: config.resolved.tool_output.enabled.then(|| Arc::new(store) as _),
         elicitor: person,
         sampler: Some(Arc::new(sampler)),
@@ -189,14 +188,6 @@ pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refu
         let hint = "hint: set HAFT_HOME to a directory that you may write";
         (Exit::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
     })
-}
-
-/// Stores the grants that the person gave, if there is a home to store them in.
-pub(super) fn keep_approvals(context: &RunContext) {
-    let Some(home) = haft_runtime::home::find() else { return };
-    if let Err(error) = approvals::add(&home, &context.grants.snapshot()) {
-        terminal::warn(&format!("the approval could not be kept: {error}"));
-    }
 }
 
 fn arguments(args: &CallArgs) -> Result<Arguments, Refused> {

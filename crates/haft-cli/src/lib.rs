@@ -2,6 +2,7 @@
 //! Start reading at `dispatch`: each command has a module of its own.
 
 mod agents;
+mod approvals;
 mod approver;
 mod args;
 mod ask;
@@ -94,8 +95,9 @@ async fn dispatch(command: Command) -> ExitCode {
         Command::Config(args) => config::run(&args.command),
         Command::Trust(args) => trust::run(&args),
         Command::Policy(PolicyCommandArgs { command: PolicyCommand::Explain(args) }) => {
-            policy::explain(&args)
+            policy::explain(&args).await
         }
+        Command::Approvals(args) => approvals::run(&args.command).await,
         Command::Output(args) => output::run(&args),
         Command::Mcp(args) => mcp::run(&args.command).await,
         Command::Skills(args) => skills::run(&args.command),

@@ -3,16 +3,23 @@
 use std::process::ExitCode;
 
 use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::grant::{Grant, GrantOwner};
+use haft_core::principal::Principal;
+use haft_core::rules::Decision;
+use haft_core::tool::{CallId, ToolCall};
+use haft_engine::RunContext;
+use haft_runtime::wiring::{self, ToolSettings};
 use serde_json::json;
 
+use super::approvals::{self, short_id, tool_name};
 use super::args::ExplainArgs;
 use super::exit::Exit;
-use super::{settings, terminal};
-use haft_runtime::wiring;
+use super::settings::{self, Configuration};
+use super::terminal;
 
-pub(super) fn explain(args: &ExplainArgs) -> ExitCode {
-    let config = match settings::configuration(&args.files) {
-        Ok(config) => config.resolved,
+pub(super) async fn explain(args: &ExplainArgs) -> ExitCode {
+    let config = match settings::configuration(&args.policy.files) {
+        Ok(config) => config,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let arguments = Arguments::from_text(args.arguments.clone().unwrap_or_else(|| "{}".into()));
@@ -22,14 +29,77 @@ pub(super) fn explain(args: &ExplainArgs) -> ExitCode {
     };
     let argument = wiring::command_argument(&args.tool);
     let line = argument.and_then(|name| parsed.object().get(name)?.as_str().map(str::to_owned));
-    let rules = wiring::rules(&config);
-    if !args.json {
-        return terminal::answer(&rules.explain(&args.tool, line.as_deref()));
-    }
+    let rules = wiring::rules(&config.resolved);
     let ruling = rules.decide(&args.tool, line.as_deref());
+    let remembered = match ruling.decision {
+        Decision::Allow | Decision::Deny => RememberedApprovals::default(),
+        Decision::Ask => RememberedApprovals::find(args, arguments, config).await.unwrap_or_default(),
+    };
+    if !args.json {
+        return terminal::answer(&remembered.explain(&rules.explain(&args.tool, line.as_deref())));
+    }
+    let decision = if remembered.covering.is_empty() { ruling.decision } else { Decision::Allow };
     let rule = ruling.rule.and_then(|index| rules.rules.get(index)).map(ToString::to_string);
     terminal::answer(&format!(
         "{:#}",
-        json!({ "decision": ruling.decision.name(), "rule": rule, "why": ruling.why })
+        json!({
+            "decision": decision.name(), "rule": rule, "why": ruling.why,
+            "approvals": ids(&remembered.covering), "possibleApprovals": ids(&remembered.possible),
+        })
     ))
+}
+
+/// The remembered approvals that matter for a call.
+#[derive(Default)]
+struct RememberedApprovals {
+    /// They cover the call together.
+    covering: Vec<Grant>,
+    /// Approvals for a tool with this name. Only its server knows the current definition, and no server is started here.
+    possible: Vec<Grant>,
+}
+
+impl RememberedApprovals {
+    /// Returns `None` where no call could be made, for example in a workspace that no policy permits.
+    async fn find(args: &ExplainArgs, arguments: Arguments, config: Configuration) -> Option<Self> {
+        let policy = settings::policy(&args.policy, &config).ok()?;
+        let context = RunContext {
+            workspace: policy.workspace().to_string_lossy().into(),
+            confinement: policy.confinement(),
+            grants: approvals::store(policy.home()),
+            ..RunContext::default()
+        };
+        if !wiring::is_builtin(&args.tool) {
+            let owner = GrantOwner::of(&Principal::local());
+            let mut possible = context.grants.load(&owner, &context.workspace).await.ok()?;
+            possible.retain(|grant| is_for(grant, &args.tool));
+            return Some(Self { possible, ..Self::default() });
+        }
+        let call = ToolCall { id: CallId("1".into()), name: args.tool.clone(), arguments };
+        let settings = ToolSettings { policy, timeout: None, config: config.resolved };
+        let covering = wiring::orchestrator(settings).covering_grants(call, &context).await.ok()?;
+        Some(Self { covering, ..Self::default() })
+    }
+
+    /// Adds the approvals to the explanation of the rules.
+    fn explain(&self, rules: &str) -> String {
+        let list = |grants: &[Grant]| {
+            let name = |grant: &Grant| format!("{} ({})", short_id(grant), grant.scope);
+            grants.iter().map(name).collect::<Vec<_>>().join(", ")
+        };
+        match (self.covering.as_slice(), self.possible.as_slice()) {
+            ([], []) => rules.to_owned(),
+            ([], possible) => format!("{rules}remembered for this tool: {}\n", list(possible)),
+            (covering, _) => {
+                format!("allow: remembered approval {} covers this call\nwithout it, {rules}", list(covering))
+            }
+        }
+    }
+}
+
+fn is_for(grant: &Grant, tool: &str) -> bool {
+    grant.target.as_ref().is_some_and(|target| tool_name(&target.tool).eq_ignore_ascii_case(tool))
+}
+
+fn ids(grants: &[Grant]) -> Vec<String> {
+    grants.iter().map(|grant| grant.id.to_string()).collect()
 }

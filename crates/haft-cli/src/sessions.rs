@@ -197,7 +197,7 @@ fn drawn(past: &Past, standing: &str) -> String {
     text
 }
 
-fn age(then_ms: u64) -> String {
+pub(super) fn age(then_ms: u64) -> String {
     let seconds = now_ms().saturating_sub(then_ms) / 1000;
     match seconds {
         0..120 => format!("{seconds} s"),

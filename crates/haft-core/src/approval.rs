@@ -1,9 +1,7 @@
-//! User approvals of calls, and the grants that outlive one call.
+//! User approvals of calls. Approvals that outlive one call are in [`grant`](crate::grant).
 
-use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
@@ -11,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
 use crate::place::Place;
-use crate::rules::{Decision, Rules, Ruling};
+use crate::rules::{Rules, Ruling};
 use crate::run::ApprovalVerdict;
 use crate::tool::{CallId, ToolCall};
 use crate::validate::ValidArguments;
@@ -68,6 +66,8 @@ pub struct ApprovalRequest {
     pub digest: Digest,
     /// The texts of the rules that ask; empty if an approval by rule would not be sufficient.
     pub rules: Vec<String>,
+    /// The command prefix that may be approved, such as `git status`; `None` if none would cover the call.
+    pub prefix: Option<Vec<String>>,
     /// The reason for asking, in words for the user.
     pub why: String,
 }
@@ -77,9 +77,11 @@ pub struct ApprovalRequest {
 pub enum Answer {
     /// Allows this call only.
     AllowOnce,
-    /// Allows this exact call from now on.
+    /// Allows this exact call from now on, in this workspace.
     AllowExact,
-    /// Allows every call that these rules ask about from now on.
+    /// Allows commands that start with the offered prefix from now on, in this workspace.
+    AllowPrefix,
+    /// Allows every call that these rules ask about from now on, in this workspace.
     AllowRule,
     /// Refuses the call. The model gets an error that says so.
     Deny,
@@ -93,6 +95,7 @@ impl Answer {
         match self {
             Answer::AllowOnce => "allow_once",
             Answer::AllowExact => "allow_exact",
+            Answer::AllowPrefix => "allow_prefix",
             Answer::AllowRule => "allow_rule",
             Answer::Deny => "deny",
             Answer::Later => "later",
@@ -153,70 +156,6 @@ impl ApprovalKey<'_> {
     }
 }
 
-/// The permanent grants. The storage format is not defined here; both sets hold plain data.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GrantSet {
-    /// The digests of single calls that a user allowed for good; see [`ApprovalKey::digest`].
-    pub exact: BTreeSet<Digest>,
-    /// The texts of the approved rules, so that a changed rule asks again.
-    pub rules: BTreeSet<String>,
-}
-
-impl GrantSet {
-    /// Returns true if a grant covers a call that needs approval. A grant never overrides a denial.
-    pub fn covers(&self, rules: &Rules, ruling: &Ruling, digest: &Digest) -> bool {
-        match ruling.decision {
-            Decision::Allow | Decision::Deny => false,
-            Decision::Ask => {
-                let texts = rules.asking(ruling);
-                let by_rule = !texts.is_empty() && texts.iter().all(|text| self.rules.contains(text));
-                by_rule || self.exact.contains(digest)
-            }
-        }
-    }
-
-    /// Adds the grant of a permanent answer.
-    pub fn remember(&mut self, request: &ApprovalRequest, answer: Answer) {
-        match answer {
-            Answer::AllowExact => {
-                self.exact.insert(request.digest);
-            }
-            Answer::AllowRule => self.rules.extend(request.rules.iter().cloned()),
-            Answer::AllowOnce | Answer::Deny | Answer::Later => {}
-        }
-    }
-}
-
-/// The grants of one principal, shared by all its runs in this process.
-#[derive(Debug, Clone, Default)]
-pub struct Grants(Arc<Mutex<GrantSet>>);
-
-impl Grants {
-    /// Starts with stored grants.
-    pub fn new(grants: GrantSet) -> Self {
-        Self(Arc::new(Mutex::new(grants)))
-    }
-
-    /// Returns a copy of all grants, for the store.
-    pub fn snapshot(&self) -> GrantSet {
-        self.lock().clone()
-    }
-
-    /// Returns true if a grant covers a call that needs approval, as [`GrantSet::covers`] does.
-    pub fn covers(&self, rules: &Rules, ruling: &Ruling, digest: &Digest) -> bool {
-        self.lock().covers(rules, ruling, digest)
-    }
-
-    /// Adds the grant that the answer gives, if it gives one that outlives the call.
-    pub fn remember(&self, request: &ApprovalRequest, answer: Answer) {
-        self.lock().remember(request, answer);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, GrantSet> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Rules {
     /// Returns the texts of the rules that need consent for this ruling.
     pub fn asking(&self, ruling: &Ruling) -> Vec<String> {
@@ -268,10 +207,8 @@ mod tests {
 
     use super::*;
     use crate::arguments::{ArgumentLimits, Arguments};
-    use crate::glob::ToolGlob;
     use crate::name::{Namespace, ToolName};
     use crate::provider::ProviderKind;
-    use crate::rules::{CommandPattern, Rule};
     use crate::validate::Schema;
 
     fn valid(text: &str) -> ValidArguments {
@@ -282,19 +219,6 @@ mod tests {
     fn identity(tool: &str) -> ToolIdentity {
         let namespace = Namespace::new("builtin").unwrap();
         ToolIdentity { kind: ProviderKind::Builtin, namespace, tool: ToolName::new(tool).unwrap() }
-    }
-
-    fn request(digest: Digest, rules: &[&str]) -> ApprovalRequest {
-        ApprovalRequest {
-            id: ApprovalId(1),
-            place: Place::default(),
-            tool: "bash".into(),
-            arguments: Map::new(),
-            workspace: "/w".into(),
-            digest,
-            rules: rules.iter().map(ToString::to_string).collect(),
-            why: String::new(),
-        }
     }
 
     #[test]
@@ -314,47 +238,6 @@ mod tests {
             ApprovalKey { workspace: "/v", ..key },
         ];
         assert!(others.iter().all(|other| other.digest() != key.digest()));
-    }
-
-    #[test]
-    fn answers_are_remembered_as_they_were_meant() {
-        let rule = |command: &str, decision| Rule {
-            tool: ToolGlob::new("bash").unwrap(),
-            command: Some(CommandPattern::new(command).unwrap()),
-            decision,
-        };
-        let rules = Rules {
-            rules: vec![
-                rule("git push*", Decision::Ask),
-                rule("npm *", Decision::Ask),
-                rule("rm *", Decision::Deny),
-                rule("ls*", Decision::Allow),
-            ],
-            default: Decision::Ask,
-        };
-        let check = |answer: Answer, line: &str, covered: bool| {
-            let ruling = rules.decide("bash", Some("git push"));
-            let digest = Digest::of_value(&json!("git push"));
-            let texts = rules.asking(&ruling);
-            let texts: Vec<_> = texts.iter().map(String::as_str).collect();
-            let mut grants = GrantSet::default();
-            grants.remember(&request(digest, &texts), answer);
-            let found =
-                grants.covers(&rules, &rules.decide("bash", Some(line)), &Digest::of_value(&json!(line)));
-            assert_eq!(found, covered, "{answer:?} {line}");
-        };
-        check(Answer::AllowOnce, "git push", false);
-        check(Answer::Deny, "git push", false);
-        check(Answer::Later, "git push", false);
-        check(Answer::AllowExact, "git push", true);
-        check(Answer::AllowExact, "git push -f", false);
-        check(Answer::AllowRule, "git push -f", true);
-        check(Answer::AllowRule, "git push && ls", true);
-        check(Answer::AllowRule, "git push && npm x", false);
-        check(Answer::AllowRule, "git push && make", false);
-        check(Answer::AllowRule, "git push && ls > x", false);
-        check(Answer::AllowRule, "git push && $X", false);
-        check(Answer::AllowRule, "git push && rm x", false);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub mod event;
 pub mod event_log;
 pub mod event_store;
 pub mod glob;
+pub mod grant;
+pub mod grant_store;
 pub mod home;
 pub mod internal;
 pub mod media;

@@ -95,6 +95,12 @@ impl ProviderKind {
             ProviderKind::Client => "client",
         }
     }
+
+    /// Reads the text that `name` returns.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let all = [Self::Builtin, Self::Mcp, Self::Rest, Self::Agent, Self::Client];
+        all.into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// The context of a call: everything that the provider needs apart from the arguments.

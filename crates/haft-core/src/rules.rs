@@ -110,6 +110,15 @@ impl Default for Rules {
     }
 }
 
+/// One simple command of a line, with the ruling about it.
+#[derive(Debug, Clone)]
+pub(crate) struct JudgedCommand {
+    pub(crate) command: shell::ShellCommand,
+    pub(crate) ruling: Ruling,
+    /// True if the command runs its literal words and does nothing else: it sets no variable and writes no file.
+    pub(crate) is_literal: bool,
+}
+
 /// The decision about a call, with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
@@ -150,6 +159,16 @@ impl Rules {
         };
         let rulings = commands.iter().map(|command| self.by_command(tool, command));
         rulings.reduce(Ruling::and).unwrap_or_else(|| self.by_tool(tool))
+    }
+
+    /// Judges each simple command of a line. Returns `None` if the line cannot be read.
+    pub(crate) fn judged_commands(&self, tool: &str, bash_line: &str) -> Option<Vec<JudgedCommand>> {
+        let judged = |command: shell::ShellCommand| JudgedCommand {
+            ruling: self.by_command(tool, &command),
+            is_literal: judge::more_than_named(&command).is_none(),
+            command,
+        };
+        Some(shell::commands(bash_line).ok()?.into_iter().map(judged).collect())
     }
 
     /// Returns the text of the deciding rule, if there is one.

@@ -7,8 +7,10 @@ use std::time::Duration;
 use futures_util::future::{OptionFuture, join_all};
 use haft_core::arguments::ArgumentLimits;
 use haft_core::digest::CallKey;
-use haft_core::event::EventSink;
+use haft_core::event::{EventSink, NoEvents};
+use haft_core::grant::Grant;
 use haft_core::output::ToolOutput;
+use haft_core::place::Place;
 use haft_core::provider::ProviderKind;
 use haft_core::result::{ToolError, ToolResult};
 use haft_core::rules::Rules;
@@ -190,6 +192,25 @@ impl Orchestrator {
             let _turn = OptionFuture::from(turn).await;
             self.carry_out(record.after_waiting(), options).await
         }
+    }
+
+    /// Returns the stored grants that cover a call which the rules ask about, without making the call. Returns none if the
+    /// rules allow or deny it, and an error if the call would fail before the rules are asked.
+    pub async fn covering_grants(&self, call: ToolCall, run: &RunContext) -> Result<Vec<Grant>, ToolError> {
+        let OrchestratorConfig { policies, arguments, unchecked, draft, rules, .. } = &self.config;
+        let events: Arc<dyn EventSink> = Arc::new(NoEvents);
+        let mut record =
+            CallRecord::begin(call, Place::default(), run.principal.clone(), events, Capture::Nothing);
+        let arguments = stage::parse(&mut record, arguments)?;
+        let catalog = self.catalog.snapshot();
+        let fits = |tool: &CatalogEntry| tool.fits(&arguments, policies, *draft);
+        let tool = stage::resolve(&mut record, &catalog, fits)?;
+        let Governed { policy, effects, .. } = tool.entry().governed(policies);
+        let checking = Checking { unchecked: *unchecked, draft: *draft };
+        let arguments = stage::validate(&mut record, &tool, *effects, arguments, checking)?;
+        let ruling = stage::ruling(&tool, &arguments, policy.approval, rules);
+        let binding = stage::binding(&tool, run);
+        Ok(stage::covering_grants(&stage::asked_call(&tool, &arguments, &ruling, rules, &binding), run).await)
     }
 
     /// Returns the effects of the named tool; `Unknown` if no tool has this name, or if several have it and only the

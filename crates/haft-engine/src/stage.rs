@@ -16,8 +16,8 @@ mod timeout;
 mod validate;
 
 pub(crate) use admit::admit;
-pub(crate) use approve::approve;
-pub(crate) use authorize::authorize;
+pub(crate) use approve::{approve, asked_call, binding, covering_grants};
+pub(crate) use authorize::{authorize, ruling};
 pub(crate) use cache::{Cached, cache, ttl};
 pub(crate) use call::call;
 pub(crate) use check_output::check_output;

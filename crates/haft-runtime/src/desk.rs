@@ -4,7 +4,7 @@
 //! The desk answers `Later` to the engine, so a waiting call holds no slot and has no deadline; the run parks until the
 //! decision arrives.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,10 +23,37 @@ use crate::event_log::EventLog;
 /// A person's decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalDecision {
-    /// The call is made.
+    /// Allows the call once.
     Allow,
+    /// Allows this exact call from now on, in this workspace.
+    AllowExact,
+    /// Allows commands that start with [`PendingApproval::prefix`] from now on, in this workspace.
+    AllowPrefix,
+    /// Allows every call that [`PendingApproval::rules`] ask about from now on, in this workspace.
+    AllowRule,
     /// The call is not made; the model gets an error that says so.
     Deny,
+}
+
+impl ApprovalDecision {
+    /// Returns the answer for the engine, which asks again when it makes the call.
+    fn answer(self) -> Answer {
+        match self {
+            Self::Allow => Answer::AllowOnce,
+            Self::AllowExact => Answer::AllowExact,
+            Self::AllowPrefix => Answer::AllowPrefix,
+            Self::AllowRule => Answer::AllowRule,
+            Self::Deny => Answer::Deny,
+        }
+    }
+
+    fn is_offered(self, pending: &PendingApproval) -> bool {
+        match self {
+            Self::Allow | Self::AllowExact | Self::Deny => true,
+            Self::AllowPrefix => pending.prefix.is_some(),
+            Self::AllowRule => !pending.rules.is_empty(),
+        }
+    }
 }
 
 /// A call that waits for a decision.
@@ -38,6 +65,11 @@ pub struct PendingApproval {
     pub tool: String,
     /// The arguments that the tool would get; null if the model's text is not JSON.
     pub arguments: Value,
+    /// The command prefix that may be allowed, such as `git status`; `None` if there is none, and for a call that was
+    /// already waiting when an earlier process ended.
+    pub prefix: Option<Vec<String>>,
+    /// The rules that may be allowed; empty if approving them would not be sufficient.
+    pub rules: Vec<String>,
     /// The rule that requires approval, as text; empty for a call that was already waiting when an earlier process
     /// ended.
     pub why: String,
@@ -78,6 +110,10 @@ pub enum DecideError {
         /// The id that the caller gave.
         id: String,
     },
+    /// The call has no prefix or no rule that could be allowed. It still waits.
+    NotOffered {
+        id: String,
+    },
 }
 
 impl fmt::Display for DecideError {
@@ -85,6 +121,7 @@ impl fmt::Display for DecideError {
         match self {
             Self::NotPending { id } => write!(f, "no approval is pending under {id}"),
             Self::AlreadyDecided { id } => write!(f, "the approval {id} was decided before"),
+            Self::NotOffered { id } => write!(f, "the approval {id} offers no such decision"),
         }
     }
 }
@@ -103,9 +140,9 @@ pub(crate) struct Desk {
 struct DeskState {
     /// Requests that the engine sent, until the run waits for them.
     asked: BTreeMap<ApprovalId, ApprovalRequest>,
-    approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<ApprovalVerdict>)>,
-    /// Calls that were allowed and have not started yet.
-    allowed: HashSet<ApprovalId>,
+    approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<ApprovalDecision>)>,
+    /// The answers for calls that were allowed and have not started yet.
+    allowed: HashMap<ApprovalId, Answer>,
     decided: HashSet<ApprovalId>,
     elicitations: BTreeMap<u64, (PendingElicitation, oneshot::Sender<Elicited>)>,
     next_elicitation: u64,
@@ -118,7 +155,7 @@ impl Desk {
 
     /// Restores a decision that the journal held when an earlier process ended.
     pub(crate) fn allow(&self, id: ApprovalId) {
-        self.state().allowed.insert(id);
+        self.state().allowed.insert(id, Answer::AllowOnce);
     }
 
     pub(crate) fn approvals(&self) -> Vec<PendingApproval> {
@@ -135,6 +172,9 @@ impl Desk {
 
     pub(crate) fn decide(&self, id: ApprovalId, decision: ApprovalDecision) -> Result<(), DecideError> {
         let mut state = self.state();
+        if state.approvals.get(&id).is_some_and(|(pending, _)| !decision.is_offered(pending)) {
+            return Err(DecideError::NotOffered { id: id.to_string() });
+        }
         let Some((_, waiting)) = state.approvals.remove(&id) else {
             let id_text = id.to_string();
             return Err(if state.decided.contains(&id) {
@@ -144,12 +184,8 @@ impl Desk {
             });
         };
         state.decided.insert(id);
-        let verdict = match decision {
-            ApprovalDecision::Allow => ApprovalVerdict::Allowed,
-            ApprovalDecision::Deny => ApprovalVerdict::Denied,
-        };
         // A run that was cancelled in the meantime no longer waits, so a send error is ignored.
-        let _ = waiting.send(verdict);
+        let _ = waiting.send(decision);
         drop(state);
         self.changed.send_modify(|count| *count += 1);
         Ok(())
@@ -163,19 +199,21 @@ impl Desk {
         Ok(())
     }
 
-    /// Registers a call and returns the channel that delivers its verdict.
-    fn wait_for(&self, id: ApprovalId, place: Place, call: &ToolCall) -> oneshot::Receiver<ApprovalVerdict> {
+    /// Registers a call and returns the channel that delivers its decision.
+    fn wait_for(&self, id: ApprovalId, place: Place, call: &ToolCall) -> oneshot::Receiver<ApprovalDecision> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         let request = state.asked.remove(&id);
         let pending = match request {
-            Some(ApprovalRequest { tool, arguments, why, .. }) => {
-                PendingApproval { id, tool, arguments: Value::Object(arguments), why }
+            Some(ApprovalRequest { tool, arguments, prefix, rules, why, .. }) => {
+                PendingApproval { id, tool, arguments: Value::Object(arguments), prefix, rules, why }
             }
             None => PendingApproval {
                 id,
                 tool: call.name.clone(),
                 arguments: serde_json::from_str(call.arguments.as_text()).unwrap_or_default(),
+                prefix: None,
+                rules: Vec::new(),
                 why: String::new(),
             },
         };
@@ -198,12 +236,10 @@ impl Approver for Desk {
 
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
         let mut state = self.state();
-        let answer = if state.allowed.remove(&request.id) {
-            Answer::AllowOnce
-        } else {
+        let answer = state.allowed.remove(&request.id).unwrap_or_else(|| {
             state.asked.insert(request.id, request.clone());
             Answer::Later
-        };
+        });
         Box::pin(async move { answer })
     }
 
@@ -214,13 +250,13 @@ impl Approver for Desk {
         call: &'a ToolCall,
     ) -> BoxFuture<'a, ApprovalVerdict> {
         Box::pin(async move {
-            let verdict = self.wait_for(id, place, call).await.unwrap_or(ApprovalVerdict::Denied);
-            let allowed = verdict == ApprovalVerdict::Allowed;
+            let decision = self.wait_for(id, place, call).await.unwrap_or(ApprovalDecision::Deny);
+            let allowed = decision != ApprovalDecision::Deny;
             if allowed {
-                self.state().allowed.insert(id);
+                self.state().allowed.insert(id, decision.answer());
             }
             self.log.append(place, LogEvent::ApprovalDecided { approval: id.to_string(), allowed });
-            verdict
+            if allowed { ApprovalVerdict::Allowed } else { ApprovalVerdict::Denied }
         })
     }
 }

@@ -101,7 +101,7 @@ pub(crate) struct RunShared {
     closed: watch::Sender<bool>,
     /// Secrets that a resumed run lacks; the run is not driven until they are given.
     lacks: Vec<String>,
-    warnings: Mutex<Vec<String>>,
+    warnings: Arc<Mutex<Vec<String>>>,
     /// Weak, because the meter keeps the journal open: a handle must not keep a finished session busy.
     meter: Weak<Meter>,
 }
@@ -158,7 +158,8 @@ impl RunHandle {
 
     /// Decides about a call that waits for approval.
     ///
-    /// The journal stores the decision before the call is made. If the process ends before that, the run asks again.
+    /// The journal stores the decision before the call is made. If the process ends before that, the run asks again. A
+    /// decision that is remembered is in the store of grants before the call is made.
     pub fn decide(&self, approval: ApprovalId, decision: ApprovalDecision) -> Result<(), DecideError> {
         self.shared.desk.decide(approval, decision)
     }
@@ -274,7 +275,7 @@ impl RunShared {
             cancelled: watch::Sender::new(false),
             closed: watch::Sender::new(false),
             lacks: Vec::new(),
-            warnings: Mutex::default(),
+            warnings: Arc::default(),
             meter: Weak::new(),
         }
     }
@@ -288,6 +289,12 @@ impl RunShared {
     pub(crate) fn lacking(mut self, names: Vec<String>) -> Self {
         self.lacks = names;
         self
+    }
+
+    /// Returns a function that adds a warning while the run is driven.
+    pub(crate) fn warner(&self) -> impl Fn(String) + Send + Sync + 'static {
+        let warnings = Arc::clone(&self.warnings);
+        move |warning| warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning)
     }
 
     pub(crate) fn warn(&self, warnings: impl IntoIterator<Item = String>) {

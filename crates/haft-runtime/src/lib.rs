@@ -18,6 +18,7 @@ pub mod keyring;
 mod learned;
 pub mod models;
 pub mod recordings;
+mod reporting_grants;
 pub mod rest;
 pub mod runs;
 pub mod runtime;
@@ -32,6 +33,7 @@ pub mod wiring;
 pub use desk::{ApprovalDecision, DecideError, PendingApproval, PendingElicitation};
 pub use event_log::{EventGap, EventSeq, RunEvents};
 pub use handle::{ParkReason, RunDefect, RunHandle, RunOutcome, RunState, SubmitError};
+pub use reporting_grants::ReportingGrants;
 pub use runtime::{Answers, RunHooks, Runtime, RuntimeBuilder, Stores};
 pub use spec::{RunSecrets, RunSpec, WorkspaceSpec};
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use haft_core::event::Event;
 use haft_core::event_store::RunKey;
+use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
 use haft_core::place::{Place, SessionId};
 use haft_core::principal::Principal;
@@ -93,6 +94,11 @@ impl Runtime {
     /// Returns the configuration of runs that start now; a reload replaces it.
     pub fn config(&self) -> Arc<Resolved> {
         Arc::clone(&self.generation().config)
+    }
+
+    /// Returns the remembered approvals of all principals, for a program that lists and revokes them.
+    pub fn grants(&self) -> &Arc<dyn GrantStore> {
+        &self.shared.stores.grants
     }
 
     /// Starts a run whose approvals, questions and functions the caller handles through the [`RunHandle`].
@@ -307,9 +313,6 @@ impl Runtime {
             let agent = Arc::clone(run.worker());
             driven.drive(run, functions).await;
             runtime.runs().remove(&driven.id);
-            if let Err(error) = runtime.shared.stores.keep_grants(&driven.principal) {
-                driven.warn([format!("the approval could not be stored: {error}")]);
-            }
             let warnings = wiring::shut_down(agent.orchestrator()).await;
             driven.warn(warnings.iter().map(ToString::to_string));
             driven.close();

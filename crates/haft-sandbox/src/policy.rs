@@ -12,7 +12,7 @@ use crate::secrets::default_secrets;
 use haft_core::home::Home;
 use haft_core::settings::limits::Limits;
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::sandbox::{Access, GitMetadata};
+use haft_core::settings::sandbox::{Access, Confinement, GitMetadata};
 
 /// The operator's decision for one workspace. Its paths are stored resolved: symlinks followed, `.` and `..` removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,6 +206,11 @@ impl Policy {
 
     pub fn mode(&self) -> SandboxMode {
         self.mode
+    }
+
+    /// Returns the parts of the policy that an approval is bound to.
+    pub fn confinement(&self) -> Confinement {
+        Confinement { mode: self.mode, network: self.network }
     }
 
     pub fn workspace(&self) -> &Path {

@@ -1,81 +1,89 @@
-//! The approvals that a person granted permanently, stored in haft's own data.
+//! Imports `approvals.json`, in which earlier versions stored the approvals of the local user.
+//!
+//! That file had no workspace and no tool for a rule, so a rule that was allowed once applied everywhere. The import keeps
+//! exact calls, whose digests bind all of that, and drops the rules.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::Path;
 
-use haft_core::approval::GrantSet;
 use haft_core::digest::Digest;
+use haft_core::grant::{Grant, GrantDecision, GrantOwner};
+use haft_core::grant_store::GrantStoreError;
 use haft_core::home::Home;
-use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
+use haft_core::principal::Principal;
+use serde::Deserialize;
 
-/// The content of the file.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
+use crate::accounting::now_ms;
+use crate::grants::{self, FileGrants};
+
+/// The name of the old file after its import. It stays, so that a person can look up the dropped rules.
+const IMPORTED: &str = "approvals.json.imported";
+
+/// The content of the old file.
+#[derive(Debug, Default, Deserialize)]
+struct ApprovalsFile {
     /// Digests of calls, in hexadecimal.
     exact: Vec<String>,
     /// The texts of rules.
     rules: Vec<String>,
 }
 
-/// Reads the stored grants. A missing or unreadable file counts as empty: the person is asked again.
-pub fn load(home: &Home) -> GrantSet {
-    let text = std::fs::read(path_in(home)).unwrap_or_default();
-    let written: Written = serde_json::from_slice(&text).unwrap_or_default();
-    GrantSet {
-        exact: written.exact.iter().filter_map(|text| Digest::from_hex(text)).collect(),
-        rules: written.rules.into_iter().collect(),
+/// Moves the old approvals into the store of grants, once. Returns a warning for the person if something was dropped.
+pub fn import(home: &Home) -> Option<String> {
+    let path = home.data().join("approvals.json");
+    if !path.exists() {
+        return None;
+    }
+    match imported(home, &path) {
+        Ok(warning) => warning,
+        Err(error) => Some(format!("the approvals in {} could not be imported: {error}", path.display())),
     }
 }
 
-/// Adds grants to the file. Grants that another run stored in the meantime stay. Writes nothing if all are stored
-/// already.
-pub fn add(home: &Home, said: &GrantSet) -> io::Result<()> {
-    if covers(&load(home), said) {
-        return Ok(());
-    }
-    // Closing the file releases the lock. A run holds it only for the time of writing a small file.
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock_in(home))?;
-    flock(&lock, FlockOperation::LockExclusive)?;
-    let mut all = load(home);
-    all.exact.extend(&said.exact);
-    all.rules.extend(said.rules.iter().cloned());
-    save(home, &all)
-}
-
-fn covers(kept: &GrantSet, said: &GrantSet) -> bool {
-    said.exact.is_subset(&kept.exact) && said.rules.is_subset(&kept.rules)
-}
-
-/// Replaces the file atomically, so that a reader sees the old or the new content.
-fn save(home: &Home, grants: &GrantSet) -> io::Result<()> {
-    let written = Written {
-        exact: grants.exact.iter().map(ToString::to_string).collect(),
-        rules: grants.rules.iter().cloned().collect(),
+fn imported(home: &Home, path: &Path) -> io::Result<Option<String>> {
+    // Earlier versions take the same lock, and of two processes that import at once only one warns.
+    let _lock = grants::lock(&home.data().join("approvals.lock"))?;
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
     };
-    crate::private_file::replace(&path_in(home), &serde_json::to_vec_pretty(&written)?)
+    let parsed = serde_json::from_slice::<ApprovalsFile>(&bytes);
+    let warning = match &parsed {
+        Ok(written) => warning(written.rules.len()),
+        Err(error) => Some(format!("{} was ignored, because it cannot be read: {error}", path.display())),
+    };
+    keep_exact(home, &parsed.unwrap_or_default()).map_err(io::Error::other)?;
+    // The grants are on the disk now. After a crash before this line the next import adds the same grants again.
+    std::fs::rename(path, path.with_file_name(IMPORTED))?;
+    Ok(warning)
 }
 
-fn path_in(home: &Home) -> PathBuf {
-    home.data().join("approvals.json")
+fn keep_exact(home: &Home, written: &ApprovalsFile) -> Result<(), GrantStoreError> {
+    let owner = GrantOwner::of(&Principal::local());
+    let decision = GrantDecision { by: "import".into(), at_ms: now_ms() };
+    let digests = written.exact.iter().filter_map(|text| Digest::from_hex(text));
+    let mut imported = digests.map(|digest| Grant::imported(owner.clone(), digest, decision.clone()));
+    FileGrants::of(home).change(&owner, |grants| imported.try_for_each(|grant| grants.add(grant)))
 }
 
-fn lock_in(home: &Home) -> PathBuf {
-    home.data().join("approvals.lock")
+fn warning(rules: usize) -> Option<String> {
+    let (rules, were) = match rules {
+        0 => return None,
+        1 => ("1 remembered rule".to_owned(), "was"),
+        _ => (format!("{rules} remembered rules"), "were"),
+    };
+    Some(format!(
+        "{rules} {were} dropped: an earlier version allowed a remembered rule in every workspace; \
+         answer `r` at the next question to allow it again in one workspace (the old rules are in data/{IMPORTED})"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use haft_core::grant_store::GrantStore;
 
     use super::*;
-
-    fn said(exact: &str, rule: &str) -> GrantSet {
-        GrantSet { exact: [Digest::of_text(exact)].into(), rules: [rule.to_owned()].into() }
-    }
 
     fn place() -> (tempfile::TempDir, Home) {
         let directory = tempfile::tempdir().unwrap();
@@ -84,49 +92,47 @@ mod tests {
         (directory, home)
     }
 
-    #[test]
-    fn what_two_runs_were_told_is_both_kept() {
+    #[tokio::test]
+    async fn exact_calls_are_kept_and_rules_are_dropped_with_one_warning() {
         let (_directory, home) = place();
-        // Both read before either wrote, so neither has the other's grant.
-        let (mut one, mut other) = (load(&home), load(&home));
-        one.exact.extend(said("a", "").exact);
-        other.rules.insert("ask write".into());
-        add(&home, &one).unwrap();
-        add(&home, &other).unwrap();
-        let kept = load(&home);
-        assert!(kept.exact.contains(&Digest::of_text("a")) && kept.rules.contains("ask write"), "{kept:?}");
+        let digest = Digest::of_text("a call");
+        let old = serde_json::json!({"exact": [digest.to_string(), "junk"], "rules": ["ask bash: git *", "ask write"]});
+        std::fs::write(home.data().join("approvals.json"), old.to_string()).unwrap();
+        let warning = import(&home).unwrap();
+        assert!(warning.starts_with("2 remembered rules were dropped"), "{warning}");
+        assert_eq!(import(&home), None, "the warning is given once");
+        let owner = GrantOwner::of(&Principal::local());
+        let grants = FileGrants::of(&home).load(&owner, "/any").await.unwrap();
+        let ids: Vec<_> = grants.iter().map(|grant| grant.id).collect();
+        let expected = Grant::imported(owner.clone(), digest, GrantDecision { by: String::new(), at_ms: 0 });
+        assert_eq!(ids, [expected.id]);
+        let other = GrantOwner { subject: "other".into(), ..owner };
+        assert_eq!(FileGrants::of(&home).list(&other).await.unwrap(), []);
+        assert!(home.data().join(IMPORTED).exists(), "the old file stays readable");
     }
 
     #[test]
-    fn runs_that_write_at_the_same_time_lose_nothing() {
+    fn without_old_rules_there_is_no_warning() {
         let (_directory, home) = place();
-        std::thread::scope(|scope| {
-            for number in 0..8 {
-                let home = &home;
-                scope.spawn(move || add(home, &said(&number.to_string(), &number.to_string())).unwrap());
-            }
+        assert_eq!(import(&home), None);
+        let path = home.data().join("approvals.json");
+        std::fs::write(&path, r#"{"exact": [], "rules": []}"#).unwrap();
+        assert_eq!(import(&home), None);
+        assert!(!path.exists());
+        std::fs::write(&path, "nonsense").unwrap();
+        assert!(import(&home).unwrap().contains("cannot be read"));
+        assert_eq!(import(&home), None);
+    }
+
+    #[test]
+    fn of_several_imports_at_once_one_warns() {
+        let (_directory, home) = place();
+        std::fs::write(home.data().join("approvals.json"), r#"{"exact": [], "rules": ["ask write"]}"#)
+            .unwrap();
+        let warnings: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| import(&home))).collect();
+            threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
         });
-        let kept = load(&home);
-        assert_eq!((kept.exact.len(), kept.rules.len()), (8, 8));
-    }
-
-    #[test]
-    fn nothing_is_written_when_nothing_is_new() {
-        let (_directory, home) = place();
-        add(&home, &GrantSet::default()).unwrap();
-        assert!(!path_in(&home).exists());
-        add(&home, &said("a", "r")).unwrap();
-        let written = path_in(&home).metadata().unwrap().ino();
-        add(&home, &said("a", "r")).unwrap();
-        assert_eq!(path_in(&home).metadata().unwrap().ino(), written, "the file was not replaced");
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_counts_as_nothing_and_is_replaced() {
-        let (_directory, home) = place();
-        std::fs::write(path_in(&home), "nonsense").unwrap();
-        assert_eq!(load(&home), GrantSet::default());
-        add(&home, &said("a", "r")).unwrap();
-        assert_eq!(load(&home), said("a", "r"));
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that haft stores between processes: sessions, accounting, approvals and outputs, as files below `data`.
+//! Everything that haft stores between processes: sessions, accounting, grants and outputs, as files below `data`.
 //!
 //! Start reading at [`sessions`], whose journal lets a run continue after a crash. This crate knows the vocabulary of
 //! `haft-core` and nothing of models, tools or configuration files.
@@ -7,6 +7,7 @@ pub mod accounting;
 pub mod approvals;
 pub mod blobs;
 pub mod events;
+pub mod grants;
 pub mod idempotency;
 pub mod journals;
 mod log_slots;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::call::here;
 
-const SUBCOMMANDS: [&str; 5] = ["call", "tools", "sandbox", "doctor", "completions"];
+const SUBCOMMANDS: [&str; 6] = ["call", "tools", "sandbox", "doctor", "completions", "approvals"];
 
 fn haft(words: &[&str]) -> Ran {
     here().haft(words).output()

@@ -42,6 +42,8 @@ mod mcp;
 mod skills;
 // Configuration, trust, rules, stored outputs and accounting, from the operator's side.
 mod governed;
+// Remembered approvals: given at a terminal, listed, explained and revoked.
+mod approvals;
 // Observability of calls: op tree, log lines, accounting.
 mod watching;
 // Spans, with a real collector at the other end.

@@ -28,6 +28,7 @@ fn samples() -> Vec<LogEvent> {
         workspace: "/w".into(),
         digest: Digest::of_text(""),
         rules: Vec::new(),
+        prefix: None,
         why: text(),
     };
     vec![

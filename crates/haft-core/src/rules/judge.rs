@@ -122,7 +122,7 @@ fn might_match(index: usize, rule: &Rule, command: &ShellCommand) -> Ruling {
 }
 
 /// Describes an effect of a command beyond running its literal words, if there is one.
-fn more_than_named(command: &ShellCommand) -> Option<String> {
+pub(super) fn more_than_named(command: &ShellCommand) -> Option<String> {
     if let Some(variable) = command.assignments.first() {
         return Some(format!("`{}` is set for it", shown(variable)));
     }

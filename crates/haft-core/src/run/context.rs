@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::approval::{Approver, Grants};
+use crate::approval::Approver;
 use crate::elicitation::Elicitor;
 use crate::event::{EventSink, NoEvents};
+use crate::grant_store::{GrantStore, MemoryGrants};
 use crate::principal::Principal;
 use crate::sampling::Sampler;
+use crate::settings::sandbox::Confinement;
 use crate::store::OutputStore;
 
 /// The context of one run, shared by all its calls. One orchestrator serves runs of many principals: it keeps nothing of
@@ -18,10 +20,12 @@ pub struct RunContext {
     pub principal: Principal,
     /// The workspace as text. Calls in different workspaces are never equal, so it is part of the keys of caches and grants.
     pub workspace: Arc<str>,
+    /// The sandbox of the calls. By default none, so that a grant for a narrower sandbox covers nothing here.
+    pub confinement: Confinement,
     /// Decides calls that the rules want asked; without one they are denied.
     pub approver: Option<Arc<dyn Approver>>,
-    /// Approvals that this principal gave for good.
-    pub grants: Grants,
+    /// Approvals that principals gave for good. A call reads those of its own principal.
+    pub grants: Arc<dyn GrantStore>,
     /// Takes outputs that are too large for a conversation; without it they are truncated.
     pub outputs: Option<Arc<dyn OutputStore>>,
     /// Answers the questions that MCP servers put to a person; without it they are declined.
@@ -37,8 +41,9 @@ impl Default for RunContext {
         Self {
             principal: Principal::local(),
             workspace: "".into(),
+            confinement: Confinement::WIDEST,
             approver: None,
-            grants: Grants::default(),
+            grants: Arc::new(MemoryGrants::default()),
             outputs: None,
             elicitor: None,
             sampler: None,

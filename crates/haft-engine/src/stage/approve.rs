@@ -1,13 +1,20 @@
 //! Approve: asks a user where the rules require it.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use haft_core::approval::{Answer, ApprovalId, ApprovalKey, ApprovalRequest};
 use haft_core::event::Consent;
+use haft_core::grant::{
+    AskedCall, Grant, GrantBinding, GrantDecision, GrantOwner, GrantScope, GrantTarget, covering,
+    offered_prefix,
+};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{Decision, Rules, Ruling};
 use haft_core::run::context::RunContext;
 use haft_core::validate::ValidArguments;
 use serde_json::json;
 
+use super::authorize::command_line;
 use crate::catalog::ResolvedTool;
 use crate::record::CallRecord;
 
@@ -25,24 +32,17 @@ pub(crate) async fn approve(
         Decision::Allow => return Ok(()),
         Decision::Ask | Decision::Deny => {}
     }
-    let entry = tool.entry();
-    let workspace = &*run.workspace;
-    let key = ApprovalKey { identity: entry.identity(), definition: entry.digest(), arguments, workspace };
-    let request = ApprovalRequest {
-        id: ApprovalId::of_call(record.operation().place, &record.call.id),
-        place: record.operation().place,
-        tool: entry.exposed().to_string(),
-        arguments: arguments.value().clone(),
-        workspace: workspace.into(),
-        digest: key.digest(),
-        rules: rules.asking(ruling),
-        why: ruling.why.clone(),
-    };
-    if run.grants.covers(rules, ruling, &request.digest) {
+    let binding = binding(tool, run);
+    let call = asked_call(tool, arguments, ruling, rules, &binding);
+    let granted = covering_grants(&call, run).await;
+    if !granted.is_empty() {
+        let ids: Vec<String> = granted.iter().map(|grant| grant.id.to_string()).collect();
         record.note("approval", json!("remembered"));
+        record.note("grants", json!(ids));
         record.consent(Consent::Remembered);
         return Ok(());
     }
+    let request = request(record, &call, arguments, run);
     let Some(approver) = &run.approver else {
         record.consent(Consent::Nobody);
         let message = format!(
@@ -53,13 +53,97 @@ pub(crate) async fn approve(
     };
     let answer = approver.ask(&request).await;
     record.consent(Consent::Answered { approver: approver.name(), answer });
-    run.grants.remember(&request, answer);
+    let decision = GrantDecision { by: approver.name().to_owned(), at_ms: now_ms() };
+    remember(record, GrantScope::of_answer(answer, &request), &binding, &decision, run).await;
     match answer {
-        Answer::AllowOnce | Answer::AllowExact | Answer::AllowRule => {
+        Answer::AllowOnce | Answer::AllowExact | Answer::AllowPrefix | Answer::AllowRule => {
             record.note("approval", json!("asked"));
             Ok(())
         }
         Answer::Deny => Err(ToolError::new(ToolErrorKind::Denied, "the user refused this call")),
         Answer::Later => Err(ToolError::new(ToolErrorKind::ApprovalPending, "this call waits for approval")),
     }
+}
+
+/// Returns the stored grants that together cover a call; none if the user must be asked.
+pub(crate) async fn covering_grants(call: &AskedCall<'_>, run: &RunContext) -> Vec<Grant> {
+    let GrantBinding { owner, target, .. } = call.binding;
+    // Without a readable store there are no grants: the user is asked again, and the store reports its problem.
+    let stored = run.grants.load(owner, &target.workspace).await.unwrap_or_default();
+    covering(&stored, call, now_ms()).unwrap_or_default().into_iter().cloned().collect()
+}
+
+pub(crate) fn binding(tool: &ResolvedTool<'_>, run: &RunContext) -> GrantBinding {
+    let entry = tool.entry();
+    GrantBinding {
+        owner: GrantOwner::of(&run.principal),
+        target: GrantTarget {
+            workspace: run.workspace.to_string(),
+            tool: entry.identity().clone(),
+            definition: entry.digest(),
+        },
+        confinement: run.confinement,
+    }
+}
+
+pub(crate) fn asked_call<'a>(
+    tool: &'a ResolvedTool<'_>,
+    arguments: &'a ValidArguments,
+    ruling: &'a Ruling,
+    rules: &'a Rules,
+    binding: &'a GrantBinding,
+) -> AskedCall<'a> {
+    let GrantTarget { workspace, tool: identity, definition } = &binding.target;
+    let key = ApprovalKey { identity, definition: *definition, arguments, workspace };
+    AskedCall {
+        binding,
+        digest: key.digest(),
+        exposed: tool.entry().exposed().as_str(),
+        line: command_line(tool, arguments),
+        rules,
+        ruling,
+    }
+}
+
+fn request(
+    record: &CallRecord,
+    call: &AskedCall<'_>,
+    arguments: &ValidArguments,
+    run: &RunContext,
+) -> ApprovalRequest {
+    let place = record.operation().place;
+    ApprovalRequest {
+        id: ApprovalId::of_call(place, &record.call.id),
+        place,
+        tool: call.exposed.to_owned(),
+        arguments: arguments.value().clone(),
+        workspace: (*run.workspace).into(),
+        digest: call.digest,
+        rules: call.rules.asking(call.ruling),
+        prefix: offered_prefix(call),
+        why: call.ruling.why.clone(),
+    }
+}
+
+/// Stores the grants before the call runs, so that a crash during the call does not forget them. The call was approved
+/// in any case, so it also runs if they cannot be stored.
+async fn remember(
+    record: &mut CallRecord,
+    scopes: Vec<GrantScope>,
+    binding: &GrantBinding,
+    decision: &GrantDecision,
+    run: &RunContext,
+) {
+    for scope in scopes {
+        let grant = Grant::new(binding, scope, decision.clone());
+        if let Err(error) = run.grants.add(&grant).await {
+            record.note("approval_not_stored", json!(error.to_string()));
+        }
+    }
+}
+
+/// A clock before 1970 counts as the largest time, so that every grant with an end has expired.
+fn now_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    elapsed.and_then(|elapsed| u64::try_from(elapsed.as_millis()).ok()).unwrap_or(u64::MAX)
 }

@@ -20,12 +20,7 @@ pub(crate) fn authorize(
     rules: &Rules,
 ) -> Result<Ruling, ToolError> {
     let name = tool.entry().exposed();
-    let argument = tool.entry().definition().facts.command_argument;
-    let line = argument.and_then(|argument| arguments.value().get(argument)?.as_str());
-    let mut ruling = rules.decide(name.as_str(), line);
-    if approval == Approval::Ask && ruling.decision == Decision::Allow {
-        ruling = Ruling { decision: Decision::Ask, why: "the operator wants to be asked".into(), ..ruling };
-    }
+    let ruling = ruling(tool, arguments, approval, rules);
     let rule = rules.text(&ruling);
     if ruling.decision != Decision::Allow {
         let rule = rule.as_deref();
@@ -39,4 +34,24 @@ pub(crate) fn authorize(
         )),
         Decision::Allow | Decision::Ask => Ok(ruling),
     }
+}
+
+/// Returns the ruling of the rules and of the tool's own policy, whichever is stricter.
+pub(crate) fn ruling(
+    tool: &ResolvedTool<'_>,
+    arguments: &ValidArguments,
+    approval: Approval,
+    rules: &Rules,
+) -> Ruling {
+    let ruling = rules.decide(tool.entry().exposed().as_str(), command_line(tool, arguments));
+    if approval == Approval::Ask && ruling.decision == Decision::Allow {
+        return Ruling { decision: Decision::Ask, why: "the operator wants to be asked".into(), ..ruling };
+    }
+    ruling
+}
+
+/// Returns the shell line that the call would run, for tools that run one.
+pub(super) fn command_line<'a>(tool: &ResolvedTool<'_>, arguments: &'a ValidArguments) -> Option<&'a str> {
+    let argument = tool.entry().definition().facts.command_argument?;
+    arguments.value().get(argument)?.as_str()
 }

@@ -93,7 +93,15 @@ async fn who_decided_is_on_record_also_for_calls_that_were_refused() {
     check(Decision::Allow, None, None).await;
     check(Decision::Deny, None, None).await;
     check(Decision::Ask, None, Some(Consent::Nobody)).await;
-    for answer in [Answer::AllowOnce, Answer::AllowExact, Answer::AllowRule, Answer::Deny, Answer::Later] {
+    let answers = [
+        Answer::AllowOnce,
+        Answer::AllowExact,
+        Answer::AllowPrefix,
+        Answer::AllowRule,
+        Answer::Deny,
+        Answer::Later,
+    ];
+    for answer in answers {
         check(Decision::Ask, Some(answer), answered(answer)).await;
     }
 }

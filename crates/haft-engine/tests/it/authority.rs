@@ -1,15 +1,22 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use haft_core::approval::{Answer, ApprovalId, ApprovalRequest, Approver, Grants};
+use haft_core::approval::{Answer, ApprovalId, ApprovalRequest, Approver};
 use haft_core::glob::ToolGlob;
+use haft_core::grant::{Grant, GrantId, GrantOwner};
+use haft_core::grant_store::{GrantStore, GrantStoreError, MemoryGrants};
+use haft_core::naming::Scheme;
 use haft_core::place::{Place, SessionId};
 use haft_core::principal::Principal;
+use haft_core::provider::ProviderKind;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
-use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{CallOptions, OrchestratorConfig, RunContext};
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::sandbox::{Access, Confinement};
+use haft_core::tool::{CallId, Effects, ToolCall};
+use haft_engine::{CallOptions, Catalog, Orchestrator, OrchestratorConfig, RunContext};
+use serde_json::json;
 
-use crate::fake::{Log, Rig, call, orchestrator_for, said};
+use crate::fake::{Fake, Log, Rig, call, orchestrator_for, said, schema};
 
 /// An approver that always gives the same answer and records the requests.
 struct Person {
@@ -97,11 +104,13 @@ async fn nobody_is_asked_about_a_malformed_call() {
 }
 
 /// Returns two runs on one orchestrator that asks about `echo`: Anna always gives this answer, Bert always refuses.
-/// Both work in one workspace, so only their grants differ.
+/// Both work in one workspace and share a store, so only the principal differs.
 fn two_principals(answer: Answer, asked: &Log) -> (Rig, Rig) {
     let anna = governed(vec![rule("echo", None, Decision::Ask)], None, &Log::default());
+    let grants: Arc<dyn GrantStore> = Arc::new(MemoryGrants::default());
     let of = |subject: &str, answer: Answer| RunContext {
         principal: Principal::new("acme", subject, "key-1"),
+        grants: Arc::clone(&grants),
         workspace: "/w".into(),
         ..run(Some(answer), asked)
     };
@@ -114,7 +123,8 @@ async fn echo(run: &Rig, line: &str) -> String {
 
 #[tokio::test]
 async fn a_grant_of_one_principal_does_not_cover_another() {
-    for (answer, line) in [(Answer::AllowExact, "ls"), (Answer::AllowRule, "ls -l")] {
+    let answers = [(Answer::AllowExact, "ls"), (Answer::AllowPrefix, "ls -l"), (Answer::AllowRule, "ls -l")];
+    for (answer, line) in answers {
         let asked = Log::default();
         let (anna, bert) = two_principals(answer, &asked);
         assert_eq!(echo(&anna, "ls").await, "echo: ls");
@@ -134,21 +144,146 @@ async fn a_grant_covers_a_later_run_of_its_principal_also_with_no_one_to_ask() {
     let asked = Log::default();
     let (anna, _) = two_principals(Answer::AllowExact, &asked);
     assert_eq!(echo(&anna, "ls").await, "echo: ls");
-    let later = |grants: Grants| anna.with(RunContext { grants, approver: None, ..anna.context().clone() });
-    assert_eq!(echo(&later(anna.context().grants.clone()), "ls").await, "echo: ls");
-    let denied = echo(&later(Grants::default()), "ls").await;
+    let later = |grants: Arc<dyn GrantStore>| {
+        let principal = Principal::new("acme", "anna", "key-2");
+        anna.with(RunContext { grants, principal, approver: None, ..anna.context().clone() })
+    };
+    assert_eq!(echo(&later(anna.context().grants.clone()), "ls").await, "echo: ls", "with a renewed key");
+    let denied = echo(&later(Arc::new(MemoryGrants::default())), "ls").await;
     assert!(denied.contains("needs approval and there is no one to ask"), "{denied}");
 }
 
+const REMEMBERED: [Answer; 3] = [Answer::AllowExact, Answer::AllowPrefix, Answer::AllowRule];
+
 #[tokio::test]
-async fn a_grant_for_one_call_does_not_cover_it_in_another_workspace() {
-    let asked = Log::default();
-    let (anna, _) = two_principals(Answer::AllowExact, &asked);
-    let elsewhere = anna.with(RunContext { workspace: "/v".into(), ..anna.context().clone() });
-    for (run, questions) in [(&anna, 1), (&elsewhere, 2), (&anna, 2), (&elsewhere, 2)] {
-        assert_eq!(echo(run, "ls").await, "echo: ls");
-        assert_eq!(asked.lines().len(), questions, "{}", run.context().workspace);
+async fn a_grant_does_not_cover_a_call_in_another_workspace() {
+    for answer in REMEMBERED {
+        let asked = Log::default();
+        let (anna, _) = two_principals(answer, &asked);
+        let elsewhere = anna.with(RunContext { workspace: "/v".into(), ..anna.context().clone() });
+        for (run, questions) in [(&anna, 1), (&elsewhere, 2), (&anna, 2), (&elsewhere, 2)] {
+            assert_eq!(echo(run, "ls").await, "echo: ls");
+            assert_eq!(asked.lines().len(), questions, "{answer:?} {}", run.context().workspace);
+        }
     }
+}
+
+#[tokio::test]
+async fn a_grant_does_not_cover_a_wider_sandbox() {
+    let narrow = Confinement { mode: SandboxMode::Rx, network: Access::Deny };
+    let wider =
+        [Confinement { network: Access::Allow, ..narrow }, Confinement { mode: SandboxMode::Rwx, ..narrow }];
+    for answer in REMEMBERED {
+        let asked = Log::default();
+        let (anna, _) = two_principals(answer, &asked);
+        let within = |confinement| anna.with(RunContext { confinement, ..anna.context().clone() });
+        echo(&within(narrow), "ls").await;
+        echo(&within(Confinement::NARROWEST), "ls").await;
+        assert_eq!(asked.lines().len(), 1, "{answer:?}: a narrower sandbox is covered");
+        for (count, confinement) in wider.into_iter().enumerate() {
+            echo(&within(confinement), "ls").await;
+            assert_eq!(asked.lines().len(), 2 + count, "{answer:?} {confinement:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_grant_does_not_cover_a_tool_whose_definition_changed() {
+    for answer in REMEMBERED {
+        let asked = Log::default();
+        let run = RunContext { workspace: "/w".into(), ..run(Some(answer), &asked) };
+        let with_schema = |schema| {
+            let tools = [("echo", Effects::ReadOnly, schema)];
+            let provider = Fake::new(ProviderKind::Builtin, "fake", &tools, Log::default());
+            let catalog = Catalog::new(vec![Arc::new(provider)], Scheme::Double);
+            let rules = Rules { rules: vec![rule("echo", None, Decision::Ask)], default: Decision::Allow };
+            let config = OrchestratorConfig { rules, ..OrchestratorConfig::default() };
+            Rig::new(Orchestrator::try_new(catalog, config).unwrap(), run.clone())
+        };
+        let (before, after) = (with_schema(schema(&["text"])), with_schema(json!({"type": "object"})));
+        for (rig, questions) in [(&before, 1), (&before, 1), (&after, 2), (&before, 2)] {
+            assert_eq!(echo(rig, "ls").await, "echo: ls");
+            assert_eq!(asked.lines().len(), questions, "{answer:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_remembered_prefix_allows_no_other_command_of_the_same_rule() {
+    let asked = Log::default();
+    let rules = vec![rule("echo", Some("git *"), Decision::Ask)];
+    let git = governed(rules, Some(Answer::AllowPrefix), &asked);
+    for (line, questions) in [
+        ("git status", 1),
+        ("git status -s && ls", 1),
+        ("git push --force", 2),
+        ("git status && git commit", 3),
+    ] {
+        echo(&git, line).await;
+        assert_eq!(asked.lines().len(), questions, "{line}");
+    }
+}
+
+/// A store that loses everything.
+struct BrokenStore;
+
+impl BrokenStore {
+    fn failure() -> GrantStoreError {
+        GrantStoreError::Unavailable { reason: "disk full".into() }
+    }
+}
+
+impl GrantStore for BrokenStore {
+    fn load<'a>(
+        &'a self,
+        _: &'a GrantOwner,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>> {
+        Box::pin(async { Err(Self::failure()) })
+    }
+
+    fn add<'a>(&'a self, _: &'a Grant) -> BoxFuture<'a, Result<(), GrantStoreError>> {
+        Box::pin(async { Err(Self::failure()) })
+    }
+
+    fn list<'a>(&'a self, _: &'a GrantOwner) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>> {
+        Box::pin(async { Err(Self::failure()) })
+    }
+
+    fn revoke<'a>(&'a self, _: &'a GrantOwner, _: GrantId) -> BoxFuture<'a, Result<bool, GrantStoreError>> {
+        Box::pin(async { Err(Self::failure()) })
+    }
+}
+
+#[tokio::test]
+async fn an_approved_call_runs_once_when_its_grant_cannot_be_stored() {
+    let asked = Log::default();
+    let rig = governed(vec![rule("echo", None, Decision::Ask)], None, &Log::default());
+    let run = rig.with(RunContext { grants: Arc::new(BrokenStore), ..run(Some(Answer::AllowExact), &asked) });
+    for questions in 1..=2 {
+        let result = run.execute(call("echo", r#"{"text": "ls"}"#)).await;
+        assert_eq!(said(&result), "echo: ls");
+        assert_eq!(result.receipt.notes["approval_not_stored"], "disk full");
+        assert_eq!(asked.lines().len(), questions);
+    }
+}
+
+#[tokio::test]
+async fn covering_grants_are_found_without_a_call() {
+    let asked = Log::default();
+    let (anna, bert) = two_principals(Answer::AllowPrefix, &asked);
+    let found = async |run: &Rig, line: &str| {
+        let asked = call("echo", &format!(r#"{{"text": "{line}"}}"#));
+        let grants = run.covering_grants(asked, run.context()).await.unwrap();
+        grants.iter().map(|grant| grant.scope.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&anna, "git status").await, Vec::<String>::new());
+    echo(&anna, "git status").await;
+    assert_eq!(found(&anna, "git status -s").await, ["git status *"]);
+    assert_eq!(found(&anna, "git push").await, Vec::<String>::new());
+    assert_eq!(found(&bert, "git status").await, Vec::<String>::new());
+    assert_eq!(asked.lines().len(), 1);
+    assert!(anna.covering_grants(call("nothing", "{}"), anna.context()).await.is_err());
 }
 
 /// An approver that defers every call and records the approval ids.

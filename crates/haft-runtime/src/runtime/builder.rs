@@ -1,24 +1,24 @@
 //! Builds a runtime from a configuration, stores, and the tools and interfaces of the embedding program.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use haft_config::Resolved;
 use haft_config::skills::Skills;
-use haft_core::approval::{Approver, Grants};
+use haft_core::approval::Approver;
 use haft_core::elicitation::Elicitor;
 use haft_core::event::{EventSink, Watchers};
 use haft_core::event_store::EventStore;
+use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
 use haft_core::model_provider::ModelProvider;
 use haft_core::place::SessionId;
-use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_models::cassette::Tape;
 use haft_store::approvals;
 use haft_store::blobs::Blobs;
 use haft_store::events::FileEvents;
+use haft_store::grants::FileGrants;
 use haft_store::idempotency::IdempotencyKeys;
 use haft_store::journals::{JournalStore, Takeover};
 use haft_store::sessions::Sessions;
@@ -37,8 +37,9 @@ pub struct Stores {
     pub(super) events: Option<Arc<dyn EventStore>>,
     pub(super) blobs: Blobs,
     pub(super) keys: IdempotencyKeys,
-    /// The grants of each principal that has runs here.
-    grants: Mutex<HashMap<Principal, Grants>>,
+    pub(super) grants: Arc<dyn GrantStore>,
+    /// True if `grants` takes over the approvals that an earlier version left in `home`.
+    imports_approvals: bool,
 }
 
 impl Stores {
@@ -50,7 +51,8 @@ impl Stores {
             events: Some(Arc::new(FileEvents::of(home))),
             blobs: Blobs::of(home),
             keys: IdempotencyKeys::of(home),
-            grants: Mutex::default(),
+            grants: Arc::new(FileGrants::of(home)),
+            imports_approvals: true,
         }
     }
 
@@ -68,30 +70,26 @@ impl Stores {
         self
     }
 
+    /// Keeps remembered approvals in a store of the program, such as
+    /// [`MemoryGrants`](haft_core::grant_store::MemoryGrants).
+    #[must_use]
+    pub fn with_grants(mut self, grants: Arc<dyn GrantStore>) -> Self {
+        self.grants = grants;
+        self.imports_approvals = false;
+        self
+    }
+
+    /// Takes over the approvals of an earlier version, once. Returns a warning if something was dropped.
+    fn import_approvals(&self) -> Option<String> {
+        self.imports_approvals.then(|| approvals::import(&self.home)).flatten()
+    }
+
     /// Returns the journals; those in files have the limits of this configuration.
     pub(super) fn journals(&self, config: &Resolved) -> Arc<dyn JournalStore> {
         match &self.journals {
             Some(journals) => Arc::clone(journals),
             None => Arc::new(Sessions::of(&self.home, config.sessions.limits)),
         }
-    }
-
-    /// Returns the grants of a principal: those of the local user are on disk, those of others live in this process.
-    pub(super) fn grants(&self, principal: &Principal) -> Grants {
-        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
-        let load = || {
-            let is_local = *principal == Principal::local();
-            if is_local { Grants::new(approvals::load(&self.home)) } else { Grants::default() }
-        };
-        grants.entry(principal.clone()).or_insert_with(load).clone()
-    }
-
-    /// Stores the grants that the local user gave.
-    pub(super) fn keep_grants(&self, principal: &Principal) -> std::io::Result<()> {
-        if *principal != Principal::local() {
-            return Ok(());
-        }
-        approvals::add(&self.home, &self.grants(principal).snapshot())
     }
 
     /// Removes stored agents and event logs that are older than the sessions they belong to.
@@ -297,9 +295,10 @@ impl RuntimeBuilder {
     pub async fn build_with_warnings(self) -> Result<(Runtime, Vec<String>), NoHome> {
         let home = self.home.or_else(crate::home::find).ok_or(NoHome)?;
         let stores = self.stores.unwrap_or_else(|| Stores::at(&home));
-        let (generation, warnings) =
+        let (generation, mut warnings) =
             Generation::first(self.config, self.skills, self.tools, self.models, (&home, &self.variables))
                 .await;
+        warnings.extend(stores.import_approvals());
         let runtime = Runtime::new(RuntimeShared {
             home,
             stores,

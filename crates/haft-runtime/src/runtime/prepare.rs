@@ -18,6 +18,7 @@ use super::shared_provider::SharedProvider;
 use super::{Answers, Prepared, RunHooks, Runtime, StartError};
 use crate::handle::RunShared;
 use crate::models::Providers;
+use crate::reporting_grants::ReportingGrants;
 use crate::runs::{AvailableSkills, LeftSessions, RunEnvironment, Variables, model_names, route};
 use crate::sampling::ModelSampler;
 use crate::spec::{ModelChoice, RunSpec, SkillSource};
@@ -49,11 +50,14 @@ impl Runtime {
         let takeover = hooks.takeover;
         let (log, desk) = self.log_and_desk(id, &spec.principal, kept, takeover).await;
         let outputs = self.outputs(id, &config)?;
+        let shared = RunShared::new(id, spec.principal.clone(), log.clone(), Arc::clone(&desk));
+        let grants = ReportingGrants::new(Arc::clone(&self.shared.stores.grants), shared.warner());
         let context = Arc::new(RunContext {
             principal: spec.principal.clone(),
             workspace: policy.workspace().to_string_lossy().into(),
+            confinement: policy.confinement(),
             approver: hooks.approvals.or(Arc::clone(&desk) as _),
-            grants: self.shared.stores.grants(&spec.principal),
+            grants: Arc::new(grants),
             outputs,
             elicitor: hooks.elicitations.or(Arc::clone(&desk) as _),
             sampler: Some(Arc::new(sampler)),
@@ -69,7 +73,6 @@ impl Runtime {
             ModelChoice::Routed => self.route(&environment, &mut graph, spec, id, &context).await?,
         };
         let agent = environment.prepare(&graph).map_err(StartError::Models)?;
-        let shared = RunShared::new(id, spec.principal.clone(), log, desk);
         let mut warnings = unusable;
         warnings.extend(route_warning);
         warnings.extend(wiring::warm_up(agent.orchestrator()).await.iter().map(ToString::to_string));

@@ -10,6 +10,9 @@ mod life;
 // Runs that wait for approvals, for the caller's functions or for secrets, also across a restart.
 mod parking;
 
+// Remembered approvals: stored when given, bound to principal and workspace, listed and revoked.
+mod grants;
+
 // Two principals in one runtime see nothing of each other.
 mod principals;
 

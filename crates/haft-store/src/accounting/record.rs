@@ -85,7 +85,7 @@ pub struct Audit {
     pub rule: Option<String>,
     /// The source of the answer: `terminal`, or `remembered` for an answer given before.
     pub approver: Option<String>,
-    /// `allow_once`, `allow_exact`, `allow_rule`, `deny` or `later`; `nobody` when no approver was there.
+    /// `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny` or `later`; `nobody` when no approver was there.
     pub answer: Option<String>,
 }
 

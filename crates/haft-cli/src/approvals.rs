@@ -1,0 +1,284 @@
+//! `haft approvals`: lists and revokes remembered approvals.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use haft_core::approval::shown;
+use haft_core::grant::{Grant, GrantOwner, GrantScope};
+use haft_core::grant_store::{GrantStore, GrantStoreError};
+use haft_core::naming::ToolIdentity;
+use haft_core::principal::Principal;
+use haft_core::provider::ProviderKind;
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::sandbox::{Access, Confinement};
+use haft_runtime::ReportingGrants;
+use haft_sandbox::Home;
+use haft_store::accounting::now_ms;
+use haft_store::approvals::import;
+use haft_store::grants::FileGrants;
+use serde_json::{Value, json};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::args::ApprovalsCommand;
+use super::exit::Exit;
+use super::sessions::age;
+use super::settings::{self, Refused};
+use super::terminal;
+
+/// The width of the table.
+const COLUMNS: usize = 80;
+
+/// The number of characters of an id that lists show.
+const ID_CHARS: usize = 8;
+
+/// The fewest characters of an id that name a grant.
+const ID_CHARS_MIN: usize = 4;
+
+pub(super) async fn run(command: &ApprovalsCommand) -> ExitCode {
+    let answer = match command {
+        ApprovalsCommand::List { json, workspace } => list(*json, workspace.as_deref()).await,
+        ApprovalsCommand::Revoke { ids, all, json } => revoke(ids, *all, *json).await,
+    };
+    match answer {
+        Ok(answer) => terminal::answer(&answer),
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+/// Opens the remembered approvals. Warns about those of an earlier version that were dropped, and about failures later.
+pub(super) fn store(home: &Home) -> Arc<dyn GrantStore> {
+    if let Some(warning) = import(home) {
+        terminal::warn(&warning);
+    }
+    Arc::new(ReportingGrants::new(Arc::new(FileGrants::of(home)), |warning| terminal::warn(&warning)))
+}
+
+/// Returns the beginning of an id, as lists show it.
+pub(super) fn short_id(grant: &Grant) -> String {
+    grant.id.to_string().chars().take(ID_CHARS).collect()
+}
+
+/// Returns the name of a tool as the default naming scheme exposes it.
+pub(super) fn tool_name(tool: &ToolIdentity) -> String {
+    match tool.kind {
+        ProviderKind::Builtin => tool.tool.to_string(),
+        ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => {
+            format!("{}__{}", tool.namespace, tool.tool)
+        }
+    }
+}
+
+fn owner() -> GrantOwner {
+    GrantOwner::of(&Principal::local())
+}
+
+async fn list(as_json: bool, workspace: Option<&Path>) -> Result<String, Refused> {
+    let store = store(&settings::home()?);
+    let grants = match workspace.map(resolved) {
+        Some(workspace) => store.load(&owner(), &workspace.to_string_lossy()).await,
+        None => store.list(&owner()).await,
+    };
+    let grants = grants.map_err(unreadable)?;
+    if as_json {
+        return Ok(format!("{:#}", Value::Array(grants.iter().map(as_value).collect())));
+    }
+    Ok(table(&grants, now_ms()))
+}
+
+async fn revoke(words: &[String], all: bool, as_json: bool) -> Result<String, Refused> {
+    let store = store(&settings::home()?);
+    let grants = store.list(&owner()).await.map_err(unreadable)?;
+    let chosen = if all {
+        grants.iter().collect()
+    } else {
+        words.iter().map(|word| find(&grants, word)).collect::<Result<Vec<_>, _>>()?
+    };
+    for grant in &chosen {
+        store.revoke(&owner(), grant.id).await.map_err(unwritable)?;
+    }
+    if as_json {
+        let ids: Vec<String> = chosen.iter().map(|grant| grant.id.to_string()).collect();
+        return Ok(json!({ "revoked": ids }).to_string());
+    }
+    let line = |grant: &&Grant| format!("revoked {}  {}\n", short_id(grant), grant.scope);
+    Ok(chosen.iter().map(line).collect())
+}
+
+/// Finds a grant by the beginning of its id.
+fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, Refused> {
+    const HINT: &str = "hint: `haft approvals list` shows the ids";
+    let written = word.to_ascii_lowercase();
+    if written.len() < ID_CHARS_MIN {
+        let message = format!("the id `{word}` is too short: {ID_CHARS_MIN} characters are needed\n{HINT}");
+        return Err((Exit::Input, message));
+    }
+    let fits = |grant: &&Grant| grant.id.to_string().starts_with(&written);
+    match grants.iter().filter(fits).collect::<Vec<_>>().as_slice() {
+        [grant] => Ok(grant),
+        [] => Err((Exit::Input, format!("there is no remembered approval `{word}`\n{HINT}"))),
+        several => {
+            let message = format!("`{word}` is the beginning of {} ids\n{HINT}", several.len());
+            Err((Exit::Input, message))
+        }
+    }
+}
+
+/// Returns the path in the form of a sandbox policy. A directory that is gone keeps the written form.
+fn resolved(directory: &Path) -> PathBuf {
+    let absolute = || std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    directory.canonicalize().unwrap_or_else(|_| absolute())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+fn unreadable(error: GrantStoreError) -> Refused {
+    let hint = "hint: repair the file, or remove it to forget all approvals in it";
+    (Exit::Internal, format!("remembered approvals cannot be read: {error}\n{hint}"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+fn unwritable(error: GrantStoreError) -> Refused {
+    let hint = "hint: set HAFT_HOME to a directory that you may write";
+    (Exit::Internal, format!("the approval could not be revoked: {error}\n{hint}"))
+}
+
+/// Groups the grants by workspace. No line is wider than [`COLUMNS`].
+fn table(grants: &[Grant], now_ms: u64) -> String {
+    if grants.is_empty() {
+        return "no remembered approvals; a question at the terminal offers them".into();
+    }
+    let mut workspaces: Vec<Option<&str>> = grants.iter().map(workspace).collect();
+    workspaces.sort_unstable();
+    workspaces.dedup();
+    let mut text = format!("{}\n", row(["id", "age", "sandbox", "tool", "allows"]));
+    for place in workspaces {
+        let heading = place.map_or("any workspace, from an earlier version of haft".to_owned(), shown);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", fitted(&heading, COLUMNS));
+        for grant in grants.iter().filter(|grant| workspace(grant) == place) {
+            let tool = grant.target.as_ref().map_or("-".to_owned(), |target| tool_name(&target.tool));
+            let expired = if grant.is_expired(now_ms) { "(expired) " } else { "" };
+            let cells = [
+                short_id(grant),
+                age(grant.decision.at_ms),
+                sandbox(grant.confinement),
+                tool,
+                format!("{expired}{}", grant.scope),
+            ];
+            let _ = writeln!(text, "{}", row(cells.each_ref().map(String::as_str)));
+        }
+    }
+    text
+}
+
+fn workspace(grant: &Grant) -> Option<&str> {
+    grant.target.as_ref().map(|target| target.workspace.as_str())
+}
+
+/// Formats a line with an indent of two columns.
+fn row(cells: [&str; 5]) -> String {
+    const WIDTHS: [usize; 5] = [ID_CHARS, 8, 11, 14, COLUMNS - 2 - ID_CHARS - 8 - 11 - 14 - 4 * 2];
+    let padded = cells.iter().zip(WIDTHS).map(|(cell, width)| {
+        let cell = fitted(cell, width);
+        let space = " ".repeat(width.saturating_sub(cell.width()));
+        format!("{cell}{space}")
+    });
+    format!("  {}", padded.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
+}
+
+/// Shortens a text that is wider than its column.
+fn fitted(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut width = 1;
+    let fits = |c: &char| {
+        width += c.width().unwrap_or_default();
+        width <= columns
+    };
+    let mut cut: String = text.chars().take_while(fits).collect();
+    cut.push('…');
+    cut
+}
+
+/// Names the mode, and the network where it differs from the default of the mode.
+fn sandbox(confinement: Confinement) -> String {
+    let Confinement { mode, network } = confinement;
+    let difference = match (mode, network) {
+        (SandboxMode::Sandbox, Access::Allow) => "+net",
+        (SandboxMode::Rx | SandboxMode::Rwx, Access::Deny) => "-net",
+        (SandboxMode::Sandbox, Access::Deny) | (SandboxMode::Rx | SandboxMode::Rwx, Access::Allow) => "",
+    };
+    format!("{mode}{difference}")
+}
+
+fn as_value(grant: &Grant) -> Value {
+    let target = grant.target.as_ref().map(|target| {
+        json!({
+            "workspace": target.workspace, "kind": target.tool.kind.name(),
+            "namespace": target.tool.namespace.as_str(), "tool": target.tool.tool.as_str(),
+            "definition": target.definition.to_string(),
+        })
+    });
+    let granted = match &grant.scope {
+        GrantScope::Exact { digest, .. } => json!(digest.to_string()),
+        GrantScope::CommandPrefix(words) => json!(words),
+        GrantScope::Rule(text) => json!(text),
+    };
+    json!({
+        "id": grant.id.to_string(), "target": target, "scope": grant.scope.name(), "granted": granted,
+        "allows": grant.scope.to_string(), "mode": grant.confinement.mode.name(),
+        "network": grant.confinement.network.name(), "expires_ms": grant.expires_ms,
+        "decided_by": grant.decision.by, "decided_ms": grant.decision.at_ms,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::digest::Digest;
+    use haft_core::grant::{GrantBinding, GrantDecision, GrantTarget};
+    use haft_core::name::{Namespace, ToolName};
+
+    use super::*;
+
+    fn grant(workspace: &str, scope: GrantScope) -> Grant {
+        let tool = ToolIdentity {
+            kind: ProviderKind::Mcp,
+            namespace: Namespace::new("a-server-with-a-long-name").unwrap(),
+            tool: ToolName::new("and_a_tool_with_a_long_name").unwrap(),
+        };
+        let target = GrantTarget { workspace: workspace.into(), tool, definition: Digest::of_text("d") };
+        let confinement = Confinement { mode: SandboxMode::Sandbox, network: Access::Allow };
+        let binding = GrantBinding { owner: owner(), target, confinement };
+        Grant::new(&binding, scope, GrantDecision { by: "terminal".into(), at_ms: 0 })
+    }
+
+    #[test]
+    fn the_table_fits_80_columns() {
+        let wide = "漢字".repeat(100);
+        let digest = Digest::of_text("x");
+        let grants = [
+            grant(&format!("/{wide}"), GrantScope::Rule(format!("ask bash: {wide}"))),
+            grant("/w", GrantScope::Exact { digest, description: "x".repeat(200) }),
+            Grant { expires_ms: Some(1), ..grant("/w", GrantScope::CommandPrefix(vec!["git".into()])) },
+            Grant::imported(owner(), digest, GrantDecision { by: "import".into(), at_ms: 0 }),
+        ];
+        let text = table(&grants, 2);
+        for line in text.lines() {
+            assert!(line.width() <= COLUMNS, "{} columns: {line}", line.width());
+        }
+        assert!(text.contains("sandbox+net  a-server-with…  (expired) git *"), "{text}");
+        assert_eq!(text.lines().count(), 1 + 3 + 4, "{text}");
+    }
+
+    #[test]
+    fn a_grant_is_found_by_the_beginning_of_its_id() {
+        let grants = [grant("/w", GrantScope::Rule("a".into())), grant("/w", GrantScope::Rule("b".into()))];
+        let id = grants[1].id.to_string();
+        assert_eq!(find(&grants, &id[..8].to_uppercase()).unwrap(), &grants[1]);
+        for bad in ["", "abc", "zzzz", "none"] {
+            assert_eq!(find(&grants, bad).unwrap_err().0, Exit::Input, "{bad}");
+        }
+    }
+}

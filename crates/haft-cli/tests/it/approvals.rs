@@ -1,0 +1,152 @@
+//! Remembered approvals: given at a terminal, listed, explained and revoked.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use haft_testkit::{Place, Ran, User};
+use serde_json::Value;
+
+const GIT_RULE: &str = r#"{"policy": {"rules": [{"tool": "bash", "command": "git *", "decision": "ask"}]}}"#;
+
+fn place() -> Place {
+    let place = Place::new(User::Ourselves);
+    place.file("home/haft.json", GIT_RULE);
+    place
+}
+
+fn bash(command: &str) -> String {
+    format!("{{\"command\": {command:?}}}")
+}
+
+/// Calls `bash` on a terminal, types this answer, and returns everything that the terminal showed. Without a question the
+/// typed answer is not read.
+fn at_a_terminal(place: &Place, flags: &str, command: &str, typed: &str) -> String {
+    place.file("ws/arguments.json", &bash(command));
+    place.file("ws/call.sh", &format!("exec \"$1\" call {flags} bash \"$(cat arguments.json)\""));
+    let script = r#"script -qec "sh call.sh $0" typescript"#;
+    place.haft(&[]).env("TERM", "xterm").through(&["bash", "-c", script]).stdin(typed).output();
+    place.text("ws/typescript")
+}
+
+const QUESTION: &str = "allow? [o] once";
+
+fn is_asked(place: &Place, flags: &str, command: &str) -> bool {
+    at_a_terminal(place, flags, command, "n\n").contains(QUESTION)
+}
+
+fn list(place: &Place) -> Vec<Value> {
+    let ran = place.haft(&["approvals", "list", "--json"]).output().expect_code(0);
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+fn explain(place: &Place, command: &str) -> Ran {
+    place.haft(&["policy", "explain", "bash", &bash(command)]).output().expect_code(0)
+}
+
+#[test]
+fn a_prefix_that_was_allowed_at_a_terminal_allows_no_other_command() {
+    let place = place();
+    let shown = at_a_terminal(&place, "", "git status", "p\n");
+    assert!(shown.contains(QUESTION) && shown.contains("[p] always `git status *`"), "{shown}");
+    assert!(!is_asked(&place, "", "git status --short"), "it is remembered");
+    for other in ["git push --force", "git status && git push --force", "git status > x", "git $X"] {
+        assert!(is_asked(&place, "", other), "{other}");
+    }
+    assert!(is_asked(&place, "--mode rx", "git status"), "a wider mode");
+    assert!(is_asked(&place, "--network allow", "git status"), "with network");
+    std::fs::create_dir(place.path("ws/below")).unwrap();
+    assert!(is_asked(&place, "--workspace below", "git status"), "another workspace");
+    let denied = place.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
+    assert!(denied.stderr.contains("no one to ask"), "{}", denied.stderr);
+    let ran = place.haft(&["call", "bash", &bash("git status; true")]).output().expect_code(0);
+    assert!(!ran.stderr.contains("no one to ask"), "without a terminal a grant counts too: {}", ran.stderr);
+}
+
+#[test]
+fn an_exact_call_and_a_rule_are_remembered_for_their_workspace() {
+    for (key, scope, covered) in [("e", "exact", "git status"), ("r", "rule", "git log")] {
+        let place = place();
+        at_a_terminal(&place, "", "git status", &format!("{key}\n"));
+        assert!(!is_asked(&place, "", covered), "{key}");
+        assert_eq!(list(&place)[0]["scope"], scope);
+        std::fs::create_dir(place.path("ws/below")).unwrap();
+        assert!(is_asked(&place, "--workspace below", covered), "{key}: another workspace");
+    }
+}
+
+#[test]
+fn approvals_are_listed_explained_and_revoked() {
+    let place = place();
+    let none = place.haft(&["approvals", "list"]).output().expect_code(0);
+    assert!(none.stdout.starts_with("no remembered approvals"), "{}", none.stdout);
+    assert!(explain(&place, "git status").stdout.starts_with("ask: "));
+    at_a_terminal(&place, "", "git status", "p\n");
+    let [grant] = list(&place).try_into().unwrap();
+    let id = grant["id"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (&grant["allows"], &grant["mode"], &grant["network"], &grant["decided_by"]),
+        (&"git status *".into(), &"sandbox".into(), &"deny".into(), &"terminal".into())
+    );
+    let table = place.haft(&["approvals", "list", "--workspace", "."]).output().expect_code(0).stdout;
+    assert!(table.contains(&id[..8]) && table.contains("git status *"), "{table}");
+    let elsewhere = place.haft(&["approvals", "list", "--workspace", "/tmp", "--json"]).output();
+    assert_eq!(elsewhere.expect_code(0).stdout, "[]\n");
+
+    let explained = explain(&place, "git status -s").stdout;
+    let expected = format!("allow: remembered approval {} (git status *) covers this call\n", &id[..8]);
+    assert!(explained.starts_with(&expected) && explained.contains("without it, ask: "), "{explained}");
+    assert!(explain(&place, "git push").stdout.starts_with("ask: "));
+    let json = place.haft(&["policy", "explain", "--json", "bash", &bash("git status")]).output();
+    let json: Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
+    assert_eq!((&json["decision"], &json["approvals"][0]), (&"allow".into(), &id.as_str().into()));
+    let wider = place.haft(&["policy", "explain", "--mode", "rx", "bash", &bash("git status")]).output();
+    assert!(wider.expect_code(0).stdout.starts_with("ask: "));
+
+    place.haft(&["approvals", "revoke"]).output().expect_code(2);
+    place.haft(&["approvals", "revoke", "--all", &id]).output().expect_code(2);
+    for bad in ["abc", "ffffffffffffffffffffffffffffffff"] {
+        let refused = place.haft(&["approvals", "revoke", bad]).output().expect_code(42);
+        assert!(refused.stderr.contains("hint: `haft approvals list`"), "{}", refused.stderr);
+    }
+    let revoked = place.haft(&["approvals", "revoke", &id[..8]]).output().expect_code(0);
+    assert_eq!(revoked.stdout, format!("revoked {}  git status *\n", &id[..8]));
+    assert!(is_asked(&place, "", "git status"), "a revoked approval asks again");
+    at_a_terminal(&place, "", "git status", "e\n");
+    at_a_terminal(&place, "", "git log", "r\n");
+    let all = place.haft(&["approvals", "revoke", "--all", "--json"]).output().expect_code(0);
+    let all: Value = serde_json::from_str(&all.stdout).unwrap();
+    assert_eq!((all["revoked"].as_array().unwrap().len(), list(&place)), (2, Vec::new()));
+}
+
+#[test]
+fn rules_of_an_earlier_version_are_dropped_with_one_warning() {
+    let place = place();
+    place.file("home/data/approvals.json", r#"{"exact": [], "rules": ["ask bash: git *"]}"#);
+    let ran = place.haft(&["call", "bash", &bash("git push --force")]).output().expect_code(4);
+    assert!(ran.stderr.contains("1 remembered rule was dropped"), "{}", ran.stderr);
+    let again = place.haft(&["call", "bash", &bash("git push --force")]).output().expect_code(4);
+    assert!(!again.stderr.contains("dropped"), "{}", again.stderr);
+}
+
+#[test]
+fn an_exact_call_of_an_earlier_version_still_counts() {
+    let place = place();
+    at_a_terminal(&place, "", "git status", "e\n");
+    let digest = list(&place)[0]["granted"].as_str().unwrap().to_owned();
+    place.haft(&["approvals", "revoke", "--all"]).output().expect_code(0);
+    place.file("home/data/approvals.json", &format!(r#"{{"exact": ["{digest}"], "rules": []}}"#));
+    assert!(!is_asked(&place, "", "git status"));
+    assert!(is_asked(&place, "", "git push"));
+    assert!(is_asked(&place, "--mode rx", "git status"), "the old file did not store the mode");
+    let table = place.haft(&["approvals", "list"]).output().expect_code(0).stdout;
+    assert!(table.contains("from an earlier version"), "{table}");
+}
+
+#[test]
+fn a_store_that_cannot_be_written_costs_a_warning_and_not_the_call() {
+    let place = place();
+    place.file("home/data/grants", "in the way");
+    let shown = at_a_terminal(&place, "", "git --version", "e\n");
+    assert!(shown.contains("could not be stored and counts for this call only"), "{shown}");
+    assert!(shown.contains("git version "), "{shown}");
+    let ran = place.haft(&["approvals", "list"]).output().expect_code(1);
+    assert!(ran.stderr.contains("cannot be read") && ran.stderr.contains("hint: "), "{}", ran.stderr);
+}

@@ -1,0 +1,293 @@
+//! Remembered approvals, called grants, and the decision if a grant covers a call.
+//!
+//! A grant is bound to everything that a person saw when answering: the principal, the workspace, the tool and its
+//! definition, and the sandbox. If one of them differs, the grant does not cover the call, and the person is asked again.
+
+mod prefix;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::approval::{Answer, ApprovalRequest, shown};
+use crate::digest::Digest;
+use crate::naming::ToolIdentity;
+use crate::principal::Principal;
+use crate::rules::{Decision, Rules, Ruling};
+use crate::settings::sandbox::Confinement;
+
+pub use prefix::{PREFIX_WORDS_MAX, offered_prefix};
+
+/// The longest description of an exact call in a grant, in characters.
+pub const DESCRIPTION_CHARS_MAX: usize = 200;
+
+/// A remembered approval.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    pub id: GrantId,
+    pub owner: GrantOwner,
+    /// `None` for an exact call of an earlier version, which stored only the digest of the call. The digest itself binds
+    /// workspace, tool and definition.
+    pub target: Option<GrantTarget>,
+    pub scope: GrantScope,
+    /// The sandbox of the call that was approved. A call in a wider sandbox is not covered.
+    pub confinement: Confinement,
+    /// The time when the grant ends, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
+    pub decision: GrantDecision,
+}
+
+/// Identifies a grant. It is derived from the content, so that the same approval given twice is one grant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantId(u128);
+
+/// The owner of a grant. The credential of the principal is not part of it: a person keeps the grants when an API key is
+/// renewed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantOwner {
+    pub tenant: String,
+    pub subject: String,
+}
+
+/// The tool that a grant is bound to, and the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantTarget {
+    /// The path as text, in the form that the user saw.
+    pub workspace: String,
+    pub tool: ToolIdentity,
+    /// The digest of the definition, so that a server cannot change a tool under an existing grant.
+    pub definition: Digest,
+}
+
+/// The calls of the tool that a grant covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrantScope {
+    /// One call with exactly these arguments. The description is the beginning of the arguments, for lists.
+    Exact { digest: Digest, description: String },
+    /// Shell lines in which each command that needs consent starts with these words.
+    CommandPrefix(Vec<String>),
+    /// Calls that only this rule asks about. The text binds the grant, so that a changed rule asks again.
+    Rule(String),
+}
+
+/// The origin of a grant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantDecision {
+    /// The name of the approver.
+    pub by: String,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+}
+
+/// Everything but the scope that a new grant is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantBinding {
+    pub owner: GrantOwner,
+    pub target: GrantTarget,
+    pub confinement: Confinement,
+}
+
+/// A call that the rules ask about.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedCall<'a> {
+    pub binding: &'a GrantBinding,
+    /// The digest of an [`ApprovalKey`](crate::approval::ApprovalKey).
+    pub digest: Digest,
+    /// The exposed name of the tool, by which the rules know it.
+    pub exposed: &'a str,
+    /// The shell line that the call would run, for tools that run one.
+    pub line: Option<&'a str>,
+    pub rules: &'a Rules,
+    pub ruling: &'a Ruling,
+}
+
+/// Returns the grants that together cover a call, or `None` if the person must be asked. A grant never overrides a denial.
+///
+/// Several grants are needed for a line such as `git status && npm test`, in which each command has its own rule.
+pub fn covering<'g>(grants: &'g [Grant], call: &AskedCall<'_>, now_ms: u64) -> Option<Vec<&'g Grant>> {
+    match call.ruling.decision {
+        Decision::Allow | Decision::Deny => return None,
+        Decision::Ask => {}
+    }
+    let bound: Vec<&Grant> = grants.iter().filter(|grant| grant.is_bound_to(call, now_ms)).collect();
+    by_digest(&bound, call).or_else(|| by_rules(&bound, call)).or_else(|| prefix::by_commands(&bound, call))
+}
+
+impl Grant {
+    /// Makes the grant of a person's answer, without an end.
+    pub fn new(binding: &GrantBinding, scope: GrantScope, decision: GrantDecision) -> Self {
+        let GrantBinding { owner, target, confinement } = binding.clone();
+        Self::with_id(owner, Some(target), scope, confinement, decision)
+    }
+
+    /// Makes the grant of an exact call that an earlier version stored without its sandbox. It counts in the narrowest
+    /// sandbox only, because the sandbox of the approved call is unknown.
+    pub fn imported(owner: GrantOwner, digest: Digest, decision: GrantDecision) -> Self {
+        let scope = GrantScope::Exact { digest, description: String::new() };
+        Self::with_id(owner, None, scope, Confinement::NARROWEST, decision)
+    }
+
+    /// Returns true if this grant alone covers the call.
+    pub fn covers(&self, call: &AskedCall<'_>, now_ms: u64) -> bool {
+        covering(std::slice::from_ref(self), call, now_ms).is_some()
+    }
+
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|end| end <= now_ms)
+    }
+
+    /// Returns true if the grant may apply in a workspace.
+    pub fn is_in(&self, workspace: &str) -> bool {
+        self.target.as_ref().is_none_or(|target| target.workspace == workspace)
+    }
+
+    fn with_id(
+        owner: GrantOwner,
+        target: Option<GrantTarget>,
+        scope: GrantScope,
+        confinement: Confinement,
+        decision: GrantDecision,
+    ) -> Self {
+        let id = GrantId::of_content(&owner, target.as_ref(), &scope, confinement);
+        Self { id, owner, target, scope, confinement, expires_ms: None, decision }
+    }
+
+    /// Compares everything but the scope.
+    fn is_bound_to(&self, call: &AskedCall<'_>, now_ms: u64) -> bool {
+        let GrantBinding { owner, target, confinement } = call.binding;
+        let same_target = match (&self.target, &self.scope) {
+            (Some(granted), _) => granted == target,
+            (None, GrantScope::Exact { .. }) => true,
+            (None, GrantScope::CommandPrefix(_) | GrantScope::Rule(_)) => false,
+        };
+        same_target
+            && self.owner == *owner
+            && confinement.is_within(self.confinement)
+            && !self.is_expired(now_ms)
+    }
+}
+
+fn by_digest<'g>(grants: &[&'g Grant], call: &AskedCall<'_>) -> Option<Vec<&'g Grant>> {
+    let is_exact = |grant: &&&Grant| match &grant.scope {
+        GrantScope::Exact { digest, .. } => *digest == call.digest,
+        GrantScope::CommandPrefix(_) | GrantScope::Rule(_) => false,
+    };
+    grants.iter().find(is_exact).map(|grant| vec![*grant])
+}
+
+fn by_rules<'g>(grants: &[&'g Grant], call: &AskedCall<'_>) -> Option<Vec<&'g Grant>> {
+    every_rule(grants, &call.rules.asking(call.ruling))
+}
+
+/// Returns the grants of all these rules; `None` if one has no grant, or if there is no rule to consent to.
+fn every_rule<'g>(grants: &[&'g Grant], texts: &[String]) -> Option<Vec<&'g Grant>> {
+    let granted = |text: &String| {
+        let is_it = |grant: &&&Grant| match &grant.scope {
+            GrantScope::Rule(rule) => rule == text,
+            GrantScope::Exact { .. } | GrantScope::CommandPrefix(_) => false,
+        };
+        grants.iter().find(is_it).copied()
+    };
+    let found: Option<Vec<&Grant>> = texts.iter().map(granted).collect();
+    found.filter(|found| !found.is_empty())
+}
+
+impl GrantScope {
+    /// Returns the scopes that an answer grants for good; none for an answer about one call.
+    pub fn of_answer(answer: Answer, request: &ApprovalRequest) -> Vec<Self> {
+        match answer {
+            Answer::AllowExact => {
+                let description = describe(&request.arguments);
+                vec![Self::Exact { digest: request.digest, description }]
+            }
+            Answer::AllowPrefix => request.prefix.iter().cloned().map(Self::CommandPrefix).collect(),
+            Answer::AllowRule => request.rules.iter().cloned().map(Self::Rule).collect(),
+            Answer::AllowOnce | Answer::Deny | Answer::Later => Vec::new(),
+        }
+    }
+
+    /// Returns the stable name for all records.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Exact { .. } => "exact",
+            Self::CommandPrefix(_) => "command_prefix",
+            Self::Rule(_) => "rule",
+        }
+    }
+}
+
+/// Prints the scope for people: `exactly git status`, `git status *` or `rule ask bash: git *`.
+impl fmt::Display for GrantScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact { description, .. } if description.is_empty() => f.write_str("exactly one call"),
+            Self::Exact { description, .. } => write!(f, "exactly {description}"),
+            Self::CommandPrefix(words) => write!(f, "{} *", shown(&words.join(" "))),
+            Self::Rule(text) => write!(f, "rule {}", shown(text)),
+        }
+    }
+}
+
+/// Describes arguments in one line. The names are left out where there is only one argument.
+fn describe(arguments: &Map<String, Value>) -> String {
+    let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let named = |(name, argument): (&String, &Value)| match arguments.len() {
+        1 => value(argument),
+        _ => format!("{name}: {}", value(argument)),
+    };
+    let text = arguments.iter().map(named).collect::<Vec<_>>().join(", ");
+    shown(&text).chars().take(DESCRIPTION_CHARS_MAX).collect()
+}
+
+impl GrantOwner {
+    pub fn of(principal: &Principal) -> Self {
+        Self { tenant: principal.tenant().to_owned(), subject: principal.subject().to_owned() }
+    }
+}
+
+impl GrantId {
+    fn of_content(
+        owner: &GrantOwner,
+        target: Option<&GrantTarget>,
+        scope: &GrantScope,
+        confinement: Confinement,
+    ) -> Self {
+        let target = target.map(|target| {
+            let GrantTarget { workspace, tool, definition } = target;
+            let identity = [tool.kind.name(), tool.namespace.as_str(), tool.tool.as_str()];
+            serde_json::json!([workspace, identity, definition.to_string()])
+        });
+        let granted = match scope {
+            GrantScope::Exact { digest, .. } => Value::from(digest.to_string()),
+            GrantScope::CommandPrefix(words) => Value::from(words.as_slice()),
+            GrantScope::Rule(text) => Value::from(text.as_str()),
+        };
+        let sandbox = [confinement.mode.name(), confinement.network.name()];
+        let content =
+            serde_json::json!(["grant", owner.tenant, owner.subject, target, scope.name(), granted, sandbox]);
+        let digest = Digest::of_value(&content);
+        let half: [u8; 16] = std::array::from_fn(|at| digest.bytes()[at]);
+        Self(u128::from_be_bytes(half))
+    }
+
+    /// Reads the text that [`Display`](fmt::Display) writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+}
+
+impl fmt::Display for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GrantId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests;

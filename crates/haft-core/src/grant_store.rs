@@ -1,0 +1,139 @@
+//! The trait of stores that hold grants, and a store in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::BoxFuture;
+
+use crate::grant::{Grant, GrantId, GrantOwner};
+
+/// The most grants of one owner. A person cannot oversee more, and a call that is asked about reads all of them.
+pub const GRANTS_MAX: usize = 2_000;
+
+/// Keeps the grants of all principals. The owner comes first in every key, so that no query can reach another owner's
+/// grants.
+pub trait GrantStore: Send + Sync {
+    /// Returns the owner's grants that may apply in a workspace.
+    fn load<'a>(
+        &'a self,
+        owner: &'a GrantOwner,
+        workspace: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>>;
+
+    /// Adds a grant to those of its owner; it replaces one with the same id. The grant is stored when this returns.
+    fn add<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<(), GrantStoreError>>;
+
+    /// Returns all grants of an owner, the oldest first.
+    fn list<'a>(&'a self, owner: &'a GrantOwner) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>>;
+
+    /// Removes a grant. Returns false if the owner has no such grant.
+    fn revoke<'a>(
+        &'a self,
+        owner: &'a GrantOwner,
+        id: GrantId,
+    ) -> BoxFuture<'a, Result<bool, GrantStoreError>>;
+}
+
+/// The reason why a store could not do its work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrantStoreError {
+    /// The owner has [`GRANTS_MAX`] grants already.
+    Full,
+    Unavailable {
+        reason: String,
+    },
+}
+
+impl fmt::Display for GrantStoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => {
+                write!(f, "{GRANTS_MAX} approvals are remembered already; revoke some of them first")
+            }
+            Self::Unavailable { reason } => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for GrantStoreError {}
+
+/// The grants of one owner. Stores differ only in the place where they keep this value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnedGrants {
+    grants: Vec<Grant>,
+}
+
+impl OwnedGrants {
+    pub fn new(grants: Vec<Grant>) -> Self {
+        Self { grants }
+    }
+
+    /// Returns all grants, the oldest first.
+    pub fn all(&self) -> &[Grant] {
+        &self.grants
+    }
+
+    pub fn in_workspace(&self, workspace: &str) -> Vec<Grant> {
+        self.grants.iter().filter(|grant| grant.is_in(workspace)).cloned().collect()
+    }
+
+    /// Adds a grant, and removes those that had expired when it was given.
+    pub fn add(&mut self, grant: Grant) -> Result<(), GrantStoreError> {
+        let now_ms = grant.decision.at_ms;
+        self.grants.retain(|other| other.id != grant.id && !other.is_expired(now_ms));
+        if self.grants.len() >= GRANTS_MAX {
+            return Err(GrantStoreError::Full);
+        }
+        self.grants.push(grant);
+        self.grants.sort_by_key(|grant| (grant.decision.at_ms, grant.id));
+        Ok(())
+    }
+
+    /// Returns false if there is no such grant.
+    pub fn remove(&mut self, id: GrantId) -> bool {
+        let before = self.grants.len();
+        self.grants.retain(|grant| grant.id != id);
+        self.grants.len() < before
+    }
+}
+
+/// Keeps grants as long as the process runs, for programs that store nothing.
+#[derive(Debug, Default)]
+pub struct MemoryGrants(Mutex<BTreeMap<GrantOwner, OwnedGrants>>);
+
+impl MemoryGrants {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<GrantOwner, OwnedGrants>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GrantStore for MemoryGrants {
+    fn load<'a>(
+        &'a self,
+        owner: &'a GrantOwner,
+        workspace: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>> {
+        let found = self.lock().get(owner).map(|owned| owned.in_workspace(workspace));
+        Box::pin(async { Ok(found.unwrap_or_default()) })
+    }
+
+    fn add<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<(), GrantStoreError>> {
+        let added = self.lock().entry(grant.owner.clone()).or_default().add(grant.clone());
+        Box::pin(async { added })
+    }
+
+    fn list<'a>(&'a self, owner: &'a GrantOwner) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>> {
+        let found = self.lock().get(owner).map(|owned| owned.all().to_vec());
+        Box::pin(async { Ok(found.unwrap_or_default()) })
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        owner: &'a GrantOwner,
+        id: GrantId,
+    ) -> BoxFuture<'a, Result<bool, GrantStoreError>> {
+        let removed = self.lock().get_mut(owner).is_some_and(|owned| owned.remove(id));
+        Box::pin(async move { Ok(removed) })
+    }
+}

@@ -1,0 +1,72 @@
+//! A store of grants that reports its failures to a person.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::future::BoxFuture;
+use haft_core::grant::{Grant, GrantId, GrantOwner};
+use haft_core::grant_store::{GrantStore, GrantStoreError};
+
+/// Passes everything on to another store. A failure does not stop a call, so without a report the person would not know
+/// why the same question comes again.
+pub struct ReportingGrants {
+    store: Arc<dyn GrantStore>,
+    report: Box<dyn Fn(String) + Send + Sync>,
+    /// Each call reads the store, and one report of an unreadable store is enough.
+    reported_reading: AtomicBool,
+}
+
+impl ReportingGrants {
+    pub fn new(store: Arc<dyn GrantStore>, report: impl Fn(String) + Send + Sync + 'static) -> Self {
+        Self { store, report: Box::new(report), reported_reading: AtomicBool::new(false) }
+    }
+
+    fn report_reading(&self, error: &GrantStoreError) {
+        if !self.reported_reading.swap(true, Ordering::Relaxed) {
+            (self.report)(format!("remembered approvals cannot be read and do not count: {error}"));
+        }
+    }
+}
+
+impl GrantStore for ReportingGrants {
+    fn load<'a>(
+        &'a self,
+        owner: &'a GrantOwner,
+        workspace: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>> {
+        Box::pin(async move {
+            let loaded = self.store.load(owner, workspace).await;
+            loaded.inspect_err(|error| self.report_reading(error))
+        })
+    }
+
+    fn add<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<(), GrantStoreError>> {
+        Box::pin(async move {
+            let added = self.store.add(grant).await;
+            added.inspect_err(|error| {
+                (self.report)(format!(
+                    "the approval could not be stored and counts for this call only: {error}"
+                ));
+            })
+        })
+    }
+
+    fn list<'a>(&'a self, owner: &'a GrantOwner) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>> {
+        self.store.list(owner)
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        owner: &'a GrantOwner,
+        id: GrantId,
+    ) -> BoxFuture<'a, Result<bool, GrantStoreError>> {
+        self.store.revoke(owner, id)
+    }
+}
+
+impl fmt::Debug for ReportingGrants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReportingGrants").finish_non_exhaustive()
+    }
+}

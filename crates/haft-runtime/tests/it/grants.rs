@@ -1,0 +1,183 @@
+//! Remembered approvals: stored when given, bound to principal and workspace, listed and revoked.
+
+use std::sync::Arc;
+
+use haft_core::grant::GrantOwner;
+use haft_core::grant_store::MemoryGrants;
+use haft_core::principal::Principal;
+use haft_core::settings::mode::SandboxMode;
+use haft_model_server::Step;
+use haft_runtime::{
+    ApprovalDecision, DecideError, ParkReason, PendingApproval, RunHandle, RunSecrets, RunSpec, RunState,
+    Runtime, Stores, WorkspaceSpec,
+};
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, answer, asking, finished, note, process};
+
+async fn pending(run: &RunHandle) -> PendingApproval {
+    match run.wait().await.unwrap() {
+        RunState::Parked(ParkReason::Approval(mut pending)) => pending.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn principal(subject: &str) -> Principal {
+    Principal::new("acme", subject, "key")
+}
+
+fn of(fixture: &Fixture, subject: &str) -> RunSpec {
+    RunSpec { principal: principal(subject), ..fixture.spec("go") }
+}
+
+/// A model that calls `note` once in each of these runs.
+fn notes(runs: usize) -> Fixture {
+    Fixture::in_order((0..runs).flat_map(|_| [note("same"), Step::text("done")]))
+}
+
+async fn start(runtime: &Runtime, spec: RunSpec) -> RunHandle {
+    runtime.start(spec, RunSecrets::none()).await.unwrap()
+}
+
+#[test]
+fn grants_of_every_principal_outlive_the_process_and_cover_only_their_owner() {
+    for (decision, scope) in
+        [(ApprovalDecision::AllowExact, "exactly same"), (ApprovalDecision::AllowRule, "rule ask note")]
+    {
+        let fixture = notes(3);
+        process().block_on(async {
+            let runtime = fixture.runtime(&asking()).await;
+            let run = start(&runtime, of(&fixture, "anna")).await;
+            run.decide(pending(&run).await.id, decision).unwrap();
+            assert_eq!(answer(&finished(&run).await), "done");
+        });
+        process().block_on(async {
+            let runtime = fixture.runtime(&asking()).await;
+            finished(&start(&runtime, of(&fixture, "anna")).await).await;
+            let run = start(&runtime, of(&fixture, "bert")).await;
+            run.decide(pending(&run).await.id, ApprovalDecision::Deny).unwrap();
+            finished(&run).await;
+            let list = runtime.grants().list(&GrantOwner::of(&principal("anna"))).await.unwrap();
+            let scopes: Vec<_> = list.iter().map(|grant| grant.scope.to_string()).collect();
+            assert_eq!((scopes, list[0].decision.by.as_str()), (vec![scope.to_owned()], "caller"));
+        });
+        assert_eq!(fixture.calls.count(), 2, "{decision:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_is_stored_before_its_call_ends_and_a_revoked_one_asks_again() {
+    let fixture = notes(2);
+    let runtime = fixture.runtime(&asking()).await;
+    let run = start(&runtime, of(&fixture, "anna")).await;
+    run.decide(pending(&run).await.id, ApprovalDecision::AllowExact).unwrap();
+    finished(&run).await;
+    let owner = GrantOwner::of(&principal("anna"));
+    let [grant] = runtime.grants().list(&owner).await.unwrap().try_into().unwrap();
+    assert!(runtime.grants().revoke(&owner, grant.id).await.unwrap());
+    let run = start(&runtime, of(&fixture, "anna")).await;
+    run.decide(pending(&run).await.id, ApprovalDecision::Deny).unwrap();
+    finished(&run).await;
+    assert_eq!(fixture.calls.count(), 1);
+}
+
+#[tokio::test]
+async fn another_workspace_and_a_wider_mode_are_asked_about() {
+    let fixture = notes(3);
+    let runtime = fixture.runtime(&asking()).await;
+    let run = start(&runtime, fixture.spec("go")).await;
+    run.decide(pending(&run).await.id, ApprovalDecision::AllowRule).unwrap();
+    finished(&run).await;
+    let elsewhere = fixture.directory.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let here = WorkspaceSpec::at(fixture.workspace());
+    for workspace in [WorkspaceSpec::at(&elsewhere), WorkspaceSpec { mode: SandboxMode::Rx, ..here }] {
+        let run = start(&runtime, RunSpec { workspace, ..fixture.spec("go") }).await;
+        run.decide(pending(&run).await.id, ApprovalDecision::Deny).unwrap();
+        finished(&run).await;
+    }
+    assert_eq!(fixture.calls.count(), 1);
+}
+
+/// Calls of `bash` wait for approval, for runs whose agent may use it.
+fn bash(fixture: &Fixture) -> (RunSpec, Value) {
+    let spec = fixture.spec_of("---\nmodels: openai/m\ntools: [bash]\n---\n", "go");
+    (spec, json!({"policy": {"rules": [{"tool": "bash", "command": "echo *", "decision": "ask"}]}}))
+}
+
+#[tokio::test]
+async fn a_prefix_that_is_offered_can_be_allowed_and_covers_no_other_command() {
+    let line = |command: &str| Step::call("bash", json!({ "command": command }));
+    let steps = [line("echo one --x"), line("echo one"), line("echo two"), Step::text("done")];
+    let fixture = Fixture::new(steps);
+    let (spec, config) = bash(&fixture);
+    let runtime = fixture.runtime(&config).await;
+    let run = start(&runtime, spec).await;
+    let first = pending(&run).await;
+    assert_eq!(first.prefix.as_deref(), Some(&["echo".to_owned(), "one".to_owned()][..]));
+    assert_eq!(first.rules, ["ask bash: echo *"]);
+    run.decide(first.id, ApprovalDecision::AllowPrefix).unwrap();
+    let second = pending(&run).await;
+    assert_eq!(second.arguments, json!({"command": "echo two"}), "`echo one` was covered");
+    run.decide(second.id, ApprovalDecision::Deny).unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+}
+
+#[tokio::test]
+async fn a_decision_that_was_not_offered_is_an_error_and_the_call_still_waits() {
+    let fixture = notes(1);
+    let runtime = fixture.runtime(&asking()).await;
+    let run = start(&runtime, fixture.spec("go")).await;
+    let waiting = pending(&run).await;
+    assert_eq!(waiting.prefix, None, "`note` runs no command");
+    let refused = run.decide(waiting.id, ApprovalDecision::AllowPrefix).unwrap_err();
+    assert_eq!(refused, DecideError::NotOffered { id: waiting.id.to_string() });
+    run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_written_costs_a_warning_and_not_the_call() {
+    let fixture = notes(1);
+    std::fs::write(fixture.home().data().join("grants"), "in the way").unwrap();
+    let runtime = fixture.runtime(&asking()).await;
+    let run = start(&runtime, fixture.spec("go")).await;
+    run.decide(pending(&run).await.id, ApprovalDecision::AllowExact).unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+    assert_eq!(fixture.calls.count(), 1);
+    let warnings = run.warnings().join("\n");
+    assert!(
+        warnings.contains("the approval could not be stored and counts for this call only"),
+        "{warnings}"
+    );
+}
+
+#[tokio::test]
+async fn a_program_may_keep_grants_in_memory() {
+    let fixture = notes(2);
+    let stores = Stores::at(&fixture.home()).with_grants(Arc::new(MemoryGrants::default()));
+    let runtime = fixture.builder(&asking()).stores(stores).build().await.unwrap();
+    let run = start(&runtime, fixture.spec("go")).await;
+    run.decide(pending(&run).await.id, ApprovalDecision::AllowExact).unwrap();
+    finished(&run).await;
+    finished(&start(&runtime, fixture.spec("go")).await).await;
+    assert_eq!(fixture.calls.count(), 2);
+    assert!(!fixture.home().data().join("grants").exists());
+}
+
+#[tokio::test]
+async fn rules_of_an_earlier_version_are_dropped_with_a_warning() {
+    let fixture = notes(1);
+    let old = json!({"exact": [], "rules": ["ask note"]});
+    std::fs::write(fixture.home().data().join("approvals.json"), old.to_string()).unwrap();
+    let (runtime, warnings) = fixture.builder(&asking()).build_with_warnings().await.unwrap();
+    assert!(
+        warnings.iter().any(|warning| warning.starts_with("1 remembered rule was dropped")),
+        "{warnings:?}"
+    );
+    let run = start(&runtime, fixture.spec("go")).await;
+    run.decide(pending(&run).await.id, ApprovalDecision::Deny).unwrap();
+    finished(&run).await;
+    let (_, warnings) = fixture.builder(&asking()).build_with_warnings().await.unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+}

@@ -1,0 +1,113 @@
+//! Grants as files: one file per owner, replaced as a whole under a lock.
+
+mod record;
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use futures_util::future::BoxFuture;
+use haft_core::grant::{Grant, GrantId, GrantOwner};
+use haft_core::grant_store::{GrantStore, GrantStoreError, OwnedGrants};
+use haft_core::home::Home;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::private_file;
+use crate::tenant::directory_of;
+use record::GrantsFile;
+
+/// The directory of all grants.
+#[derive(Debug, Clone)]
+pub struct FileGrants {
+    root: PathBuf,
+}
+
+impl FileGrants {
+    pub fn of(home: &Home) -> Self {
+        Self { root: home.data().join("grants") }
+    }
+
+    /// Returns a path without an extension. A subject becomes one path component, as a tenant does.
+    fn path(&self, owner: &GrantOwner) -> PathBuf {
+        self.root.join(directory_of(&owner.tenant)).join(directory_of(&owner.subject))
+    }
+
+    fn read(&self, owner: &GrantOwner) -> io::Result<OwnedGrants> {
+        read(&self.path(owner).with_extension("json"), owner)
+    }
+
+    /// Changes the grants of an owner while no other process does. A file that cannot be read is an error, because
+    /// replacing it would drop grants that a person could still want to see.
+    pub(crate) fn change<T>(
+        &self,
+        owner: &GrantOwner,
+        change: impl FnOnce(&mut OwnedGrants) -> Result<T, GrantStoreError>,
+    ) -> Result<T, GrantStoreError> {
+        let path = self.path(owner);
+        let _lock = lock(&path.with_extension("lock")).map_err(unavailable)?;
+        let before = self.read(owner).map_err(unavailable)?;
+        let mut after = before.clone();
+        let outcome = change(&mut after)?;
+        if after != before {
+            let bytes = GrantsFile::of(owner, &after).bytes().map_err(unavailable)?;
+            private_file::replace(&path.with_extension("json"), &bytes).map_err(unavailable)?;
+        }
+        Ok(outcome)
+    }
+}
+
+fn read(path: &Path, owner: &GrantOwner) -> io::Result<OwnedGrants> {
+    match std::fs::read(path) {
+        Ok(bytes) => GrantsFile::read(&bytes)
+            .and_then(|file| file.grants_of(owner))
+            .map_err(|problem| io::Error::other(format!("{}: {problem}", path.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(OwnedGrants::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits for the lock. Closing the file releases it; a process holds it only while it replaces a small file.
+pub(crate) fn lock(path: &Path) -> io::Result<File> {
+    if let Some(directory) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
+impl GrantStore for FileGrants {
+    fn load<'a>(
+        &'a self,
+        owner: &'a GrantOwner,
+        workspace: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>> {
+        let in_workspace = |owned: OwnedGrants| owned.in_workspace(workspace);
+        Box::pin(async move { self.read(owner).map(in_workspace).map_err(unavailable) })
+    }
+
+    fn add<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<(), GrantStoreError>> {
+        Box::pin(async move { self.change(&grant.owner, |owned| owned.add(grant.clone())) })
+    }
+
+    fn list<'a>(&'a self, owner: &'a GrantOwner) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>> {
+        Box::pin(async move { self.read(owner).map(|owned| owned.all().to_vec()).map_err(unavailable) })
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        owner: &'a GrantOwner,
+        id: GrantId,
+    ) -> BoxFuture<'a, Result<bool, GrantStoreError>> {
+        Box::pin(async move { self.change(owner, |owned| Ok(owned.remove(id))) })
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+fn unavailable(error: io::Error) -> GrantStoreError {
+    GrantStoreError::Unavailable { reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests;
