@@ -24,16 +24,20 @@ pub const DESCRIPTION_CHARS_MAX: usize = 200;
 /// A remembered approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
+    /// The name by which a person revokes the grant.
     pub id: GrantId,
+    /// The person who gave the approval.
     pub owner: GrantOwner,
     /// `None` for an exact call of an earlier version, which stored only the digest of the call. The digest itself binds
     /// workspace, tool and definition.
     pub target: Option<GrantTarget>,
+    /// The calls that are covered.
     pub scope: GrantScope,
     /// The sandbox of the call that was approved. A call in a wider sandbox is not covered.
     pub confinement: Confinement,
     /// The time when the grant ends, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
+    /// The origin of the approval.
     pub decision: GrantDecision,
 }
 
@@ -45,7 +49,9 @@ pub struct GrantId(u128);
 /// renewed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantOwner {
+    /// The tenant of the principal.
     pub tenant: String,
+    /// The subject of the principal.
     pub subject: String,
 }
 
@@ -54,6 +60,7 @@ pub struct GrantOwner {
 pub struct GrantTarget {
     /// The path as text, in the form that the user saw.
     pub workspace: String,
+    /// The identity of the tool, whatever name it is exposed under.
     pub tool: ToolIdentity,
     /// The digest of the definition, so that a server cannot change a tool under an existing grant.
     pub definition: Digest,
@@ -62,8 +69,13 @@ pub struct GrantTarget {
 /// The calls of the tool that a grant covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrantScope {
-    /// One call with exactly these arguments. The description is the beginning of the arguments, for lists.
-    Exact { digest: Digest, description: String },
+    /// One call with exactly these arguments.
+    Exact {
+        /// The digest of an [`ApprovalKey`](crate::approval::ApprovalKey).
+        digest: Digest,
+        /// The beginning of the arguments, for lists.
+        description: String,
+    },
     /// Shell lines in which each command that needs consent starts with these words.
     CommandPrefix(Vec<String>),
     /// Calls that only this rule asks about. The text binds the grant, so that a changed rule asks again.
@@ -82,14 +94,18 @@ pub struct GrantDecision {
 /// Everything but the scope that a new grant is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantBinding {
+    /// The person who is asked.
     pub owner: GrantOwner,
+    /// The tool and the workspace of the call.
     pub target: GrantTarget,
+    /// The sandbox of the call.
     pub confinement: Confinement,
 }
 
 /// A call that the rules ask about.
 #[derive(Debug, Clone, Copy)]
 pub struct AskedCall<'a> {
+    /// Person, tool, workspace and sandbox.
     pub binding: &'a GrantBinding,
     /// The digest of an [`ApprovalKey`](crate::approval::ApprovalKey).
     pub digest: Digest,
@@ -97,7 +113,9 @@ pub struct AskedCall<'a> {
     pub exposed: &'a str,
     /// The shell line that the call would run, for tools that run one.
     pub line: Option<&'a str>,
+    /// The rules of the operator.
     pub rules: &'a Rules,
+    /// Their decision about the call.
     pub ruling: &'a Ruling,
 }
 
@@ -132,6 +150,7 @@ impl Grant {
         covering(std::slice::from_ref(self), call, now_ms).is_some()
     }
 
+    /// Returns true from the end of the grant on.
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|end| end <= now_ms)
     }
@@ -240,6 +259,7 @@ fn describe(arguments: &Map<String, Value>) -> String {
 }
 
 impl GrantOwner {
+    /// Returns the owner for a principal, without its credential.
     pub fn of(principal: &Principal) -> Self {
         Self { tenant: principal.tenant().to_owned(), subject: principal.subject().to_owned() }
     }

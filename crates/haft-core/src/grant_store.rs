@@ -40,7 +40,9 @@ pub trait GrantStore: Send + Sync {
 pub enum GrantStoreError {
     /// The owner has [`GRANTS_MAX`] grants already.
     Full,
+    /// The store cannot be read or written.
     Unavailable {
+        /// The cause, in words for the operator.
         reason: String,
     },
 }
@@ -65,6 +67,7 @@ pub struct OwnedGrants {
 }
 
 impl OwnedGrants {
+    /// Builds the value from stored grants.
     pub fn new(grants: Vec<Grant>) -> Self {
         Self { grants }
     }
@@ -74,6 +77,7 @@ impl OwnedGrants {
         &self.grants
     }
 
+    /// Returns the grants that may apply in a workspace.
     pub fn in_workspace(&self, workspace: &str) -> Vec<Grant> {
         self.grants.iter().filter(|grant| grant.is_in(workspace)).cloned().collect()
     }

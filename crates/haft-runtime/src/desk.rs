@@ -112,6 +112,7 @@ pub enum DecideError {
     },
     /// The call has no prefix or no rule that could be allowed. It still waits.
     NotOffered {
+        /// The id that the caller gave.
         id: String,
     },
 }

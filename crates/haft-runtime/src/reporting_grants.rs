@@ -18,6 +18,7 @@ pub struct ReportingGrants {
 }
 
 impl ReportingGrants {
+    /// Wraps a store. `report` gets each failure in words for the operator.
     pub fn new(store: Arc<dyn GrantStore>, report: impl Fn(String) + Send + Sync + 'static) -> Self {
         Self { store, report: Box::new(report), reported_reading: AtomicBool::new(false) }
     }

@@ -24,11 +24,14 @@ impl Access {
 /// The parts of the sandbox that an approval is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Confinement {
+    /// The mode, which decides about writes.
     pub mode: SandboxMode,
+    /// The access to the network.
     pub network: Access,
 }
 
 impl Confinement {
+    /// The sandbox that allows least.
     pub const NARROWEST: Self = Self { mode: SandboxMode::Sandbox, network: Access::Deny };
 
     /// No sandbox at all.
