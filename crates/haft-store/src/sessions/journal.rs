@@ -6,15 +6,12 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
 use haft_core::place::{Operation, SessionId};
-use haft_core::run::event::RunEvent;
 use haft_core::run::input::RunInput;
 use haft_core::run::journal::{Durability, Epoch, JournalError, RunJournal};
-use haft_core::run::snapshot::StoredInput;
 use haft_core::tool::ToolCall;
 use tokio::time::Instant;
 
 use super::line::Line;
-use crate::accounting::{model_record, now_ms, record};
 use crate::journals::JournalClaim;
 
 /// The sync interval for entries whose work can be repeated.
@@ -84,44 +81,11 @@ impl SessionJournal {
     fn written(&self) -> MutexGuard<'_, Written> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Returns the journal line of an event. The calls and costs of sub-agents belong to this session too.
-    fn line_of(&self, event: &Event) -> Option<Line> {
-        match event {
-            Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
-                Some(Line::Tool(Box::new(record(operation, tool, *failure, *latency, account))))
-            }
-            Event::ModelFinished { id, place, attempt, principal, account } => {
-                Some(Line::Model(Box::new(model_record(id, *place, attempt, principal, account))))
-            }
-            Event::Run { place, event } if place.session == self.session => run_line(place.turn, event),
-            Event::Run { .. }
-            | Event::ToolStarted { .. }
-            | Event::ToolProgress { .. }
-            | Event::ModelStarted { .. } => None,
-        }
-    }
-}
-
-/// Returns the line of a run event. Most events need none, because the recorded inputs contain their content.
-fn run_line(turn: u32, event: &RunEvent) -> Option<Line> {
-    match event {
-        RunEvent::Noted(note) => Some(Line::Note { at_ms: now_ms(), turn, note: note.name().to_owned() }),
-        RunEvent::Finished { finish, .. } => {
-            let reason = finish.reason.name().to_owned();
-            Some(Line::Finished { at_ms: now_ms(), reason, turns: turn })
-        }
-        RunEvent::Began(_)
-        | RunEvent::Asked
-        | RunEvent::Said(_)
-        | RunEvent::Called(_)
-        | RunEvent::Answered(_) => None,
-    }
 }
 
 impl EventSink for SessionJournal {
     fn emit(&self, event: Event) {
-        if let Some(line) = self.line_of(&event) {
+        if let Some(line) = Line::of_event(self.session, &event) {
             // Ignore a failure here: the next `append` reports it.
             let _ = self.write(&line);
         }
@@ -130,17 +94,11 @@ impl EventSink for SessionJournal {
 
 impl RunJournal for SessionJournal {
     fn append(&self, input: &RunInput) -> Result<(), JournalError> {
-        self.write(&Line::Input { at_ms: now_ms(), input: StoredInput::of(input) })
+        self.write(&Line::of_input(input))
     }
 
     fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), JournalError> {
-        self.write(&Line::Begun {
-            at_ms: now_ms(),
-            call: call.id.0.clone(),
-            tool: call.name.clone(),
-            turn: operation.place.turn,
-            operation: operation.id.0,
-        })
+        self.write(&Line::of_call(call, operation))
     }
 
     /// Syncs the journal. Calls of one turn often end together, so a task that waited for the lock may find its lines

@@ -1,12 +1,19 @@
 //! The lines of a session's journal. A change to them requires a new [`VERSION`].
+//!
+//! A recording of a run holds the same lines. Each of them then has one more field, `journal`, with the id of the session
+//! whose journal it belongs to, because several runs share the file. Readers of a journal ignore that field.
 
-use haft_core::place::SessionId;
+use haft_core::event::Event;
+use haft_core::place::{Operation, SessionId};
 use haft_core::principal::Principal;
+use haft_core::run::event::RunEvent;
+use haft_core::run::input::RunInput;
 use haft_core::run::snapshot::{RunSnapshot, StoredInput};
+use haft_core::tool::ToolCall;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::accounting::{ModelRecord, Record, now_ms};
+use crate::accounting::{ModelRecord, Record, model_record, now_ms, record};
 
 /// The version of the format that is written.
 pub const VERSION: u32 = 2;
@@ -55,6 +62,57 @@ pub enum Line {
     Note { at_ms: u64, turn: u32, note: String },
     /// The end of the run, with its reason.
     Finished { at_ms: u64, reason: String, turns: u32 },
+}
+
+impl Line {
+    /// Returns the line of an input.
+    pub fn of_input(input: &RunInput) -> Self {
+        Self::Input { at_ms: now_ms(), input: StoredInput::of(input) }
+    }
+
+    /// Returns the line of a call that is about to reach its tool.
+    pub fn of_call(call: &ToolCall, operation: &Operation) -> Self {
+        Self::Begun {
+            at_ms: now_ms(),
+            call: call.id.0.clone(),
+            tool: call.name.clone(),
+            turn: operation.place.turn,
+            operation: operation.id.0,
+        }
+    }
+
+    /// Returns the line of an event in the journal of `session`. The calls and costs of sub-agents belong to it too.
+    pub fn of_event(session: SessionId, event: &Event) -> Option<Self> {
+        match event {
+            Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
+                Some(Self::Tool(Box::new(record(operation, tool, *failure, *latency, account))))
+            }
+            Event::ModelFinished { id, place, attempt, principal, account } => {
+                Some(Self::Model(Box::new(model_record(id, *place, attempt, principal, account))))
+            }
+            Event::Run { place, event } if place.session == session => Self::of_run_event(place.turn, event),
+            Event::Run { .. }
+            | Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ModelStarted { .. } => None,
+        }
+    }
+
+    /// Returns the line of a run event. Most events need none, because the recorded inputs contain their content.
+    fn of_run_event(turn: u32, event: &RunEvent) -> Option<Self> {
+        match event {
+            RunEvent::Noted(note) => Some(Self::Note { at_ms: now_ms(), turn, note: note.name().to_owned() }),
+            RunEvent::Finished { finish, .. } => {
+                let reason = finish.reason.name().to_owned();
+                Some(Self::Finished { at_ms: now_ms(), reason, turns: turn })
+            }
+            RunEvent::Began(_)
+            | RunEvent::Asked
+            | RunEvent::Said(_)
+            | RunEvent::Called(_)
+            | RunEvent::Answered(_) => None,
+        }
+    }
 }
 
 /// The start of a session.
