@@ -102,7 +102,7 @@ pub fn models(bytes: &[u8]) {
 
 /// Reads a file whose first line claims that it is a recording, and replays it.
 pub fn cassette(bytes: &[u8]) {
-    let text = [b"{\"kind\":\"recording\",\"version\":2}\n", bytes].concat();
+    let text = [b"{\"type\":\"recording\",\"version\":3}\n", bytes].concat();
     let Ok(recording) = Recording::read_from(Path::new("r"), Cursor::new(text)) else { return };
     for matching in [Matching::Digest, Matching::Turn] {
         let Ok(replayer) = Replayer::new(&recording, matching) else { return };

@@ -126,7 +126,8 @@ fn replayed(file: &Path, names: Vec<ModelName>) -> Result<Asked, Refused> {
     Ok(Asked { provider: Box::new(replayer), name, tape: None })
 }
 
-fn unusable(error: &RecordingError) -> Refused {
+/// Returns the error for a recording that cannot be written or read.
+pub(super) fn unusable(error: &RecordingError) -> Refused {
     (Exit::Input, hints::with(error, Some(hints::recording(error))))
 }
 

@@ -97,6 +97,8 @@ pub(super) fn recording(error: &RecordingError) -> &'static str {
         Problem::BadLine { .. } => "remove the line, or record again",
         Problem::NoModel => "the file may be of another kind, or it ended before a model was asked",
         Problem::NoRun => "name a file that `haft run --record` wrote",
+        Problem::NoJournal => "recordings have journals since version 3: record again",
+        Problem::BadJournal { .. } => "record again",
     }
 }
 

@@ -1,6 +1,7 @@
 //! `haft sessions`: what runs did.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use haft_core::approval::shown;
@@ -10,9 +11,12 @@ use haft_core::run::event::Bill;
 use serde_json::{Value, json};
 
 use super::args::SessionsCommand;
+use super::ask::unusable;
 use super::exit::Exit;
 use super::settings::{self, Refused};
 use super::{hints, terminal, tree};
+use haft_models::cassette::Recording;
+use haft_runtime::recordings;
 use haft_store::accounting::now_ms;
 use haft_store::events::FileEvents;
 use haft_store::outputs::FileStore;
@@ -25,7 +29,11 @@ pub(super) fn run(command: &SessionsCommand) -> ExitCode {
             Ok(if *json { listed_json(&found) } else { listed(&found) })
         }
         SessionsCommand::Show { id, json } => {
-            let mut past = sessions.past(find(&sessions, id)?).map_err(refused)?;
+            let mut past = if is_file(id) {
+                recorded(Path::new(id))?
+            } else {
+                sessions.past(find(&sessions, id)?).map_err(refused)?
+            };
             let standing = standing(&sessions, past.session(), &past.standing);
             if !sessions.is_busy(past.session()) {
                 past.left();
@@ -41,6 +49,17 @@ pub(super) fn run(command: &SessionsCommand) -> ExitCode {
         Ok(answer) => terminal::answer(&answer),
         Err((exit, message)) => terminal::failed(exit, &message),
     }
+}
+
+/// Tests if a word names a recording: an id has neither a dot nor a slash.
+fn is_file(word: &str) -> bool {
+    word.contains(['.', '/'])
+}
+
+/// Reads the root run of a recording.
+fn recorded(file: &Path) -> Result<Past, Refused> {
+    let recording = Recording::read(file).map_err(|error| unusable(&error))?;
+    recordings::root(&recording).map_err(|error| unusable(&error))
 }
 
 /// Whoever looks must be able to read what was written under other limits.

@@ -105,9 +105,11 @@ impl Driver<'_> {
     pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
         // A failed journal must not prevent the abort: the missing record shows on resume that the run did not finish.
         let _ = self.append(&RunInput::Aborted(why.clone()));
-        self.observer.iter().for_each(|observer| observer.aborted(self.options.place, &why));
         run.abort(why);
-        match run.next_step(&self.readings()) {
+        // The end of the run has the time of these readings, so a replay needs them too.
+        let readings = self.readings();
+        let _ = self.append(&RunInput::Stepped(readings));
+        match run.next_step(&readings) {
             Step::Done(finish) => self.stopped(run, Driven::Done(finish)).await,
             Step::CallModel(_) | Step::CallTools(_) | Step::AwaitClient(_) | Step::AwaitApproval(_) => {
                 Err(RunError::Unexpected { given: "its end", waits_for: "more" })

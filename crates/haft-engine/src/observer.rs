@@ -1,4 +1,5 @@
-//! The hook that records the external inputs of a run, or replays a recording in their place.
+//! The hook that records the external inputs of a run that its journal does not hold, or replays a recording in their
+//! place.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use futures_util::future::BoxFuture;
 use haft_core::model_request::ModelTool;
 use haft_core::place::Place;
 use haft_core::result::ToolResult;
-use haft_core::run::{Abort, Readings};
+use haft_core::run::Readings;
 use haft_core::tool::ToolCall;
 
 use crate::options::CallOptions;
@@ -27,7 +28,4 @@ pub trait RunObserver: fmt::Debug + Send + Sync {
 
     /// Reports the result of a call.
     fn ended(&self, place: Place, result: &ToolResult);
-
-    /// Reports that the caller or the driver aborts the run.
-    fn aborted(&self, place: Place, why: &Abort);
 }

@@ -1,10 +1,10 @@
 //! Recordings of model requests and replies, and a provider that replays one.
 //!
-//! A recording is a JSON Lines file. Its first line states the format version. Every other line has a `kind`, and
-//! readers skip kinds that they do not know, so that a run can write other lines into the same file. A line of kind
-//! `model` is one exchange: the request in a provider-neutral form, and the reply as it arrived. [`Recorder`]
-//! writes such lines around any provider; [`Replayer`] answers from them. Start reading at [`Tape`], then
-//! [`Recorder`]; `normal.rs` decides when two requests count as the same.
+//! A recording is a JSON Lines file. Its first line states the format version. Every other line has a `type`, and
+//! readers skip types that they do not know, so that a run can write other lines into the same file: those of its
+//! journal, for example. A line of type `exchange` is one request to a model, in a provider-neutral form, with the
+//! reply as it arrived. [`Recorder`] writes such lines around any provider; [`Replayer`] answers from them. Start
+//! reading at [`Tape`], then [`Recorder`]; `normal.rs` decides when two requests count as the same.
 
 mod difference;
 mod error;
@@ -21,19 +21,22 @@ mod tape;
 pub use error::{Problem, RecordingError};
 pub use moment::{StoredAccount, StoredAttempt};
 pub use recorder::Recorder;
-pub use recording::{Line, Recording};
+pub use recording::{Recording, RecordingLine};
 pub use replayer::{Matching, Replayer};
 pub use tape::Tape;
 
-/// The version that is written, and the only one that is read. Raise it when the stored types change, or when
-/// `normal.rs` normalizes requests differently.
-pub const VERSION: u32 = 2;
+/// The version that is written. Raise it when the stored types change, or when `normal.rs` normalizes requests
+/// differently.
+pub const VERSION: u32 = 3;
 
-/// The kind of the first line.
-const KIND_HEAD: &str = "recording";
+/// The oldest version that can be read. Version 2 named its lines differently and held no journals.
+pub const VERSION_OLDEST: u32 = 2;
 
-/// The kind of an exchange with a model.
-pub const KIND_MODEL: &str = "model";
+/// The type of the first line.
+const TYPE_HEAD: &str = "recording";
+
+/// The type of an exchange with a model.
+const TYPE_EXCHANGE: &str = "exchange";
 
 /// The largest recording that is written or read, in bytes.
 pub const RECORDING_BYTES_MAX: u64 = 256 << 20;

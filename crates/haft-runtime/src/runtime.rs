@@ -144,11 +144,15 @@ impl Runtime {
         trigger_skills(&mut spec, None, generation, &*variables);
         let functions = functions_of(&spec);
         let keeps_session = hooks.keeps_session && generation.config.sessions.enabled;
+        let recorder = hooks.recorder.clone();
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, generation).await?;
         let Prepared { agent, context, shared, routing } = prepared;
         let (stored, blob) = StoredSpec::of(&spec);
         if keeps_session {
             self.shared.stores.blobs.put(&blob).map_err(StartError::Store)?;
+        }
+        if let Some((_, recorder)) = recorder {
+            recorder.sources(&blob);
         }
         let spent = Bill::of(&routing);
         let request = RunRequest {

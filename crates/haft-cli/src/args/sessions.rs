@@ -38,7 +38,9 @@ Examples:
 
 /// See what runs did, and remove them
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  haft sessions list\n  haft sessions show last\n  haft sessions rm 3f2a")]
+#[command(
+    after_help = "Examples:\n  haft sessions list\n  haft sessions show last\n  haft sessions show run.jsonl\n  haft sessions rm 3f2a"
+)]
 pub(crate) struct SessionsArgs {
     #[command(subcommand)]
     pub(crate) command: SessionsCommand,
@@ -58,8 +60,9 @@ pub(crate) enum SessionsCommand {
     },
     /// What was asked and done in a session, with times, tokens and cost
     Show {
-        /// The session, or the beginning of its id; `last` is the newest
-        #[arg(value_name = "ID", default_value = "last")]
+        /// The session, or the beginning of its id; `last` is the newest. A name with a dot or a slash is a
+        /// recording, as `haft run --record` writes it
+        #[arg(value_name = "ID|FILE", default_value = "last")]
         id: String,
 
         /// Print JSON

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use haft_core::model_provider::ModelProvider;
 use haft_core::place::SessionId;
-use haft_models::cassette::{RecordingError, Tape};
-use serde_json::json;
+use haft_models::cassette::Tape;
 
 use super::show::Show;
 use super::wire::Output;
@@ -32,7 +31,7 @@ use haft_runtime::models;
 use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::{ResumeError, Variables};
 use haft_runtime::runtime::{ResumeFailure, StartError, Takeover};
-use haft_runtime::spec::{RunSecrets, RunSpec, StoredSpec};
+use haft_runtime::spec::{RunSecrets, RunSpec};
 use haft_runtime::{Answers, RunHandle, RunHooks, Runtime};
 
 /// The configuration and environment of a run, beside its spec.
@@ -96,7 +95,7 @@ pub(crate) async fn start(
         watch.go_on_in(*id);
     }
     config.telemetry.capture_content = watch.captures_content();
-    let recording = record.map(|file| Recording::create(file, config, &variables, &job)).transpose()?;
+    let recording = record.map(|file| Recording::create(file, config, &variables)).transpose()?;
     let keeps_session = keeps_session && configuration.resolved.sessions.enabled;
     let hooks = RunHooks {
         approvals: Answers::by(TerminalApprover::when_somebody_is_there()),
@@ -210,14 +209,10 @@ struct Recording {
 }
 
 impl Recording {
-    fn create(file: &Path, config: &Resolved, variables: &Variables, job: &Job) -> Result<Self, Refused> {
-        let unusable =
-            |error: RecordingError| (Exit::Input, hints::with(&error, Some(hints::recording(&error))));
-        let tape = Tape::create(file, models::secrets(config, &**variables)).map_err(unusable)?;
-        let (Job::New(spec) | Job::Resume { spec, .. }) = job;
-        let (stored, sources) = StoredSpec::of(spec);
-        let sources = String::from_utf8_lossy(&sources).into_owned();
-        let recorder = RunRecorder::new(Arc::clone(&tape), json!({ "spec": stored, "sources": sources }));
+    fn create(file: &Path, config: &Resolved, variables: &Variables) -> Result<Self, Refused> {
+        let tape = Tape::create(file, models::secrets(config, &**variables));
+        let tape = tape.map_err(|error| ask::unusable(&error))?;
+        let recorder = RunRecorder::new(Arc::clone(&tape));
         Ok(Self { tape, recorder: Arc::new(recorder), unused: Cell::new(Some(file.to_owned())) })
     }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use haft_core::event::Watchers;
-use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
+use haft_models::cassette::{Matching, Recording, Replayer};
 use haft_runtime::runtime::ResumeFailure;
 use haft_runtime::spec::{RunSpec, SpecError, StoredSpec};
 use serde_json::Value;
@@ -14,8 +14,8 @@ use super::show::Show;
 use super::wire::Output;
 use super::{carry_out, ending, request, resume};
 use crate::args::{ReplayArgs, ShowArgs};
+use crate::ask::unusable;
 use crate::exit::Exit;
-use crate::hints;
 use crate::settings::Refused;
 use crate::terminal;
 use haft_runtime::recordings::{self, Played, RunPlayer};
@@ -34,16 +34,12 @@ pub(crate) async fn run(args: &ReplayArgs) -> ExitCode {
     played.await.unwrap_or_else(|(exit, message)| terminal::failed(exit, &message))
 }
 
-fn unusable(error: &RecordingError) -> Refused {
-    (Exit::Input, hints::with(error, Some(hints::recording(error))))
-}
-
 /// Replays the model replies, but makes the calls again with the tools of the recorded spec.
 async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refused> {
     let beginning = recordings::beginning(recording).map_err(|error| unusable(&error))?;
     let order = recordings::order(recording).map_err(|error| unusable(&error))?;
     let models = Replayer::new(recording, Matching::Turn).map_err(|error| unusable(&error))?;
-    let spec = recorded_spec(order, &beginning.request).await?;
+    let spec = recorded_spec(order, &beginning.start.request).await?;
     let given = Given {
         models: Some(Arc::new(models)),
         keeps_session: false,

@@ -1,6 +1,7 @@
 //! Replays of recorded runs: the same events to the byte, without a model and without making a call.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
+mod journals;
 mod tree;
 
 use haft_model_server::{Failure, Part, Step, Usage};
@@ -75,8 +76,8 @@ fn a_recording_that_is_none_or_does_not_fit_is_said() {
         assert!(ran.stderr.contains(expected) && ran.stderr.contains("hint:"), "{}", ran.stderr);
     };
     check("{}\n", 42, "is not a recording");
-    check(&recording.replacen("\"kind\":\"run\"", "\"kind\":\"ran\"", 1), 42, "contains no run");
-    check(&recording.replacen("\"kind\":\"result\"", "\"kind\":\"gone\"", 1), 3, "not the recorded one");
+    check(&recording.replacen("\"type\":\"session\"", "\"type\":\"ran\"", 1), 42, "contains no run");
+    check(&recording.replacen("\"type\":\"result\"", "\"type\":\"gone\"", 1), 3, "not the recorded one");
     check(&recording.replacen("\"turn\":1", "\"turn\":", 1), 42, "line");
     place.haft(&["replay", "nothing.jsonl"]).output().expect_code(42);
     let server = server(script());
@@ -98,7 +99,7 @@ fn a_run_that_never_began_leaves_no_recording() {
         .expect_code(42);
     assert_eq!((place.exists("ws/r.jsonl"), place.text("ws/kept.jsonl").as_str()), (false, "mine"));
     haft(&place, &server, &words).output().expect_code(0);
-    assert!(place.text("ws/r.jsonl").contains(r#""kind":"end""#));
+    assert!(place.text("ws/r.jsonl").contains(r#""type":"end""#));
 }
 
 /// haft removes keys from recordings and journals wherever they occur.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::VERSION;
+use super::{VERSION, VERSION_OLDEST};
 
 /// An error about a recording file, written for the operator who named it.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub enum Problem {
     BadLine { line: usize, problem: String },
     NoModel,
     NoRun,
+    NoJournal,
+    BadJournal { problem: String },
 }
 
 impl RecordingError {
@@ -47,11 +49,16 @@ impl fmt::Display for RecordingError {
             Problem::TooLarge { bytes_max } => write!(f, "{path} has more than {bytes_max} bytes"),
             Problem::NotARecording => write!(f, "{path} is not a recording"),
             Problem::UnknownVersion { found } => {
-                write!(f, "{path} has version {found}, but this program reads version {VERSION}")
+                write!(
+                    f,
+                    "{path} has version {found}, but this program reads versions {VERSION_OLDEST} to {VERSION}"
+                )
             }
             Problem::BadLine { line, problem } => write!(f, "{path}: line {line} cannot be read: {problem}"),
             Problem::NoModel => write!(f, "{path} contains no exchange with a model"),
             Problem::NoRun => write!(f, "{path} contains no run"),
+            Problem::NoJournal => write!(f, "{path} contains no journal of this session"),
+            Problem::BadJournal { problem } => write!(f, "{path}: its journal cannot be read: {problem}"),
         }
     }
 }

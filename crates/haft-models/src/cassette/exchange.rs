@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::moment::{Happening, StoredMoment};
 use super::prints::Prints;
-use super::recording::Line;
+use super::recording::RecordingLine;
 use super::{Recording, RecordingError};
 
 /// An exchange as it is serialized.
@@ -65,7 +65,7 @@ struct Read {
 }
 
 impl Exchange {
-    pub(super) fn read(recording: &Recording, line: &Line) -> Result<Self, RecordingError> {
+    pub(super) fn read(recording: &Recording, line: &RecordingLine) -> Result<Self, RecordingError> {
         let read: Read = recording.parse(line)?;
         let digest = |text: &str| {
             let no_digest = || RecordingError::line(recording.path(), line.number, "a digest is none");

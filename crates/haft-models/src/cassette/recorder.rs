@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::exchange::{Continues, Written};
 use super::moment::{StoredAccount, StoredAttempt, StoredHappening, StoredMoment};
 use super::prints::Known;
-use super::{KIND_MODEL, Tape};
+use super::{TYPE_EXCHANGE, Tape};
 use crate::kept::Kept;
 
 /// Writes an exchange when its reply ends, also when the caller cancels it. It wraps all other providers, so that a
@@ -54,7 +54,7 @@ impl<P: ModelProvider> Recorder<P> {
             request: StoredRequest::after(&request, before.map(|(_, request)| request), new),
             reply,
         };
-        self.tape.write(KIND_MODEL, &written);
+        self.tape.write(TYPE_EXCHANGE, &written);
         known.written = Some((exchange, request));
         self.known.put(known);
     }

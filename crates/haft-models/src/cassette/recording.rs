@@ -1,4 +1,4 @@
-//! Reads a recording: lines of every kind, each kept as text until it is parsed.
+//! Reads a recording: lines of every type, each kept as text until it is parsed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -8,33 +8,59 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::error::Problem;
-use super::{KIND_HEAD, LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, VERSION};
+use super::{
+    LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, TYPE_EXCHANGE, TYPE_HEAD, VERSION, VERSION_OLDEST,
+};
+
+/// The types of lines that had another name in version 2.
+const RENAMED: [(&str, &str); 7] = [
+    ("model", TYPE_EXCHANGE),
+    ("typed", "sources"),
+    ("run", "session"),
+    ("step", "told"),
+    ("abort", "told"),
+    ("tool", "event"),
+    ("aside", "attempt"),
+];
 
 /// All lines of a recording file.
 #[derive(Debug)]
 pub struct Recording {
     path: PathBuf,
-    lines: Vec<Line>,
+    lines: Vec<RecordingLine>,
     cut_off: bool,
 }
 
 /// One line.
 #[derive(Debug)]
-pub struct Line {
+pub struct RecordingLine {
     /// The line number, from 1.
     pub number: usize,
+    /// The type of the line.
     pub kind: String,
+    /// The session whose journal has this line; `None` for lines that only a recording has.
+    pub journal: Option<String>,
     text: String,
 }
 
-/// The field that every line has.
+/// The fields of a line that decide which reader it is for.
 #[derive(Deserialize)]
-struct Kind {
+struct Envelope {
+    #[serde(rename = "type")]
+    kind: String,
+    journal: Option<String>,
+}
+
+/// The same in version 2.
+#[derive(Deserialize)]
+struct OldEnvelope {
     kind: String,
 }
 
 #[derive(Deserialize)]
 struct Head {
+    #[serde(rename = "type", alias = "kind")]
+    kind: String,
     version: u32,
 }
 
@@ -55,11 +81,11 @@ impl Recording {
 
     /// Like [`read`](Self::read), from any reader; the path is used in messages only.
     pub fn read_from(path: &Path, mut from: impl BufRead) -> Result<Self, RecordingError> {
-        check_head(path, &mut from)?;
+        let version = version(path, &mut from)?;
         let mut recording = Self { path: path.to_owned(), lines: Vec::new(), cut_off: false };
         for number in 2.. {
             let Some(bytes) = next_line(path, number, &mut from)? else { break };
-            match line(number, &bytes) {
+            match line(version, number, &bytes) {
                 Ok(line) => recording.lines.push(line),
                 // A last line without a newline was cut off when the writing process was killed. All lines before
                 // it are whole.
@@ -79,31 +105,37 @@ impl Recording {
         self.cut_off
     }
 
-    pub fn lines(&self) -> &[Line] {
+    pub fn lines(&self) -> &[RecordingLine] {
         &self.lines
     }
 
-    pub fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Line> {
+    pub fn of_type<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a RecordingLine> {
         self.lines.iter().filter(move |line| line.kind == kind)
     }
 
-    /// Parses a line into the type of its kind.
-    pub fn parse<T: DeserializeOwned>(&self, line: &Line) -> Result<T, RecordingError> {
+    /// Returns the lines of one session's journal, as a file of that session holds them.
+    pub fn journal(&self, session: &str) -> String {
+        let lines = self.lines.iter().filter(|line| line.journal.as_deref() == Some(session));
+        lines.flat_map(|line| [line.text.trim_end(), "\n"]).collect()
+    }
+
+    /// Parses a line.
+    pub fn parse<T: DeserializeOwned>(&self, line: &RecordingLine) -> Result<T, RecordingError> {
         serde_json::from_str(&line.text).map_err(|error| RecordingError::line(&self.path, line.number, error))
     }
 }
 
-fn check_head(path: &Path, from: &mut impl BufRead) -> Result<(), RecordingError> {
+/// Reads the first line.
+fn version(path: &Path, from: &mut impl BufRead) -> Result<u32, RecordingError> {
     let not_one = || RecordingError::new(path, Problem::NotARecording);
     // A file that is no recording may be one endless line, so only its first 1024 bytes are read.
     let bytes = next_line(path, 1, &mut from.take(1 << 10))?.ok_or_else(not_one)?;
-    let head = line(1, &bytes).map_err(|_| not_one())?;
-    if head.kind != KIND_HEAD {
+    let Head { kind, version } = serde_json::from_slice(&bytes).map_err(|_| not_one())?;
+    if kind != TYPE_HEAD {
         return Err(not_one());
     }
-    let Head { version } = serde_json::from_str(&head.text).map_err(|_| not_one())?;
-    if version == VERSION {
-        return Ok(());
+    if (VERSION_OLDEST..=VERSION).contains(&version) {
+        return Ok(version);
     }
     Err(RecordingError::new(path, Problem::UnknownVersion { found: version }))
 }
@@ -119,8 +151,15 @@ fn next_line(path: &Path, number: usize, from: &mut impl BufRead) -> Result<Opti
     Ok((!bytes.is_empty()).then_some(bytes))
 }
 
-fn line(number: usize, bytes: &[u8]) -> Result<Line, String> {
+fn line(version: u32, number: usize, bytes: &[u8]) -> Result<RecordingLine, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is no UTF-8 text".to_owned())?;
-    let Kind { kind } = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    Ok(Line { number, kind, text: text.to_owned() })
+    let envelope = if version == VERSION { serde_json::from_str(text) } else { old_envelope(text) };
+    let Envelope { kind, journal } = envelope.map_err(|error| error.to_string())?;
+    Ok(RecordingLine { number, kind, journal, text: text.to_owned() })
+}
+
+fn old_envelope(text: &str) -> serde_json::Result<Envelope> {
+    let OldEnvelope { kind } = serde_json::from_str(text)?;
+    let renamed = RENAMED.iter().find(|(old, _)| *old == kind).map(|(_, new)| (*new).to_owned());
+    Ok(Envelope { kind: renamed.unwrap_or(kind), journal: None })
 }

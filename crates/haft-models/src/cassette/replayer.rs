@@ -13,7 +13,7 @@ use super::error::Problem;
 use super::exchange::Exchange;
 use super::moment::Happening;
 use super::prints::{Known, Prints};
-use super::{KIND_MODEL, Recording, RecordingError, difference, normal};
+use super::{Recording, RecordingError, TYPE_EXCHANGE, difference, normal};
 use crate::kept::Kept;
 
 /// The rule that matches a recorded exchange to a request.
@@ -38,7 +38,7 @@ pub struct Replayer {
 impl Replayer {
     pub fn new(recording: &Recording, matching: Matching) -> Result<Self, RecordingError> {
         let exchanges: Vec<Exchange> = recording
-            .of_kind(KIND_MODEL)
+            .of_type(TYPE_EXCHANGE)
             .map(|line| Exchange::read(recording, line))
             .collect::<Result<_, _>>()?;
         if exchanges.is_empty() {

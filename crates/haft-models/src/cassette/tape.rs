@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
 use super::error::Problem;
-use super::{KIND_HEAD, LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, VERSION};
+use super::{LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, TYPE_HEAD, VERSION};
 
 /// The shortest secret that is redacted, in bytes. A shorter value may be an ordinary word, and no real key is so
 /// short.
@@ -18,7 +18,7 @@ const SECRET_BYTES_MIN: usize = 8;
 
 const REDACTED: &str = "[redacted]";
 
-/// Appends lines of any kind and redacts the secrets that it was created with. Every line is written at once, so it
+/// Appends lines of any type and redacts the secrets that it was created with. Every line is written at once, so it
 /// survives a crash of the process. After the first failed write the tape keeps the error as
 /// [`problem`](Self::problem) and writes nothing more.
 pub struct Tape {
@@ -38,6 +38,7 @@ struct Written {
 /// The fields that every line has.
 #[derive(Serialize)]
 struct Entry<'a, T> {
+    #[serde(rename = "type")]
     kind: &'a str,
     #[serde(flatten)]
     entry: &'a T,
@@ -68,13 +69,18 @@ impl Tape {
             written: Mutex::new(Written { file, bytes: 0, problem: None }),
             numbers: AtomicU64::new(1),
         };
-        tape.write(KIND_HEAD, &Head { version: VERSION });
+        tape.write(TYPE_HEAD, &Head { version: VERSION });
         Ok(Arc::new(tape))
     }
 
-    /// Appends a line. `entry` must be an object without a `kind` field of its own.
+    /// Appends a line of this type. `entry` must be an object without a `type` field of its own.
     pub fn write(&self, kind: &str, entry: &impl Serialize) {
-        let line = serde_json::to_string(&Entry { kind, entry });
+        self.append(&Entry { kind, entry });
+    }
+
+    /// Appends a line: an object that has a `type` field.
+    pub fn append(&self, line: &impl Serialize) {
+        let line = serde_json::to_string(line);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if written.problem.is_none() {
             let put = line.map_err(io::Error::from).and_then(|line| written.put(&self.redacted(line)));

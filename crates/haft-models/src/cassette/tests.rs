@@ -92,14 +92,35 @@ fn read(text: &str) -> Result<Recording, RecordingError> {
     Recording::read_from(Path::new("r.jsonl"), Cursor::new(text))
 }
 
-const HEAD: &str = "{\"kind\":\"recording\",\"version\":2}\n";
+const HEAD: &str = "{\"type\":\"recording\",\"version\":3}\n";
 
 #[test]
-fn lines_of_other_kinds_are_passed_over_and_a_last_line_that_was_cut_too() {
-    let recording = read(&format!("{HEAD}{{\"kind\":\"clock\",\"now\":1}}\n{{\"kind\":\"mod")).unwrap();
+fn lines_of_other_types_are_passed_over_and_a_last_line_that_was_cut_too() {
+    let recording = read(&format!("{HEAD}{{\"type\":\"clock\",\"now\":1}}\n{{\"type\":\"exch")).unwrap();
     assert_eq!((recording.lines().len(), recording.cut_off()), (1, true));
     let error = Replayer::new(&recording, Matching::Digest).unwrap_err().to_string();
     assert!(error.contains("r.jsonl contains no exchange with a model"), "{error}");
+}
+
+#[test]
+fn lines_of_version_2_are_read_under_their_new_types() {
+    let lines = "{\"kind\":\"recording\",\"version\":2}\n{\"kind\":\"step\"}\n{\"kind\":\"end\"}\n";
+    let types = |recording: &Recording| -> Vec<String> {
+        recording.lines().iter().map(|line| line.kind.clone()).collect()
+    };
+    assert_eq!(types(&read(lines).unwrap()), ["told", "end"]);
+    // In version 3 the same words are no types.
+    assert!(read(&format!("{HEAD}{{\"kind\":\"step\"}}\n")).is_err());
+}
+
+#[test]
+fn the_lines_of_a_journal_are_those_that_name_its_session() {
+    let line =
+        |session: &str, at: u64| format!("{{\"type\":\"note\",\"at_ms\":{at},\"journal\":\"{session}\"}}\n");
+    let text = [HEAD, &line("a", 1), &line("b", 2), "{\"type\":\"end\"}\n", &line("a", 3)].concat();
+    assert_eq!(read(&text).unwrap().journal("a"), [line("a", 1), line("a", 3)].concat());
+    assert_eq!(read(text.trim_end()).unwrap().journal("a"), [line("a", 1), line("a", 3)].concat());
+    assert_eq!(read(&text).unwrap().journal("c"), "");
 }
 
 #[test]
@@ -113,12 +134,19 @@ fn what_is_no_recording_is_said_to_be_none() {
     check("", "r.jsonl is not a recording");
     check("hello\n", "r.jsonl is not a recording");
     check(&"x".repeat(1 << 20), "r.jsonl is not a recording");
-    check("{\"kind\":\"model\"}\n", "r.jsonl is not a recording");
-    check("{\"kind\":\"recording\",\"version\":9}\n", "has version 9, but this program reads version 2");
+    check("{\"type\":\"exchange\"}\n", "r.jsonl is not a recording");
+    check(
+        "{\"type\":\"recording\",\"version\":9}\n",
+        "has version 9, but this program reads versions 2 to 3",
+    );
+    check(
+        "{\"kind\":\"recording\",\"version\":1}\n",
+        "has version 1, but this program reads versions 2 to 3",
+    );
     check(&format!("{HEAD}garbage\n{{}}\n"), "line 2 cannot be read");
-    check(&format!("{HEAD}{{\"kind\":7}}\n"), "line 2 cannot be read");
-    check(&format!("{HEAD}{{\"kind\":\"model\"}}\n"), "line 2 cannot be read: missing field");
-    let deep = format!("{HEAD}{{\"kind\":\"model\",\"request\":{}}}\n", "[".repeat(1_000_000));
+    check(&format!("{HEAD}{{\"type\":7}}\n"), "line 2 cannot be read");
+    check(&format!("{HEAD}{{\"type\":\"exchange\"}}\n"), "line 2 cannot be read: missing field");
+    let deep = format!("{HEAD}{{\"type\":\"exchange\",\"request\":{}}}\n", "[".repeat(1_000_000));
     check(&deep, "line 2 cannot be read");
     let bytes = [HEAD.as_bytes(), b"\xff\xfe\n"].concat();
     let error = Recording::read_from(Path::new("r.jsonl"), Cursor::new(bytes)).unwrap_err().to_string();

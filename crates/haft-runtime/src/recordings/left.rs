@@ -11,25 +11,29 @@ use haft_core::run::{Abort, Readings};
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
 use haft_models::cassette::{Problem, Recording, RecordingError};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::line::{
-    Aside, Beginning, End, Given, Happened, KIND_ABORT, KIND_ASIDE, KIND_END, KIND_RESULT, KIND_RUN,
-    KIND_STEP, KIND_TOOL, KIND_TOOLS, KIND_TYPED, Offered, Stepped, Typed, What, Which,
+    Aside, Beginning, End, Given, Happened, Input, Offered, Sources, TYPE_ATTEMPT, TYPE_END, TYPE_EVENT,
+    TYPE_INPUT, TYPE_RESULT, TYPE_SESSION, TYPE_SOURCES, TYPE_TOOLS, What, Which,
 };
 
 /// Returns the start of the first run in a recording, which is the root run.
 pub fn beginning(recording: &Recording) -> Result<Beginning, RecordingError> {
     let no_run = || RecordingError { path: recording.path().to_owned(), problem: Problem::NoRun };
-    let first = recording.of_kind(KIND_RUN).next().ok_or_else(no_run)?;
+    let first = recording.of_type(TYPE_SESSION).next().ok_or_else(no_run)?;
     recording.parse(first)
 }
 
-/// Returns the stored order of the run (see `RunRecorder::new`); null when the recording has none.
+/// Returns the stored spec of the root run and the texts that it refers to, as `spec` and `sources`. A recording of haft
+/// 0.1 has a command line instead.
 pub fn order(recording: &Recording) -> Result<Value, RecordingError> {
-    let typed =
-        recording.of_kind(KIND_TYPED).next().map(|line| recording.parse::<Typed>(line)).transpose()?;
-    Ok(typed.map(|typed| typed.order).unwrap_or_default())
+    let line = recording.of_type(TYPE_SOURCES).next().map(|line| recording.parse::<Sources>(line));
+    let Sources { sources, order } = line.transpose()?.unwrap_or_default();
+    Ok(match sources {
+        Some(sources) => json!({ "spec": beginning(recording)?.spec, "sources": sources }),
+        None => order,
+    })
 }
 
 /// All runs of a recording, and the recorded steps and calls that are still to be played.
@@ -66,26 +70,16 @@ pub(super) struct Made {
 
 impl Left {
     pub(super) fn of(recording: &Recording) -> Result<Self, RecordingError> {
-        let end = recording.of_kind(KIND_END).next().map(|line| recording.parse::<End>(line)).transpose()?;
-        let mut left = Self {
-            first: beginning(recording)?,
-            runs: HashMap::new(),
-            aborts: HashMap::new(),
-            end,
-            open: Mutex::default(),
-        };
-        for line in recording.of_kind(KIND_RUN) {
+        let first = beginning(recording)?;
+        let mut runs: HashMap<Option<Which>, Vec<Beginning>> = HashMap::new();
+        for line in recording.of_type(TYPE_SESSION) {
             let run: Beginning = recording.parse(line)?;
-            left.runs.entry(run.works_for.clone()).or_default().push(run);
+            runs.entry(run.start.works_for.clone()).or_default().push(run);
         }
-        for line in recording.of_kind(KIND_ABORT) {
-            let stepped: Stepped = recording.parse(line)?;
-            if let Ok(RunInput::Aborted(why)) = stepped.told.into_input() {
-                left.aborts.insert(stepped.session, why);
-            }
-        }
-        left.open = Mutex::new(Open { steps: steps(recording)?, made: made(recording)?, difference: None });
-        Ok(left)
+        let end = recording.of_type(TYPE_END).next().map(|line| recording.parse::<End>(line)).transpose()?;
+        let Inputs { steps, aborts } = inputs(recording)?;
+        let open = Mutex::new(Open { steps, made: made(recording)?, difference: None });
+        Ok(Self { first, runs, aborts, end, open })
     }
 
     pub(super) fn first(&self) -> &Beginning {
@@ -138,7 +132,7 @@ impl Left {
     pub(super) fn reply_timeout(&self, session: SessionId) -> Option<Duration> {
         let session = session.to_string();
         let run = self.runs.values().flatten().find(|run| run.session == session)?;
-        self.goes_on(&session).then(|| Duration::from_millis(run.reply_timeout_ms))
+        self.goes_on(&session).then(|| Duration::from_millis(run.start.reply_timeout_ms))
     }
 
     /// Tests if the run took another step. The last recorded step of an aborted run only marks the time of the abort.
@@ -162,36 +156,56 @@ impl Left {
     }
 }
 
-/// Reads the steps of all runs. A line with tools precedes the first step that shows them.
-fn steps(recording: &Recording) -> Result<HashMap<String, VecDeque<Step>>, RecordingError> {
+/// The inputs of all runs that the driver does not compute again.
+#[derive(Debug, Default)]
+struct Inputs {
+    steps: HashMap<String, VecDeque<Step>>,
+    aborts: HashMap<String, Abort>,
+}
+
+/// Reads the inputs of all runs. A line with tools precedes the first step that shows them.
+fn inputs(recording: &Recording) -> Result<Inputs, RecordingError> {
     let mut offered: HashMap<String, Arc<[ModelTool]>> = HashMap::new();
-    let mut steps: HashMap<String, VecDeque<Step>> = HashMap::new();
+    let mut inputs = Inputs::default();
     for line in recording.lines() {
-        if line.kind == KIND_TOOLS {
+        if line.kind == TYPE_TOOLS {
             let Offered { session, tools } = recording.parse(line)?;
             offered.insert(session, tools.into_iter().map(StoredTool::into_tool).collect());
-        } else if line.kind == KIND_STEP {
-            let Stepped { session, told } = recording.parse(line)?;
-            if let Ok(RunInput::Stepped(readings)) = told.into_input() {
-                let step = Step { tools: offered.remove(&session), readings };
-                steps.entry(session).or_default().push_back(step);
+        } else if line.kind == TYPE_INPUT {
+            let Input { session, told } = recording.parse(line)?;
+            let unreadable = |error| RecordingError::line(recording.path(), line.number, error);
+            match told.into_input().map_err(unreadable)? {
+                RunInput::Stepped(readings) => {
+                    let step = Step { tools: offered.remove(&session), readings };
+                    inputs.steps.entry(session).or_default().push_back(step);
+                }
+                RunInput::Aborted(why) => {
+                    inputs.aborts.insert(session, why);
+                }
+                RunInput::Replied(_)
+                | RunInput::Failed(_)
+                | RunInput::Ended(_)
+                | RunInput::ClientReplied(_)
+                | RunInput::Judged { .. }
+                | RunInput::Stopped
+                | RunInput::Requested(_) => {}
             }
         }
     }
-    Ok(steps)
+    Ok(inputs)
 }
 
 fn made(recording: &Recording) -> Result<HashMap<Which, Made>, RecordingError> {
     let mut made: HashMap<Which, Made> = HashMap::new();
-    for line in recording.of_kind(KIND_TOOL) {
+    for line in recording.of_type(TYPE_EVENT) {
         let Happened { which, what } = recording.parse(line)?;
         made.entry(which).or_default().happened.push(what);
     }
-    for line in recording.of_kind(KIND_ASIDE) {
+    for line in recording.of_type(TYPE_ATTEMPT) {
         let aside: Aside = recording.parse(line)?;
         made.entry(aside.which.clone()).or_default().asides.push(aside);
     }
-    for line in recording.of_kind(KIND_RESULT) {
+    for line in recording.of_type(TYPE_RESULT) {
         let given: Given = recording.parse(line)?;
         let which = given.which.clone();
         made.entry(which).or_default().given = Some(given);

@@ -1,4 +1,5 @@
-//! The lines of a run in a recording. A change to them requires a new version of the recording format.
+//! The lines of a run in a recording: those of its journals, and those that only a recording has. A change to the latter
+//! requires a new version of the recording format.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,45 +16,58 @@ use haft_core::run::snapshot::{RunSnapshot, StoredInput};
 use haft_core::stored::{StoredError, StoredReply, StoredTool, find};
 use haft_core::tool::{CallId, ToolCall};
 use haft_models::cassette::{StoredAccount, StoredAttempt};
+use haft_store::sessions::line::Line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The order that started the run; the first line that a run writes.
-pub(super) const KIND_TYPED: &str = "typed";
-/// The start of a run.
-pub(super) const KIND_RUN: &str = "run";
+/// The start of a run: the first line of its journal.
+pub(super) const TYPE_SESSION: &str = "session";
+/// An input of a run: a line of its journal.
+pub(super) const TYPE_INPUT: &str = "told";
+/// The texts of agents and skills that the spec of the root run refers to.
+pub(super) const TYPE_SOURCES: &str = "sources";
 /// The tools that the model sees from the next step on.
-pub(super) const KIND_TOOLS: &str = "tools";
-/// The readings of clock and meters before a step of a run.
-pub(super) const KIND_STEP: &str = "step";
+pub(super) const TYPE_TOOLS: &str = "tools";
 /// An event of a call, in the order in which watchers saw it.
-pub(super) const KIND_TOOL: &str = "tool";
+pub(super) const TYPE_EVENT: &str = "event";
 /// A model attempt on behalf of a call that is not part of a recorded run, such as sampling for an MCP server.
-pub(super) const KIND_ASIDE: &str = "aside";
+pub(super) const TYPE_ATTEMPT: &str = "attempt";
 /// The result of a call.
-pub(super) const KIND_RESULT: &str = "result";
-/// The abort of a run from outside.
-pub(super) const KIND_ABORT: &str = "abort";
+pub(super) const TYPE_RESULT: &str = "result";
 /// The order in which watchers saw the events.
-pub(super) const KIND_ORDER: &str = "order";
+pub(super) const TYPE_ORDER: &str = "order";
 /// The total duration and the exit code of a stopped program; the last line.
-pub(super) const KIND_END: &str = "end";
+pub(super) const TYPE_END: &str = "end";
 
 /// The longest prefix of a call id that is stored.
 const CALL_CHARS_MAX: usize = 64;
 
-/// The beginning of one run: the root run, a sub-agent, or an agent that took over.
+/// A line of a journal, with the session whose journal it is.
+#[derive(Debug, Serialize)]
+pub(super) struct JournalLine<'a, T> {
+    #[serde(flatten)]
+    pub(super) line: &'a T,
+    pub(super) journal: &'a str,
+}
+
+/// The line that starts a run, as it is written.
+#[derive(Debug, Serialize)]
+pub(super) struct SessionLine {
+    /// The line of the journal.
+    #[serde(flatten)]
+    pub(super) line: Line,
+    #[serde(flatten)]
+    pub(super) start: RecordedStart,
+}
+
+/// The fields of the line that starts a run that only a recording has.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Beginning {
-    /// The session id of the run.
-    pub session: String,
+pub struct RecordedStart {
     /// The first turn; it continues the numbering of an earlier session.
     pub turn: u32,
     /// The call that started the run; `None` for the root run and for agents that take over from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub works_for: Option<Which>,
-    /// The model, as `provider/model`.
-    pub model: String,
     /// The names of the agents from the root run down to this one.
     pub path: Vec<String>,
     /// The request that the agent was given.
@@ -62,20 +76,42 @@ pub struct Beginning {
     pub tools: Vec<String>,
     /// The timeout of one model reply.
     pub reply_timeout_ms: u64,
+}
+
+/// The line that starts a run, as a replay reads it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Beginning {
+    /// Version 2 called it `session`.
+    #[serde(rename = "id", alias = "session")]
+    pub session: String,
+    /// The model, as `provider/model`.
+    pub model: String,
+    /// The stored spec of a root run. Version 2 had it in the line with the sources.
+    #[serde(default)]
+    pub spec: Value,
     /// The state of the run before its first step.
     pub run: RunSnapshot,
+    /// The fields that only a recording has.
+    #[serde(flatten)]
+    pub start: RecordedStart,
 }
 
-/// The order that a replay needs to rebuild the same tools.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Typed {
-    pub(super) order: Value,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Stepped {
+/// An input of a run, as a replay reads it.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Input {
+    /// Version 2 called it `session`.
+    #[serde(rename = "journal", alias = "session")]
     pub(super) session: String,
     pub(super) told: StoredInput,
+}
+
+/// The texts that a replay with live tools needs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Sources {
+    pub(super) sources: Option<String>,
+    /// Spec and sources together, in version 2; in version 0.1 of haft, a command line.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub(super) order: Value,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -129,6 +165,8 @@ pub(super) struct Happened {
     pub(super) what: What,
 }
 
+/// An event of a call. It is not the form of the event log, because that form has times in milliseconds, no fractions,
+/// and no difference between output and messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum What {

@@ -1,17 +1,21 @@
 //! Recordings of whole runs: the output of models, tools and clocks, so that the same run can be replayed.
 //!
-//! A recording is the file that `haft-models` writes of model traffic, with more kinds of lines in it: the start of
-//! each run (the root run and its sub-agents), the readings of clock and meters at each step, the events of tools, the
-//! order of all events, and the total duration. [`RunRecorder`] writes these lines. [`RunPlayer`] feeds them to the
-//! same driver that a live run uses. Nothing here calls a model or a tool.
+//! A recording is the file that `haft-models` writes of model traffic, with the journals of all its runs in it (of the
+//! root run and of its sub-agents), as `haft-store` writes them into sessions. It also has lines of its own: the events
+//! and results of tools, the order of all events, and the total duration. [`RunRecorder`] writes these lines.
+//! [`RunPlayer`] feeds them to the same driver that a live run uses, and [`past`] reads a journal out of it. Nothing here
+//! calls a model or a tool.
 
+mod journal;
 mod left;
 mod line;
 mod order;
 mod player;
 mod recorder;
 
+pub(crate) use journal::JournalSinks;
+pub use journal::{past, root};
 pub use left::{beginning, order};
-pub use line::{Beginning, Which};
+pub use line::{Beginning, RecordedStart, Which};
 pub use player::{Played, RunPlayer};
 pub use recorder::{Recorded, RunRecorder};

@@ -9,7 +9,7 @@ use haft_core::run::event::RunEvent;
 use haft_models::cassette::{Recording, RecordingError, Tape};
 use serde::{Deserialize, Serialize};
 
-use super::line::{KIND_END, KIND_ORDER};
+use super::line::{TYPE_END, TYPE_ORDER};
 
 /// A source of events whose order is the same in every replay: a run itself, or one of its calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ impl OrderWriter {
 
     pub(super) fn end(&mut self, tape: &Tape) {
         if let Some(stretch) = self.open.take() {
-            tape.write(KIND_ORDER, &stretch);
+            tape.write(TYPE_ORDER, &stretch);
         }
     }
 }
@@ -108,14 +108,14 @@ impl Conductor {
     pub(super) fn new(recording: &Recording, next: Arc<dyn EventSink>) -> Result<Self, RecordingError> {
         let mut lanes: Vec<Lane> = Vec::new();
         let mut order = VecDeque::new();
-        for line in recording.of_kind(KIND_ORDER) {
+        for line in recording.of_type(TYPE_ORDER) {
             let Stretch { lane, of, events } = recording.parse(line)?;
             lanes.extend(of);
             let unknown = || RecordingError::line(recording.path(), line.number, "its lane is not known");
             order.push_back((lanes.get(lane).cloned().ok_or_else(unknown)?, events));
         }
         let left = Mutex::new(Left { order, early: HashMap::new(), seen: 0 });
-        Ok(Self { left, is_whole: recording.of_kind(KIND_END).next().is_some(), next })
+        Ok(Self { left, is_whole: recording.of_type(TYPE_END).next().is_some(), next })
     }
 
     /// Returns the number of events that arrived so far.
@@ -239,7 +239,7 @@ mod tests {
             writer.see(&event(1, 1), &tape);
             writer.end(&tape);
             if ended {
-                tape.write(KIND_END, &serde_json::json!({}));
+                tape.write(TYPE_END, &serde_json::json!({}));
             }
             let seen = Arc::new(Seen::default());
             let conductor = Conductor::new(&Recording::read(&path).unwrap(), Arc::clone(&seen) as _).unwrap();

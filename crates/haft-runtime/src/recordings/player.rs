@@ -22,7 +22,7 @@ use haft_core::run::finish::Finish;
 use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{Abort, AgentRun, ApprovalVerdict, Readings, RunError};
+use haft_core::run::{AgentRun, ApprovalVerdict, Readings, RunError};
 use haft_core::tool::ToolCall;
 use haft_engine::drive::not_in_time;
 use haft_engine::{CallOptions, Catalog, Driven, Driver, Orchestrator, OrchestratorConfig, RunObserver};
@@ -31,7 +31,7 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::left::{Left, Made};
-use super::line::{Beginning, What, Which};
+use super::line::{Beginning, RecordedStart, What, Which};
 use super::order::Conductor;
 
 /// The timeout of replayed runs. A replay never waits for the outside world, so only a contradictory recording reaches
@@ -124,7 +124,8 @@ fn speaks(run: &AgentRun, after: After) -> Speaks {
 }
 
 fn began(beginning: &Beginning, place: Place, speaks: Speaks) -> Event {
-    let Beginning { path, model, request, tools, .. } = beginning.clone();
+    let Beginning { model, start, .. } = beginning.clone();
+    let RecordedStart { path, request, tools, .. } = start;
     let began = Began { path, model, request, tools, speaks };
     Event::Run { place, event: Arc::new(RunEvent::Began(began)) }
 }
@@ -185,7 +186,7 @@ impl RunPlayer {
             let after = if runs.peek().is_some() { After::Another } else { After::Nobody };
             let session = session_id(&beginning.session)?;
             let origin = *origin.get_or_insert(session);
-            let place = Place { session, turn: beginning.turn, parent, origin };
+            let place = Place { session, turn: beginning.start.turn, parent, origin };
             let mut run = self.run(beginning)?;
             let meter = account.meter();
             account = Account::Below(Arc::clone(&meter));
@@ -197,7 +198,7 @@ impl RunPlayer {
     }
 
     fn run(&self, beginning: &Beginning) -> Result<AgentRun, RunError> {
-        let asked = self.0.models.request_asked(&format!("{}/{}", beginning.session, beginning.turn));
+        let asked = self.0.models.request_asked(&format!("{}/{}", beginning.session, beginning.start.turn));
         let (_, model) = beginning.model.split_once('/').unwrap_or_default();
         let request = asked.unwrap_or_else(|| ModelRequest::new(model, Arc::default()));
         beginning.run.clone().resume(request).map_err(|error| unreadable(&error))
@@ -211,7 +212,7 @@ impl RunPlayer {
         meter: Arc<Meter>,
     ) -> Result<Finish, RunError> {
         let began = Instant::now().into_std();
-        let scope = RunScope { meter, path: beginning.path.clone(), began, until: began + TIMEOUT };
+        let scope = RunScope { meter, path: beginning.start.path.clone(), began, until: began + TIMEOUT };
         let driver = Driver {
             models: self,
             orchestrator: &self.0.orchestrator,
@@ -226,7 +227,7 @@ impl RunPlayer {
         tokio::select! {
             biased;
             finish = to_the_end(&driver, run) => return finish,
-            () = self.quiet(Leaves::Run, beginning.path.len()) => {}
+            () = self.quiet(Leaves::Run, beginning.start.path.len()) => {}
         }
         match driver.abort(run, why).await? {
             Driven::Done(finish) => Ok(finish),
@@ -370,8 +371,6 @@ impl RunObserver for RunPlayer {
     }
 
     fn ended(&self, _: Place, _: &ToolResult) {}
-
-    fn aborted(&self, _: Place, _: &Abort) {}
 }
 
 impl ModelProvider for RunPlayer {

@@ -1,4 +1,4 @@
-//! Records the events of a run and its sub-agents, beside the model traffic.
+//! Records a run and its sub-agents, beside the model traffic: their journals, and what a replay needs beyond them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,18 +9,18 @@ use haft_core::event::{Event, EventSink, Watchers};
 use haft_core::model_request::ModelTool;
 use haft_core::place::{OperationId, Place};
 use haft_core::result::ToolResult;
-use haft_core::run::input::RunInput;
-use haft_core::run::snapshot::StoredInput;
-use haft_core::run::{Abort, Readings};
+use haft_core::run::Readings;
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
 use haft_engine::{CallOptions, RunObserver};
 use haft_models::cassette::Tape;
+use haft_store::sessions::line::{Line, Opened};
 use serde_json::Value;
 
+use super::journal::{JournalSinks, recorded};
 use super::line::{
-    Aside, Beginning, End, Given, Happened, KIND_ABORT, KIND_ASIDE, KIND_END, KIND_RESULT, KIND_RUN,
-    KIND_STEP, KIND_TOOL, KIND_TOOLS, KIND_TYPED, Offered, Stepped, Typed, What, Which, micros,
+    Aside, End, Given, Happened, JournalLine, Offered, RecordedStart, SessionLine, Sources, TYPE_ATTEMPT,
+    TYPE_END, TYPE_EVENT, TYPE_RESULT, TYPE_SOURCES, TYPE_TOOLS, What, Which, micros,
 };
 use super::order::OrderWriter;
 
@@ -52,11 +52,11 @@ impl Seen {
                 self.at_work.insert(operation.id, which.clone());
             }
             if let Some(what) = What::of(event) {
-                tape.write(KIND_TOOL, &Happened { which, what });
+                tape.write(TYPE_EVENT, &Happened { which, what });
             }
         }
         if let Some(aside) = self.asked_for(event).and_then(|which| Aside::of(which, event)) {
-            tape.write(KIND_ASIDE, &aside);
+            tape.write(TYPE_ATTEMPT, &aside);
         }
     }
 
@@ -76,22 +76,36 @@ impl Seen {
 }
 
 impl RunRecorder {
-    /// Starts a recording. `order` holds the caller's data for rebuilding the run.
-    pub fn new(tape: Arc<Tape>, order: Value) -> Self {
-        tape.write(KIND_TYPED, &Typed { order });
+    /// Records onto this tape, together with the exchanges with models.
+    pub fn new(tape: Arc<Tape>) -> Self {
         Self { tape, seen: Mutex::default() }
     }
 
-    /// Records the start of a run.
-    pub fn begin(&self, beginning: &Beginning) {
-        self.seen().runs.insert(beginning.session.clone());
-        self.tape.write(KIND_RUN, beginning);
+    /// Records the texts that the spec of the root run refers to.
+    pub(crate) fn sources(&self, texts: &[u8]) {
+        let sources = Some(String::from_utf8_lossy(texts).into_owned());
+        self.tape.write(TYPE_SOURCES, &Sources { sources, order: Value::Null });
+    }
+
+    /// Records the start of a run, and returns the journal that records the rest of it.
+    pub(crate) fn begin(
+        &self,
+        place: Place,
+        opened: Opened,
+        start: RecordedStart,
+        stored: JournalSinks,
+    ) -> JournalSinks {
+        let session = place.session.to_string();
+        let line = SessionLine { line: Line::Session(Box::new(opened)), start };
+        self.tape.append(&JournalLine { line: &line, journal: &session });
+        self.seen().runs.insert(session);
+        recorded(place.session, Arc::clone(&self.tape), stored)
     }
 
     /// Records the end. `stopped_by` is the exit code of the program, if a signal or a closed pipe ended the run.
     pub fn end(&self, took: Duration, stopped_by: Option<u8>) {
         self.seen().order.end(&self.tape);
-        self.tape.write(KIND_END, &End { took_us: micros(took), stopped_by });
+        self.tape.write(TYPE_END, &End { took_us: micros(took), stopped_by });
     }
 
     /// Returns the reason the recording is incomplete, if it is.
@@ -102,10 +116,6 @@ impl RunRecorder {
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn step(place: Place, told: &RunInput) -> Stepped {
-    Stepped { session: place.session.to_string(), told: StoredInput::of(told) }
 }
 
 /// An event sink that records events and forwards them, so that watchers see the recorded order.
@@ -135,13 +145,13 @@ impl RunObserver for RunRecorder {
     fn tools(&self, place: Place, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
         if let Some(tools) = &live {
             let tools = tools.iter().map(StoredTool::of).collect();
-            self.tape.write(KIND_TOOLS, &Offered { session: place.session.to_string(), tools });
+            self.tape.write(TYPE_TOOLS, &Offered { session: place.session.to_string(), tools });
         }
         live
     }
 
-    fn readings(&self, place: Place, live: Readings) -> Readings {
-        self.tape.write(KIND_STEP, &step(place, &RunInput::Stepped(live)));
+    /// Records nothing: the journal has the readings of each step.
+    fn readings(&self, _: Place, live: Readings) -> Readings {
         live
     }
 
@@ -151,10 +161,6 @@ impl RunObserver for RunRecorder {
     }
 
     fn ended(&self, place: Place, result: &ToolResult) {
-        self.tape.write(KIND_RESULT, &Given::of(place, result));
-    }
-
-    fn aborted(&self, place: Place, why: &Abort) {
-        self.tape.write(KIND_ABORT, &step(place, &RunInput::Aborted(why.clone())));
+        self.tape.write(TYPE_RESULT, &Given::of(place, result));
     }
 }

@@ -29,11 +29,11 @@ use tokio::time::Instant;
 
 use super::environment::Session;
 use super::prepared_agent::PreparedAgent;
-use super::{context, lineage, relay};
-use crate::recordings::{Beginning, Which};
+use super::{context, environment, lineage, relay};
+use crate::recordings::{JournalSinks, RecordedStart, Which};
 use crate::spec::FunctionTool;
 use haft_config::agents::Agent;
-use haft_store::sessions::{SessionError, SessionJournal};
+use haft_store::sessions::SessionError;
 
 /// A request to an agent, with the budget, deadline and session that it runs under.
 #[derive(Debug, Clone)]
@@ -220,8 +220,8 @@ impl ActiveRun {
             }
             Session::New => {
                 let mut run = Self::new(worker, task)?;
-                run.open_session().await;
-                run.tell_beginning();
+                let journal = run.open_session().await;
+                run.start(journal, run.task.place.turn);
                 Ok(run)
             }
         }
@@ -273,26 +273,19 @@ impl ActiveRun {
     /// Opens the journal of the run. A root run whose journal cannot be opened still runs, without any promise to
     /// resume it. A sub-agent then gets a journal that refuses every write: the run above could not tell after a crash
     /// which calls it made.
-    async fn open_session(&mut self) {
+    async fn open_session(&mut self) -> JournalSinks {
         let opened = self.worker.environment().open_session(&self.task, &self.worker, &self.run).await;
         match opened {
-            Some(Ok(journal)) => {
-                for event in std::mem::take(&mut self.task.before) {
-                    journal.emit(event);
-                }
-                self.keep_with(Arc::new(journal));
-            }
+            Some(Ok(journal)) => journal.into(),
             Some(Err(error)) if self.task.place.parent.is_some() => {
-                self.options.journal = Some(Arc::new(lineage::LostJournal(error.to_string())));
+                lineage::LostJournal(error.to_string()).into()
             }
-            Some(Err(error)) => self.unkept = Some(error),
-            None => {}
+            Some(Err(error)) => {
+                self.unkept = Some(error);
+                JournalSinks::default()
+            }
+            None => JournalSinks::default(),
         }
-    }
-
-    pub(super) fn keep_with(&mut self, journal: Arc<SessionJournal>) {
-        self.task.scope.meter.keep_with(Arc::clone(&journal) as _);
-        self.options.journal = Some(journal);
     }
 
     /// Drives the run until the request is answered, or until it needs an approval or the caller's functions. Agents
@@ -409,27 +402,22 @@ impl ActiveRun {
         self.account.bill()
     }
 
-    fn tell_beginning(&self) {
-        self.tell_beginning_in(self.task.place.turn);
-    }
-
-    /// Records the start of the run. Must precede everything else that is recorded of it.
-    fn record_beginning(&self, place: Place, began: &Began) {
-        let Some(recorder) = self.worker.environment().recorder() else { return };
-        let Began { path, model, request, tools, speaks: _ } = began.clone();
+    /// Records the start of the run, if it is recorded. Must precede everything else that is recorded of it. The
+    /// returned journal records the rest.
+    fn recorded(&self, stored: JournalSinks, place: Place, began: &Began) -> JournalSinks {
+        let Some(recorder) = self.worker.environment().recorder() else { return stored };
+        let Began { path, model: _, request, tools, speaks: _ } = began.clone();
         let works_for = self.task.works_for.as_deref();
         let timeout = self.worker.agent().times.llm;
-        recorder.begin(&Beginning {
-            session: place.session.to_string(),
+        let start = RecordedStart {
             turn: place.turn,
             works_for: works_for.map(|operation| Which::of(operation.place, &operation.call)),
-            model,
             path,
             request,
             tools,
             reply_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
-            run: self.run.snapshot(),
-        });
+        };
+        recorder.begin(place, environment::opened(&self.task, &self.worker, &self.run), start, stored)
     }
 
     fn speaks(&self) -> Speaks {
@@ -439,7 +427,9 @@ impl ActiveRun {
         }
     }
 
-    pub(super) fn tell_beginning_in(&self, turn: u32) {
+    /// Attaches the journal of the run, and tells watchers that the run begins in this turn.
+    pub(super) fn start(&mut self, stored: JournalSinks, turn: u32) {
+        let before = std::mem::take(&mut self.task.before);
         let RunRequest { request, place, scope, .. } = &self.task;
         let shown = self.run.tools().iter();
         let began = Began {
@@ -450,7 +440,14 @@ impl ActiveRun {
             speaks: self.speaks(),
         };
         let place = Place { turn, ..*place };
-        self.record_beginning(place, &began);
+        let JournalSinks { inputs, events } = self.recorded(stored, place, &began);
+        if let Some(journal) = events {
+            for event in before {
+                journal.emit(event);
+            }
+            scope.meter.keep_with(journal);
+        }
+        self.options.journal = inputs;
         scope.meter.emit(Event::Run { place, event: Arc::new(RunEvent::Began(began)) });
     }
 }

@@ -134,15 +134,7 @@ impl RunEnvironment {
         run: &AgentRun,
     ) -> Option<Result<SessionJournal, SessionError>> {
         let SessionKeeping { journals, .. } = self.kept.get()?;
-        let id = task.place.session;
-        let mut opened = Opened::new(id, &task.request, task.spec.clone(), run.snapshot());
-        let principal = &task.context.principal;
-        opened.principal = Some((principal.tenant().to_owned(), principal.subject().to_owned()));
-        opened.agent.clone_from(&worker.agent().name);
-        opened.model = Some(worker.model().to_string());
-        let works_for_another = task.place.origin != id;
-        opened.origin = works_for_another.then(|| task.place.origin.to_string());
-        Some(journals.create(&key_of(task), opened).await)
+        Some(journals.create(&key_of(task), opened(task, worker, run)).await)
     }
 
     /// Prepares every agent of a graph and returns the one that receives the request. An agent that names no model uses
@@ -175,11 +167,11 @@ impl RunEnvironment {
 
     /// Returns the provider of the first model, with the others as fallbacks.
     pub fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
-        if let Some(models) = self.models.get() {
-            return Ok(Box::new(Arc::clone(models)));
-        }
         let Self { parts, providers, variables, .. } = self;
-        let models = providers.chain(Some(parts.policy()), self.config(), names, &**variables)?;
+        let models: Box<dyn ModelProvider> = match self.models.get() {
+            Some(models) => Box::new(Arc::clone(models)),
+            None => providers.chain(Some(parts.policy()), self.config(), names, &**variables)?,
+        };
         Ok(match self.recorder.get() {
             Some((tape, _)) => Box::new(Recorder::new(models, Arc::clone(tape))),
             None => models,
@@ -189,6 +181,19 @@ impl RunEnvironment {
 
 fn key_of(task: &RunRequest) -> RunKey {
     RunKey { tenant: task.context.principal.tenant().to_owned(), run: task.place.session }
+}
+
+/// Returns the first line of a run's journal.
+pub(super) fn opened(task: &RunRequest, worker: &PreparedAgent, run: &AgentRun) -> Opened {
+    let id = task.place.session;
+    let mut opened = Opened::new(id, &task.request, task.spec.clone(), run.snapshot());
+    let principal = &task.context.principal;
+    opened.principal = Some((principal.tenant().to_owned(), principal.subject().to_owned()));
+    opened.agent.clone_from(&worker.agent().name);
+    opened.model = Some(worker.model().to_string());
+    let works_for_another = task.place.origin != id;
+    opened.origin = works_for_another.then(|| task.place.origin.to_string());
+    opened
 }
 
 /// Prepares the agents of a graph, sub-agents first. A graph has no cycles, so the recursion ends.

@@ -1,11 +1,15 @@
 //! Session ids of sub-agents. They are derived from the session above, so that a resumed run finds them again.
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 use haft_core::place::{Operation, SessionId};
 use haft_core::run::input::RunInput;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Durability, JournalError, RunJournal};
 use sha2::{Digest as _, Sha256};
+
+use crate::recordings::JournalSinks;
 
 /// Returns the session of the agent that a tool call starts.
 pub(super) fn below(session: SessionId, turn: u32, call: &CallId) -> SessionId {
@@ -35,6 +39,12 @@ pub(super) struct LostJournal(pub(super) String);
 impl LostJournal {
     fn refused<T>(&self) -> Result<T, JournalError> {
         Err(JournalError::unavailable(&self.0))
+    }
+}
+
+impl From<LostJournal> for JournalSinks {
+    fn from(journal: LostJournal) -> Self {
+        Self { inputs: Some(Arc::new(journal)), events: None }
     }
 }
 

@@ -139,9 +139,8 @@ impl ActiveRun {
         unknown: &[ToolCall],
         more: Option<String>,
     ) -> Result<Self, RunError> {
-        self.keep_with(Arc::new(journal));
         let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
-        self.tell_beginning_in(self.task.place.turn + done);
+        self.start(journal.into(), self.task.place.turn + done);
         for call in unknown {
             self.tell_unknown(call)?;
         }

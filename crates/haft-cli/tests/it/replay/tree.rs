@@ -10,13 +10,13 @@ use crate::agents::{agents, ask, bash, haft, script, told};
 use crate::mcp;
 
 /// Records a run and returns its JSON stream.
-fn recorded(place: &Place, script: Script, words: &[&str], code: i32) -> String {
+pub(super) fn recorded(place: &Place, script: Script, words: &[&str], code: i32) -> String {
     let server = ModelServer::start(script).unwrap();
     let words = [&STREAM[..], &["--record", "r.jsonl"], words].concat();
     haft(place, &server, &words).output().expect_code(code).stdout
 }
 
-fn plays_the_same(place: &Place, recorded: &str, code: i32) {
+pub(super) fn plays_the_same(place: &Place, recorded: &str, code: i32) {
     for _ in 0..2 {
         let again = place.haft(&[&["replay", "r.jsonl"], &STREAM[..]].concat()).output().expect_code(code);
         let (were, are) = (recorded.lines(), again.stdout.lines());
@@ -32,7 +32,7 @@ fn sessions(stream: &str) -> usize {
 }
 
 /// Slow enough that the deltas of several agents interleave.
-fn slowly(text: &str) -> Step {
+pub(super) fn slowly(text: &str) -> Step {
     Step::text(text).at_pace(Pace { between_milliseconds: 3, delta_characters: Some(2), ..Pace::default() })
 }
 
@@ -159,7 +159,7 @@ fn a_list_of_tools_that_changed_is_seen_again() {
     let call = |tool: &str| Step::call(&format!("bad__{tool}"), json!({"text": "x"}));
     let about = script([("GO", vec![call("echo"), bash("true"), call("echo"), slowly("done")])]);
     let stream = recorded(&place, about, &["@a.md", "GO"], 0);
-    assert!(place.text("ws/r.jsonl").contains(r#""kind":"tools""#), "the list has changed");
+    assert!(place.text("ws/r.jsonl").contains(r#""type":"tools""#), "the list has changed");
     plays_the_same(&place, &stream, 0);
 }
 
@@ -201,7 +201,7 @@ fn a_run_that_somebody_interrupted_is_seen_again_as_far_as_it_came() {
     for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
         let mut child = haft(&place, &server, &words).start();
         eventually("the command runs", || !processes_with(&marker).is_empty());
-        eventually("the other is ready", || place.text("ws/r.jsonl").contains(r#""kind":"result""#));
+        eventually("the other is ready", || place.text("ws/r.jsonl").contains(r#""type":"result""#));
         send_signal(child.id(), signal);
         child.stdin.take();
         let output = child.wait_with_output().unwrap();

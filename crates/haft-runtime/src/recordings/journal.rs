@@ -1,0 +1,108 @@
+//! The journal of a recorded run: its lines go into the recording, and into the stored session if there is one.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use haft_core::event::{Event, EventSink};
+use haft_core::place::{Operation, SessionId};
+use haft_core::run::input::RunInput;
+use haft_core::tool::ToolCall;
+use haft_engine::{Durability, JournalError, RunJournal};
+use haft_models::cassette::{Problem, Recording, RecordingError, Tape};
+use haft_store::sessions::line::Line;
+use haft_store::sessions::{Lines, Past, SessionJournal};
+
+use super::left::beginning;
+use super::line::JournalLine;
+
+/// Reads the journal of the root run.
+pub fn root(recording: &Recording) -> Result<Past, RecordingError> {
+    past(recording, &beginning(recording)?.session)
+}
+
+/// Reads the journal of a session from a recording, as a stored session is read.
+pub fn past(recording: &Recording, session: &str) -> Result<Past, RecordingError> {
+    let journal = recording.journal(session);
+    let wrong = |problem| RecordingError { path: recording.path().to_owned(), problem };
+    if journal.is_empty() {
+        return Err(wrong(Problem::NoJournal));
+    }
+    let bad = |error| wrong(Problem::BadJournal { problem: format!("{error}") });
+    Past::of(Lines::of(journal.as_bytes())).map_err(bad)
+}
+
+/// The journal of a run, as the receiver of its inputs and as the receiver of its events. Both are absent when nothing
+/// is stored.
+#[derive(Clone, Default)]
+pub(crate) struct JournalSinks {
+    pub(crate) inputs: Option<Arc<dyn RunJournal>>,
+    pub(crate) events: Option<Arc<dyn EventSink>>,
+}
+
+impl JournalSinks {
+    fn of<J: RunJournal + EventSink + 'static>(journal: J) -> Self {
+        let journal = Arc::new(journal);
+        Self { inputs: Some(Arc::clone(&journal) as _), events: Some(journal) }
+    }
+}
+
+impl From<SessionJournal> for JournalSinks {
+    fn from(journal: SessionJournal) -> Self {
+        Self::of(journal)
+    }
+}
+
+/// Writes each line into a recording and passes its content on to the stored journal.
+struct RecordedJournal {
+    session: SessionId,
+    tape: Arc<Tape>,
+    stored: JournalSinks,
+}
+
+/// Returns the sinks of a run that is recorded and stored.
+pub(super) fn recorded(session: SessionId, tape: Arc<Tape>, stored: JournalSinks) -> JournalSinks {
+    JournalSinks::of(RecordedJournal { session, tape, stored })
+}
+
+impl RecordedJournal {
+    fn write(&self, line: &Line) {
+        self.tape.append(&JournalLine { line, journal: &self.session.to_string() });
+    }
+}
+
+impl EventSink for RecordedJournal {
+    fn emit(&self, event: Event) {
+        if let Some(line) = Line::of_event(self.session, &event) {
+            self.write(&line);
+        }
+        if let Some(stored) = &self.stored.events {
+            stored.emit(event);
+        }
+    }
+}
+
+impl RunJournal for RecordedJournal {
+    fn append(&self, input: &RunInput) -> Result<(), JournalError> {
+        self.write(&Line::of_input(input));
+        self.stored.inputs.as_ref().map_or(Ok(()), |stored| stored.append(input))
+    }
+
+    fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), JournalError> {
+        self.write(&Line::of_call(call, operation));
+        self.stored.inputs.as_ref().map_or(Ok(()), |stored| stored.append_call(call, operation))
+    }
+
+    /// Syncs the stored journal only: nothing resumes from a recording.
+    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
+        match &self.stored.inputs {
+            Some(stored) => stored.sync(durability),
+            None => Box::pin(async { Ok(()) }),
+        }
+    }
+}
+
+impl std::fmt::Debug for RecordedJournal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordedJournal").field("session", &self.session).finish_non_exhaustive()
+    }
+}
