@@ -46,6 +46,16 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// Returns the digest of a list of parts. Each counts with its length, so that parts do not run into each other.
+    pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+
     /// Returns the digest of all parts of a definition that a model or a provider could depend on.
     pub fn of_definition(definition: &ToolDefinition) -> Self {
         let ToolDefinition {
@@ -290,6 +300,15 @@ mod tests {
         };
         assert_ne!(key("ab", "c"), key("a", "bc"));
         assert_ne!(key("a\",\"b", ""), key("a", "b\",\""));
+    }
+
+    #[test]
+    fn parts_of_bytes_do_not_run_into_each_other() {
+        let of = |parts: &[&str]| Digest::of_parts(parts.iter().map(|part| part.as_bytes()));
+        assert_eq!(of(&["a", "bc"]), of(&["a", "bc"]));
+        for other in [&["ab", "c"][..], &["abc"], &["a", "bc", ""], &["bc", "a"]] {
+            assert_ne!(of(&["a", "bc"]), of(other), "{other:?}");
+        }
     }
 
     #[test]

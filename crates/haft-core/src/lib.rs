@@ -15,6 +15,7 @@
 pub mod approval;
 pub mod arguments;
 pub mod budget;
+pub mod cache_store;
 pub mod changes;
 pub mod chunk;
 pub mod conversation;

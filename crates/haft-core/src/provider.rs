@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use crate::changes::Changes;
+use crate::digest::Digest;
 use crate::event::{Event, EventSink, Progress};
 use crate::name::{Namespace, ToolName};
 use crate::output::ToolOutput;
@@ -52,6 +53,13 @@ pub trait ToolProvider: Send + Sync {
 
     /// Returns instructions for the model about the tools as a whole.
     fn instructions(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    /// Returns a digest of everything that the output of a call depends on besides the definition and the arguments: the
+    /// address, the credentials, the confinement. Processes share a cached output only if their digests are equal;
+    /// `None` keeps outputs in the memory of this process. It must do no IO.
+    fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {
         None
     }
 

@@ -1,4 +1,4 @@
-//! The stored form of model requests and replies, for snapshots of runs, recordings and journals.
+//! The stored form of model requests, replies and tool outputs, for snapshots of runs, recordings, journals and caches.
 //!
 //! The types here exist only for storage. Each converts `of` a value and back `into` an equal one. A file that contains
 //! them must have a format version, which changes when they do.
@@ -7,6 +7,7 @@ mod conversation;
 mod event;
 mod model_reply;
 mod names;
+mod output;
 mod request;
 
 use std::fmt;
@@ -16,6 +17,7 @@ pub use conversation::{StoredMessage, StoredReply};
 pub use event::{StoredEvent, StoredModelError, StoredUsage};
 pub use model_reply::StoredModelReply;
 pub use names::find;
+pub use output::StoredToolOutput;
 pub use request::{StoredChoice, StoredRequest, StoredTool};
 
 /// The reason why stored data is not usable.

@@ -101,11 +101,27 @@ pub struct StoredReply {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum StoredContent {
+pub(super) enum StoredContent {
     Text(String),
-    Image { media_type: String, base64: String },
-    Audio { media_type: String, base64: String },
-    Resource { uri: String, media_type: Option<String>, text: Option<String> },
+    Image {
+        media_type: String,
+        base64: String,
+    },
+    Audio {
+        media_type: String,
+        base64: String,
+    },
+    Resource {
+        uri: String,
+        media_type: Option<String>,
+        text: Option<String>,
+    },
+    /// Only in outputs; a reply holds the description of such content as text.
+    Binary {
+        uri: Option<String>,
+        media_type: Option<String>,
+        base64: String,
+    },
 }
 
 impl StoredMessage {
@@ -246,8 +262,11 @@ impl StoredReply {
 }
 
 impl StoredContent {
+    /// Returns the form in replies. Wire formats send bytes and handles only as text, so the text is enough to resume a
+    /// run.
     fn of(content: &Content) -> Self {
         match content {
+            Content::Binary { .. } | Content::Stored(_) => Self::Text(content.as_text()),
             Content::Text(text) => Self::Text(text.clone()),
             Content::Image { media_type, bytes } => {
                 Self::Image { media_type: media_type.clone(), base64: STANDARD.encode(bytes) }
@@ -258,12 +277,24 @@ impl StoredContent {
             Content::Resource { uri, media_type, text } => {
                 Self::Resource { uri: uri.clone(), media_type: media_type.clone(), text: text.clone() }
             }
-            // Wire formats send such content only as text, so the text is enough to resume a run.
-            Content::Binary { .. } | Content::Stored(_) => Self::Text(content.as_text()),
         }
     }
 
-    fn into_content(self) -> Result<Content, StoredError> {
+    /// Returns the form that converts back into equal content; `None` for a handle of the output store.
+    pub(super) fn exact(content: &Content) -> Option<Self> {
+        match content {
+            Content::Text(_) | Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => {
+                Some(Self::of(content))
+            }
+            Content::Binary { uri, media_type, bytes } => {
+                let base64 = STANDARD.encode(bytes);
+                Some(Self::Binary { uri: uri.clone(), media_type: media_type.clone(), base64 })
+            }
+            Content::Stored(_) => None,
+        }
+    }
+
+    pub(super) fn into_content(self) -> Result<Content, StoredError> {
         Ok(match self {
             Self::Text(text) => Content::Text(text),
             Self::Image { media_type, base64 } => {
@@ -273,6 +304,9 @@ impl StoredContent {
                 Content::Audio { media_type, bytes: bytes(&base64)?.into() }
             }
             Self::Resource { uri, media_type, text } => Content::Resource { uri, media_type, text },
+            Self::Binary { uri, media_type, base64 } => {
+                Content::Binary { uri, media_type, bytes: bytes(&base64)?.into() }
+            }
         })
     }
 }

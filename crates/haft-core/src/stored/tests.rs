@@ -140,3 +140,32 @@ fn every_failure_comes_back() {
     let unknown: StoredModelError = serde_json::from_str(r#"{"kind": "boredom", "message": ""}"#).unwrap();
     assert!(unknown.into_error().unwrap_err().to_string().contains("`boredom`"));
 }
+
+#[test]
+fn every_output_comes_back_but_one_with_a_handle() {
+    use crate::output::{Content, ToolOutput};
+    use crate::store::{Glimpse, Handle, StoreReason, Stored, StoredOutput};
+
+    let bytes: Arc<[u8]> = [0, 159, 255][..].into();
+    let media = || (Some("a/b".to_owned()), Arc::clone(&bytes));
+    let content = vec![
+        Content::Text("caf\u{e9}\u{0}\n".into()),
+        Content::Image { media_type: "image/png".into(), bytes: media().1 },
+        Content::Audio { media_type: "audio/wav".into(), bytes: media().1 },
+        Content::Resource { uri: "a:b".into(), media_type: media().0, text: Some("t".into()) },
+        Content::Resource { uri: "a:b".into(), media_type: None, text: None },
+        Content::Binary { uri: Some("a:b".into()), media_type: media().0, bytes: media().1 },
+        Content::Binary { uri: None, media_type: None, bytes: media().1 },
+    ];
+    let structured = Some(json!({"z": [1, -2, u64::MAX, 0.5, null, true], "a": {"b": "c"}}));
+    for output in [ToolOutput::default(), ToolOutput { content, structured }] {
+        let text = serde_json::to_string(&StoredToolOutput::of(&output).unwrap()).unwrap();
+        let back: StoredToolOutput = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.into_output().unwrap(), output);
+    }
+    let name = "0a1b2c3d-0000-4000-8000-000000000000";
+    let stored = Stored { handle: Handle::new(name, name).unwrap(), bytes: 1, lines: 1, complete: true };
+    let glimpse = Glimpse::Media { description: "d".into(), digest: crate::digest::Digest::of_bytes(b"x") };
+    let output = ToolOutput::stored(StoredOutput { stored, reason: StoreReason::NotText, glimpse });
+    assert_eq!(StoredToolOutput::of(&output), None);
+}

@@ -1,0 +1,39 @@
+//! The trait of stores that hold cached outputs of calls, so that other processes and later ones can use them.
+
+use futures_util::future::BoxFuture;
+
+use crate::digest::Digest;
+use crate::store::StoreError;
+use crate::stored::StoredToolOutput;
+
+/// The key of a cached output. The tenant comes first, so that no query can reach another tenant's entries.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CacheKey {
+    pub tenant: String,
+    /// The digest of the call and of everything else that its output depends on.
+    pub call: Digest,
+}
+
+/// A cached output and the wall-clock time of its expiry, in milliseconds since 1970. Processes share no other clock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CacheEntry {
+    pub output: StoredToolOutput,
+    pub expires_ms: u64,
+}
+
+/// The capacity of a cache, over all tenants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLimits {
+    pub entries_max: u64,
+    pub bytes_max: u64,
+}
+
+/// Keeps cached outputs until they expire, within limits. A store may drop an entry at any time.
+pub trait CacheStore: Send + Sync {
+    /// Returns the entry under a key; `None` if there is none, if it has expired, or if it cannot be understood.
+    fn get(&self, key: CacheKey) -> BoxFuture<'_, Result<Option<CacheEntry>, StoreError>>;
+
+    /// Stores an entry, in place of an earlier one. An entry that does not fit the limits is not stored, and that is no
+    /// error.
+    fn put(&self, key: CacheKey, entry: CacheEntry) -> BoxFuture<'_, Result<(), StoreError>>;
+}
