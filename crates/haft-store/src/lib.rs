@@ -1,4 +1,5 @@
-//! Everything that haft stores between processes: sessions, accounting, grants and outputs, as files below `data`.
+//! Everything that haft stores between processes, as files below `data`: sessions, accounting, grants, outputs and
+//! cached outputs.
 //!
 //! Start reading at [`sessions`], whose journal lets a run continue after a crash. This crate knows the vocabulary of
 //! `haft-core` and nothing of models, tools or configuration files.
@@ -6,6 +7,7 @@
 pub mod accounting;
 pub mod approvals;
 pub mod blobs;
+pub mod cache;
 pub mod events;
 pub mod grants;
 pub mod idempotency;

@@ -1,0 +1,188 @@
+//! Cached outputs as files: `cache/TENANT/DIGEST.json`, one per entry.
+//!
+//! The time of change of a file is the time when its entry expires, so a sweep reads no file. A `put` keeps the limits and
+//! sweeps when no process did so lately, because processes like `haft call` live too short for sweeps of their own.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::BoxFuture;
+use haft_core::cache_store::{CacheEntry, CacheKey, CacheLimits, CacheStore};
+use haft_core::home::Home;
+use haft_core::store::StoreError;
+use haft_core::stored::StoredToolOutput;
+use serde::{Deserialize, Serialize};
+
+use super::clock_ms;
+use super::usage::{CacheUsage, UsageFile};
+use crate::tenant::directory_of;
+use crate::{private_file, sweep};
+
+/// The directory of all cached outputs. It only holds a path and limits, so clones and other processes may use it too.
+#[derive(Debug, Clone)]
+pub struct FileCache {
+    root: PathBuf,
+    limits: CacheLimits,
+}
+
+/// The version of the file format. It changes when a stored form changes; files of other versions are not read.
+const VERSION: u32 = 1;
+
+/// The part of each limit that a full cache frees at once, so that most calls of `put` list no directory.
+const FREED_PARTS: u64 = 8;
+
+/// The content of a file.
+#[derive(Serialize, Deserialize)]
+struct EntryFile {
+    version: u32,
+    expires_ms: u64,
+    output: StoredToolOutput,
+}
+
+/// A file of the cache, as a directory lists it.
+struct ListedEntry {
+    path: PathBuf,
+    bytes: u64,
+    expires: SystemTime,
+}
+
+impl FileCache {
+    pub fn of(home: &Home, limits: CacheLimits) -> Self {
+        Self { root: home.data().join("cache"), limits }
+    }
+
+    /// Removes expired entries, and those that expire first where the cache exceeds its limits. Does nothing while
+    /// another process uses the cache.
+    pub fn sweep(&self) {
+        if !self.root.exists() {
+            return;
+        }
+        if let Ok(Some(mut lock)) = UsageFile::lock(&self.root) {
+            // A sweep that fails is made again with the next one.
+            let _ = lock.write(self.sweep_locked(self.limits));
+        }
+    }
+
+    fn get_now(&self, key: &CacheKey) -> io::Result<Option<CacheEntry>> {
+        let opened = OpenOptions::new().read(true).custom_flags(NO_LINK).open(self.path(key));
+        let file = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let mut text = Vec::new();
+        file.take(self.limits.bytes_max).read_to_end(&mut text)?;
+        // A file that cannot be understood is damaged or of another version.
+        let entry = serde_json::from_slice::<EntryFile>(&text).ok();
+        let entry = entry.filter(|entry| entry.version == VERSION && clock_ms() < entry.expires_ms);
+        Ok(entry.map(|EntryFile { output, expires_ms, .. }| CacheEntry { output, expires_ms }))
+    }
+
+    fn put_now(&self, key: &CacheKey, entry: CacheEntry) -> io::Result<()> {
+        let CacheEntry { output, expires_ms } = entry;
+        let text = serde_json::to_vec(&EntryFile { version: VERSION, expires_ms, output })?;
+        let (path, bytes) = (self.path(key), text.len() as u64);
+        if bytes > self.limits.bytes_max || self.limits.entries_max == 0 {
+            return Ok(());
+        }
+        let directory = path.parent().unwrap_or(&self.root);
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let Some(mut lock) = UsageFile::lock(&self.root)? else { return Ok(()) };
+        // Each entry counts before it is written, so that a crash leaves too high a sum and not too low a one.
+        let usage = self.with_room(lock.read(), &path, bytes);
+        lock.write(usage.with(bytes))?;
+        private_file::replace_unsynced(&path, &text, expiry(expires_ms))
+    }
+
+    /// Returns the usage without the entry at `path`, after room for one more entry was made. Sweeps if the sums are
+    /// unknown or old, or if the entry does not fit.
+    fn with_room(&self, known: Option<CacheUsage>, path: &Path, bytes: u64) -> CacheUsage {
+        let CacheLimits { entries_max, bytes_max } = self.limits;
+        let others = |usage: CacheUsage| match path.symlink_metadata() {
+            Ok(meta) => usage.without(meta.len()),
+            Err(_) => usage,
+        };
+        let fits = |usage: &CacheUsage| {
+            usage.entries < entries_max && usage.bytes.saturating_add(bytes) <= bytes_max
+        };
+        let known = known.filter(|usage| usage.is_recent(clock_ms())).map(others);
+        known.filter(fits).unwrap_or_else(|| {
+            others(self.sweep_locked(CacheLimits {
+                entries_max: entries_max - (entries_max / FREED_PARTS).max(1),
+                bytes_max: bytes_max - (bytes_max / FREED_PARTS).max(bytes),
+            }))
+        })
+    }
+
+    /// Removes expired entries and those beyond the limits, and counts the rest. Only for the holder of the lock: it also
+    /// removes files that a process left incomplete.
+    fn sweep_locked(&self, limits: CacheLimits) -> CacheUsage {
+        let now = SystemTime::now();
+        let (mut kept, expired): (Vec<_>, Vec<_>) = self.listed().partition(|entry| now < entry.expires);
+        expired.iter().for_each(ListedEntry::remove);
+        kept.sort_unstable_by(|one, other| (one.expires, &one.path).cmp(&(other.expires, &other.path)));
+        let mut usage = CacheUsage {
+            entries: kept.len() as u64,
+            bytes: kept.iter().map(|entry| entry.bytes).sum(),
+            swept_ms: clock_ms(),
+        };
+        for entry in &kept {
+            if usage.entries <= limits.entries_max && usage.bytes <= limits.bytes_max {
+                break;
+            }
+            entry.remove();
+            usage.entries -= 1;
+            usage.bytes -= entry.bytes;
+        }
+        usage
+    }
+
+    fn listed(&self) -> impl Iterator<Item = ListedEntry> + use<> {
+        let tenants = sweep::entries(&self.root).filter(|tenant| tenant.path().is_dir());
+        tenants.flat_map(|tenant| sweep::entries(&tenant.path())).filter_map(|file| {
+            let meta = file.metadata().ok()?;
+            Some(ListedEntry { path: file.path(), bytes: meta.len(), expires: meta.modified().ok()? })
+        })
+    }
+
+    fn path(&self, key: &CacheKey) -> PathBuf {
+        self.root.join(directory_of(&key.tenant)).join(format!("{}.json", key.call))
+    }
+}
+
+impl ListedEntry {
+    fn remove(&self) {
+        // A file that cannot be removed now is tried again at the next sweep.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// `O_NOFOLLOW`: the cache makes no links.
+const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
+fn expiry(expires_ms: u64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_millis(expires_ms)).unwrap_or(UNIX_EPOCH)
+}
+
+impl CacheStore for FileCache {
+    fn get(&self, key: CacheKey) -> BoxFuture<'_, Result<Option<CacheEntry>, StoreError>> {
+        let this = self.clone();
+        Box::pin(async move { blocking(move || this.get_now(&key)).await })
+    }
+
+    fn put(&self, key: CacheKey, entry: CacheEntry) -> BoxFuture<'_, Result<(), StoreError>> {
+        let this = self.clone();
+        Box::pin(async move { blocking(move || this.put_now(&key, entry)).await })
+    }
+}
+
+/// Works in a thread of its own, because an entry may have many megabytes.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.unwrap_or_else(|error| Err(io::Error::other(error)));
+    done.map_err(|error| StoreError::Unavailable { reason: error.to_string() })
+}

@@ -1,0 +1,96 @@
+//! Cached outputs in memory, for programs without a disk and for tests.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::BoxFuture;
+use haft_core::cache_store::{CacheEntry, CacheKey, CacheLimits, CacheStore};
+use haft_core::store::StoreError;
+
+use super::clock_ms;
+
+/// Keeps entries in memory. The runtimes of one process may share it.
+#[derive(Debug)]
+pub struct MemoryCache {
+    limits: CacheLimits,
+    held: Mutex<HeldEntries>,
+}
+
+#[derive(Debug, Default)]
+struct HeldEntries {
+    by_key: HashMap<CacheKey, HeldEntry>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct HeldEntry {
+    entry: CacheEntry,
+    bytes: u64,
+}
+
+impl MemoryCache {
+    pub fn new(limits: CacheLimits) -> Self {
+        Self { limits, held: Mutex::default() }
+    }
+
+    fn get_now(&self, key: &CacheKey) -> Option<CacheEntry> {
+        let held = self.lock();
+        let found = held.by_key.get(key)?;
+        (clock_ms() < found.entry.expires_ms).then(|| found.entry.clone())
+    }
+
+    fn put_now(&self, key: CacheKey, entry: CacheEntry) -> Result<(), serde_json::Error> {
+        // The length of the JSON text, so that a limit means the same for files.
+        let bytes = serde_json::to_vec(&entry.output)?.len() as u64;
+        let CacheLimits { entries_max, bytes_max } = self.limits;
+        let mut held = self.lock();
+        held.remove(&key);
+        if bytes > bytes_max || entries_max == 0 {
+            return Ok(());
+        }
+        held.remove_expired(clock_ms());
+        while held.by_key.len() as u64 >= entries_max || held.bytes + bytes > bytes_max {
+            let Some(first) = held.first_to_expire() else { break };
+            held.remove(&first);
+        }
+        held.bytes += bytes;
+        held.by_key.insert(key, HeldEntry { entry, bytes });
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HeldEntries> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldEntries {
+    fn remove(&mut self, key: &CacheKey) {
+        if let Some(removed) = self.by_key.remove(key) {
+            self.bytes -= removed.bytes;
+        }
+    }
+
+    fn remove_expired(&mut self, now_ms: u64) {
+        self.by_key.retain(|_, held| now_ms < held.entry.expires_ms);
+        self.bytes = self.by_key.values().map(|held| held.bytes).sum();
+    }
+
+    fn first_to_expire(&self) -> Option<CacheKey> {
+        let first = self.by_key.iter().min_by_key(|(key, held)| (held.entry.expires_ms, *key));
+        first.map(|(key, _)| key.clone())
+    }
+}
+
+impl CacheStore for MemoryCache {
+    fn get(&self, key: CacheKey) -> BoxFuture<'_, Result<Option<CacheEntry>, StoreError>> {
+        Box::pin(async move { Ok(self.get_now(&key)) })
+    }
+
+    fn put(&self, key: CacheKey, entry: CacheEntry) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let unavailable =
+                |error: serde_json::Error| StoreError::Unavailable { reason: error.to_string() };
+            self.put_now(key, entry).map_err(unavailable)
+        })
+    }
+}
