@@ -1,8 +1,10 @@
 //! Caches the outputs of calls for a limited time, so that an equal call need not run again.
 //!
 //! It is not a general cache crate because of the single flight: equal concurrent calls reach the provider once, and
-//! when the leading call fails or is cancelled, the next waiting call becomes the leader.
+//! when the leading call fails or is cancelled, the next waiting call becomes the leader. Behind the memory may be a store
+//! that other processes share. Only the leading call asks it, so a hit in memory costs the same with and without one.
 
+mod backing;
 mod lru;
 
 use std::collections::HashMap;
@@ -10,12 +12,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use haft_core::cache_store::CacheStore;
 use haft_core::digest::Digest;
 use haft_core::output::ToolOutput;
 use tokio::sync::{Mutex as Baton, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::size::output_bytes;
+pub(crate) use backing::StoreSlot;
 use lru::{CachedOutput, Lru, SharedOutput};
 
 /// The capacity of the cache.
@@ -46,7 +50,13 @@ pub enum CacheUse {
 /// The cached outputs and the calls in flight. Clones share both. Orchestrators of several runs may share one cache,
 /// because a key includes the principal and the workspace.
 #[derive(Clone)]
-pub struct Cache(Arc<Mutex<State>>);
+pub struct Cache {
+    memory: Memory,
+    store: Option<Arc<dyn CacheStore>>,
+}
+
+#[derive(Debug, Clone)]
+struct Memory(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -87,23 +97,30 @@ impl Cache {
     /// Creates an empty cache.
     pub fn new(config: CacheConfig) -> Self {
         let (flights, spare) = (HashMap::new(), Vec::new());
-        Self(Arc::new(Mutex::new(State { lru: Lru::new(config), flights, spare })))
+        let state = State { lru: Lru::new(config), flights, spare };
+        Self { memory: Memory(Arc::new(Mutex::new(state))), store: None }
+    }
+
+    /// Puts a store behind the memory. Clones made before have none.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn CacheStore>) -> Self {
+        Self { store: Some(store), ..self }
     }
 
     /// Returns the fill level of the cache and the number of calls in flight.
     pub fn snapshot(&self) -> CacheSnapshot {
-        let state = self.lock();
+        let state = self.memory.lock();
         CacheSnapshot { entries: state.lru.entries(), bytes: state.lru.bytes(), flights: state.flights.len() }
     }
 
     /// Returns the output of an equal call, or the right to make the call. Waits while an equal call is in flight.
     pub(crate) async fn look_up(&self, key: Digest) -> Lookup {
         // The lock is released before the output is copied.
-        let kept = self.lock().lru.get(&key, Instant::now());
+        let kept = self.memory.lock().lru.get(&key, Instant::now());
         if let Some(kept) = kept {
             return Lookup::Hit(kept.to_output());
         }
-        let (seat, baton) = self.take_seat(key);
+        let (seat, baton) = self.memory.take_seat(key);
         let baton = baton.lock_owned().await;
         match baton.as_ref().filter(|kept| kept.is_fresh(Instant::now())) {
             Some(kept) => Lookup::Hit(kept.output.to_output()),
@@ -111,6 +128,20 @@ impl Cache {
         }
     }
 
+    /// Returns the place of a call's output in the store; `None` without a store, or without a digest of the tool's source.
+    pub(crate) fn slot(
+        &self,
+        tenant: &str,
+        call: Digest,
+        ttl: Duration,
+        source: impl FnOnce() -> Option<Digest>,
+    ) -> Option<StoreSlot> {
+        let store = self.store.as_ref()?;
+        Some(StoreSlot::new(Arc::clone(store), tenant, (call, source()?), ttl))
+    }
+}
+
+impl Memory {
     fn take_seat(&self, key: Digest) -> (Seat, Arc<Baton<Option<CachedOutput>>>) {
         let mut state = self.lock();
         let State { flights, spare, .. } = &mut *state;
@@ -118,7 +149,7 @@ impl Cache {
         let flight = flights.entry(key).or_insert_with(new);
         flight.seats += 1;
         let baton = Arc::clone(&flight.baton);
-        (Seat { cache: self.clone(), key }, baton)
+        (Seat { memory: self.clone(), key }, baton)
     }
 
     /// Returns true if the output fits the cache or another call waits for it.
@@ -176,7 +207,7 @@ impl Lead {
     pub(crate) fn keep(mut self, output: &ToolOutput, ttl: Duration) {
         let bytes = output_bytes(output);
         // Skip the copy of an output that is too large for the cache if no call waits for it.
-        if !self.seat.cache.is_wanted(&self.seat.key, bytes) {
+        if !self.seat.memory.is_wanted(&self.seat.key, bytes) {
             return;
         }
         let kept = CachedOutput {
@@ -184,7 +215,7 @@ impl Lead {
             bytes,
             expires: Instant::now() + ttl.min(TTL_MAX),
         };
-        self.seat.cache.lock().lru.put(self.seat.key, kept.clone());
+        self.seat.memory.lock().lru.put(self.seat.key, kept.clone());
         *self.baton = Some(kept);
     }
 }
@@ -192,13 +223,13 @@ impl Lead {
 /// One leading or waiting call of a flight.
 #[derive(Debug)]
 struct Seat {
-    cache: Cache,
+    memory: Memory,
     key: Digest,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut state = self.cache.lock();
+        let mut state = self.memory.lock();
         if let Some(flight) = state.flights.get_mut(&self.key) {
             flight.seats -= 1;
             if flight.seats == 0

@@ -295,11 +295,12 @@ impl Orchestrator {
         let deadline = Deadline::begin(&tool, policy, queue, options, config.tool_timeout_max);
         let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);
         let key = key(&tool, &arguments, &options.context);
-        let outcome = match stage::cache(record, &config.cache, ttl, key, &deadline).await? {
+        let source = || tool.entry().source_digest(&arguments);
+        let outcome = match stage::cache(record, &config.cache, ttl, (key, source), &deadline).await? {
             Cached::Hit(output) => stage::check_output(record, &tool, Ok(output), checking),
             Cached::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);
-                let _slot = stage::queue(record, queue, priority, &deadline).await?;
+                let slot = stage::queue(record, queue, priority, &deadline).await?;
                 let durability = Durability::for_effects(*trusted_effects);
                 stage::journal(record, options.journal.as_deref(), durability, &deadline).await?;
                 let progress = record.bounded_progress();
@@ -312,7 +313,9 @@ impl Orchestrator {
                 let outcome = deadline.bound(idle.bound(call)).await;
                 record.keep_notes(&context, &progress);
                 let outcome = stage::check_output(record, &tool, outcome, checking);
-                keeper.keep(&outcome, &deadline);
+                // The tool is done: the next call of the queue need not wait for the store.
+                drop(slot);
+                keeper.keep(&outcome, &deadline).await;
                 outcome
             }
         };

@@ -1,6 +1,7 @@
 //! An immutable view of the catalog at one moment.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use haft_core::arguments::ParsedArguments;
@@ -10,7 +11,7 @@ use haft_core::name::ToolName;
 use haft_core::naming::{Match, NameTable, NamedTool, Resolution, ToolIdentity};
 use haft_core::provider::ToolProvider;
 use haft_core::tool::ToolDefinition;
-use haft_core::validate::{Draft, Schema};
+use haft_core::validate::{Draft, Schema, ValidArguments};
 use serde_json::Value;
 
 use super::definitions::DefinitionValues;
@@ -223,6 +224,13 @@ impl CatalogEntry {
             description: self.definition().description.as_str().into(),
         };
         Arc::clone(self.worked_out.known.get_or_init(|| Arc::new(make())))
+    }
+
+    /// Returns the digest of the tool's source, for stores of outputs that other processes read. A panic of the provider
+    /// counts as none.
+    pub(crate) fn source_digest(&self, arguments: &ValidArguments) -> Option<Digest> {
+        let ask = || self.provider.source_digest(&self.definition().name, arguments);
+        catch_unwind(AssertUnwindSafe(ask)).ok().flatten()
     }
 
     pub(crate) fn provider(&self) -> &dyn ToolProvider {

@@ -1,14 +1,14 @@
-//! Cache: answers a call from an equal earlier call, or from an equal call in flight.
+//! Cache: answers a call from an equal earlier call, of this process or another one, or from an equal call in flight.
 
 use std::time::Duration;
 
-use haft_core::digest::CallKey;
+use haft_core::digest::{CallKey, Digest};
 use haft_core::output::ToolOutput;
 use haft_core::result::ToolError;
 use haft_core::tool::Effects;
 use serde_json::Value;
 
-use crate::cache::{Cache, CacheUse, Lead, Lookup};
+use crate::cache::{Cache, CacheUse, Lead, Lookup, StoreSlot};
 use crate::record::CallRecord;
 use crate::stage::Deadline;
 
@@ -21,15 +21,28 @@ pub(crate) enum Cached {
 
 /// Stores the provider's output if the call is cacheable.
 #[derive(Debug)]
-pub(crate) struct Keeper(Option<(Lead, Duration)>);
+pub(crate) struct Keeper(Option<CacheableCall>);
+
+#[derive(Debug)]
+struct CacheableCall {
+    lead: Lead,
+    ttl: Duration,
+    /// The place of the output in the store; `None` if it stays in memory.
+    slot: Option<StoreSlot>,
+}
 
 impl Keeper {
-    /// Stores only a success, and only before the deadline: an output at the deadline may be partial.
-    pub(crate) fn keep(self, outcome: &Result<ToolOutput, ToolError>, deadline: &Deadline<'_>) {
-        if let (Some((lead, ttl)), Ok(output)) = (self.0, outcome)
-            && !deadline.is_past()
-        {
-            lead.keep(output, ttl);
+    /// Stores only a success, and only before the deadline: an output at the deadline may be partial. Equal calls that
+    /// wait get the output first, then the store.
+    pub(crate) async fn keep(self, outcome: &Result<ToolOutput, ToolError>, deadline: &Deadline<'_>) {
+        let (Some(call), Ok(output)) = (self.0, outcome) else { return };
+        if deadline.is_past() {
+            return;
+        }
+        call.lead.keep(output, call.ttl);
+        if let Some(slot) = call.slot {
+            // Boxed, or the future of every call would have room for it.
+            Box::pin(slot.write(output, deadline.left())).await;
         }
     }
 }
@@ -45,22 +58,33 @@ pub(crate) fn ttl(policy: Option<Duration>, effects: Effects, wish: CacheUse) ->
     }
 }
 
+/// Asks the memory, then the store. `source` is the digest of the tool's source; a tool without one uses the memory alone.
 pub(crate) async fn cache(
     record: &mut CallRecord,
     cache: &Cache,
     ttl: Option<Duration>,
-    key: CallKey<'_>,
+    (key, source): (CallKey<'_>, impl FnOnce() -> Option<Digest>),
     deadline: &Deadline<'_>,
 ) -> Result<Cached, ToolError> {
     let Some(ttl) = ttl else { return Ok(Cached::Miss(Keeper(None))) };
-    let looking = cache.look_up(key.digest());
-    match deadline.wait(looking, "waiting for an equal call").await? {
-        Lookup::Hit(output) => {
-            record.note("cache", Value::from("hit"));
-            Ok(Cached::Hit(output))
-        }
-        Lookup::Lead(lead) => Ok(Cached::Miss(Keeper(Some((lead, ttl))))),
+    let call = key.digest();
+    let lead = match deadline.wait(cache.look_up(call), "waiting for an equal call").await? {
+        Lookup::Hit(output) => return Ok(hit(record, output)),
+        Lookup::Lead(lead) => lead,
+    };
+    let slot = cache.slot(key.principal.tenant(), call, ttl, source);
+    if let Some(slot) = &slot
+        && let Some((output, left)) = Box::pin(slot.read(deadline.left())).await
+    {
+        lead.keep(&output, left);
+        return Ok(hit(record, output));
     }
+    Ok(Cached::Miss(Keeper(Some(CacheableCall { lead, ttl, slot }))))
+}
+
+fn hit(record: &mut CallRecord, output: ToolOutput) -> Cached {
+    record.note("cache", Value::from("hit"));
+    Cached::Hit(output)
 }
 
 #[cfg(test)]

@@ -94,6 +94,10 @@ impl<'a> Deadline<'a> {
         self.at <= Instant::now()
     }
 
+    pub(crate) fn left(&self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+
     /// Stops waiting at the deadline. `doing` names the wait in the error message.
     pub(crate) async fn wait<T>(
         &self,

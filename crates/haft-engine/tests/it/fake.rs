@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::arguments::Arguments;
 use haft_core::changes::Changes;
+use haft_core::digest::Digest;
 use haft_core::event::{Event, EventSink, Progress};
 use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::Scheme;
@@ -68,6 +69,8 @@ pub(crate) struct Fake {
     tools: Arc<[ToolDefinition]>,
     calls: AtomicUsize,
     log: Log,
+    /// The digest of the provider's settings; without one, its outputs stay in memory.
+    source: Option<Digest>,
 }
 
 impl Fake {
@@ -107,7 +110,12 @@ impl Fake {
     ) -> Self {
         let tools =
             tools.iter().map(|(name, effects, schema)| definition(name, *effects, schema.clone())).collect();
-        Self { kind, namespace: Namespace::new(namespace).unwrap(), tools, calls: AtomicUsize::new(0), log }
+        let (namespace, calls) = (Namespace::new(namespace).unwrap(), AtomicUsize::new(0));
+        Self { kind, namespace, tools, calls, log, source: None }
+    }
+
+    pub(crate) fn with_source(self, source: Option<Digest>) -> Self {
+        Self { source, ..self }
     }
 
     async fn perform(
@@ -191,6 +199,10 @@ impl ToolProvider for Fake {
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
         Arc::clone(&self.tools)
+    }
+
+    fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {
+        self.source
     }
 
     fn call<'a>(

@@ -17,6 +17,8 @@ mod bad_providers;
 mod budget;
 /// Cached outputs and equal concurrent calls.
 mod cache;
+/// Cached outputs that several processes share through a store.
+mod cache_store;
 /// Dropped calls: their events and their cleanup.
 mod cancellation;
 /// Changing tool lists, and the warm-up of providers.
