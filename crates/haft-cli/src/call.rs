@@ -161,7 +161,7 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<Calling, Refused> {
         ..RunContext::default()
     };
     let settings = ToolSettings { policy, timeout: args.timeout, config: config.resolved };
-    let orchestrator = wiring::orchestrator_with(settings, [servers, others].concat());
+    let orchestrator = wiring::orchestrator_with_stored_cache(settings, [servers, others].concat());
     Ok(Calling { orchestrator, watch, context: Arc::new(context) })
 }
 

@@ -92,7 +92,7 @@ pub(super) struct Written {
     #[schemars(extend("propertyNames" = queue_names()))]
     pub(super) queues: Option<BTreeMap<String, Queue>>,
 
-    /// How much is remembered of what tools answered
+    /// Limits of cached answers, in memory and in `data/cache`
     pub(super) cache: Option<Cache>,
 
     /// Who decides whether a call is made
@@ -263,11 +263,11 @@ pub(super) struct Queue {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Cache {
-    /// Answers kept
+    /// Cached answers, in memory and on disk each
     #[schemars(extend("default" = default::CACHE_ENTRIES_MAX))]
     pub(super) entries_max: Option<u64>,
 
-    /// Memory all answers together may take
+    /// Bytes that all cached answers may take, in memory and on disk each
     #[schemars(extend("default" = default::CACHE_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) bytes_max: Option<u64>,
 }

@@ -9,6 +9,7 @@ use crate::stored::StoredToolOutput;
 /// The key of a cached output. The tenant comes first, so that no query can reach another tenant's entries.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheKey {
+    /// The tenant of the call's principal.
     pub tenant: String,
     /// The digest of the call and of everything else that its output depends on.
     pub call: Digest,
@@ -17,14 +18,18 @@ pub struct CacheKey {
 /// A cached output and the wall-clock time of its expiry, in milliseconds since 1970. Processes share no other clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheEntry {
+    /// The output in its stored form.
     pub output: StoredToolOutput,
+    /// The first millisecond at which the entry is no longer used.
     pub expires_ms: u64,
 }
 
 /// The capacity of a cache, over all tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
+    /// The largest number of entries.
     pub entries_max: u64,
+    /// The largest size of all entries, in bytes.
     pub bytes_max: u64,
 }
 

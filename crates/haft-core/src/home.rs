@@ -19,7 +19,7 @@ impl Home {
         &self.root
     }
 
-    /// Sessions, approvals, tokens, accounting, outputs.
+    /// Sessions, approvals, tokens, accounting, outputs, cached outputs.
     pub fn data(&self) -> PathBuf {
         self.root.join("data")
     }

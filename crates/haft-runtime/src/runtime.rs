@@ -371,13 +371,13 @@ impl Runtime {
         })
     }
 
-    /// Removes old blobs, keys and event logs in the background, without delaying a run.
+    /// Removes old blobs, keys, event logs and cached outputs in the background, without delaying a run.
     fn sweep_when_due(&self) {
         if !sweep::is_due(&self.shared.home.data(), SWEEP_INTERVAL) {
             return;
         }
-        let (shared, keep) = (Arc::clone(&self.shared), self.config().sessions.limits.keep);
-        tokio::task::spawn_blocking(move || shared.stores.sweep(keep));
+        let (shared, config) = (Arc::clone(&self.shared), self.config());
+        tokio::task::spawn_blocking(move || shared.stores.sweep(&config));
     }
 
     fn generation(&self) -> Arc<Generation> {

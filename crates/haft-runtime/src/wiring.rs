@@ -18,12 +18,13 @@ use haft_engine::{
     Policies, QueueConfig, Queues,
 };
 use haft_sandbox::Policy;
+use haft_store::cache::FileCache;
 use haft_tools::output::OUTPUT_TOOL;
 use haft_tools::rest::{RestTool, RestTools};
 
 pub use authorization::{Keeping, authorizer};
 pub use mcp::{McpFace, McpServers, mcp_servers, remembered};
-pub use parts::{EngineState, Own, Parts};
+pub use parts::{EngineState, Own, Parts, cache_limits};
 
 use crate::governing::Configured;
 use haft_config::Resolved;
@@ -49,6 +50,17 @@ pub fn orchestrator(settings: ToolSettings) -> Orchestrator {
 /// servers](McpServers::providers) or a [`Registry`](haft_tools::registry::Registry) of the embedding program.
 pub fn orchestrator_with(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
     let parts = Parts::new(settings, others);
+    parts.orchestrator(parts.config(), Own::default())
+}
+
+/// Like [`orchestrator_with`], with cached outputs below haft's own directory, so that other processes share them.
+pub fn orchestrator_with_stored_cache(
+    settings: ToolSettings,
+    others: Vec<Arc<dyn ToolProvider>>,
+) -> Orchestrator {
+    let store = FileCache::of(settings.policy.home(), cache_limits(&settings.config));
+    let engine = EngineState::new(&settings.config).with_cache_store(Some(Arc::new(store)));
+    let parts = Parts::with_engine(settings, others, &engine);
     parts.orchestrator(parts.config(), Own::default())
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 mod bad_servers;
+mod cached;
 mod canned;
 mod commands;
 mod oauth;

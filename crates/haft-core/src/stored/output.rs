@@ -22,6 +22,7 @@ impl StoredToolOutput {
         Some(Self { content, structured: output.structured.clone() })
     }
 
+    /// Restores the output.
     pub fn into_output(self) -> Result<ToolOutput, StoredError> {
         let content = self.content.into_iter().map(StoredContent::into_content).collect::<Result<_, _>>()?;
         Ok(ToolOutput { content, structured: self.structured })

@@ -1,11 +1,11 @@
 //! Builds a runtime from a configuration, stores, and the tools and interfaces of the embedding program.
 
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Duration;
 
 use haft_config::Resolved;
 use haft_config::skills::Skills;
 use haft_core::approval::Approver;
+use haft_core::cache_store::CacheStore;
 use haft_core::elicitation::Elicitor;
 use haft_core::event::{EventSink, Watchers};
 use haft_core::event_store::EventStore;
@@ -17,6 +17,7 @@ use haft_core::provider::ToolProvider;
 use haft_models::cassette::Tape;
 use haft_store::approvals;
 use haft_store::blobs::Blobs;
+use haft_store::cache::FileCache;
 use haft_store::events::FileEvents;
 use haft_store::grants::FileGrants;
 use haft_store::idempotency::IdempotencyKeys;
@@ -29,6 +30,7 @@ use super::{Runtime, RuntimeShared};
 use crate::event_log::EventLog;
 use crate::recordings::{Recorded, RunRecorder};
 use crate::runs::Variables;
+use crate::wiring::{EngineState, cache_limits};
 
 /// The stores that outlive a process.
 pub struct Stores {
@@ -37,6 +39,7 @@ pub struct Stores {
     pub(super) events: Option<Arc<dyn EventStore>>,
     pub(super) blobs: Blobs,
     pub(super) keys: IdempotencyKeys,
+    cache: CacheChoice,
     pub(super) grants: Arc<dyn GrantStore>,
     /// True if `grants` takes over the approvals that an earlier version left in `home`.
     imports_approvals: bool,
@@ -51,6 +54,7 @@ impl Stores {
             events: Some(Arc::new(FileEvents::of(home))),
             blobs: Blobs::of(home),
             keys: IdempotencyKeys::of(home),
+            cache: CacheChoice::Files,
             grants: Arc::new(FileGrants::of(home)),
             imports_approvals: true,
         }
@@ -68,6 +72,33 @@ impl Stores {
     pub fn with_journals(mut self, journals: Arc<dyn JournalStore>) -> Self {
         self.journals = Some(journals);
         self
+    }
+
+    /// Keeps cached outputs of calls in this store, for example one that several runtimes of a process share.
+    #[must_use]
+    pub fn with_cache(mut self, store: Arc<dyn CacheStore>) -> Self {
+        self.cache = CacheChoice::Brought(store);
+        self
+    }
+
+    /// Keeps cached outputs of calls in the memory of the runtime only.
+    #[must_use]
+    pub fn without_cache(mut self) -> Self {
+        self.cache = CacheChoice::MemoryOnly;
+        self
+    }
+
+    /// Returns the store behind the cache, with the configured limits.
+    pub(super) fn cache(&self, config: &Resolved) -> Option<Arc<dyn CacheStore>> {
+        match &self.cache {
+            CacheChoice::Files => Some(Arc::new(self.file_cache(config))),
+            CacheChoice::Brought(store) => Some(Arc::clone(store)),
+            CacheChoice::MemoryOnly => None,
+        }
+    }
+
+    fn file_cache(&self, config: &Resolved) -> FileCache {
+        FileCache::of(&self.home, cache_limits(config))
     }
 
     /// Keeps remembered approvals in a store of the program, such as
@@ -92,13 +123,26 @@ impl Stores {
         }
     }
 
-    /// Removes stored agents and event logs that are older than the sessions they belong to.
-    pub(super) fn sweep(&self, keep: Duration) {
+    /// Removes stored agents and event logs that are older than the sessions they belong to, and cached outputs that
+    /// expired.
+    pub(super) fn sweep(&self, config: &Resolved) {
+        let keep = config.sessions.limits.keep;
         let now = std::time::SystemTime::now();
         self.blobs.sweep(keep, now);
         self.keys.sweep(keep, now);
         FileEvents::of(&self.home).sweep(keep, now);
+        // Also when this runtime uses another store: an earlier process may have left entries.
+        self.file_cache(config).sweep();
     }
+}
+
+/// The store behind the cache of calls.
+enum CacheChoice {
+    /// Files below haft's own directory, which other processes share.
+    Files,
+    /// A store of the embedding program.
+    Brought(Arc<dyn CacheStore>),
+    MemoryOnly,
 }
 
 /// The source of answers to the questions of a run.
@@ -295,9 +339,10 @@ impl RuntimeBuilder {
     pub async fn build_with_warnings(self) -> Result<(Runtime, Vec<String>), NoHome> {
         let home = self.home.or_else(crate::home::find).ok_or(NoHome)?;
         let stores = self.stores.unwrap_or_else(|| Stores::at(&home));
+        let engine = EngineState::new(&self.config).with_cache_store(stores.cache(&self.config));
+        let own = (self.tools, self.models);
         let (generation, mut warnings) =
-            Generation::first(self.config, self.skills, self.tools, self.models, (&home, &self.variables))
-                .await;
+            Generation::first(self.config, self.skills, own, engine, (&home, &self.variables)).await;
         warnings.extend(stores.import_approvals());
         let runtime = Runtime::new(RuntimeShared {
             home,

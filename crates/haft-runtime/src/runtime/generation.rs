@@ -31,11 +31,10 @@ impl Generation {
     pub(super) async fn first(
         config: Resolved,
         skills: Skills,
-        own_tools: Vec<Arc<dyn ToolProvider>>,
-        models: Option<Arc<dyn ModelProvider>>,
+        (own_tools, models): (Vec<Arc<dyn ToolProvider>>, Option<Arc<dyn ModelProvider>>),
+        engine: EngineState,
         (home, variables): (&Home, &Variables),
     ) -> (Self, Vec<String>) {
-        let engine = EngineState::new(&config);
         let mut this = Self {
             number: 1,
             config: Arc::new(config),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::changes::Changes;
+use haft_core::digest::Digest;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
@@ -42,6 +43,10 @@ impl ToolProvider for SharedProvider {
 
     fn instructions(&self) -> Option<Arc<str>> {
         self.0.instructions()
+    }
+
+    fn source_digest(&self, tool: &ToolName, arguments: &ValidArguments) -> Option<Digest> {
+        self.0.source_digest(tool, arguments)
     }
 
     fn call<'a>(

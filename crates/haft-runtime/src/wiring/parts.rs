@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_core::cache_store::{CacheLimits, CacheStore};
 use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
 use haft_engine::{
@@ -68,6 +69,15 @@ impl EngineState {
         }
     }
 
+    /// Puts a store behind the cache, so that other processes share its outputs.
+    #[must_use]
+    pub fn with_cache_store(self, store: Option<Arc<dyn CacheStore>>) -> Self {
+        match store {
+            Some(store) => Self { cache: self.cache.with_store(store), ..self },
+            None => self,
+        }
+    }
+
     /// Returns the state of the next generation. A queue whose settings did not change keeps its slots and its waiting
     /// calls.
     #[must_use]
@@ -94,12 +104,26 @@ fn cache(config: &Resolved) -> Cache {
     })
 }
 
+/// Returns the limits of the store behind the cache, which are those of the cache.
+pub fn cache_limits(config: &Resolved) -> CacheLimits {
+    CacheLimits { entries_max: config.cache.entries_max, bytes_max: config.cache.bytes_max }
+}
+
 impl Parts {
     /// Combines the built-in tools with those of `others`. Queues and cache are new.
     pub fn new(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Self {
+        let engine = EngineState::new(&settings.config);
+        Self::with_engine(settings, others, &engine)
+    }
+
+    /// The same with given queues and cache.
+    pub fn with_engine(
+        settings: ToolSettings,
+        others: Vec<Arc<dyn ToolProvider>>,
+        shared: &EngineState,
+    ) -> Self {
         let ToolSettings { policy, timeout, config } = settings;
-        let engine = EngineState::new(&config);
-        Self { timeout, ..Self::sharing(policy, Arc::new(config), others, &engine) }
+        Self { timeout, ..Self::sharing(policy, Arc::new(config), others, shared) }
     }
 
     /// Builds parts that share queues and cache with others.

@@ -18,3 +18,6 @@ mod principals;
 
 // Specs, journals and stores that are damaged, missing or of another version.
 mod bad_input;
+
+// Cached outputs that several runtimes share through their stores.
+mod shared_cache;

@@ -16,6 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, LazyLock};
 
 use futures_util::future::BoxFuture;
+use haft_core::digest::Digest;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
@@ -152,6 +153,12 @@ impl ToolProvider for BuiltinTools {
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
         self.tools.clone()
+    }
+
+    /// The version, because a later one may do the same call differently, and the confinement.
+    fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {
+        let policy = format!("{:?}", self.files.policy());
+        Some(Digest::of_parts([env!("CARGO_PKG_VERSION").as_bytes(), policy.as_bytes()]))
     }
 
     fn call<'a>(

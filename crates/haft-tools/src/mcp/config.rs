@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_core::digest::Digest;
 use haft_core::name::Namespace;
 use haft_sandbox::Policy;
 use secrecy::SecretString;
@@ -38,6 +39,19 @@ pub struct ServerConfig {
     pub secrets: Vec<SecretString>,
     /// Changes with every setting above that could make it another server.
     pub digest: String,
+}
+
+impl ServerConfig {
+    /// Returns a digest of the settings, the credentials in them and the confinement; `None` for a transport of the
+    /// embedding program, which may lead anywhere.
+    pub(super) fn source_digest(&self) -> Option<Digest> {
+        let confinement = match &self.connect {
+            Connect::Process { policy, .. } => format!("{policy:?}"),
+            Connect::Remote { .. } => String::new(),
+            Connect::Own(_) => return None,
+        };
+        Some(Digest::of_parts([self.digest.as_bytes(), confinement.as_bytes()]))
+    }
 }
 
 /// The way to reach the server.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::BoxFuture;
 use haft_core::changes::Changes;
+use haft_core::digest::Digest;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
@@ -88,6 +89,10 @@ impl ToolProvider for McpProvider {
 
     fn instructions(&self) -> Option<Arc<str>> {
         self.server.shared.instructions()
+    }
+
+    fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {
+        self.server.shared.config.source_digest()
     }
 
     fn call<'a>(

@@ -52,6 +52,19 @@ impl Credential {
 }
 
 impl Credential {
+    /// Returns the texts that tell this credential from others, with its secret. Only their digest may be stored.
+    pub(super) fn identity(&self) -> [&str; 3] {
+        match self {
+            Self::Key { name, value, .. } => ["key", name, value.expose_secret()],
+            Self::Basic { username, password } => ["basic", username, password.expose_secret()],
+            Self::Bearer(token) => ["bearer", "", token.expose_secret()],
+            Self::ClientCredentials(credentials) => {
+                let (id, secret) = credentials.identity();
+                ["client", id, secret.expose_secret()]
+            }
+        }
+    }
+
     /// Returns the secret to redact from responses, in case the server echoes it.
     pub(super) fn secret(&self) -> Option<&SecretString> {
         match self {

@@ -83,6 +83,11 @@ impl ClientCredentials {
         Self { url, scopes, client_id, client_secret, client: Client::new(reach), kept: Mutex::new(None) }
     }
 
+    /// Returns the id and the secret of the client.
+    pub(super) fn identity(&self) -> (&str, &SecretString) {
+        (&self.client_id, &self.client_secret)
+    }
+
     /// Returns the cached token, or requests a new one. The lock makes concurrent calls share one request.
     pub(super) async fn token(&self) -> Result<SecretString, ToolError> {
         let mut kept = self.kept.lock().await;

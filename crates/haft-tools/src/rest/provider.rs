@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use haft_core::digest::Digest;
 use haft_core::event::Progress;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
@@ -159,6 +160,26 @@ fn too_long(streaming: &Streaming) -> ToolError {
     ToolError::new(ToolErrorKind::Timeout, message)
 }
 
+/// Returns the digest of a request and of the credentials that are added when it is sent. The request is a pure function
+/// of the arguments, so this covers the operator's URL, headers and body.
+fn digest_of(tool: &RestTool, request: &Request) -> Digest {
+    let Request { method, url, headers, body } = request;
+    let mut parts: Vec<&[u8]> = vec![method.name().as_bytes(), url.as_str().as_bytes()];
+    for (name, value) in headers {
+        parts.extend([name.as_str().as_bytes(), value.as_bytes()]);
+    }
+    if let Some(body) = body {
+        parts.extend([body.media_type.as_bytes(), &body.bytes]);
+    }
+    for (name, value) in &tool.service.headers {
+        parts.extend([name.as_str().as_bytes(), value.expose_secret().as_bytes()]);
+    }
+    for credential in tool.used_credentials() {
+        parts.extend(credential.identity().map(str::as_bytes));
+    }
+    Digest::of_parts(parts)
+}
+
 impl ToolProvider for RestTools {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Rest
@@ -170,6 +191,11 @@ impl ToolProvider for RestTools {
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
         self.definitions.clone()
+    }
+
+    fn source_digest(&self, tool: &ToolName, arguments: &ValidArguments) -> Option<Digest> {
+        let tool = self.tools.get(tool)?;
+        request::build(tool, arguments.value()).ok().map(|request| digest_of(tool, &request))
     }
 
     fn call<'a>(

@@ -1,0 +1,172 @@
+//! Cached outputs that several processes share.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use haft_model_server::Step;
+use haft_testkit::{Place, Ran, User};
+use serde_json::{Value, json};
+
+use super::canned::{Canned, answer};
+use crate::run::{haft, server, told};
+
+/// Answers each request with its number, from 1 on.
+fn counter() -> Canned {
+    Canned::with(|before, stream| {
+        let body = format!("answer {}", before + 1);
+        let _ = stream.write_all(answer("200 OK", "Content-Type: text/plain\r\n", &body).as_bytes());
+    })
+}
+
+/// Configures the tool `rest__it`.
+fn configure(place: &Place, url: &str, cache: &str) {
+    let tool = json!({
+        "description": "It", "method": "GET", "url": format!("{url}/${{parameters.city}}"), "cache": cache,
+        "headers": { "Authorization": "Bearer ${TOKEN_OF_IT}" },
+    });
+    place.file("home/haft.json", &json!({ "restTools": { "it": tool } }).to_string());
+}
+
+fn place(server: &Canned) -> Place {
+    let place = Place::new(User::Ourselves);
+    configure(&place, &server.url(), "1h");
+    place
+}
+
+fn call(place: &Place, flags: &[&str], city: &str) -> Ran {
+    let arguments = json!({ "city": city }).to_string();
+    let words = [&["call"], flags, &["rest__it", &arguments]].concat();
+    place.haft(&words).env("TOKEN_OF_IT", "first").output().expect_code(0)
+}
+
+/// The files with entries.
+fn entries(place: &Place) -> Vec<PathBuf> {
+    let files = fs::read_dir(place.path("home/data/cache/local")).unwrap();
+    files.map(|file| file.unwrap().path()).collect()
+}
+
+#[test]
+fn two_processes_make_one_cached_call() {
+    let server = counter();
+    let place = place(&server);
+    let ran: Vec<Ran> = (0..2).map(|_| call(&place, &["--json"], "oslo")).collect();
+    let said: Vec<Value> = ran.iter().map(|ran| serde_json::from_str(&ran.stdout).unwrap()).collect();
+    assert_eq!((&said[0]["content"], &said[0]["executed"]), (&json!("answer 1"), &json!(true)));
+    assert_eq!((&said[1]["content"], &said[1]["executed"]), (&json!("answer 1"), &json!(false)));
+    assert_eq!(said[1]["notes"]["cache"], "hit");
+    assert_eq!(server.heads().len(), 1);
+    let cached: Vec<bool> = place
+        .text("home/data/accounting.jsonl")
+        .lines()
+        .map(|line| line.contains("\"cached\":true"))
+        .collect();
+    assert_eq!(cached, [false, true]);
+}
+
+#[test]
+fn a_run_and_a_call_share_cached_outputs() {
+    let server_of_it = counter();
+    let place = place(&server_of_it);
+    for _ in 0..2 {
+        let model =
+            server([Step::call("rest__it", json!({ "city": "oslo" })), told(Step::text("seen"), "answer 1")]);
+        let ran = haft(&place, &model, &["run", "-m", "openai/m", "go"]).env("TOKEN_OF_IT", "first").output();
+        assert_eq!(ran.expect_code(0).stdout, "seen\n");
+    }
+    assert_eq!(call(&place, &[], "oslo").stdout, "answer 1\n");
+    assert_eq!(server_of_it.heads().len(), 1);
+}
+
+#[test]
+fn an_expired_output_is_asked_for_again() {
+    let server = counter();
+    let place = place(&server);
+    // A process takes longer than this to start.
+    configure(&place, &server.url(), "1");
+    assert_eq!(call(&place, &[], "oslo").stdout, "answer 1\n");
+    assert_eq!(call(&place, &[], "oslo").stdout, "answer 2\n");
+}
+
+#[test]
+fn other_arguments_workspaces_addresses_credentials_and_times_are_other_calls() {
+    let (server, moved) = (counter(), counter());
+    let place = place(&server);
+    place.directory("ws/other");
+    assert_eq!(call(&place, &[], "oslo").stdout, "answer 1\n");
+    assert_eq!(call(&place, &[], "rome").stdout, "answer 2\n");
+    let other = place.path("ws/other");
+    assert_eq!(call(&place, &["--workspace", other.to_str().unwrap()], "oslo").stdout, "answer 3\n");
+    let arguments = json!({ "city": "oslo" }).to_string();
+    let ran = place.haft(&["call", "rest__it", &arguments]).env("TOKEN_OF_IT", "second").output();
+    assert_eq!(ran.expect_code(0).stdout, "answer 4\n");
+    configure(&place, &server.url(), "2h");
+    assert_eq!(call(&place, &[], "oslo").stdout, "answer 5\n");
+    configure(&place, &moved.url(), "1h");
+    assert_eq!(call(&place, &[], "oslo").stdout, "answer 1\n");
+    configure(&place, &server.url(), "1h");
+    assert_eq!(call(&place, &[], "oslo").stdout, "answer 1\n", "the first entry is still there");
+    assert_eq!((server.heads().len(), moved.heads().len()), (5, 1));
+}
+
+#[test]
+fn a_call_works_without_a_store_and_a_damaged_entry_is_replaced() {
+    let server = counter();
+    let place = place(&server);
+    call(&place, &[], "oslo");
+    let [entry] = entries(&place).try_into().unwrap();
+    fs::write(&entry, &fs::read(&entry).unwrap()[..20]).unwrap();
+    assert_eq!(call(&place, &[], "oslo").stdout, "answer 2\n");
+    assert_eq!(call(&place, &[], "oslo").stdout, "answer 2\n");
+
+    fs::remove_dir_all(place.path("home/data/cache")).unwrap();
+    place.file("home/data/cache", "not a directory");
+    for expected in ["answer 3\n", "answer 4\n"] {
+        let ran = call(&place, &[], "oslo");
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (expected, ""));
+    }
+}
+
+#[test]
+fn only_the_owner_reads_entries_and_no_tool_does() {
+    let place = place(&counter());
+    call(&place, &[], "oslo");
+    let mode = |path: PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(place.path("home/data/cache")), 0o700);
+    assert_eq!(mode(place.path("home/data/cache/local")), 0o700);
+    let [entry] = entries(&place).try_into().unwrap();
+    assert_eq!(mode(entry.clone()), 0o600);
+    assert!(fs::read_to_string(&entry).unwrap().contains("answer 1"));
+    assert!(!fs::read_to_string(&entry).unwrap().contains("first"), "a credential is not part of an entry");
+    let script = format!("cat {:?}; ls {:?}", entry, entry.parent().unwrap());
+    for mode in ["sandbox", "rx", "rwx"] {
+        let ran = place.confined(&["--mode", mode], &script).output();
+        let name = entry.file_name().unwrap().to_str().unwrap();
+        assert!(!ran.stdout.contains("answer") && !ran.stdout.contains(name), "{mode}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn calls_of_built_in_tools_and_servers_are_shared_under_equal_settings() {
+    let place = Place::new(User::Ourselves);
+    let server = place.misbehaving_server("good", &[]);
+    let config = json!({ "tools": { "bash": { "cache": "1h" } } }).to_string();
+    let config = format!(
+        "{}, \"mcpServers\": {{\"bad\": {{{server}, \"cache\": \"1h\"}}}}}}",
+        &config[..config.len() - 1]
+    );
+    place.file("home/haft.json", &config);
+    let count = |flags: &[&str]| {
+        let command = r#"{"command": "echo x >> count; wc -l < count"}"#;
+        let ran = place.haft(&[&["call"], flags, &["bash", command]].concat()).output().expect_code(0);
+        ran.stdout.trim().to_owned()
+    };
+    assert_eq!([count(&[]), count(&[]), count(&["--mode", "rx"]), count(&[])], ["1", "1", "2", "1"]);
+
+    let executed = || {
+        let ran = place.haft(&["call", "--json", "bad__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
+        serde_json::from_str::<Value>(&ran.stdout).unwrap()["executed"] == true
+    };
+    assert_eq!([executed(), executed()], [true, false]);
+}
