@@ -4,6 +4,7 @@
 //! here numbers events or keeps them: that is the event log of the runtime.
 
 mod audit;
+mod note;
 mod schema;
 
 use std::collections::HashMap;
@@ -22,10 +23,10 @@ use crate::place::{OperationId, Place, SessionId};
 use crate::result::ToolErrorKind;
 use crate::run::RunNote;
 use crate::run::event::{Answered, Began, RunEvent};
-use crate::run::final_turn::WhyFinal;
 use crate::run::finish::{Answer, Finish};
 
 pub use audit::{CallAudit, CallContent, DecisionAudit, ModelAudit, ToolSource};
+pub use note::note_text;
 pub use schema::schema;
 
 /// An event, and where it belongs.
@@ -469,40 +470,6 @@ fn noted(note: &RunNote) -> LogEvent {
         | RunNote::FinalTurn(_) => None,
     };
     LogEvent::Note { kind: note.name().to_owned(), text: note_text(note), status }
-}
-
-/// A note as a sentence for a person.
-pub fn note_text(note: &RunNote) -> String {
-    match note {
-        RunNote::Status(status) => status.now.clone(),
-        RunNote::Refused { tool, why } => format!("{}: {why}", one_line(tool)),
-        RunNote::AskedAgain { attempt, why } => format!("asked again (attempt {attempt}): {why}"),
-        RunNote::Circling { tool, times } => {
-            format!("{} was called {times} times in a row with the same arguments", one_line(tool))
-        }
-        RunNote::FinalTurn(why) => match why {
-            WhyFinal::Stopped => "the last turn: the run was asked to stop".into(),
-            WhyFinal::Budget => "the last turn: the budget is used up".into(),
-            WhyFinal::ContextFull => "the last turn: the context is full".into(),
-            WhyFinal::MaxToolCalls => "the last turn: all calls are used up".into(),
-            WhyFinal::MaxToolCallsPerTurn => "the last turn: too many calls in one turn, again".into(),
-            WhyFinal::TaskComplete => "the last turn: the task is complete".into(),
-            WhyFinal::OnlyTurn | WhyFinal::LastTurn => "the last turn".into(),
-        },
-    }
-}
-
-/// The longest tool name that a note repeats.
-const NAME_CHARS_MAX: usize = 60;
-
-/// The first line of a text that a model wrote, without control characters.
-fn one_line(text: &str) -> String {
-    let line = text.trim().lines().next().unwrap_or_default();
-    let mut shown: String = line.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect();
-    if line.chars().count() > NAME_CHARS_MAX || text.trim().lines().count() > 1 {
-        shown.push('…');
-    }
-    shown
 }
 
 fn run_finished(finish: &Finish) -> LogEvent {

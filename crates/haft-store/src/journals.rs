@@ -29,7 +29,7 @@ pub trait JournalStore: fmt::Debug + Send + Sync {
         opened: Opened,
     ) -> BoxFuture<'a, Result<SessionJournal, SessionError>>;
 
-    /// Claims the journal of a stored run. Whoever held it before can append nothing more.
+    /// Claims the journal of a stored run. Its holder before can append nothing more.
     fn claim<'a>(
         &'a self,
         key: &'a RunKey,

@@ -26,12 +26,15 @@ pub(super) struct Generation {
     pub(super) engine: EngineState,
 }
 
+/// The tools and the models of the embedding program.
+pub(super) type OwnProviders = (Vec<Arc<dyn ToolProvider>>, Option<Arc<dyn ModelProvider>>);
+
 impl Generation {
     /// Builds the first generation. The warnings name REST tools of the configuration that cannot be used.
     pub(super) async fn first(
         config: Resolved,
         skills: Skills,
-        (own_tools, models): (Vec<Arc<dyn ToolProvider>>, Option<Arc<dyn ModelProvider>>),
+        (own_tools, models): OwnProviders,
         engine: EngineState,
         (home, variables): (&Home, &Variables),
     ) -> (Self, Vec<String>) {
