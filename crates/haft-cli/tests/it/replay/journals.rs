@@ -115,7 +115,7 @@ fn a_recording_of_version_2_is_replayed_and_has_no_journal() {
     place.file("ws/r.jsonl", include_str!("version2.jsonl"));
     plays_the_same(&place, include_str!("version2.stream.jsonl"), 0);
     let ran = place.haft(&["sessions", "show", "r.jsonl"]).output().expect_code(42);
-    assert!(ran.stderr.contains("holds no journal") && ran.stderr.contains("version 3"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("contains no journal") && ran.stderr.contains("version 3"), "{}", ran.stderr);
 }
 
 #[test]
