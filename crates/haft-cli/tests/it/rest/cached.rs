@@ -151,7 +151,7 @@ fn only_the_owner_reads_entries_and_no_tool_does() {
 fn calls_of_built_in_tools_and_servers_are_shared_under_equal_settings() {
     let place = Place::new(User::Ourselves);
     let server = place.misbehaving_server("good", &[]);
-    let config = json!({ "tools": { "bash": { "cache": "1h" } } }).to_string();
+    let config = json!({ "tools": { "bash": { "cache": "1h", "effects": "read-only" } } }).to_string();
     let config = format!(
         "{}, \"mcpServers\": {{\"bad\": {{{server}, \"cache\": \"1h\"}}}}}}",
         &config[..config.len() - 1]
