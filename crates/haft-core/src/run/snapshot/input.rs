@@ -34,7 +34,7 @@ pub enum StoredInput {
     Stopped,
     /// See [`RunInput::Aborted`].
     Aborted {
-        /// The name of the [`Abort`](crate::run::Abort).
+        /// The name of the [`Abort`].
         why: String,
         /// The problem with the journal; empty for every other abort.
         problem: String,
