@@ -119,9 +119,7 @@ pub(super) fn resume(error: &ResumeFailure) -> Option<String> {
         ResumeFailure::WorksForAnother { origin } => Some(format!("`haft resume {origin}` continues both")),
         ResumeFailure::NoSpec | ResumeFailure::Spec(_) => Some(NOT_RESTORED.into()),
         ResumeFailure::Start(error) => start(error),
-        ResumeFailure::Run(ResumeError::Finished { .. }) => {
-            Some("haft resume ID 'what else it shall do'".into())
-        }
+        ResumeFailure::Run(ResumeError::Finished { .. }) => Some("haft resume ID 'a further request'".into()),
         ResumeFailure::Run(ResumeError::Run(_)) => None,
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct ResumeArgs {
     #[arg(value_name = "ID", default_value = "last")]
     pub(crate) id: String,
 
-    /// What else it shall do, or - to read it from standard input
+    /// A further request, or - to read it from standard input
     pub(crate) request: Option<String>,
 
     /// Another model, as PROVIDER/MODEL [default: as the session began]

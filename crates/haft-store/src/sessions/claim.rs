@@ -81,8 +81,8 @@ impl FileClaim {
         Self { file: Arc::new(file), epoch, bytes_max, state }
     }
 
-    /// Writes the claim and returns its length. After a takeover it starts with a line end, in case that the fenced
-    /// holder left an incomplete line.
+    /// Writes the claim and returns its length. After a takeover it starts with a line end, because the fenced
+    /// holder may have left an incomplete line.
     fn write_claim(&self, nonce: u64) -> io::Result<u64> {
         let mut bytes = self.line(&Line::Resumed { at_ms: now_ms(), claim: Some(nonce) })?;
         if !self.state().is_locked {

@@ -54,23 +54,23 @@ pub struct Sessions {
     limits: SessionLimits,
 }
 
-/// Why a session cannot be had.
+/// The reason a session cannot be found, read or claimed.
 #[derive(Debug)]
 pub enum SessionError {
-    /// No id begins like this.
+    /// No stored session has an id that starts like this.
     NotFound {
         id: String,
     },
-    /// So little of an id could be anybody's.
+    /// The prefix is shorter than [`PREFIX_CHARS_MIN`].
     TooShort {
         id: String,
     },
-    /// Several do.
+    /// Several ids start like this.
     Ambiguous {
         id: String,
         found: usize,
     },
-    /// Another process is at work on it.
+    /// Another process works on it.
     Busy {
         id: SessionId,
     },
@@ -236,7 +236,7 @@ impl Sessions {
         }
     }
 
-    /// Removes a session that nobody is at work on.
+    /// Removes a session that no process works on.
     pub fn remove(&self, id: SessionId) -> Result<(), SessionError> {
         let path = self.path(id);
         lock(&File::open(&path).map_err(|error| not_found(id, error))?, id)?;
@@ -265,7 +265,7 @@ impl Sessions {
         self.path(id).exists()
     }
 
-    /// Whether a process is at work on it just now.
+    /// Tests if a process works on it now.
     pub fn is_busy(&self, id: SessionId) -> bool {
         let locked = |file: File| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
         File::open(self.path(id)).is_ok_and(locked)
@@ -363,8 +363,8 @@ fn id_of(path: &Path) -> Option<SessionId> {
     uuid::Uuid::parse_str(name).ok().filter(|_| is_session).map(|id| SessionId(id.as_u128()))
 }
 
-/// Held until the file is closed; a process that is killed lets go of it. Who only looks whether somebody is at work
-/// holds it for a moment, so it is tried more than once.
+/// Locks the file until it is closed; the kernel releases the lock of a killed process. [`Sessions::is_busy`] holds the
+/// lock for a moment, so this tries more than once.
 fn lock(file: &File, id: SessionId) -> Result<(), SessionError> {
     let mut tries = 0..LOCK_TRIES;
     while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
