@@ -6,6 +6,8 @@ mod check;
 mod claude_code;
 mod conformance;
 mod deny;
+mod dependencies;
+mod function_lengths;
 mod fuzz;
 mod install;
 mod library_texts;
@@ -20,9 +22,10 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test          install what the tests need, then run every check that CI runs; --long also fuzzes
 cargo xtask fuzz [S]      every decoder with made-up bytes, S seconds each (60)
-cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, sizes, hints in libraries
+cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, hints in libraries
+cargo xtask lengths       report how long functions are, and name the longest
 cargo xtask prose         count patterns of unclear language; fails when a count rises
-cargo xtask deny          licences, sources and bans of dependencies
+cargo xtask deny          licences, sources and bans of dependencies; unused ones; how many the default build has
 cargo xtask install       install what the tests need
 cargo xtask conformance   the official conformance suite of MCP against our client
 cargo xtask bench         what the sandbox, MCP calls, turns of a run, requests to models and a large API cost (release build)";
@@ -38,7 +41,8 @@ fn main() -> ExitCode {
         "fuzz" => seconds(more.as_deref()).and_then(fuzz::fuzz),
         "tidy" => tidy::tidy(),
         "prose" => prose::prose(),
-        "deny" => deny::deny(),
+        "lengths" => function_lengths::report(),
+        "deny" => dependencies(),
         "install" => install::install(),
         "conformance" => conformance::install().and_then(|()| conformance::conformance()),
         "bench" => check::bench(),
@@ -63,11 +67,18 @@ fn test() -> Result<(), String> {
     install::install()?;
     tidy::tidy()?;
     prose::prose()?;
+    function_lengths::report()?;
     check::format()?;
     check::fuzz_lock()?;
     check::lint()?;
     check::tests()?;
     conformance::conformance()?;
     check::documents()?;
+    dependencies()
+}
+
+fn dependencies() -> Result<(), String> {
+    dependencies::count()?;
+    dependencies::unused()?;
     deny::deny()
 }

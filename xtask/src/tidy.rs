@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 
 use crate::library_texts;
 
-/// The longest file that passes for one concept.
-const FILE_LINES_MAX: usize = 500;
-
 /// Checks every file of the project and reports all slips at once.
 pub(crate) fn tidy() -> Result<(), String> {
     println!("==> tidy");
@@ -43,16 +40,13 @@ fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
     if is_rust && !in_tests && !text.trim_start().starts_with("//!") {
         slips.push(format!("{}: opens with a `//!` sentence", file.display()));
     }
-    if is_rust && !in_tests && text.lines().count() > FILE_LINES_MAX {
-        slips.push(format!("{}: more than {FILE_LINES_MAX} lines; is it still one concept?", file.display()));
-    }
     for (at, line) in text.lines().enumerate() {
         // Split the strings, so that this file does not match itself.
         let foreign = [concat!("/ho", "me/runner"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
         let path =
             foreign.iter().find(|path| line.contains(**path) && !line.contains(concat!("/Us", "ers/u")));
         if let Some(path) = path {
-            slips.push(format!("{}:{}: a path of somebody's machine: {path}", file.display(), at + 1));
+            slips.push(format!("{}:{}: an absolute path of one machine: {path}", file.display(), at + 1));
         }
         if line.ends_with(' ') || line.contains('\t') && is_rust {
             slips.push(format!("{}:{}: trailing space or tab", file.display(), at + 1));

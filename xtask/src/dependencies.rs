@@ -1,0 +1,93 @@
+//! Keeps the dependencies few: every crate costs each user time at the first build.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::step::{exists, run, tools_directory};
+
+/// The cargo-machete version whose findings the manifests are clean of.
+const MACHETE_VERSION: &str = "0.9.2";
+
+/// The key of the root manifest with the number of crates, below a comment with the reason of the last rise.
+const LIMIT_KEY: &str = "default-crates-max";
+
+/// Fails when `cargo build` compiles more crates than the root manifest allows.
+pub(crate) fn count() -> Result<(), String> {
+    println!("==> crates of the default build");
+    let manifest = fs::read_to_string("Cargo.toml").map_err(|error| format!("Cargo.toml: {error}"))?;
+    let limit = limit(&manifest)?;
+    let words =
+        ["tree", "--locked", "-p", "haft-cli", "-e", "normal,build", "--prefix", "none", "--format", "{p}"];
+    let output =
+        Command::new("cargo").args(words).output().map_err(|error| format!("cargo tree: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo tree: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let crates = distinct(&String::from_utf8_lossy(&output.stdout));
+    println!("{crates} of at most {limit}");
+    if crates <= limit {
+        return Ok(());
+    }
+    Err(format!(
+        "the default build has {crates} crates, and `{LIMIT_KEY}` in Cargo.toml allows {limit}; \
+         find a lighter way, put the dependency behind a feature, or raise the limit and write the reason above it"
+    ))
+}
+
+fn limit(manifest: &str) -> Result<usize, String> {
+    let line = manifest.lines().find_map(|line| line.strip_prefix(LIMIT_KEY));
+    let value = line.and_then(|rest| rest.trim_start_matches([' ', '=']).parse().ok());
+    value.ok_or_else(|| format!("Cargo.toml: expected a line `{LIMIT_KEY} = NUMBER`"))
+}
+
+/// Counts the different packages in the output of `cargo tree`, which repeats them.
+fn distinct(tree: &str) -> usize {
+    let packages = tree.lines().filter(|line| !line.is_empty());
+    packages.map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len()
+}
+
+/// Fails when a manifest names a dependency that its crate does not use.
+pub(crate) fn unused() -> Result<(), String> {
+    let program = if exists("cargo-machete") { PathBuf::from("cargo-machete") } else { installed()? };
+    run(&program.to_string_lossy(), &["crates", "xtask"])
+}
+
+fn installed() -> Result<PathBuf, String> {
+    let root = tools_directory();
+    let program = root.join("bin/cargo-machete");
+    if !program.is_file() {
+        let root = root.to_string_lossy().into_owned();
+        run(
+            "cargo",
+            &[
+                "install",
+                "cargo-machete",
+                "--version",
+                MACHETE_VERSION,
+                "--locked",
+                "--debug",
+                "--root",
+                &root,
+            ],
+        )?;
+    }
+    Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_of_a_tree_count_once() {
+        assert_eq!(distinct("a v1.0.0\nb v1.0.0\na v1.0.0 (*)\n\na v2.0.0\n"), 3);
+    }
+
+    #[test]
+    fn the_limit_is_read_from_the_manifest() {
+        assert_eq!(limit("[a]\n# Reason.\ndefault-crates-max = 320\n"), Ok(320));
+        assert!(limit("[a]\n").is_err());
+    }
+}
