@@ -21,9 +21,9 @@ pub const ANTHROPIC: Codec = Codec {
 };
 
 const UNSAID: &[Unsaid] = &[
-    Unsaid { feature: Feature::SystemInside, instead: "said by the user, between `<system>` tags" },
+    Unsaid { feature: Feature::SystemInside, instead: "sent as the user, between `<system>` tags" },
     Unsaid { feature: Feature::AudioBytes, instead: "described in the text" },
-    Unsaid { feature: Feature::AudioUrl, instead: "the address is said as text" },
+    Unsaid { feature: Feature::AudioUrl, instead: "the address is sent as text" },
     Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
     Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" },
     Unsaid {

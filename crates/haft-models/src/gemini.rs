@@ -21,7 +21,7 @@ pub const GEMINI: Codec = Codec {
 };
 
 const UNSAID: &[Unsaid] = &[
-    Unsaid { feature: Feature::SystemInside, instead: "said by the user, between `<system>` tags" },
+    Unsaid { feature: Feature::SystemInside, instead: "sent as the user, between `<system>` tags" },
     Unsaid { feature: Feature::ReplyImage, instead: "sent beside the replies, in the same message" },
     Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
     Unsaid { feature: Feature::OneCallAtATime, instead: "for the loop to do one after the other" },

@@ -22,11 +22,11 @@ pub const OLLAMA: Codec = Codec {
 };
 
 const UNSAID: &[Unsaid] = &[
-    Unsaid { feature: Feature::ImageUrl, instead: "the address is said as text" },
+    Unsaid { feature: Feature::ImageUrl, instead: "the address is sent as text" },
     Unsaid { feature: Feature::AudioBytes, instead: "described in the text" },
-    Unsaid { feature: Feature::AudioUrl, instead: "the address is said as text" },
+    Unsaid { feature: Feature::AudioUrl, instead: "the address is sent as text" },
     Unsaid { feature: Feature::FileBytes, instead: "described in the text" },
-    Unsaid { feature: Feature::FileUrl, instead: "the address is said as text" },
+    Unsaid { feature: Feature::FileUrl, instead: "the address is sent as text" },
     Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" },
     Unsaid { feature: Feature::ReplyError, instead: "the text of the reply begins with `Error: `" },
     Unsaid { feature: Feature::ReplyImage, instead: "sent in a message of the user after the replies" },

@@ -24,7 +24,7 @@ const UNSAID: &[Unsaid] = &[
     Unsaid { feature: Feature::ReplyError, instead: "the text of the reply begins with `Error: `" },
     Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
     Unsaid { feature: Feature::AudioBytes, instead: "described in the text" },
-    Unsaid { feature: Feature::AudioUrl, instead: "the address is said as text" },
+    Unsaid { feature: Feature::AudioUrl, instead: "the address is sent as text" },
     Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" },
     Unsaid { feature: Feature::TopK, instead: "left out" },
     Unsaid { feature: Feature::Seed, instead: "left out" },

@@ -154,8 +154,8 @@ const ERROR_PREFIX: Unsaid =
 const REPLY_IMAGE: Unsaid =
     Unsaid { feature: Feature::ReplyImage, instead: "sent in a message of the user after the replies" };
 const REPLY_AUDIO: Unsaid = Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" };
-const AUDIO_URL: Unsaid = Unsaid { feature: Feature::AudioUrl, instead: "the address is said as text" };
-const FILE_URL: Unsaid = Unsaid { feature: Feature::FileUrl, instead: "the address is said as text" };
+const AUDIO_URL: Unsaid = Unsaid { feature: Feature::AudioUrl, instead: "the address is sent as text" };
+const FILE_URL: Unsaid = Unsaid { feature: Feature::FileUrl, instead: "the address is sent as text" };
 const ASSISTANT_MEDIA: Unsaid = Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" };
 const TOP_K: Unsaid = Unsaid { feature: Feature::TopK, instead: "left out" };
 const CONTEXT: Unsaid = Unsaid { feature: Feature::ContextTokens, instead: "the server decides" };
