@@ -1,22 +1,44 @@
-//! The table of keys in `docs/configuration.md`, generated from the schema. A test keeps the document equal to it.
-
-use std::fmt::Write;
+//! The list of keys in `docs/configuration.md`, generated from the schema. A test keeps the document equal to it.
 
 use serde_json::Value;
 
 use super::expected::expected;
 use super::schema::schema;
 
-/// Builds the table, in Markdown.
-pub(super) fn table() -> String {
-    let mut table = String::from("| key | value | default | unit | |\n|---|---|---|---|---|\n");
-    for key in keys() {
-        let default = key.default.map_or_else(String::new, |default| format!("`{default}`"));
-        let unit = key.unit.unwrap_or_default();
-        let values = key.values.replace('"', "`").replace("one of ", "");
-        let _ = writeln!(table, "| `{}` | {values} | {default} | {unit} | {} |", key.path, key.description);
+/// The longest line of the document.
+const LINE_CHARS_MAX: usize = 110;
+
+/// Builds the list, in Markdown. Rows of a table could not be wrapped.
+pub(super) fn key_list() -> String {
+    keys().iter().map(entry).collect()
+}
+
+fn entry(key: &Key) -> String {
+    let values = key.values.replace('"', "`").replace("one of ", "");
+    let unit = key.unit.as_deref().filter(|unit| !values.contains(*unit));
+    let unit = unit.map_or_else(String::new, |unit| format!(", in {unit}"));
+    let default = key.default.as_ref().map_or_else(String::new, |default| format!(", default `{default}`"));
+    wrapped(&format!("- `{}` ({values}{unit}{default}): {}", key.path, key.description))
+}
+
+/// Breaks an item of a list into lines, and indents all but the first.
+fn wrapped(item: &str) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for word in item.split(' ') {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > LINE_CHARS_MAX {
+            text.push_str("\n  ");
+            column = 2;
+        } else if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += width;
     }
-    table
+    text.push('\n');
+    text
 }
 
 /// A key of the configuration, as the document lists it.

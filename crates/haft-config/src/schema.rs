@@ -52,7 +52,7 @@ pub(super) const PASSED_OVER: &str = "x-passed-over";
 fn add_passed_over(properties: &mut Map<String, Value>, keys: Option<&Value>) {
     let keys = keys.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let schema =
-        json!({ "description": "Of other programs; says nothing here", ANY_JSON: true, PASSED_OVER: true });
+        json!({ "description": "For other programs; haft ignores it", ANY_JSON: true, PASSED_OVER: true });
     properties.extend(keys.map(|key| (key.to_owned(), schema.clone())));
 }
 

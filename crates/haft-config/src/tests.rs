@@ -344,7 +344,7 @@ fn the_document_lists_every_key_with_default_and_unit() {
     check_document("docs/configuration.md", |found| {
         let (before, rest) = found.split_once("<!-- keys -->").unwrap();
         let (_, after) = rest.split_once("<!-- end of keys -->").unwrap();
-        format!("{before}<!-- keys -->\n{}<!-- end of keys -->{after}", document::table())
+        format!("{before}<!-- keys -->\n{}<!-- end of keys -->{after}", document::key_list())
     });
 }
 

@@ -26,109 +26,109 @@ pub(super) use sampling::McpSampling;
 
 pub(super) use rest::{HttpMethod, Login, LowerMethod, OpenapiSpec, RestTool, StreamMode, Streaming};
 
-/// What `haft.json` may hold.
+/// The keys of `haft.json`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Written {
-    /// Where the schema of this file is, for editors
+    /// The path of the schema of this file, for editors
     #[serde(rename = "$schema")]
     #[expect(dead_code, reason = "editors read it; it must not be an unknown key")]
     pub(super) schema: Option<String>,
 
-    /// What tools may touch
+    /// The sandbox of tools
     pub(super) sandbox: Option<Sandbox>,
 
-    /// How the exposed name of a server's tool is made: `double` is `server__tool`, `claude` is `mcp__server__tool`, `single` is `server_tool`, `bare` is `tool`
+    /// The form of exposed tool names: `double` is `server__tool`, `claude` is `mcp__server__tool`, `single` is `server_tool`, `bare` is `tool`
     #[schemars(extend("default" = "double"))]
     pub(super) naming: Option<Naming>,
 
-    /// How long any call may take; the smallest limit that applies to a call wins
+    /// The longest time for any call; the smallest limit that applies to a call wins
     #[schemars(extend("default" = default::TOOL_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(super) tool_timeout: Option<Millis>,
 
-    /// How much of an output a model is shown; what happens to the rest is up to `output`
+    /// The most bytes of an output that a model sees; `output` decides about the rest
     #[schemars(range(min = 1), extend("default" = default::TOOL_RESPONSE_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) tool_response_max_bytes: Option<u64>,
 
-    /// What holds for the tools a pattern names; of several patterns the most specific decides, key by key
+    /// Settings of tools, by pattern; for each key, the most specific pattern wins
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(super) tools: Option<BTreeMap<String, Tool>>,
 
-    /// Patterns of tools that may be called
+    /// Patterns of tools to allow
     #[schemars(extend("default" = ["*"]))]
     pub(super) tools_allowed: Option<Vec<GlobText>>,
 
-    /// Patterns of tools that may not be called; they win over `toolsAllowed`
+    /// Patterns of tools to deny; they win over `toolsAllowed`
     #[schemars(extend("default" = []))]
     pub(super) tools_denied: Option<Vec<GlobText>>,
 
-    /// Sets of tools under a name: patterns, or `@name` for all of another group
+    /// Named sets of tools: patterns, or `@name` for all tools of another group
     #[schemars(extend("propertyNames" = group_names()))]
     pub(super) groups: Option<BTreeMap<String, Vec<MemberText>>>,
 
-    /// The groups whose tools are active: shown to models and called; without this key all tools. Where a tool comes from (`builtin`, a server, a spec) is a group too
+    /// The groups whose tools are active; without this key all tools are. The source of a tool (`builtin`, a server, a spec) is a group too
     pub(super) active_groups: Option<Vec<GroupText>>,
 
-    /// What is taken from those who give tools
+    /// Limits of the sources of tools
     pub(super) catalog: Option<Catalog>,
 
-    /// MCP servers and how each is reached, as the README of a server gives them
+    /// MCP servers, in the form that the README of a server shows
     pub(super) mcp_servers: Option<BTreeMap<String, McpServer>>,
 
-    /// How many MCP servers are started at the same time
+    /// The most MCP servers that start at the same time
     #[schemars(range(min = 1), extend("default" = default::MCP_INIT_CONCURRENCY))]
     pub(super) mcp_init_concurrency: Option<u64>,
 
-    /// Whether every message to and from MCP servers is shown on standard error, without secrets and cut
+    /// Whether haft prints every message to and from MCP servers on standard error, shortened and without secrets
     #[serde(rename = "traceMCP")]
     #[schemars(extend("default" = false))]
     pub(super) trace_mcp: Option<bool>,
 
-    /// Where the tokens of MCP servers are kept: `auto` is the keyring of the desktop where one answers, else a `file` that only you can read
+    /// The store for tokens of MCP servers: `auto` uses the keyring of the desktop if one answers, else a `file` that only you can read
     #[schemars(extend("default" = "auto"))]
     pub(super) token_store: Option<TokenStore>,
 
-    /// Queues in which calls wait for each other; one named `default` holds every tool that names no other
+    /// Queues that limit concurrent calls; the queue `default` serves every tool without a queue of its own
     #[schemars(extend("propertyNames" = queue_names()))]
     pub(super) queues: Option<BTreeMap<String, Queue>>,
 
-    /// Limits of cached answers, in memory and in `data/cache`
+    /// Limits of cached outputs, in memory and in `data/cache`
     pub(super) cache: Option<Cache>,
 
-    /// Who decides whether a call is made
+    /// Rules that allow, deny or ask about calls
     pub(super) policy: Option<Policy>,
 
-    /// How stored outputs are read again
+    /// Stored outputs
     pub(super) tool_output: Option<ToolOutput>,
 
-    /// What is kept of runs, so that they can go on
+    /// Stored runs, which can be resumed
     pub(super) sessions: Option<Sessions>,
 
-    /// How arguments are held against the schema of a tool
+    /// The check of arguments against the schema of a tool
     pub(super) validation: Option<Validation>,
 
-    /// What is told to a collector, when the environment names one
+    /// Content in telemetry and JSON log lines
     pub(super) telemetry: Option<Telemetry>,
 
-    /// Who is asked for replies, by a name of your own or that of a known provider
+    /// Model providers, by a name of your own or the name of a known provider
     pub(super) providers: Option<BTreeMap<String, models::Provider>>,
 
-    /// Which models are asked, and what holds for them
+    /// The models to use, and their settings
     pub(super) models: Option<models::Models>,
 
-    /// Whether a run first asks `models.fast` which of `models.fast` and `models.complex` a request is for; not where a model is named
+    /// Whether `models.fast` first chooses between itself and `models.complex` for a run without a named model
     #[schemars(extend("default" = false))]
     pub(super) route: Option<bool>,
 
-    /// Whether a model is told what those who give tools, and skills, say about themselves
+    /// Whether models see the instructions of tool sources and skills
     #[schemars(extend("default" = true))]
     pub(super) instructions: Option<bool>,
 
-    /// Tools over HTTP, each a request with places for arguments; a name becomes `rest__name`
+    /// HTTP tools, each a request template; a name becomes the tool `rest__name`
     #[schemars(extend("propertyNames" = rest_names()))]
     pub(super) rest_tools: Option<BTreeMap<String, RestTool>>,
 
-    /// Descriptions of APIs (`OpenAPI` 3, Swagger 2.0) whose operations are tools, named `rest__name_operation`
+    /// API descriptions (`OpenAPI` 3, Swagger 2.0) whose operations become tools `rest__name_operation`
     #[schemars(extend("propertyNames" = rest_names()))]
     pub(super) openapi_specs: Option<BTreeMap<String, OpenapiSpec>>,
 }
@@ -136,36 +136,36 @@ pub(super) struct Written {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Sandbox {
-    /// `sandbox`: write to the workspace and `/tmp`, no network; `rx`: with network; `rwx`: open but for the blocklist
+    /// `sandbox`: write only to the workspace and `/tmp`, no network; `rx`: the same with network; `rwx`: everything except the blocklist
     #[schemars(extend("default" = "sandbox"))]
     pub(super) mode: Option<Mode>,
 
-    /// The directory tools work in; without this key the current one
+    /// The directory that tools work in; by default the current one
     pub(super) workspace: Option<PathText>,
 
-    /// More directories that may be written
+    /// More directories that commands may write to
     #[schemars(extend("default" = []))]
     pub(super) writable: Option<Vec<PathText>>,
 
-    /// Paths taken off the list of secrets that cannot be read
+    /// Paths to remove from the list of unreadable secrets
     #[schemars(extend("default" = []))]
     pub(super) readable: Option<Vec<PathText>>,
 
-    /// Whether commands reach the network; without this key the mode decides
+    /// Whether commands can use the network; by default the mode decides
     pub(super) network: Option<Grant>,
 
-    /// Whether commands may open unix sockets; without this key only in `rwx`
+    /// Whether commands may open unix sockets; by default only in `rwx`
     pub(super) unix_sockets: Option<Grant>,
 
-    /// Whether hooks and configuration of the workspace's git directory may be written
+    /// Whether commands may write hooks and configuration of the workspace's git repository
     #[schemars(extend("default" = "frozen"))]
     pub(super) git: Option<Git>,
 
-    /// More variables of haft's environment that commands see
+    /// More variables of haft's environment to pass to commands
     #[schemars(extend("default" = []))]
     pub(super) environment: Option<Vec<Environment>>,
 
-    /// What one command may use up
+    /// The resource limits of a command
     pub(super) limits: Option<Limits>,
 }
 
@@ -180,7 +180,7 @@ pub(super) struct Limits {
     #[schemars(range(min = 1), extend("default" = limit("open-files")))]
     pub(super) open_files: Option<u64>,
 
-    /// The largest file that may be written
+    /// The largest file that a command may write
     #[schemars(range(min = 1), extend("default" = limit("file-bytes"), "x-unit" = "bytes"))]
     pub(super) file_bytes: Option<u64>,
 
@@ -192,7 +192,7 @@ pub(super) struct Limits {
     #[schemars(range(min = 1), extend("default" = limit("memory-bytes"), "x-unit" = "bytes"))]
     pub(super) memory_bytes: Option<u64>,
 
-    /// What may be put into the private `/dev/shm`
+    /// The size of the private `/dev/shm`
     #[schemars(range(min = 1), extend("default" = limit("shm-bytes"), "x-unit" = "bytes"))]
     pub(super) shm_bytes: Option<u64>,
 }
@@ -204,42 +204,42 @@ fn limit(name: &str) -> Option<u64> {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Tool {
-    /// How long a call of it may take
+    /// The longest time for a call of it
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) timeout: Option<Millis>,
 
-    /// What happens to an output that is too large: `store` keeps it and shows a handle, `truncate` cuts it, `pass` leaves it whole
+    /// The treatment of an output that is too large: `store` stores it and shows a handle, `truncate` cuts it, `pass` shows it whole
     pub(super) output: Option<Output>,
 
-    /// How much of its output a model is shown, instead of `toolResponseMaxBytes`
+    /// The most bytes of its output that a model sees, instead of `toolResponseMaxBytes`
     #[schemars(range(min = 1), extend("x-unit" = "bytes"))]
     pub(super) max_bytes: Option<u64>,
 
-    /// The queue its calls wait in
+    /// The queue for its calls
     pub(super) queue: Option<QueueText>,
 
-    /// How urgent its calls are when they wait, whatever the run says
+    /// The priority of its waiting calls, instead of the priority of the run
     pub(super) priority: Option<Priority>,
 
-    /// How long an answer may be given again without a call, or `off`
+    /// The time for which an output is cached, or `off`
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) cache: Option<Ttl>,
 
-    /// What a call does to the world; decides what runs at the same time and what may be repeated
+    /// The effects of a call; they decide which calls run at the same time and which may be repeated
     pub(super) effects: Option<Effects>,
 
-    /// Whether it is active, whatever `activeGroups` says
+    /// Whether it is active, independent of `activeGroups`
     pub(super) enabled: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Catalog {
-    /// Tools of one server, spec or program; what it lists beyond these is left out with a warning
+    /// The most tools of one server, spec or program; further tools are left out with a warning
     #[schemars(range(min = 1), extend("default" = default::TOOLS_PER_PROVIDER_MAX))]
     pub(super) tools_per_provider_max: Option<u64>,
 
-    /// How long each may take to make its tools ready; one that takes longer is told and left behind
+    /// The longest time that a source of tools may take to start; a slower one is reported and left out
     #[schemars(extend("default" = default::WARMUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(super) warmup_timeout: Option<Millis>,
 }
@@ -247,15 +247,15 @@ pub(super) struct Catalog {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Queue {
-    /// How many calls run at once
+    /// The most calls that run at once
     #[schemars(range(min = 1), extend("default" = default::QUEUE_CONCURRENT, "x-alias" = "maxConcurrency"))]
     pub(super) concurrent: Option<u64>,
 
-    /// How many calls may wait; one more is refused
+    /// The most calls that may wait; further calls are refused
     #[schemars(extend("default" = default::QUEUE_WAITING_MAX))]
     pub(super) max_waiting: Option<u64>,
 
-    /// How long a call in this queue may take
+    /// The longest time for a call in this queue, waiting included
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) default_timeout_ms: Option<Millis>,
 }
@@ -263,11 +263,11 @@ pub(super) struct Queue {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Cache {
-    /// Cached answers, in memory and on disk each
+    /// The most cached outputs, in memory and on disk each
     #[schemars(extend("default" = default::CACHE_ENTRIES_MAX))]
     pub(super) entries_max: Option<u64>,
 
-    /// Bytes that all cached answers may take, in memory and on disk each
+    /// The most bytes of all cached outputs, in memory and on disk each
     #[schemars(extend("default" = default::CACHE_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) bytes_max: Option<u64>,
 }
@@ -275,11 +275,11 @@ pub(super) struct Cache {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Policy {
-    /// What holds for a call that no rule speaks of
+    /// The decision for a call that no rule matches
     #[schemars(extend("default" = "allow"))]
     pub(super) default: Option<Decision>,
 
-    /// Rules; the most specific one that fits decides, and of equals `deny` before `ask` before `allow`
+    /// The rules; the most specific match decides, and of equally specific ones `deny` wins over `ask` and `ask` over `allow`
     #[schemars(extend("default" = []))]
     pub(super) rules: Option<Vec<Rule>>,
 }
@@ -293,38 +293,38 @@ pub(super) struct Rule {
     /// For `bash` only: a pattern of commands
     pub(super) command: Option<String>,
 
-    /// Whether the call is made, a human is asked, or it is refused
+    /// `allow` makes the call, `ask` asks a person, `deny` refuses it
     pub(super) decision: Decision,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ToolOutput {
-    /// Whether outputs are stored; when not, they are cut
+    /// Whether outputs are stored; otherwise they are cut
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
 
-    /// Mode `auto` gives a stored output whole, in pieces, when it has at most this many; else its beginning and its end
+    /// The most pieces in which mode `auto` returns a stored output; a longer one is reduced to its beginning and its end
     #[schemars(range(min = 1), extend("default" = default::OUTPUT_CHUNKS_MAX))]
     pub(super) max_chunks: Option<u64>,
 
-    /// How much of a piece is repeated at the beginning of the next
+    /// The part of a piece that the next one repeats
     #[schemars(range(min = 0, max = 50), extend("default" = default::OUTPUT_OVERLAP_PERCENT, "x-unit" = "percent"))]
     pub(super) overlap_percent: Option<u64>,
 
-    /// Where lines have on average at least this many bytes, pieces end anywhere; else at the ends of lines
+    /// If lines have on average at least this many bytes, pieces end anywhere; otherwise they end at line ends
     #[schemars(range(min = 1), extend("default" = default::OUTPUT_AVG_LINE_BYTES, "x-unit" = "bytes"))]
     pub(super) avg_line_bytes_threshold: Option<u64>,
 
-    /// How much of one output is stored; what is beyond is let go, and the handle says so
+    /// The most bytes to store of one output; the rest is dropped, and the message with the handle says so
     #[schemars(range(min = 1), extend("default" = default::STORE_OUTPUT_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) output_bytes_max: Option<u64>,
 
-    /// How much all stored outputs may take together; the oldest go first
+    /// The most bytes of all stored outputs; the oldest are removed first
     #[schemars(range(min = 1), extend("default" = default::STORE_TOTAL_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) total_bytes_max: Option<u64>,
 
-    /// How long an output is kept
+    /// The time for which an output is kept
     #[schemars(extend("default" = default::STORE_KEEP_MS, "x-unit" = "milliseconds"))]
     pub(super) keep: Option<Millis>,
 }
@@ -332,15 +332,15 @@ pub(super) struct ToolOutput {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Sessions {
-    /// Whether runs are written down as they happen; one that is not cannot be resumed
+    /// Whether runs are stored; a run that is not stored cannot be resumed
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
 
-    /// How much the journal of one session may take; a run that comes to it ends
+    /// The most bytes of one journal; a run that reaches the limit ends
     #[schemars(range(min = 1), extend("default" = default::SESSION_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) bytes_max: Option<u64>,
 
-    /// How long a session is kept after the last time something happened in it
+    /// The time after its last change for which a session is kept
     #[schemars(extend("default" = default::SESSION_KEEP_MS, "x-unit" = "milliseconds"))]
     pub(super) keep: Option<Millis>,
 }
@@ -348,11 +348,11 @@ pub(super) struct Sessions {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Validation {
-    /// Whether a tool whose schema does not compile is refused, and structured output that does not fit its schema a failure
+    /// Whether haft refuses a tool whose schema does not compile, and fails a call whose structured output does not match its schema
     #[schemars(extend("default" = false))]
     pub(super) strict: Option<bool>,
 
-    /// The draft of JSON Schema that a schema without `$schema` is read as
+    /// The draft of JSON Schema for schemas without `$schema`
     #[schemars(extend("default" = "2020-12"))]
     pub(super) draft: Option<Draft>,
 }

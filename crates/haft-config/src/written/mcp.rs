@@ -9,13 +9,13 @@ use super::super::default;
 use super::super::format::{AnyJson, GlobText, Millis, QueueText, TemplateText, Ttl, tool_globs};
 use super::{Effects, Grant, McpOauth, McpSampling};
 
-/// What may hold a secret is kept as it is written: `haft config show` shows the variable, not its value. What READMEs write
-/// beside it for other programs is passed over: what may be called unasked, for one, is not for them to say here.
+/// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value. Keys for
+/// other programs are ignored, because only haft's own keys may allow calls without approval.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-passed-over" = ["alwaysAllow", "autoApprove", "description", "timeout"]))]
 pub(crate) struct McpServer {
-    /// How it is reached; without this key a `command` is `stdio`, and of a `url` its scheme and path decide
+    /// The transport; by default `stdio` for a `command`, and by scheme and path for a `url`
     #[serde(rename = "type")]
     pub(crate) kind: Option<McpKind>,
 
@@ -26,83 +26,83 @@ pub(crate) struct McpServer {
     #[schemars(extend("default" = []))]
     pub(crate) args: Option<Vec<TemplateText>>,
 
-    /// Variables it sees beside those that every server sees
+    /// Environment variables for it, in addition to those of every server
     pub(crate) env: Option<BTreeMap<String, TemplateText>>,
 
-    /// The directory it runs in and may write; without this key the workspace
+    /// The directory that it runs in and may write to; by default the workspace
     pub(crate) cwd: Option<TemplateText>,
 
-    /// The address of a server elsewhere
+    /// The URL of a remote server
     pub(crate) url: Option<TemplateText>,
 
-    /// What is sent with every request to that address
+    /// Headers of every request to `url`
     pub(crate) headers: Option<BTreeMap<String, TemplateText>>,
 
-    /// How it learns who we are when it asks for a token and `headers` have no `Authorization`
+    /// Login with OAuth, used if the server requires a token and `headers` have no `Authorization`
     pub(crate) oauth: Option<McpOauth>,
 
-    /// Whether it is there at all
+    /// Whether haft uses the server
     #[schemars(extend("default" = true))]
     pub(crate) enabled: Option<bool>,
 
-    /// The opposite of `enabled`, as other programs write it
+    /// The opposite of `enabled`, for configurations of other programs
     #[schemars(extend("default" = false))]
     pub(crate) disabled: Option<bool>,
 
-    /// Patterns of its tools, by its own names, that there are
+    /// Patterns of its tools to use, by its own tool names
     #[schemars(extend("default" = ["*"]))]
     pub(crate) tools_allowed: Option<Vec<GlobText>>,
 
-    /// Patterns of its tools that there are not; they win over `toolsAllowed`
+    /// Patterns of its tools to leave out; they win over `toolsAllowed`
     #[schemars(extend("default" = []))]
     pub(crate) tools_denied: Option<Vec<GlobText>>,
 
-    /// Input schemas that stand in for those of the server, by its own names
+    /// Input schemas that replace those of the server, by its own tool names
     pub(crate) tool_schemas: Option<BTreeMap<String, AnyJson>>,
 
-    /// What calls of its tools do to the world, by patterns of its own names, where it says nothing or the wrong thing
+    /// The effects of its tools, by patterns of its own tool names; they replace the effects that the server declares
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(crate) effects: Option<BTreeMap<String, Effects>>,
 
-    /// How long answers of its tools may be given again without a call, or `off`
+    /// The time for which outputs of its tools are cached, or `off`
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(crate) cache: Option<Ttl>,
 
-    /// The same for some of its tools, by patterns of its own names
+    /// The same as `cache` for some of its tools, by patterns of its own tool names
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(crate) tools_cache: Option<BTreeMap<String, Ttl>>,
 
-    /// The queue that calls of its tools wait in
+    /// The queue for calls of its tools
     pub(crate) queue: Option<QueueText>,
 
-    /// Whether all runs of one program use the same process or connection
+    /// Whether all runs of one haft process share the server process or connection
     #[schemars(extend("default" = true))]
     pub(crate) shared: Option<bool>,
 
-    /// How long a request may go without a reply or progress
+    /// The longest time without a reply or progress
     #[schemars(extend("default" = default::MCP_REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) request_timeout_ms: Option<Millis>,
 
-    /// How long it may take to start, a download included
+    /// The longest time to start, including a download
     #[schemars(extend("default" = default::MCP_STARTUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) startup_timeout: Option<Millis>,
 
-    /// Whether it is told the workspace as its root when it asks; some servers take that for all they may touch
+    /// Whether it gets the workspace as its root when it asks; some servers restrict themselves to the root
     #[schemars(extend("default" = false))]
     pub(crate) roots: Option<bool>,
 
-    /// What it may have of models; without this key it is never told that there are any
+    /// Use of models by the server; without this key haft does not offer sampling
     pub(crate) sampling: Option<McpSampling>,
 
-    /// How it is asked whether it is still there after a call got no answer
+    /// The request that checks if it is alive after a call without a reply
     #[schemars(extend("default" = "ping"))]
     pub(crate) health_probe: Option<HealthProbe>,
 
-    /// Whether the sandbox holds it: reading and the network are open, writing is not
+    /// Whether it runs in the sandbox, where it can read and use the network, and write only to some directories
     #[schemars(extend("default" = true))]
     pub(crate) sandbox: Option<bool>,
 
-    /// More directories it may write
+    /// More directories that it may write to
     #[schemars(extend("default" = []))]
     pub(crate) writable: Option<Vec<TemplateText>>,
 

@@ -12,52 +12,52 @@ use serde::Deserialize;
 use super::super::default;
 use super::super::format::{AnyJson, Millis, TemplateText};
 
-/// What may hold a secret is kept as it is written: `haft config show` shows the variable, not its value.
+/// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct Provider {
-    /// Which of the known providers it is; without this key the one of the same name, else `compatible`
+    /// The known provider; by default the one of the same name, else `compatible`
     pub(in super::super) kind: Option<KindText>,
 
-    /// Where it is; without this key its usual variable or its own address
+    /// The base URL; by default the provider's usual variable, else its public address
     pub(in super::super) base_url: Option<TemplateText>,
 
-    /// Its key, best as a variable; without this key its usual variable
+    /// The API key, best as a variable; by default the provider's usual variable
     pub(in super::super) api_key: Option<TemplateText>,
 
     /// More headers for every request
     pub(in super::super) headers: Option<BTreeMap<String, TemplateText>>,
 
-    /// A file with certificates in PEM: who vouches for it, beside those whom the machine trusts
+    /// A PEM file with certificate authorities to trust, in addition to those of the machine
     pub(in super::super) ca_file: Option<TemplateText>,
 
-    /// The wire format, where it is not that of its kind
+    /// The wire format, if it differs from the format of `kind`
     pub(in super::super) format: Option<WireFormat>,
 
-    /// More fields for the body of every request; objects are merged, and these win
+    /// More fields for the body of every request; objects are merged, and these fields win
     pub(in super::super) extra_body: Option<AnyJson>,
 
-    /// Whether replies come piece by piece or in one
+    /// Whether replies are streamed or sent whole
     #[schemars(extend("default" = "streamed"))]
     pub(in super::super) delivery: Option<Delivery>,
 
-    /// How long connecting may take
+    /// The longest time to connect
     #[schemars(extend("default" = default::CONNECT_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) connect_timeout: Option<Millis>,
 
-    /// How long it may take until the answer begins
+    /// The longest time until the reply begins
     #[schemars(extend("default" = default::FIRST_BYTE_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) first_byte_timeout: Option<Millis>,
 
-    /// How long nothing more may come in the middle of an answer
+    /// The longest pause within a reply
     #[schemars(extend("default" = default::CHUNK_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) chunk_timeout: Option<Millis>,
 
-    /// How long a request may take with all its attempts
+    /// The longest time for a request with all its attempts
     #[schemars(extend("default" = default::REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) request_timeout: Option<Millis>,
 
-    /// How often a request is sent before its failure is final
+    /// The most attempts for one request
     #[schemars(range(min = 1, max = 100), extend("default" = default::ATTEMPTS_MAX))]
     pub(in super::super) attempts_max: Option<u32>,
 
@@ -65,18 +65,18 @@ pub(in super::super) struct Provider {
     #[schemars(extend("default" = CLAUDE_CODE_COMMAND))]
     pub(in super::super) command: Option<String>,
 
-    /// `claude-code` only: how many turns the command may take before it is asked to go on
+    /// `claude-code` only: the most turns of one run of the command before haft resumes it
     #[schemars(range(min = 1), extend("default" = CLAUDE_CODE_TURNS_MAX))]
     pub(in super::super) max_turns: Option<u32>,
 
-    /// `claude-code` only: the command's own tools that need no permission; an empty list takes all of them away
+    /// `claude-code` only: the command's own tools that need no permission; an empty list removes all tools
     pub(in super::super) allowed_tools: Option<Vec<String>>,
 
-    /// `claude-code` only: how often its session is taken up again before its failure is final
+    /// `claude-code` only: how often haft resumes its session before the request fails
     #[schemars(range(max = 100), extend("default" = CLAUDE_CODE_RESUMES_MAX))]
     pub(in super::super) max_resumes: Option<u32>,
 
-    /// The longest wait that a provider may ask for; a longer one is a failure
+    /// The longest wait that a provider may ask for; if it asks for more, the request fails
     #[schemars(extend("default" = default::RETRY_AFTER_MAX_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) retry_after_max: Option<Millis>,
 }
@@ -84,37 +84,37 @@ pub(in super::super) struct Provider {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct Models {
-    /// The model that is asked when none is named, as `provider/model`
+    /// The model to use if none is named, as `provider/model`
     pub(in super::super) default: Option<String>,
 
-    /// Of the same provider, for simple steps; without this key the default
+    /// A model of the same provider for simple steps; by default `models.default`
     pub(in super::super) fast: Option<String>,
 
-    /// Of the same provider, for difficult steps; without this key the default
+    /// A model of the same provider for difficult steps; by default `models.default`
     pub(in super::super) complex: Option<String>,
 
-    /// Models that are asked in order when the default fails, as `provider/model`
+    /// Models to ask in order if the default fails, as `provider/model`
     #[schemars(extend("default" = []))]
     pub(in super::super) fallback: Option<Vec<String>>,
 
-    /// What holds for single models, by `provider/model`
+    /// Settings of single models, by `provider/model`
     pub(in super::super) settings: Option<BTreeMap<String, Model>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct Model {
-    /// What its tokens cost, instead of the built-in table
+    /// The price of its tokens, instead of the built-in table
     pub(in super::super) price: Option<Price>,
 
-    /// How it is given tools; without this key `native`, and `prompted` once its provider refuses them
+    /// The way it gets tools; by default `native`, and `prompted` after its provider has refused tools
     pub(in super::super) tool_calling: Option<ToolCalling>,
 
-    /// The most it may write in one reply
+    /// The most tokens of one reply of the model
     #[schemars(range(min = 1), extend("x-unit" = "tokens"))]
     pub(in super::super) max_output_tokens: Option<u32>,
 
-    /// How much it may see at once, where that is for the asker to say
+    /// The size of the context window, for providers that let the client set it
     #[schemars(range(min = 1), extend("x-unit" = "tokens"))]
     pub(in super::super) context_tokens: Option<u32>,
 }
@@ -122,19 +122,19 @@ pub(in super::super) struct Model {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct Price {
-    /// What is read
+    /// Tokens of the request
     #[schemars(range(min = 0), extend("x-unit" = "US dollars per million tokens"))]
     pub(in super::super) input: f64,
 
-    /// What is written
+    /// Tokens of the reply
     #[schemars(range(min = 0), extend("x-unit" = "US dollars per million tokens"))]
     pub(in super::super) output: f64,
 
-    /// What is read from the provider's cache; without this key as `input`
+    /// Tokens read from the provider's cache; by default the price of `input`
     #[schemars(range(min = 0), extend("x-unit" = "US dollars per million tokens"))]
     pub(in super::super) cache_read: Option<f64>,
 
-    /// What is put into that cache; without this key as `input`
+    /// Tokens written to the provider's cache; by default the price of `input`
     #[schemars(range(min = 0), extend("x-unit" = "US dollars per million tokens"))]
     pub(in super::super) cache_write: Option<f64>,
 }

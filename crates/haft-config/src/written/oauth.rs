@@ -8,27 +8,27 @@ use super::super::format::TemplateText;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct McpOauth {
-    /// What its authorization server knows us as; without this key we describe or register ourselves
+    /// The client id at the authorization server; without this key haft uses a client metadata document or registers itself
     pub(crate) client_id: Option<TemplateText>,
 
-    /// The only authorization server that is asked for tokens and given `clientSecret`, by the name it gives itself; without this key the one that the server names
+    /// The issuer identifier of the only authorization server that may issue tokens and get `clientSecret`; by default the one that the server names
     pub(crate) issuer: Option<TemplateText>,
 
-    /// The secret that belongs to `clientId`; best a variable
+    /// The secret of `clientId`; use a variable
     pub(crate) client_secret: Option<TemplateText>,
 
-    /// Where a description of this client is published, for authorization servers that read one instead of registering us
+    /// The URL of the client metadata document, for authorization servers that support one instead of registration
     pub(crate) client_metadata_url: Option<TemplateText>,
 
-    /// What is asked for when the server does not say
+    /// The scopes to request if the server names none
     #[schemars(extend("default" = []))]
     pub(crate) scopes: Option<Vec<String>>,
 
-    /// `person`: somebody logs in with `haft mcp login`; `clientCredentials`: haft itself, with `clientId` and `clientSecret`
+    /// `person`: a person logs in with `haft mcp login`; `clientCredentials`: haft logs in with `clientId` and `clientSecret`
     #[schemars(extend("default" = "person"))]
     pub(crate) grant: Option<McpGrant>,
 
-    /// The port on this machine that a login comes back to; 0 is any that is free
+    /// The local port for the redirect of a login; 0 means any free port
     #[schemars(extend("default" = 0))]
     pub(crate) redirect_port: Option<u16>,
 }

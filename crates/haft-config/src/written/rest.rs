@@ -10,43 +10,43 @@ use crate::format::{AnyJson, GlobText, Millis, QueueText, SecretText, SpecText, 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RestTool {
-    /// What a model is told about it
+    /// The description that models see
     pub(crate) description: String,
 
-    /// The HTTP method; it also says what a call does to the world
+    /// The HTTP method; it also sets the effects of a call
     pub(crate) method: HttpMethod,
 
-    /// Where the request goes; `${parameters.x}` is the place of an argument, not allowed in the host
+    /// The URL of the request; `${parameters.x}` is a placeholder for an argument and not allowed in the host
     pub(crate) url: UrlText,
 
     /// Headers of the request; `${VAR}` is a variable, `${parameters.x}` an argument
     pub(crate) headers: Option<BTreeMap<String, SecretText>>,
 
-    /// The queue its calls wait in
+    /// The queue for its calls
     pub(crate) queue: Option<QueueText>,
 
-    /// How long an answer may be given again without a call, or `off`
+    /// The time for which an output is cached, or `off`
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(crate) cache: Option<Ttl>,
 
-    /// The JSON Schema of its arguments; without it every argument that has a place is a string
+    /// The JSON Schema of its arguments; without it every placeholder is a string argument
     pub(crate) parameters_schema: Option<AnyJson>,
 
-    /// The body as JSON; a string that is nothing but `${parameters.x}` becomes that argument with its type, `${VAR}` a variable
+    /// The body as JSON; a string that contains only `${parameters.x}` becomes that argument with its type, `${VAR}` is a variable
     pub(crate) body_template: Option<AnyJson>,
 
-    /// How an answer is read that comes in pieces
+    /// Settings for a streamed response
     pub(crate) streaming: Option<Streaming>,
 
-    /// Whether lists and objects in the query are written as `key[0][prop]=value`
+    /// Whether the query has lists and objects as `key[0][prop]=value`
     #[schemars(extend("default" = false))]
     pub(crate) has_complex_query_params: Option<bool>,
 
-    /// Arguments that are added to the query
+    /// Arguments to add to the query
     #[schemars(extend("default" = []))]
     pub(crate) query_param_names: Option<Vec<String>>,
 
-    /// Whether the host may be at an address that is not public
+    /// Whether the host may have a private address
     #[schemars(extend("default" = false))]
     pub(crate) allow_private_addresses: Option<bool>,
 }
@@ -58,35 +58,35 @@ pub(crate) struct Streaming {
     #[schemars(extend("default" = "json-stream"))]
     pub(crate) mode: Option<StreamMode>,
 
-    /// Taken off every line before it is read
+    /// A prefix to remove from every line
     #[schemars(extend("default" = ""))]
     pub(crate) line_prefix: Option<String>,
 
-    /// The field that says what a piece is
+    /// The field with the kind of a piece
     #[schemars(extend("default" = "type"))]
     pub(crate) discriminator_field: Option<String>,
 
-    /// What that field says in the last piece
+    /// The value of `discriminatorField` in the last piece
     #[schemars(extend("default" = "done"))]
     pub(crate) done_value: Option<String>,
 
-    /// The field of the last piece that holds the whole answer
+    /// The field of the last piece that has the whole answer
     #[schemars(extend("default" = "answer"))]
     pub(crate) answer_field: Option<String>,
 
-    /// What the field says in a piece of the answer
+    /// The value of `discriminatorField` in a piece of the answer
     #[schemars(extend("default" = "token"))]
     pub(crate) token_value: Option<String>,
 
-    /// The field that holds such a piece
+    /// The field with the text of such a piece
     #[schemars(extend("default" = "content"))]
     pub(crate) token_field: Option<String>,
 
-    /// How long the stream may take
+    /// The longest time of the stream
     #[schemars(extend("default" = 120_000, "x-unit" = "milliseconds"))]
     pub(crate) timeout_ms: Option<Millis>,
 
-    /// How much may come
+    /// The most bytes of the stream
     #[schemars(range(min = 1), extend("default" = 4_194_304, "x-unit" = "bytes"))]
     pub(crate) max_bytes: Option<u64>,
 }
@@ -97,45 +97,45 @@ pub(crate) struct OpenapiSpec {
     /// The description: a file, or a URL
     pub(crate) spec: SpecText,
 
-    /// Where requests go, instead of the server that the description names
+    /// The base URL of requests, instead of the server in the description
     pub(crate) base_url: Option<UrlText>,
 
     /// Headers of every request; `${VAR}` is a variable
     pub(crate) headers: Option<BTreeMap<String, SecretText>>,
 
-    /// Methods whose operations are tools
+    /// The methods whose operations become tools
     #[schemars(extend("default" = ["get", "post", "put", "patch", "delete"]))]
     pub(crate) include_methods: Option<Vec<LowerMethod>>,
 
-    /// Only operations with one of these tags; without this key all
+    /// Use only operations with one of these tags; by default all
     pub(crate) tag_filter: Option<Vec<String>>,
 
-    /// Only operations that one of these patterns names, by operation id or as `GET /path`
+    /// Patterns of operations to use, by operation id or as `GET /path`; by default all
     pub(crate) include_operations: Option<Vec<GlobText>>,
 
-    /// No operations that one of these patterns names
+    /// Patterns of operations to leave out
     #[schemars(extend("default" = []))]
     pub(crate) exclude_operations: Option<Vec<GlobText>>,
 
-    /// Whether deprecated operations are tools
+    /// Whether deprecated operations become tools
     #[schemars(extend("default" = false))]
     pub(crate) include_deprecated: Option<bool>,
 
-    /// The queue its calls wait in
+    /// The queue for its calls
     pub(crate) queue: Option<QueueText>,
 
-    /// How long an answer may be given again without a call, or `off`
+    /// The time for which an output is cached, or `off`
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(crate) cache: Option<Ttl>,
 
-    /// What to log in with, by the name of the description's security scheme
+    /// Credentials, by the name of a security scheme in the description
     pub(crate) auth: Option<BTreeMap<String, Login>>,
 
-    /// More hosts that operations may name as their server
+    /// More hosts that operations may use as their server
     #[schemars(extend("default" = []))]
     pub(crate) allow_hosts: Option<Vec<String>>,
 
-    /// Whether its host may be at an address that is not public
+    /// Whether its host may have a private address
     #[schemars(extend("default" = false))]
     pub(crate) allow_private_addresses: Option<bool>,
 }
@@ -158,11 +158,11 @@ pub(crate) struct Login {
     /// For OAuth client credentials
     pub(crate) client_secret: Option<SecretText>,
 
-    /// Scopes to ask for
+    /// Scopes to request
     #[schemars(extend("default" = []))]
     pub(crate) scopes: Option<Vec<String>>,
 
-    /// Where tokens are asked for, instead of where the description says
+    /// The token endpoint, instead of the one in the description
     pub(crate) token_url: Option<UrlText>,
 }
 
