@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
-use haft_core::conversation::{Conversation, Format, Message, Part};
+use haft_core::conversation::{Conversation, ModelApiFormat, Message, MessagePart};
 use haft_core::event::NoEvents;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
@@ -15,12 +15,12 @@ use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold, StopReason};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::provider::Principal;
-use haft_models::cassette::{Matching, Recording, Replayer};
-use haft_models::claude_code::{ClaudeCode, ClaudeCodeSettings, Ended, Order, RunningCommand, StartCommand};
+use haft_models::cassette::{MatchRule, Recording, Replayer};
+use haft_models::claude_code::{ClaudeCode, ClaudeCodeSettings, ClaudeExit, ClaudeCommand, RunningCommand, StartCommand};
 use haft_models::framing::{NdjsonDecoder, SseDecoder};
 use haft_models::http::read_page;
 use haft_models::prompted::read_calls;
-use haft_models::{Asked, ErrorHead, WireFormat};
+use haft_models::{DecodeContext, ErrorHead, WireFormat};
 use tokio::runtime::Builder;
 
 /// Decodes a complete reply, and the same bytes as the response to a failed request.
@@ -82,7 +82,7 @@ pub fn prompted(bytes: &[u8]) {
     let reply = ModelReply {
         id: None,
         model: None,
-        parts: vec![Part::text(text)],
+        parts: vec![MessagePart::text(text)],
         stop: StopReason::EndOfTurn,
         usage: None,
         notes: Vec::new(),
@@ -92,7 +92,7 @@ pub fn prompted(bytes: &[u8]) {
 
 /// Reads a page of a provider's list of models.
 pub fn models(bytes: &[u8]) {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         match read_page(format, bytes) {
             Ok((_, next)) => assert!(next.is_none_or(|next| next.starts_with("models?") && next.is_ascii())),
             Err(error) => assert!(!error.to_string().is_empty()),
@@ -104,12 +104,12 @@ pub fn models(bytes: &[u8]) {
 pub fn cassette(bytes: &[u8]) {
     let text = [b"{\"type\":\"recording\",\"version\":3}\n", bytes].concat();
     let Ok(recording) = Recording::read_from(Path::new("r"), Cursor::new(text)) else { return };
-    for matching in [Matching::Digest, Matching::Turn] {
+    for matching in [MatchRule::Digest, MatchRule::Turn] {
         let Ok(replayer) = Replayer::new(&recording, matching) else { return };
         let cx = ModelContext::new("1", Principal::local(), Arc::new(NoEvents));
         let request = ModelRequest::new("m", Arc::new(Conversation::default()));
         let said = replayer.ask(request, &cx).collect::<Vec<_>>().now_or_never();
-        assert!(said.is_some_and(|said| matching == Matching::Turn || !said.is_empty()));
+        assert!(said.is_some_and(|said| matching == MatchRule::Turn || !said.is_empty()));
     }
 }
 
@@ -126,7 +126,7 @@ pub fn claude_code(bytes: &[u8]) {
 fn said_by_command(tools: &[ModelTool], pieces: &[&[u8]]) -> String {
     let pieces = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| piece.to_vec()).collect();
     let settings = ClaudeCodeSettings { resumes_max: 0, ..ClaudeCodeSettings::default() };
-    let provider = ClaudeCode::new(settings, Box::new(Printing(pieces)));
+    let provider = ClaudeCode::new(settings, Box::new(FuzzedCommand(pieces)));
     let cx = ModelContext::new("1", Principal::local(), Arc::new(NoEvents));
     let mut conversation = Conversation::default();
     assert!(conversation.push(Message::user("hi")).is_ok());
@@ -140,29 +140,29 @@ fn said_by_command(tools: &[ModelTool], pieces: &[&[u8]]) -> String {
 }
 
 /// A command that prints these chunks one by one and ends.
-struct Printing(VecDeque<Vec<u8>>);
+struct FuzzedCommand(VecDeque<Vec<u8>>);
 
-impl StartCommand for Printing {
-    fn start(&self, _: Order) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
+impl StartCommand for FuzzedCommand {
+    fn start(&self, _: ClaudeCommand) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
         let running = Box::new(Self(self.0.clone())) as Box<dyn RunningCommand>;
         Box::pin(async { Ok(running) })
     }
 }
 
-impl RunningCommand for Printing {
+impl RunningCommand for FuzzedCommand {
     fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>> {
         let piece = self.0.pop_front().unwrap_or_default();
         Box::pin(async { Ok(piece) })
     }
 
-    fn end(self: Box<Self>) -> BoxFuture<'static, Result<Ended, String>> {
-        Box::pin(async { Ok(Ended { how: "ended".into(), last_words: String::new() }) })
+    fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>> {
+        Box::pin(async { Ok(ClaudeExit { how: "ended".into(), last_words: String::new() }) })
     }
 }
 
-type Read = (Result<(), ModelError>, Vec<ModelEvent>);
+type DecodedStream = (Result<(), ModelError>, Vec<ModelEvent>);
 
-fn read(wire: &dyn WireFormat, pieces: &[&[u8]]) -> Read {
+fn read(wire: &dyn WireFormat, pieces: &[&[u8]]) -> DecodedStream {
     let mut decoder = wire.stream_decoder(&asked());
     let mut events = Vec::new();
     for piece in pieces {
@@ -180,6 +180,6 @@ fn check(reply: Result<ModelReply, ModelError>) {
     }
 }
 
-fn asked() -> Asked {
-    Asked { turn: 1, text_bytes: 100, context_tokens: Some(10) }
+fn asked() -> DecodeContext {
+    DecodeContext { turn: 1, text_bytes: 100, context_tokens: Some(10) }
 }

@@ -49,7 +49,7 @@ pub(crate) fn prose() -> Result<(), String> {
 }
 
 #[derive(Default)]
-struct Tally {
+struct ProseCounts {
     comments: u32,
     opening: u32,
     somebody: u32,
@@ -58,7 +58,7 @@ struct Tally {
     types: BTreeMap<String, BTreeSet<String>>,
 }
 
-struct Patterns {
+struct ProsePatterns {
     opener: Regex,
     sentence: Regex,
     somebody: Regex,
@@ -68,7 +68,7 @@ struct Patterns {
     participle: Regex,
 }
 
-impl Patterns {
+impl ProsePatterns {
     fn new() -> Result<Self, String> {
         let regex = |text: &str| Regex::new(text).map_err(|error| error.to_string());
         Ok(Self {
@@ -84,8 +84,8 @@ impl Patterns {
 }
 
 fn count(root: &Path) -> Result<Map<String, Value>, String> {
-    let patterns = Patterns::new()?;
-    let mut tally = Tally::default();
+    let patterns = ProsePatterns::new()?;
+    let mut tally = ProseCounts::default();
     for file in files(root) {
         if file.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&file).unwrap_or_default();
@@ -98,8 +98,8 @@ fn count(root: &Path) -> Result<Map<String, Value>, String> {
     Ok(tally.summary(&patterns))
 }
 
-impl Tally {
-    fn comments_of(&mut self, text: &str, patterns: &Patterns) {
+impl ProseCounts {
+    fn comments_of(&mut self, text: &str, patterns: &ProsePatterns) {
         let mut before: Option<String> = None;
         for line in text.lines() {
             let words = patterns.comment.captures(line).map(|found| found[1].trim().to_owned());
@@ -118,7 +118,7 @@ impl Tally {
         }
     }
 
-    fn summary(&self, patterns: &Patterns) -> Map<String, Value> {
+    fn summary(&self, patterns: &ProsePatterns) -> Map<String, Value> {
         let types = u32::try_from(self.types.len()).unwrap_or(u32::MAX).max(1);
         let names = self.types.keys();
         let is_participle = |name: &&String| {
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn patterns_are_counted_in_comments_and_type_names() {
-        let mut tally = Tally::default();
-        let patterns = Patterns::new().unwrap();
+        let mut tally = ProseCounts::default();
+        let patterns = ProsePatterns::new().unwrap();
         let text = "// What is kept here.\n// it is told by nobody\nlet x = 1; // not counted\n/// Why not?\nstruct Told;\n";
         tally.comments_of(text, &patterns);
         assert_eq!((tally.comments, tally.opening, tally.somebody, tally.stilted), (3, 1, 1, 1));

@@ -36,7 +36,7 @@ fn main() {
     // Single-threaded, as in the `haft` command.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-    for journal in [Journal::Off, Journal::On] {
+    for journal in [JournalSetting::Off, JournalSetting::On] {
         let groups: Vec<_> = (0..ROUNDS).map(|_| runtime.block_on(turns(dir.path(), journal))).collect();
         println!("CPU of a turn, journal {journal:?}: {}", told(&groups));
     }
@@ -45,7 +45,7 @@ fn main() {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Journal {
+enum JournalSetting {
     Off,
     On,
 }
@@ -66,13 +66,13 @@ fn told(groups: &[[Duration; 2]]) -> String {
 }
 
 /// Runs many turns with one call each and returns the CPU time of an early turn and of a late one.
-async fn turns(dir: &Path, journal: Journal) -> [Duration; 2] {
-    let server = Server::start(dir, &script(TURNS, 0));
+async fn turns(dir: &Path, journal: JournalSetting) -> [Duration; 2] {
+    let server = ModelServerProcess::start(dir, &script(TURNS, 0));
     let (runtime, spec) = runtime(dir, &server.url).await;
-    let clock = Arc::new(Clock::default());
+    let clock = Arc::new(TurnCpuClock::default());
     let hooks = RunHooks {
         watchers: vec![Arc::clone(&clock) as Arc<dyn EventSink>],
-        keeps_session: journal == Journal::On,
+        keeps_session: journal == JournalSetting::On,
         ..RunHooks::default()
     };
     let run = runtime.start_with(spec, RunSecrets::none(), hooks).await.unwrap();
@@ -85,15 +85,15 @@ async fn turns(dir: &Path, journal: Journal) -> [Duration; 2] {
 
 /// Records the CPU time of this process when turns 10, 30, 190 and 210 begin.
 #[derive(Default)]
-struct Clock(Mutex<Vec<Duration>>);
+struct TurnCpuClock(Mutex<Vec<Duration>>);
 
-impl Clock {
+impl TurnCpuClock {
     fn groups(&self) -> Vec<Duration> {
         self.0.lock().unwrap().chunks(2).map(|pair| pair[1].saturating_sub(pair[0]) / GROUP).collect()
     }
 }
 
-impl EventSink for Clock {
+impl EventSink for TurnCpuClock {
     fn emit(&self, event: Event) {
         if let Event::Run { place, event } = &event
             && matches!(**event, RunEvent::Asked)
@@ -140,7 +140,7 @@ fn first_byte(dir: &Path, listener: &TcpListener, url: &str) -> Duration {
 
 /// Starts many runs of three turns in this process, all waiting for the model at the same time.
 async fn many(dir: &Path) -> String {
-    let server = Server::start(dir, &script(3, 1_500));
+    let server = ModelServerProcess::start(dir, &script(3, 1_500));
     let (runtime, spec) = runtime(dir, &server.url).await;
     let before = resident("VmRSS:");
     let began = Instant::now();
@@ -205,14 +205,14 @@ fn script(turns: u32, first_byte_milliseconds: u32) -> Value {
 }
 
 /// The scripted model server, in a process of its own.
-struct Server {
+struct ModelServerProcess {
     child: Child,
     url: String,
     /// Keeps the pipe open: the server ends when its standard output has no reader.
     _words: BufReader<ChildStdout>,
 }
 
-impl Server {
+impl ModelServerProcess {
     fn start(dir: &Path, script: &Value) -> Self {
         let file = dir.join("script.json");
         std::fs::write(&file, script.to_string()).unwrap();
@@ -226,7 +226,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ModelServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use haft_sandbox::{Home, Launcher, Policy, SandboxMode, sandboxed_command};
+use haft_sandbox::{Home, Launcher, SandboxMode, SandboxPolicy, sandboxed_command};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
@@ -30,17 +30,18 @@ fn main() {
     println!("{RUNS} interleaved runs of `bash -c true` each; milliseconds");
     println!("{:<28} {:>8} {:>8} {:>8} {:>8}", "", "min", "median", "p90", "CPU");
     for mode in SandboxMode::ALL {
-        let policy = Policy::new(mode, &workspace, &home, haft_sandbox::user_home().as_deref()).unwrap();
+        let policy =
+            SandboxPolicy::new(mode, &workspace, &home, haft_sandbox::user_home().as_deref()).unwrap();
         runtime.block_on(compare(mode.name(), &policy));
     }
     let resident = vec![1_u8; RESIDENT_BYTES];
-    let policy = Policy::new(SandboxMode::Sandbox, &workspace, &home, None).unwrap();
+    let policy = SandboxPolicy::new(SandboxMode::Sandbox, &workspace, &home, None).unwrap();
     runtime.block_on(compare("sandbox, 1 GB resident", &policy));
     std::hint::black_box(resident);
 }
 
-async fn compare(name: &str, policy: &Policy) {
-    let (mut plain_runs, mut confined_runs) = (Sample::default(), Sample::default());
+async fn compare(name: &str, policy: &SandboxPolicy) {
+    let (mut plain_runs, mut confined_runs) = (SpawnTimes::default(), SpawnTimes::default());
     for _ in 0..RUNS {
         plain_runs.add(measure(plain(policy.workspace())).await);
         confined_runs.add(measure(confined(policy)).await);
@@ -55,7 +56,7 @@ async fn compare(name: &str, policy: &Policy) {
     );
 }
 
-fn ratio(confined: &Sample, plain: &Sample, quantile: f64) -> f64 {
+fn ratio(confined: &SpawnTimes, plain: &SpawnTimes, quantile: f64) -> f64 {
     confined.quantile(quantile).as_secs_f64() / plain.quantile(quantile).as_secs_f64()
 }
 
@@ -73,7 +74,7 @@ async fn plain(workspace: &Path) {
     assert!(child.wait().await.unwrap().success());
 }
 
-async fn confined(policy: &Policy) {
+async fn confined(policy: &SandboxPolicy) {
     let launcher = Launcher::at(env!("CARGO_BIN_EXE_haft"));
     let mut child =
         sandboxed_command("bash", policy).args(["-c", "true"]).launcher(launcher).spawn().await.unwrap();
@@ -98,12 +99,12 @@ fn children_cpu() -> Duration {
 }
 
 #[derive(Default)]
-struct Sample {
+struct SpawnTimes {
     wall: Vec<Duration>,
     cpu: Duration,
 }
 
-impl Sample {
+impl SpawnTimes {
     fn add(&mut self, (wall, cpu): (Duration, Duration)) {
         self.wall.push(wall);
         self.wall.sort();

@@ -32,13 +32,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A piece of terminal output.
-struct Piece {
+struct TerminalChunk {
     /// Time since the previous piece.
     seconds: f64,
     bytes: Vec<u8>,
 }
 
-fn record(haft: &Path) -> Result<Vec<Piece>, Box<dyn Error>> {
+fn record(haft: &Path) -> Result<Vec<TerminalChunk>, Box<dyn Error>> {
     let place = tempfile::tempdir()?;
     let (output, times) = (place.path().join("output"), place.path().join("times"));
     let status = Command::new("script")
@@ -59,19 +59,19 @@ fn record(haft: &Path) -> Result<Vec<Piece>, Box<dyn Error>> {
     for line in std::fs::read_to_string(times)?.lines() {
         let (seconds, bytes) = line.split_once(' ').ok_or("a time without a size")?;
         let end = (at + bytes.trim().parse::<usize>()?).min(written.len());
-        pieces.push(Piece { seconds: seconds.parse()?, bytes: written[at..end].to_vec() });
+        pieces.push(TerminalChunk { seconds: seconds.parse()?, bytes: written[at..end].to_vec() });
         at = end;
     }
     Ok(pieces)
 }
 
 /// Returns the screen contents, each with the second from which on it is shown.
-fn frames(pieces: &[Piece]) -> Vec<(f64, String)> {
+fn frames(pieces: &[TerminalChunk]) -> Vec<(f64, String)> {
     let mut terminal = vt100::Parser::new(ROWS, COLUMNS, 0);
     terminal.process(b"\x1b[1m$\x1b[0m haft demo\r\n");
     let (mut now, mut last) = (PROMPT_SECONDS, 0.0);
     let mut frames = vec![(0.0, lines(terminal.screen()))];
-    for Piece { seconds, bytes } in pieces {
+    for TerminalChunk { seconds, bytes } in pieces {
         // Shortens pauses in which the screen does not change.
         now += seconds.min(1.5);
         terminal.process(bytes);
@@ -90,7 +90,7 @@ fn frames(pieces: &[Piece]) -> Vec<(f64, String)> {
 fn lines(screen: &vt100::Screen) -> String {
     (0..ROWS).fold(String::new(), |mut text, row| {
         let y = MARGIN + LINE_HEIGHT * f64::from(row + 1);
-        let spans: String = runs(screen, row).iter().map(Run::text).collect();
+        let spans: String = runs(screen, row).iter().map(StyledSpan::text).collect();
         if !spans.is_empty() {
             let _ = write!(text, r#"<text x="{MARGIN}" y="{y}">{spans}</text>"#);
         }
@@ -99,13 +99,13 @@ fn lines(screen: &vt100::Screen) -> String {
 }
 
 /// Consecutive characters of one style.
-struct Run {
+struct StyledSpan {
     class: &'static str,
     column: u16,
     words: String,
 }
 
-impl Run {
+impl StyledSpan {
     fn text(&self) -> String {
         let x = MARGIN + CELL_WIDTH * f64::from(self.column);
         let words = self.words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
@@ -113,14 +113,14 @@ impl Run {
     }
 }
 
-fn runs(screen: &vt100::Screen, row: u16) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn runs(screen: &vt100::Screen, row: u16) -> Vec<StyledSpan> {
+    let mut runs: Vec<StyledSpan> = Vec::new();
     for (column, cell) in (0..COLUMNS).filter_map(|column| Some((column, screen.cell(row, column)?))) {
         let class = class(cell);
         let letter = if cell.has_contents() { cell.contents() } else { " " };
         match runs.last_mut() {
             Some(run) if run.class == class => run.words.push_str(letter),
-            _ => runs.push(Run { class, column, words: letter.to_owned() }),
+            _ => runs.push(StyledSpan { class, column, words: letter.to_owned() }),
         }
     }
     for run in &mut runs {

@@ -9,12 +9,12 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use self::args::{AgentsCommand, CheckArgs, ListArgs, NewArgs};
+use self::args::{AgentsCheckArgs, AgentsCommand, AgentsListArgs, AgentsNewArgs};
 use super::args::FileArgs;
-use super::exit::Exit;
-use super::settings::{self, Refused};
+use super::exit::ExitReason;
+use super::settings::{self, CliError};
 use super::{hints, terminal};
-use haft_config::agents::Overrides;
+use haft_config::agents::AgentOverrides;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::{AgentFile, AgentLoadError, AgentLoader};
 use haft_config::printable;
@@ -29,12 +29,12 @@ pub(super) fn run(command: &AgentsCommand) -> ExitCode {
 }
 
 /// Returns a loader that finds agents by name in haft's home and in the project.
-pub(super) fn loader(files: &FileArgs) -> Result<AgentLoader, Refused> {
+pub(super) fn loader(files: &FileArgs) -> Result<AgentLoader, CliError> {
     let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
     Ok(AgentLoader::new(Some(settings::home()?), project.as_deref()))
 }
 
-fn list(args: &ListArgs) -> Result<ExitCode, Refused> {
+fn list(args: &AgentsListArgs) -> Result<ExitCode, CliError> {
     let mut agents = Vec::new();
     for (file, read) in loader(&args.files)?.all() {
         match read {
@@ -79,17 +79,17 @@ fn table(agents: &[AgentFile]) -> String {
 }
 
 /// Checks each agent together with all agents reachable from it.
-fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
+fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
     let loader = loader(&args.files)?;
     let all: Vec<(PathBuf, Result<AgentFile, AgentLoadError>)> = if args.names.is_empty() {
         loader.all()
     } else {
-        let read = |name: &String| (PathBuf::from(name), loader.read(name, &Overrides::default()));
+        let read = |name: &String| (PathBuf::from(name), loader.read(name, &AgentOverrides::default()));
         args.names.iter().map(read).collect()
     };
     let wrong: Vec<(&Path, String)> =
         all.iter().filter_map(|(file, read)| Some((file.as_path(), problem(read, &loader)?))).collect();
-    let code: ExitCode = if wrong.is_empty() { Exit::Success.into() } else { Exit::Input.into() };
+    let code: ExitCode = if wrong.is_empty() { ExitReason::Success.into() } else { ExitReason::Input.into() };
     let told = if args.json {
         let errors: Vec<Value> = wrong
             .iter()
@@ -121,12 +121,15 @@ pub(super) fn problem(read: &Result<AgentFile, AgentLoadError>, loader: &AgentLo
 }
 
 /// Creates the file of a new agent. Never overwrites an existing file.
-fn new(args: &NewArgs) -> Result<ExitCode, Refused> {
+fn new(args: &AgentsNewArgs) -> Result<ExitCode, CliError> {
     let name = args.name.trim_end_matches(".md");
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
     if !is_name {
         let hint = "hint: letters, digits, - and _ make a name";
-        return Err((Exit::Usage, format!("`{}` is no name for an agent\n{hint}", printable(&args.name))));
+        return Err((
+            ExitReason::Usage,
+            format!("`{}` is no name for an agent\n{hint}", printable(&args.name)),
+        ));
     }
     let directory = if args.home { settings::home()?.root().join("agents") } else { PathBuf::from("agents") };
     let file = directory.join(format!("{name}.md"));
@@ -135,14 +138,14 @@ fn new(args: &NewArgs) -> Result<ExitCode, Refused> {
         .and_then(|mut file| file.write_all(START.as_bytes()));
     written.map_err(|error| {
         let hint = "hint: take another name, or another directory";
-        (Exit::Input, format!("`{}` cannot be written: {error}\n{hint}", file.display()))
+        (ExitReason::Input, format!("`{}` cannot be written: {error}\n{hint}", file.display()))
     })?;
     let next = if args.home { format!("@{name}") } else { format!("@{}", file.display()) };
     terminal::note(&format!(
         "written: {}\nhint: haft run -m PROVIDER/MODEL {next} 'what it shall do'",
         file.display()
     ));
-    Ok(Exit::Success.into())
+    Ok(ExitReason::Success.into())
 }
 
 const START: &str = "---

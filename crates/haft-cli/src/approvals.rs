@@ -12,7 +12,7 @@ use haft_core::naming::ToolIdentity;
 use haft_core::principal::Principal;
 use haft_core::provider::ProviderKind;
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::sandbox::{Access, Confinement};
+use haft_core::settings::sandbox::{ResourceAccess, SandboxBinding};
 use haft_runtime::ReportingGrants;
 use haft_sandbox::Home;
 use haft_store::accounting::now_ms;
@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::args::ApprovalsCommand;
-use super::exit::Exit;
+use super::exit::ExitReason;
 use super::sessions::age;
-use super::settings::{self, Refused};
+use super::settings::{self, CliError};
 use super::terminal;
 
 /// The width of the table.
@@ -74,7 +74,7 @@ fn owner() -> GrantOwner {
     GrantOwner::of(&Principal::local())
 }
 
-async fn list(as_json: bool, workspace: Option<&Path>) -> Result<String, Refused> {
+async fn list(as_json: bool, workspace: Option<&Path>) -> Result<String, CliError> {
     let store = store(&settings::home()?);
     let grants = match workspace.map(resolved) {
         Some(workspace) => store.load(&owner(), &workspace.to_string_lossy()).await,
@@ -87,7 +87,7 @@ async fn list(as_json: bool, workspace: Option<&Path>) -> Result<String, Refused
     Ok(table(&grants, now_ms()))
 }
 
-async fn revoke(words: &[String], all: bool, as_json: bool) -> Result<String, Refused> {
+async fn revoke(words: &[String], all: bool, as_json: bool) -> Result<String, CliError> {
     let store = store(&settings::home()?);
     let grants = store.list(&owner()).await.map_err(unreadable)?;
     let chosen = if all {
@@ -107,20 +107,20 @@ async fn revoke(words: &[String], all: bool, as_json: bool) -> Result<String, Re
 }
 
 /// Finds a grant by the beginning of its id.
-fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, Refused> {
+fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, CliError> {
     const HINT: &str = "hint: `haft approvals list` shows the ids";
     let written = word.to_ascii_lowercase();
     if written.len() < ID_CHARS_MIN {
         let message = format!("the id `{word}` is too short: {ID_CHARS_MIN} characters are needed\n{HINT}");
-        return Err((Exit::Input, message));
+        return Err((ExitReason::Input, message));
     }
     let fits = |grant: &&Grant| grant.id.to_string().starts_with(&written);
     match grants.iter().filter(fits).collect::<Vec<_>>().as_slice() {
         [grant] => Ok(grant),
-        [] => Err((Exit::Input, format!("there is no remembered approval `{word}`\n{HINT}"))),
+        [] => Err((ExitReason::Input, format!("there is no remembered approval `{word}`\n{HINT}"))),
         several => {
             let message = format!("`{word}` is the beginning of {} ids\n{HINT}", several.len());
-            Err((Exit::Input, message))
+            Err((ExitReason::Input, message))
         }
     }
 }
@@ -132,15 +132,15 @@ fn resolved(directory: &Path) -> PathBuf {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
-fn unreadable(error: GrantStoreError) -> Refused {
+fn unreadable(error: GrantStoreError) -> CliError {
     let hint = "hint: repair the file, or remove it to forget all approvals in it";
-    (Exit::Internal, format!("remembered approvals cannot be read: {error}\n{hint}"))
+    (ExitReason::Internal, format!("remembered approvals cannot be read: {error}\n{hint}"))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
-fn unwritable(error: GrantStoreError) -> Refused {
+fn unwritable(error: GrantStoreError) -> CliError {
     let hint = "hint: set HAFT_HOME to a directory that you may write";
-    (Exit::Internal, format!("the approval could not be revoked: {error}\n{hint}"))
+    (ExitReason::Internal, format!("the approval could not be revoked: {error}\n{hint}"))
 }
 
 /// Groups the grants by workspace. No line is wider than [`COLUMNS`].
@@ -203,12 +203,13 @@ fn fitted(text: &str, columns: usize) -> String {
 }
 
 /// Names the mode, and the network where it differs from the default of the mode.
-fn sandbox(confinement: Confinement) -> String {
-    let Confinement { mode, network } = confinement;
+fn sandbox(confinement: SandboxBinding) -> String {
+    let SandboxBinding { mode, network } = confinement;
     let difference = match (mode, network) {
-        (SandboxMode::Sandbox, Access::Allow) => "+net",
-        (SandboxMode::Rx | SandboxMode::Rwx, Access::Deny) => "-net",
-        (SandboxMode::Sandbox, Access::Deny) | (SandboxMode::Rx | SandboxMode::Rwx, Access::Allow) => "",
+        (SandboxMode::Sandbox, ResourceAccess::Allow) => "+net",
+        (SandboxMode::Rx | SandboxMode::Rwx, ResourceAccess::Deny) => "-net",
+        (SandboxMode::Sandbox, ResourceAccess::Deny)
+        | (SandboxMode::Rx | SandboxMode::Rwx, ResourceAccess::Allow) => "",
     };
     format!("{mode}{difference}")
 }
@@ -249,7 +250,7 @@ mod tests {
             tool: ToolName::new("and_a_tool_with_a_long_name").unwrap(),
         };
         let target = GrantTarget { workspace: workspace.into(), tool, definition: Digest::of_text("d") };
-        let confinement = Confinement { mode: SandboxMode::Sandbox, network: Access::Allow };
+        let confinement = SandboxBinding { mode: SandboxMode::Sandbox, network: ResourceAccess::Allow };
         let binding = GrantBinding { owner: owner(), target, confinement };
         Grant::new(&binding, scope, GrantDecision { by: "terminal".into(), at_ms: 0 })
     }
@@ -278,7 +279,7 @@ mod tests {
         let id = grants[1].id.to_string();
         assert_eq!(find(&grants, &id[..8].to_uppercase()).unwrap(), &grants[1]);
         for bad in ["", "abc", "zzzz", "none"] {
-            assert_eq!(find(&grants, bad).unwrap_err().0, Exit::Input, "{bad}");
+            assert_eq!(find(&grants, bad).unwrap_err().0, ExitReason::Input, "{bad}");
         }
     }
 }

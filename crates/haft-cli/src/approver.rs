@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use haft_core::approval::{Answer, ApprovalRequest, Approver, shown};
+use haft_core::approval::{ApprovalAnswer, ApprovalRequest, Approver, shown};
 use haft_core::grant::GrantScope;
 
 use super::{question, terminal};
@@ -16,7 +16,7 @@ pub(super) struct TerminalApprover;
 
 impl TerminalApprover {
     /// Returns an approver only when standard input and standard error are both a terminal; a script is never asked.
-    pub(super) fn when_somebody_is_there() -> Option<Arc<dyn Approver>> {
+    pub(super) fn for_interactive_terminal() -> Option<Arc<dyn Approver>> {
         let there = io::stdin().is_terminal() && io::stderr().is_terminal();
         there.then(|| Arc::new(TerminalApprover) as Arc<dyn Approver>)
     }
@@ -27,11 +27,11 @@ impl Approver for TerminalApprover {
         "terminal"
     }
 
-    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
         Box::pin(async move {
             let mut turn = question::turn().await;
             terminal::note(&asked(request));
-            turn.line().await.map_or(Answer::Deny, |line| answer(line.trim(), request))
+            turn.line().await.map_or(ApprovalAnswer::Deny, |line| answer(line.trim(), request))
         })
     }
 }
@@ -58,13 +58,13 @@ fn asked(request: &ApprovalRequest) -> String {
 }
 
 /// Parses the answer. Anything that is not understood, or that was not offered, denies the call.
-fn answer(line: &str, request: &ApprovalRequest) -> Answer {
+fn answer(line: &str, request: &ApprovalRequest) -> ApprovalAnswer {
     match line {
-        "o" | "y" | "yes" | "once" => Answer::AllowOnce,
-        "e" | "exact" => Answer::AllowExact,
-        "p" | "prefix" if request.prefix.is_some() => Answer::AllowPrefix,
-        "r" | "rule" if !request.rules.is_empty() => Answer::AllowRule,
-        _ => Answer::Deny,
+        "o" | "y" | "yes" | "once" => ApprovalAnswer::AllowOnce,
+        "e" | "exact" => ApprovalAnswer::AllowExact,
+        "p" | "prefix" if request.prefix.is_some() => ApprovalAnswer::AllowPrefix,
+        "r" | "rule" if !request.rules.is_empty() => ApprovalAnswer::AllowRule,
+        _ => ApprovalAnswer::Deny,
     }
 }
 
@@ -72,14 +72,14 @@ fn answer(line: &str, request: &ApprovalRequest) -> Answer {
 mod tests {
     use haft_core::approval::ApprovalId;
     use haft_core::digest::Digest;
-    use haft_core::place::Place;
+    use haft_core::place::RunPosition;
 
     use super::*;
 
     fn request(prefix: Option<&[&str]>, rules: &[&str]) -> ApprovalRequest {
         ApprovalRequest {
             id: ApprovalId::parse(&"1".repeat(32)).unwrap(),
-            place: Place::default(),
+            place: RunPosition::default(),
             tool: "bash".into(),
             arguments: serde_json::Map::new(),
             workspace: "/w".into(),
@@ -94,18 +94,18 @@ mod tests {
     fn only_a_clear_yes_to_an_offer_is_one() {
         let bare = request(None, &[]);
         let full = request(Some(&["git", "status"]), &["ask bash: git *"]);
-        let check = |line: &str, request: &ApprovalRequest, expected: Answer| {
+        let check = |line: &str, request: &ApprovalRequest, expected: ApprovalAnswer| {
             assert_eq!(answer(line, request), expected, "{line}");
         };
-        check("o", &bare, Answer::AllowOnce);
-        check("e", &bare, Answer::AllowExact);
-        check("r", &full, Answer::AllowRule);
-        check("r", &bare, Answer::Deny);
-        check("p", &full, Answer::AllowPrefix);
-        check("prefix", &full, Answer::AllowPrefix);
-        check("p", &bare, Answer::Deny);
-        check("", &full, Answer::Deny);
-        check("O", &full, Answer::Deny);
+        check("o", &bare, ApprovalAnswer::AllowOnce);
+        check("e", &bare, ApprovalAnswer::AllowExact);
+        check("r", &full, ApprovalAnswer::AllowRule);
+        check("r", &bare, ApprovalAnswer::Deny);
+        check("p", &full, ApprovalAnswer::AllowPrefix);
+        check("prefix", &full, ApprovalAnswer::AllowPrefix);
+        check("p", &bare, ApprovalAnswer::Deny);
+        check("", &full, ApprovalAnswer::Deny);
+        check("O", &full, ApprovalAnswer::Deny);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) use run::{DemoArgs, OutputFormat, RunArgs, ShowArgs};
 pub(super) use sessions::{ReplayArgs, ResumeArgs, SessionsArgs, SessionsCommand};
 
 pub(super) use models::{
-    AskArgs, CheckArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCommand,
+    AskArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCheckArgs, ToolsCommand,
 };
 
 const STYLES: Styles = Styles::styled()
@@ -34,7 +34,7 @@ const STYLES: Styles = Styles::styled()
 #[command(name = "haft", version, styles = STYLES, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(super) struct Cli {
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: CliCommand,
 }
 
 const EXAMPLES: &str = "\
@@ -54,7 +54,7 @@ Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 9 a limit of the run, 10 its budget, 42 bad input, 124 timeout, 130 interrupted, 141 reader gone, 143 terminated. `haft sandbox` passes on the code of its command.";
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum CliCommand {
     Run(RunArgs),
     Resume(ResumeArgs),
     Replay(ReplayArgs),
@@ -170,15 +170,15 @@ pub(super) struct PolicyArgs {
 
     /// Whether commands reach the network [default: by mode]
     #[arg(long, value_name = "ALLOW|DENY")]
-    pub(super) network: Option<Grant>,
+    pub(super) network: Option<GrantArg>,
 
     /// Whether commands may open unix sockets (docker, ssh-agent …) [default: only in rwx]
     #[arg(long, value_name = "ALLOW|DENY")]
-    pub(super) unix_sockets: Option<Grant>,
+    pub(super) unix_sockets: Option<GrantArg>,
 
     /// Whether hooks and configuration of the workspace's git directory may be written [default: frozen]
     #[arg(long, value_name = "FROZEN|WRITABLE")]
-    pub(super) git: Option<Git>,
+    pub(super) git: Option<GitMetadataArg>,
 
     /// Pass one more variable of this environment on to commands
     #[arg(long = "env", value_name = "NAME")]
@@ -215,13 +215,13 @@ pub(super) enum LogFormat {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Grant {
+pub(super) enum GrantArg {
     Allow,
     Deny,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Git {
+pub(super) enum GitMetadataArg {
     Frozen,
     Writable,
 }

@@ -9,27 +9,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use futures_util::StreamExt;
-use haft_core::conversation::{Body, Conversation, Media, Message, Part, Source};
+use haft_core::conversation::{Conversation, Media, MediaSource, Message, MessagePart, PartBody};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::ModelError;
-use haft_core::model_event::{Delta, ModelEvent};
+use haft_core::model_event::{ModelEvent, PartDelta};
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold, StopReason};
 use haft_core::model_request::ModelRequest;
 use haft_core::price::Cost;
 use haft_core::provider::Principal;
-use haft_models::cassette::{Matching, Recorder, Recording, RecordingError, Replayer, Tape};
+use haft_models::cassette::{MatchRule, Recorder, Recording, RecordingError, Replayer, Tape};
 use serde_json::{Value, json};
 
-use self::shape::Shape;
+use self::shape::AnswerSchema;
 use super::args::AskArgs;
-use super::exit::Exit;
-use super::prose::Prose;
-use super::settings::{self, Refused};
-use super::watch::Watch;
+use super::exit::ExitReason;
+use super::prose::AnswerWriter;
+use super::settings::{self, CliError};
+use super::watch::CommandWatchers;
 use super::{cancel, hints, terminal};
 use haft_config::resolved::ModelName;
-use haft_config::{Resolved, environment};
+use haft_config::{ResolvedConfig, environment};
 use haft_runtime::models::{self, ModelsError};
 
 /// The longest question that is read from standard input.
@@ -43,7 +43,7 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
         Ok(asked) => asked,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let Prepared { question, watch, tape } = asked;
+    let PreparedQuestion { question, watch, tape } = asked;
     let exit = tokio::select! {
         // A finished answer wins over a signal that arrives at the same time.
         biased;
@@ -53,35 +53,37 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
     watch.finish();
     match tape.and_then(|tape| tape.problem()) {
         None => exit,
-        Some(problem) => terminal::failed(Exit::Failed, &format!("the recording is not whole: {problem}")),
+        Some(problem) => {
+            terminal::failed(ExitReason::Failed, &format!("the recording is not whole: {problem}"))
+        }
     }
 }
 
 /// Everything decided before the request is sent.
-struct Prepared {
-    question: Question,
-    watch: Watch,
+struct PreparedQuestion {
+    question: ModelQuestion,
+    watch: CommandWatchers,
     /// The recording, with `--record`.
     tape: Option<Arc<Tape>>,
 }
 
 /// The request and the provider that answers it.
-struct Question {
+struct ModelQuestion {
     provider: Box<dyn ModelProvider>,
     request: ModelRequest,
-    shape: Option<Shape>,
+    shape: Option<AnswerSchema>,
     cx: ModelContext,
-    spent: Arc<Spent>,
+    spent: Arc<AttemptCosts>,
 }
 
-fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
+fn prepare(args: &AskArgs) -> Result<PreparedQuestion, CliError> {
     let config = settings::configuration(&args.files)?.resolved;
     let names = names(args, &config)?;
     // Read before the recording is created: a recording without an exchange would block the next attempt, because the
     // file must be new.
     let message = message(args)?;
-    let shape = args.output_schema.as_deref().map(Shape::read).transpose()?;
-    let Asked { provider, name, tape } = match &args.replay {
+    let shape = args.output_schema.as_deref().map(AnswerSchema::read).transpose()?;
+    let SelectedModel { provider, name, tape } = match &args.replay {
         Some(file) => replayed(file, names)?,
         None => asked(args, &config, names)?,
     };
@@ -89,61 +91,64 @@ fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
     if let Some(shape) = &shape {
         request.output = shape.output();
     }
-    let spent = Arc::new(Spent::default());
+    let spent = Arc::new(AttemptCosts::default());
     // A replay was paid for when it was recorded: without a home, its cost is not journaled a second time.
     let home = args.replay.is_none().then(settings::home).transpose()?;
-    let watch = Watch::of_question(args, home.as_ref(), vec![Arc::clone(&spent) as _]);
+    let watch = CommandWatchers::of_question(args, home.as_ref(), vec![Arc::clone(&spent) as _]);
     let cx = ModelContext::new("1", Principal::local(), watch.sink()).at(watch.place());
-    Ok(Prepared { question: Question { provider, request, shape, cx, spent }, watch, tape })
+    Ok(PreparedQuestion { question: ModelQuestion { provider, request, shape, cx, spent }, watch, tape })
 }
 
 /// The provider that answers, and the name of the model.
-struct Asked {
+struct SelectedModel {
     provider: Box<dyn ModelProvider>,
     name: ModelName,
     tape: Option<Arc<Tape>>,
 }
 
-fn asked(args: &AskArgs, config: &Resolved, names: Vec<ModelName>) -> Result<Asked, Refused> {
+fn asked(args: &AskArgs, config: &ResolvedConfig, names: Vec<ModelName>) -> Result<SelectedModel, CliError> {
     let provider = models::chain(config, &names, &environment).map_err(|error| refused(&error))?;
     let name = names.into_iter().next().ok_or_else(|| refused(&ModelsError::NoModel))?;
-    let Some(file) = &args.record else { return Ok(Asked { provider, name, tape: None }) };
+    let Some(file) = &args.record else { return Ok(SelectedModel { provider, name, tape: None }) };
     let tape = Tape::create(file, models::secrets(config, &environment)).map_err(|error| unusable(&error))?;
     let provider = Box::new(Recorder::new(provider, Arc::clone(&tape)));
-    Ok(Asked { provider, name, tape: Some(tape) })
+    Ok(SelectedModel { provider, name, tape: Some(tape) })
 }
 
 /// Uses the recorded model unless another one is named; the replay sends no request either way.
-fn replayed(file: &Path, names: Vec<ModelName>) -> Result<Asked, Refused> {
+fn replayed(file: &Path, names: Vec<ModelName>) -> Result<SelectedModel, CliError> {
     let recording = Recording::read(file).map_err(|error| unusable(&error))?;
     if recording.cut_off() {
         terminal::warn(&format!("{}: the last line is not whole and is passed over", file.display()));
     }
-    let replayer = Replayer::new(&recording, Matching::Digest).map_err(|error| unusable(&error))?;
+    let replayer = Replayer::new(&recording, MatchRule::Digest).map_err(|error| unusable(&error))?;
     let recorded =
         || ModelName { provider: replayer.name().to_owned(), model: replayer.model().unwrap_or_default() };
     let name = names.into_iter().next().unwrap_or_else(recorded);
-    Ok(Asked { provider: Box::new(replayer), name, tape: None })
+    Ok(SelectedModel { provider: Box::new(replayer), name, tape: None })
 }
 
 /// Returns the error for a recording that cannot be written or read.
-pub(super) fn unusable(error: &RecordingError) -> Refused {
-    (Exit::Input, hints::with(error, Some(hints::recording(error))))
+pub(super) fn unusable(error: &RecordingError) -> CliError {
+    (ExitReason::Input, hints::with(error, Some(hints::recording(error))))
 }
 
 /// Returns the models named on the command line, else those of the configuration.
-fn names(args: &AskArgs, config: &Resolved) -> Result<Vec<ModelName>, Refused> {
+fn names(args: &AskArgs, config: &ResolvedConfig) -> Result<Vec<ModelName>, CliError> {
     if args.model.is_empty() {
         return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
     }
-    args.model.iter().map(|text| ModelName::parse(text).map_err(|message| (Exit::Usage, message))).collect()
+    args.model
+        .iter()
+        .map(|text| ModelName::parse(text).map_err(|message| (ExitReason::Usage, message)))
+        .collect()
 }
 
 /// Builds the message from the question and the images.
-fn message(args: &AskArgs) -> Result<Message, Refused> {
+fn message(args: &AskArgs) -> Result<Message, CliError> {
     let mut message = Message::user(question(args)?);
     for path in &args.image {
-        message.parts.push(Part::new(Body::Image(image(path)?)));
+        message.parts.push(MessagePart::new(PartBody::Image(image(path)?)));
     }
     Ok(message)
 }
@@ -151,11 +156,11 @@ fn message(args: &AskArgs) -> Result<Message, Refused> {
 fn request(
     args: &AskArgs,
     message: Message,
-    config: &Resolved,
+    config: &ResolvedConfig,
     name: &ModelName,
-) -> Result<ModelRequest, Refused> {
+) -> Result<ModelRequest, CliError> {
     let mut conversation = Conversation::default();
-    conversation.push(message).map_err(|error| (Exit::Internal, error.to_string()))?;
+    conversation.push(message).map_err(|error| (ExitReason::Internal, error.to_string()))?;
     let settings = config.models.settings.get(name).cloned().unwrap_or_default();
     Ok(ModelRequest {
         system: args.system.as_deref().unwrap_or_default().into(),
@@ -165,18 +170,21 @@ fn request(
     })
 }
 
-fn question(args: &AskArgs) -> Result<String, Refused> {
+fn question(args: &AskArgs) -> Result<String, CliError> {
     let text = if args.question == "-" { from_standard_input()? } else { args.question.clone() };
     if text.trim().is_empty() {
-        return Err((Exit::Input, "the question is empty\nhint: `haft ask --help` has examples".into()));
+        return Err((
+            ExitReason::Input,
+            "the question is empty\nhint: `haft ask --help` has examples".into(),
+        ));
     }
     Ok(text)
 }
 
-fn from_standard_input() -> Result<String, Refused> {
+fn from_standard_input() -> Result<String, CliError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         (
-            Exit::Input,
+            ExitReason::Input,
             format!("the question cannot be read from standard input: {error}\nhint: send UTF-8 text"),
         )
     };
@@ -189,10 +197,10 @@ fn from_standard_input() -> Result<String, Refused> {
     Ok(text)
 }
 
-fn image(path: &Path) -> Result<Media, Refused> {
+fn image(path: &Path) -> Result<Media, CliError> {
     let refused = |reason: String| {
         let hint = "hint: PNG, JPEG, GIF and WebP can be sent";
-        (Exit::Input, format!("{}: {reason}\n{hint}", path.display()))
+        (ExitReason::Input, format!("{}: {reason}\n{hint}", path.display()))
     };
     let file = std::fs::File::open(path).map_err(|error| refused(error.to_string()))?;
     let mut bytes = Vec::new();
@@ -201,7 +209,7 @@ fn image(path: &Path) -> Result<Media, Refused> {
         return Err(refused(format!("the image has more than {IMAGE_BYTES_MAX} bytes")));
     }
     let media_type = media_type(&bytes).ok_or_else(|| refused("this is no image that models know".into()))?;
-    Ok(Media { media_type: media_type.into(), source: Source::Bytes(bytes.into()) })
+    Ok(Media { media_type: media_type.into(), source: MediaSource::Bytes(bytes.into()) })
 }
 
 /// Detects the media type from the first bytes, because a file name may be wrong.
@@ -215,11 +223,11 @@ fn media_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-async fn ask(args: &AskArgs, question: Question) -> ExitCode {
+async fn ask(args: &AskArgs, question: ModelQuestion) -> ExitCode {
     let began = Instant::now();
-    let Question { provider, request, shape, cx, spent } = question;
+    let ModelQuestion { provider, request, shape, cx, spent } = question;
     let mut fold = ReplyFold::default();
-    let mut shown = Shown::default();
+    let mut shown = StreamedAnswer::default();
     let mut replies = provider.ask(request, &cx);
     let mut failure = None;
     while let Some(event) = replies.next().await {
@@ -227,7 +235,7 @@ async fn ask(args: &AskArgs, question: Question) -> ExitCode {
             Ok(event) => {
                 // An answer with a schema is shown only after it was checked against the schema.
                 if !args.json && shape.is_none() && shown.show(&event).is_err() {
-                    return Exit::ClosedPipe.into();
+                    return ExitReason::ClosedPipe.into();
                 }
                 fold.apply(&event);
             }
@@ -238,16 +246,16 @@ async fn ask(args: &AskArgs, question: Question) -> ExitCode {
     let reply = fold.finish();
     let fit = shape.filter(|_| failure.is_none() && end(&reply.stop).is_ok()).map(|shape| shape.fit(&reply));
     if args.json {
-        return print_json(&Answered { reply, failure, fit }, &spent, began);
+        return print_json(&QuestionOutcome { reply, failure, fit }, &spent, began);
     }
     if shown.prose.end().is_err() {
-        return Exit::ClosedPipe.into();
+        return ExitReason::ClosedPipe.into();
     }
-    tell(&Answered { reply, failure, fit })
+    tell(&QuestionOutcome { reply, failure, fit })
 }
 
 /// The outcome of the request.
-struct Answered {
+struct QuestionOutcome {
     reply: ModelReply,
     failure: Option<ModelError>,
     /// The answer that fits the schema, or the reason why it does not fit.
@@ -256,13 +264,13 @@ struct Answered {
 
 /// Writes text to standard output as it arrives.
 #[derive(Default)]
-struct Shown {
+struct StreamedAnswer {
     /// Indexes of the parts with text or a refusal; reasoning and calls are not shown.
     texts: Vec<usize>,
-    prose: Prose,
+    prose: AnswerWriter,
 }
 
-impl Shown {
+impl StreamedAnswer {
     fn show(&mut self, event: &ModelEvent) -> std::io::Result<()> {
         use haft_core::model_event::PartStart;
         match event {
@@ -270,7 +278,7 @@ impl Shown {
                 self.texts.push(*index);
                 Ok(())
             }
-            ModelEvent::PartDelta { index, delta: Delta::Text(text) } if self.texts.contains(index) => {
+            ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } if self.texts.contains(index) => {
                 self.prose.write(text)
             }
             ModelEvent::Started { .. }
@@ -285,22 +293,22 @@ impl Shown {
 }
 
 /// Reports everything besides the streamed text, and returns the exit code.
-fn tell(answered: &Answered) -> ExitCode {
+fn tell(answered: &QuestionOutcome) -> ExitCode {
     for note in &answered.reply.notes {
         terminal::warn(&note.to_string());
     }
     if let Some(error) = &answered.failure {
-        return terminal::failed(error.kind.into(), &for_a_person(error));
+        return terminal::failed(error.kind.into(), &message_with_hint(error));
     }
     match (end(&answered.reply.stop), &answered.fit) {
-        (Err(message), _) => terminal::failed(Exit::Failed, &message),
-        (Ok(()), Some(Err(message))) => terminal::failed(Exit::Failed, message),
+        (Err(message), _) => terminal::failed(ExitReason::Failed, &message),
+        (Ok(()), Some(Err(message))) => terminal::failed(ExitReason::Failed, message),
         (Ok(()), Some(Ok(value))) => terminal::answer(&format!("{value:#}")),
-        (Ok(()), None) => Exit::Success.into(),
+        (Ok(()), None) => ExitReason::Success.into(),
     }
 }
 
-fn for_a_person(error: &ModelError) -> String {
+fn message_with_hint(error: &ModelError) -> String {
     format!("{}\nhint: {}", error.message, error.kind.row().hint)
 }
 
@@ -322,9 +330,9 @@ fn end(stop: &StopReason) -> Result<(), String> {
 
 /// The number of attempts and their total cost.
 #[derive(Default)]
-struct Spent(Mutex<(u32, Option<Cost>)>);
+struct AttemptCosts(Mutex<(u32, Option<Cost>)>);
 
-impl EventSink for Spent {
+impl EventSink for AttemptCosts {
     fn emit(&self, event: Event) {
         if let Event::ModelFinished { account, .. } = event {
             let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -337,8 +345,8 @@ impl EventSink for Spent {
     }
 }
 
-fn print_json(answered: &Answered, spent: &Spent, began: Instant) -> ExitCode {
-    let Answered { reply, failure, fit } = answered;
+fn print_json(answered: &QuestionOutcome, spent: &AttemptCosts, began: Instant) -> ExitCode {
+    let QuestionOutcome { reply, failure, fit } = answered;
     let unfit = fit.as_ref().and_then(|fit| fit.as_ref().err());
     let failure = failure.as_ref();
     let (attempts, cost) = *spent.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -365,10 +373,10 @@ fn print_json(answered: &Answered, spent: &Spent, began: Instant) -> ExitCode {
     let code = terminal::answer(&format!("{printed:#}"));
     match (failure, end(&reply.stop)) {
         _ if code != ExitCode::SUCCESS => code,
-        (Some(error), _) => Exit::from(error.kind).into(),
-        (None, Err(_)) => Exit::Failed.into(),
-        (None, Ok(())) if unfit.is_some() => Exit::Failed.into(),
-        (None, Ok(())) => Exit::Success.into(),
+        (Some(error), _) => ExitReason::from(error.kind).into(),
+        (None, Err(_)) => ExitReason::Failed.into(),
+        (None, Ok(())) if unfit.is_some() => ExitReason::Failed.into(),
+        (None, Ok(())) => ExitReason::Success.into(),
     }
 }
 
@@ -386,15 +394,15 @@ fn stop_name(stop: &StopReason) -> (&'static str, Option<&str>) {
     }
 }
 
-pub(super) fn refused(error: &ModelsError) -> Refused {
+pub(super) fn refused(error: &ModelsError) -> CliError {
     use haft_models::providers::SetupError;
     let exit = match error {
-        ModelsError::NoModel | ModelsError::Name(_) => Exit::Usage,
-        ModelsError::Setup { error: SetupError::NoKey { .. }, .. } => Exit::Unauthorized,
+        ModelsError::NoModel | ModelsError::Name(_) => ExitReason::Usage,
+        ModelsError::Setup { error: SetupError::NoKey { .. }, .. } => ExitReason::Unauthorized,
         ModelsError::Unknown { .. }
         | ModelsError::Variable { .. }
         | ModelsError::Setup { .. }
-        | ModelsError::Command { .. } => Exit::Input,
+        | ModelsError::Command { .. } => ExitReason::Input,
         ModelsError::Client(error) => error.kind.into(),
     };
     (exit, hints::with(error, hints::models(error)))

@@ -4,14 +4,14 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
+use haft_core::arguments::{ARGUMENTS_BYTES_MAX, RawArguments};
 use haft_core::provider::ToolProvider;
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CatalogWarning, Orchestrator, RunContext};
 use haft_sandbox::Home;
 use haft_store::outputs::{FileStore, StoreLimits};
-use haft_tools::mcp::{Elicitation, Elicitor};
+use haft_tools::mcp::{ElicitationSupport, Elicitor};
 use haft_tools::rest::RestTools;
 use serde::Serialize;
 use serde_json::Value;
@@ -19,30 +19,30 @@ use serde_json::Value;
 use super::approvals;
 use super::approver::TerminalApprover;
 use super::args::{CallArgs, FileArgs};
-use super::cancel::Signals;
+use super::cancel::CancelSignals;
 use super::elicitor::TerminalElicitor;
-use super::exit::Exit;
+use super::exit::ExitReason;
 use super::hints;
 use super::remedy;
-use super::servers::{Asked, begins_with, providers};
-use super::settings::{self, Refused};
+use super::servers::{ServerRequirements, begins_with, providers};
+use super::settings::{self, CliError};
 use super::terminal;
 use super::waiting::waiting;
-use super::watch::{self, Watch};
-use haft_config::{Resolved, environment};
+use super::watch::{self, CommandWatchers};
+use haft_config::{ResolvedConfig, environment};
 use haft_runtime::rest::Freshness;
 use haft_runtime::sampling::ModelSampler;
 use haft_runtime::wiring::{self, ToolSettings};
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
-    let prepared = async { Ok::<_, Refused>((arguments(args)?, orchestrator(args).await?)) };
-    let (arguments, Calling { orchestrator, watch, context }) = match prepared.await {
+    let prepared = async { Ok::<_, CliError>((arguments(args)?, orchestrator(args).await?)) };
+    let (arguments, CallSetup { orchestrator, watch, context }) = match prepared.await {
         Ok(prepared) => prepared,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let name = args.tool.clone().unwrap_or_default();
     let call = ToolCall { id: CallId("1".into()), name, arguments };
-    let mut signals = Signals::listen();
+    let mut signals = CancelSignals::listen();
     let outcome = tokio::select! {
         // A finished result wins over a signal that arrives at the same time.
         biased;
@@ -51,13 +51,13 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
             let (own, others): (Vec<_>, Vec<_>) =
                 warmed_up(&orchestrator).await.into_iter().partition(|warning| concerns(&call.name, warning));
             warn(&others);
-            told_why(orchestrator.execute_with(call, watch.options(&context)).await, &own)
+            explain_unknown_tool(orchestrator.execute_with(call, watch.options(&context)).await, &own)
         } => Ok(result),
         exit = signals.first() => Err(exit),
     };
     let code = match outcome {
         Err(exit) => {
-            end_early(&orchestrator, &mut signals).await;
+            shut_down_after_signal(&orchestrator, &mut signals).await;
             exit.into()
         }
         Ok(result) => {
@@ -70,7 +70,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     code
 }
 
-fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
+fn print(args: &CallArgs, result: &ToolResult, watch: &CommandWatchers) -> ExitCode {
     if args.json {
         return print_json(result, watch.tree_json());
     }
@@ -102,7 +102,7 @@ fn concerns(tool: &str, warning: &CatalogWarning) -> bool {
 
 /// Replaces the error "unknown tool" by the reason why the tool's server is not ready. The tools of a server that was
 /// never ready are unknown, so the caller made no mistake. `warnings` are those about the server of the tool.
-fn told_why(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
+fn explain_unknown_tool(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
     match (result.error_kind(), warnings) {
         (Some(ToolErrorKind::UnknownTool), [first, rest @ ..]) => {
             result.outcome = Err(ToolError::new(ToolErrorKind::Unavailable, first.to_string()));
@@ -119,7 +119,7 @@ pub(super) async fn end(orchestrator: &Orchestrator) {
 
 /// Shuts down after a signal: servers are notified that the call is cancelled and end in good order, unless a second
 /// signal arrives.
-pub(super) async fn end_early(orchestrator: &Orchestrator, signals: &mut Signals) {
+pub(super) async fn shut_down_after_signal(orchestrator: &Orchestrator, signals: &mut CancelSignals) {
     tokio::select! {
         biased;
         () = end(orchestrator) => {}
@@ -128,25 +128,26 @@ pub(super) async fn end_early(orchestrator: &Orchestrator, signals: &mut Signals
 }
 
 /// Everything that the calls of one command need.
-pub(super) struct Calling {
+pub(super) struct CallSetup {
     pub(super) orchestrator: Orchestrator,
-    pub(super) watch: Watch,
+    pub(super) watch: CommandWatchers,
     pub(super) context: Arc<RunContext>,
 }
 
-pub(super) async fn orchestrator(args: &CallArgs) -> Result<Calling, Refused> {
+pub(super) async fn orchestrator(args: &CallArgs) -> Result<CallSetup, CliError> {
     let mut config = settings::configuration(&args.policy.files)?;
     config.resolved.trace_mcp |= args.trace_mcp;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
-    let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
+    let approver = if args.stdin { None } else { TerminalApprover::for_interactive_terminal() };
     let store = store(&home, &config.resolved.tool_output.limits)?;
     let others = others(args, &config.resolved, &home).await;
-    let watch = Watch::begin(args, &home, watch::content(config.resolved.telemetry));
-    let person = if args.stdin { None } else { TerminalElicitor::when_somebody_is_there() };
+    let watch = CommandWatchers::begin(args, &home, watch::content(config.resolved.telemetry));
+    let person = if args.stdin { None } else { TerminalElicitor::for_interactive_terminal() };
     let sampler = ModelSampler::new(&config.resolved, &policy, Arc::new(environment), None);
     let elicitation = elicitation(person.as_ref());
-    let asked = Asked { tool: args.tool.as_deref(), elicitation, parents: watch.trace_parents() };
+    let asked =
+        ServerRequirements { tool: args.tool.as_deref(), elicitation, parents: watch.trace_parents() };
     let servers = providers(&config.resolved, &policy, asked);
     config.resolved.telemetry.capture_content = watch.captures_content();
     let context = RunContext {
@@ -162,46 +163,46 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<Calling, Refused> {
     };
     let settings = ToolSettings { policy, timeout: args.timeout, config: config.resolved };
     let orchestrator = wiring::orchestrator_with_stored_cache(settings, [servers, others].concat());
-    Ok(Calling { orchestrator, watch, context: Arc::new(context) })
+    Ok(CallSetup { orchestrator, watch, context: Arc::new(context) })
 }
 
 /// Servers learn that haft can ask a person only where there is one.
-pub(super) fn elicitation(person: Option<&Arc<dyn Elicitor>>) -> Elicitation {
-    if person.is_some() { Elicitation::Offered } else { Elicitation::NotOffered }
+pub(super) fn elicitation(person: Option<&Arc<dyn Elicitor>>) -> ElicitationSupport {
+    if person.is_some() { ElicitationSupport::Offered } else { ElicitationSupport::NotOffered }
 }
 
 /// Returns the tools over HTTP. Reading API descriptions is slow, so a call of a built-in tool skips it.
-async fn others(args: &CallArgs, config: &Resolved, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
+async fn others(args: &CallArgs, config: &ResolvedConfig, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
     if args.tool.as_deref().is_some_and(wiring::is_builtin) {
         return Vec::new();
     }
     over_http(config, home).await
 }
 
-pub(super) async fn over_http(config: &Resolved, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
+pub(super) async fn over_http(config: &ResolvedConfig, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
     let tools = super::rest::tools(config, home, Freshness::Kept).await;
     if tools.is_empty() { Vec::new() } else { vec![Arc::new(RestTools::new(tools))] }
 }
 
-pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refused> {
+pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, CliError> {
     FileStore::open(&home.data().join("outputs"), limits.clone()).map_err(|error| {
         let hint = "hint: set HAFT_HOME to a directory that you may write";
-        (Exit::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
+        (ExitReason::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
     })
 }
 
-fn arguments(args: &CallArgs) -> Result<Arguments, Refused> {
+fn arguments(args: &CallArgs) -> Result<RawArguments, CliError> {
     match args.arguments.as_deref() {
-        None => Ok(Arguments::from_text("{}")),
+        None => Ok(RawArguments::from_text("{}")),
         Some("-") => read_arguments(std::io::stdin()),
-        Some(text) => Ok(Arguments::from_text(text)),
+        Some(text) => Ok(RawArguments::from_text(text)),
     }
 }
 
-fn read_arguments(input: impl Read) -> Result<Arguments, Refused> {
+fn read_arguments(input: impl Read) -> Result<RawArguments, CliError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         let hint = "hint: send one JSON object as UTF-8 text";
-        (Exit::Input, format!("the arguments cannot be read from standard input: {error}\n{hint}"))
+        (ExitReason::Input, format!("the arguments cannot be read from standard input: {error}\n{hint}"))
     };
     let mut bytes = Vec::new();
     // One byte more than allowed, so that the parser can report that the arguments are too large.
@@ -209,9 +210,9 @@ fn read_arguments(input: impl Read) -> Result<Arguments, Refused> {
     input.take(bytes_max).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
     if bytes.len() > ARGUMENTS_BYTES_MAX {
         // The text may be cut inside a character; the parser rejects it for its size anyway.
-        return Ok(Arguments::from_text(String::from_utf8_lossy(&bytes)));
+        return Ok(RawArguments::from_text(String::from_utf8_lossy(&bytes)));
     }
-    String::from_utf8(bytes).map(Arguments::from_text).map_err(|error| unreadable(&error.utf8_error()))
+    String::from_utf8(bytes).map(RawArguments::from_text).map_err(|error| unreadable(&error.utf8_error()))
 }
 
 /// Prints the result. The output of a tool that ran and failed goes to standard output; all other errors go to standard
@@ -221,21 +222,21 @@ fn print_text(result: &ToolResult, files: &FileArgs) -> ExitCode {
         Ok(output) => terminal::answer(&output.as_text()),
         Err(error) if error.kind == ToolErrorKind::Failed => {
             let printed = terminal::answer(&error.message);
-            if printed == ExitCode::SUCCESS { Exit::Failed.into() } else { printed }
+            if printed == ExitCode::SUCCESS { ExitReason::Failed.into() } else { printed }
         }
-        Err(error) => terminal::failed(error.kind.into(), &for_a_person(error, result, files)),
+        Err(error) => terminal::failed(error.kind.into(), &message_with_hint(error, result, files)),
     }
 }
 
 /// Rewrites a message that was written for a model. A person sees `error:` before it, and a hint after it.
-fn for_a_person(error: &ToolError, result: &ToolResult, files: &FileArgs) -> String {
-    let lines: Vec<&str> = error.message.lines().map(|line| unlabelled(line, error.kind)).collect();
+fn message_with_hint(error: &ToolError, result: &ToolResult, files: &FileArgs) -> String {
+    let lines: Vec<&str> = error.message.lines().map(|line| strip_error_label(line, error.kind)).collect();
     let message = lines.join("\n");
     hints::with(&message, hint(error, result, files))
 }
 
 /// Only errors about arguments have a label on every line; in other errors a line may be output of a command.
-fn unlabelled(line: &str, kind: ToolErrorKind) -> &str {
+fn strip_error_label(line: &str, kind: ToolErrorKind) -> &str {
     match kind {
         ToolErrorKind::InvalidArguments => line.strip_prefix("Error: ").unwrap_or(line),
         ToolErrorKind::Denied => line.strip_prefix("Error ").unwrap_or(line),
@@ -262,7 +263,7 @@ fn hint(error: &ToolError, result: &ToolResult, files: &FileArgs) -> Option<Stri
 
 /// The result in the JSON form for programs.
 #[derive(Serialize)]
-struct Printed<'a> {
+struct CallResultJson<'a> {
     tool: &'a str,
     content: String,
     is_error: bool,
@@ -281,7 +282,7 @@ struct Printed<'a> {
 
 fn print_json(result: &ToolResult, tree: Option<Value>) -> ExitCode {
     let kind = result.error_kind();
-    let printed = Printed {
+    let printed = CallResultJson {
         tool: &result.call.name,
         content: result.text(),
         is_error: kind.is_some(),
@@ -297,10 +298,10 @@ fn print_json(result: &ToolResult, tree: Option<Value>) -> ExitCode {
     };
     let code = match serde_json::to_string_pretty(&printed) {
         Ok(text) => terminal::answer(&text),
-        Err(error) => terminal::failed(Exit::Internal, &error.to_string()),
+        Err(error) => terminal::failed(ExitReason::Internal, &error.to_string()),
     };
     match kind {
-        Some(kind) if code == ExitCode::SUCCESS => Exit::from(kind).into(),
+        Some(kind) if code == ExitCode::SUCCESS => ExitReason::from(kind).into(),
         Some(_) | None => code,
     }
 }

@@ -12,24 +12,24 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::exit::Exit;
+use super::exit::ExitReason;
 
 /// Waits for an interrupt, a termination signal or a hangup, or until the reader of standard output is gone.
-pub(super) async fn cancelled() -> Exit {
-    Signals::listen().first().await
+pub(super) async fn cancelled() -> ExitReason {
+    CancelSignals::listen().first().await
 }
 
 /// Listens from the moment it is created, so that a command can be ended in good order at any point of its setup.
 #[derive(Debug)]
-pub(super) struct Listening(oneshot::Receiver<Heard>);
+pub(super) struct SignalListener(oneshot::Receiver<SignalNotice>);
 
 /// The exit code of the signal, and a channel to acknowledge that the command handles it.
-type Heard = (Exit, oneshot::Sender<()>);
+type SignalNotice = (ExitReason, oneshot::Sender<()>);
 
 /// The time within which the command must acknowledge a signal: it may be blocked on a pipe without a writer.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
-impl Listening {
+impl SignalListener {
     /// Starts to listen. Exits the process when the command does not acknowledge the first signal in time, or when a
     /// second signal arrives. Confined processes end with the process.
     pub(super) fn begin() -> Self {
@@ -39,9 +39,9 @@ impl Listening {
         let listen = move || {
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
-                let signals = Signals::listen();
+                let signals = CancelSignals::listen();
                 let _ = ready.send(());
-                see_to(signals, tell).await;
+                forward_signals(signals, tell).await;
             });
         };
         if thread::Builder::new().name("signals".into()).spawn(listen).is_ok() {
@@ -51,7 +51,7 @@ impl Listening {
     }
 
     /// Waits for the first signal, acknowledges it and returns its exit code. After that it never resolves again.
-    pub(super) async fn heard(&mut self) -> Exit {
+    pub(super) async fn heard(&mut self) -> ExitReason {
         match (&mut self.0).await {
             Ok((exit, acknowledge)) => {
                 let _ = acknowledge.send(());
@@ -62,29 +62,29 @@ impl Listening {
     }
 }
 
-async fn see_to(mut signals: Signals, tell: oneshot::Sender<Heard>) {
+async fn forward_signals(mut signals: CancelSignals, tell: oneshot::Sender<SignalNotice>) {
     let exit = signals.first().await;
     let (acknowledge, acknowledged) = oneshot::channel();
     if tell.send((exit, acknowledge)).is_ok() && timeout(HEARD_WITHIN, acknowledged).await.is_err() {
-        end_at_once(exit);
+        exit_immediately(exit);
     }
-    end_at_once(signals.next().await);
+    exit_immediately(signals.next().await);
 }
 
-fn end_at_once(exit: Exit) {
+fn exit_immediately(exit: ExitReason) {
     std::process::exit(exit.code().into());
 }
 
 /// The signals that cancel a command, received from the moment of creation.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct CancelSignals {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
     hangup: Option<Signal>,
     reader_gone: oneshot::Receiver<()>,
 }
 
-impl Signals {
+impl CancelSignals {
     pub(super) fn listen() -> Self {
         let of = |kind| signal(kind).ok();
         Self {
@@ -95,16 +95,16 @@ impl Signals {
         }
     }
 
-    pub(super) async fn first(&mut self) -> Exit {
+    pub(super) async fn first(&mut self) -> ExitReason {
         let Self { interrupt, terminate, hangup, reader_gone } = self;
         tokio::select! {
             exit = next(interrupt, terminate, hangup) => exit,
-            Ok(()) = reader_gone => Exit::ClosedPipe,
+            Ok(()) = reader_gone => ExitReason::ClosedPipe,
         }
     }
 
     /// Waits for another signal, sent by a user who does not want to wait for a clean shutdown.
-    pub(super) async fn next(&mut self) -> Exit {
+    pub(super) async fn next(&mut self) -> ExitReason {
         next(&mut self.interrupt, &mut self.terminate, &mut self.hangup).await
     }
 }
@@ -112,11 +112,11 @@ impl Signals {
 /// Returns true when the parent process made us ignore the signal, as `nohup` does.
 fn ignores(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    is_among(&status, kind.as_raw_value())
+    is_in_signal_mask(&status, kind.as_raw_value())
 }
 
 /// Checks the `SigIgn` mask, a hexadecimal number with one bit per signal, the lowest bit for signal 1.
-fn is_among(status: &str, signal: i32) -> bool {
+fn is_in_signal_mask(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
     u32::try_from(signal - 1).ok().and_then(|bit| mask.checked_shr(bit)).is_some_and(|mask| mask & 1 == 1)
@@ -126,11 +126,11 @@ async fn next(
     interrupt: &mut Option<Signal>,
     terminate: &mut Option<Signal>,
     hangup: &mut Option<Signal>,
-) -> Exit {
+) -> ExitReason {
     tokio::select! {
-        () = arrives(interrupt) => Exit::Cancelled,
-        () = arrives(terminate) => Exit::Terminated,
-        () = arrives(hangup) => Exit::Terminated,
+        () = arrives(interrupt) => ExitReason::Cancelled,
+        () = arrives(terminate) => ExitReason::Terminated,
+        () = arrives(hangup) => ExitReason::Terminated,
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn ignored_signals_are_read_from_their_mask() {
         let check = |status: &str, signal: i32, expected: bool| {
-            assert_eq!(is_among(status, signal), expected, "{status} {signal}");
+            assert_eq!(is_in_signal_mask(status, signal), expected, "{status} {signal}");
         };
         let status = "Name:\thaft\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
         check(status, 1, true);

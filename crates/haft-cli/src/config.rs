@@ -6,10 +6,13 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use haft_config::{self, ConfigError, ConfigErrors, FoundFile, Loaded, Row, Sources, Standing, Untrusted};
+use haft_config::{
+    self, ConfigError, ConfigErrors, ConfigFile, ConfigFileStatus, ConfigRow, ConfigSources, LoadedConfig,
+    UntrustedReason,
+};
 
 use super::args::{ConfigCommand, ConfigFilesArgs, FileArgs};
-use super::exit::Exit;
+use super::exit::ExitReason;
 use super::terminal;
 
 pub(super) fn run(command: &ConfigCommand) -> ExitCode {
@@ -21,20 +24,21 @@ pub(super) fn run(command: &ConfigCommand) -> ExitCode {
 }
 
 /// Loads the configuration of a run. Warns once about each project file that is ignored.
-pub(super) fn load(args: &FileArgs) -> Result<Loaded, ConfigErrors> {
+pub(super) fn load(args: &FileArgs) -> Result<LoadedConfig, ConfigErrors> {
     let loaded = read(args)?;
     for file in &loaded.files {
-        if let Standing::Ignored(reason) = &file.standing {
+        if let ConfigFileStatus::Ignored(reason) = &file.standing {
             terminal::warn(&format!("`{}` is ignored: {}", file.path.display(), why(reason, file)));
         }
     }
     Ok(loaded)
 }
 
-fn read(args: &FileArgs) -> Result<Loaded, ConfigErrors> {
+fn read(args: &FileArgs) -> Result<LoadedConfig, ConfigErrors> {
     let home = haft_runtime::home::find();
     let project = args.workspace.clone().or_else(|| std::env::current_dir().ok());
-    let sources = Sources { home: home.as_ref(), project: project.as_deref(), named: args.config.as_deref() };
+    let sources =
+        ConfigSources { home: home.as_ref(), project: project.as_deref(), named: args.config.as_deref() };
     haft_config::load(sources, &haft_config::environment)
 }
 
@@ -44,13 +48,13 @@ fn check(args: &ConfigFilesArgs) -> ExitCode {
             let files: Vec<Value> = loaded.files.iter().map(file_json).collect();
             terminal::answer(&format!("{:#}", json!({ "ok": true, "files": files, "errors": [] })))
         }
-        (Ok(loaded), false) => terminal::answer(&standings(&loaded.files)),
+        (Ok(loaded), false) => terminal::answer(&file_status_table(&loaded.files)),
         (Err(ConfigErrors(errors)), true) => {
             let errors: Vec<Value> = errors.iter().map(error_json).collect();
             let code = terminal::answer(&format!("{:#}", json!({ "ok": false, "errors": errors })));
-            if code == ExitCode::SUCCESS { Exit::Input.into() } else { code }
+            if code == ExitCode::SUCCESS { ExitReason::Input.into() } else { code }
         }
-        (Err(errors), false) => terminal::failed(Exit::Input, &errors.to_string()),
+        (Err(errors), false) => terminal::failed(ExitReason::Input, &errors.to_string()),
     }
 }
 
@@ -62,19 +66,19 @@ fn show(args: &ConfigFilesArgs) -> ExitCode {
             terminal::answer(&format!("{:#}", json!({ "files": files, "keys": keys })))
         }
         Ok(loaded) => terminal::answer(&table(&loaded.rows)),
-        Err(errors) => terminal::failed(Exit::Input, &errors.to_string()),
+        Err(errors) => terminal::failed(ExitReason::Input, &errors.to_string()),
     }
 }
 
-fn standings(files: &[FoundFile]) -> String {
+fn file_status_table(files: &[ConfigFile]) -> String {
     if files.is_empty() {
         return "no configuration file; every key has its default".into();
     }
     let mut text = String::new();
     for file in files {
         let standing = match &file.standing {
-            Standing::Counts => "counts".to_owned(),
-            Standing::Ignored(reason) => format!("is ignored: {}", why(reason, file)),
+            ConfigFileStatus::Counts => "counts".to_owned(),
+            ConfigFileStatus::Ignored(reason) => format!("is ignored: {}", why(reason, file)),
         };
         let _ = writeln!(text, "{} {standing}", file.path.display());
     }
@@ -82,14 +86,14 @@ fn standings(files: &[FoundFile]) -> String {
 }
 
 /// Explains why a file is ignored and gives a hint.
-fn why(reason: &Untrusted, file: &FoundFile) -> String {
+fn why(reason: &UntrustedReason, file: &ConfigFile) -> String {
     let directory = file.path.parent().map(PathBuf::from).unwrap_or_default();
     let hint =
         format!("`haft trust {}` shows what it sets and trusts it", quoted(&directory.to_string_lossy()));
     match reason {
-        Untrusted::Never => format!("it is not trusted; {hint}"),
-        Untrusted::Changed => format!("it changed since it was trusted; {hint}"),
-        Untrusted::Undecided(reason) => reason.clone(),
+        UntrustedReason::Never => format!("it is not trusted; {hint}"),
+        UntrustedReason::Changed => format!("it changed since it was trusted; {hint}"),
+        UntrustedReason::Undecided(reason) => reason.clone(),
     }
 }
 
@@ -100,7 +104,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Formats keys, values and origins in columns.
-pub(super) fn table(rows: &[Row]) -> String {
+pub(super) fn table(rows: &[ConfigRow]) -> String {
     let cells: Vec<[String; 3]> = rows.iter().map(cells).collect();
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     // A long list must not push the last column off the screen.
@@ -112,7 +116,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     text
 }
 
-fn cells(row: &Row) -> [String; 3] {
+fn cells(row: &ConfigRow) -> [String; 3] {
     let value = row.value.as_ref().map_or("-".to_owned(), Value::to_string);
     let value = match &row.unit {
         Some(unit) if row.value.as_ref().is_some_and(Value::is_number) => format!("{value} {unit}"),
@@ -125,18 +129,20 @@ fn cells(row: &Row) -> [String; 3] {
     [row.key.clone(), haft_config::printable(&value), from]
 }
 
-fn row_json(row: &Row) -> Value {
+fn row_json(row: &ConfigRow) -> Value {
     let from = row.origin.as_ref().map(
         |origin| json!({ "file": origin.file.to_string_lossy(), "line": origin.line, "column": origin.column }),
     );
     json!({ "key": row.key, "value": row.value, "unit": row.unit, "from": from })
 }
 
-fn file_json(file: &FoundFile) -> Value {
+fn file_json(file: &ConfigFile) -> Value {
     let path = file.path.to_string_lossy();
     match &file.standing {
-        Standing::Counts => json!({ "path": path, "counts": true }),
-        Standing::Ignored(reason) => json!({ "path": path, "counts": false, "reason": why(reason, file) }),
+        ConfigFileStatus::Counts => json!({ "path": path, "counts": true }),
+        ConfigFileStatus::Ignored(reason) => {
+            json!({ "path": path, "counts": false, "reason": why(reason, file) })
+        }
     }
 }
 
@@ -158,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_table_names_units_and_origins() {
-        let row = |key: &str, value: Option<Value>, unit: Option<&str>| Row {
+        let row = |key: &str, value: Option<Value>, unit: Option<&str>| ConfigRow {
             key: key.into(),
             value,
             unit: unit.map(str::to_owned),

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use haft_runtime::model_server::{ModelServer, Part, Script, Step};
+use haft_runtime::model_server::{ModelServer, Script, ScriptPart, ScriptStep};
 use serde_json::json;
 
-use super::args::{Cli, Command, DemoArgs, RunArgs};
-use super::exit::Exit;
-use super::run::{self as running, Given};
-use super::settings::{Configuration, Refused};
+use super::args::{Cli, CliCommand, DemoArgs, RunArgs};
+use super::exit::ExitReason;
+use super::run::{self as running, RunSetup};
+use super::settings::{CliError, Configuration};
 use super::terminal;
 use haft_config::skills::Skills;
 
@@ -23,7 +23,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
         Err(error) => {
             let hint = "hint: a temporary directory and a port of the loopback are needed";
             return terminal::failed(
-                Exit::Unavailable,
+                ExitReason::Unavailable,
                 &format!("the demo cannot be set up: {error}\n{hint}"),
             );
         }
@@ -41,7 +41,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
     };
     let started = async {
         let typed = typed(args, workspace.path())?;
-        let given = Given {
+        let given = RunSetup {
             // The configuration files of the operator could name another server, or deny a tool.
             configuration: Configuration::defaults()?,
             skills: Skills::default(),
@@ -61,7 +61,7 @@ fn stage() -> std::io::Result<(tempfile::TempDir, ModelServer)> {
 }
 
 /// Builds the arguments as if they had been typed on the command line.
-fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, Refused> {
+fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, CliError> {
     let mut words = vec!["haft", "run", "-m", "openai/scripted", "--mode", "sandbox", "--workspace"];
     let workspace = workspace.to_string_lossy();
     words.push(&workspace);
@@ -70,9 +70,9 @@ fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, Refuse
     }
     words.push(REQUEST);
     match Cli::try_parse_from(words).map(|cli| cli.command) {
-        Ok(Command::Run(args)) => Ok(args),
-        Ok(_) => Err((Exit::Internal, "the demo does not run".into())),
-        Err(error) => Err((Exit::Internal, error.to_string())),
+        Ok(CliCommand::Run(args)) => Ok(args),
+        Ok(_) => Err((ExitReason::Internal, "the demo does not run".into())),
+        Err(error) => Err((ExitReason::Internal, error.to_string())),
     }
 }
 
@@ -81,16 +81,16 @@ const REQUEST: &str = "Add up numbers.txt, write the sum to sum.txt, and try to 
 /// Scripts two concurrent calls, one call that writes, one that the sandbox must refuse, and the answer.
 fn script() -> Script {
     let look = [
-        Part::Text("I look at the file and at the date.".into()),
-        Part::call("read", json!({"file_path": "numbers.txt"})),
-        Part::call("current_date", json!({})),
+        ScriptPart::Text("I look at the file and at the date.".into()),
+        ScriptPart::call("read", json!({"file_path": "numbers.txt"})),
+        ScriptPart::call("current_date", json!({})),
     ];
     let add = "paste -sd+ numbers.txt | tr -d '\\n' > sum.txt; echo >> sum.txt; awk '{s+=$1} END {print s}' numbers.txt | tee -a sum.txt";
     Script::of([
-        Step::say(look),
-        Step::call("bash", json!({"command": add})),
-        Step::call("write", json!({"file_path": "/etc/haft-demo", "content": "I was here"})),
-        Step::text(
+        ScriptStep::say(look),
+        ScriptStep::call("bash", json!({"command": add})),
+        ScriptStep::call("write", json!({"file_path": "/etc/haft-demo", "content": "I was here"})),
+        ScriptStep::text(
             "The sum is 14; it stands in sum.txt. Outside of the workspace nothing can be written: the sandbox refused it.",
         ),
     ])

@@ -6,8 +6,8 @@ use haft_runtime::model_server::{Script, serve};
 use tokio::net::TcpListener;
 
 use super::args::ModelServerArgs;
-use super::exit::Exit;
-use super::settings::Refused;
+use super::exit::ExitReason;
+use super::settings::CliError;
 use super::{cancel, terminal};
 
 /// The largest script that is read, in bytes.
@@ -21,7 +21,7 @@ pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
     };
     let address = match listener.local_addr() {
         Ok(address) => address,
-        Err(error) => return terminal::failed(Exit::Internal, &error.to_string()),
+        Err(error) => return terminal::failed(ExitReason::Internal, &error.to_string()),
     };
     let printed = terminal::answer(&format!("http://{address}"));
     if printed != ExitCode::SUCCESS {
@@ -31,8 +31,8 @@ pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
         biased;
         exit = cancel::cancelled() => exit.into(),
         served = serve(script, listener) => match served {
-            Ok(()) => Exit::Success.into(),
-            Err(error) => terminal::failed(Exit::Internal, &format!("the server ended: {error}")),
+            Ok(()) => ExitReason::Success.into(),
+            Err(error) => terminal::failed(ExitReason::Internal, &format!("the server ended: {error}")),
         },
     }
 }
@@ -42,10 +42,10 @@ pub(super) fn events() -> ExitCode {
     terminal::answer(&format!("{:#}", haft_core::event_log::schema()))
 }
 
-async fn prepare(args: &ModelServerArgs) -> Result<(Script, TcpListener), Refused> {
+async fn prepare(args: &ModelServerArgs) -> Result<(Script, TcpListener), CliError> {
     let file = args.script.display();
     let wrong = |reason: &dyn std::fmt::Display| {
-        (Exit::Input, format!("{file}: {reason}\nhint: docs/models.md shows a script"))
+        (ExitReason::Input, format!("{file}: {reason}\nhint: docs/models.md shows a script"))
     };
     let size = std::fs::metadata(&args.script).map_err(|error| wrong(&error))?.len();
     if size > SCRIPT_BYTES_MAX {
@@ -55,7 +55,7 @@ async fn prepare(args: &ModelServerArgs) -> Result<(Script, TcpListener), Refuse
     let script = Script::parse(&text).map_err(|error| wrong(&error))?;
     let listener = TcpListener::bind(("127.0.0.1", args.port)).await.map_err(|error| {
         let hint = "hint: name another with --port, or leave it out for any that is free";
-        (Exit::Unavailable, format!("port {} cannot be used: {error}\n{hint}", args.port))
+        (ExitReason::Unavailable, format!("port {} cannot be used: {error}\n{hint}", args.port))
     })?;
     Ok((script, listener))
 }

@@ -8,12 +8,14 @@ mod servers;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use haft_sandbox::{Confinement, Launcher, PROBE, Policy, SandboxError, SandboxMode, Worker};
+use haft_sandbox::{
+    Launcher, PROBE, SandboxError, SandboxMode, SandboxPolicy, SandboxStatus, SandboxedWorker,
+};
 use serde_json::{Value, json};
 
 use super::args::DoctorArgs;
 use super::cancel;
-use super::exit::Exit;
+use super::exit::ExitReason;
 use super::{hints, settings, terminal};
 use haft_config::environment;
 
@@ -39,41 +41,41 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
         (Err(_), _) | (_, Err(_)) => Vec::new(),
     };
     let config = both.as_ref().ok().map(|(_, config)| config);
-    let models = config.map(|config| models::look_at_all(config, &environment)).unwrap_or_default();
-    let queues = config.map(queues::look_at_all).unwrap_or_default();
+    let models = config.map(|config| models::check_all(config, &environment)).unwrap_or_default();
+    let queues = config.map(queues::check_all).unwrap_or_default();
     let loader = super::agents::loader(&args.policy.files);
-    let agents = loader.map(|loader| agents::look_at_all(&loader)).unwrap_or_default();
+    let agents = loader.map(|loader| agents::check_all(&loader)).unwrap_or_default();
     let policy = both.ok().map(|(policy, _)| policy);
-    let findings = Findings { policy, mode, confinement, servers, models, queues, agents };
+    let findings = DoctorReport { policy, mode, confinement, servers, models, queues, agents };
     let code =
         terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
-    if code == ExitCode::SUCCESS && !findings.are_good() { Exit::Unavailable.into() } else { code }
+    if code == ExitCode::SUCCESS && !findings.are_good() { ExitReason::Unavailable.into() } else { code }
 }
 
 /// Sets up the whole sandbox without running a command in it.
-async fn probe(policy: &Policy) -> Result<Confinement, SandboxError> {
-    let worker = Worker::start(PROBE, policy, &Launcher::find()?).await?;
+async fn probe(policy: &SandboxPolicy) -> Result<SandboxStatus, SandboxError> {
+    let worker = SandboxedWorker::start(PROBE, policy, &Launcher::find()?).await?;
     let confinement = worker.confinement().clone();
     worker.stop().await;
     Ok(confinement)
 }
 
-struct Findings {
-    policy: Option<Policy>,
+struct DoctorReport {
+    policy: Option<SandboxPolicy>,
     mode: SandboxMode,
-    confinement: Result<Confinement, String>,
-    servers: Vec<servers::Finding>,
-    models: Vec<models::Finding>,
-    queues: Vec<queues::Finding>,
-    agents: Vec<agents::Finding>,
+    confinement: Result<SandboxStatus, String>,
+    servers: Vec<servers::ServerFinding>,
+    models: Vec<models::ModelFinding>,
+    queues: Vec<queues::QueueFinding>,
+    agents: Vec<agents::AgentFinding>,
 }
 
-impl Findings {
+impl DoctorReport {
     fn are_good(&self) -> bool {
         self.confinement.is_ok()
-            && self.servers.iter().all(servers::Finding::is_ready)
-            && self.models.iter().all(models::Finding::is_good)
-            && self.agents.iter().all(agents::Finding::is_good)
+            && self.servers.iter().all(servers::ServerFinding::is_ready)
+            && self.models.iter().all(models::ModelFinding::is_good)
+            && self.agents.iter().all(agents::AgentFinding::is_good)
     }
 
     fn as_json(&self) -> Value {
@@ -94,10 +96,10 @@ impl Findings {
             "system": { "os": std::env::consts::OS, "arch": std::env::consts::ARCH, "kernel": kernel(),
                         "landlock_abi": haft_sandbox::landlock_version() },
             "sandbox": sandbox,
-            "servers": self.servers.iter().map(servers::Finding::as_json).collect::<Vec<_>>(),
-            "models": self.models.iter().map(models::Finding::as_json).collect::<Vec<_>>(),
-            "queues": self.queues.iter().map(queues::Finding::as_json).collect::<Vec<_>>(),
-            "agents": self.agents.iter().map(agents::Finding::as_json).collect::<Vec<_>>(),
+            "servers": self.servers.iter().map(servers::ServerFinding::as_json).collect::<Vec<_>>(),
+            "models": self.models.iter().map(models::ModelFinding::as_json).collect::<Vec<_>>(),
+            "queues": self.queues.iter().map(queues::QueueFinding::as_json).collect::<Vec<_>>(),
+            "agents": self.agents.iter().map(agents::AgentFinding::as_json).collect::<Vec<_>>(),
             "workspace": self.workspace(),
             "home": home(),
             "config": self.config_files().iter().map(|(path, exists)| json!({ "path": path, "exists": exists })).collect::<Vec<_>>(),

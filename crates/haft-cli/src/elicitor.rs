@@ -6,11 +6,11 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use haft_tools::mcp::{Elicited, Elicitor};
+use haft_tools::mcp::{ElicitationAnswer, Elicitor};
 use serde_json::{Map, Value};
 
-use self::form::{Answered, Field, Form};
-use super::question::{self, Turn};
+use self::form::{ElicitationForm, FormField, FormFieldInput};
+use super::question::{self, QuestionTurn};
 use super::terminal;
 
 /// The number of attempts per field before the request is cancelled.
@@ -22,29 +22,29 @@ pub(super) struct TerminalElicitor;
 
 impl TerminalElicitor {
     /// Returns an elicitor only when standard input and standard error are both a terminal.
-    pub(super) fn when_somebody_is_there() -> Option<Arc<dyn Elicitor>> {
+    pub(super) fn for_interactive_terminal() -> Option<Arc<dyn Elicitor>> {
         let there = io::stdin().is_terminal() && io::stderr().is_terminal();
         there.then(|| Arc::new(Self) as Arc<dyn Elicitor>)
     }
 }
 
 impl Elicitor for TerminalElicitor {
-    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, Elicited> {
+    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer> {
         Box::pin(async move {
-            match Form::of(&request) {
+            match ElicitationForm::of(&request) {
                 Ok(form) => ask(server, &form, &mut question::turn().await).await,
                 Err(reason) => {
                     terminal::warn(&format!(
                         "MCP server `{server}` asked for something and was told no: {reason}"
                     ));
-                    Elicited::Declined
+                    ElicitationAnswer::Declined
                 }
             }
         })
     }
 }
 
-async fn ask(server: &str, form: &Form, turn: &mut Turn<'_>) -> Elicited {
+async fn ask(server: &str, form: &ElicitationForm, turn: &mut QuestionTurn<'_>) -> ElicitationAnswer {
     terminal::note(&format!(
         "MCP server `{}` asks: {}\n{}",
         terminal::harmless(server),
@@ -62,29 +62,29 @@ async fn ask(server: &str, form: &Form, turn: &mut Turn<'_>) -> Elicited {
             Err(refusal) => return refusal,
         }
     }
-    Elicited::Accepted(Value::Object(answers))
+    ElicitationAnswer::Accepted(Value::Object(answers))
 }
 
 /// Asks for agreement when the form has no fields; an empty line declines.
-async fn agreed(turn: &mut Turn<'_>) -> Elicited {
-    match answer(&Field::agreement(), turn).await {
-        Ok(Some(Value::Bool(true))) => Elicited::Accepted(Value::Object(Map::new())),
-        Ok(Some(_) | None) => Elicited::Declined,
+async fn agreed(turn: &mut QuestionTurn<'_>) -> ElicitationAnswer {
+    match answer(&FormField::agreement(), turn).await {
+        Ok(Some(Value::Bool(true))) => ElicitationAnswer::Accepted(Value::Object(Map::new())),
+        Ok(Some(_) | None) => ElicitationAnswer::Declined,
         Err(refusal) => refusal,
     }
 }
 
 /// Asks for one field. Returns `None` for a field that was left out; an error ends the whole request.
-async fn answer(field: &Field, turn: &mut Turn<'_>) -> Result<Option<Value>, Elicited> {
+async fn answer(field: &FormField, turn: &mut QuestionTurn<'_>) -> Result<Option<Value>, ElicitationAnswer> {
     for _ in 0..ATTEMPTS_MAX {
         terminal::note(&terminal::harmless(&field.question()));
-        let Some(line) = turn.line().await else { return Err(Elicited::Cancelled) };
+        let Some(line) = turn.line().await else { return Err(ElicitationAnswer::Cancelled) };
         match field.read(line.trim()) {
-            Ok(Answered::Value(value)) => return Ok(Some(value)),
-            Ok(Answered::LeftOut) => return Ok(None),
-            Ok(Answered::No) => return Err(Elicited::Declined),
+            Ok(FormFieldInput::Value(value)) => return Ok(Some(value)),
+            Ok(FormFieldInput::LeftOut) => return Ok(None),
+            Ok(FormFieldInput::No) => return Err(ElicitationAnswer::Declined),
             Err(complaint) => terminal::note(&terminal::harmless(&complaint)),
         }
     }
-    Err(Elicited::Cancelled)
+    Err(ElicitationAnswer::Cancelled)
 }

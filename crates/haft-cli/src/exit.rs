@@ -7,7 +7,7 @@ use haft_core::result::ToolErrorKind;
 
 /// The exit status of the program. A test keeps this table equal to the one in `docs/exit-codes.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum ExitReason {
     Success,
     Internal,
     Usage,
@@ -26,24 +26,24 @@ pub enum Exit {
     Terminated,
 }
 
-impl Exit {
-    pub const ALL: [Exit; 16] = [
-        Exit::Success,
-        Exit::Internal,
-        Exit::Usage,
-        Exit::Failed,
-        Exit::Denied,
-        Exit::Unavailable,
-        Exit::Unauthorized,
-        Exit::Quota,
-        Exit::Network,
-        Exit::Limit,
-        Exit::Budget,
-        Exit::Input,
-        Exit::Timeout,
-        Exit::Cancelled,
-        Exit::ClosedPipe,
-        Exit::Terminated,
+impl ExitReason {
+    pub const ALL: [ExitReason; 16] = [
+        ExitReason::Success,
+        ExitReason::Internal,
+        ExitReason::Usage,
+        ExitReason::Failed,
+        ExitReason::Denied,
+        ExitReason::Unavailable,
+        ExitReason::Unauthorized,
+        ExitReason::Quota,
+        ExitReason::Network,
+        ExitReason::Limit,
+        ExitReason::Budget,
+        ExitReason::Input,
+        ExitReason::Timeout,
+        ExitReason::Cancelled,
+        ExitReason::ClosedPipe,
+        ExitReason::Terminated,
     ];
 
     pub fn code(self) -> u8 {
@@ -57,66 +57,70 @@ impl Exit {
     /// Returns the code and its meaning.
     pub fn row(self) -> (u8, &'static str) {
         match self {
-            Exit::Success => (0, "success"),
-            Exit::Internal => (1, "haft itself failed"),
-            Exit::Usage => (2, "the command line is wrong"),
-            Exit::Failed => (3, "the tool ran and reported a failure, or the model gave no complete answer"),
-            Exit::Denied => (4, "the policy denied the call"),
-            Exit::Unavailable => (5, "the sandbox, the tool or the model is not available"),
-            Exit::Unauthorized => (6, "there is no key for the provider, or it is not accepted"),
-            Exit::Quota => (7, "the provider's quota or rate limit is used up"),
-            Exit::Network => (8, "the provider cannot be reached"),
-            Exit::Limit => (9, "the run reached one of its limits before it was done"),
-            Exit::Budget => (10, "the budget of the run is used up"),
-            Exit::Input => (42, "unknown tool or model, input that does not fit, or a bad configuration"),
-            Exit::Timeout => (124, "the call took too long and was stopped"),
-            Exit::Cancelled => (130, "interrupted with Ctrl-C"),
-            Exit::ClosedPipe => (141, "the reader of the output closed it"),
-            Exit::Terminated => (143, "terminated by a signal"),
+            ExitReason::Success => (0, "success"),
+            ExitReason::Internal => (1, "haft itself failed"),
+            ExitReason::Usage => (2, "the command line is wrong"),
+            ExitReason::Failed => {
+                (3, "the tool ran and reported a failure, or the model gave no complete answer")
+            }
+            ExitReason::Denied => (4, "the policy denied the call"),
+            ExitReason::Unavailable => (5, "the sandbox, the tool or the model is not available"),
+            ExitReason::Unauthorized => (6, "there is no key for the provider, or it is not accepted"),
+            ExitReason::Quota => (7, "the provider's quota or rate limit is used up"),
+            ExitReason::Network => (8, "the provider cannot be reached"),
+            ExitReason::Limit => (9, "the run reached one of its limits before it was done"),
+            ExitReason::Budget => (10, "the budget of the run is used up"),
+            ExitReason::Input => {
+                (42, "unknown tool or model, input that does not fit, or a bad configuration")
+            }
+            ExitReason::Timeout => (124, "the call took too long and was stopped"),
+            ExitReason::Cancelled => (130, "interrupted with Ctrl-C"),
+            ExitReason::ClosedPipe => (141, "the reader of the output closed it"),
+            ExitReason::Terminated => (143, "terminated by a signal"),
         }
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<ExitReason> for ExitCode {
+    fn from(exit: ExitReason) -> Self {
         ExitCode::from(exit.code())
     }
 }
 
-impl From<ModelErrorKind> for Exit {
+impl From<ModelErrorKind> for ExitReason {
     fn from(kind: ModelErrorKind) -> Self {
         match kind {
-            ModelErrorKind::Unauthorized | ModelErrorKind::Forbidden => Exit::Unauthorized,
-            ModelErrorKind::RateLimited | ModelErrorKind::QuotaExhausted => Exit::Quota,
-            ModelErrorKind::Unreachable => Exit::Network,
-            ModelErrorKind::Timeout => Exit::Timeout,
-            ModelErrorKind::Overloaded | ModelErrorKind::ServerFailed => Exit::Unavailable,
+            ModelErrorKind::Unauthorized | ModelErrorKind::Forbidden => ExitReason::Unauthorized,
+            ModelErrorKind::RateLimited | ModelErrorKind::QuotaExhausted => ExitReason::Quota,
+            ModelErrorKind::Unreachable => ExitReason::Network,
+            ModelErrorKind::Timeout => ExitReason::Timeout,
+            ModelErrorKind::Overloaded | ModelErrorKind::ServerFailed => ExitReason::Unavailable,
             ModelErrorKind::UnknownModel
             | ModelErrorKind::InvalidRequest
             | ModelErrorKind::ContextTooLong
             | ModelErrorKind::ToolsUnsupported
             | ModelErrorKind::RequestTooLarge
-            | ModelErrorKind::NotRecorded => Exit::Input,
+            | ModelErrorKind::NotRecorded => ExitReason::Input,
             ModelErrorKind::Blocked | ModelErrorKind::Malformed | ModelErrorKind::ReplyTooLarge => {
-                Exit::Failed
+                ExitReason::Failed
             }
-            ModelErrorKind::Cancelled => Exit::Cancelled,
+            ModelErrorKind::Cancelled => ExitReason::Cancelled,
         }
     }
 }
 
-impl From<ToolErrorKind> for Exit {
+impl From<ToolErrorKind> for ExitReason {
     fn from(kind: ToolErrorKind) -> Self {
         match kind {
-            ToolErrorKind::UnknownTool | ToolErrorKind::InvalidArguments => Exit::Input,
+            ToolErrorKind::UnknownTool | ToolErrorKind::InvalidArguments => ExitReason::Input,
             ToolErrorKind::Denied | ToolErrorKind::ApprovalPending | ToolErrorKind::LimitExceeded => {
-                Exit::Denied
+                ExitReason::Denied
             }
-            ToolErrorKind::Timeout => Exit::Timeout,
-            ToolErrorKind::Unavailable | ToolErrorKind::QueueFull => Exit::Unavailable,
-            ToolErrorKind::Failed | ToolErrorKind::UnknownOutcome => Exit::Failed,
-            ToolErrorKind::Cancelled => Exit::Cancelled,
-            ToolErrorKind::Internal => Exit::Internal,
+            ToolErrorKind::Timeout => ExitReason::Timeout,
+            ToolErrorKind::Unavailable | ToolErrorKind::QueueFull => ExitReason::Unavailable,
+            ToolErrorKind::Failed | ToolErrorKind::UnknownOutcome => ExitReason::Failed,
+            ToolErrorKind::Cancelled => ExitReason::Cancelled,
+            ToolErrorKind::Internal => ExitReason::Internal,
         }
     }
 }

@@ -5,11 +5,11 @@
 
 use std::fmt::Display;
 
-use haft_config::Untrusted;
+use haft_config::UntrustedReason;
 use haft_config::agents::graph::AgentGraphError;
 use haft_config::agents::loader::AgentLoadError;
 use haft_core::run::finish::FinishReason;
-use haft_models::cassette::{Problem, RecordingError};
+use haft_models::cassette::{RecordingError, RecordingProblem};
 use haft_runtime::models::ModelsError;
 use haft_runtime::runs::ResumeError;
 use haft_runtime::runtime::{ResumeFailure, StartError};
@@ -66,10 +66,10 @@ pub(super) fn agent_graph(error: &AgentGraphError) -> Option<String> {
     }
 }
 
-pub(super) fn untrusted(reason: &Untrusted) -> Option<&'static str> {
+pub(super) fn untrusted(reason: &UntrustedReason) -> Option<&'static str> {
     match reason {
-        Untrusted::Never | Untrusted::Changed => Some(TRUST),
-        Untrusted::Undecided(_) => None,
+        UntrustedReason::Never | UntrustedReason::Changed => Some(TRUST),
+        UntrustedReason::Undecided(_) => None,
     }
 }
 
@@ -89,16 +89,16 @@ pub(super) fn models(error: &ModelsError) -> Option<String> {
 
 pub(super) fn recording(error: &RecordingError) -> &'static str {
     match error.problem {
-        Problem::Exists => "name another file, or remove this one",
-        Problem::Io(_) => "check the path and its permissions",
-        Problem::NotAFile | Problem::NotARecording => "name a file that --record wrote",
-        Problem::TooLarge { .. } => "record fewer turns into one file",
-        Problem::UnknownVersion { .. } => "record again, or replay with the program that wrote it",
-        Problem::BadLine { .. } => "remove the line, or record again",
-        Problem::NoModel => "the file may be of another kind, or it ended before a model was asked",
-        Problem::NoRun => "name a file that `haft run --record` wrote",
-        Problem::NoJournal => "recordings have journals since version 3: record again",
-        Problem::BadJournal { .. } => "record again",
+        RecordingProblem::Exists => "name another file, or remove this one",
+        RecordingProblem::Io(_) => "check the path and its permissions",
+        RecordingProblem::NotAFile | RecordingProblem::NotARecording => "name a file that --record wrote",
+        RecordingProblem::TooLarge { .. } => "record fewer turns into one file",
+        RecordingProblem::UnknownVersion { .. } => "record again, or replay with the program that wrote it",
+        RecordingProblem::BadLine { .. } => "remove the line, or record again",
+        RecordingProblem::NoModel => "the file may be of another kind, or it ended before a model was asked",
+        RecordingProblem::NoRun => "name a file that `haft run --record` wrote",
+        RecordingProblem::NoJournal => "recordings have journals since version 3: record again",
+        RecordingProblem::BadJournal { .. } => "record again",
     }
 }
 

@@ -48,8 +48,8 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 
-use args::{Cli, Command, DevArgs, DevCommand, PolicyCommand, PolicyCommandArgs, ToolsCommand};
-pub use exit::Exit;
+use args::{Cli, CliCommand, DevArgs, DevCommand, PolicyCommand, PolicyCommandArgs, ToolsCommand};
+pub use exit::ExitReason;
 
 /// The longest wait, at the end of the program, until confined processes are gone.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     // Single-threaded: work that waits for a model, a server or a process gains nothing from moving between threads.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return terminal::failed(Exit::Internal, &format!("no runtime: {error}")),
+        Err(error) => return terminal::failed(ExitReason::Internal, &format!("no runtime: {error}")),
     };
     let exit = runtime.block_on(dispatch(cli.command));
     // A blocked read of standard input must not delay the exit, and confined processes must not outlive haft.
@@ -72,38 +72,38 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit
 }
 
-async fn dispatch(command: Command) -> ExitCode {
+async fn dispatch(command: CliCommand) -> ExitCode {
     match command {
-        Command::Run(args) => run::run(&args).await,
-        Command::Resume(args) => run::resume(&args).await,
-        Command::Replay(args) => run::replay(&args).await,
-        Command::Sessions(args) => sessions::run(&args.command),
-        Command::Demo(args) => demo::run(&args).await,
-        Command::Call(args) if args.stdin => stream::run(&args).await,
-        Command::Call(args) => call::run(&args).await,
-        Command::Ask(args) => ask::run(&args).await,
-        Command::Models(args) => models::run(&args).await,
-        Command::Dev(DevArgs { command: DevCommand::ModelServer(args) }) => dev::model_server(&args).await,
-        Command::Dev(DevArgs { command: DevCommand::Events { .. } }) => dev::events(),
-        Command::Tools(args) => match &args.command {
+        CliCommand::Run(args) => run::run(&args).await,
+        CliCommand::Resume(args) => run::resume(&args).await,
+        CliCommand::Replay(args) => run::replay(&args).await,
+        CliCommand::Sessions(args) => sessions::run(&args.command),
+        CliCommand::Demo(args) => demo::run(&args).await,
+        CliCommand::Call(args) if args.stdin => stream::run(&args).await,
+        CliCommand::Call(args) => call::run(&args).await,
+        CliCommand::Ask(args) => ask::run(&args).await,
+        CliCommand::Models(args) => models::run(&args).await,
+        CliCommand::Dev(DevArgs { command: DevCommand::ModelServer(args) }) => dev::model_server(&args).await,
+        CliCommand::Dev(DevArgs { command: DevCommand::Events { .. } }) => dev::events(),
+        CliCommand::Tools(args) => match &args.command {
             Some(ToolsCommand::Check(args)) => tools_check::run(args).await,
             None => tools::run(&args).await,
         },
-        Command::Rest(args) => rest::run(&args.command).await,
-        Command::Sandbox(args) => sandbox::run(&args).await,
-        Command::Doctor(args) => doctor::run(&args).await,
-        Command::Config(args) => config::run(&args.command),
-        Command::Trust(args) => trust::run(&args),
-        Command::Policy(PolicyCommandArgs { command: PolicyCommand::Explain(args) }) => {
+        CliCommand::Rest(args) => rest::run(&args.command).await,
+        CliCommand::Sandbox(args) => sandbox::run(&args).await,
+        CliCommand::Doctor(args) => doctor::run(&args).await,
+        CliCommand::Config(args) => config::run(&args.command),
+        CliCommand::Trust(args) => trust::run(&args),
+        CliCommand::Policy(PolicyCommandArgs { command: PolicyCommand::Explain(args) }) => {
             policy::explain(&args).await
         }
-        Command::Approvals(args) => approvals::run(&args.command).await,
-        Command::Output(args) => output::run(&args),
-        Command::Mcp(args) => mcp::run(&args.command).await,
-        Command::Skills(args) => skills::run(&args.command),
-        Command::Agents(args) => agents::run(&args.command),
-        Command::Stats(args) => stats::run(&args),
-        Command::Completions { shell } => completions(shell),
+        CliCommand::Approvals(args) => approvals::run(&args.command).await,
+        CliCommand::Output(args) => output::run(&args),
+        CliCommand::Mcp(args) => mcp::run(&args.command).await,
+        CliCommand::Skills(args) => skills::run(&args.command),
+        CliCommand::Agents(args) => agents::run(&args.command),
+        CliCommand::Stats(args) => stats::run(&args),
+        CliCommand::Completions { shell } => completions(shell),
     }
 }
 

@@ -7,7 +7,7 @@ pub(super) const LINE_BYTES_MAX: usize = haft_core::arguments::ARGUMENTS_BYTES_M
 
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum InputLine {
     Text(Vec<u8>),
     /// Read to its end and discarded, so that the next line can be read.
     TooLong {
@@ -17,20 +17,20 @@ pub(super) enum Line {
 
 /// Reads line by line. Keeps a partial line, so that dropping a pending `next` loses no bytes.
 #[derive(Debug)]
-pub(super) struct Lines<R> {
+pub(super) struct InputLineReader<R> {
     input: R,
     bytes_max: usize,
     line: Vec<u8>,
     total: usize,
 }
 
-impl<R: AsyncBufRead + Unpin> Lines<R> {
+impl<R: AsyncBufRead + Unpin> InputLineReader<R> {
     pub(super) fn new(input: R, bytes_max: usize) -> Self {
         Self { input, bytes_max, line: Vec::new(), total: 0 }
     }
 
     /// Returns the next line without its newline; `None` at the end of input.
-    pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<InputLine>> {
         loop {
             let chunk = self.input.fill_buf().await?;
             if chunk.is_empty() {
@@ -52,10 +52,10 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         }
     }
 
-    fn finish(&mut self) -> Line {
+    fn finish(&mut self) -> InputLine {
         let line = std::mem::take(&mut self.line);
         let bytes = std::mem::take(&mut self.total);
-        if bytes > self.bytes_max { Line::TooLong { bytes } } else { Line::Text(line) }
+        if bytes > self.bytes_max { InputLine::TooLong { bytes } } else { InputLine::Text(line) }
     }
 }
 
@@ -65,9 +65,9 @@ mod tests {
 
     use super::*;
 
-    async fn check(input: &str, expected: &[Line]) {
+    async fn check(input: &str, expected: &[InputLine]) {
         // A small buffer, so that lines span several reads.
-        let mut lines = Lines::new(tokio::io::BufReader::with_capacity(3, input.as_bytes()), 8);
+        let mut lines = InputLineReader::new(tokio::io::BufReader::with_capacity(3, input.as_bytes()), 8);
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             found.push(line);
@@ -78,20 +78,20 @@ mod tests {
     #[tokio::test]
     async fn a_wait_that_is_dropped_in_the_middle_of_a_line_loses_nothing() {
         let (mut writer, reader) = tokio::io::duplex(16);
-        let mut lines = Lines::new(tokio::io::BufReader::new(reader), 64);
+        let mut lines = InputLineReader::new(tokio::io::BufReader::new(reader), 64);
         tokio::io::AsyncWriteExt::write_all(&mut writer, b"half").await.unwrap();
         assert!(lines.next().now_or_never().is_none());
         tokio::io::AsyncWriteExt::write_all(&mut writer, b" and half\n").await.unwrap();
-        assert_eq!(lines.next().await.unwrap(), Some(Line::Text(b"half and half".to_vec())));
+        assert_eq!(lines.next().await.unwrap(), Some(InputLine::Text(b"half and half".to_vec())));
     }
 
     #[tokio::test]
     async fn long_lines_are_skipped_and_the_next_is_whole() {
-        let text = |text: &str| Line::Text(text.as_bytes().to_vec());
+        let text = |text: &str| InputLine::Text(text.as_bytes().to_vec());
         check("", &[]).await;
         check("one\n\ntwo", &[text("one"), text(""), text("two")]).await;
         check("12345678\nx\n", &[text("12345678"), text("x")]).await;
-        check("123456789\nx\n", &[Line::TooLong { bytes: 9 }, text("x")]).await;
-        check("1234567890123", &[Line::TooLong { bytes: 13 }]).await;
+        check("123456789\nx\n", &[InputLine::TooLong { bytes: 9 }, text("x")]).await;
+        check("1234567890123", &[InputLine::TooLong { bytes: 13 }]).await;
     }
 }

@@ -10,35 +10,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use haft_core::approval::shown;
-use haft_core::event::{Account, Event, EventSink, ToolSeen};
-use haft_core::place::Operation;
+use haft_core::event::{CallAccount, Event, EventSink, ToolReference};
+use haft_core::place::CallOperation;
 use haft_core::result::{ToolErrorKind, ToolResult};
 use serde_json::Value;
 
 use self::json::JsonLines;
 pub(super) use self::json::LogContent;
-use self::model::ModelLine;
+use self::model::ModelLogLine;
 use super::args::LogFormat;
 use super::terminal;
 use super::tree::TreeKeeper;
 
 /// The lowest severity that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub(super) enum LogLevel {
     Off,
     Error,
     Warn,
     Info,
 }
 
-impl Level {
+impl LogLevel {
     /// Parses `HAFT_LOG`. There is no level below `info`, so `debug` and `trace` mean `info`.
     pub(super) fn named(text: &str) -> Result<Self, String> {
         match text.trim().to_ascii_lowercase().as_str() {
-            "" | "off" | "none" => Ok(Level::Off),
-            "error" => Ok(Level::Error),
-            "warn" | "warning" => Ok(Level::Warn),
-            "info" | "debug" | "trace" => Ok(Level::Info),
+            "" | "off" | "none" => Ok(LogLevel::Off),
+            "error" => Ok(LogLevel::Error),
+            "warn" | "warning" => Ok(LogLevel::Warn),
+            "info" | "debug" | "trace" => Ok(LogLevel::Info),
             _ => Err("HAFT_LOG is none of off, error, warn, info; nothing is logged".into()),
         }
     }
@@ -46,8 +46,8 @@ impl Level {
 
 /// Writes lines of the wanted severity, and warns once when the sandbox is weaker than promised.
 #[derive(Debug)]
-pub(super) struct Log {
-    level: Level,
+pub(super) struct LogWriter {
+    level: LogLevel,
     format: LogFormat,
     json: Mutex<JsonLines>,
     /// Knows the position of each call in the tree. It must receive every event before the log does.
@@ -55,18 +55,23 @@ pub(super) struct Log {
     warned: AtomicBool,
 }
 
-impl Log {
-    pub(super) fn new(level: Level, format: LogFormat, content: LogContent, tree: Arc<TreeKeeper>) -> Self {
+impl LogWriter {
+    pub(super) fn new(
+        level: LogLevel,
+        format: LogFormat,
+        content: LogContent,
+        tree: Arc<TreeKeeper>,
+    ) -> Self {
         let json = Mutex::new(JsonLines::new(content));
         Self { level, format, json, tree, warned: AtomicBool::new(false) }
     }
 
     /// Returns the line of an event for people; `None` for events of runs, which the screen shows.
     fn text(&self, event: &Event) -> Option<String> {
-        if let Some(line) = ModelLine::of(event) {
+        if let Some(line) = ModelLogLine::of(event) {
             return Some(line.text());
         }
-        let line = Line::of(event)?;
+        let line = ToolLogLine::of(event)?;
         Some(line.text(&self.tree.path(line.operation.id)))
     }
 
@@ -85,7 +90,7 @@ impl Log {
         {
             terminal::warn(&warning);
         }
-        if self.level == Level::Info && self.format == LogFormat::Text {
+        if self.level == LogLevel::Info && self.format == LogFormat::Text {
             for line in details(result) {
                 terminal::note(&line);
             }
@@ -93,7 +98,7 @@ impl Log {
     }
 }
 
-impl EventSink for Log {
+impl EventSink for LogWriter {
     fn emit(&self, event: Event) {
         if level_of(&event) > self.level {
             return;
@@ -110,9 +115,9 @@ impl EventSink for Log {
 }
 
 /// Returns the severity of an event. Events that report no failure are information.
-fn level_of(event: &Event) -> Level {
-    let model = ModelLine::of(event).map(|line| line.level());
-    model.or_else(|| Line::of(event).map(|line| line.level())).unwrap_or(Level::Info)
+fn level_of(event: &Event) -> LogLevel {
+    let model = ModelLogLine::of(event).map(|line| line.level());
+    model.or_else(|| ToolLogLine::of(event).map(|line| line.level())).unwrap_or(LogLevel::Info)
 }
 
 fn now_ms() -> u64 {
@@ -121,23 +126,23 @@ fn now_ms() -> u64 {
 }
 
 /// One line: a call of a tool, or its result.
-struct Line<'e> {
-    operation: &'e Operation,
-    tool: &'e ToolSeen,
-    about: About<'e>,
+struct ToolLogLine<'e> {
+    operation: &'e CallOperation,
+    tool: &'e ToolReference,
+    about: ToolLogPhase<'e>,
 }
 
-enum About<'e> {
+enum ToolLogPhase<'e> {
     Request { waited_ms: u128 },
-    Response { latency_ms: u128, failure: Option<ToolErrorKind>, account: &'e Account },
+    Response { latency_ms: u128, failure: Option<ToolErrorKind>, account: &'e CallAccount },
 }
 
-impl<'e> Line<'e> {
+impl<'e> ToolLogLine<'e> {
     /// Progress is not logged, because it may contain a piece of the output.
     fn of(event: &'e Event) -> Option<Self> {
         let (operation, tool, about) = match event {
             Event::ToolStarted { operation, tool, waited } => {
-                (operation, tool, About::Request { waited_ms: waited.as_millis() })
+                (operation, tool, ToolLogPhase::Request { waited_ms: waited.as_millis() })
             }
             Event::ToolProgress { .. }
             | Event::ModelStarted { .. }
@@ -145,24 +150,24 @@ impl<'e> Line<'e> {
             | Event::Run { .. } => return None,
             Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
                 let latency_ms = latency.as_millis();
-                (operation, tool, About::Response { latency_ms, failure: *failure, account })
+                (operation, tool, ToolLogPhase::Response { latency_ms, failure: *failure, account })
             }
         };
         Some(Self { operation, tool, about })
     }
 
-    fn level(&self) -> Level {
+    fn level(&self) -> LogLevel {
         match self.about {
-            About::Request { .. } | About::Response { failure: None, .. } => Level::Info,
-            About::Response { failure: Some(kind), .. } => severity(kind),
+            ToolLogPhase::Request { .. } | ToolLogPhase::Response { failure: None, .. } => LogLevel::Info,
+            ToolLogPhase::Response { failure: Some(kind), .. } => severity(kind),
         }
     }
 
     /// Returns `namespace:tool`, or the name as the model wrote it when the tool is unknown.
     fn remote(&self) -> String {
         match self.tool {
-            ToolSeen::Written(name) => shown(name),
-            ToolSeen::Known(tool) => format!("{}:{}", tool.identity.namespace, tool.identity.tool),
+            ToolReference::Written(name) => shown(name),
+            ToolReference::Known(tool) => format!("{}:{}", tool.identity.namespace, tool.identity.tool),
         }
     }
 
@@ -172,18 +177,18 @@ impl<'e> Line<'e> {
 
     fn text(&self, path: &str) -> String {
         let severity = match self.level() {
-            Level::Error => "ERR",
-            Level::Warn => "WRN",
-            Level::Info | Level::Off => "INF",
+            LogLevel::Error => "ERR",
+            LogLevel::Warn => "WRN",
+            LogLevel::Info | LogLevel::Off => "INF",
         };
         let (kind, remote) = (self.kind(), self.remote());
         match &self.about {
-            About::Request { waited_ms: 0 } => format!("{severity} {path} → {kind} {remote}"),
-            About::Request { waited_ms } => {
+            ToolLogPhase::Request { waited_ms: 0 } => format!("{severity} {path} → {kind} {remote}"),
+            ToolLogPhase::Request { waited_ms } => {
                 format!("{severity} {path} → {kind} {remote} [after {waited_ms} ms]")
             }
-            About::Response { latency_ms, failure, account } => {
-                let Account { bytes_in, bytes_out, .. } = account;
+            ToolLogPhase::Response { latency_ms, failure, account } => {
+                let CallAccount { bytes_in, bytes_out, .. } = account;
                 let cached = if account.cached { ", cached" } else { "" };
                 let mut line = format!(
                     "{severity} {path} ← {kind} {remote} [{latency_ms} ms, {bytes_in} bytes in, {bytes_out} bytes out{cached}]"
@@ -202,12 +207,12 @@ impl<'e> Line<'e> {
 }
 
 /// Returns the rule that decided about the call; `None` when no rule did, such as when the default applied.
-fn rule(account: &Account) -> Option<&str> {
+fn rule(account: &CallAccount) -> Option<&str> {
     account.verdict.as_ref()?.rule.as_deref()
 }
 
 /// Returns a warning for errors an operator should look at, and an error for broken parts.
-fn severity(kind: ToolErrorKind) -> Level {
+fn severity(kind: ToolErrorKind) -> LogLevel {
     match kind {
         ToolErrorKind::UnknownTool
         | ToolErrorKind::Denied
@@ -217,8 +222,10 @@ fn severity(kind: ToolErrorKind) -> Level {
         | ToolErrorKind::QueueFull
         | ToolErrorKind::Cancelled
         | ToolErrorKind::Timeout
-        | ToolErrorKind::Failed => Level::Warn,
-        ToolErrorKind::Unavailable | ToolErrorKind::Internal | ToolErrorKind::UnknownOutcome => Level::Error,
+        | ToolErrorKind::Failed => LogLevel::Warn,
+        ToolErrorKind::Unavailable | ToolErrorKind::Internal | ToolErrorKind::UnknownOutcome => {
+            LogLevel::Error
+        }
     }
 }
 
@@ -244,19 +251,24 @@ mod tests {
 
     #[test]
     fn levels_have_the_names_that_people_try() {
-        let check =
-            |text: &str, expected: Option<Level>| assert_eq!(Level::named(text).ok(), expected, "{text}");
-        check("", Some(Level::Off));
-        check("off", Some(Level::Off));
-        check("ERROR", Some(Level::Error));
-        check("warning", Some(Level::Warn));
-        check("debug", Some(Level::Info));
+        let check = |text: &str, expected: Option<LogLevel>| {
+            assert_eq!(LogLevel::named(text).ok(), expected, "{text}");
+        };
+        check("", Some(LogLevel::Off));
+        check("off", Some(LogLevel::Off));
+        check("ERROR", Some(LogLevel::Error));
+        check("warning", Some(LogLevel::Warn));
+        check("debug", Some(LogLevel::Info));
         check("loud", None);
     }
 
     #[test]
     fn a_log_takes_lines_of_its_severity_and_above() {
-        assert!(Level::Info > Level::Warn && Level::Warn > Level::Error && Level::Error > Level::Off);
-        assert!(ToolErrorKind::ALL.iter().all(|kind| severity(*kind) < Level::Info));
+        assert!(
+            LogLevel::Info > LogLevel::Warn
+                && LogLevel::Warn > LogLevel::Error
+                && LogLevel::Error > LogLevel::Off
+        );
+        assert!(ToolErrorKind::ALL.iter().all(|kind| severity(*kind) < LogLevel::Info));
     }
 }

@@ -6,8 +6,8 @@
 mod line;
 mod span;
 
-use line::{CodeLine, Line};
-use span::Span;
+use line::{CodeLine, MarkdownLine};
+use span::MarkdownSpan;
 
 /// The most bytes that are held back to decide the meaning of a marker.
 const HELD_BYTES_MAX: usize = 400;
@@ -23,8 +23,8 @@ const DIM: &str = "\x1b[2m";
 
 /// A renderer for one answer.
 #[derive(Debug)]
-pub(super) struct Markdown {
-    place: Place,
+pub(super) struct MarkdownRenderer {
+    place: MarkdownPosition,
     /// Text that cannot be shown before more arrives.
     held: String,
     /// The character before the held text: after a letter or digit, a marker does not open a span.
@@ -32,7 +32,7 @@ pub(super) struct Markdown {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum MarkdownPosition {
     LineStart,
     /// Inside a line whose text has this style.
     Inside(&'static str),
@@ -44,35 +44,35 @@ enum Place {
 
 /// Tells if more text may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum TextCompleteness {
     MayCome,
     IsThere,
 }
 
-impl Default for Markdown {
+impl Default for MarkdownRenderer {
     fn default() -> Self {
-        Self { place: Place::LineStart, held: String::new(), before: '\n' }
+        Self { place: MarkdownPosition::LineStart, held: String::new(), before: '\n' }
     }
 }
 
-impl Markdown {
+impl MarkdownRenderer {
     /// Appends text and returns the part that can be shown now.
     pub(super) fn push(&mut self, text: &str) -> String {
         self.held.push_str(text);
-        self.shown(Rest::MayCome)
+        self.shown(TextCompleteness::MayCome)
     }
 
     /// Returns the remaining output at the end of the answer.
     pub(super) fn finish(&mut self) -> String {
-        let mut shown = self.shown(Rest::IsThere);
-        if matches!(self.place, Place::Inside(style) if !style.is_empty()) {
+        let mut shown = self.shown(TextCompleteness::IsThere);
+        if matches!(self.place, MarkdownPosition::Inside(style) if !style.is_empty()) {
             shown.push_str(PLAIN);
         }
         *self = Self::default();
         shown
     }
 
-    fn shown(&mut self, rest: Rest) -> String {
+    fn shown(&mut self, rest: TextCompleteness) -> String {
         let mut shown = String::new();
         let held = std::mem::take(&mut self.held);
         let mut left = held.as_str();
@@ -87,65 +87,81 @@ impl Markdown {
     }
 
     /// Shows the next piece and returns its length in bytes; `None` while it is still ambiguous.
-    fn step(&mut self, text: &str, rest: Rest, shown: &mut String) -> Option<usize> {
+    fn step(&mut self, text: &str, rest: TextCompleteness, shown: &mut String) -> Option<usize> {
         match self.place.clone() {
-            Place::LineStart => self.line_start(text, rest, shown),
-            Place::Inside(style) => self.inside(text, rest, style, shown),
-            Place::Code(fence) => self.code_start(text, rest, fence, shown),
-            Place::CodeLine(fence) => Some(self.code_line(text, fence, shown)),
+            MarkdownPosition::LineStart => self.line_start(text, rest, shown),
+            MarkdownPosition::Inside(style) => self.inside(text, rest, style, shown),
+            MarkdownPosition::Code(fence) => self.code_start(text, rest, fence, shown),
+            MarkdownPosition::CodeLine(fence) => Some(self.code_line(text, fence, shown)),
         }
     }
 
-    fn line_start(&mut self, text: &str, rest: Rest, shown: &mut String) -> Option<usize> {
-        let (taken, line) = Line::of(text, rest)?;
+    fn line_start(&mut self, text: &str, rest: TextCompleteness, shown: &mut String) -> Option<usize> {
+        let (taken, line) = MarkdownLine::of(text, rest)?;
         match line {
-            Line::Text => {
+            MarkdownLine::Text => {
                 shown.push_str(&text[..taken]);
-                self.place = Place::Inside("");
+                self.place = MarkdownPosition::Inside("");
             }
-            Line::Heading => {
+            MarkdownLine::Heading => {
                 shown.push_str(BOLD);
-                self.place = Place::Inside(BOLD);
+                self.place = MarkdownPosition::Inside(BOLD);
             }
-            Line::Item { indent } => {
+            MarkdownLine::Item { indent } => {
                 shown.push_str(&" ".repeat(indent));
                 shown.push_str("• ");
-                self.place = Place::Inside("");
+                self.place = MarkdownPosition::Inside("");
             }
-            Line::Quote => shown.extend([DIM, "│", PLAIN, " "]),
-            Line::Rule => shown.extend([DIM, &"─".repeat(RULE_CHARS), PLAIN]),
-            Line::Fence(fence) => {
+            MarkdownLine::Quote => shown.extend([DIM, "│", PLAIN, " "]),
+            MarkdownLine::Rule => shown.extend([DIM, &"─".repeat(RULE_CHARS), PLAIN]),
+            MarkdownLine::Fence(fence) => {
                 shown.extend([DIM, &text[..taken], PLAIN]);
-                self.place = Place::Code(fence);
+                self.place = MarkdownPosition::Code(fence);
                 return Some(taken + end_of_line(&text[taken..], shown));
             }
         }
         Some(taken)
     }
 
-    fn inside(&mut self, text: &str, rest: Rest, style: &'static str, shown: &mut String) -> Option<usize> {
-        let (taken, span) = Span::of(text, self.before, rest)?;
+    fn inside(
+        &mut self,
+        text: &str,
+        rest: TextCompleteness,
+        style: &'static str,
+        shown: &mut String,
+    ) -> Option<usize> {
+        let (taken, span) = MarkdownSpan::of(text, self.before, rest)?;
         span.show(style, shown);
-        if span == Span::EndOfLine {
-            self.place = Place::LineStart;
+        if span == MarkdownSpan::EndOfLine {
+            self.place = MarkdownPosition::LineStart;
         }
         Some(taken)
     }
 
-    fn code_start(&mut self, text: &str, rest: Rest, fence: String, shown: &mut String) -> Option<usize> {
+    fn code_start(
+        &mut self,
+        text: &str,
+        rest: TextCompleteness,
+        fence: String,
+        shown: &mut String,
+    ) -> Option<usize> {
         let taken = match CodeLine::of(text, &fence, rest)? {
             CodeLine::Code => return Some(self.code_line(text, fence, shown)),
             CodeLine::Close(taken) => taken,
         };
         shown.extend([DIM, &text[..taken], PLAIN]);
-        self.place = Place::LineStart;
+        self.place = MarkdownPosition::LineStart;
         Some(taken + end_of_line(&text[taken..], shown))
     }
 
     fn code_line(&mut self, text: &str, fence: String, shown: &mut String) -> usize {
         let taken = text.find('\n').map_or(text.len(), |at| at + 1);
         shown.push_str(&text[..taken]);
-        self.place = if text[..taken].ends_with('\n') { Place::Code(fence) } else { Place::CodeLine(fence) };
+        self.place = if text[..taken].ends_with('\n') {
+            MarkdownPosition::Code(fence)
+        } else {
+            MarkdownPosition::CodeLine(fence)
+        };
         taken
     }
 }
@@ -153,9 +169,9 @@ impl Markdown {
 /// Returns the part of a text that is searched for the end of a marker. A marker that would have to be held back for
 /// longer is literal, even when all the text is there already: otherwise a text with many markers would be searched to
 /// its end for each of them, in quadratic time.
-fn reach(text: &str, rest: Rest) -> (&str, Rest) {
+fn reach(text: &str, rest: TextCompleteness) -> (&str, TextCompleteness) {
     if text.len() > HELD_BYTES_MAX {
-        (&text[..text.ceil_char_boundary(HELD_BYTES_MAX + 1)], Rest::IsThere)
+        (&text[..text.ceil_char_boundary(HELD_BYTES_MAX + 1)], TextCompleteness::IsThere)
     } else {
         (text, rest)
     }

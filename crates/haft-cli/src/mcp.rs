@@ -16,28 +16,28 @@ use haft_core::name::Namespace;
 use haft_sandbox::Home;
 use serde_json::Value;
 
-use self::args::{McpCommand, Scope};
+use self::args::{ConfigScopeArg, McpCommand};
 use super::cancel;
-use super::exit::Exit;
-use super::settings::Refused;
+use super::exit::ExitReason;
+use super::settings::CliError;
 use super::terminal;
-use haft_config::namesake::namesake;
-use haft_config::resolved::McpServer;
-use haft_config::{Resolved, trust};
+use haft_config::namesake::namespace_conflict;
+use haft_config::resolved::McpServerSettings;
+use haft_config::{ResolvedConfig, trust};
 
 /// The section of a configuration file for MCP servers.
 const SECTION: &str = "mcpServers";
 
 /// The output of a command, as text and as JSON.
-struct Answer {
+struct McpCommandOutput {
     text: String,
     json: Value,
-    exit: Exit,
+    exit: ExitReason,
 }
 
-impl Answer {
+impl McpCommandOutput {
     fn new(text: String, json: Value) -> Self {
-        Self { text, json, exit: Exit::Success }
+        Self { text, json, exit: ExitReason::Success }
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn run(command: &McpCommand) -> ExitCode {
         }
     };
     match answer {
-        Ok(Answer { text, json, exit }) => {
+        Ok(McpCommandOutput { text, json, exit }) => {
             let code = terminal::answer(&if as_json { format!("{json:#}") } else { text });
             if code == ExitCode::SUCCESS { exit.into() } else { code }
         }
@@ -80,31 +80,34 @@ fn directory(home: &Home) -> PathBuf {
 }
 
 /// Returns the configuration file of a scope.
-fn file_of(scope: Scope, home: &Home) -> Result<PathBuf, Refused> {
+fn file_of(scope: ConfigScopeArg, home: &Home) -> Result<PathBuf, CliError> {
     match scope {
         // The file may be a symlink to elsewhere; the link must survive the edit.
-        Scope::User => Ok(home.config().canonicalize().unwrap_or_else(|_| home.config())),
-        Scope::Project => {
+        ConfigScopeArg::User => Ok(home.config().canonicalize().unwrap_or_else(|_| home.config())),
+        ConfigScopeArg::Project => {
             let here = std::env::current_dir().and_then(|directory| trust::project_file(&directory));
-            here.map_err(|error| (Exit::Usage, format!("there is no current directory: {error}")))
+            here.map_err(|error| (ExitReason::Usage, format!("there is no current directory: {error}")))
         }
     }
 }
 
 /// Returns the server with that name.
-fn configured<'a>(config: &'a Resolved, name: &str) -> Result<&'a McpServer, Refused> {
+fn configured<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServerSettings, CliError> {
     config.mcp_servers.get(name).ok_or_else(|| {
         let known: Vec<&str> = config.mcp_servers.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
-        (Exit::Input, format!("there is no MCP server `{name}`\nhint: `haft mcp list` lists them: {known}"))
+        (
+            ExitReason::Input,
+            format!("there is no MCP server `{name}`\nhint: `haft mcp list` lists them: {known}"),
+        )
     })
 }
 
 /// Returns the server with that name, unless another server uses its namespace.
-fn unambiguous<'a>(config: &'a Resolved, name: &str) -> Result<&'a McpServer, Refused> {
-    match namesake(&config.mcp_servers, name) {
+fn unambiguous<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServerSettings, CliError> {
+    match namespace_conflict(&config.mcp_servers, name) {
         None => configured(config, name),
-        Some(reason) => Err((Exit::Input, format!("MCP server `{name}` cannot be used: {reason}"))),
+        Some(reason) => Err((ExitReason::Input, format!("MCP server `{name}` cannot be used: {reason}"))),
     }
 }
 

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use haft_models::http::Listed;
+use haft_models::http::ListedModel;
 use serde_json::{Value, json};
 
 use super::args::ModelsArgs;
 use super::ask::refused;
-use super::settings::{self, Refused};
+use super::settings::{self, CliError};
 use super::{cancel, terminal};
-use haft_config::{Resolved, environment};
+use haft_config::{ResolvedConfig, environment};
 use haft_runtime::models::{self, ModelsError};
 
 pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
@@ -31,7 +31,7 @@ pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
     }
 }
 
-async fn listed(config: &Resolved, provider: &str) -> Result<Vec<Listed>, Refused> {
+async fn listed(config: &ResolvedConfig, provider: &str) -> Result<Vec<ListedModel>, CliError> {
     models::listed(config, provider, &environment).await.map_err(|error| match error {
         ModelsError::Client(error) => {
             (error.kind.into(), format!("{}\nhint: {}", error.message, error.kind.row().hint))
@@ -40,7 +40,7 @@ async fn listed(config: &Resolved, provider: &str) -> Result<Vec<Listed>, Refuse
     })
 }
 
-fn as_json(models: &[Listed]) -> String {
+fn as_json(models: &[ListedModel]) -> String {
     let list = models.iter().map(|model| {
         json!({
             "id": model.id, "context_tokens": model.context_tokens, "output_tokens_max": model.output_tokens_max,
@@ -49,7 +49,7 @@ fn as_json(models: &[Listed]) -> String {
     format!("{:#}", Value::Array(list.collect()))
 }
 
-fn table(provider: &str, models: &[Listed]) -> String {
+fn table(provider: &str, models: &[ListedModel]) -> String {
     let mut text = format!("{:<60} {:>12} {:>12}\n", "MODEL", "CONTEXT", "OUTPUT");
     let count = |tokens: Option<u64>| tokens.map_or_else(String::new, |tokens| tokens.to_string());
     for model in models {
@@ -61,7 +61,7 @@ fn table(provider: &str, models: &[Listed]) -> String {
 }
 
 /// Lists the known providers and whether each has a key. No request is sent.
-fn providers(args: &ModelsArgs, config: &Resolved) -> ExitCode {
+fn providers(args: &ModelsArgs, config: &ResolvedConfig) -> ExitCode {
     let rows: Vec<(String, &'static str, String)> = models::known(config)
         .into_iter()
         .map(|name| {

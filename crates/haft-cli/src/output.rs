@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use haft_core::media;
 use haft_core::store::{Handle, StoreError, WHOLE_OUTPUT};
 use haft_store::outputs::{FileStore, StoreLimits};
-use haft_tools::output::{Question, about_binary};
+use haft_tools::output::{OutputQuery, about_binary};
 
 use super::args::OutputArgs;
-use super::exit::Exit;
-use super::settings::{self, Refused};
+use super::exit::ExitReason;
+use super::settings::{self, CliError};
 use super::{hints, terminal};
 use haft_tools::private_file;
 
@@ -33,27 +33,28 @@ pub(super) fn run(args: &OutputArgs) -> ExitCode {
     }
 }
 
-fn content(handle: &str) -> Result<Vec<u8>, Refused> {
+fn content(handle: &str) -> Result<Vec<u8>, CliError> {
     let home = settings::home()?;
     let store = FileStore::open(&home.data().join("outputs"), StoreLimits::untouched())
-        .map_err(|error| (Exit::Internal, format!("the output store cannot be opened: {error}")))?;
+        .map_err(|error| (ExitReason::Internal, format!("the output store cannot be opened: {error}")))?;
     let found = Handle::parse(handle)
         .ok_or(StoreError::NotFound)
         .and_then(|handle| store.read_any(&handle, WHOLE_OUTPUT));
-    found.map_err(|error| (Exit::Input, format!("{error}\nhint: handles look like session-…/…")))
+    found.map_err(|error| (ExitReason::Input, format!("{error}\nhint: handles look like session-…/…")))
 }
 
 /// The person who types a filter may run it here: Ctrl-C ends it.
 fn answer(question: &str, content: &[u8]) -> ExitCode {
-    match Question::parse(question).and_then(|asked| asked.map(|asked| asked.answer(content)).transpose()) {
+    match OutputQuery::parse(question).and_then(|asked| asked.map(|asked| asked.answer(content)).transpose())
+    {
         Ok(Some(answer)) => terminal::answer(&answer),
         Ok(None) => terminal::failed(
-            Exit::Input,
+            ExitReason::Input,
             &format!("`{question}` is not understood\nhint: `haft output --help` lists what is"),
         ),
         Err(error) => {
             let hint = media::is_binary(content).then_some(hints::BINARY_OUTPUT);
-            terminal::failed(Exit::Input, &hints::with(&error, hint))
+            terminal::failed(ExitReason::Input, &hints::with(&error, hint))
         }
     }
 }
@@ -63,15 +64,18 @@ fn write(file: &Path, content: &[u8]) -> ExitCode {
     let shown = file.display();
     if std::fs::symlink_metadata(file).is_ok_and(|meta| !meta.is_file()) {
         let hint = "hint: name a new file, or use --raw and redirect";
-        return terminal::failed(Exit::Input, &format!("`{shown}` exists and is not a regular file\n{hint}"));
+        return terminal::failed(
+            ExitReason::Input,
+            &format!("`{shown}` exists and is not a regular file\n{hint}"),
+        );
     }
     match private_file::replace(file, content) {
         Ok(()) => {
             terminal::note(&format!("{} bytes written to {shown}", content.len()));
-            Exit::Success.into()
+            ExitReason::Success.into()
         }
         Err(error) => terminal::failed(
-            Exit::Input,
+            ExitReason::Input,
             &format!(
                 "`{shown}` cannot be written: {error}\nhint: name a file in a directory that you may write"
             ),

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::grant::{Grant, GrantOwner};
 use haft_core::principal::Principal;
-use haft_core::rules::Decision;
+use haft_core::rules::PermissionDecision;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::RunContext;
 use haft_runtime::wiring::{self, ToolSettings};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::approvals::{self, short_id, tool_name};
 use super::args::ExplainArgs;
-use super::exit::Exit;
+use super::exit::ExitReason;
 use super::settings::{self, Configuration};
 use super::terminal;
 
@@ -22,23 +22,25 @@ pub(super) async fn explain(args: &ExplainArgs) -> ExitCode {
         Ok(config) => config,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let arguments = Arguments::from_text(args.arguments.clone().unwrap_or_else(|| "{}".into()));
+    let arguments = RawArguments::from_text(args.arguments.clone().unwrap_or_else(|| "{}".into()));
     let parsed = match arguments.parse(&ArgumentLimits::default()) {
         Ok(parsed) => parsed,
-        Err(error) => return terminal::failed(Exit::Input, &error.to_string()),
+        Err(error) => return terminal::failed(ExitReason::Input, &error.to_string()),
     };
     let argument = wiring::command_argument(&args.tool);
     let line = argument.and_then(|name| parsed.object().get(name)?.as_str().map(str::to_owned));
     let rules = wiring::rules(&config.resolved);
     let ruling = rules.decide(&args.tool, line.as_deref());
     let remembered = match ruling.decision {
-        Decision::Allow | Decision::Deny => RememberedApprovals::default(),
-        Decision::Ask => RememberedApprovals::find(args, arguments, config).await.unwrap_or_default(),
+        PermissionDecision::Allow | PermissionDecision::Deny => RememberedApprovals::default(),
+        PermissionDecision::Ask => {
+            RememberedApprovals::find(args, arguments, config).await.unwrap_or_default()
+        }
     };
     if !args.json {
         return terminal::answer(&remembered.explain(&rules.explain(&args.tool, line.as_deref())));
     }
-    let decision = if remembered.covering.is_empty() { ruling.decision } else { Decision::Allow };
+    let decision = if remembered.covering.is_empty() { ruling.decision } else { PermissionDecision::Allow };
     let rule = ruling.rule.and_then(|index| rules.rules.get(index)).map(ToString::to_string);
     terminal::answer(&format!(
         "{:#}",
@@ -60,7 +62,7 @@ struct RememberedApprovals {
 
 impl RememberedApprovals {
     /// Returns `None` where no call could be made, for example in a workspace that no policy permits.
-    async fn find(args: &ExplainArgs, arguments: Arguments, config: Configuration) -> Option<Self> {
+    async fn find(args: &ExplainArgs, arguments: RawArguments, config: Configuration) -> Option<Self> {
         let policy = settings::policy(&args.policy, &config).ok()?;
         let context = RunContext {
             workspace: policy.workspace().to_string_lossy().into(),

@@ -2,53 +2,53 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use super::markdown::Markdown;
+use super::markdown::MarkdownRenderer;
 use super::terminal;
 
 /// The treatment of the text before it is written.
 #[derive(Debug)]
-enum Look {
+enum TextTreatment {
     /// Unchanged, because a program reads it.
     Raw,
     /// For a terminal without colours: Markdown is most readable when its markers stay.
     Harmless,
     /// For text with colours of its own on a terminal without colours: all escape codes are removed.
     Uncoloured,
-    Styled(Markdown),
+    Styled(MarkdownRenderer),
 }
 
 /// A writer for one answer.
 #[derive(Debug)]
-pub(super) struct Prose {
-    look: Look,
+pub(super) struct AnswerWriter {
+    look: TextTreatment,
     /// Set when the last character was a newline; `None` before the first character.
     ends_line: Option<bool>,
 }
 
 /// Renders Markdown.
-impl Default for Prose {
+impl Default for AnswerWriter {
     fn default() -> Self {
-        Self::on_terminal(Look::Harmless, || Look::Styled(Markdown::default()))
+        Self::on_terminal(TextTreatment::Harmless, || TextTreatment::Styled(MarkdownRenderer::default()))
     }
 }
 
-impl Prose {
+impl AnswerWriter {
     /// A writer for text that is not Markdown.
     pub(super) fn plain() -> Self {
-        Self::on_terminal(Look::Harmless, || Look::Harmless)
+        Self::on_terminal(TextTreatment::Harmless, || TextTreatment::Harmless)
     }
 
     /// A writer for text with colours of its own. The caller must already have removed all other escape codes.
     pub(super) fn coloured() -> Self {
-        Self::on_terminal(Look::Uncoloured, || Look::Raw)
+        Self::on_terminal(TextTreatment::Uncoloured, || TextTreatment::Raw)
     }
 
     /// Text is written unchanged to anything but a terminal.
-    fn on_terminal(without_colours: Look, with_colours: impl FnOnce() -> Look) -> Self {
+    fn on_terminal(without_colours: TextTreatment, with_colours: impl FnOnce() -> TextTreatment) -> Self {
         let out = io::stdout();
         let wants_colours = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
         let look = match (out.is_terminal(), wants_colours) {
-            (false, _) => Look::Raw,
+            (false, _) => TextTreatment::Raw,
             (true, false) => without_colours,
             (true, true) => with_colours(),
         };
@@ -62,18 +62,18 @@ impl Prose {
         }
         self.ends_line = Some(text.ends_with('\n'));
         match &mut self.look {
-            Look::Raw => put(text),
-            Look::Harmless => put(&terminal::harmless(text)),
-            Look::Uncoloured => put(&anstream::adapter::strip_str(text).to_string()),
-            Look::Styled(markdown) => put(&markdown.push(&terminal::harmless(text))),
+            TextTreatment::Raw => put(text),
+            TextTreatment::Harmless => put(&terminal::harmless(text)),
+            TextTreatment::Uncoloured => put(&anstream::adapter::strip_str(text).to_string()),
+            TextTreatment::Styled(markdown) => put(&markdown.push(&terminal::harmless(text))),
         }
     }
 
     /// Ends the answer: shows the text held back, and ends the line.
     pub(super) fn end(&mut self) -> io::Result<()> {
         let held = match &mut self.look {
-            Look::Raw | Look::Harmless | Look::Uncoloured => String::new(),
-            Look::Styled(markdown) => markdown.finish(),
+            TextTreatment::Raw | TextTreatment::Harmless | TextTreatment::Uncoloured => String::new(),
+            TextTreatment::Styled(markdown) => markdown.finish(),
         };
         let newline = if self.ends_line.take() == Some(false) { "\n" } else { "" };
         put(&format!("{held}{newline}"))

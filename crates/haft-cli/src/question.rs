@@ -7,12 +7,12 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::terminal;
 
-static TERMINAL: Input = Input::new(typed_line);
+static TERMINAL: TerminalInput = TerminalInput::new(typed_line);
 
 /// Waits for the turn to ask. The caller holds it until the answer arrives or is no longer wanted.
-pub(super) async fn turn() -> Turn<'static> {
+pub(super) async fn turn() -> QuestionTurn<'static> {
     let turn = TERMINAL.turn().await;
-    terminal::clear_moving();
+    terminal::clear_status_line();
     turn
 }
 
@@ -22,36 +22,36 @@ pub(super) fn is_open() -> bool {
 }
 
 /// The source of typed answers.
-struct Input {
+struct TerminalInput {
     /// A pending read. A blocking read cannot be cancelled: it goes on after its question is gone, and its line answers
     /// the next question.
-    reading: Mutex<Option<Reading>>,
+    reading: Mutex<Option<PendingRead>>,
     read: fn() -> Option<String>,
 }
 
-type Reading = JoinHandle<Option<String>>;
+type PendingRead = JoinHandle<Option<String>>;
 
 /// The exclusive right to ask.
-pub(super) struct Turn<'a> {
-    reading: MutexGuard<'a, Option<Reading>>,
+pub(super) struct QuestionTurn<'a> {
+    reading: MutexGuard<'a, Option<PendingRead>>,
     read: fn() -> Option<String>,
 }
 
-impl Input {
+impl TerminalInput {
     const fn new(read: fn() -> Option<String>) -> Self {
         Self { reading: Mutex::const_new(None), read }
     }
 
     /// Waits for the turn, before the question is shown. Discards a line that is already complete: it was typed for an
     /// earlier question and must not answer this one.
-    async fn turn(&self) -> Turn<'_> {
+    async fn turn(&self) -> QuestionTurn<'_> {
         let mut reading = self.reading.lock().await;
         drop(reading.take_if(|reading| reading.is_finished()));
-        Turn { reading, read: self.read }
+        QuestionTurn { reading, read: self.read }
     }
 }
 
-impl Turn<'_> {
+impl QuestionTurn<'_> {
     /// Returns the next typed line; `None` at the end of the input.
     pub(super) async fn line(&mut self) -> Option<String> {
         let reading = self.reading.get_or_insert_with(|| spawn_blocking(self.read));
@@ -92,7 +92,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_typed_answers_the_question_that_stands_there() {
-        let (keyboard, input) = (keyboard(), Input::new(read));
+        let (keyboard, input) = (keyboard(), TerminalInput::new(read));
         let type_in = |line: &str| keyboard.send(line.to_owned()).unwrap();
         // This question is dropped while its read is pending; the next line goes to the next question.
         assert_eq!(input.turn().await.line().now_or_never(), None);
@@ -126,7 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_question_stands_there_at_a_time() {
-        let input = Input::new(|| None);
+        let input = TerminalInput::new(|| None);
         let turn = input.turn().await;
         assert!(input.turn().now_or_never().is_none());
         drop(turn);

@@ -4,14 +4,14 @@ use haft_core::name::Namespace;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_tools::mcp::LOGIN_NEEDED;
 
-use haft_config::Resolved;
-use haft_config::mcp::McpServer;
+use haft_config::ResolvedConfig;
+use haft_config::mcp::McpServerSettings;
 use haft_runtime::wiring;
 
 use super::hints;
 
 /// Returns the next step after an error, if there is one.
-pub(super) fn of(error: &ToolError, tool: &str, config: &Resolved) -> Option<String> {
+pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Option<String> {
     let server = server(tool, config);
     match error.kind {
         ToolErrorKind::UnknownTool => Some(server.map_or_else(
@@ -49,7 +49,10 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &Resolved) -> Option<Str
 }
 
 /// Returns the server that a tool name refers to, and the server's own name for the tool.
-fn server<'a>(tool: &'a str, config: &'a Resolved) -> Option<(&'a str, &'a McpServer, &'a str)> {
+fn server<'a>(
+    tool: &'a str,
+    config: &'a ResolvedConfig,
+) -> Option<(&'a str, &'a McpServerSettings, &'a str)> {
     let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
     let named = config.mcp_servers.iter().filter_map(|(name, server)| {
         let own = tool.strip_prefix(Namespace::sanitize(name).as_str())?.strip_prefix('_')?;
@@ -59,7 +62,7 @@ fn server<'a>(tool: &'a str, config: &'a Resolved) -> Option<(&'a str, &'a McpSe
     named.max_by_key(|(name, ..)| name.len())
 }
 
-fn unknown(name: &str, server: &McpServer, own: &str) -> String {
+fn unknown(name: &str, server: &McpServerSettings, own: &str) -> String {
     let denies = server.tools_denied.iter().any(|glob| glob.matches(own));
     let allows = server.tools_allowed.is_empty() || server.tools_allowed.iter().any(|glob| glob.matches(own));
     match (server.enabled, &server.reach) {

@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use self::args::RestCommand;
 use super::terminal;
-use haft_config::{self, Resolved};
-use haft_runtime::rest::{self, Around, Freshness};
+use haft_config::{self, ResolvedConfig};
+use haft_runtime::rest::{self, Freshness, RestLoadContext};
 
 /// The output of a command, as text and as JSON.
-struct Answer {
+struct RestCommandOutput {
     text: String,
     json: Value,
 }
@@ -37,7 +37,7 @@ pub(super) async fn run(command: &RestCommand) -> ExitCode {
 }
 
 /// Returns all tools over HTTP, and warns about those that cannot be used.
-pub(super) async fn tools(config: &Resolved, home: &Home, freshness: Freshness) -> Vec<RestTool> {
+pub(super) async fn tools(config: &ResolvedConfig, home: &Home, freshness: Freshness) -> Vec<RestTool> {
     let loaded = rest::load(&config.rest, around(home, freshness)).await;
     for problem in &loaded.problems {
         terminal::warn(&format!("{} is left out: {}", problem.key, haft_config::printable(&problem.message)));
@@ -45,6 +45,6 @@ pub(super) async fn tools(config: &Resolved, home: &Home, freshness: Freshness) 
     loaded.tools
 }
 
-fn around(home: &Home, freshness: Freshness) -> Around<'_> {
-    Around { home: Some(home), variables: &haft_config::environment, freshness }
+fn around(home: &Home, freshness: Freshness) -> RestLoadContext<'_> {
+    RestLoadContext { home: Some(home), variables: &haft_config::environment, freshness }
 }

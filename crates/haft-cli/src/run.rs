@@ -18,14 +18,14 @@ use tokio::time::interval;
 
 use super::agents;
 use super::args::RunArgs;
-use super::cancel::Listening;
-use super::exit::Exit;
-use super::settings::Refused;
+use super::cancel::SignalListener;
+use super::exit::ExitReason;
+use super::settings::CliError;
 use super::terminal;
 use haft_runtime::{RunDefect, RunOutcome};
-pub(super) use prepare::{Given, Job, start};
-use prepare::{Started, warn};
-use screen::Screen;
+pub(super) use prepare::{RunLaunch, RunSetup, start};
+use prepare::{StartedRun, warn};
+use screen::RunScreen;
 
 /// The interval at which the status line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -37,33 +37,33 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
     carry_out(Box::pin(started(args))).await
 }
 
-async fn started(args: &RunArgs) -> Result<Started, Refused> {
-    let given = Given::configured(&args.policy.files)?;
+async fn started(args: &RunArgs) -> Result<StartedRun, CliError> {
+    let given = RunSetup::configured(&args.policy.files)?;
     Box::pin(begin(args, given)).await
 }
 
 /// Starts the run that the arguments describe, with the given configuration and environment.
-pub(super) async fn begin(args: &RunArgs, given: Given) -> Result<Started, Refused> {
+pub(super) async fn begin(args: &RunArgs, given: RunSetup) -> Result<StartedRun, CliError> {
     if args.show.no_color {
         anstream::ColorChoice::Never.write_global();
     }
     let spec = request::spec(args, &given.configuration, &agents::loader(&args.policy.files)?).await?;
-    Box::pin(start(args.show, args.record.as_deref(), given, Job::New(Box::new(spec)))).await
+    Box::pin(start(args.show, args.record.as_deref(), given, RunLaunch::New(Box::new(spec)))).await
 }
 
 /// Starts a run and shows it to its end. A signal ends it at any time.
-pub(super) async fn carry_out(start: LocalBoxFuture<'_, Result<Started, Refused>>) -> ExitCode {
-    let mut listening = Listening::begin();
-    match unless_ended(&mut listening, start).await {
+pub(super) async fn carry_out(start: LocalBoxFuture<'_, Result<StartedRun, CliError>>) -> ExitCode {
+    let mut listening = SignalListener::begin();
+    match unless_signalled(&mut listening, start).await {
         Ok(started) => Box::pin(to_the_end(started, listening)).await,
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }
 
-async fn unless_ended<T>(
-    listening: &mut Listening,
-    start: impl Future<Output = Result<T, Refused>>,
-) -> Result<T, Refused> {
+async fn unless_signalled<T>(
+    listening: &mut SignalListener,
+    start: impl Future<Output = Result<T, CliError>>,
+) -> Result<T, CliError> {
     tokio::select! {
         biased;
         exit = listening.heard() => Err((exit, "ended before the run began".into())),
@@ -71,7 +71,7 @@ async fn unless_ended<T>(
     }
 }
 
-async fn to_the_end(started: Started, mut listening: Listening) -> ExitCode {
+async fn to_the_end(started: StartedRun, mut listening: SignalListener) -> ExitCode {
     let (outcome, stopped_by) = watched(&started, &mut listening).await;
     tokio::select! {
         biased;
@@ -85,15 +85,15 @@ async fn to_the_end(started: Started, mut listening: Listening) -> ExitCode {
     }
     match outcome {
         Ok(outcome) => started.end(&outcome, stopped_by),
-        Err(RunDefect(problem)) => terminal::failed(Exit::Internal, &problem),
+        Err(RunDefect(problem)) => terminal::failed(ExitReason::Internal, &problem),
     }
 }
 
 /// Shows the run until it has finished. A signal cancels it, and its end is still shown.
 async fn watched(
-    started: &Started,
-    listening: &mut Listening,
-) -> (Result<RunOutcome, RunDefect>, Option<Exit>) {
+    started: &StartedRun,
+    listening: &mut SignalListener,
+) -> (Result<RunOutcome, RunDefect>, Option<ExitReason>) {
     let mut finished = pin!(started.handle.finished());
     let mut ticks = interval(TICK);
     let mut stopped_by = None;
@@ -105,16 +105,16 @@ async fn watched(
                 stopped_by = Some(exit);
                 started.handle.cancel();
             }
-            _ = ticks.tick() => started.show.screen().into_iter().for_each(Screen::tick),
+            _ = ticks.tick() => started.show.screen().into_iter().for_each(RunScreen::tick),
         }
     }
 }
 
-impl Started {
+impl StartedRun {
     /// Prints the answer and the summary, and returns the exit code.
-    fn end(self, outcome: &RunOutcome, stopped_by: Option<Exit>) -> ExitCode {
+    fn end(self, outcome: &RunOutcome, stopped_by: Option<ExitReason>) -> ExitCode {
         let RunOutcome { finish, turns, bill } = outcome;
-        let summary = ending::Summary {
+        let summary = ending::RunSummary {
             session: self.handle.id(),
             turns: *turns,
             took: self.began.elapsed(),
@@ -128,8 +128,8 @@ impl Started {
         }
         self.watch.draw_tree();
         self.watch.finish();
-        if let (Some(problem), Exit::Success) = (recorded, summary.exit) {
-            return terminal::failed(Exit::Failed, &format!("the recording is not whole: {problem}"));
+        if let (Some(problem), ExitReason::Success) = (recorded, summary.exit) {
+            return terminal::failed(ExitReason::Failed, &format!("the recording is not whole: {problem}"));
         }
         code
     }

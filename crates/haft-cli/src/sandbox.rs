@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use haft_sandbox::{Exit as CommandExit, OutputPipes, Policy, SandboxError, sandboxed_command};
+use haft_sandbox::{CommandExit, OutputPipes, SandboxError, SandboxPolicy, sandboxed_command};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
@@ -44,11 +44,11 @@ fn failed(args: &SandboxArgs, error: &SandboxError) -> ExitCode {
         | SandboxError::Launcher { .. }
         | SandboxError::Layer { .. } => (HAFT_FAILED, hints::with(error, hints::sandbox(error))),
     };
-    terminal::failed(super::Exit::Unavailable, &message);
+    terminal::failed(super::ExitReason::Unavailable, &message);
     ExitCode::from(code)
 }
 
-async fn confined(args: &SandboxArgs, policy: &Policy) -> Result<u8, SandboxError> {
+async fn confined(args: &SandboxArgs, policy: &SandboxPolicy) -> Result<u8, SandboxError> {
     let mut words = args.command.iter();
     let program = words.next().cloned().unwrap_or_default();
     let command = sandboxed_command(program, policy).args(words).output(OutputPipes::Separate);
@@ -65,12 +65,13 @@ async fn confined(args: &SandboxArgs, policy: &Policy) -> Result<u8, SandboxErro
         }
     }
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    let (exit, (), ()) = tokio::join!(child.wait(), pass_on(out, io::stdout()), pass_on(err, io::stderr()));
+    let (exit, (), ()) =
+        tokio::join!(child.wait(), copy_output(out, io::stdout()), copy_output(err, io::stderr()));
     Ok(code_of(exit?))
 }
 
 /// Copies output as it arrives. The command never gets access to our terminal.
-async fn pass_on(from: Option<pipe::Receiver>, mut to: impl Write) {
+async fn copy_output(from: Option<pipe::Receiver>, mut to: impl Write) {
     let Some(mut from) = from else { return };
     let mut chunk = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut chunk).await {

@@ -3,30 +3,34 @@
 use std::sync::Arc;
 
 use haft_core::provider::ToolProvider;
-use haft_sandbox::Policy;
-use haft_tools::mcp::{Elicitation, TraceParents, TraceSink, Traced};
+use haft_sandbox::SandboxPolicy;
+use haft_tools::mcp::{ElicitationSupport, TraceLineKind, TraceParents, TraceSink};
 
 use super::terminal;
-use haft_config::Resolved;
-use haft_runtime::wiring::{self, McpFace};
+use haft_config::ResolvedConfig;
+use haft_runtime::wiring::{self, McpClientSettings};
 
 /// The needs of the command: its tool, and its ability to ask a person.
 #[derive(Default)]
-pub(super) struct Asked<'a> {
+pub(super) struct ServerRequirements<'a> {
     /// The one tool of the command; `None` for all.
     pub(super) tool: Option<&'a str>,
-    pub(super) elicitation: Elicitation,
+    pub(super) elicitation: ElicitationSupport,
     /// Gives the spans of calls.
     pub(super) parents: Option<Arc<dyn TraceParents>>,
 }
 
 /// Returns the providers of the servers that the command may need. No server is started yet.
-pub(super) fn providers(config: &Resolved, policy: &Policy, asked: Asked<'_>) -> Vec<Arc<dyn ToolProvider>> {
-    let Asked { tool, elicitation, parents } = asked;
+pub(super) fn providers(
+    config: &ResolvedConfig,
+    policy: &SandboxPolicy,
+    asked: ServerRequirements<'_>,
+) -> Vec<Arc<dyn ToolProvider>> {
+    let ServerRequirements { tool, elicitation, parents } = asked;
     if config.mcp_servers.is_empty() || tool.is_some_and(wiring::is_builtin) {
         return Vec::new();
     }
-    let face = McpFace { elicitation, parents, ..face(config) };
+    let face = McpClientSettings { elicitation, parents, ..face(config) };
     let found = wiring::mcp_servers(config, policy, &face);
     let all = found.providers();
     let is_meant = |provider: &&Arc<dyn ToolProvider>| {
@@ -44,24 +48,24 @@ pub(super) fn providers(config: &Resolved, policy: &Policy, asked: Asked<'_>) ->
 }
 
 /// Returns the client settings of the command line for servers.
-pub(super) fn face(config: &Resolved) -> McpFace {
-    McpFace { trace: trace(config), ..McpFace::default() }
+pub(super) fn face(config: &ResolvedConfig) -> McpClientSettings {
+    McpClientSettings { trace: trace(config), ..McpClientSettings::default() }
 }
 
 /// Returns a sink that shows messages to and from servers, if the user asked for it.
-pub(super) fn trace(config: &Resolved) -> Option<Arc<dyn TraceSink>> {
-    config.trace_mcp.then(|| Arc::new(OnStandardError) as _)
+pub(super) fn trace(config: &ResolvedConfig) -> Option<Arc<dyn TraceSink>> {
+    config.trace_mcp.then(|| Arc::new(StderrTraceSink) as _)
 }
 
 /// Writes messages to standard error, like the log.
-struct OnStandardError;
+struct StderrTraceSink;
 
-impl TraceSink for OnStandardError {
-    fn line(&self, server: &str, what: Traced, text: &str) {
+impl TraceSink for StderrTraceSink {
+    fn line(&self, server: &str, what: TraceLineKind, text: &str) {
         let mark = match what {
-            Traced::Sent => "►",
-            Traced::Received => "◄",
-            Traced::Life => "•",
+            TraceLineKind::Sent => "►",
+            TraceLineKind::Received => "◄",
+            TraceLineKind::Life => "•",
         };
         terminal::note(&format!("mcp {server} {mark} {text}"));
     }

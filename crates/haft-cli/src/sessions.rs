@@ -7,20 +7,22 @@ use std::process::ExitCode;
 use haft_core::approval::shown;
 use haft_core::event_store::RunKey;
 use haft_core::place::SessionId;
-use haft_core::run::event::Bill;
+use haft_core::run::event::RunBill;
 use serde_json::{Value, json};
 
 use super::args::SessionsCommand;
 use super::ask::unusable;
-use super::exit::Exit;
-use super::settings::{self, Refused};
+use super::exit::ExitReason;
+use super::settings::{self, CliError};
 use super::{hints, terminal, tree};
 use haft_models::cassette::Recording;
 use haft_runtime::recordings;
 use haft_store::accounting::now_ms;
 use haft_store::events::FileEvents;
 use haft_store::outputs::FileStore;
-use haft_store::sessions::{Overview, Past, SessionError, SessionLimits, Sessions, Standing};
+use haft_store::sessions::{
+    SessionError, SessionHistory, SessionLimits, SessionOverview, SessionStatus, SessionStore,
+};
 
 pub(super) fn run(command: &SessionsCommand) -> ExitCode {
     let answer = sessions().and_then(|sessions| match command {
@@ -57,67 +59,67 @@ fn is_file(word: &str) -> bool {
 }
 
 /// Reads the root run of a recording.
-fn recorded(file: &Path) -> Result<Past, Refused> {
+fn recorded(file: &Path) -> Result<SessionHistory, CliError> {
     let recording = Recording::read(file).map_err(|error| unusable(&error))?;
     recordings::root(&recording).map_err(|error| unusable(&error))
 }
 
 /// Whoever looks must be able to read what was written under other limits.
-pub(super) fn sessions() -> Result<Sessions, Refused> {
+pub(super) fn sessions() -> Result<SessionStore, CliError> {
     let limits = SessionLimits { bytes_max: u64::MAX, keep: std::time::Duration::MAX };
-    Ok(Sessions::of(&settings::home()?, limits))
+    Ok(SessionStore::of(&settings::home()?, limits))
 }
 
 /// By the beginning of an id; `last` is the newest.
-pub(super) fn find(sessions: &Sessions, word: &str) -> Result<SessionId, Refused> {
+pub(super) fn find(sessions: &SessionStore, word: &str) -> Result<SessionId, CliError> {
     if word != "last" {
         return sessions.find(word).map_err(refused);
     }
     let newest = sessions.newest().map_err(refused)?;
-    newest.ok_or((Exit::Input, "there is no session\nhint: `haft run` begins one".to_owned()))
+    newest.ok_or((ExitReason::Input, "there is no session\nhint: `haft run` begins one".to_owned()))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
-pub(super) fn refused(error: SessionError) -> Refused {
+pub(super) fn refused(error: SessionError) -> CliError {
     refused_by(&error)
 }
 
-pub(super) fn refused_by(error: &SessionError) -> Refused {
+pub(super) fn refused_by(error: &SessionError) -> CliError {
     (exit_of(error), hints::with(error, hints::session(error)))
 }
 
-fn exit_of(error: &SessionError) -> Exit {
+fn exit_of(error: &SessionError) -> ExitReason {
     match error {
         SessionError::NotFound { .. }
         | SessionError::TooShort { .. }
         | SessionError::Ambiguous { .. }
-        | SessionError::Unreadable { .. } => Exit::Input,
-        SessionError::Busy { .. } => Exit::Unavailable,
-        SessionError::Exists { .. } | SessionError::Io { .. } => Exit::Internal,
+        | SessionError::Unreadable { .. } => ExitReason::Input,
+        SessionError::Busy { .. } => ExitReason::Unavailable,
+        SessionError::Exists { .. } | SessionError::Io { .. } => ExitReason::Internal,
     }
 }
 
 /// One line of the list.
-struct Listed {
+struct SessionRow {
     id: SessionId,
     /// Its overview and state, or the problem of a session that cannot be read.
-    overview: Result<(Overview, String), String>,
+    overview: Result<(SessionOverview, String), String>,
 }
 
 /// Sessions that work for others are a part of them and not listed.
-fn list(sessions: &Sessions, limit: usize) -> Result<Vec<Listed>, Refused> {
+fn list(sessions: &SessionStore, limit: usize) -> Result<Vec<SessionRow>, CliError> {
     let listed = |id: SessionId| {
         let overview = sessions.overview(id).map(|overview| {
             let standing = standing(sessions, id, &overview.standing);
             (overview, standing)
         });
         let problem = |error: SessionError| error.to_string().lines().next().unwrap_or_default().into();
-        Listed { id, overview: overview.map_err(problem) }
+        SessionRow { id, overview: overview.map_err(problem) }
     };
     Ok(sessions.newest_roots(limit).map_err(refused)?.into_iter().map(listed).collect())
 }
 
-fn remove(sessions: &Sessions, words: &[String]) -> Result<Vec<String>, Refused> {
+fn remove(sessions: &SessionStore, words: &[String]) -> Result<Vec<String>, CliError> {
     let ids = words.iter().map(|word| find(sessions, word)).collect::<Result<Vec<_>, _>>()?;
     let home = settings::home()?;
     let events = FileEvents::of(&home);
@@ -133,27 +135,27 @@ fn remove(sessions: &Sessions, words: &[String]) -> Result<Vec<String>, Refused>
         let removed =
             events.remove(&key).and_then(|()| FileStore::remove_session(&home.data().join("outputs"), *id));
         removed.map_err(|error| {
-            (Exit::Internal, format!("the content of {id} could not be removed: {error}"))
+            (ExitReason::Internal, format!("the content of {id} could not be removed: {error}"))
         })?;
     }
     Ok(ids.iter().map(ToString::to_string).collect())
 }
 
-fn standing(sessions: &Sessions, id: SessionId, standing: &Standing) -> String {
+fn standing(sessions: &SessionStore, id: SessionId, standing: &SessionStatus) -> String {
     match standing {
-        Standing::Open if sessions.is_busy(id) => "running".into(),
-        Standing::Open => "unfinished".into(),
-        Standing::Cut { reason } | Standing::Finished { reason } => reason.clone(),
+        SessionStatus::Open if sessions.is_busy(id) => "running".into(),
+        SessionStatus::Open => "unfinished".into(),
+        SessionStatus::Cut { reason } | SessionStatus::Finished { reason } => reason.clone(),
     }
 }
 
-fn listed(found: &[Listed]) -> String {
+fn listed(found: &[SessionRow]) -> String {
     if found.is_empty() {
         return "no sessions; `haft run` begins one".into();
     }
     let mut text =
         format!("{:<8}  {:>8}  {:<14} {:>5}  {:>9}  request\n", "id", "age", "state", "calls", "cost");
-    for Listed { id, overview } in found {
+    for SessionRow { id, overview } in found {
         let id = &id.to_string()[..8];
         // Writing to a string cannot fail.
         let _ = match overview {
@@ -173,20 +175,20 @@ fn listed(found: &[Listed]) -> String {
 }
 
 /// Nothing where no price is known.
-fn cost(total: &Bill) -> String {
+fn cost(total: &RunBill) -> String {
     if total.unpriced < total.requests { total.cost.to_string() } else { "-".into() }
 }
 
-fn listed_json(found: &[Listed]) -> String {
-    let list = found.iter().map(|Listed { id, overview }| match overview {
+fn listed_json(found: &[SessionRow]) -> String {
+    let list = found.iter().map(|SessionRow { id, overview }| match overview {
         Ok((overview, standing)) => summary(overview, standing),
         Err(problem) => json!({ "session": id.to_string(), "error": problem }),
     });
     format!("{:#}", Value::Array(list.collect()))
 }
 
-fn summary(overview: &Overview, standing: &str) -> Value {
-    let Bill { requests, usage, cost, unpriced, calls } = overview.total;
+fn summary(overview: &SessionOverview, standing: &str) -> Value {
+    let RunBill { requests, usage, cost, unpriced, calls } = overview.total;
     json!({
         "session": overview.session.to_string(), "state": standing, "request": overview.title,
         "began_ms": overview.began_ms, "last_ms": overview.last_ms, "calls": calls, "model_requests": requests,
@@ -195,14 +197,14 @@ fn summary(overview: &Overview, standing: &str) -> Value {
     })
 }
 
-fn shown_json(past: &Past, standing: &str) -> String {
+fn shown_json(past: &SessionHistory, standing: &str) -> String {
     let mut value = summary(&past.overview(), standing);
     value["requests"] = json!(past.requests);
     value["tree"] = tree::as_json(&past.tree);
     format!("{value:#}")
 }
 
-fn drawn(past: &Past, standing: &str) -> String {
+fn drawn(past: &SessionHistory, standing: &str) -> String {
     let mut text = format!("{} ago, {}: {}\n", age(past.last_ms), shown(standing), shown(&past.opened.title));
     for request in &past.requests {
         let _ = writeln!(text, "then: {}", shown(request.lines().next().unwrap_or_default()));

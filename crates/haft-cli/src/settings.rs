@@ -2,21 +2,21 @@
 
 use std::path::PathBuf;
 
-use haft_sandbox::{Access, GitMetadata, Home, Limits, Policy, PolicyError, user_home};
+use haft_sandbox::{CommandLimits, GitMetadata, Home, PolicyError, ResourceAccess, SandboxPolicy, user_home};
 
-use super::args::{FileArgs, Git, Grant, PolicyArgs};
-use super::exit::Exit;
+use super::args::{FileArgs, GitMetadataArg, GrantArg, PolicyArgs};
+use super::exit::ExitReason;
 use super::hints;
 pub(super) use haft_config::duration::parse as duration;
-use haft_config::{Resolved, Sandbox, Standing};
+use haft_config::{ConfigFileStatus, ResolvedConfig, SandboxSettings};
 
 /// An error message with its exit code.
-pub(super) type Refused = (Exit, String);
+pub(super) type CliError = (ExitReason, String);
 
 /// Returns haft's home and creates it if needed. The sandbox cannot protect a path that does not exist.
-pub(super) fn home() -> Result<Home, Refused> {
+pub(super) fn home() -> Result<Home, CliError> {
     let unknown = "neither HAFT_HOME nor HOME is set\nhint: set HAFT_HOME to a directory that haft may keep its data in";
-    let home = haft_runtime::home::find().ok_or((Exit::Usage, unknown.to_owned()))?;
+    let home = haft_runtime::home::find().ok_or((ExitReason::Usage, unknown.to_owned()))?;
     match haft_config::home::create(&home) {
         Ok(()) => Ok(home),
         // In a directory that haft cannot write, confined commands cannot either; where they could, planning the
@@ -25,7 +25,7 @@ pub(super) fn home() -> Result<Home, Refused> {
         Err(error) => {
             let hint = "hint: set HAFT_HOME to a directory that you may write";
             Err((
-                Exit::Internal,
+                ExitReason::Internal,
                 format!("haft's home `{}` cannot be used: {error}\n{hint}", home.root().display()),
             ))
         }
@@ -34,7 +34,7 @@ pub(super) fn home() -> Result<Home, Refused> {
 
 /// The values of the configuration files that apply, and the paths of those files.
 pub(super) struct Configuration {
-    pub(super) resolved: Resolved,
+    pub(super) resolved: ResolvedConfig,
     in_use: Vec<PathBuf>,
 }
 
@@ -45,27 +45,27 @@ impl Configuration {
     }
 
     /// Returns the configuration without any files.
-    pub(super) fn defaults() -> Result<Self, Refused> {
-        let resolved = haft_config::defaults().map_err(|error| (Exit::Internal, error.to_string()))?;
+    pub(super) fn defaults() -> Result<Self, CliError> {
+        let resolved = haft_config::defaults().map_err(|error| (ExitReason::Internal, error.to_string()))?;
         Ok(Self { resolved, in_use: Vec::new() })
     }
 }
 
-pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, Refused> {
+pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, CliError> {
     // A home that cannot be used is reported before a problem of its configuration.
     home()?;
     match super::config::load(args) {
         Ok(loaded) => {
-            let counts = loaded.files.iter().filter(|file| file.standing == Standing::Counts);
+            let counts = loaded.files.iter().filter(|file| file.standing == ConfigFileStatus::Counts);
             let in_use = counts.map(|file| file.path.clone()).collect();
             Ok(Configuration { resolved: loaded.resolved, in_use })
         }
-        Err(errors) => Err((Exit::Input, errors.to_string())),
+        Err(errors) => Err((ExitReason::Input, errors.to_string())),
     }
 }
 
 /// Builds the operator's policy: arguments win over the configuration.
-pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result<Policy, Refused> {
+pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result<SandboxPolicy, CliError> {
     let home = home()?;
     let config = &configuration.resolved.sandbox;
     let workspace = workspace(args, config)?;
@@ -73,8 +73,9 @@ pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result
     let mode = args.mode.unwrap_or(config.mode);
     let readable = [config.readable.as_slice(), args.readable.as_slice()].concat();
     // The readable paths must be known here, because the workspace is checked against the list of secrets.
-    let mut policy = Policy::new_with_readable(mode, &workspace, &home, user_home.as_deref(), &readable)
-        .map_err(|error| not_granted(&error))?;
+    let mut policy =
+        SandboxPolicy::new_with_readable(mode, &workspace, &home, user_home.as_deref(), &readable)
+            .map_err(|error| not_granted(&error))?;
     for directory in config.writable.iter().chain(&args.writable) {
         policy = policy.writable(directory).map_err(|error| not_granted(&error))?;
     }
@@ -93,7 +94,7 @@ pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result
     Ok(policy.git(args.git.map_or(config.git, git)).limits(limits(args, config)?))
 }
 
-pub(super) fn workspace(args: &PolicyArgs, config: &Sandbox) -> Result<PathBuf, Refused> {
+pub(super) fn workspace(args: &PolicyArgs, config: &SandboxSettings) -> Result<PathBuf, CliError> {
     match args.files.workspace.as_ref().or(config.workspace.as_ref()) {
         Some(directory) => Ok(directory.clone()),
         None => std::env::current_dir().map_err(|error| {
@@ -102,7 +103,7 @@ pub(super) fn workspace(args: &PolicyArgs, config: &Sandbox) -> Result<PathBuf, 
     }
 }
 
-pub(super) fn limits(args: &PolicyArgs, config: &Sandbox) -> Result<Limits, Refused> {
+pub(super) fn limits(args: &PolicyArgs, config: &SandboxSettings) -> Result<CommandLimits, CliError> {
     let mut limits = config.limits.clone();
     for (name, value) in &args.limit {
         limits.set(name, *value).map_err(|error| usage(&error))?;
@@ -110,25 +111,25 @@ pub(super) fn limits(args: &PolicyArgs, config: &Sandbox) -> Result<Limits, Refu
     Ok(limits)
 }
 
-fn not_granted(error: &PolicyError) -> Refused {
+fn not_granted(error: &PolicyError) -> CliError {
     usage(&hints::with(error, Some(hints::policy(error))))
 }
 
-fn usage(error: &dyn std::fmt::Display) -> Refused {
-    (Exit::Usage, error.to_string())
+fn usage(error: &dyn std::fmt::Display) -> CliError {
+    (ExitReason::Usage, error.to_string())
 }
 
-pub(super) fn access(grant: Grant) -> Access {
+pub(super) fn access(grant: GrantArg) -> ResourceAccess {
     match grant {
-        Grant::Allow => Access::Allow,
-        Grant::Deny => Access::Deny,
+        GrantArg::Allow => ResourceAccess::Allow,
+        GrantArg::Deny => ResourceAccess::Deny,
     }
 }
 
-pub(super) fn git(git: Git) -> GitMetadata {
+pub(super) fn git(git: GitMetadataArg) -> GitMetadata {
     match git {
-        Git::Frozen => GitMetadata::Frozen,
-        Git::Writable => GitMetadata::Writable,
+        GitMetadataArg::Frozen => GitMetadata::Frozen,
+        GitMetadataArg::Writable => GitMetadata::Writable,
     }
 }
 
@@ -137,7 +138,7 @@ pub(super) fn limit(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=NUMBER; got `{text}`"))?;
     let value =
         value.parse().map_err(|_| format!("expected a whole number after `{name}=`; got `{value}`"))?;
-    Limits::default().set(name, value).map_err(|error| error.to_string())?;
+    CommandLimits::default().set(name, value).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), value))
 }
 

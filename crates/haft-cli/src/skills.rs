@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use self::args::{CheckArgs, ListArgs, SkillsCommand};
+use self::args::{SkillsCheckArgs, SkillsCommand, SkillsListArgs};
 use super::args::FileArgs;
-use super::exit::Exit;
-use super::settings::{self, Refused};
+use super::exit::ExitReason;
+use super::settings::{self, CliError};
 use super::{hints, terminal};
 use haft_config::agents::loader;
 use haft_config::skills::{self, Skill, SkillError, Skills};
@@ -25,13 +25,13 @@ pub(super) fn run(command: &SkillsCommand) -> ExitCode {
 }
 
 /// Finds all skills of haft's home and of the project.
-pub(super) fn found(files: &FileArgs) -> Result<Skills, Refused> {
+pub(super) fn found(files: &FileArgs) -> Result<Skills, CliError> {
     let home = settings::home()?;
     let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
     Ok(skills::load(Some(&home), project.as_deref(), &haft_config::environment))
 }
 
-fn list(args: &ListArgs) -> ExitCode {
+fn list(args: &SkillsListArgs) -> ExitCode {
     let found = match found(&args.files) {
         Ok(found) => found,
         Err((exit, message)) => return terminal::failed(exit, &message),
@@ -41,7 +41,7 @@ fn list(args: &ListArgs) -> ExitCode {
     }
     for (path, reason) in &found.ignored {
         let named = printable(&path.to_string_lossy());
-        let message = format!("`{named}` is ignored: {}", loader::why(reason));
+        let message = format!("`{named}` is ignored: {}", loader::untrusted_message(reason));
         terminal::warn(&hints::with(&message, hints::untrusted(reason)));
     }
     let rows = found.skills.iter();
@@ -88,26 +88,26 @@ fn table(skills: &[Skill]) -> String {
     text
 }
 
-fn check(args: &CheckArgs) -> ExitCode {
+fn check(args: &SkillsCheckArgs) -> ExitCode {
     let errors = if args.paths.is_empty() {
         found(&args.files).map(|found| found.errors)
     } else {
-        let errors = args.paths.iter().map(|path| errors_of(path)).collect::<Result<Vec<_>, Refused>>();
+        let errors = args.paths.iter().map(|path| errors_of(path)).collect::<Result<Vec<_>, CliError>>();
         errors.map(|errors| errors.concat())
     };
     match errors {
         Err((exit, message)) => terminal::failed(exit, &message),
         Ok(errors) => {
             let code = terminal::answer(&if args.json { told_json(&errors) } else { told(&errors) });
-            if code == ExitCode::SUCCESS && !errors.is_empty() { Exit::Input.into() } else { code }
+            if code == ExitCode::SUCCESS && !errors.is_empty() { ExitReason::Input.into() } else { code }
         }
     }
 }
 
 /// Returns the errors of one skill. A directory means the skill file in it.
-fn errors_of(path: &Path) -> Result<Vec<SkillError>, Refused> {
+fn errors_of(path: &Path) -> Result<Vec<SkillError>, CliError> {
     let file: PathBuf = if path.is_dir() { path.join(skills::FILE_NAME) } else { path.to_owned() };
-    let refused = |reason: String| (Exit::Input, format!("`{}`: {reason}", file.display()));
+    let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", file.display()));
     let bytes = haft_config::file_bytes(&file).map_err(refused)?;
     let text = String::from_utf8(bytes).map_err(|_| refused("it is not UTF-8".into()))?;
     Ok(Skill::read(&file, &text, &haft_config::environment).err().unwrap_or_default())

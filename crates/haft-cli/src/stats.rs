@@ -9,9 +9,9 @@ use haft_models::prices::PRICES_DATE;
 use serde_json::{Value, json};
 
 use super::args::StatsArgs;
-use super::exit::Exit;
+use super::exit::ExitReason;
 use super::{settings, terminal};
-use haft_store::accounting::{self, ModelStats, Summary, ToolStats};
+use haft_store::accounting::{self, AccountingSummary, ModelStats, ToolStats};
 
 pub(super) fn run(args: &StatsArgs) -> ExitCode {
     let home = match settings::home() {
@@ -21,7 +21,7 @@ pub(super) fn run(args: &StatsArgs) -> ExitCode {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = args.since.map_or(0, |since| now.saturating_sub(since).as_millis());
     match accounting::summarize(&home, u64::try_from(since).unwrap_or(0)) {
-        Err(error) => terminal::failed(Exit::Internal, &format!("the journal cannot be read: {error}")),
+        Err(error) => terminal::failed(ExitReason::Internal, &format!("the journal cannot be read: {error}")),
         Ok(summary) => {
             warn(&summary);
             terminal::answer(&if args.models {
@@ -33,8 +33,8 @@ pub(super) fn run(args: &StatsArgs) -> ExitCode {
     }
 }
 
-fn warn(summary: &Summary) {
-    let Summary { unreadable_lines, lost_lines, .. } = summary;
+fn warn(summary: &AccountingSummary) {
+    let AccountingSummary { unreadable_lines, lost_lines, .. } = summary;
     if *unreadable_lines > 0 {
         terminal::warn(&format!("{unreadable_lines} lines of the journal are not records and were left out"));
     }

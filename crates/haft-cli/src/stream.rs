@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use haft_core::arguments::Arguments;
+use haft_core::arguments::RawArguments;
 use haft_core::result::{ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, EffectOrder, Orchestrator, RunContext};
@@ -16,19 +16,19 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufReader};
 
 use super::args::CallArgs;
-use super::call::{Calling, begin, end, end_early, orchestrator};
-use super::cancel::Signals;
-use super::exit::Exit;
-use super::lines::{LINE_BYTES_MAX, Line, Lines};
+use super::call::{CallSetup, begin, end, orchestrator, shut_down_after_signal};
+use super::cancel::CancelSignals;
+use super::exit::ExitReason;
+use super::lines::{InputLine, InputLineReader, LINE_BYTES_MAX};
 use super::terminal;
-use super::watch::Watch;
+use super::watch::CommandWatchers;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
-    let Calling { orchestrator, watch, context } = match orchestrator(args).await {
+    let CallSetup { orchestrator, watch, context } = match orchestrator(args).await {
         Ok(both) => both,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let mut signals = Signals::listen();
+    let mut signals = CancelSignals::listen();
     let served = tokio::select! {
         biased;
         served = async { begin(&orchestrator).await; serve(&orchestrator, &watch, &context, args).await } => Ok(served),
@@ -36,12 +36,12 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     };
     let code = match served {
         Err(exit) => {
-            end_early(&orchestrator, &mut signals).await;
+            shut_down_after_signal(&orchestrator, &mut signals).await;
             exit.into()
         }
         Ok(served) => {
             end(&orchestrator).await;
-            served.map_or_else(Stopped::told, |()| Exit::Success.into())
+            served.map_or_else(CallStreamError::told, |()| ExitReason::Success.into())
         }
     };
     watch.draw_tree();
@@ -50,18 +50,18 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
 }
 
 /// The reason why the stream ended before its input.
-enum Stopped {
+enum CallStreamError {
     Reading(io::Error),
     Writing(io::Error),
 }
 
-impl Stopped {
+impl CallStreamError {
     fn told(self) -> ExitCode {
         match self {
-            Stopped::Reading(error) => {
-                terminal::failed(Exit::Internal, &format!("standard input cannot be read: {error}"))
+            CallStreamError::Reading(error) => {
+                terminal::failed(ExitReason::Internal, &format!("standard input cannot be read: {error}"))
             }
-            Stopped::Writing(error) => terminal::written(Err(error)),
+            CallStreamError::Writing(error) => terminal::written(Err(error)),
         }
     }
 }
@@ -69,27 +69,27 @@ impl Stopped {
 /// Serves calls. Reads a line only while there is room for another call, so that input stays in the pipe.
 async fn serve(
     orchestrator: &Orchestrator,
-    watch: &Watch,
+    watch: &CommandWatchers,
     context: &Arc<RunContext>,
     args: &CallArgs,
-) -> Result<(), Stopped> {
+) -> Result<(), CallStreamError> {
     let order = args.ordered.then(EffectOrder::default);
-    let mut lines = Lines::new(BufReader::new(tokio::io::stdin()), LINE_BYTES_MAX);
-    let mut running: FuturesUnordered<BoxFuture<'_, (Id, ToolResult)>> = FuturesUnordered::new();
+    let mut lines = InputLineReader::new(BufReader::new(tokio::io::stdin()), LINE_BYTES_MAX);
+    let mut running: FuturesUnordered<BoxFuture<'_, (JsonCallId, ToolResult)>> = FuturesUnordered::new();
     let mut open = true;
     while open || !running.is_empty() {
         tokio::select! {
             biased;
             Some((id, result)) = running.next() => {
                 watch.tell(&result);
-                Answer::of(id, &result).print().await.map_err(Stopped::Writing)?;
+                CallOutputLine::of(id, &result).print().await.map_err(CallStreamError::Writing)?;
             }
-            line = lines.next(), if open && running.len() < usize::from(args.jobs) => match line.map_err(Stopped::Reading)? {
+            line = lines.next(), if open && running.len() < usize::from(args.jobs) => match line.map_err(CallStreamError::Reading)? {
                 None => open = false,
-                Some(line) => match Asked::from_line(line) {
+                Some(line) => match CallInputLine::from_line(line) {
                     Ok(None) => {}
                     Ok(Some(asked)) => running.push(perform(orchestrator, watch.options(context), order.as_ref(), asked)),
-                    Err(answer) => answer.print().await.map_err(Stopped::Writing)?,
+                    Err(answer) => answer.print().await.map_err(CallStreamError::Writing)?,
                 },
             },
         }
@@ -101,10 +101,10 @@ fn perform<'a>(
     orchestrator: &'a Orchestrator,
     options: CallOptions,
     order: Option<&EffectOrder>,
-    asked: Asked,
-) -> BoxFuture<'a, (Id, ToolResult)> {
-    let Asked { id, tool, args } = asked;
-    let arguments = Arguments::from_text(args.map_or("{}".into(), |args| args.get().to_owned()));
+    asked: CallInputLine,
+) -> BoxFuture<'a, (JsonCallId, ToolResult)> {
+    let CallInputLine { id, tool, args } = asked;
+    let arguments = RawArguments::from_text(args.map_or("{}".into(), |args| args.get().to_owned()));
     let call_id = CallId(id.as_ref().map_or("null", |id| id.get()).to_owned());
     let call = ToolCall { id: call_id, name: tool, arguments };
     match order {
@@ -116,28 +116,28 @@ fn perform<'a>(
 }
 
 /// The caller's id, any JSON value, kept as the original text so that a number with many digits comes back unchanged.
-type Id = Option<Box<RawValue>>;
+type JsonCallId = Option<Box<RawValue>>;
 
 /// A line of input.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct CallInputLine {
     #[serde(default)]
-    id: Id,
+    id: JsonCallId,
     tool: String,
     /// Kept as the original text, for the parser of arguments.
     #[serde(default)]
     args: Option<Box<RawValue>>,
 }
 
-impl Asked {
+impl CallInputLine {
     /// Parses a line. Returns `None` for an empty line, and a result to print for an invalid one.
-    fn from_line(line: Line) -> Result<Option<Self>, Answer> {
+    fn from_line(line: InputLine) -> Result<Option<Self>, CallOutputLine> {
         let text = match line {
-            Line::Text(text) => text,
-            Line::TooLong { bytes } => {
+            InputLine::Text(text) => text,
+            InputLine::TooLong { bytes } => {
                 let message = format!("the line has {bytes} bytes; at most {LINE_BYTES_MAX} are taken");
-                return Err(Answer::bad_line(None, message));
+                return Err(CallOutputLine::bad_line(None, message));
             }
         };
         if text.trim_ascii().is_empty() {
@@ -146,7 +146,7 @@ impl Asked {
         let not_a_call = |reason: &dyn std::fmt::Display| {
             let message =
                 format!("not a call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}");
-            Answer::bad_line(id_of(&text), message)
+            CallOutputLine::bad_line(id_of(&text), message)
         };
         // serde would accept a JSON array as the fields in their order.
         if !text.trim_ascii_start().starts_with(b"{") {
@@ -157,10 +157,10 @@ impl Asked {
 }
 
 /// Returns the id of a line that is a JSON object but not a call, so that the caller can match the error to its line.
-fn id_of(text: &[u8]) -> Id {
+fn id_of(text: &[u8]) -> JsonCallId {
     #[derive(Deserialize)]
     struct OnlyId {
-        id: Id,
+        id: JsonCallId,
     }
     let object = Some(text).filter(|text| text.trim_ascii_start().starts_with(b"{"))?;
     serde_json::from_slice::<OnlyId>(object).ok()?.id
@@ -168,16 +168,16 @@ fn id_of(text: &[u8]) -> Id {
 
 /// A line of output.
 #[derive(Debug, Serialize)]
-struct Answer {
-    id: Id,
+struct CallOutputLine {
+    id: JsonCallId,
     content: String,
     is_error: bool,
     error_kind: Option<&'static str>,
     latency_ms: u128,
 }
 
-impl Answer {
-    fn of(id: Id, result: &ToolResult) -> Self {
+impl CallOutputLine {
+    fn of(id: JsonCallId, result: &ToolResult) -> Self {
         let kind = result.error_kind();
         Self {
             id,
@@ -188,7 +188,7 @@ impl Answer {
         }
     }
 
-    fn bad_line(id: Id, message: String) -> Self {
+    fn bad_line(id: JsonCallId, message: String) -> Self {
         let error_kind = Some(ToolErrorKind::InvalidArguments.name());
         Self { id, content: message, is_error: true, error_kind, latency_ms: 0 }
     }

@@ -6,12 +6,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haft_core::event::{Event, EventSink, Progress};
+use haft_core::event::{CallProgress, Event, EventSink};
 
 use rustix::termios::tcgetwinsize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::exit::Exit;
+use super::exit::ExitReason;
 
 /// Prints an answer and ends it with a newline. It may quote untrusted text (from a server, a file name, an output), so
 /// control characters are removed on a terminal; a program gets it unchanged.
@@ -33,14 +33,14 @@ pub(super) fn answer_bytes(bytes: &[u8]) -> ExitCode {
 /// Returns the exit code for the result of writing to standard output.
 pub(super) fn written(written: io::Result<()>) -> ExitCode {
     match written {
-        Ok(()) => Exit::Success.into(),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::ClosedPipe.into(),
-        Err(error) => failed(Exit::Internal, &format!("the answer could not be written: {error}")),
+        Ok(()) => ExitReason::Success.into(),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitReason::ClosedPipe.into(),
+        Err(error) => failed(ExitReason::Internal, &format!("the answer could not be written: {error}")),
     }
 }
 
 /// Prints an error, and returns its exit code.
-pub(super) fn failed(exit: Exit, message: &str) -> ExitCode {
+pub(super) fn failed(exit: ExitReason, message: &str) -> ExitCode {
     say("\x1b[1;31merror:\x1b[0m ", message);
     exit.into()
 }
@@ -61,7 +61,7 @@ fn say(label: &str, message: &str) {
 /// Prints a line with colours of its own. The caller must already have removed all other control sequences. `anstream`
 /// removes the colours where they are not wanted: with `NO_COLOR`, or without a terminal.
 pub(super) fn coloured(line: &str) {
-    clear_moving();
+    clear_status_line();
     // An error is ignored, because without standard error there is nowhere to report it.
     let _ = writeln!(anstream::stderr(), "{line}");
 }
@@ -74,7 +74,7 @@ const COLUMNS: u16 = 80;
 
 /// Returns true when standard error can show a status line: a terminal that understands control sequences. A log file
 /// must not get one.
-pub(super) fn can_move() -> bool {
+pub(super) fn can_redraw() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
@@ -82,12 +82,12 @@ pub(super) fn can_move() -> bool {
 pub(super) fn moving(line: &str, end: &str) {
     let columns = tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
     let line = fitted(line, end, columns.unwrap_or(COLUMNS).into());
-    clear_moving();
+    clear_status_line();
     let _ = write!(anstream::stderr(), "\x1b[2m{line}\x1b[0m");
     MOVING.store(true, Ordering::Relaxed);
 }
 
-pub(super) fn clear_moving() {
+pub(super) fn clear_status_line() {
     if MOVING.swap(false, Ordering::Relaxed) {
         // Written directly, because `anstream` could remove the control sequence along with colours.
         let _ = write!(io::stderr(), "\r\x1b[2K");
@@ -120,7 +120,7 @@ pub(super) fn usage(error: &clap::Error) -> ExitCode {
     let printed = error.print();
     match error.exit_code() {
         0 => written(printed),
-        _ => Exit::Usage.into(),
+        _ => ExitReason::Usage.into(),
     }
 }
 
@@ -143,7 +143,7 @@ const STATUS_CHARS_MAX: usize = 60;
 impl StatusLine {
     /// Returns `None` without a terminal, because a log file must not get a status line.
     pub(super) fn new() -> Option<Self> {
-        can_move().then(|| Self { began: Instant::now(), shown: Mutex::new(None) })
+        can_redraw().then(|| Self { began: Instant::now(), shown: Mutex::new(None) })
     }
 
     fn show(&self, text: &str) {
@@ -158,15 +158,15 @@ impl StatusLine {
 
     fn clear(&self) {
         if self.shown.lock().is_ok_and(|mut shown| shown.take().is_some()) {
-            clear_moving();
+            clear_status_line();
         }
     }
 }
 
-fn in_words(progress: Progress) -> String {
+fn describe(progress: CallProgress) -> String {
     match progress {
-        Progress::Output(text) | Progress::Message(text) => text,
-        Progress::Part { fraction, message } => {
+        CallProgress::Output(text) | CallProgress::Message(text) => text,
+        CallProgress::Part { fraction, message } => {
             format!("{:.0}% {}", fraction * 100.0, message.unwrap_or_default())
         }
     }
@@ -179,7 +179,7 @@ impl EventSink for StatusLine {
             | Event::ModelStarted { .. }
             | Event::ModelFinished { .. }
             | Event::Run { .. } => {}
-            Event::ToolProgress { progress, .. } => self.show(&in_words(progress)),
+            Event::ToolProgress { progress, .. } => self.show(&describe(progress)),
             Event::ToolFinished { .. } => self.clear(),
         }
     }
@@ -205,9 +205,9 @@ mod tests {
 
     #[test]
     fn progress_is_said_in_words() {
-        let check = |progress: Progress, expected: &str| assert_eq!(in_words(progress), expected);
-        check(Progress::Message("reading".into()), "reading");
-        check(Progress::Part { fraction: 0.426, message: Some("reading".into()) }, "43% reading");
-        check(Progress::Part { fraction: 1.0, message: None }, "100% ");
+        let check = |progress: CallProgress, expected: &str| assert_eq!(describe(progress), expected);
+        check(CallProgress::Message("reading".into()), "reading");
+        check(CallProgress::Part { fraction: 0.426, message: Some("reading".into()) }, "43% reading");
+        check(CallProgress::Part { fraction: 1.0, message: None }, "100% ");
     }
 }

@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use haft_core::tokens::{Tokens, tokens_of};
 use haft_core::tool::ToolDefinition;
-use haft_engine::{Orchestrator, RunContext, Selection, Shown};
+use haft_engine::{OfferedTool, Orchestrator, RunContext, ToolFilter};
 use haft_tools::rest::RestTools;
 use serde_json::{Value, json};
 
 use super::args::{FileArgs, PolicyArgs, ToolsArgs};
 use super::call::{begin, end};
 use super::cancel;
-use super::exit::Exit;
-use super::servers::{Asked, providers};
-use super::settings::{Configuration, Refused};
+use super::exit::ExitReason;
+use super::servers::{ServerRequirements, providers};
+use super::settings::{CliError, Configuration};
 use super::{settings, terminal};
 use haft_runtime::rest::Freshness;
 use haft_runtime::tokens::Vocabulary;
@@ -41,14 +41,14 @@ pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
         tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
         if tools.is_empty() {
             let message = format!("no active tool is in the group `{group}`\nhint: there are {groups}");
-            return terminal::failed(Exit::Input, &message);
+            return terminal::failed(ExitReason::Input, &message);
         }
     }
     if let Some(name) = &args.name {
         tools.retain(|tool| tool.name.as_str().eq_ignore_ascii_case(name));
         if tools.is_empty() {
             return terminal::failed(
-                Exit::Input,
+                ExitReason::Input,
                 &format!("Unknown tool: {name}\nhint: `haft tools` lists them all"),
             );
         }
@@ -101,14 +101,15 @@ pub(super) async fn listed(
     files: &FileArgs,
     name: Option<&str>,
     configuration: Configuration,
-) -> Result<Vec<ToolDefinition>, Refused> {
+) -> Result<Vec<ToolDefinition>, CliError> {
     let rest = super::rest::tools(&configuration.resolved, &settings::home()?, Freshness::Kept).await;
     if configuration.resolved.mcp_servers.is_empty() {
         return Ok(wiring::definitions(&configuration.resolved, rest));
     }
     let policy = settings::policy(&PolicyArgs::of_files(files), &configuration)?;
     let config = configuration.resolved;
-    let mut others = providers(&config, &policy, Asked { tool: name, ..Asked::default() });
+    let mut others =
+        providers(&config, &policy, ServerRequirements { tool: name, ..ServerRequirements::default() });
     others.push(Arc::new(RestTools::new(rest)));
     let settings = ToolSettings { policy, timeout: None, config };
     let orchestrator = wiring::orchestrator_with(settings, others);
@@ -119,13 +120,13 @@ pub(super) async fn listed(
 }
 
 fn shown(orchestrator: &Orchestrator) -> Vec<ToolDefinition> {
-    let definition = |Shown { entry, governed }: Shown| ToolDefinition {
+    let definition = |OfferedTool { entry, governed }: OfferedTool| ToolDefinition {
         name: entry.exposed().clone(),
         effects: governed.effects,
         groups: governed.groups,
         ..entry.definition().clone()
     };
-    orchestrator.tools(&Selection::default(), &RunContext::default()).into_iter().map(definition).collect()
+    orchestrator.tools(&ToolFilter::default(), &RunContext::default()).into_iter().map(definition).collect()
 }
 
 fn as_json(tool: &ToolDefinition) -> Value {

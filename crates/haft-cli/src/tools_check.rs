@@ -3,14 +3,14 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use haft_models::schema::{Downgraded, Grammar, downgrade};
+use haft_models::schema::{DowngradedSchema, SchemaDialect, downgrade};
 use serde_json::{Value, json};
 
-use super::args::{CheckArgs, GrammarName};
+use super::args::{GrammarName, ToolsCheckArgs};
 use super::tools::listed;
 use super::{settings, terminal};
 
-pub(super) async fn run(args: &CheckArgs) -> ExitCode {
+pub(super) async fn run(args: &ToolsCheckArgs) -> ExitCode {
     let listed = match settings::configuration(&args.files) {
         Ok(configuration) => listed(&args.files, None, configuration).await,
         Err(refused) => Err(refused),
@@ -20,24 +20,24 @@ pub(super) async fn run(args: &CheckArgs) -> ExitCode {
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let grammar = grammar(args.provider);
-    let said: Vec<(String, Downgraded)> = tools
+    let said: Vec<(String, DowngradedSchema)> = tools
         .into_iter()
         .map(|tool| (tool.name.as_str().to_owned(), downgrade(&tool.input_schema, grammar)))
         .collect();
     terminal::answer(&if args.json { as_json(&said) } else { table(&said, grammar) })
 }
 
-fn grammar(name: GrammarName) -> Grammar {
+fn grammar(name: GrammarName) -> SchemaDialect {
     match name {
-        GrammarName::Openai => Grammar::Json,
-        GrammarName::OpenaiStrict => Grammar::OpenaiStrict,
-        GrammarName::Anthropic => Grammar::Anthropic,
-        GrammarName::Gemini => Grammar::Gemini,
-        GrammarName::Ollama => Grammar::Ollama,
+        GrammarName::Openai => SchemaDialect::Json,
+        GrammarName::OpenaiStrict => SchemaDialect::OpenaiStrict,
+        GrammarName::Anthropic => SchemaDialect::Anthropic,
+        GrammarName::Gemini => SchemaDialect::Gemini,
+        GrammarName::Ollama => SchemaDialect::Ollama,
     }
 }
 
-fn as_json(said: &[(String, Downgraded)]) -> String {
+fn as_json(said: &[(String, DowngradedSchema)]) -> String {
     let list = said.iter().map(|(tool, said)| {
         let losses = said.losses.iter();
         let losses: Vec<Value> =
@@ -47,7 +47,7 @@ fn as_json(said: &[(String, Downgraded)]) -> String {
     format!("{:#}", Value::Array(list.collect()))
 }
 
-fn table(said: &[(String, Downgraded)], grammar: Grammar) -> String {
+fn table(said: &[(String, DowngradedSchema)], grammar: SchemaDialect) -> String {
     let mut text = String::new();
     for (tool, said) in said {
         match said.losses.as_slice() {

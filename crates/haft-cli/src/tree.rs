@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use haft_core::approval::shown;
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::ModelErrorKind;
-use haft_core::model_provider::Attempt;
-use haft_core::op_tree::{ModelNode, OpTree, OperationNode, SessionNode, State, TurnNode};
+use haft_core::model_provider::ModelAttempt;
+use haft_core::op_tree::{ModelNode, OpTree, OperationNode, OperationState, SessionNode, TurnNode};
 use haft_core::place::OperationId;
 use haft_core::result::ToolErrorKind;
 use serde_json::{Value, json};
@@ -79,14 +79,15 @@ fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut S
             0 => writeln!(text, "before the first turn"),
             number => writeln!(text, "turn {number}"),
         };
-        let models = turn.models.iter().map(Leaf::Model);
-        let leaves: Vec<Leaf<'_>> = models.chain(tree.operations(turn).map(Leaf::Operation)).collect();
+        let models = turn.models.iter().map(TurnLeaf::Model);
+        let leaves: Vec<TurnLeaf<'_>> =
+            models.chain(tree.operations(turn).map(TurnLeaf::Operation)).collect();
         branches(&leaves, inside, text, |leaf, inside, text| match leaf {
-            Leaf::Model(model) => {
+            TurnLeaf::Model(model) => {
                 let _ = writeln!(text, "{}", model_in_words(model));
             }
-            Leaf::Operation(operation) => {
-                let _ = writeln!(text, "{}", in_words(operation));
+            TurnLeaf::Operation(operation) => {
+                let _ = writeln!(text, "{}", describe(operation));
                 for below in tree.below(operation) {
                     draw_session(tree, below, inside, text);
                 }
@@ -96,13 +97,13 @@ fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut S
 }
 
 /// A leaf of a turn.
-enum Leaf<'t> {
+enum TurnLeaf<'t> {
     Model(&'t ModelNode),
     Operation(&'t OperationNode),
 }
 
 fn model_in_words(node: &ModelNode) -> String {
-    let Attempt { provider, model, number } = &node.attempt;
+    let ModelAttempt { provider, model, number } = &node.attempt;
     let name = shown(&format!("{provider}/{model}"));
     let again = if *number > 1 { format!(" (attempt {number})") } else { String::new() };
     let Some(account) = &node.account else { return format!("{name}{again} running") };
@@ -124,11 +125,11 @@ fn branches<T>(items: &[T], indent: &str, text: &mut String, draw: impl Fn(&T, &
     }
 }
 
-fn in_words(operation: &OperationNode) -> String {
+fn describe(operation: &OperationNode) -> String {
     let (path, tool) = (&operation.path, shown(operation.tool.name()));
     match &operation.state {
-        State::Running => format!("{path} {tool} running"),
-        State::Finished { failure, latency, account } => {
+        OperationState::Running => format!("{path} {tool} running"),
+        OperationState::Finished { failure, latency, account } => {
             let end = failure.map_or("ok", ToolErrorKind::name);
             let cached = if account.cached { ", cached" } else { "" };
             let (bytes_in, bytes_out, ms) = (account.bytes_in, account.bytes_out, latency.as_millis());
@@ -163,7 +164,7 @@ fn turn_json(tree: &OpTree, turn: &TurnNode) -> Value {
 }
 
 fn model_json(node: &ModelNode) -> Value {
-    let Attempt { provider, model, number } = &node.attempt;
+    let ModelAttempt { provider, model, number } = &node.attempt;
     let account = node.account.as_ref();
     let usage = account.and_then(|account| account.usage);
     let failure = account.and_then(|account| account.failure);
@@ -191,8 +192,8 @@ fn operation_json(tree: &OpTree, operation: &OperationNode) -> Value {
         "sessions": sessions,
     });
     let state = match &operation.state {
-        State::Running => json!({ "state": "running" }),
-        State::Finished { failure, latency, account } => json!({
+        OperationState::Running => json!({ "state": "running" }),
+        OperationState::Finished { failure, latency, account } => json!({
             "state": if failure.is_none() { "ok" } else { "failed" },
             "error_kind": failure.map(ToolErrorKind::name),
             "latency_ms": latency.as_millis(), "bytes_in": account.bytes_in, "bytes_out": account.bytes_out,
@@ -211,25 +212,25 @@ mod tests {
     use std::time::Duration;
 
     use haft_core::digest::Digest;
-    use haft_core::event::{Account, ToolSeen};
-    use haft_core::place::{Operation, Place, SessionId};
+    use haft_core::event::{CallAccount, ToolReference};
+    use haft_core::place::{CallOperation, RunPosition, SessionId};
     use haft_core::provider::Principal;
     use haft_core::tool::CallId;
 
     use super::*;
 
-    fn operation(id: u64, session: u128, turn: u32, parent: Option<u64>) -> Arc<Operation> {
-        let place = Place {
+    fn operation(id: u64, session: u128, turn: u32, parent: Option<u64>) -> Arc<CallOperation> {
+        let place = RunPosition {
             session: SessionId(session),
             turn,
             parent: parent.map(OperationId),
             origin: SessionId(session),
         };
-        Arc::new(Operation { id: OperationId(id), call: CallId(id.to_string()), place })
+        Arc::new(CallOperation { id: OperationId(id), call: CallId(id.to_string()), place })
     }
 
     fn tree() -> OpTree {
-        let account = Account {
+        let account = CallAccount {
             principal: Principal::local(),
             executed: true,
             cached: false,
@@ -238,13 +239,13 @@ mod tests {
             arguments: Digest::of_text("{}"),
             verdict: None,
         };
-        let tool = |name: &str| ToolSeen::Written(name.to_owned());
-        let started = |operation: &Arc<Operation>, name: &str| Event::ToolStarted {
+        let tool = |name: &str| ToolReference::Written(name.to_owned());
+        let started = |operation: &Arc<CallOperation>, name: &str| Event::ToolStarted {
             operation: Arc::clone(operation),
             tool: tool(name),
             waited: Duration::ZERO,
         };
-        let finished = |operation: &Arc<Operation>, name: &str| Event::ToolFinished {
+        let finished = |operation: &Arc<CallOperation>, name: &str| Event::ToolFinished {
             operation: Arc::clone(operation),
             tool: tool(name),
             failure: None,

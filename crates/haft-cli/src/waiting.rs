@@ -18,7 +18,7 @@ const LINE_CHARS_MAX: usize = 70;
 /// Waits for `work`, and after a second shows a status line with the elapsed time. A log file gets no such line.
 pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    if !terminal::can_move() {
+    if !terminal::can_redraw() {
         return work.await;
     }
     let began = Instant::now();
@@ -27,7 +27,7 @@ pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl
         let pause = if shown { REFRESH } else { QUIET };
         if let Ok(done) = tokio::time::timeout(pause, &mut work).await {
             if shown {
-                terminal::clear_moving();
+                terminal::clear_status_line();
             }
             return done;
         }

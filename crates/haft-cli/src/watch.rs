@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use haft_config::resolved::Telemetry as TelemetryConfig;
-use haft_core::event::{EventSink, Watchers};
-use haft_core::place::{Place, SessionId};
+use haft_config::resolved::TelemetrySettings as TelemetryConfig;
+use haft_core::event::{EventSink, EventSinks};
+use haft_core::place::{RunPosition, SessionId};
 use haft_core::result::ToolResult;
 use haft_engine::{CallOptions, RunContext};
 use haft_sandbox::Home;
@@ -13,17 +13,17 @@ use serde_json::Value;
 
 use super::args::{AskArgs, CallArgs, LogFormat, ShowArgs};
 use super::hints;
-use super::log::{Level, Log, LogContent};
+use super::log::{LogContent, LogLevel, LogWriter};
 use super::terminal::{self, StatusLine};
 use super::tree::TreeKeeper;
 use haft_runtime::telemetry::{Telemetry, captures_content};
-use haft_store::accounting::Journal;
+use haft_store::accounting::AccountingJournal;
 
 /// The watchers of the calls of one command.
-pub(super) struct Watch {
+pub(super) struct CommandWatchers {
     session: SessionId,
-    sinks: Watchers,
-    log: Arc<Log>,
+    sinks: EventSinks,
+    log: Arc<LogWriter>,
     /// Present when `--tree` asks for it.
     tree: Option<Arc<TreeKeeper>>,
     telemetry: Option<Telemetry>,
@@ -33,19 +33,20 @@ pub(super) struct Watch {
 
 /// The options that control the watchers.
 #[derive(Debug, Clone, Copy)]
-struct Wishes {
+struct WatcherOptions {
     verbose: bool,
     log_format: Option<LogFormat>,
     tree: bool,
     content: LogContent,
 }
 
-impl Watch {
+impl CommandWatchers {
     pub(super) fn begin(args: &CallArgs, home: &Home, content: LogContent) -> Self {
         // First, so that the status line is cleared before another watcher writes a line.
         let status = if args.stdin { None } else { StatusLine::new() };
         let first = status.map(|status| Arc::new(status) as Arc<dyn EventSink>);
-        let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: args.tree, content };
+        let wishes =
+            WatcherOptions { verbose: args.verbose, log_format: args.log_format, tree: args.tree, content };
         Self::with(wishes, Some(home), first.into_iter().collect())
     }
 
@@ -56,13 +57,14 @@ impl Watch {
         content: LogContent,
         first: Vec<Arc<dyn EventSink>>,
     ) -> Self {
-        let wishes = Wishes { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
+        let wishes =
+            WatcherOptions { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
         Self::with(wishes, Some(home), first)
     }
 
     /// Watches one question to a model, whose events have no content. Without a home its cost is not journaled.
     pub(super) fn of_question(args: &AskArgs, home: Option<&Home>, first: Vec<Arc<dyn EventSink>>) -> Self {
-        let wishes = Wishes {
+        let wishes = WatcherOptions {
             verbose: args.verbose,
             log_format: args.log_format,
             tree: false,
@@ -71,27 +73,27 @@ impl Watch {
         Self::with(wishes, home, first)
     }
 
-    fn with(wishes: Wishes, home: Option<&Home>, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
+    fn with(wishes: WatcherOptions, home: Option<&Home>, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
         let level = level(wishes);
         let tree = Arc::new(TreeKeeper::default());
         let format = wishes.log_format.unwrap_or(LogFormat::Text);
-        let log = Arc::new(Log::new(level, format, wishes.content, Arc::clone(&tree)));
+        let log = Arc::new(LogWriter::new(level, format, wishes.content, Arc::clone(&tree)));
         let telemetry = Telemetry::from_environment().unwrap_or_else(|complaint| {
             terminal::warn(&complaint);
             None
         });
         sinks.extend(home.and_then(journal));
-        if wishes.tree || level > Level::Off {
+        if wishes.tree || level > LogLevel::Off {
             sinks.push(Arc::clone(&tree) as _);
         }
-        if level > Level::Off {
+        if level > LogLevel::Off {
             sinks.push(Arc::clone(&log) as _);
         }
         sinks.extend(telemetry.as_ref().map(Telemetry::sink));
-        let uses_content = telemetry.is_some() || (level > Level::Off && format == LogFormat::Json);
+        let uses_content = telemetry.is_some() || (level > LogLevel::Off && format == LogFormat::Json);
         Self {
             session: SessionId(uuid::Uuid::new_v4().as_u128()),
-            sinks: Watchers(sinks),
+            sinks: EventSinks(sinks),
             log,
             tree: wishes.tree.then_some(tree),
             telemetry,
@@ -105,7 +107,7 @@ impl Watch {
     }
 
     /// Continues an existing session.
-    pub(super) fn go_on_in(&mut self, session: SessionId) {
+    pub(super) fn continue_session(&mut self, session: SessionId) {
         self.session = session;
     }
 
@@ -128,8 +130,8 @@ impl Watch {
         CallOptions { context: Arc::clone(context), place: self.place(), ..CallOptions::default() }
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place::first(self.session)
+    pub(super) fn place(&self) -> RunPosition {
+        RunPosition::first(self.session)
     }
 
     pub(super) fn tell(&self, result: &ToolResult) {
@@ -165,19 +167,19 @@ pub(super) fn content(configured: TelemetryConfig) -> LogContent {
 }
 
 /// Returns the log level. `-v` wins over the environment.
-fn level(wishes: Wishes) -> Level {
+fn level(wishes: WatcherOptions) -> LogLevel {
     if wishes.verbose {
-        return Level::Info;
+        return LogLevel::Info;
     }
     let named = std::env::var("HAFT_LOG").unwrap_or_default();
-    Level::named(&named).unwrap_or_else(|complaint| {
+    LogLevel::named(&named).unwrap_or_else(|complaint| {
         terminal::warn(&complaint);
-        Level::Off
+        LogLevel::Off
     })
 }
 
 fn journal(home: &Home) -> Option<Arc<dyn EventSink>> {
-    match Journal::open(home) {
+    match AccountingJournal::open(home) {
         Ok(journal) => Some(Arc::new(journal)),
         Err(error) => {
             terminal::warn(&format!("calls are not accounted for: {error}"));

@@ -1,6 +1,6 @@
 //! Agents: Markdown files with YAML front matter, read, checked and resolved.
 //!
-//! Start with [`Agent::read`]. `front_matter` splits a file, `written` reads its keys, `resolved` checks them and fills
+//! Start with [`AgentDefinition::read`]. `front_matter` splits a file, `written` reads its keys, `resolved` checks them and fills
 //! in defaults, and `body` expands the variables and includes of its text. None of these opens a file: the caller
 //! passes in the functions that read files and variables, as `loader` does. [`cycle`] checks many agents together.
 
@@ -16,31 +16,31 @@ mod value;
 mod written;
 
 pub use error::AgentError;
-pub use overrides::{Override, Overrides};
-pub use resolved::{Agent, Input, InputFormat, Reach, ReportBy, ToolOutput};
+pub use overrides::{AgentOverride, AgentOverrides};
+pub use resolved::{AgentAccess, AgentDefinition, AgentInput, AgentToolOutput, InputFormat, ReportDelivery};
 pub use written::KEYS;
 
 /// Access to files and variables while an agent is read. Passed in, so that reading depends on neither disk nor
 /// environment.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
+pub struct AgentReadContext<'a> {
     /// Returns the text of a file, named as in the agent's file; the error is a sentence for the user.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
     pub variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
-impl std::fmt::Debug for Around<'_> {
+impl std::fmt::Debug for AgentReadContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Around").finish_non_exhaustive()
+        f.debug_struct("AgentReadContext").finish_non_exhaustive()
     }
 }
 
 /// The largest agent file that is read, and the largest text after expansion, in bytes.
 pub const AGENT_BYTES_MAX: usize = 1024 * 1024;
 
-impl Agent {
+impl AgentDefinition {
     /// Reads an agent. `file` is its name in errors; without folder and extension it is the agent's own name.
-    pub fn read(file: &str, text: &str, around: Around<'_>) -> Result<Self, AgentError> {
+    pub fn read(file: &str, text: &str, around: AgentReadContext<'_>) -> Result<Self, AgentError> {
         if text.len() > AGENT_BYTES_MAX {
             let message = format!("the file has {} bytes, at most {AGENT_BYTES_MAX} are read", text.len());
             return Err(AgentError::new(file, 1, message));
@@ -53,12 +53,12 @@ impl Agent {
             .map_err(|error| AgentError { line: error.line + parts.yaml_line - 1, ..error })
     }
 
-    /// Reads an agent as [`Agent::read`] does, with some keys overridden by the caller.
-    pub fn read_with(
+    /// Reads an agent as [`AgentDefinition::read`] does, with some keys overridden by the caller.
+    pub fn read_with_overrides(
         file: &str,
         text: &str,
-        overrides: &Overrides,
-        around: Around<'_>,
+        overrides: &AgentOverrides,
+        around: AgentReadContext<'_>,
     ) -> Result<Self, AgentError> {
         // Read without overrides first, so that an error of the file itself is reported at its line in the file.
         let agent = Self::read(file, text, around)?;
@@ -66,8 +66,8 @@ impl Agent {
             return Ok(agent);
         }
         let yaml = overrides.over(front_matter::split(file, text)?.yaml)?;
-        let parts = front_matter::Parts { yaml: &yaml, yaml_line: 1, body: "", body_line: 1 };
-        let wrong = |error: AgentError| overrides.blame(&error);
+        let parts = front_matter::AgentFileParts { yaml: &yaml, yaml_line: 1, body: "", body_line: 1 };
+        let wrong = |error: AgentError| overrides.attribute_error(&error);
         let written = written::read(file, &parts).map_err(wrong)?;
         resolved::resolve(file, written, agent.body, around).map_err(wrong)
     }

@@ -43,7 +43,7 @@ fn wrapped(item: &str) -> String {
 
 /// A key of the configuration, as the document lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct DocumentedKey {
     /// The path of the key; names that the operator chooses are `<name>`, elements of lists `[]`.
     pub(super) path: String,
     pub(super) values: String,
@@ -53,20 +53,20 @@ pub(super) struct Key {
 }
 
 /// Returns every key, in the order of the schema.
-pub(super) fn keys() -> Vec<Key> {
+pub(super) fn keys() -> Vec<DocumentedKey> {
     let mut keys = Vec::new();
     inner_keys(schema(), "", &mut keys);
     keys
 }
 
-fn inner_keys(schema: &Value, path: &str, keys: &mut Vec<Key>) {
+fn inner_keys(schema: &Value, path: &str, keys: &mut Vec<DocumentedKey>) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         collect(property, &path, keys);
     }
 }
 
-fn collect(schema: &Value, path: &str, keys: &mut Vec<Key>) {
+fn collect(schema: &Value, path: &str, keys: &mut Vec<DocumentedKey>) {
     keys.push(key(schema, path));
     inner_keys(schema, path, keys);
     inner_keys(&schema["items"], &format!("{path}[]"), keys);
@@ -79,9 +79,9 @@ fn values(schema: &Value) -> String {
     format!("{}{}", expected(schema), of_items.unwrap_or_default())
 }
 
-fn key(schema: &Value, path: &str) -> Key {
+fn key(schema: &Value, path: &str) -> DocumentedKey {
     let text = |name: &str| schema[name].as_str().map(str::to_owned);
-    Key {
+    DocumentedKey {
         path: path.to_owned(),
         values: values(schema),
         default: schema.get("default").cloned(),

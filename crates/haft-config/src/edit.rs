@@ -16,7 +16,7 @@ use crate::private_file;
 
 /// An entry of a section, for example the server `time` of `mcpServers`.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
+pub struct ConfigEntry<'a> {
     pub section: &'a str,
     pub name: &'a str,
 }
@@ -50,7 +50,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// Adds an entry. It creates the file if there is none, and replaces it atomically.
-pub fn add(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError> {
+pub fn add(path: &Path, entry: ConfigEntry<'_>, value: &Value) -> Result<(), EditError> {
     let _lock = lock(path)?;
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
     let changed = added(path, &text, entry, value)?;
@@ -59,7 +59,7 @@ pub fn add(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError
 }
 
 /// Writes an entry, replacing an existing one.
-pub fn put(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError> {
+pub fn put(path: &Path, entry: ConfigEntry<'_>, value: &Value) -> Result<(), EditError> {
     let _lock = lock(path)?;
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
     let changed = put_into(path, &text, entry, value)?;
@@ -68,13 +68,13 @@ pub fn put(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError
 }
 
 /// Checks that an entry could be added.
-pub fn check_free(path: &Path, entry: Entry<'_>) -> Result<(), EditError> {
+pub fn check_free(path: &Path, entry: ConfigEntry<'_>) -> Result<(), EditError> {
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
     added(path, &text, entry, &Value::Null).map(|_| ())
 }
 
 /// Removes an entry.
-pub fn remove(path: &Path, entry: Entry<'_>) -> Result<(), EditError> {
+pub fn remove(path: &Path, entry: ConfigEntry<'_>) -> Result<(), EditError> {
     let _lock = lock(path)?;
     let text = text(path)?.ok_or_else(|| absent(entry))?;
     replace(path, &removed(path, &text, entry)?)
@@ -109,7 +109,7 @@ fn replace(path: &Path, text: &str) -> Result<(), EditError> {
         .map_err(|error| EditError::Unwritable(path.to_owned(), error))
 }
 
-fn absent(Entry { section, name }: Entry<'_>) -> EditError {
+fn absent(ConfigEntry { section, name }: ConfigEntry<'_>) -> EditError {
     EditError::Absent { section: section.to_owned(), name: name.to_owned() }
 }
 
@@ -121,7 +121,7 @@ fn top(path: &Path, text: &str) -> Result<(CstRootNode, CstObject), EditError> {
     Ok((root, top))
 }
 
-fn put_into(path: &Path, text: &str, entry: Entry<'_>, value: &Value) -> Result<String, EditError> {
+fn put_into(path: &Path, text: &str, entry: ConfigEntry<'_>, value: &Value) -> Result<String, EditError> {
     let (root, top) = top(path, text)?;
     let object = section(path, &top, entry.section)?;
     match object.get(entry.name) {
@@ -138,8 +138,8 @@ fn section(path: &Path, top: &CstObject, name: &str) -> Result<CstObject, EditEr
         .ok_or_else(|| EditError::Unreadable(path.to_owned(), format!("`{name}` is no object")))
 }
 
-fn added(path: &Path, text: &str, entry: Entry<'_>, value: &Value) -> Result<String, EditError> {
-    let Entry { section, name } = entry;
+fn added(path: &Path, text: &str, entry: ConfigEntry<'_>, value: &Value) -> Result<String, EditError> {
+    let ConfigEntry { section, name } = entry;
     let (root, top) = top(path, text)?;
     let object = self::section(path, &top, section)?;
     if object.get(name).is_some() {
@@ -149,7 +149,7 @@ fn added(path: &Path, text: &str, entry: Entry<'_>, value: &Value) -> Result<Str
     Ok(root.to_string())
 }
 
-fn removed(path: &Path, text: &str, entry: Entry<'_>) -> Result<String, EditError> {
+fn removed(path: &Path, text: &str, entry: ConfigEntry<'_>) -> Result<String, EditError> {
     let (root, top) = top(path, text)?;
     let found = top.object_value(entry.section).and_then(|section| section.get(entry.name));
     found.ok_or_else(|| absent(entry))?.remove();
@@ -175,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(name: &str) -> Entry<'_> {
-        Entry { section: "mcpServers", name }
+    fn entry(name: &str) -> ConfigEntry<'_> {
+        ConfigEntry { section: "mcpServers", name }
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::fmt;
 
 /// The source of variables. Passed in, so that expansion does not depend on the environment.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type VariableSource<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Replaces variables by their values. As in a shell, a default also replaces an empty value. The value of a variable
 /// is not expanded again. `${parameters.x}` belongs to REST tools and stays as it is.
-pub fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, ExpandError> {
+pub fn expand(text: &str, lookup: VariableSource<'_>) -> Result<String, ExpandError> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
@@ -26,7 +26,7 @@ pub(super) fn is_name(text: &str) -> bool {
     text.starts_with(begins) && text.chars().all(|c| begins(c) || c.is_ascii_digit())
 }
 
-fn value(inside: &str, lookup: Lookup<'_>) -> Result<String, ExpandError> {
+fn value(inside: &str, lookup: VariableSource<'_>) -> Result<String, ExpandError> {
     if inside.starts_with("parameters.") {
         return Ok(format!("${{{inside}}}"));
     }

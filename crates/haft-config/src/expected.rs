@@ -3,7 +3,7 @@
 use jsonc_parser::ast;
 use serde_json::Value;
 
-use super::format::{ANY_JSON, Format};
+use super::format::{ANY_JSON, ValueFormat};
 use super::shown;
 
 /// Describes a value of this schema.
@@ -13,7 +13,7 @@ pub(super) fn expected(schema: &Value) -> String {
         let words: Vec<String> = words.iter().map(Value::to_string).collect();
         return format!("one of {}", words.join(", "));
     }
-    if let Some(format) = Format::of(object) {
+    if let Some(format) = ValueFormat::of(object) {
         return format.expected.into();
     }
     if schema.get(ANY_JSON).is_some() {

@@ -14,10 +14,10 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     match read(path) {
         Ok(bytes) => Ok(Some(bytes)),
-        Err(Failure::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(Failure::Io(error)) => Err(whole(path, &format!("cannot be read: {error}"))),
-        Err(Failure::NotAFile(what)) => Err(whole(path, &format!("expected a file; found {what}"))),
-        Err(Failure::TooLarge) => Err(whole(
+        Err(FileReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(FileReadError::Io(error)) => Err(whole(path, &format!("cannot be read: {error}"))),
+        Err(FileReadError::NotAFile(what)) => Err(whole(path, &format!("expected a file; found {what}"))),
+        Err(FileReadError::TooLarge) => Err(whole(
             path,
             &format!("is larger than {FILE_BYTES_MAX} bytes, the most a configuration may have"),
         )),
@@ -37,29 +37,33 @@ pub(super) fn whole(path: &Path, message: &str) -> ConfigError {
     ConfigError { file: path.to_owned(), at: None, key: String::new(), message: message.into(), hint: None }
 }
 
-enum Failure {
+enum FileReadError {
     Io(io::Error),
     NotAFile(&'static str),
     TooLarge,
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for FileReadError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>, FileReadError> {
     // Do not block: opening a named pipe would otherwise wait until another process writes to it.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(Failure::NotAFile(if metadata.is_dir() { "a directory" } else { "a pipe or device" }));
+        return Err(FileReadError::NotAFile(if metadata.is_dir() {
+            "a directory"
+        } else {
+            "a pipe or device"
+        }));
     }
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX { Err(Failure::TooLarge) } else { Ok(bytes) }
+    if bytes.len() as u64 > FILE_BYTES_MAX { Err(FileReadError::TooLarge) } else { Ok(bytes) }
 }
 
 #[cfg(test)]

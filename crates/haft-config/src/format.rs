@@ -7,77 +7,85 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::expand::{self, Lookup};
+use super::expand::{self, VariableSource};
 use super::glob::tool_glob;
 use super::rest::Secret;
 use super::{duration, shown};
 
 /// The context that a value may depend on besides its own text.
 #[derive(Clone, Copy)]
-pub(super) struct Surroundings<'a> {
+pub(super) struct ValueContext<'a> {
     /// The base of relative paths.
     pub(super) directory: &'a Path,
-    pub(super) variables: Lookup<'a>,
+    pub(super) variables: VariableSource<'a>,
 }
 
 /// Checks the text of a value and returns its normal form, or a sentence that says what was expected.
-type Read = fn(&str, Surroundings<'_>) -> Result<Value, String>;
+type ValueParser = fn(&str, ValueContext<'_>) -> Result<Value, String>;
 
 /// One row: the name in the schema, the description for a reader, and the function that reads the value.
-pub(super) struct Format {
+pub(super) struct ValueFormat {
     name: &'static str,
     pub(super) expected: &'static str,
-    pub(super) read: Read,
+    pub(super) read: ValueParser,
 }
 
-const FORMATS: [Format; 13] = [
-    Format { name: "haft-duration", expected: "a duration in milliseconds or such as \"90s\"", read: millis },
-    Format {
+const FORMATS: [ValueFormat; 13] = [
+    ValueFormat {
+        name: "haft-duration",
+        expected: "a duration in milliseconds or such as \"90s\"",
+        read: millis,
+    },
+    ValueFormat {
         name: "haft-ttl",
         expected: "a duration in milliseconds or such as \"5m\", or \"off\"",
         read: |text, around| if text == "off" { Ok(json!("off")) } else { millis(text, around) },
     },
-    Format {
+    ValueFormat {
         name: "haft-template",
         expected: "a text, which may have ${VARIABLES}",
         read: |text, _| template(text),
     },
-    Format { name: "haft-path", expected: "a path", read: path },
-    Format { name: "haft-variable", expected: "the name of a variable", read: |text, _| variable(text) },
-    Format { name: "haft-glob", expected: "a pattern of tools", read: |text, _| kept(text, tool_glob(text)) },
-    Format { name: "haft-group", expected: "the name of a group", read: |text, _| group(text) },
-    Format {
+    ValueFormat { name: "haft-path", expected: "a path", read: path },
+    ValueFormat { name: "haft-variable", expected: "the name of a variable", read: |text, _| variable(text) },
+    ValueFormat {
+        name: "haft-glob",
+        expected: "a pattern of tools",
+        read: |text, _| text_if_valid(text, tool_glob(text)),
+    },
+    ValueFormat { name: "haft-group", expected: "the name of a group", read: |text, _| group(text) },
+    ValueFormat {
         name: "haft-queue",
         expected: "the name of a queue",
-        read: |text, _| kept(text, QueueName::new(text)),
+        read: |text, _| text_if_valid(text, QueueName::new(text)),
     },
-    Format {
+    ValueFormat {
         name: "haft-member",
         expected: "a pattern of tools, or @ and the name of a group",
         read: |text, _| match text.strip_prefix('@') {
             Some(name) => group(name).map(|_| json!(text)),
-            None => kept(text, tool_glob(text)),
+            None => text_if_valid(text, tool_glob(text)),
         },
     },
-    Format {
+    ValueFormat {
         name: "haft-rest-name",
         expected: "a name of A-Z a-z 0-9 _ -",
-        read: |text, _| kept(text, Namespace::new(text)),
+        read: |text, _| text_if_valid(text, Namespace::new(text)),
     },
-    Format { name: "haft-url", expected: "a URL", read: |text, _| unexpanded(text) },
-    Format { name: "haft-secret", expected: "a string", read: |text, _| unexpanded(text) },
-    Format { name: "haft-spec", expected: "a path or a URL", read: spec },
+    ValueFormat { name: "haft-url", expected: "a URL", read: |text, _| unexpanded(text) },
+    ValueFormat { name: "haft-secret", expected: "a string", read: |text, _| unexpanded(text) },
+    ValueFormat { name: "haft-spec", expected: "a path or a URL", read: spec },
 ];
 
-impl Format {
+impl ValueFormat {
     /// Returns the format that a schema names, if it is one of ours.
-    pub(super) fn of(schema: &Map<String, Value>) -> Option<&'static Format> {
+    pub(super) fn of(schema: &Map<String, Value>) -> Option<&'static ValueFormat> {
         let name = schema.get("format")?.as_str()?;
         FORMATS.iter().find(|format| format.name == name)
     }
 }
 
-fn millis(text: &str, _: Surroundings<'_>) -> Result<Value, String> {
+fn millis(text: &str, _: ValueContext<'_>) -> Result<Value, String> {
     let millis = duration::parse(text)?.as_millis();
     u64::try_from(millis).map(Value::from).map_err(|_| format!("`{text}` is too long"))
 }
@@ -89,7 +97,7 @@ fn template(text: &str) -> Result<Value, String> {
 }
 
 /// Expands variables, replaces `~/` by the user's home, and resolves relative paths against the directory of the file.
-fn path(text: &str, around: Surroundings<'_>) -> Result<Value, String> {
+fn path(text: &str, around: ValueContext<'_>) -> Result<Value, String> {
     let expanded = expand::expand(text, around.variables).map_err(|error| error.to_string())?;
     let expanded = match expanded.strip_prefix("~/") {
         Some(rest) => format!("{}/{rest}", (around.variables)("HOME").ok_or("variable `HOME` is not set")?),
@@ -104,12 +112,12 @@ fn path(text: &str, around: Surroundings<'_>) -> Result<Value, String> {
 
 /// Checks a text and keeps its variables. They are expanded on use, so that an unset variable affects only that use.
 fn unexpanded(text: &str) -> Result<Value, String> {
-    let any: Lookup<'_> = &|_| Some(String::new());
+    let any: VariableSource<'_> = &|_| Some(String::new());
     expand::expand(text, any).map(|_| json!(text)).map_err(|error| error.to_string())
 }
 
 /// Reads a URL, which may contain variables, or a path.
-fn spec(text: &str, around: Surroundings<'_>) -> Result<Value, String> {
+fn spec(text: &str, around: ValueContext<'_>) -> Result<Value, String> {
     let of_web = text.starts_with("http://") || text.starts_with("https://");
     if of_web { unexpanded(text) } else { path(text, around) }
 }
@@ -120,11 +128,11 @@ fn variable(text: &str) -> Result<Value, String> {
 }
 
 fn group(text: &str) -> Result<Value, String> {
-    kept(text, GroupName::new(text))
+    text_if_valid(text, GroupName::new(text))
 }
 
 /// Returns the text itself if it could be parsed.
-fn kept<T, E: ToString>(text: &str, parsed: Result<T, E>) -> Result<Value, String> {
+fn text_if_valid<T, E: ToString>(text: &str, parsed: Result<T, E>) -> Result<Value, String> {
     parsed.map(|_| json!(text)).map_err(|error| shown::printable(&error.to_string()))
 }
 
@@ -229,8 +237,8 @@ mod tests {
     use super::*;
 
     fn read(format: &str, text: &str) -> Result<Value, String> {
-        let variables: Lookup<'_> = &|name| (name == "HOME").then(|| "/home/u".to_owned());
-        let around = Surroundings { directory: Path::new("/etc/haft"), variables };
+        let variables: VariableSource<'_> = &|name| (name == "HOME").then(|| "/home/u".to_owned());
+        let around = ValueContext { directory: Path::new("/etc/haft"), variables };
         let format = FORMATS.iter().find(|row| row.name == format).unwrap();
         (format.read)(text, around)
     }

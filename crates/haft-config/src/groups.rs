@@ -8,7 +8,7 @@ use super::glob::tool_glob;
 use super::position::{child, item};
 
 /// A group as written: patterns, and names of other groups after `@`.
-type Written = BTreeMap<String, Vec<String>>;
+type RawGroups = BTreeMap<String, Vec<String>>;
 
 /// The deepest nesting of groups.
 const DEPTH_MAX: usize = 16;
@@ -17,25 +17,25 @@ const DEPTH_MAX: usize = 16;
 const GLOBS_MAX: usize = 10_000;
 
 /// The path of a key, and the error message for it.
-type Wrong = (String, String);
+type GroupError = (String, String);
 
 /// Expands every group into its patterns.
-pub(super) fn flatten(written: &Written) -> Result<BTreeMap<String, Vec<ToolGlob>>, Vec<Wrong>> {
-    let mut flat = Flat { written, done: BTreeMap::new(), globs: 0, errors: Vec::new() };
+pub(super) fn flatten(written: &RawGroups) -> Result<BTreeMap<String, Vec<ToolGlob>>, Vec<GroupError>> {
+    let mut flat = GroupExpander { written, done: BTreeMap::new(), globs: 0, errors: Vec::new() };
     for name in written.keys() {
         flat.group(name, &mut Vec::new());
     }
     if flat.errors.is_empty() { Ok(flat.done) } else { Err(flat.errors) }
 }
 
-struct Flat<'w> {
-    written: &'w Written,
+struct GroupExpander<'w> {
+    written: &'w RawGroups,
     done: BTreeMap<String, Vec<ToolGlob>>,
     globs: usize,
-    errors: Vec<Wrong>,
+    errors: Vec<GroupError>,
 }
 
-impl<'w> Flat<'w> {
+impl<'w> GroupExpander<'w> {
     /// Expands one group. `inside` holds the groups on the path to it. A failed group counts as empty, so that its
     /// error is reported once.
     fn group(&mut self, name: &'w str, inside: &mut Vec<&'w str>) {
@@ -82,7 +82,7 @@ impl<'w> Flat<'w> {
 mod tests {
     use super::*;
 
-    fn written(groups: &[(&str, &[&str])]) -> Written {
+    fn written(groups: &[(&str, &[&str])]) -> RawGroups {
         let members = |list: &[&str]| list.iter().map(|&member| member.to_owned()).collect();
         groups.iter().map(|(name, list)| ((*name).to_owned(), members(list))).collect()
     }
@@ -114,14 +114,14 @@ mod tests {
 
     #[test]
     fn long_chains_and_many_patterns_end() {
-        let chain = |length: usize| -> Written {
+        let chain = |length: usize| -> RawGroups {
             (0..length).map(|n| (format!("g{n:05}"), vec![format!("@g{:05}", n + 1)])).collect()
         };
         let mut deep = chain(2000);
         deep.insert("g02000".into(), vec!["x".into()]);
         assert!(flatten(&deep).unwrap_err()[0].1.contains("16 deep"));
         let hub: Vec<String> = (0..2000).map(|n| format!("t{n}")).collect();
-        let mut wide: Written = (0..2000).map(|n| (format!("w{n}"), vec!["@hub".to_owned()])).collect();
+        let mut wide: RawGroups = (0..2000).map(|n| (format!("w{n}"), vec!["@hub".to_owned()])).collect();
         wide.insert("hub".into(), hub);
         assert!(flatten(&wide).unwrap_err()[0].1.contains("10000 patterns"));
     }

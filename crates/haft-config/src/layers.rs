@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::error::ConfigError;
 use super::position::child;
-use super::read::Layer;
+use super::read::ConfigLayer;
 
 /// The sections whose entries hold both an address and the credentials for it.
 const PLACES: [&str; 4] = ["mcpServers", "openapiSpecs", "providers", "restTools"];
@@ -18,7 +18,7 @@ const REACHED_BY: [&str; 6] = ["baseUrl", "command", "issuer", "spec", "tokenUrl
 
 /// The position that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct ConfigOrigin {
     pub file: Arc<Path>,
     pub line: usize,
     pub column: usize,
@@ -26,29 +26,30 @@ pub struct Origin {
 
 /// All files merged, every key with the position that set it.
 #[derive(Debug, Default)]
-pub(super) struct Layers {
+pub(super) struct ConfigLayers {
     pub(super) value: Map<String, Value>,
-    origins: BTreeMap<String, Origin>,
+    origins: BTreeMap<String, ConfigOrigin>,
 }
 
-impl Layers {
+impl ConfigLayers {
     /// Merges one more file on top.
-    pub(super) fn add(&mut self, file: &Path, layer: Layer) {
+    pub(super) fn add(&mut self, file: &Path, layer: ConfigLayer) {
         let file: Arc<Path> = file.into();
         for section in PLACES {
-            self.let_go_of_places_in(section, &layer.value);
+            self.drop_readdressed_entries(section, &layer.value);
         }
         merge(&mut self.value, layer.value);
         let places = layer.places.into_iter();
-        self.origins
-            .extend(places.map(|(path, (line, column))| (path, Origin { file: file.clone(), line, column })));
+        self.origins.extend(
+            places.map(|(path, (line, column))| (path, ConfigOrigin { file: file.clone(), line, column })),
+        );
     }
 
     /// Drops the entries of lower files for which this file sets the address or the program. Otherwise credentials from
     /// one file would go to a URL or a program that another file names.
-    fn let_go_of_places_in(&mut self, section: &str, above: &Map<String, Value>) {
+    fn drop_readdressed_entries(&mut self, section: &str, above: &Map<String, Value>) {
         let entries = above.get(section).and_then(Value::as_object).into_iter().flatten();
-        for (name, _) in entries.filter(|(_, entry)| says_where(entry)) {
+        for (name, _) in entries.filter(|(_, entry)| sets_address(entry)) {
             let below = self.value.get_mut(section).and_then(Value::as_object_mut);
             if below.and_then(|below| below.remove(name)).is_some() {
                 let path = child(section, name);
@@ -58,7 +59,7 @@ impl Layers {
     }
 
     /// Returns the position that set a key.
-    pub(super) fn origin(&self, path: &str) -> Option<&Origin> {
+    pub(super) fn origin(&self, path: &str) -> Option<&ConfigOrigin> {
         self.origins.get(path)
     }
 
@@ -75,9 +76,9 @@ impl Layers {
     }
 }
 
-fn says_where(entry: &Value) -> bool {
+fn sets_address(entry: &Value) -> bool {
     let Some(entry) = entry.as_object() else { return false };
-    entry.iter().any(|(key, value)| REACHED_BY.contains(&key.as_str()) || says_where(value))
+    entry.iter().any(|(key, value)| REACHED_BY.contains(&key.as_str()) || sets_address(value))
 }
 
 /// Returns true when a key is `path` or lies inside it.
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_higher_file_wins_key_by_key_and_lists_are_replaced() {
-        let mut layers = Layers::default();
+        let mut layers = ConfigLayers::default();
         let files = [
             (
                 "/low",
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn a_server_that_a_file_says_how_to_reach_takes_nothing_from_the_files_below() {
         let check = |above: Value, expected: Value| {
-            let mut layers = Layers::default();
+            let mut layers = ConfigLayers::default();
             let below = r#"{"mcpServers": {"a": {"url": "https://mine", "headers": {"k": "secret"}}, "a.b": {"command": "x"}}}"#;
             for (file, text) in
                 [("/low", below.to_owned()), ("/high", json!({"mcpServers": {"a": above}}).to_string())]
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn no_key_goes_to_an_address_that_another_file_names() {
         let check = |section: &str, below: Value, above: Value, expected: Value| {
-            let mut layers = Layers::default();
+            let mut layers = ConfigLayers::default();
             for (file, entry) in [("/low", below), ("/high", above)] {
                 let text = json!({section: {"a": entry}}).to_string();
                 layers.add(Path::new(file), read(Path::new(file), &text, &|_| None).unwrap());

@@ -45,16 +45,16 @@ use serde_json::{Map, Value};
 
 pub use error::{ConfigError, ConfigErrors};
 pub use haft_core::glob::ToolGlob;
-pub use layers::Origin;
+pub use layers::ConfigOrigin;
 pub use read::nearest;
-pub use resolved::{Resolved, Sandbox};
-pub use rows::Row;
+pub use resolved::{ResolvedConfig, SandboxSettings};
+pub use rows::ConfigRow;
 pub use schema::schema;
 pub use shown::printable;
 
-use expand::Lookup;
-use layers::Layers;
-use trust::{Digest, Record, Trust};
+use expand::VariableSource;
+use layers::ConfigLayers;
+use trust::{FileDigest, FileTrust, TrustRecord};
 
 /// The name of the configuration file, in home and in a project.
 pub const FILE_NAME: &str = "haft.json";
@@ -64,7 +64,7 @@ pub const MCP_FILE_NAME: &str = ".mcp.json";
 
 /// The places to look for configuration files, lowest first.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sources<'a> {
+pub struct ConfigSources<'a> {
     pub home: Option<&'a Home>,
     /// The workspace. Its files count only if they are trusted.
     pub project: Option<&'a Path>,
@@ -74,30 +74,30 @@ pub struct Sources<'a> {
 
 /// A configuration, and the files and keys it came from.
 #[derive(Debug, Clone)]
-pub struct Loaded {
-    pub resolved: Resolved,
+pub struct LoadedConfig {
+    pub resolved: ResolvedConfig,
     /// The files that exist, lowest first.
-    pub files: Vec<FoundFile>,
-    pub rows: Vec<Row>,
+    pub files: Vec<ConfigFile>,
+    pub rows: Vec<ConfigRow>,
 }
 
 /// A file that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundFile {
+pub struct ConfigFile {
     pub path: PathBuf,
-    pub standing: Standing,
+    pub standing: ConfigFileStatus,
 }
 
 /// The standing of a file: it counts, or it is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum ConfigFileStatus {
     Counts,
     /// The file is not trusted, for this reason.
-    Ignored(Untrusted),
+    Ignored(UntrustedReason),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Untrusted {
+pub enum UntrustedReason {
     Never,
     Changed,
     /// Trust is unknown: there is no home, or its record cannot be read.
@@ -110,14 +110,14 @@ pub fn environment(name: &str) -> Option<String> {
 }
 
 /// Returns the configuration without any file.
-pub fn defaults() -> Result<Resolved, ConfigErrors> {
-    load(Sources { home: None, project: None, named: None }, &|_| None).map(|loaded| loaded.resolved)
+pub fn defaults() -> Result<ResolvedConfig, ConfigErrors> {
+    load(ConfigSources { home: None, project: None, named: None }, &|_| None).map(|loaded| loaded.resolved)
 }
 
 /// Reads and resolves all files, or returns every error in them.
-pub fn load(sources: Sources<'_>, variables: Lookup<'_>) -> Result<Loaded, ConfigErrors> {
+pub fn load(sources: ConfigSources<'_>, variables: VariableSource<'_>) -> Result<LoadedConfig, ConfigErrors> {
     let mut gathered =
-        Gathered { variables, layers: Layers::default(), files: Vec::new(), errors: Vec::new() };
+        ConfigLoader { variables, layers: ConfigLayers::default(), files: Vec::new(), errors: Vec::new() };
     let of_home = sources.home.map(Home::config);
     if let Some(path) = &of_home {
         gathered.trusted_file(path);
@@ -134,25 +134,25 @@ pub fn load(sources: Sources<'_>, variables: Lookup<'_>) -> Result<Loaded, Confi
 
 /// Reads a project file, trusted or not, for a user who decides about it. References to keys of other files are not
 /// checked, because the file is read alone.
-pub fn inspect(path: &Path, variables: Lookup<'_>) -> Result<Option<Inspected>, ConfigErrors> {
+pub fn inspect(path: &Path, variables: VariableSource<'_>) -> Result<Option<InspectedFile>, ConfigErrors> {
     let failed = |error| ConfigErrors(vec![error]);
     let Some(bytes) = file::bytes(path).map_err(failed)? else { return Ok(None) };
-    let digest = Digest::of(&bytes);
+    let digest = FileDigest::of(&bytes);
     let text = file::text(path, bytes).map_err(failed)?;
-    let mut layers = Layers::default();
+    let mut layers = ConfigLayers::default();
     layers.add(path, read::read(path, &text, variables).map_err(ConfigErrors)?);
     let rows = rows::rows(&layers).into_iter().filter(|row| row.origin.is_some()).collect();
-    Ok(Some(Inspected { digest, rows }))
+    Ok(Some(InspectedFile { digest, rows }))
 }
 
 /// Reads `mcpServers` entries from a file that is not a configuration, such as a skill.
 pub fn mcp_servers_of(
     file: &Path,
     servers: &Map<String, Value>,
-    variables: Lookup<'_>,
-) -> Result<BTreeMap<String, resolved::McpServer>, Vec<ConfigError>> {
+    variables: VariableSource<'_>,
+) -> Result<BTreeMap<String, resolved::McpServerSettings>, Vec<ConfigError>> {
     let text = serde_json::json!({ "mcpServers": servers }).to_string();
-    let mut layers = Layers::default();
+    let mut layers = ConfigLayers::default();
     layers.add(file, read::read(file, &text, variables)?);
     let written = serde_json::from_value(Value::Object(layers.value.clone()))
         .map_err(|error| vec![layers.error("", error.to_string())])?;
@@ -165,36 +165,36 @@ pub fn file_bytes(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Checks that a project file is trusted with exactly these bytes.
-pub fn trusted(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<(), Untrusted> {
-    match judge(path, bytes, home) {
-        Ok(Trust::Trusted) => Ok(()),
-        Ok(Trust::Changed) => Err(Untrusted::Changed),
-        Ok(Trust::Never) => Err(Untrusted::Never),
-        Err(reason) => Err(Untrusted::Undecided(reason)),
+pub fn trusted(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<(), UntrustedReason> {
+    match check_trust(path, bytes, home) {
+        Ok(FileTrust::Trusted) => Ok(()),
+        Ok(FileTrust::Changed) => Err(UntrustedReason::Changed),
+        Ok(FileTrust::Never) => Err(UntrustedReason::Never),
+        Err(reason) => Err(UntrustedReason::Undecided(reason)),
     }
 }
 
 /// Returns the digest of a file, or `None` if it cannot be read.
-pub fn digest_of(path: &Path) -> Option<Digest> {
-    file::bytes(path).ok().flatten().map(|bytes| Digest::of(&bytes))
+pub fn digest_of(path: &Path) -> Option<FileDigest> {
+    file::bytes(path).ok().flatten().map(|bytes| FileDigest::of(&bytes))
 }
 
 /// The keys that a file sets, and the digest of the bytes that were read.
 #[derive(Debug, Clone)]
-pub struct Inspected {
-    pub digest: Digest,
-    pub rows: Vec<Row>,
+pub struct InspectedFile {
+    pub digest: FileDigest,
+    pub rows: Vec<ConfigRow>,
 }
 
 /// The files read so far.
-struct Gathered<'a> {
-    variables: Lookup<'a>,
-    layers: Layers,
-    files: Vec<FoundFile>,
+struct ConfigLoader<'a> {
+    variables: VariableSource<'a>,
+    layers: ConfigLayers,
+    files: Vec<ConfigFile>,
     errors: Vec<ConfigError>,
 }
 
-impl Gathered<'_> {
+impl ConfigLoader<'_> {
     fn trusted_file(&mut self, path: &Path) {
         if let Some(bytes) = self.bytes(path) {
             self.add(path, bytes);
@@ -216,7 +216,7 @@ impl Gathered<'_> {
         let bytes = match file::bytes(path) {
             Ok(None) => return,
             Ok(Some(bytes)) => bytes,
-            Err(error) => return self.ignored(path, Untrusted::Undecided(error.message)),
+            Err(error) => return self.ignored(path, UntrustedReason::Undecided(error.message)),
         };
         match trusted(path, &bytes, home) {
             Ok(()) => self.add(path, bytes),
@@ -224,8 +224,8 @@ impl Gathered<'_> {
         }
     }
 
-    fn ignored(&mut self, path: &Path, reason: Untrusted) {
-        self.files.push(FoundFile { path: path.to_owned(), standing: Standing::Ignored(reason) });
+    fn ignored(&mut self, path: &Path, reason: UntrustedReason) {
+        self.files.push(ConfigFile { path: path.to_owned(), standing: ConfigFileStatus::Ignored(reason) });
     }
 
     fn bytes(&mut self, path: &Path) -> Option<Vec<u8>> {
@@ -236,7 +236,7 @@ impl Gathered<'_> {
     }
 
     fn add(&mut self, path: &Path, bytes: Vec<u8>) {
-        self.files.push(FoundFile { path: path.to_owned(), standing: Standing::Counts });
+        self.files.push(ConfigFile { path: path.to_owned(), standing: ConfigFileStatus::Counts });
         let text = match file::text(path, bytes) {
             Ok(text) => text,
             Err(error) => return self.errors.push(error),
@@ -247,7 +247,7 @@ impl Gathered<'_> {
         }
     }
 
-    fn finish(mut self) -> Result<Loaded, ConfigErrors> {
+    fn finish(mut self) -> Result<LoadedConfig, ConfigErrors> {
         if !self.errors.is_empty() {
             return Err(ConfigErrors(self.errors));
         }
@@ -258,7 +258,7 @@ impl Gathered<'_> {
             Err(error) => Err(vec![self.layers.error("", error.to_string())]),
         };
         match resolved {
-            Ok(resolved) => Ok(Loaded { resolved, files: self.files, rows: rows::rows(&self.layers) }),
+            Ok(resolved) => Ok(LoadedConfig { resolved, files: self.files, rows: rows::rows(&self.layers) }),
             Err(errors) => {
                 self.errors.extend(errors);
                 Err(ConfigErrors(self.errors))
@@ -267,12 +267,12 @@ impl Gathered<'_> {
     }
 }
 
-fn judge(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<Trust, String> {
+fn check_trust(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<FileTrust, String> {
     let home = home.ok_or("haft has no home to remember trust in")?;
-    let record = Record::load(home).map_err(|error| {
+    let record = TrustRecord::load(home).map_err(|error| {
         format!("what is trusted cannot be read from `{}`: {error}", trust::path_in(home).display())
     })?;
-    Ok(trust::decide(record.files.get(path), &Digest::of(bytes)))
+    Ok(trust::decide(record.files.get(path), &FileDigest::of(bytes)))
 }
 
 #[cfg(test)]

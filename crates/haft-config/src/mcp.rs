@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
 use haft_core::name::QueueName;
-use haft_core::settings::mcp::{Confined, HealthProbe, Protocol, Sampling};
-use haft_core::settings::sandbox::Access;
+use haft_core::settings::mcp::{HealthProbe, RemoteTransport, SamplingLimits, ServerConfinement};
+use haft_core::settings::sandbox::ResourceAccess;
 use haft_core::tool::Effects;
 use serde_json::Value;
 
 use super::default;
 use super::expand;
 use super::format::{GlobText, TemplateText};
-use super::oauth::McpOauth;
+use super::oauth::McpOauthSettings;
 use super::position::child;
-use super::resolve::{Resolver, access, cache_for, duration, effects};
-use super::resolved::{self, CacheFor};
-use super::written::{self, McpKind};
+use super::resolve::{ConfigResolver, access, cache_for, duration, effects};
+use super::resolved::{self, CacheTtl};
+use super::written::{self, RawMcpTransport};
 
 /// One server, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
-pub struct McpServer {
+pub struct McpServerSettings {
     pub enabled: bool,
     /// The way to reach it, or the reason it is unavailable for now: an unset variable, with the key that uses it.
-    pub reach: Result<McpReach, String>,
+    pub reach: Result<McpEndpoint, String>,
     pub tools_allowed: Vec<ToolGlob>,
     pub tools_denied: Vec<ToolGlob>,
     pub tool_schemas: BTreeMap<String, Value>,
@@ -35,26 +35,26 @@ pub struct McpServer {
     pub health_probe: HealthProbe,
     /// Effects, by patterns of the server's own tool names, most specific first.
     pub effects: Vec<(ToolGlob, Effects)>,
-    pub cache: Option<CacheFor>,
+    pub cache: Option<CacheTtl>,
     /// Cache times, by patterns of the server's own tool names, most specific first.
-    pub tools_cache: Vec<(ToolGlob, CacheFor)>,
+    pub tools_cache: Vec<(ToolGlob, CacheTtl)>,
     pub queue: Option<QueueName>,
     pub shared: bool,
-    pub roots: Roots,
+    pub roots: McpRootsReply,
     /// Its access to models; `None` unless the operator grants it.
-    pub sampling: Option<Sampling>,
+    pub sampling: Option<SamplingLimits>,
 }
 
 /// The reply to a server that asks for its roots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Roots {
+pub enum McpRootsReply {
     Nothing,
     Workspace,
 }
 
-impl McpServer {
+impl McpServerSettings {
     /// Returns the time for which results of one of its tools are cached, if set.
-    pub fn cache_of(&self, tool: &str) -> Option<CacheFor> {
+    pub fn cache_of(&self, tool: &str) -> Option<CacheTtl> {
         let own = self.tools_cache.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, cache)| *cache);
         own.or(self.cache)
     }
@@ -66,40 +66,40 @@ impl McpServer {
 
 /// The way to reach a server.
 #[derive(Debug, Clone, PartialEq)]
-pub enum McpReach {
+pub enum McpEndpoint {
     Process {
         command: String,
-        args: Vec<Concealed>,
-        env: BTreeMap<String, Concealed>,
+        args: Vec<ExpandedSecret>,
+        env: BTreeMap<String, ExpandedSecret>,
         directory: Option<PathBuf>,
         writable: Vec<PathBuf>,
-        unix_sockets: Option<Access>,
-        confined: Confined,
+        unix_sockets: Option<ResourceAccess>,
+        confined: ServerConfinement,
     },
     Remote {
-        url: Concealed,
-        headers: BTreeMap<String, Concealed>,
-        protocol: Protocol,
-        oauth: McpOauth,
+        url: ExpandedSecret,
+        headers: BTreeMap<String, ExpandedSecret>,
+        protocol: RemoteTransport,
+        oauth: McpOauthSettings,
     },
 }
 
 /// A text that may hold a secret; `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Concealed(pub String);
+pub struct ExpandedSecret(pub String);
 
-impl fmt::Debug for Concealed {
+impl fmt::Debug for ExpandedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(concealed)")
     }
 }
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     pub(super) fn mcp_servers(
         &mut self,
-        written: BTreeMap<String, written::McpServer>,
-        queues: &BTreeMap<QueueName, resolved::Queue>,
-    ) -> BTreeMap<String, McpServer> {
+        written: BTreeMap<String, written::RawMcpServer>,
+        queues: &BTreeMap<QueueName, resolved::QueueSettings>,
+    ) -> BTreeMap<String, McpServerSettings> {
         let servers = written.into_iter();
         servers
             .filter_map(|(name, server)| {
@@ -112,16 +112,16 @@ impl Resolver<'_> {
     fn mcp_server(
         &mut self,
         path: &str,
-        written: &written::McpServer,
-        queues: &BTreeMap<QueueName, resolved::Queue>,
-    ) -> Option<McpServer> {
+        written: &written::RawMcpServer,
+        queues: &BTreeMap<QueueName, resolved::QueueSettings>,
+    ) -> Option<McpServerSettings> {
         let all = [GlobText("*".into())];
         let allowed = written.tools_allowed.as_deref().unwrap_or(&all);
         let schemas = written.tool_schemas.clone().unwrap_or_default();
         let millis = |given: Option<super::format::Millis>, default| {
             given.map_or(Duration::from_millis(default), duration)
         };
-        Some(McpServer {
+        Some(McpServerSettings {
             enabled: written.enabled.unwrap_or(true) && !written.disabled.unwrap_or(false),
             tools_allowed: self.globs(&child(path, "toolsAllowed"), allowed),
             tools_denied: self
@@ -129,24 +129,33 @@ impl Resolver<'_> {
             tool_schemas: schemas.into_iter().map(|(name, schema)| (name, schema.0)).collect(),
             request_timeout: millis(written.request_timeout_ms.clone(), default::MCP_REQUEST_TIMEOUT_MS),
             startup_timeout: millis(written.startup_timeout.clone(), default::MCP_STARTUP_TIMEOUT_MS),
-            health_probe: match written.health_probe.unwrap_or(written::HealthProbe::Ping) {
-                written::HealthProbe::Ping => HealthProbe::Ping,
-                written::HealthProbe::ListTools => HealthProbe::ListTools,
+            health_probe: match written.health_probe.unwrap_or(written::RawHealthProbe::Ping) {
+                written::RawHealthProbe::Ping => HealthProbe::Ping,
+                written::RawHealthProbe::ListTools => HealthProbe::ListTools,
             },
-            effects: self
-                .by_pattern(&child(path, "effects"), written.effects.as_ref(), |found| effects(*found)),
+            effects: self.sorted_by_specificity(&child(path, "effects"), written.effects.as_ref(), |found| {
+                effects(*found)
+            }),
             cache: written.cache.as_ref().map(cache_for),
-            tools_cache: self.by_pattern(&child(path, "toolsCache"), written.tools_cache.as_ref(), cache_for),
+            tools_cache: self.sorted_by_specificity(
+                &child(path, "toolsCache"),
+                written.tools_cache.as_ref(),
+                cache_for,
+            ),
             queue: written.queue.as_ref().and_then(|name| self.queue(&child(path, "queue"), &name.0, queues)),
             shared: written.shared.unwrap_or(true),
-            roots: if written.roots.unwrap_or(false) { Roots::Workspace } else { Roots::Nothing },
+            roots: if written.roots.unwrap_or(false) {
+                McpRootsReply::Workspace
+            } else {
+                McpRootsReply::Nothing
+            },
             sampling: self.sampling(&child(path, "sampling"), written.sampling.as_ref()),
             reach: self.reach(path, written)?,
         })
     }
 
     /// Sorts by specificity, so that the first pattern that matches is the most specific.
-    fn by_pattern<W, T>(
+    fn sorted_by_specificity<W, T>(
         &mut self,
         path: &str,
         written: Option<&BTreeMap<String, W>>,
@@ -164,10 +173,10 @@ impl Resolver<'_> {
 
     /// Decides how the server is reached. Wrong keys are errors of the file; an unset variable only makes the server
     /// unavailable.
-    fn reach(&mut self, path: &str, written: &written::McpServer) -> Option<Result<McpReach, String>> {
+    fn reach(&mut self, path: &str, written: &written::RawMcpServer) -> Option<Result<McpEndpoint, String>> {
         let stdio = match (written.kind, &written.command, &written.url) {
-            (None | Some(McpKind::Stdio), Some(_), None) => true,
-            (Some(McpKind::Stdio), _, _) => {
+            (None | Some(RawMcpTransport::Stdio), Some(_), None) => true,
+            (Some(RawMcpTransport::Stdio), _, _) => {
                 self.wrong(path, "a server of type `stdio` has a `command` and no `url`".into());
                 return None;
             }
@@ -180,41 +189,45 @@ impl Resolver<'_> {
         if let (true, Some(_)) = (stdio, &written.oauth) {
             self.wrong(&child(path, "oauth"), "a server with a `command` gets what it needs in `env`".into());
         }
-        let expander = Expander { path, variables: self.variables };
+        let expander = VariableExpander { path, variables: self.variables };
         Some(if stdio { expander.process(written) } else { expander.remote(written) })
     }
 }
 
 /// Expands variables, and names the key in the error for an unset one.
-pub(super) struct Expander<'a> {
+pub(super) struct VariableExpander<'a> {
     path: &'a str,
-    variables: expand::Lookup<'a>,
+    variables: expand::VariableSource<'a>,
 }
 
-impl Expander<'_> {
-    fn process(&self, written: &written::McpServer) -> Result<McpReach, String> {
+impl VariableExpander<'_> {
+    fn process(&self, written: &written::RawMcpServer) -> Result<McpEndpoint, String> {
         let words = |key: &str, list: &Option<Vec<TemplateText>>| -> Result<Vec<String>, String> {
             list.iter().flatten().map(|word| self.text(key, word)).collect()
         };
         let directory = written.cwd.as_ref().map(|text| self.text("cwd", text)).transpose()?;
-        Ok(McpReach::Process {
+        Ok(McpEndpoint::Process {
             command: written.command.as_ref().map_or(Ok(String::new()), |text| self.text("command", text))?,
-            args: words("args", &written.args)?.into_iter().map(Concealed).collect(),
+            args: words("args", &written.args)?.into_iter().map(ExpandedSecret).collect(),
             env: self.map("env", written.env.as_ref())?,
             directory: directory.map(|text| self.user_path(&text)),
             writable: words("writable", &written.writable)?.iter().map(|text| self.user_path(text)).collect(),
             unix_sockets: written.unix_sockets.map(access),
-            confined: if written.sandbox.unwrap_or(true) { Confined::Yes } else { Confined::No },
+            confined: if written.sandbox.unwrap_or(true) {
+                ServerConfinement::Yes
+            } else {
+                ServerConfinement::No
+            },
         })
     }
 
-    fn remote(&self, written: &written::McpServer) -> Result<McpReach, String> {
+    fn remote(&self, written: &written::RawMcpServer) -> Result<McpEndpoint, String> {
         let url = written.url.as_ref().map_or(Ok(String::new()), |text| self.text("url", text))?;
-        Ok(McpReach::Remote {
+        Ok(McpEndpoint::Remote {
             protocol: protocol(written.kind, &url),
             oauth: self.oauth(written.oauth.as_ref())?,
             headers: self.map("headers", written.headers.as_ref())?,
-            url: Concealed(url),
+            url: ExpandedSecret(url),
         })
     }
 
@@ -222,11 +235,11 @@ impl Expander<'_> {
         &self,
         key: &str,
         written: Option<&BTreeMap<String, TemplateText>>,
-    ) -> Result<BTreeMap<String, Concealed>, String> {
+    ) -> Result<BTreeMap<String, ExpandedSecret>, String> {
         let entries = written.into_iter().flatten();
         entries
             .map(|(name, text)| {
-                Ok((name.clone(), Concealed(self.text_at(&child(&child(self.path, key), name), text)?)))
+                Ok((name.clone(), ExpandedSecret(self.text_at(&child(&child(self.path, key), name), text)?)))
             })
             .collect()
     }
@@ -247,15 +260,21 @@ impl Expander<'_> {
     }
 }
 
-fn protocol(kind: Option<McpKind>, url: &str) -> Protocol {
+fn protocol(kind: Option<RawMcpTransport>, url: &str) -> RemoteTransport {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let scheme = path.split(':').next().unwrap_or_default().to_ascii_lowercase();
     match kind {
-        Some(McpKind::Sse) => Protocol::Sse,
-        Some(McpKind::Websocket) => Protocol::WebSocket,
-        Some(McpKind::Stdio) | None if matches!(scheme.as_str(), "ws" | "wss") => Protocol::WebSocket,
-        Some(McpKind::Stdio) | None if path.trim_end_matches('/').ends_with("/sse") => Protocol::Sse,
-        Some(McpKind::Http | McpKind::StreamableHttp | McpKind::Stdio) | None => Protocol::Http,
+        Some(RawMcpTransport::Sse) => RemoteTransport::Sse,
+        Some(RawMcpTransport::Websocket) => RemoteTransport::WebSocket,
+        Some(RawMcpTransport::Stdio) | None if matches!(scheme.as_str(), "ws" | "wss") => {
+            RemoteTransport::WebSocket
+        }
+        Some(RawMcpTransport::Stdio) | None if path.trim_end_matches('/').ends_with("/sse") => {
+            RemoteTransport::Sse
+        }
+        Some(RawMcpTransport::Http | RawMcpTransport::StreamableHttp | RawMcpTransport::Stdio) | None => {
+            RemoteTransport::Http
+        }
     }
 }
 
@@ -266,13 +285,13 @@ mod tests {
     #[test]
     fn the_way_to_a_server_is_told_by_its_address_unless_its_type_is_given() {
         let check = |kind, url: &str, expected| assert_eq!(protocol(kind, url), expected, "{url}");
-        check(None, "https://h/mcp", Protocol::Http);
-        check(None, "https://h/sse", Protocol::Sse);
-        check(None, "https://h/sse/?key=1", Protocol::Sse);
-        check(None, "https://h/mcp?next=/sse", Protocol::Http);
-        check(None, "wss://h/mcp", Protocol::WebSocket);
-        check(None, "WS://h/sse", Protocol::WebSocket);
-        check(Some(McpKind::Http), "https://h/sse", Protocol::Http);
-        check(Some(McpKind::Websocket), "https://h/x", Protocol::WebSocket);
+        check(None, "https://h/mcp", RemoteTransport::Http);
+        check(None, "https://h/sse", RemoteTransport::Sse);
+        check(None, "https://h/sse/?key=1", RemoteTransport::Sse);
+        check(None, "https://h/mcp?next=/sse", RemoteTransport::Http);
+        check(None, "wss://h/mcp", RemoteTransport::WebSocket);
+        check(None, "WS://h/sse", RemoteTransport::WebSocket);
+        check(Some(RawMcpTransport::Http), "https://h/sse", RemoteTransport::Http);
+        check(Some(RawMcpTransport::Websocket), "https://h/x", RemoteTransport::WebSocket);
     }
 }

@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::price::Price;
 use haft_core::settings::models::{
-    CLAUDE_CODE, CLAUDE_CODE_COMMAND, CLAUDE_CODE_RESUMES_MAX, CLAUDE_CODE_TURNS_MAX, COMPATIBLE, Delivery,
-    PROVIDER_NAMES, RetryPolicy, Timeouts, ToolCalling,
+    CLAUDE_CODE, CLAUDE_CODE_COMMAND, CLAUDE_CODE_RESUMES_MAX, CLAUDE_CODE_TURNS_MAX, COMPATIBLE,
+    ModelTimeouts, PROVIDER_NAMES, ReplyDelivery, RetryPolicy, ToolCalling,
 };
 use serde_json::{Map, Value};
 
 use super::default;
 use super::position::{child, item};
-use super::resolve::{Resolver, duration};
+use super::resolve::{ConfigResolver, duration};
 use super::written::models as written;
 
 /// The configured models.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Models {
+pub struct ModelSelection {
     pub default: Option<ModelName>,
     /// The models for simple and difficult steps; both belong to the provider of the default.
     pub fast: Option<ModelName>,
@@ -67,17 +67,17 @@ pub struct ModelSettings {
 
 /// One provider.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Provider {
+pub struct ProviderSettings {
     /// The name of its row in the table of providers.
     pub kind: &'static str,
-    pub base_url: Option<Template>,
-    pub api_key: Option<Template>,
-    pub headers: BTreeMap<String, Template>,
-    pub format: Option<Format>,
-    pub ca_file: Option<Template>,
+    pub base_url: Option<SecretTemplate>,
+    pub api_key: Option<SecretTemplate>,
+    pub headers: BTreeMap<String, SecretTemplate>,
+    pub format: Option<ModelApiFormat>,
+    pub ca_file: Option<SecretTemplate>,
     pub extra_body: Map<String, Value>,
-    pub delivery: Delivery,
-    pub timeouts: Timeouts,
+    pub delivery: ReplyDelivery,
+    pub timeouts: ModelTimeouts,
     pub retry: RetryPolicy,
     /// The settings of `claude-code`, unused by other providers.
     pub command: CommandSettings,
@@ -95,15 +95,15 @@ pub struct CommandSettings {
 
 /// A text with variables that are expanded on use. It may be or become a secret, so `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Template(pub String);
+pub struct SecretTemplate(pub String);
 
-impl fmt::Debug for Template {
+impl fmt::Debug for SecretTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Template")
+        f.write_str("SecretTemplate")
     }
 }
 
-impl Provider {
+impl ProviderSettings {
     /// Builds a built-in provider that the configuration does not mention.
     pub fn of_kind(kind: &'static str) -> Self {
         Self {
@@ -114,24 +114,24 @@ impl Provider {
             format: None,
             ca_file: None,
             extra_body: Map::new(),
-            delivery: Delivery::Streamed,
-            timeouts: timeouts(&written::Provider::default()),
-            retry: retry(&written::Provider::default()),
-            command: command(&mut written::Provider::default()),
+            delivery: ReplyDelivery::Streamed,
+            timeouts: timeouts(&written::RawProvider::default()),
+            retry: retry(&written::RawProvider::default()),
+            command: command(&mut written::RawProvider::default()),
         }
     }
 }
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     pub(super) fn providers(
         &mut self,
-        written: BTreeMap<String, written::Provider>,
-    ) -> BTreeMap<String, Provider> {
+        written: BTreeMap<String, written::RawProvider>,
+    ) -> BTreeMap<String, ProviderSettings> {
         let providers = written.into_iter();
         providers.map(|(name, written)| (name.clone(), self.provider(&name, written))).collect()
     }
 
-    fn provider(&mut self, name: &str, mut written: written::Provider) -> Provider {
+    fn provider(&mut self, name: &str, mut written: written::RawProvider) -> ProviderSettings {
         let path = child("providers", name);
         if name.contains('/') || name.is_empty() {
             self.wrong(&path, "the name of a provider has no slash, because a slash ends it".into());
@@ -144,8 +144,8 @@ impl Resolver<'_> {
         self.only_what_it_has(&path, kind, &written);
         let command = command(&mut written);
         let (timeouts, retry) = (timeouts(&written), retry(&written));
-        let template = |text: super::format::TemplateText| Template(text.0);
-        Provider {
+        let template = |text: super::format::TemplateText| SecretTemplate(text.0);
+        ProviderSettings {
             kind,
             base_url: written.base_url.map(template),
             api_key: written.api_key.map(template),
@@ -158,9 +158,9 @@ impl Resolver<'_> {
             format: written.format.map(format),
             ca_file: written.ca_file.map(template),
             extra_body: self.extra_body(&child(&path, "extraBody"), written.extra_body.map(|json| json.0)),
-            delivery: match written.delivery.unwrap_or(written::Delivery::Streamed) {
-                written::Delivery::Streamed => Delivery::Streamed,
-                written::Delivery::Whole => Delivery::Whole,
+            delivery: match written.delivery.unwrap_or(written::RawDelivery::Streamed) {
+                written::RawDelivery::Streamed => ReplyDelivery::Streamed,
+                written::RawDelivery::Whole => ReplyDelivery::Whole,
             },
             timeouts,
             retry,
@@ -169,7 +169,7 @@ impl Resolver<'_> {
     }
 
     /// Reports keys that this kind of provider does not have: a key without effect is a mistake.
-    fn only_what_it_has(&mut self, path: &str, kind: &str, written: &written::Provider) {
+    fn only_what_it_has(&mut self, path: &str, kind: &str, written: &written::RawProvider) {
         let over_http = [
             ("baseUrl", written.base_url.is_some()),
             ("apiKey", written.api_key.is_some()),
@@ -214,9 +214,9 @@ impl Resolver<'_> {
 
     pub(super) fn models(
         &mut self,
-        written: written::Models,
-        providers: &BTreeMap<String, Provider>,
-    ) -> Models {
+        written: written::RawModels,
+        providers: &BTreeMap<String, ProviderSettings>,
+    ) -> ModelSelection {
         let name = |resolver: &mut Self, path: &str, text: &str| resolver.model_name(path, text, providers);
         let default = written.default.and_then(|text| name(self, "models.default", &text));
         let fast = written.fast.and_then(|text| name(self, "models.fast", &text));
@@ -239,14 +239,14 @@ impl Resolver<'_> {
                 self.wrong(path, "expected a model of the provider of `models.default`".into());
             }
         }
-        Models { default, fast, complex, fallback, settings }
+        ModelSelection { default, fast, complex, fallback, settings }
     }
 
     fn model_name(
         &mut self,
         path: &str,
         text: &str,
-        providers: &BTreeMap<String, Provider>,
+        providers: &BTreeMap<String, ProviderSettings>,
     ) -> Option<ModelName> {
         let name = self.checked(path, ModelName::parse(text))?;
         let known = built_in(&name.provider).is_some() || name.provider == CLAUDE_CODE;
@@ -266,7 +266,7 @@ fn built_in(name: &str) -> Option<&'static str> {
     PROVIDER_NAMES.iter().copied().find(|known| *known == name)
 }
 
-fn settings_of(written: &written::Model) -> ModelSettings {
+fn settings_of(written: &written::RawModelSettings) -> ModelSettings {
     ModelSettings {
         price: written.price.as_ref().map(|price| Price {
             input: price.input,
@@ -275,29 +275,29 @@ fn settings_of(written: &written::Model) -> ModelSettings {
             cache_write: price.cache_write.unwrap_or(price.input),
         }),
         tool_calling: written.tool_calling.map(|calling| match calling {
-            written::ToolCalling::Native => ToolCalling::Native,
-            written::ToolCalling::Prompted => ToolCalling::Prompted,
-            written::ToolCalling::None => ToolCalling::None,
+            written::RawToolCalling::Native => ToolCalling::Native,
+            written::RawToolCalling::Prompted => ToolCalling::Prompted,
+            written::RawToolCalling::None => ToolCalling::None,
         }),
         output_tokens_max: written.max_output_tokens,
         context_tokens: written.context_tokens,
     }
 }
 
-fn timeouts(written: &written::Provider) -> Timeouts {
+fn timeouts(written: &written::RawProvider) -> ModelTimeouts {
     let or = |wanted: Option<&super::format::Millis>, default| {
         wanted.cloned().map_or(Duration::from_millis(default), duration)
     };
-    Timeouts {
+    ModelTimeouts {
         connect: or(written.connect_timeout.as_ref(), default::CONNECT_TIMEOUT_MS),
         first_byte: or(written.first_byte_timeout.as_ref(), default::FIRST_BYTE_TIMEOUT_MS),
         between_chunks: or(written.chunk_timeout.as_ref(), default::CHUNK_TIMEOUT_MS),
         total: or(written.request_timeout.as_ref(), default::REQUEST_TIMEOUT_MS),
-        ..Timeouts::default()
+        ..ModelTimeouts::default()
     }
 }
 
-fn retry(written: &written::Provider) -> RetryPolicy {
+fn retry(written: &written::RawProvider) -> RetryPolicy {
     let longest = Duration::from_millis(default::RETRY_AFTER_MAX_MS);
     RetryPolicy {
         attempts_max: written.attempts_max.unwrap_or(default::ATTEMPTS_MAX),
@@ -306,7 +306,7 @@ fn retry(written: &written::Provider) -> RetryPolicy {
     }
 }
 
-fn command(written: &mut written::Provider) -> CommandSettings {
+fn command(written: &mut written::RawProvider) -> CommandSettings {
     CommandSettings {
         command: written.command.take().unwrap_or_else(|| CLAUDE_CODE_COMMAND.into()),
         turns_max: written.max_turns.unwrap_or(CLAUDE_CODE_TURNS_MAX),
@@ -315,12 +315,12 @@ fn command(written: &mut written::Provider) -> CommandSettings {
     }
 }
 
-fn format(written: written::WireFormat) -> Format {
+fn format(written: written::RawWireFormat) -> ModelApiFormat {
     match written {
-        written::WireFormat::OpenaiChat => Format::OpenaiChat,
-        written::WireFormat::OpenaiResponses => Format::OpenaiResponses,
-        written::WireFormat::Anthropic => Format::Anthropic,
-        written::WireFormat::Gemini => Format::Gemini,
-        written::WireFormat::Ollama => Format::Ollama,
+        written::RawWireFormat::OpenaiChat => ModelApiFormat::OpenaiChat,
+        written::RawWireFormat::OpenaiResponses => ModelApiFormat::OpenaiResponses,
+        written::RawWireFormat::Anthropic => ModelApiFormat::Anthropic,
+        written::RawWireFormat::Gemini => ModelApiFormat::Gemini,
+        written::RawWireFormat::Ollama => ModelApiFormat::Ollama,
     }
 }

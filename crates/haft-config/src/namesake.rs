@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use haft_core::name::Namespace;
 
-use super::mcp::McpServer;
+use super::mcp::McpServerSettings;
 
 /// Returns the reason a server cannot be used beside the others: another enabled server has its namespace for tools,
 /// files and caches.
-pub fn namesake(servers: &BTreeMap<String, McpServer>, name: &str) -> Option<String> {
+pub fn namespace_conflict(servers: &BTreeMap<String, McpServerSettings>, name: &str) -> Option<String> {
     let namespace = Namespace::sanitize(name);
     let off = servers.get(name).is_some_and(|server| !server.enabled);
-    let has_it = |(other, server): &(&String, &McpServer)| {
+    let has_it = |(other, server): &(&String, &McpServerSettings)| {
         let first = off || other.as_str() < name;
         server.enabled && first && other.as_str() != name && Namespace::sanitize(other) == namespace
     };
@@ -21,7 +21,7 @@ pub fn namesake(servers: &BTreeMap<String, McpServer>, name: &str) -> Option<Str
 }
 
 /// Returns true when another server, enabled or not, stores its data under the same namespace.
-pub fn shares_its_name(servers: &BTreeMap<String, McpServer>, name: &str) -> bool {
+pub fn shares_namespace(servers: &BTreeMap<String, McpServerSettings>, name: &str) -> bool {
     let namespace = Namespace::sanitize(name);
     servers.keys().any(|other| other != name && Namespace::sanitize(other) == namespace)
 }
@@ -32,7 +32,7 @@ mod tests {
 
     use super::*;
 
-    fn servers(entries: &Value) -> BTreeMap<String, McpServer> {
+    fn servers(entries: &Value) -> BTreeMap<String, McpServerSettings> {
         let entries = entries.as_object().unwrap();
         super::super::mcp_servers_of("x".as_ref(), entries, &|_| None).unwrap()
     }
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn the_first_that_is_enabled_has_the_name() {
         let check = |entries: Value, name: &str, expected: Option<&str>| {
-            let found = namesake(&servers(&entries), name);
+            let found = namespace_conflict(&servers(&entries), name);
             let as_expected = expected.is_none_or(|other| found.as_deref().unwrap().contains(other));
             assert!(found.is_some() == expected.is_some() && as_expected, "{name}: {found:?}");
         };
@@ -50,7 +50,7 @@ mod tests {
         check(json!({ "a b": off, "a.b": on }), "a.b", None);
         check(json!({ "a b": off, "a.b": on }), "a b", Some("`a.b`"));
         check(json!({ "a": on, "b": on }), "b", None);
-        assert!(shares_its_name(&servers(&json!({ "a b": off, "a.b": on })), "a.b"));
-        assert!(!shares_its_name(&servers(&json!({ "a": on, "b": on })), "b"));
+        assert!(shares_namespace(&servers(&json!({ "a b": off, "a.b": on })), "a.b"));
+        assert!(!shares_namespace(&servers(&json!({ "a": on, "b": on })), "b"));
     }
 }

@@ -1,38 +1,38 @@
 //! Resolves the OAuth settings of a remote MCP server.
 
-use haft_core::settings::mcp::Grant;
+use haft_core::settings::mcp::OAuthGrant;
 
-use super::mcp::{Concealed, Expander};
-use super::written::{self, McpGrant};
+use super::mcp::{ExpandedSecret, VariableExpander};
+use super::written::{self, RawMcpGrant};
 
 /// The OAuth settings of one server.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct McpOauth {
+pub struct McpOauthSettings {
     pub client_id: Option<String>,
     pub issuer: Option<String>,
-    pub client_secret: Option<Concealed>,
+    pub client_secret: Option<ExpandedSecret>,
     pub client_metadata_url: Option<String>,
     pub scopes: Vec<String>,
-    pub grant: Grant,
+    pub grant: OAuthGrant,
     /// The port of the redirect URI; 0 picks any free port.
     pub redirect_port: u16,
 }
 
-impl Expander<'_> {
-    pub(super) fn oauth(&self, written: Option<&written::McpOauth>) -> Result<McpOauth, String> {
-        let Some(written) = written else { return Ok(McpOauth::default()) };
+impl VariableExpander<'_> {
+    pub(super) fn oauth(&self, written: Option<&written::RawMcpOauth>) -> Result<McpOauthSettings, String> {
+        let Some(written) = written else { return Ok(McpOauthSettings::default()) };
         let text = |key: &str, text: Option<&_>| {
             text.map(|text| self.text(&format!("oauth.{key}"), text)).transpose()
         };
-        let meant = McpOauth {
+        let meant = McpOauthSettings {
             client_id: text("clientId", written.client_id.as_ref())?,
             issuer: text("issuer", written.issuer.as_ref())?,
-            client_secret: text("clientSecret", written.client_secret.as_ref())?.map(Concealed),
+            client_secret: text("clientSecret", written.client_secret.as_ref())?.map(ExpandedSecret),
             client_metadata_url: text("clientMetadataUrl", written.client_metadata_url.as_ref())?,
             scopes: written.scopes.clone().unwrap_or_default(),
-            grant: match written.grant.unwrap_or(McpGrant::Person) {
-                McpGrant::Person => Grant::Person,
-                McpGrant::ClientCredentials => Grant::ClientCredentials,
+            grant: match written.grant.unwrap_or(RawMcpGrant::Person) {
+                RawMcpGrant::Person => OAuthGrant::Person,
+                RawMcpGrant::ClientCredentials => OAuthGrant::ClientCredentials,
             },
             redirect_port: written.redirect_port.unwrap_or(0),
         };
@@ -40,16 +40,16 @@ impl Expander<'_> {
     }
 }
 
-impl McpOauth {
+impl McpOauthSettings {
     /// Refuses combinations that could never work, before a login starts.
     fn checked(self) -> Result<Self, String> {
         match (&self.client_id, &self.client_secret, self.grant) {
             (None, Some(_), _) => Err("`oauth.clientSecret` needs an `oauth.clientId`".into()),
-            (_, None, Grant::ClientCredentials) => {
+            (_, None, OAuthGrant::ClientCredentials) => {
                 Err("`oauth.grant` of `clientCredentials` needs `oauth.clientId` and `oauth.clientSecret`"
                     .into())
             }
-            (_, _, Grant::Person | Grant::ClientCredentials) => Ok(self),
+            (_, _, OAuthGrant::Person | OAuthGrant::ClientCredentials) => Ok(self),
         }
     }
 }

@@ -8,16 +8,16 @@ use jsonc_parser::{CollectOptions, ParseOptions, ast, parse_to_ast};
 use serde_json::{Map, Value};
 
 use super::error::ConfigError;
-use super::expand::Lookup;
+use super::expand::VariableSource;
 use super::expected::{expected, found};
-use super::format::{ANY_JSON, Format, Surroundings};
+use super::format::{ANY_JSON, ValueContext, ValueFormat};
 use super::position::{Positions, child, item};
 use super::schema::{self, PASSED_OVER};
 use super::shown;
 
 /// The values of a file in their normal forms, and the position of each key.
 #[derive(Debug, Default)]
-pub(super) struct Layer {
+pub(super) struct ConfigLayer {
     pub(super) value: Map<String, Value>,
     pub(super) places: BTreeMap<String, (usize, usize)>,
 }
@@ -37,12 +37,16 @@ const SYNTAX: ParseOptions = ParseOptions {
 };
 
 /// Reads the text of a file.
-pub(super) fn read(file: &Path, text: &str, variables: Lookup<'_>) -> Result<Layer, Vec<ConfigError>> {
+pub(super) fn read(
+    file: &Path,
+    text: &str,
+    variables: VariableSource<'_>,
+) -> Result<ConfigLayer, Vec<ConfigError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let directory = file.parent().unwrap_or(Path::new("/"));
-    let mut reader = Reader {
+    let mut reader = ConfigFileReader {
         file,
-        around: Surroundings { directory, variables },
+        around: ValueContext { directory, variables },
         positions: Positions::new(text),
         places: BTreeMap::new(),
         errors: Vec::new(),
@@ -58,7 +62,7 @@ pub(super) fn read(file: &Path, text: &str, variables: Lookup<'_>) -> Result<Lay
         Some(ast::Value::Object(object)) => {
             let value = reader.object(&object, schema::schema(), "");
             if reader.errors.is_empty() {
-                Ok(Layer { value, places: reader.places })
+                Ok(ConfigLayer { value, places: reader.places })
             } else {
                 Err(reader.errors)
             }
@@ -82,15 +86,15 @@ fn syntax_error(error: &jsonc_parser::errors::ParseError) -> String {
     sentence
 }
 
-struct Reader<'a> {
+struct ConfigFileReader<'a> {
     file: &'a Path,
-    around: Surroundings<'a>,
+    around: ValueContext<'a>,
     positions: Positions<'a>,
     places: BTreeMap<String, (usize, usize)>,
     errors: Vec<ConfigError>,
 }
 
-impl Reader<'_> {
+impl ConfigFileReader<'_> {
     fn value(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
         if schema.get(ANY_JSON).is_some() {
             return self.any(node, path);
@@ -144,7 +148,7 @@ impl Reader<'_> {
         }
         let inner_path = child(path, &shown::excerpt(written));
         if schema["additionalProperties"].is_object() {
-            let format = schema["propertyNames"].as_object().and_then(Format::of);
+            let format = schema["propertyNames"].as_object().and_then(ValueFormat::of);
             if let Some(Err(message)) = format.map(|format| (format.read)(written, self.around)) {
                 self.wrong(at, &inner_path, &message);
                 return None;
@@ -181,7 +185,7 @@ impl Reader<'_> {
 
     /// Reads a value that contains no others.
     fn leaf(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
-        let format = schema.as_object().and_then(Format::of);
+        let format = schema.as_object().and_then(ValueFormat::of);
         if let (ast::Value::StringLit(text), Some(format)) = (node, format) {
             return (format.read)(&text.value, self.around).unwrap_or_else(|message| {
                 self.wrong(node.start(), path, &message);

@@ -5,25 +5,25 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use haft_core::name::{GroupName, NameError, QueueName};
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::priority::Priority;
-use haft_core::settings::mcp::Preference;
+use haft_core::settings::mcp::KeyringPreference;
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::outputs::{Reading, StoreLimits};
-use haft_core::settings::sandbox::{Access, GitMetadata};
-use haft_core::tool::{Approval, Effects};
-use haft_core::validate::Draft;
+use haft_core::settings::outputs::{OutputReadSettings, StoreLimits};
+use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
+use haft_core::tool::{ApprovalPolicy, Effects};
+use haft_core::validate::SchemaDraft;
 
 use haft_core::glob::ToolGlob;
 
 use super::error::ConfigError;
-use super::expand::Lookup;
+use super::expand::VariableSource;
 use super::format::{GlobText, GroupText, MemberText, Millis, PathText, Ttl, TtlForm};
 use super::glob::tool_glob;
-use super::layers::Layers;
+use super::layers::ConfigLayers;
 use super::position::{child, item};
-use super::resolved::{self, CacheFor, Oversize, Resolved};
-use super::written::{self, Written};
+use super::resolved::{self, CacheTtl, OversizeAction, ResolvedConfig};
+use super::written::{self, RawConfig};
 use super::{default, groups};
 use haft_core::settings::sessions::SessionLimits;
 
@@ -32,29 +32,29 @@ const SHELL: &str = "bash";
 
 /// Fills in defaults and checks references between keys; returns every error.
 pub(super) fn resolve(
-    written: Written,
-    layers: &Layers,
-    variables: Lookup<'_>,
-) -> Result<Resolved, Vec<ConfigError>> {
-    let mut resolver = Resolver { layers, variables, errors: Vec::new() };
+    written: RawConfig,
+    layers: &ConfigLayers,
+    variables: VariableSource<'_>,
+) -> Result<ResolvedConfig, Vec<ConfigError>> {
+    let mut resolver = ConfigResolver { layers, variables, errors: Vec::new() };
     let meant = resolver.all(written);
     if resolver.errors.is_empty() { Ok(meant) } else { Err(resolver.errors) }
 }
 
-pub(super) struct Resolver<'a> {
-    layers: &'a Layers,
-    pub(super) variables: Lookup<'a>,
+pub(super) struct ConfigResolver<'a> {
+    layers: &'a ConfigLayers,
+    pub(super) variables: VariableSource<'a>,
     errors: Vec<ConfigError>,
 }
 
-impl Resolver<'_> {
-    fn all(&mut self, written: Written) -> Resolved {
+impl ConfigResolver<'_> {
+    fn all(&mut self, written: RawConfig) -> ResolvedConfig {
         let providers = self.providers(written.providers.unwrap_or_default());
         let queues = self.queues(written.queues.unwrap_or_default());
         let rest = self.rest(written.rest_tools, written.openapi_specs, &queues);
-        Resolved {
+        ResolvedConfig {
             sandbox: self.sandbox(written.sandbox.unwrap_or_default()),
-            naming: scheme(written.naming.unwrap_or(written::Naming::Double)),
+            naming: scheme(written.naming.unwrap_or(written::RawNaming::Double)),
             tool_timeout: written
                 .tool_timeout
                 .map_or(Duration::from_millis(default::TOOL_TIMEOUT_MS), duration),
@@ -72,10 +72,10 @@ impl Resolver<'_> {
             catalog: catalog(written.catalog.unwrap_or_default()),
             mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default(), &queues),
             trace_mcp: written.trace_mcp.unwrap_or(false),
-            token_store: match written.token_store.unwrap_or(written::TokenStore::Auto) {
-                written::TokenStore::Auto => Preference::WhereThereIsOne,
-                written::TokenStore::Keyring => Preference::Required,
-                written::TokenStore::File => Preference::Never,
+            token_store: match written.token_store.unwrap_or(written::RawTokenStore::Auto) {
+                written::RawTokenStore::Auto => KeyringPreference::WhereThereIsOne,
+                written::RawTokenStore::Keyring => KeyringPreference::Required,
+                written::RawTokenStore::File => KeyringPreference::Never,
             },
             route: written.route.unwrap_or(false),
             instructions: written.instructions.unwrap_or(true),
@@ -95,29 +95,29 @@ impl Resolver<'_> {
         }
     }
 
-    fn sandbox(&mut self, written: written::Sandbox) -> resolved::Sandbox {
-        resolved::Sandbox {
-            mode: match written.mode.unwrap_or(written::Mode::Sandbox) {
-                written::Mode::Sandbox => SandboxMode::Sandbox,
-                written::Mode::Rx => SandboxMode::Rx,
-                written::Mode::Rwx => SandboxMode::Rwx,
+    fn sandbox(&mut self, written: written::RawSandbox) -> resolved::SandboxSettings {
+        resolved::SandboxSettings {
+            mode: match written.mode.unwrap_or(written::RawSandboxMode::Sandbox) {
+                written::RawSandboxMode::Sandbox => SandboxMode::Sandbox,
+                written::RawSandboxMode::Rx => SandboxMode::Rx,
+                written::RawSandboxMode::Rwx => SandboxMode::Rwx,
             },
             workspace: written.workspace.map(|path| path.0.into()),
             writable: paths(written.writable),
             readable: paths(written.readable),
             network: written.network.map(access),
             unix_sockets: written.unix_sockets.map(access),
-            git: match written.git.unwrap_or(written::Git::Frozen) {
-                written::Git::Frozen => GitMetadata::Frozen,
-                written::Git::Writable => GitMetadata::Writable,
+            git: match written.git.unwrap_or(written::RawGitMetadata::Frozen) {
+                written::RawGitMetadata::Frozen => GitMetadata::Frozen,
+                written::RawGitMetadata::Writable => GitMetadata::Writable,
             },
             environment: written.environment.unwrap_or_default().into_iter().map(|name| name.0).collect(),
             limits: self.limits(&written.limits.unwrap_or_default()),
         }
     }
 
-    fn limits(&mut self, written: &written::Limits) -> haft_core::settings::limits::Limits {
-        let mut limits = haft_core::settings::limits::Limits::default();
+    fn limits(&mut self, written: &written::RawSandboxLimits) -> haft_core::settings::limits::CommandLimits {
+        let mut limits = haft_core::settings::limits::CommandLimits::default();
         let rows = [
             ("processes", "processes", written.processes),
             ("openFiles", "open-files", written.open_files),
@@ -136,9 +136,9 @@ impl Resolver<'_> {
 
     fn tools(
         &mut self,
-        written: BTreeMap<String, written::Tool>,
-        queues: &BTreeMap<QueueName, resolved::Queue>,
-    ) -> Vec<(ToolGlob, resolved::Tool)> {
+        written: BTreeMap<String, written::RawTool>,
+        queues: &BTreeMap<QueueName, resolved::QueueSettings>,
+    ) -> Vec<(ToolGlob, resolved::PerToolSettings)> {
         let mut tools = Vec::new();
         for (pattern, tool) in written {
             let path = child("tools", &pattern);
@@ -154,16 +154,16 @@ impl Resolver<'_> {
     fn tool(
         &mut self,
         path: &str,
-        written: written::Tool,
-        queues: &BTreeMap<QueueName, resolved::Queue>,
-    ) -> resolved::Tool {
+        written: written::RawTool,
+        queues: &BTreeMap<QueueName, resolved::QueueSettings>,
+    ) -> resolved::PerToolSettings {
         let queue = written.queue.and_then(|name| self.queue(&child(path, "queue"), &name.0, queues));
-        resolved::Tool {
+        resolved::PerToolSettings {
             timeout: written.timeout.map(duration),
             output: written.output.map(|output| match output {
-                written::Output::Store => Oversize::Store,
-                written::Output::Truncate => Oversize::Truncate,
-                written::Output::Pass => Oversize::Pass,
+                written::RawOversizeAction::Store => OversizeAction::Store,
+                written::RawOversizeAction::Truncate => OversizeAction::Truncate,
+                written::RawOversizeAction::Pass => OversizeAction::Pass,
             }),
             bytes_max: written.max_bytes.map(count),
             queue,
@@ -179,7 +179,7 @@ impl Resolver<'_> {
         &mut self,
         path: &str,
         name: &str,
-        queues: &BTreeMap<QueueName, resolved::Queue>,
+        queues: &BTreeMap<QueueName, resolved::QueueSettings>,
     ) -> Option<QueueName> {
         let name = self.checked_name(path, QueueName::new(name))?;
         if !queues.contains_key(&name) {
@@ -190,13 +190,16 @@ impl Resolver<'_> {
         Some(name)
     }
 
-    fn queues(&mut self, written: BTreeMap<String, written::Queue>) -> BTreeMap<QueueName, resolved::Queue> {
+    fn queues(
+        &mut self,
+        written: BTreeMap<String, written::RawQueue>,
+    ) -> BTreeMap<QueueName, resolved::QueueSettings> {
         let mut queues = BTreeMap::new();
         for (name, queue) in written {
             let Some(name) = self.checked_name(&child("queues", &name), QueueName::new(&name)) else {
                 continue;
             };
-            let queue = resolved::Queue {
+            let queue = resolved::QueueSettings {
                 concurrent: count(queue.concurrent.unwrap_or(default::QUEUE_CONCURRENT)),
                 waiting_max: count(queue.max_waiting.unwrap_or(default::QUEUE_WAITING_MAX)),
                 timeout: queue.default_timeout_ms.map(duration),
@@ -233,21 +236,21 @@ impl Resolver<'_> {
             .collect()
     }
 
-    fn policy(&mut self, written: written::Policy) -> resolved::Policy {
+    fn policy(&mut self, written: written::RawPolicy) -> resolved::PolicySettings {
         let rules = written.rules.unwrap_or_default().into_iter().enumerate();
-        resolved::Policy {
-            default: approval(written.default.unwrap_or(written::Decision::Allow)),
+        resolved::PolicySettings {
+            default: approval(written.default.unwrap_or(written::RawApproval::Allow)),
             rules: rules.filter_map(|(index, rule)| self.rule(&item("policy.rules", index), rule)).collect(),
         }
     }
 
-    fn rule(&mut self, path: &str, written: written::Rule) -> Option<resolved::Rule> {
+    fn rule(&mut self, path: &str, written: written::RawPolicyRule) -> Option<resolved::PolicyRule> {
         let tool = self.checked(&child(path, "tool"), tool_glob(&written.tool.0))?;
         if written.command.is_some() && !tool.matches(SHELL) {
             let message = format!("commands are those of `{SHELL}`; `tool` names `{tool}`");
             self.wrong(&child(path, "command"), message);
         }
-        Some(resolved::Rule { tool, command: written.command, decision: approval(written.decision) })
+        Some(resolved::PolicyRule { tool, command: written.command, decision: approval(written.decision) })
     }
 
     pub(super) fn globs(&mut self, path: &str, written: &[GlobText]) -> Vec<ToolGlob> {
@@ -281,66 +284,66 @@ pub(super) fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-fn scheme(naming: written::Naming) -> Scheme {
+fn scheme(naming: written::RawNaming) -> NamingScheme {
     match naming {
-        written::Naming::Double => Scheme::Double,
-        written::Naming::Claude => Scheme::Claude,
-        written::Naming::Single => Scheme::Single,
-        written::Naming::Bare => Scheme::Bare,
+        written::RawNaming::Double => NamingScheme::Double,
+        written::RawNaming::Claude => NamingScheme::Claude,
+        written::RawNaming::Single => NamingScheme::Single,
+        written::RawNaming::Bare => NamingScheme::Bare,
     }
 }
 
-pub(super) fn cache_for(ttl: &Ttl) -> CacheFor {
+pub(super) fn cache_for(ttl: &Ttl) -> CacheTtl {
     match &ttl.0 {
-        TtlForm::Millis(millis) => CacheFor::Time(Duration::from_millis(*millis)),
-        TtlForm::Off(_) => CacheFor::Off,
+        TtlForm::Millis(millis) => CacheTtl::Time(Duration::from_millis(*millis)),
+        TtlForm::Off(_) => CacheTtl::Off,
     }
 }
 
-pub(super) fn access(grant: written::Grant) -> Access {
+pub(super) fn access(grant: written::RawAccess) -> ResourceAccess {
     match grant {
-        written::Grant::Allow => Access::Allow,
-        written::Grant::Deny => Access::Deny,
+        written::RawAccess::Allow => ResourceAccess::Allow,
+        written::RawAccess::Deny => ResourceAccess::Deny,
     }
 }
 
-pub(super) fn effects(effects: written::Effects) -> Effects {
+pub(super) fn effects(effects: written::RawEffects) -> Effects {
     match effects {
-        written::Effects::ReadOnly => Effects::ReadOnly,
-        written::Effects::Idempotent => Effects::Idempotent,
-        written::Effects::Mutating => Effects::Mutating,
-        written::Effects::Unknown => Effects::Unknown,
+        written::RawEffects::ReadOnly => Effects::ReadOnly,
+        written::RawEffects::Idempotent => Effects::Idempotent,
+        written::RawEffects::Mutating => Effects::Mutating,
+        written::RawEffects::Unknown => Effects::Unknown,
     }
 }
 
-fn approval(decision: written::Decision) -> Approval {
+fn approval(decision: written::RawApproval) -> ApprovalPolicy {
     match decision {
-        written::Decision::Allow => Approval::Allow,
-        written::Decision::Ask => Approval::Ask,
-        written::Decision::Deny => Approval::Deny,
+        written::RawApproval::Allow => ApprovalPolicy::Allow,
+        written::RawApproval::Ask => ApprovalPolicy::Ask,
+        written::RawApproval::Deny => ApprovalPolicy::Deny,
     }
 }
 
-fn priority(priority: written::Priority) -> Priority {
+fn priority(priority: written::RawPriority) -> Priority {
     match priority {
-        written::Priority::Low => Priority::Low,
-        written::Priority::Normal => Priority::Normal,
-        written::Priority::High => Priority::High,
+        written::RawPriority::Low => Priority::Low,
+        written::RawPriority::Normal => Priority::Normal,
+        written::RawPriority::High => Priority::High,
     }
 }
 
-fn draft(draft: written::Draft) -> Draft {
+fn draft(draft: written::RawDraft) -> SchemaDraft {
     match draft {
-        written::Draft::Draft4 => Draft::Draft4,
-        written::Draft::Draft6 => Draft::Draft6,
-        written::Draft::Draft7 => Draft::Draft7,
-        written::Draft::Draft201909 => Draft::Draft201909,
-        written::Draft::Draft202012 => Draft::Draft202012,
+        written::RawDraft::Draft4 => SchemaDraft::Draft4,
+        written::RawDraft::Draft6 => SchemaDraft::Draft6,
+        written::RawDraft::Draft7 => SchemaDraft::Draft7,
+        written::RawDraft::Draft201909 => SchemaDraft::Draft201909,
+        written::RawDraft::Draft202012 => SchemaDraft::Draft202012,
     }
 }
 
-fn catalog(written: written::Catalog) -> resolved::Catalog {
-    resolved::Catalog {
+fn catalog(written: written::RawCatalog) -> resolved::CatalogSettings {
+    resolved::CatalogSettings {
         tools_per_provider_max: count(
             written.tools_per_provider_max.unwrap_or(default::TOOLS_PER_PROVIDER_MAX),
         ),
@@ -350,15 +353,15 @@ fn catalog(written: written::Catalog) -> resolved::Catalog {
     }
 }
 
-fn cache(written: &written::Cache) -> resolved::Cache {
-    resolved::Cache {
+fn cache(written: &written::RawCache) -> resolved::CacheSettings {
+    resolved::CacheSettings {
         entries_max: written.entries_max.unwrap_or(default::CACHE_ENTRIES_MAX),
         bytes_max: written.bytes_max.unwrap_or(default::CACHE_BYTES_MAX),
     }
 }
 
-fn tool_output(written: written::ToolOutput) -> resolved::ToolOutput {
-    let reading = Reading {
+fn tool_output(written: written::RawToolOutput) -> resolved::ToolOutputSettings {
+    let reading = OutputReadSettings {
         chunks_max: count(written.max_chunks.unwrap_or(default::OUTPUT_CHUNKS_MAX)),
         overlap_percent: count(written.overlap_percent.unwrap_or(default::OUTPUT_OVERLAP_PERCENT)),
         avg_line_bytes_threshold: count(
@@ -370,24 +373,24 @@ fn tool_output(written: written::ToolOutput) -> resolved::ToolOutput {
         total_bytes_max: written.total_bytes_max.unwrap_or(default::STORE_TOTAL_BYTES_MAX),
         keep: written.keep.map_or(Duration::from_millis(default::STORE_KEEP_MS), duration),
     };
-    resolved::ToolOutput { enabled: written.enabled.unwrap_or(true), reading, limits }
+    resolved::ToolOutputSettings { enabled: written.enabled.unwrap_or(true), reading, limits }
 }
 
-fn sessions(written: written::Sessions) -> resolved::Sessions {
+fn sessions(written: written::RawSessions) -> resolved::SessionSettings {
     let limits = SessionLimits {
         bytes_max: written.bytes_max.unwrap_or(default::SESSION_BYTES_MAX),
         keep: written.keep.map_or(Duration::from_millis(default::SESSION_KEEP_MS), duration),
     };
-    resolved::Sessions { enabled: written.enabled.unwrap_or(true), limits }
+    resolved::SessionSettings { enabled: written.enabled.unwrap_or(true), limits }
 }
 
-fn validation(written: &written::Validation) -> resolved::Validation {
-    resolved::Validation {
+fn validation(written: &written::RawValidation) -> resolved::ValidationSettings {
+    resolved::ValidationSettings {
         strict: written.strict.unwrap_or(false),
-        draft: draft(written.draft.unwrap_or(written::Draft::Draft202012)),
+        draft: draft(written.draft.unwrap_or(written::RawDraft::Draft202012)),
     }
 }
 
-fn telemetry(written: &written::Telemetry) -> resolved::Telemetry {
-    resolved::Telemetry { capture_content: written.capture_content.unwrap_or(false) }
+fn telemetry(written: &written::RawTelemetry) -> resolved::TelemetrySettings {
+    resolved::TelemetrySettings { capture_content: written.capture_content.unwrap_or(false) }
 }

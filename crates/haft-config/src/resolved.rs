@@ -5,33 +5,33 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use haft_core::name::{GroupName, QueueName};
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::priority::Priority;
-use haft_core::settings::limits::Limits;
-use haft_core::settings::mcp::Preference;
+use haft_core::settings::limits::CommandLimits;
+use haft_core::settings::mcp::KeyringPreference;
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::outputs::{Reading, StoreLimits};
-use haft_core::settings::sandbox::{Access, GitMetadata};
-use haft_core::tool::{Approval, Effects};
-use haft_core::validate::Draft;
+use haft_core::settings::outputs::{OutputReadSettings, StoreLimits};
+use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
+use haft_core::tool::{ApprovalPolicy, Effects};
+use haft_core::validate::SchemaDraft;
 
-pub use super::mcp::{Concealed, McpReach, McpServer, Roots};
-pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
-pub use super::oauth::McpOauth;
+pub use super::mcp::{ExpandedSecret, McpEndpoint, McpRootsReply, McpServerSettings};
+pub use super::models::{ModelName, ModelSelection, ModelSettings, ProviderSettings, SecretTemplate};
+pub use super::oauth::McpOauthSettings;
 use haft_core::glob::ToolGlob;
 use haft_core::settings::sessions::SessionLimits;
 
-pub use super::rest::{Login, Rest, RestTool, Secret, Spec};
+pub use super::rest::{OpenapiSettings, RestCredentials, RestSettings, RestToolSettings, Secret};
 
 /// The effective configuration. Only [`load`](super::load) builds one, so code that has one need not check it again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Resolved {
-    pub sandbox: Sandbox,
-    pub naming: Scheme,
+pub struct ResolvedConfig {
+    pub sandbox: SandboxSettings,
+    pub naming: NamingScheme,
     pub tool_timeout: Duration,
     pub tool_response_bytes_max: usize,
-    /// The settings of patterns of tools, the least specific first; [`Resolved::tool`] merges them for one tool.
-    pub tools: Vec<(ToolGlob, Tool)>,
+    /// The settings of patterns of tools, the least specific first; [`ResolvedConfig::tool`] merges them for one tool.
+    pub tools: Vec<(ToolGlob, PerToolSettings)>,
     pub tools_allowed: Vec<ToolGlob>,
     /// Wins over `tools_allowed`.
     pub tools_denied: Vec<ToolGlob>,
@@ -39,62 +39,62 @@ pub struct Resolved {
     pub groups: BTreeMap<GroupName, Vec<ToolGlob>>,
     /// `None` shows models all tools, regardless of their groups.
     pub active_groups: Option<Vec<GroupName>>,
-    pub catalog: Catalog,
+    pub catalog: CatalogSettings,
     /// MCP servers, by the operator's names.
-    pub mcp_servers: BTreeMap<String, McpServer>,
+    pub mcp_servers: BTreeMap<String, McpServerSettings>,
     pub mcp_init_concurrency: usize,
     pub trace_mcp: bool,
     /// The preference for keeping server tokens in the keyring.
-    pub token_store: Preference,
-    pub queues: BTreeMap<QueueName, Queue>,
-    pub cache: Cache,
-    pub policy: Policy,
-    pub tool_output: ToolOutput,
-    pub sessions: Sessions,
-    pub validation: Validation,
-    pub telemetry: Telemetry,
+    pub token_store: KeyringPreference,
+    pub queues: BTreeMap<QueueName, QueueSettings>,
+    pub cache: CacheSettings,
+    pub policy: PolicySettings,
+    pub tool_output: ToolOutputSettings,
+    pub sessions: SessionSettings,
+    pub validation: ValidationSettings,
+    pub telemetry: TelemetrySettings,
     /// Providers, by the operator's names; built-in providers need no entry.
-    pub providers: BTreeMap<String, Provider>,
-    pub models: Models,
+    pub providers: BTreeMap<String, ProviderSettings>,
+    pub models: ModelSelection,
     /// `true` when the fast model decides which model handles a request.
     pub route: bool,
     /// `true` when models see the instructions of tool providers and skills.
     pub instructions: bool,
-    pub rest: Rest,
+    pub rest: RestSettings,
 }
 
 /// The settings of the sandbox. Paths are absolute, but may not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sandbox {
+pub struct SandboxSettings {
     pub mode: SandboxMode,
     /// `None`: the current directory.
     pub workspace: Option<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub readable: Vec<PathBuf>,
     /// `None` leaves it to the mode, which the command line may still change.
-    pub network: Option<Access>,
-    pub unix_sockets: Option<Access>,
+    pub network: Option<ResourceAccess>,
+    pub unix_sockets: Option<ResourceAccess>,
     pub git: GitMetadata,
     pub environment: Vec<String>,
-    pub limits: Limits,
+    pub limits: CommandLimits,
 }
 
 /// The settings of one tool. A key is `None` when no matching pattern sets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tool {
+pub struct PerToolSettings {
     pub timeout: Option<Duration>,
-    pub output: Option<Oversize>,
+    pub output: Option<OversizeAction>,
     pub bytes_max: Option<usize>,
     pub queue: Option<QueueName>,
     pub priority: Option<Priority>,
-    pub cache: Option<CacheFor>,
+    pub cache: Option<CacheTtl>,
     pub effects: Option<Effects>,
     pub enabled: Option<bool>,
 }
 
 /// The treatment of an output that is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Oversize {
+pub enum OversizeAction {
     Store,
     Truncate,
     Pass,
@@ -102,19 +102,19 @@ pub enum Oversize {
 
 /// The time for which a result may be reused without a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CacheFor {
+pub enum CacheTtl {
     Off,
     Time(Duration),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Catalog {
+pub struct CatalogSettings {
     pub tools_per_provider_max: usize,
     pub warmup_timeout: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Queue {
+pub struct QueueSettings {
     pub concurrent: usize,
     pub waiting_max: usize,
     /// `None`: the queue sets no limit of its own.
@@ -122,63 +122,63 @@ pub struct Queue {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cache {
+pub struct CacheSettings {
     pub entries_max: u64,
     pub bytes_max: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
-    pub default: Approval,
-    pub rules: Vec<Rule>,
+pub struct PolicySettings {
+    pub default: ApprovalPolicy,
+    pub rules: Vec<PolicyRule>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct PolicyRule {
     pub tool: ToolGlob,
     /// A pattern of commands; only in rules whose `tool` matches `bash`.
     pub command: Option<String>,
-    pub decision: Approval,
+    pub decision: ApprovalPolicy,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolOutput {
+pub struct ToolOutputSettings {
     pub enabled: bool,
     /// The way a stored output is read when the reader asks for no particular part.
-    pub reading: Reading,
+    pub reading: OutputReadSettings,
     /// The limits of the store.
     pub limits: StoreLimits,
 }
 
 /// The settings for recording runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sessions {
+pub struct SessionSettings {
     pub enabled: bool,
     pub limits: SessionLimits,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Validation {
+pub struct ValidationSettings {
     pub strict: bool,
-    pub draft: Draft,
+    pub draft: SchemaDraft,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Telemetry {
+pub struct TelemetrySettings {
     pub capture_content: bool,
 }
 
-impl Resolved {
+impl ResolvedConfig {
     /// Returns the settings of a tool. Of all patterns that match it, the most specific one wins for each key.
-    pub fn tool(&self, name: &str) -> Tool {
+    pub fn tool(&self, name: &str) -> PerToolSettings {
         let named = self.tools.iter().filter(|(glob, _)| glob.matches(name));
-        named.fold(Tool::default(), |below, (_, above)| above.clone().over(below))
+        named.fold(PerToolSettings::default(), |below, (_, above)| above.clone().over(below))
     }
 }
 
-impl Tool {
-    fn over(self, below: Tool) -> Tool {
-        Tool {
+impl PerToolSettings {
+    fn over(self, below: PerToolSettings) -> PerToolSettings {
+        PerToolSettings {
             timeout: self.timeout.or(below.timeout),
             output: self.output.or(below.output),
             bytes_max: self.bytes_max.or(below.bytes_max),

@@ -6,37 +6,39 @@ use std::fmt;
 use haft_core::glob::ToolGlob;
 use haft_core::name::QueueName;
 use haft_core::settings::method::Method;
-use haft_core::settings::rest::{Deprecated, METHODS_DEFAULT, QueryForm, StreamMode, Streaming};
+use haft_core::settings::rest::{
+    DeprecatedOperations, METHODS_DEFAULT, QueryForm, StreamMode, StreamSettings,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::expand::{ExpandError, Lookup, expand};
+use super::expand::{ExpandError, VariableSource, expand};
 use super::format::{GlobText, SecretText, UrlText};
 use super::position::child;
-use super::resolve::{Resolver, cache_for, count, duration};
-use super::resolved::{self, CacheFor};
+use super::resolve::{ConfigResolver, cache_for, count, duration};
+use super::resolved::{self, CacheTtl};
 use super::written;
 
 /// The configured tools over HTTP. Variables in their texts are not expanded yet.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rest {
-    pub tools: BTreeMap<String, RestTool>,
-    pub specs: BTreeMap<String, Spec>,
+pub struct RestSettings {
+    pub tools: BTreeMap<String, RestToolSettings>,
+    pub specs: BTreeMap<String, OpenapiSettings>,
 }
 
 /// A tool that sends one HTTP request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RestTool {
+pub struct RestToolSettings {
     pub description: String,
     pub method: Method,
     pub url: Secret,
     pub headers: BTreeMap<String, Secret>,
     pub queue: Option<QueueName>,
-    pub cache: Option<CacheFor>,
+    pub cache: Option<CacheTtl>,
     pub schema: Option<Value>,
     pub body: Option<Value>,
-    pub streaming: Option<Streaming>,
+    pub streaming: Option<StreamSettings>,
     pub query: Vec<String>,
     pub query_form: QueryForm,
     pub allow_private: bool,
@@ -44,7 +46,7 @@ pub struct RestTool {
 
 /// An API description whose operations become tools.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spec {
+pub struct OpenapiSettings {
     /// A path or a URL.
     pub source: Secret,
     pub base_url: Option<Secret>,
@@ -53,17 +55,17 @@ pub struct Spec {
     pub tags: Vec<String>,
     pub include: Vec<ToolGlob>,
     pub exclude: Vec<ToolGlob>,
-    pub deprecated: Deprecated,
+    pub deprecated: DeprecatedOperations,
     pub queue: Option<QueueName>,
-    pub cache: Option<CacheFor>,
-    pub logins: BTreeMap<String, Login>,
+    pub cache: Option<CacheTtl>,
+    pub logins: BTreeMap<String, RestCredentials>,
     pub hosts: Vec<String>,
     pub allow_private: bool,
 }
 
 /// The credentials for one security scheme.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Login {
+pub struct RestCredentials {
     pub token: Option<Secret>,
     pub username: Option<Secret>,
     pub password: Option<Secret>,
@@ -84,7 +86,7 @@ impl Secret {
     }
 
     /// Expands the variables.
-    pub fn expand(&self, variables: Lookup<'_>) -> Result<String, ExpandError> {
+    pub fn expand(&self, variables: VariableSource<'_>) -> Result<String, ExpandError> {
         expand(&self.0, variables)
     }
 }
@@ -95,14 +97,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl Rest {
+impl RestSettings {
     /// Returns the queue and the cache time that a tool inherits from its REST tool or API description, found by name
     /// and groups.
     pub fn policy_of<'a>(
         &'a self,
         tool: &str,
         mut groups: impl Iterator<Item = &'a str>,
-    ) -> (Option<QueueName>, Option<CacheFor>) {
+    ) -> (Option<QueueName>, Option<CacheTtl>) {
         if let Some(tool) = self.tools.get(tool) {
             return (tool.queue.clone(), tool.cache);
         }
@@ -111,24 +113,29 @@ impl Rest {
     }
 }
 
-type Queues = BTreeMap<QueueName, resolved::Queue>;
+type ConfiguredQueues = BTreeMap<QueueName, resolved::QueueSettings>;
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     pub(super) fn rest(
         &mut self,
-        tools: Option<BTreeMap<String, written::RestTool>>,
-        specs: Option<BTreeMap<String, written::OpenapiSpec>>,
-        queues: &Queues,
-    ) -> Rest {
+        tools: Option<BTreeMap<String, written::RawRestTool>>,
+        specs: Option<BTreeMap<String, written::RawOpenapiSpec>>,
+        queues: &ConfiguredQueues,
+    ) -> RestSettings {
         let tools = tools.unwrap_or_default().into_iter();
         let specs = specs.unwrap_or_default().into_iter();
-        Rest {
+        RestSettings {
             tools: tools.map(|(name, tool)| self.rest_tool(name, tool, queues)).collect(),
             specs: specs.map(|(name, spec)| self.spec(name, spec, queues)).collect(),
         }
     }
 
-    fn rest_tool(&mut self, name: String, tool: written::RestTool, queues: &Queues) -> (String, RestTool) {
+    fn rest_tool(
+        &mut self,
+        name: String,
+        tool: written::RawRestTool,
+        queues: &ConfiguredQueues,
+    ) -> (String, RestToolSettings) {
         let path = child("restTools", &name);
         let queue = tool.queue.and_then(|queue| self.queue(&child(&path, "queue"), &queue.0, queues));
         let schema = tool.parameters_schema.map(|schema| schema.0);
@@ -137,7 +144,7 @@ impl Resolver<'_> {
             self.wrong(&child(&path, "parametersSchema"), message);
         }
         let complex = tool.has_complex_query_params.unwrap_or(false);
-        let meant = RestTool {
+        let meant = RestToolSettings {
             description: tool.description,
             method: method(tool.method),
             url: url(tool.url),
@@ -154,7 +161,12 @@ impl Resolver<'_> {
         (name, meant)
     }
 
-    fn spec(&mut self, name: String, spec: written::OpenapiSpec, queues: &Queues) -> (String, Spec) {
+    fn spec(
+        &mut self,
+        name: String,
+        spec: written::RawOpenapiSpec,
+        queues: &ConfiguredQueues,
+    ) -> (String, OpenapiSettings) {
         let path = child("openapiSpecs", &name);
         let globs = |resolver: &mut Self, key: &str, globs: Option<Vec<GlobText>>| {
             resolver.globs(&child(&path, key), &globs.unwrap_or_default())
@@ -164,7 +176,7 @@ impl Resolver<'_> {
         let queue = spec.queue.and_then(|queue| self.queue(&child(&path, "queue"), &queue.0, queues));
         let deprecated = spec.include_deprecated.unwrap_or(false);
         let methods = spec.include_methods.map(|methods| methods.into_iter().map(lower_method).collect());
-        let meant = Spec {
+        let meant = OpenapiSettings {
             source: Secret(spec.spec.0),
             base_url: spec.base_url.map(url),
             headers: headers(spec.headers),
@@ -172,7 +184,7 @@ impl Resolver<'_> {
             tags: spec.tag_filter.unwrap_or_default(),
             include,
             exclude,
-            deprecated: if deprecated { Deprecated::Kept } else { Deprecated::LeftOut },
+            deprecated: if deprecated { DeprecatedOperations::Kept } else { DeprecatedOperations::LeftOut },
             queue,
             cache: spec.cache.as_ref().map(cache_for),
             logins: spec
@@ -188,7 +200,7 @@ impl Resolver<'_> {
     }
 }
 
-impl Spec {
+impl OpenapiSettings {
     /// Builds a spec with default settings.
     pub fn of(source: Secret) -> Self {
         Self {
@@ -199,7 +211,7 @@ impl Spec {
             tags: Vec::new(),
             include: Vec::new(),
             exclude: Vec::new(),
-            deprecated: Deprecated::LeftOut,
+            deprecated: DeprecatedOperations::LeftOut,
             queue: None,
             cache: None,
             logins: BTreeMap::new(),
@@ -229,9 +241,9 @@ fn headers(written: Option<BTreeMap<String, SecretText>>) -> BTreeMap<String, Se
     written.unwrap_or_default().into_iter().map(|(name, value)| (name, value.0)).collect()
 }
 
-fn login(written: written::Login) -> Login {
+fn login(written: written::RawRestCredentials) -> RestCredentials {
     let secret = |text: Option<SecretText>| text.map(|text| text.0);
-    Login {
+    RestCredentials {
         token: secret(written.token),
         username: secret(written.username),
         password: secret(written.password),
@@ -242,12 +254,12 @@ fn login(written: written::Login) -> Login {
     }
 }
 
-fn streaming(written: written::Streaming) -> Streaming {
-    let default = Streaming::default();
-    Streaming {
+fn streaming(written: written::RawStreaming) -> StreamSettings {
+    let default = StreamSettings::default();
+    StreamSettings {
         mode: match written.mode {
-            Some(written::StreamMode::Sse) => StreamMode::Sse,
-            Some(written::StreamMode::JsonStream) | None => StreamMode::JsonStream,
+            Some(written::RawStreamMode::Sse) => StreamMode::Sse,
+            Some(written::RawStreamMode::JsonStream) | None => StreamMode::JsonStream,
         },
         line_prefix: written.line_prefix.unwrap_or(default.line_prefix),
         discriminator_field: written.discriminator_field.unwrap_or(default.discriminator_field),
@@ -260,24 +272,24 @@ fn streaming(written: written::Streaming) -> Streaming {
     }
 }
 
-fn method(method: written::HttpMethod) -> Method {
+fn method(method: written::RawHttpMethod) -> Method {
     match method {
-        written::HttpMethod::Get => Method::Get,
-        written::HttpMethod::Post => Method::Post,
-        written::HttpMethod::Put => Method::Put,
-        written::HttpMethod::Delete => Method::Delete,
-        written::HttpMethod::Patch => Method::Patch,
+        written::RawHttpMethod::Get => Method::Get,
+        written::RawHttpMethod::Post => Method::Post,
+        written::RawHttpMethod::Put => Method::Put,
+        written::RawHttpMethod::Delete => Method::Delete,
+        written::RawHttpMethod::Patch => Method::Patch,
     }
 }
 
-fn lower_method(method: written::LowerMethod) -> Method {
+fn lower_method(method: written::RawOperationMethod) -> Method {
     match method {
-        written::LowerMethod::Get => Method::Get,
-        written::LowerMethod::Head => Method::Head,
-        written::LowerMethod::Options => Method::Options,
-        written::LowerMethod::Post => Method::Post,
-        written::LowerMethod::Put => Method::Put,
-        written::LowerMethod::Patch => Method::Patch,
-        written::LowerMethod::Delete => Method::Delete,
+        written::RawOperationMethod::Get => Method::Get,
+        written::RawOperationMethod::Head => Method::Head,
+        written::RawOperationMethod::Options => Method::Options,
+        written::RawOperationMethod::Post => Method::Post,
+        written::RawOperationMethod::Put => Method::Put,
+        written::RawOperationMethod::Patch => Method::Patch,
+        written::RawOperationMethod::Delete => Method::Delete,
     }
 }

@@ -2,30 +2,36 @@
 
 use serde_json::{Map, Value};
 
-use super::layers::{Layers, Origin};
+use super::layers::{ConfigLayers, ConfigOrigin};
 use super::position::child;
 use super::schema::{PASSED_OVER, schema};
 
 /// One key and its effective value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct ConfigRow {
     pub key: String,
     /// `None` when the key is not set and has no default.
     pub value: Option<Value>,
     pub unit: Option<String>,
     /// `None` for a default.
-    pub origin: Option<Origin>,
+    pub origin: Option<ConfigOrigin>,
 }
 
 /// Returns every key with a fixed name, and the keys that the files chose.
-pub(super) fn rows(layers: &Layers) -> Vec<Row> {
+pub(super) fn rows(layers: &ConfigLayers) -> Vec<ConfigRow> {
     let mut rows = Vec::new();
     fixed(schema(), &layers.value, "", layers, &mut rows);
     rows
 }
 
 /// Walks the schema and the values in parallel.
-fn fixed(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Layers, rows: &mut Vec<Row>) {
+fn fixed(
+    schema: &Value,
+    values: &Map<String, Value>,
+    path: &str,
+    layers: &ConfigLayers,
+    rows: &mut Vec<ConfigRow>,
+) {
     let properties = schema["properties"].as_object().into_iter().flatten();
     for (key, property) in properties.filter(|(key, property)| is_listed(key, property)) {
         let (value, path) = (values.get(key), child(path, key));
@@ -34,7 +40,7 @@ fn fixed(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Layer
         if property["properties"].is_object() {
             fixed(property, inside, &path, layers, rows);
         } else if property["additionalProperties"].is_object() {
-            made_up(&property["additionalProperties"], inside, &path, layers, rows);
+            add_operator_keys(&property["additionalProperties"], inside, &path, layers, rows);
         } else {
             rows.push(row(property, value, path, layers));
         }
@@ -42,7 +48,13 @@ fn fixed(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Layer
 }
 
 /// Adds the keys that the operator chose. Inside each, only keys that are set or have a default get a row.
-fn made_up(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Layers, rows: &mut Vec<Row>) {
+fn add_operator_keys(
+    schema: &Value,
+    values: &Map<String, Value>,
+    path: &str,
+    layers: &ConfigLayers,
+    rows: &mut Vec<ConfigRow>,
+) {
     for (key, value) in values {
         let path = child(path, key);
         match value.as_object() {
@@ -64,9 +76,9 @@ fn is_listed(key: &str, property: &Value) -> bool {
 /// The replacement for a secret value.
 const HIDDEN: &str = "(hidden)";
 
-fn row(schema: &Value, value: Option<&Value>, key: String, layers: &Layers) -> Row {
+fn row(schema: &Value, value: Option<&Value>, key: String, layers: &ConfigLayers) -> ConfigRow {
     let secret = schema["x-secret"] == true && value.is_some();
-    Row {
+    ConfigRow {
         value: if secret { Some(HIDDEN.into()) } else { value.or_else(|| schema.get("default")).cloned() },
         unit: schema["x-unit"].as_str().map(str::to_owned),
         origin: value.and_then(|_| layers.origin(&key)).cloned(),

@@ -1,29 +1,29 @@
 //! Resolves the access of an MCP server to models (sampling).
 
-use haft_core::settings::mcp::{Sampling, SamplingConsent};
+use haft_core::settings::mcp::{SamplingConsent, SamplingLimits};
 
 use super::default;
 use super::models::ModelName;
 use super::position::child;
-use super::resolve::Resolver;
-use super::written::{self, Decision};
+use super::resolve::ConfigResolver;
+use super::written::{self, RawApproval};
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     pub(super) fn sampling(
         &mut self,
         path: &str,
-        written: Option<&written::McpSampling>,
-    ) -> Option<Sampling> {
+        written: Option<&written::RawMcpSampling>,
+    ) -> Option<SamplingLimits> {
         let written = written?;
         if let Some(Err(problem)) = written.model.as_deref().map(ModelName::parse) {
             self.wrong(&child(path, "model"), problem);
         }
-        let consent = match written.approval.unwrap_or(Decision::Ask) {
-            Decision::Ask => SamplingConsent::Ask,
-            Decision::Allow => SamplingConsent::Given,
-            Decision::Deny => return None,
+        let consent = match written.approval.unwrap_or(RawApproval::Ask) {
+            RawApproval::Ask => SamplingConsent::Ask,
+            RawApproval::Allow => SamplingConsent::Given,
+            RawApproval::Deny => return None,
         };
-        Some(Sampling {
+        Some(SamplingLimits {
             consent,
             model: written.model.clone(),
             output_tokens_max: written.max_output_tokens.unwrap_or(default::MCP_SAMPLING_OUTPUT_TOKENS_MAX),

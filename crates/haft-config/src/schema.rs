@@ -8,7 +8,7 @@ use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::{Map, Value, json};
 
 use super::format::ANY_JSON;
-use super::written::Written;
+use super::written::RawConfig;
 
 /// Returns the schema. All subschemas are inlined, so that its readers follow no references.
 pub fn schema() -> &'static Value {
@@ -18,7 +18,7 @@ pub fn schema() -> &'static Value {
 
 fn make() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let mut schema = settings.into_generator().into_root_schema_for::<Written>();
+    let mut schema = settings.into_generator().into_root_schema_for::<RawConfig>();
     schema.insert("title".into(), json!("haft.json"));
     RecursiveTransform(refine).transform(&mut schema);
     schema.to_value()
@@ -42,14 +42,14 @@ fn refine(schema: &mut Schema) {
     let passed_over = is_list.then(|| object.remove(PASSED_OVER)).flatten();
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
         add_aliases(properties);
-        add_passed_over(properties, passed_over.as_ref());
+        add_ignored_keys(properties, passed_over.as_ref());
     }
 }
 
 /// Marks a key of other programs, which is accepted and ignored; on an object it lists the keys to ignore.
 pub(super) const PASSED_OVER: &str = "x-passed-over";
 
-fn add_passed_over(properties: &mut Map<String, Value>, keys: Option<&Value>) {
+fn add_ignored_keys(properties: &mut Map<String, Value>, keys: Option<&Value>) {
     let keys = keys.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let schema =
         json!({ "description": "For other programs; haft ignores it", ANY_JSON: true, PASSED_OVER: true });

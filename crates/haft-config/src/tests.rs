@@ -1,26 +1,26 @@
 use std::fs;
 use std::time::Duration;
 
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::priority::Priority;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::outputs::StoreLimits;
-use haft_core::settings::sandbox::Access;
-use haft_core::tool::{Approval, Effects};
-use haft_core::validate::Draft;
+use haft_core::settings::sandbox::ResourceAccess;
+use haft_core::tool::{ApprovalPolicy, Effects};
+use haft_core::validate::SchemaDraft;
 use serde_json::json;
 
-use super::resolved::{CacheFor, Concealed, McpReach, Oversize};
+use super::resolved::{CacheTtl, ExpandedSecret, McpEndpoint, OversizeAction};
 use super::*;
 use haft_core::settings::sessions::SessionLimits;
 
 /// A home directory, a project and a file beside them.
-struct Place {
+struct ConfigFixture {
     directory: tempfile::TempDir,
     home: Home,
 }
 
-impl Place {
+impl ConfigFixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(&directory.path().join("home"));
@@ -42,19 +42,19 @@ impl Place {
     fn trust(&self) {
         let path = self.project().join(FILE_NAME);
         let digest = digest_of(&path).unwrap();
-        Record::change(&self.home, |record| {
+        TrustRecord::change(&self.home, |record| {
             record.files.insert(path, digest);
         })
         .unwrap();
     }
 
-    fn load(&self, named: Option<&Path>) -> Result<Loaded, ConfigErrors> {
-        load(Sources { home: Some(&self.home), project: Some(&self.project()), named }, &|_| None)
+    fn load(&self, named: Option<&Path>) -> Result<LoadedConfig, ConfigErrors> {
+        load(ConfigSources { home: Some(&self.home), project: Some(&self.project()), named }, &|_| None)
     }
 }
 
-fn resolve_text(text: &str) -> Result<Resolved, String> {
-    let place = Place::new();
+fn resolve_text(text: &str) -> Result<ResolvedConfig, String> {
+    let place = ConfigFixture::new();
     let named = place.write("named.json", text);
     place.load(Some(&named)).map(|loaded| loaded.resolved).map_err(|errors| errors.to_string())
 }
@@ -80,12 +80,12 @@ fn the_defaults_of_the_schema_are_those_that_hold() {
 fn without_files_every_key_has_its_default() {
     let resolved = resolve_text("{}").unwrap();
     assert_eq!(resolved.sandbox.mode, SandboxMode::Sandbox);
-    assert_eq!(resolved.sandbox.limits, haft_core::settings::limits::Limits::default());
-    assert_eq!(resolved.naming, Scheme::Double);
+    assert_eq!(resolved.sandbox.limits, haft_core::settings::limits::CommandLimits::default());
+    assert_eq!(resolved.naming, NamingScheme::Double);
     assert_eq!(resolved.tool_timeout, Duration::from_mins(5));
     assert_eq!(resolved.tool_response_bytes_max, 12_288);
     assert!(resolved.tools_allowed[0].matches("anything"));
-    assert_eq!(resolved.policy.default, Approval::Allow);
+    assert_eq!(resolved.policy.default, ApprovalPolicy::Allow);
     assert_eq!(resolved.active_groups, None);
 }
 
@@ -129,7 +129,10 @@ fn every_key_reaches_what_holds() {
     let resolved = resolve_text(EVERY_KEY).unwrap();
     let sandbox = &resolved.sandbox;
     assert_eq!((sandbox.mode, sandbox.workspace.as_deref()), (SandboxMode::Rx, Some(Path::new("/w"))));
-    assert_eq!((sandbox.network, sandbox.unix_sockets), (Some(Access::Deny), Some(Access::Allow)));
+    assert_eq!(
+        (sandbox.network, sandbox.unix_sockets),
+        (Some(ResourceAccess::Deny), Some(ResourceAccess::Allow))
+    );
     assert_eq!(
         (&sandbox.writable, &sandbox.readable),
         (&vec![PathBuf::from("/a")], &vec![PathBuf::from("/b")])
@@ -141,21 +144,21 @@ fn every_key_reaches_what_holds() {
     assert_eq!((near.request_timeout.as_millis(), near.startup_timeout.as_millis()), (5000, 7));
     assert_eq!(near.health_probe, haft_core::settings::mcp::HealthProbe::ListTools);
     assert_eq!(near.effects[0].1, haft_core::tool::Effects::ReadOnly);
-    assert_eq!(near.cache_of("get_x"), Some(CacheFor::Off));
-    assert_eq!(near.cache_of("put_x"), Some(CacheFor::Time(Duration::from_mins(1))));
+    assert_eq!(near.cache_of("get_x"), Some(CacheTtl::Off));
+    assert_eq!(near.cache_of("put_x"), Some(CacheTtl::Time(Duration::from_mins(1))));
     assert_eq!(
         (near.queue.as_ref().map(haft_core::name::QueueName::as_str), near.shared),
         (Some("slow"), false)
     );
     assert!(resolved.trace_mcp);
-    let reach = McpReach::Process {
+    let reach = McpEndpoint::Process {
         command: "npx".into(),
-        args: vec![Concealed("-y".into()), Concealed("x".into())],
-        env: [("KEY".to_owned(), Concealed("k".into()))].into(),
+        args: vec![ExpandedSecret("-y".into()), ExpandedSecret("x".into())],
+        env: [("KEY".to_owned(), ExpandedSecret("k".into()))].into(),
         directory: Some("/srv".into()),
         writable: vec!["/srv/w".into()],
-        unix_sockets: Some(Access::Allow),
-        confined: haft_core::settings::mcp::Confined::No,
+        unix_sockets: Some(ResourceAccess::Allow),
+        confined: haft_core::settings::mcp::ServerConfinement::No,
     };
     assert_eq!(near.reach, Ok(reach));
     let unset = resolved.mcp_servers["far"].reach.as_ref().unwrap_err();
@@ -165,15 +168,15 @@ fn every_key_reaches_what_holds() {
     assert_eq!(tool.timeout, Some(Duration::from_millis(1)));
     assert_eq!(
         (tool.output, tool.bytes_max, tool.cache),
-        (Some(Oversize::Pass), Some(7), Some(CacheFor::Off))
+        (Some(OversizeAction::Pass), Some(7), Some(CacheTtl::Off))
     );
     assert_eq!((tool.effects, tool.enabled), (Some(Effects::ReadOnly), Some(false)));
     assert_eq!(tool.queue.as_ref().map(haft_core::name::QueueName::as_str), Some("slow"));
-    assert_eq!(resolved.tool("other").cache, Some(CacheFor::Time(Duration::from_mins(5))));
+    assert_eq!(resolved.tool("other").cache, Some(CacheTtl::Time(Duration::from_mins(5))));
     let queue = resolved.queues.values().next().unwrap();
     assert_eq!((queue.concurrent, queue.waiting_max, queue.timeout), (2, 5, Some(Duration::from_secs(30))));
     assert_eq!(resolved.groups.values().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
-    assert_eq!(resolved.policy.rules[0].decision, Approval::Deny);
+    assert_eq!(resolved.policy.rules[0].decision, ApprovalPolicy::Deny);
     assert_eq!((resolved.tool_output.enabled, resolved.validation.strict), (false, true));
     let limits = StoreLimits { output_bytes_max: 5, total_bytes_max: 6, keep: Duration::from_hours(2) };
     assert_eq!(resolved.tool_output.limits, limits);
@@ -181,8 +184,8 @@ fn every_key_reaches_what_holds() {
     assert_eq!((resolved.sessions.enabled, resolved.sessions.limits), (false, limits));
     let mine = &resolved.providers["mine"];
     assert_eq!(
-        (mine.kind, mine.delivery, mine.format.map(haft_core::conversation::Format::name)),
-        ("vllm", haft_core::settings::models::Delivery::Whole, Some("openai_responses"))
+        (mine.kind, mine.delivery, mine.format.map(haft_core::conversation::ModelApiFormat::name)),
+        ("vllm", haft_core::settings::models::ReplyDelivery::Whole, Some("openai_responses"))
     );
     assert_eq!(
         (mine.base_url.as_ref().unwrap().0.as_str(), mine.api_key.as_ref().unwrap().0.as_str()),
@@ -203,7 +206,7 @@ fn every_key_reaches_what_holds() {
     assert_eq!((model.price, model.output_tokens_max, model.context_tokens), (Some(price), Some(7), Some(8)));
     assert_eq!(model.tool_calling, Some(haft_core::settings::models::ToolCalling::Prompted));
     assert!(resolved.telemetry.capture_content);
-    assert_eq!((resolved.validation.draft, tool.priority), (Draft::Draft201909, Some(Priority::Low)));
+    assert_eq!((resolved.validation.draft, tool.priority), (SchemaDraft::Draft201909, Some(Priority::Low)));
     let catalog = &resolved.catalog;
     assert_eq!((catalog.tools_per_provider_max, catalog.warmup_timeout), (3, Duration::from_secs(4)));
 }
@@ -240,7 +243,7 @@ fn keys_that_speak_of_others_are_checked_with_their_place() {
 
 #[test]
 fn files_lie_on_top_of_each_other() {
-    let place = Place::new();
+    let place = ConfigFixture::new();
     place.write(
         "home/haft.json",
         r#"{"toolTimeout": "1s", "naming": "bare", "tools": {"a": {"maxBytes": 1}}}"#,
@@ -261,43 +264,44 @@ fn files_lie_on_top_of_each_other() {
     assert_eq!(from("toolResponseMaxBytes").as_deref(), Some("named.json1"));
     assert_eq!(from("tools.a.maxBytes").as_deref(), Some("haft.json1"));
     assert_eq!(from("cache.bytesMax"), None);
-    assert_eq!(loaded.files.iter().filter(|file| file.standing == Standing::Counts).count(), 3);
+    assert_eq!(loaded.files.iter().filter(|file| file.standing == ConfigFileStatus::Counts).count(), 3);
 }
 
 #[test]
 fn an_untrusted_project_is_ignored_whatever_it_holds() {
-    let place = Place::new();
+    let place = ConfigFixture::new();
     let standing = || place.load(None).unwrap().files.last().map(|file| file.standing.clone());
     assert_eq!(standing(), None);
     place.write("project/haft.json", "{ broken");
-    assert_eq!(standing(), Some(Standing::Ignored(Untrusted::Never)));
+    assert_eq!(standing(), Some(ConfigFileStatus::Ignored(UntrustedReason::Never)));
     place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx"}}"#);
     place.trust();
-    assert_eq!(standing(), Some(Standing::Counts));
+    assert_eq!(standing(), Some(ConfigFileStatus::Counts));
     place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx" }}"#);
-    assert_eq!(standing(), Some(Standing::Ignored(Untrusted::Changed)));
+    assert_eq!(standing(), Some(ConfigFileStatus::Ignored(UntrustedReason::Changed)));
     assert_eq!(place.load(None).unwrap().resolved.sandbox.mode, SandboxMode::Sandbox);
     fs::write(trust::path_in(&place.home), "nonsense").unwrap();
-    assert!(matches!(standing(), Some(Standing::Ignored(Untrusted::Undecided(_)))));
+    assert!(matches!(standing(), Some(ConfigFileStatus::Ignored(UntrustedReason::Undecided(_)))));
 }
 
 #[test]
 fn a_link_to_a_file_trusted_elsewhere_is_not_trusted() {
-    let place = Place::new();
+    let place = ConfigFixture::new();
     place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx"}}"#);
     place.trust();
     let other = place.directory.path().join("other");
     fs::create_dir(&other).unwrap();
     std::os::unix::fs::symlink(place.project().join(FILE_NAME), other.join(FILE_NAME)).unwrap();
     let loaded =
-        load(Sources { home: Some(&place.home), project: Some(&other), named: None }, &|_| None).unwrap();
+        load(ConfigSources { home: Some(&place.home), project: Some(&other), named: None }, &|_| None)
+            .unwrap();
     assert_eq!(loaded.resolved.sandbox.mode, SandboxMode::Sandbox);
-    assert_eq!(loaded.files[0].standing, Standing::Ignored(Untrusted::Never));
+    assert_eq!(loaded.files[0].standing, ConfigFileStatus::Ignored(UntrustedReason::Never));
 }
 
 #[test]
 fn the_errors_of_all_files_are_told_together() {
-    let place = Place::new();
+    let place = ConfigFixture::new();
     place.write("home/haft.json", r#"{"nameing": 1}"#);
     let named = place.write("named.json", "[]");
     let ConfigErrors(errors) = place.load(Some(&named)).unwrap_err();
@@ -309,7 +313,7 @@ fn the_errors_of_all_files_are_told_together() {
 
 #[test]
 fn what_a_person_inspects_is_what_the_file_sets() {
-    let place = Place::new();
+    let place = ConfigFixture::new();
     let path =
         place.write("project/haft.json", r#"{"naming": "bare", "tools": {"x": {"queue": "of-home"}}}"#);
     let inspected = inspect(&path, &|_| None).unwrap().unwrap();
@@ -373,7 +377,7 @@ fn the_example_of_the_document_is_a_configuration() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     let document = fs::read_to_string(path).unwrap();
     let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let home: Lookup<'_> = &|name| (name == "HOME").then(|| "/home/u".to_owned());
+    let home: VariableSource<'_> = &|name| (name == "HOME").then(|| "/home/u".to_owned());
     assert!(read::read(Path::new("/p/haft.json"), example, home).is_ok(), "{example}");
 }
 

@@ -21,9 +21,9 @@ use crate::private_file;
 /// The SHA-256 of a file, in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Digest(String);
+pub struct FileDigest(String);
 
-impl Digest {
+impl FileDigest {
     pub fn of(bytes: &[u8]) -> Self {
         let mut hexadecimal = String::with_capacity(64);
         for byte in Sha256::digest(bytes) {
@@ -40,7 +40,7 @@ impl Digest {
 
 /// The trust in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
+pub enum FileTrust {
     Trusted,
     /// The file was trusted, but its content has changed.
     Changed,
@@ -48,22 +48,22 @@ pub enum Trust {
 }
 
 /// Compares the recorded digest of a path with that of the content found there.
-pub fn decide(recorded: Option<&Digest>, found: &Digest) -> Trust {
+pub fn decide(recorded: Option<&FileDigest>, found: &FileDigest) -> FileTrust {
     match recorded {
-        Some(digest) if digest == found => Trust::Trusted,
-        Some(_) => Trust::Changed,
-        None => Trust::Never,
+        Some(digest) if digest == found => FileTrust::Trusted,
+        Some(_) => FileTrust::Changed,
+        None => FileTrust::Never,
     }
 }
 
 /// All trusted files, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
-    pub files: BTreeMap<PathBuf, Digest>,
+pub struct TrustRecord {
+    pub files: BTreeMap<PathBuf, FileDigest>,
 }
 
-impl Record {
+impl TrustRecord {
     /// Reads the record. A missing record trusts nothing; an unreadable one is an error.
     pub fn load(home: &Home) -> io::Result<Self> {
         match fs::read(path_in(home)) {
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn only_the_very_same_content_is_trusted() {
-        let (one, other) = (Digest::of(b"{}"), Digest::of(b"{ }"));
-        assert_eq!(decide(Some(&one), &one), Trust::Trusted);
-        assert_eq!(decide(Some(&one), &other), Trust::Changed);
-        assert_eq!(decide(None, &one), Trust::Never);
+        let (one, other) = (FileDigest::of(b"{}"), FileDigest::of(b"{ }"));
+        assert_eq!(decide(Some(&one), &one), FileTrust::Trusted);
+        assert_eq!(decide(Some(&one), &other), FileTrust::Changed);
+        assert_eq!(decide(None, &one), FileTrust::Never);
         assert_eq!(one.as_str(), "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
     }
 
@@ -123,14 +123,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let home = Home::at(place.path());
         crate::home::create(&home).unwrap();
-        assert_eq!(Record::load(&home).unwrap(), Record::default());
+        assert_eq!(TrustRecord::load(&home).unwrap(), TrustRecord::default());
         for name in ["/a/haft.json", "/b/haft.json"] {
-            Record::change(&home, |record| {
-                record.files.insert(name.into(), Digest::of(name.as_bytes()));
+            TrustRecord::change(&home, |record| {
+                record.files.insert(name.into(), FileDigest::of(name.as_bytes()));
             })
             .unwrap();
         }
-        assert_eq!(Record::load(&home).unwrap().files.len(), 2);
+        assert_eq!(TrustRecord::load(&home).unwrap().files.len(), 2);
         let mode = fs::metadata(path_in(&home)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(home.data()).unwrap().count(), 1);
@@ -142,8 +142,8 @@ mod tests {
         let home = Home::at(place.path());
         crate::home::create(&home).unwrap();
         fs::write(path_in(&home), "{\"files\": [").unwrap();
-        assert!(Record::load(&home).is_err());
-        assert!(Record::change(&home, |record| record.files.clear()).is_err());
+        assert!(TrustRecord::load(&home).is_err());
+        assert!(TrustRecord::change(&home, |record| record.files.clear()).is_err());
         assert_eq!(fs::read_to_string(path_in(&home)).unwrap(), "{\"files\": [");
     }
 
@@ -152,8 +152,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let home = Home::at(place.path());
         crate::home::create(&home).unwrap();
-        Record::change(&home, |_| {
-            let error = Record::change(&home, |_| {}).unwrap_err();
+        TrustRecord::change(&home, |_| {
+            let error = TrustRecord::change(&home, |_| {}).unwrap_err();
             assert!(error.to_string().contains("try again"), "{error}");
         })
         .unwrap();

@@ -20,27 +20,30 @@ use super::format::{
     Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, Ttl, group_names, queue_names,
     rest_names, tool_globs,
 };
-pub(super) use mcp::{HealthProbe, McpKind, McpServer};
-pub(super) use oauth::{McpGrant, McpOauth};
-pub(super) use sampling::McpSampling;
+pub(super) use mcp::{RawHealthProbe, RawMcpServer, RawMcpTransport};
+pub(super) use oauth::{RawMcpGrant, RawMcpOauth};
+pub(super) use sampling::RawMcpSampling;
 
-pub(super) use rest::{HttpMethod, Login, LowerMethod, OpenapiSpec, RestTool, StreamMode, Streaming};
+pub(super) use rest::{
+    RawHttpMethod, RawOpenapiSpec, RawOperationMethod, RawRestCredentials, RawRestTool, RawStreamMode,
+    RawStreaming,
+};
 
 /// The keys of `haft.json`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Written {
+pub(super) struct RawConfig {
     /// The path of the schema of this file, for editors
     #[serde(rename = "$schema")]
     #[expect(dead_code, reason = "editors read it; it must not be an unknown key")]
     pub(super) schema: Option<String>,
 
     /// The sandbox of tools
-    pub(super) sandbox: Option<Sandbox>,
+    pub(super) sandbox: Option<RawSandbox>,
 
     /// The form of exposed tool names: `double` is `server__tool`, `claude` is `mcp__server__tool`, `single` is `server_tool`, `bare` is `tool`
     #[schemars(extend("default" = "double"))]
-    pub(super) naming: Option<Naming>,
+    pub(super) naming: Option<RawNaming>,
 
     /// The longest time for any call; the smallest limit that applies to a call wins
     #[schemars(extend("default" = default::TOOL_TIMEOUT_MS, "x-unit" = "milliseconds"))]
@@ -52,7 +55,7 @@ pub(super) struct Written {
 
     /// Settings of tools, by pattern; for each key, the most specific pattern wins
     #[schemars(extend("propertyNames" = tool_globs()))]
-    pub(super) tools: Option<BTreeMap<String, Tool>>,
+    pub(super) tools: Option<BTreeMap<String, RawTool>>,
 
     /// Patterns of tools to allow
     #[schemars(extend("default" = ["*"]))]
@@ -70,10 +73,10 @@ pub(super) struct Written {
     pub(super) active_groups: Option<Vec<GroupText>>,
 
     /// Limits of the sources of tools
-    pub(super) catalog: Option<Catalog>,
+    pub(super) catalog: Option<RawCatalog>,
 
     /// MCP servers, in the form that the README of a server shows
-    pub(super) mcp_servers: Option<BTreeMap<String, McpServer>>,
+    pub(super) mcp_servers: Option<BTreeMap<String, RawMcpServer>>,
 
     /// The most MCP servers that start at the same time
     #[schemars(range(min = 1), extend("default" = default::MCP_INIT_CONCURRENCY))]
@@ -86,35 +89,35 @@ pub(super) struct Written {
 
     /// The store for tokens of MCP servers: `auto` uses the keyring of the desktop if one answers, else a `file` that only you can read
     #[schemars(extend("default" = "auto"))]
-    pub(super) token_store: Option<TokenStore>,
+    pub(super) token_store: Option<RawTokenStore>,
 
     /// Queues that limit concurrent calls; the queue `default` serves every tool without a queue of its own
     #[schemars(extend("propertyNames" = queue_names()))]
-    pub(super) queues: Option<BTreeMap<String, Queue>>,
+    pub(super) queues: Option<BTreeMap<String, RawQueue>>,
 
     /// Limits of cached outputs, in memory and in `data/cache`
-    pub(super) cache: Option<Cache>,
+    pub(super) cache: Option<RawCache>,
 
     /// Rules that allow, deny or ask about calls
-    pub(super) policy: Option<Policy>,
+    pub(super) policy: Option<RawPolicy>,
 
     /// Stored outputs
-    pub(super) tool_output: Option<ToolOutput>,
+    pub(super) tool_output: Option<RawToolOutput>,
 
     /// Stored runs, which can be resumed
-    pub(super) sessions: Option<Sessions>,
+    pub(super) sessions: Option<RawSessions>,
 
     /// The check of arguments against the schema of a tool
-    pub(super) validation: Option<Validation>,
+    pub(super) validation: Option<RawValidation>,
 
     /// Content in telemetry and JSON log lines
-    pub(super) telemetry: Option<Telemetry>,
+    pub(super) telemetry: Option<RawTelemetry>,
 
     /// Model providers, by a name of your own or the name of a known provider
-    pub(super) providers: Option<BTreeMap<String, models::Provider>>,
+    pub(super) providers: Option<BTreeMap<String, models::RawProvider>>,
 
     /// The models to use, and their settings
-    pub(super) models: Option<models::Models>,
+    pub(super) models: Option<models::RawModels>,
 
     /// Whether `models.fast` first chooses between itself and `models.complex` for a run without a named model
     #[schemars(extend("default" = false))]
@@ -126,19 +129,19 @@ pub(super) struct Written {
 
     /// HTTP tools, each a request template; a name becomes the tool `rest__name`
     #[schemars(extend("propertyNames" = rest_names()))]
-    pub(super) rest_tools: Option<BTreeMap<String, RestTool>>,
+    pub(super) rest_tools: Option<BTreeMap<String, RawRestTool>>,
 
     /// API descriptions (`OpenAPI` 3, Swagger 2.0) whose operations become tools `rest__name_operation`
     #[schemars(extend("propertyNames" = rest_names()))]
-    pub(super) openapi_specs: Option<BTreeMap<String, OpenapiSpec>>,
+    pub(super) openapi_specs: Option<BTreeMap<String, RawOpenapiSpec>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Sandbox {
+pub(super) struct RawSandbox {
     /// `sandbox`: write only to the workspace and `/tmp`, no network; `rx`: the same with network; `rwx`: everything except the blocklist
     #[schemars(extend("default" = "sandbox"))]
-    pub(super) mode: Option<Mode>,
+    pub(super) mode: Option<RawSandboxMode>,
 
     /// The directory that tools work in; by default the current one
     pub(super) workspace: Option<PathText>,
@@ -152,26 +155,26 @@ pub(super) struct Sandbox {
     pub(super) readable: Option<Vec<PathText>>,
 
     /// Whether commands can use the network; by default the mode decides
-    pub(super) network: Option<Grant>,
+    pub(super) network: Option<RawAccess>,
 
     /// Whether commands may open unix sockets; by default only in `rwx`
-    pub(super) unix_sockets: Option<Grant>,
+    pub(super) unix_sockets: Option<RawAccess>,
 
     /// Whether commands may write hooks and configuration of the workspace's git repository
     #[schemars(extend("default" = "frozen"))]
-    pub(super) git: Option<Git>,
+    pub(super) git: Option<RawGitMetadata>,
 
     /// More variables of haft's environment to pass to commands
     #[schemars(extend("default" = []))]
     pub(super) environment: Option<Vec<Environment>>,
 
     /// The resource limits of a command
-    pub(super) limits: Option<Limits>,
+    pub(super) limits: Option<RawSandboxLimits>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Limits {
+pub(super) struct RawSandboxLimits {
     /// Processes and threads alive at once
     #[schemars(range(min = 1), extend("default" = limit("processes")))]
     pub(super) processes: Option<u64>,
@@ -198,18 +201,18 @@ pub(super) struct Limits {
 }
 
 fn limit(name: &str) -> Option<u64> {
-    haft_core::settings::limits::Limits::default().get(name)
+    haft_core::settings::limits::CommandLimits::default().get(name)
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Tool {
+pub(super) struct RawTool {
     /// The longest time for a call of it
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) timeout: Option<Millis>,
 
     /// The treatment of an output that is too large: `store` stores it and shows a handle, `truncate` cuts it, `pass` shows it whole
-    pub(super) output: Option<Output>,
+    pub(super) output: Option<RawOversizeAction>,
 
     /// The most bytes of its output that a model sees, instead of `toolResponseMaxBytes`
     #[schemars(range(min = 1), extend("x-unit" = "bytes"))]
@@ -219,14 +222,14 @@ pub(super) struct Tool {
     pub(super) queue: Option<QueueText>,
 
     /// The priority of its waiting calls, instead of the priority of the run
-    pub(super) priority: Option<Priority>,
+    pub(super) priority: Option<RawPriority>,
 
     /// The time for which an output is cached, or `off`
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) cache: Option<Ttl>,
 
     /// The effects of a call; they decide which calls run at the same time and which may be repeated
-    pub(super) effects: Option<Effects>,
+    pub(super) effects: Option<RawEffects>,
 
     /// Whether it is active, independent of `activeGroups`
     pub(super) enabled: Option<bool>,
@@ -234,7 +237,7 @@ pub(super) struct Tool {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Catalog {
+pub(super) struct RawCatalog {
     /// The most tools of one server, spec or program; further tools are left out with a warning
     #[schemars(range(min = 1), extend("default" = default::TOOLS_PER_PROVIDER_MAX))]
     pub(super) tools_per_provider_max: Option<u64>,
@@ -246,7 +249,7 @@ pub(super) struct Catalog {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Queue {
+pub(super) struct RawQueue {
     /// The most calls that run at once
     #[schemars(range(min = 1), extend("default" = default::QUEUE_CONCURRENT, "x-alias" = "maxConcurrency"))]
     pub(super) concurrent: Option<u64>,
@@ -262,7 +265,7 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Cache {
+pub(super) struct RawCache {
     /// The most cached outputs, in memory and on disk each
     #[schemars(extend("default" = default::CACHE_ENTRIES_MAX))]
     pub(super) entries_max: Option<u64>,
@@ -274,19 +277,19 @@ pub(super) struct Cache {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Policy {
+pub(super) struct RawPolicy {
     /// The decision for a call that no rule matches
     #[schemars(extend("default" = "allow"))]
-    pub(super) default: Option<Decision>,
+    pub(super) default: Option<RawApproval>,
 
     /// The rules; the most specific match decides, and of equally specific ones `deny` wins over `ask` and `ask` over `allow`
     #[schemars(extend("default" = []))]
-    pub(super) rules: Option<Vec<Rule>>,
+    pub(super) rules: Option<Vec<RawPolicyRule>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Rule {
+pub(super) struct RawPolicyRule {
     /// A pattern of tools
     pub(super) tool: GlobText,
 
@@ -294,12 +297,12 @@ pub(super) struct Rule {
     pub(super) command: Option<String>,
 
     /// `allow` makes the call, `ask` asks a person, `deny` refuses it
-    pub(super) decision: Decision,
+    pub(super) decision: RawApproval,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct ToolOutput {
+pub(super) struct RawToolOutput {
     /// Whether outputs are stored; otherwise they are cut
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
@@ -331,7 +334,7 @@ pub(super) struct ToolOutput {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Sessions {
+pub(super) struct RawSessions {
     /// Whether runs are stored; a run that is not stored cannot be resumed
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
@@ -347,19 +350,19 @@ pub(super) struct Sessions {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Validation {
+pub(super) struct RawValidation {
     /// Whether haft refuses a tool whose schema does not compile, and fails a call whose structured output does not match its schema
     #[schemars(extend("default" = false))]
     pub(super) strict: Option<bool>,
 
     /// The draft of JSON Schema for schemas without `$schema`
     #[schemars(extend("default" = "2020-12"))]
-    pub(super) draft: Option<Draft>,
+    pub(super) draft: Option<RawDraft>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Telemetry {
+pub(super) struct RawTelemetry {
     /// Whether spans carry the arguments and results of calls, and JSON log lines the content of events; `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` wins over it
     #[schemars(extend("default" = false))]
     pub(super) capture_content: Option<bool>,
@@ -367,7 +370,7 @@ pub(super) struct Telemetry {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Naming {
+pub(super) enum RawNaming {
     Double,
     Claude,
     Single,
@@ -376,7 +379,7 @@ pub(super) enum Naming {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Mode {
+pub(super) enum RawSandboxMode {
     Sandbox,
     Rx,
     Rwx,
@@ -384,14 +387,14 @@ pub(super) enum Mode {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Grant {
+pub(super) enum RawAccess {
     Allow,
     Deny,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum TokenStore {
+pub(super) enum RawTokenStore {
     Auto,
     File,
     Keyring,
@@ -399,14 +402,14 @@ pub(super) enum TokenStore {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Git {
+pub(super) enum RawGitMetadata {
     Frozen,
     Writable,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Output {
+pub(super) enum RawOversizeAction {
     Store,
     Truncate,
     Pass,
@@ -414,7 +417,7 @@ pub(super) enum Output {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Effects {
+pub(super) enum RawEffects {
     ReadOnly,
     Idempotent,
     Mutating,
@@ -423,14 +426,14 @@ pub(super) enum Effects {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Priority {
+pub(super) enum RawPriority {
     Low,
     Normal,
     High,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-pub(super) enum Draft {
+pub(super) enum RawDraft {
     #[serde(rename = "4")]
     Draft4,
     #[serde(rename = "6")]
@@ -445,7 +448,7 @@ pub(super) enum Draft {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Decision {
+pub(super) enum RawApproval {
     Allow,
     Ask,
     Deny,

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
-use crate::place::Place;
-use crate::rules::{Rules, Ruling};
+use crate::place::RunPosition;
+use crate::rules::{PermissionRules, Ruling};
 use crate::run::ApprovalVerdict;
 use crate::tool::{CallId, ToolCall};
 use crate::validate::ValidArguments;
@@ -25,7 +25,7 @@ pub struct ApprovalId(u128);
 impl ApprovalId {
     /// Derives the id. `call` must be the whole id: operations truncate it for display, and long ids of one turn may
     /// share a prefix.
-    pub fn of_call(place: Place, call: &CallId) -> Self {
+    pub fn of_call(place: RunPosition, call: &CallId) -> Self {
         let digest = Digest::of_text(&format!("approval/{}/{}/{}", place.session, place.turn, call.0));
         let half: [u8; 16] = std::array::from_fn(|at| digest.bytes()[at]);
         Self(u128::from_be_bytes(half))
@@ -55,7 +55,7 @@ pub struct ApprovalRequest {
     /// Derived from the session, turn and call, so that a run that resumes asks under the same id.
     pub id: ApprovalId,
     /// The session and turn of the call.
-    pub place: Place,
+    pub place: RunPosition,
     /// The exposed name of the tool.
     pub tool: String,
     /// The arguments after repair, as the provider would receive them.
@@ -74,7 +74,7 @@ pub struct ApprovalRequest {
 
 /// A user's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum ApprovalAnswer {
     /// Allows this call only.
     AllowOnce,
     /// Allows this exact call from now on, in this workspace.
@@ -89,16 +89,16 @@ pub enum Answer {
     Later,
 }
 
-impl Answer {
+impl ApprovalAnswer {
     /// Returns the stable name for all records.
     pub fn name(self) -> &'static str {
         match self {
-            Answer::AllowOnce => "allow_once",
-            Answer::AllowExact => "allow_exact",
-            Answer::AllowPrefix => "allow_prefix",
-            Answer::AllowRule => "allow_rule",
-            Answer::Deny => "deny",
-            Answer::Later => "later",
+            ApprovalAnswer::AllowOnce => "allow_once",
+            ApprovalAnswer::AllowExact => "allow_exact",
+            ApprovalAnswer::AllowPrefix => "allow_prefix",
+            ApprovalAnswer::AllowRule => "allow_rule",
+            ApprovalAnswer::Deny => "deny",
+            ApprovalAnswer::Later => "later",
         }
     }
 }
@@ -111,14 +111,14 @@ pub trait Approver: Send + Sync {
     }
 
     /// Asks the user about a call and returns the answer. The call waits until then.
-    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer>;
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer>;
 
-    /// Waits for the decision about a call that was deferred with [`Answer::Later`]. The default denies the call, for
+    /// Waits for the decision about a call that was deferred with [`ApprovalAnswer::Later`]. The default denies the call, for
     /// an approver that never defers.
     fn resolve<'a>(
         &'a self,
         id: ApprovalId,
-        place: Place,
+        place: RunPosition,
         call: &'a ToolCall,
     ) -> BoxFuture<'a, ApprovalVerdict> {
         let _ = (id, place, call);
@@ -156,7 +156,7 @@ impl ApprovalKey<'_> {
     }
 }
 
-impl Rules {
+impl PermissionRules {
     /// Returns the texts of the rules that need consent for this ruling.
     pub fn asking(&self, ruling: &Ruling) -> Vec<String> {
         ruling.asking.iter().filter_map(|&index| self.rules.get(index)).map(ToString::to_string).collect()
@@ -206,13 +206,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::arguments::{ArgumentLimits, Arguments};
+    use crate::arguments::{ArgumentLimits, RawArguments};
     use crate::name::{Namespace, ToolName};
     use crate::provider::ProviderKind;
     use crate::validate::Schema;
 
     fn valid(text: &str) -> ValidArguments {
-        let parsed = Arguments::from_text(text).parse(&ArgumentLimits::default()).unwrap();
+        let parsed = RawArguments::from_text(text).parse(&ArgumentLimits::default()).unwrap();
         Schema::compile(&json!({"type": "object"})).validate(parsed).unwrap()
     }
 

@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 
 use crate::result::{ToolError, ToolErrorKind};
 
-pub use excerpt::Spot;
+pub use excerpt::LineColumn;
 
 /// The caller's own text, kept byte for byte because haft sends it back to the model unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arguments(String);
+pub struct RawArguments(String);
 
 /// The limits on the size and depth of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl ParsedArguments {
     }
 }
 
-impl Arguments {
+impl RawArguments {
     /// Takes the text of a model. It may be invalid JSON.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -93,7 +93,7 @@ impl Arguments {
             return Err(ArgumentsError::TooLarge { bytes, bytes_max: limits.bytes_max });
         }
         if self.0.trim().is_empty() {
-            return Reading::repaired(Value::Object(Map::new()), EMPTY_TEXT).into_object(bytes);
+            return ParsedValue::repaired(Value::Object(Map::new()), EMPTY_TEXT).into_object(bytes);
         }
         let depth_max = limits.depth_max.min(NESTING_MAX);
         read(&self.0, depth_max)?.unwrapped(depth_max)?.into_object(bytes)
@@ -115,14 +115,14 @@ pub enum ArgumentsError {
         /// The limit from [`ArgumentLimits`], at most [`NESTING_MAX`].
         depth_max: usize,
         /// The position at which the nesting exceeds the limit.
-        spot: Spot,
+        spot: LineColumn,
     },
     /// The text is not JSON, and no repair helps.
     NotJson {
         /// The expected and the found syntax, in words for the model.
         problem: String,
         /// The position of the first error.
-        spot: Spot,
+        spot: LineColumn,
     },
     /// The text is JSON, but not an object.
     NotAnObject {
@@ -162,13 +162,13 @@ const EMPTY_TEXT: &str = "empty text read as {}";
 const DOUBLE_ENCODED: &str = "unwrapped a JSON string that held the object";
 
 /// A parsed value and the repairs it took to parse it.
-struct Reading {
+struct ParsedValue {
     value: Value,
     repairs: Vec<&'static str>,
     cut_off: bool,
 }
 
-impl Reading {
+impl ParsedValue {
     fn strict(value: Value) -> Self {
         Self { value, repairs: Vec::new(), cut_off: false }
     }
@@ -204,28 +204,32 @@ impl Reading {
     }
 }
 
-fn read(text: &str, depth_max: usize) -> Result<Reading, ArgumentsError> {
+fn read(text: &str, depth_max: usize) -> Result<ParsedValue, ArgumentsError> {
     match serde_json::from_str(text) {
-        Ok(value) => check_depth(text, depth_max).map(|()| Reading::strict(value)),
-        Err(error) => read_mended(text, depth_max, &error),
+        Ok(value) => check_depth(text, depth_max).map(|()| ParsedValue::strict(value)),
+        Err(error) => parse_repaired(text, depth_max, &error),
     }
 }
 
-fn read_mended(text: &str, depth_max: usize, strict: &serde_json::Error) -> Result<Reading, ArgumentsError> {
+fn parse_repaired(
+    text: &str,
+    depth_max: usize,
+    strict: &serde_json::Error,
+) -> Result<ParsedValue, ArgumentsError> {
     let Some(start) = mend::start(text) else {
         return Err(not_json(text, strict));
     };
     let mended = mend::mend(text, start, depth_max).map_err(|stuck| stuck.into_error(text, depth_max))?;
     match serde_json::from_str(&mended.text) {
-        Ok(value) => Ok(Reading { value, repairs: mended.repairs, cut_off: mended.cut_off }),
+        Ok(value) => Ok(ParsedValue { value, repairs: mended.repairs, cut_off: mended.cut_off }),
         Err(_) => Err(not_json(text, strict)),
     }
 }
 
 fn not_json(text: &str, error: &serde_json::Error) -> ArgumentsError {
-    let spot = Spot::at_line(text, error.line(), error.column());
+    let spot = LineColumn::at_line(text, error.line(), error.column());
     let whole = error.to_string();
-    // `Spot` prints the position, so drop serde_json's own " at line X column Y".
+    // `LineColumn` prints the position, so drop serde_json's own " at line X column Y".
     let problem = whole.split_once(" at line ").map_or(whole.as_str(), |(problem, _)| problem);
     ArgumentsError::NotJson { problem: problem.to_owned(), spot }
 }
@@ -243,7 +247,7 @@ fn check_depth(text: &str, depth_max: usize) -> Result<(), ArgumentsError> {
             _ => {}
         }
         if depth > depth_max {
-            return Err(ArgumentsError::TooDeep { depth_max, spot: Spot::at(text, at) });
+            return Err(ArgumentsError::TooDeep { depth_max, spot: LineColumn::at(text, at) });
         }
     }
     Ok(())

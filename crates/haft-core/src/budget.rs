@@ -5,7 +5,7 @@ mod load;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use load::Load;
+use load::TokenLoad;
 
 use crate::store::StoreReason;
 use crate::tokens::TokenCounter;
@@ -33,31 +33,31 @@ impl ContextLimits {
 /// A text never has more tokens than bytes. While that upper bound fits, the budget does not count tokens, and its
 /// decisions are the same as with exact counts. The tokenizer's vocabulary is therefore loaded only when a context is
 /// nearly full.
-pub struct Budget {
+pub struct ContextWindow {
     usable_tokens: u64,
     counter: Arc<dyn TokenCounter>,
-    taken: Mutex<Taken>,
+    taken: Mutex<ContextLoad>,
 }
 
 /// The used and reserved tokens, by consumer.
 #[derive(Debug, Default)]
-struct Taken {
+struct ContextLoad {
     /// The conversation so far.
-    current: Load,
+    current: TokenLoad,
     /// Reserved by calls that have not returned yet.
     pending_tokens: u64,
     /// The definitions of the tools that the model sees.
-    schemas: Load,
+    schemas: TokenLoad,
 }
 
-impl Taken {
+impl ContextLoad {
     /// Returns an upper bound of the tokens in use.
     fn most(&self) -> u64 {
-        self.usage_by(Load::most).projected(0)
+        self.usage_by(TokenLoad::most).projected(0)
     }
 
-    fn usage_by(&self, tokens: impl Fn(&Load) -> u64) -> Usage {
-        Usage {
+    fn usage_by(&self, tokens: impl Fn(&TokenLoad) -> u64) -> ContextUsage {
+        ContextUsage {
             current_tokens: tokens(&self.current),
             pending_tokens: self.pending_tokens,
             schema_tokens: tokens(&self.schemas),
@@ -65,16 +65,16 @@ impl Taken {
     }
 
     /// Counts the texts that are not counted yet and returns the exact usage.
-    fn counted(&mut self, counter: &dyn TokenCounter) -> Usage {
+    fn counted(&mut self, counter: &dyn TokenCounter) -> ContextUsage {
         self.current.count(counter);
         self.schemas.count(counter);
-        self.usage_by(Load::most)
+        self.usage_by(TokenLoad::most)
     }
 }
 
 /// The tokens in use, by consumer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ContextUsage {
     /// The conversation so far.
     pub current_tokens: u64,
     /// Reserved by calls that have not returned yet.
@@ -83,7 +83,7 @@ pub struct Usage {
     pub schema_tokens: u64,
 }
 
-impl Usage {
+impl ContextUsage {
     /// Returns the total usage with `new_tokens` added.
     fn projected(&self, new_tokens: u64) -> u64 {
         [self.current_tokens, self.pending_tokens, self.schema_tokens, new_tokens]
@@ -92,7 +92,7 @@ impl Usage {
     }
 }
 
-impl Budget {
+impl ContextWindow {
     /// Creates the budget of an empty conversation without tools.
     pub fn new(limits: ContextLimits, counter: Arc<dyn TokenCounter>) -> Arc<Self> {
         Arc::new(Self { usable_tokens: limits.usable_tokens(), counter, taken: Mutex::default() })
@@ -102,8 +102,8 @@ impl Budget {
     pub fn report(&self, tokens: u64) {
         let mut taken = self.taken();
         let schema_tokens = taken.schemas.about().min(tokens);
-        taken.schemas = Load::tokens(schema_tokens);
-        taken.current = Load::tokens(tokens - schema_tokens);
+        taken.schemas = TokenLoad::tokens(schema_tokens);
+        taken.current = TokenLoad::tokens(tokens - schema_tokens);
     }
 
     /// Adds a text to the conversation.
@@ -113,13 +113,13 @@ impl Budget {
 
     /// Replaces the definitions of the tools that the model sees.
     pub fn set_schemas(&self, definitions: impl IntoIterator<Item = String>) {
-        let mut schemas = Load::default();
+        let mut schemas = TokenLoad::default();
         definitions.into_iter().for_each(|definition| schemas.add(definition));
         self.taken().schemas = schemas;
     }
 
     /// Reserves tokens for the output of one call. Dropping the reservation frees them.
-    pub fn reserve(self: &Arc<Self>, tokens: u64) -> Result<Reservation, Shortage> {
+    pub fn reserve(self: &Arc<Self>, tokens: u64) -> Result<Reservation, TokenShortage> {
         let mut reservation = Reservation { budget: Arc::clone(self), tokens: 0 };
         reservation.resize(tokens)?;
         Ok(reservation)
@@ -129,12 +129,12 @@ impl Budget {
     pub fn taken_tokens(&self) -> u64 {
         let mut taken = self.taken();
         let full = taken.most().saturating_sub(taken.pending_tokens) > self.usable_tokens;
-        let usage = if full { taken.counted(&*self.counter) } else { taken.usage_by(Load::about) };
+        let usage = if full { taken.counted(&*self.counter) } else { taken.usage_by(TokenLoad::about) };
         usage.current_tokens.saturating_add(usage.schema_tokens)
     }
 
     /// Returns the exact usage.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> ContextUsage {
         self.taken().counted(&*self.counter)
     }
 
@@ -148,12 +148,12 @@ impl Budget {
         self.usable_tokens.saturating_sub(self.usage().projected(0))
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, ContextLoad> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Budget {
+impl fmt::Debug for ContextWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Budget").field("usable_tokens", &self.usable_tokens).finish_non_exhaustive()
     }
@@ -162,7 +162,7 @@ impl fmt::Debug for Budget {
 /// Tokens reserved for the output of one call.
 #[derive(Debug)]
 pub struct Reservation {
-    budget: Arc<Budget>,
+    budget: Arc<ContextWindow>,
     tokens: u64,
 }
 
@@ -173,19 +173,19 @@ impl Reservation {
     }
 
     /// Changes the reservation to the size of the actual output. On error the reservation keeps its size.
-    pub fn resize(&mut self, tokens: u64) -> Result<(), Shortage> {
-        let Budget { usable_tokens, counter, taken } = &*self.budget;
+    pub fn resize(&mut self, tokens: u64) -> Result<(), TokenShortage> {
+        let ContextWindow { usable_tokens, counter, taken } = &*self.budget;
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
         let others_tokens = taken.pending_tokens.saturating_sub(self.tokens);
-        let fits = |usage: Usage| {
-            let others = Usage { pending_tokens: others_tokens, ..usage };
+        let fits = |usage: ContextUsage| {
+            let others = ContextUsage { pending_tokens: others_tokens, ..usage };
             if others.projected(tokens) > *usable_tokens {
-                return Err(Shortage::of(&others, tokens, *usable_tokens));
+                return Err(TokenShortage::of(&others, tokens, *usable_tokens));
             }
             Ok(())
         };
         // Count only if the upper bound does not fit. Shrinking always succeeds, even when the budget is overdrawn.
-        if tokens > self.tokens && fits(taken.usage_by(Load::most)).is_err() {
+        if tokens > self.tokens && fits(taken.usage_by(TokenLoad::most)).is_err() {
             fits(taken.counted(&**counter))?;
         }
         taken.pending_tokens = others_tokens.saturating_add(tokens);
@@ -194,7 +194,7 @@ impl Reservation {
     }
 
     /// Returns the size to which this reservation could grow now.
-    pub fn room_tokens(&self) -> u64 {
+    pub fn growable_tokens(&self) -> u64 {
         self.budget.left_tokens().saturating_add(self.tokens)
     }
 
@@ -231,7 +231,7 @@ impl Drop for Reservation {
 
 /// The reason why a reservation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shortage {
+pub struct TokenShortage {
     /// The tokens that the call asked for.
     pub asked_tokens: u64,
     /// The tokens that it could have reserved.
@@ -249,9 +249,9 @@ pub enum ShortageCause {
     OtherCalls,
 }
 
-impl Shortage {
-    fn of(others: &Usage, asked_tokens: u64, usable_tokens: u64) -> Self {
-        let alone = Usage { pending_tokens: 0, ..*others };
+impl TokenShortage {
+    fn of(others: &ContextUsage, asked_tokens: u64, usable_tokens: u64) -> Self {
+        let alone = ContextUsage { pending_tokens: 0, ..*others };
         let cause = if alone.projected(asked_tokens) > usable_tokens {
             ShortageCause::Context
         } else {
@@ -274,19 +274,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tokens::{ByLength, Tokens};
+    use crate::tokens::{LengthEstimator, Tokens};
 
     /// A budget whose tool definitions take five tokens.
-    fn budget(window_tokens: u64) -> Arc<Budget> {
+    fn budget(window_tokens: u64) -> Arc<ContextWindow> {
         let limits = ContextLimits { window_tokens, buffer_tokens: 10, output_tokens_max: 20 };
-        let budget = Budget::new(limits, Arc::new(ByLength));
+        let budget = ContextWindow::new(limits, Arc::new(LengthEstimator));
         budget.set_schemas(["x".repeat(20)]);
         budget
     }
 
-    struct NobodyCounts;
+    struct PanickingCounter;
 
-    impl TokenCounter for NobodyCounts {
+    impl TokenCounter for PanickingCounter {
         fn count(&self, text: &str) -> Tokens {
             unreachable!("{} bytes are counted", text.len())
         }
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn nobody_counts_while_there_is_room_for_a_token_per_byte() {
         let limits = ContextLimits { window_tokens: 700, buffer_tokens: 0, output_tokens_max: 0 };
-        let budget = Budget::new(limits, Arc::new(NobodyCounts));
+        let budget = ContextWindow::new(limits, Arc::new(PanickingCounter));
         budget.set_schemas(["x".repeat(100)]);
         budget.add("x".repeat(100));
         let reserved = budget.reserve(400).unwrap();
@@ -311,11 +311,11 @@ mod tests {
         budget.add("x".repeat(400));
         assert_eq!(budget.taken_tokens(), 105, "counted, as it may be too much");
         budget.report(50);
-        assert_eq!(budget.usage(), Usage { current_tokens: 45, pending_tokens: 0, schema_tokens: 5 });
+        assert_eq!(budget.usage(), ContextUsage { current_tokens: 45, pending_tokens: 0, schema_tokens: 5 });
         budget.set_schemas(["x".repeat(40)]);
         assert_eq!(budget.taken_tokens(), 55);
         budget.report(3);
-        assert_eq!(budget.usage(), Usage { current_tokens: 0, pending_tokens: 0, schema_tokens: 3 });
+        assert_eq!(budget.usage(), ContextUsage { current_tokens: 0, pending_tokens: 0, schema_tokens: 3 });
     }
 
     #[test]
@@ -332,7 +332,10 @@ mod tests {
         let budget = budget(130);
         let mut first = budget.reserve(60).unwrap();
         let refused = budget.reserve(40).unwrap_err();
-        assert_eq!(refused, Shortage { asked_tokens: 40, left_tokens: 35, cause: ShortageCause::OtherCalls });
+        assert_eq!(
+            refused,
+            TokenShortage { asked_tokens: 40, left_tokens: 35, cause: ShortageCause::OtherCalls }
+        );
         assert_eq!(refused.reason(), StoreReason::ReserveFailed);
         first.resize(10).unwrap();
         let second = budget.reserve(85).unwrap();
@@ -340,7 +343,7 @@ mod tests {
         assert_eq!(first.tokens(), 10, "one that cannot grow stays as it was");
         drop(second);
         first.settle();
-        assert_eq!(budget.usage(), Usage { current_tokens: 10, pending_tokens: 0, schema_tokens: 5 });
+        assert_eq!(budget.usage(), ContextUsage { current_tokens: 10, pending_tokens: 0, schema_tokens: 5 });
     }
 
     #[test]
@@ -356,7 +359,7 @@ mod tests {
 
     /// An operation on a budget.
     #[derive(Debug, Clone)]
-    enum Act {
+    enum WindowOperation {
         Reserve(u64),
         Resize(usize, u64),
         Settle(usize),
@@ -366,33 +369,33 @@ mod tests {
         Report(u64),
     }
 
-    fn act() -> impl Strategy<Value = Act> {
+    fn act() -> impl Strategy<Value = WindowOperation> {
         prop_oneof![
-            (0..200u64).prop_map(Act::Reserve),
-            (0..8usize, 0..300u64).prop_map(|(at, tokens)| Act::Resize(at, tokens)),
-            (0..8usize).prop_map(Act::Settle),
-            (0..8usize).prop_map(Act::Drop),
-            prop_oneof![0..150u64, Just(u64::MAX)].prop_map(Act::Report),
-            (0..8usize, 0..200usize).prop_map(|(at, bytes)| Act::Answer(at, bytes)),
+            (0..200u64).prop_map(WindowOperation::Reserve),
+            (0..8usize, 0..300u64).prop_map(|(at, tokens)| WindowOperation::Resize(at, tokens)),
+            (0..8usize).prop_map(WindowOperation::Settle),
+            (0..8usize).prop_map(WindowOperation::Drop),
+            prop_oneof![0..150u64, Just(u64::MAX)].prop_map(WindowOperation::Report),
+            (0..8usize, 0..200usize).prop_map(|(at, bytes)| WindowOperation::Answer(at, bytes)),
         ]
     }
 
     /// The time at which the tokens of an output are counted.
     #[derive(Debug, Clone, Copy)]
-    enum Counting {
+    enum CountTime {
         Late,
         AtOnce,
     }
 
     /// Settles a reservation with an output. Returns true if the output fitted.
-    fn answer(held: &mut Vec<Reservation>, at: usize, bytes: usize, counting: Counting) -> bool {
+    fn answer(held: &mut Vec<Reservation>, at: usize, bytes: usize, counting: CountTime) -> bool {
         if at >= held.len() {
             return false;
         }
         let (reservation, text) = (held.remove(at), "x".repeat(bytes));
         match counting {
-            Counting::AtOnce => settle_counted(reservation, &text),
-            Counting::Late => match reservation.settle_uncounted(text, 0) {
+            CountTime::AtOnce => settle_counted(reservation, &text),
+            CountTime::Late => match reservation.settle_uncounted(text, 0) {
                 Ok(()) => true,
                 Err((reservation, text)) => settle_counted(reservation, &text),
             },
@@ -400,28 +403,33 @@ mod tests {
     }
 
     fn settle_counted(mut reservation: Reservation, text: &str) -> bool {
-        let fits = reservation.resize(ByLength.count(text).count()).is_ok();
+        let fits = reservation.resize(LengthEstimator.count(text).count()).is_ok();
         reservation.settle();
         fits
     }
 
     /// Carries out one operation and returns true if it succeeded.
-    fn carry_out(act: &Act, budget: &Arc<Budget>, held: &mut Vec<Reservation>, counting: Counting) -> bool {
+    fn carry_out(
+        act: &WindowOperation,
+        budget: &Arc<ContextWindow>,
+        held: &mut Vec<Reservation>,
+        counting: CountTime,
+    ) -> bool {
         match *act {
-            Act::Reserve(tokens) => {
+            WindowOperation::Reserve(tokens) => {
                 let reserved = budget.reserve(tokens);
                 let fits = reserved.is_ok();
                 held.extend(reserved.ok());
                 return fits;
             }
-            Act::Resize(at, tokens) => {
+            WindowOperation::Resize(at, tokens) => {
                 return held.get_mut(at).is_some_and(|held| held.resize(tokens).is_ok());
             }
-            Act::Answer(at, bytes) => return answer(held, at, bytes, counting),
-            Act::Settle(at) if at < held.len() => held.remove(at).settle(),
-            Act::Drop(at) if at < held.len() => drop(held.remove(at)),
-            Act::Settle(_) | Act::Drop(_) => {}
-            Act::Report(tokens) => budget.report(tokens),
+            WindowOperation::Answer(at, bytes) => return answer(held, at, bytes, counting),
+            WindowOperation::Settle(at) if at < held.len() => held.remove(at).settle(),
+            WindowOperation::Drop(at) if at < held.len() => drop(held.remove(at)),
+            WindowOperation::Settle(_) | WindowOperation::Drop(_) => {}
+            WindowOperation::Report(tokens) => budget.report(tokens),
         }
         true
     }
@@ -432,11 +440,11 @@ mod tests {
             let (late, at_once) = (budget(230), budget(230));
             let (mut held_late, mut held_at_once) = (Vec::new(), Vec::new());
             for act in acts {
-                let decided = carry_out(&act, &late, &mut held_late, Counting::Late);
-                let expected = carry_out(&act, &at_once, &mut held_at_once, Counting::AtOnce);
+                let decided = carry_out(&act, &late, &mut held_late, CountTime::Late);
+                let expected = carry_out(&act, &at_once, &mut held_at_once, CountTime::AtOnce);
                 prop_assert_eq!(decided, expected, "{:?}", act);
                 at_once.usage();
-                let full = |budget: &Budget| budget.taken_tokens() > budget.usable_tokens();
+                let full = |budget: &ContextWindow| budget.taken_tokens() > budget.usable_tokens();
                 prop_assert_eq!(full(&late), full(&at_once));
             }
             prop_assert_eq!(late.usage(), at_once.usage());
@@ -449,23 +457,23 @@ mod tests {
             for act in acts {
                 let before = budget.left_tokens();
                 match act {
-                    Act::Reserve(tokens) => {
+                    WindowOperation::Reserve(tokens) => {
                         let reserved = budget.reserve(tokens);
                         prop_assert_eq!(reserved.is_ok(), tokens <= before || tokens == 0);
                         held.extend(reserved.ok());
                     }
-                    Act::Resize(at, tokens) => {
+                    WindowOperation::Resize(at, tokens) => {
                         if let Some(reservation) = held.get_mut(at) {
-                            let (had, room) = (reservation.tokens(), reservation.room_tokens());
+                            let (had, room) = (reservation.tokens(), reservation.growable_tokens());
                             let resized = reservation.resize(tokens);
                             prop_assert_eq!(resized.is_ok(), tokens <= had || tokens <= room);
                         }
                     }
-                    Act::Settle(at) if at < held.len() => held.remove(at).settle(),
-                    Act::Drop(at) if at < held.len() => drop(held.remove(at)),
-                    Act::Settle(_) | Act::Drop(_) => {}
-                    Act::Answer(at, bytes) => { answer(&mut held, at, bytes, Counting::Late); }
-                    Act::Report(tokens) => budget.report(tokens),
+                    WindowOperation::Settle(at) if at < held.len() => held.remove(at).settle(),
+                    WindowOperation::Drop(at) if at < held.len() => drop(held.remove(at)),
+                    WindowOperation::Settle(_) | WindowOperation::Drop(_) => {}
+                    WindowOperation::Answer(at, bytes) => { answer(&mut held, at, bytes, CountTime::Late); }
+                    WindowOperation::Report(tokens) => budget.report(tokens),
                 }
                 let usage = budget.usage();
                 let promised: u64 = held.iter().map(Reservation::tokens).sum();

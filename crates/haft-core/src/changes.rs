@@ -10,15 +10,15 @@ use std::task::{Poll, Waker};
 /// It is a counter and not a callback, because a provider may announce at any moment, even during a call or while it
 /// holds a lock, and no foreign code runs there. Clones share the counter, so several providers may have one.
 #[derive(Debug, Clone, Default)]
-pub struct Changes(Arc<Shared>);
+pub struct ChangeCounter(Arc<CounterState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct CounterState {
     count: AtomicU64,
     waiting: Mutex<Vec<Waker>>,
 }
 
-impl Changes {
+impl ChangeCounter {
     /// Announces that `tools()` returns another list from now on. The next call sees it.
     pub fn announce(&self) {
         self.0.count.fetch_add(1, Ordering::Release);
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_waiter_wakes_at_the_next_announcement_and_never_misses_one() {
-        let changes = Changes::default();
+        let changes = ChangeCounter::default();
         let seen = changes.count();
         let mut waiting = Box::pin(changes.changed(seen));
         assert_eq!((&mut waiting).now_or_never(), None);

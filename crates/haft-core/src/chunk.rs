@@ -2,7 +2,7 @@
 
 /// The settings for splitting a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chunking {
+pub struct ChunkSettings {
     /// The longest chunk, including the overlap.
     pub bytes_max: usize,
     /// The percentage of a chunk that the next chunk repeats at its start.
@@ -19,8 +19,8 @@ const CHAR_BYTES_MAX: usize = 4;
 
 /// Returns all chunks, in order. Every byte of the text is in at least one chunk, and no character is split. An empty
 /// text has no chunks.
-pub fn chunks(text: &str, chunking: Chunking) -> Vec<&str> {
-    let cut = Cut::of(text, chunking);
+pub fn chunks(text: &str, chunking: ChunkSettings) -> Vec<&str> {
+    let cut = TextSplitter::of(text, chunking);
     let mut pieces = Vec::new();
     let mut start = 0;
     while start < text.len() {
@@ -31,15 +31,15 @@ pub fn chunks(text: &str, chunking: Chunking) -> Vec<&str> {
     pieces
 }
 
-struct Cut<'a> {
+struct TextSplitter<'a> {
     text: &'a str,
     bytes_max: usize,
     overlap_bytes: usize,
     by_line: bool,
 }
 
-impl<'a> Cut<'a> {
-    fn of(text: &'a str, chunking: Chunking) -> Self {
+impl<'a> TextSplitter<'a> {
+    fn of(text: &'a str, chunking: ChunkSettings) -> Self {
         let bytes_max = chunking.bytes_max.max(CHAR_BYTES_MAX);
         let lines = text.bytes().filter(|byte| *byte == b'\n').count().max(1);
         Self {
@@ -78,14 +78,15 @@ mod tests {
 
     use super::*;
 
-    fn chunking(bytes_max: usize, overlap_percent: usize, avg_line_bytes_threshold: usize) -> Chunking {
-        Chunking { bytes_max, overlap_percent, avg_line_bytes_threshold }
+    fn chunking(bytes_max: usize, overlap_percent: usize, avg_line_bytes_threshold: usize) -> ChunkSettings {
+        ChunkSettings { bytes_max, overlap_percent, avg_line_bytes_threshold }
     }
 
     #[test]
     fn pieces_end_with_lines_where_lines_are_short() {
-        let check =
-            |text: &str, chunking: Chunking, expected: &[&str]| assert_eq!(chunks(text, chunking), expected);
+        let check = |text: &str, chunking: ChunkSettings, expected: &[&str]| {
+            assert_eq!(chunks(text, chunking), expected);
+        };
         check("", chunking(8, 0, 100), &[]);
         check("one\ntwo\n", chunking(8, 0, 100), &["one\ntwo\n"]);
         check("one\ntwo\nthree\n", chunking(8, 0, 100), &["one\ntwo\n", "three\n"]);

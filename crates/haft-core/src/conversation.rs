@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use crate::tool::{CallId, ToolCall};
 
-pub use part::{Annotation, Body, Format, Mark, Media, Part, Source, ToolReply};
+pub use part::{
+    Annotation, Media, MediaSource, MessagePart, ModelApiFormat, PartBody, ToolReply, WireIdentity,
+};
 
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,34 +35,34 @@ pub struct Message {
     /// The author. It restricts the kinds of parts: only the model's messages hold calls, for example.
     pub role: Role,
     /// The content, in the author's order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<MessagePart>,
 }
 
 impl Message {
     /// Creates an instruction of the operator in the middle of a conversation.
     pub fn system(text: impl Into<String>) -> Self {
-        Self { role: Role::System, parts: vec![Part::text(text)] }
+        Self { role: Role::System, parts: vec![MessagePart::text(text)] }
     }
 
     /// Creates a request of the user.
     pub fn user(text: impl Into<String>) -> Self {
-        Self { role: Role::User, parts: vec![Part::text(text)] }
+        Self { role: Role::User, parts: vec![MessagePart::text(text)] }
     }
 
     /// Creates a message of the model.
-    pub fn assistant(parts: Vec<Part>) -> Self {
+    pub fn assistant(parts: Vec<MessagePart>) -> Self {
         Self { role: Role::Assistant, parts }
     }
 
     /// Creates the message with the replies to all calls of one turn.
     pub fn tool(replies: Vec<ToolReply>) -> Self {
-        let parts = replies.into_iter().map(|reply| Part::new(Body::Reply(reply))).collect();
+        let parts = replies.into_iter().map(|reply| MessagePart::new(PartBody::Reply(reply))).collect();
         Self { role: Role::Tool, parts }
     }
 
     /// Returns the tool calls of the message, in the order in which the model wrote them.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.parts.iter().filter_map(Part::as_call)
+        self.parts.iter().filter_map(MessagePart::as_call)
     }
 }
 

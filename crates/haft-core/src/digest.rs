@@ -18,7 +18,7 @@ pub struct Digest([u8; 32]);
 impl Digest {
     /// Returns the digest of a JSON value. The order of keys has no effect.
     pub fn of_value(value: &Value) -> Self {
-        let mut canonical = Canonical::default();
+        let mut canonical = CanonicalHasher::default();
         canonical.value(value);
         canonical.finish()
     }
@@ -68,7 +68,7 @@ impl Digest {
             facts: _,
             raw,
         } = definition;
-        let mut canonical = Canonical::default();
+        let mut canonical = CanonicalHasher::default();
         canonical.list(|list| {
             list.item(|item| item.text(name.as_str()));
             list.item(|item| item.text(description));
@@ -118,7 +118,7 @@ impl CallKey<'_> {
     /// Returns the digest under which the output is cached.
     pub fn digest(&self) -> Digest {
         let Self { identity, definition, arguments, principal, scope } = self;
-        let mut canonical = Canonical::default();
+        let mut canonical = CanonicalHasher::default();
         canonical.list(|list| {
             list.item(|item| item.text(identity.kind.name()));
             list.item(|item| item.text(identity.namespace.as_str()));
@@ -139,9 +139,9 @@ impl CallKey<'_> {
 /// Numbers keep their written form, so `1` and `1.0` differ: a redundant call costs time, confusing two calls costs
 /// trust.
 #[derive(Default)]
-struct Canonical(Sha256);
+struct CanonicalHasher(Sha256);
 
-impl Canonical {
+impl CanonicalHasher {
     fn value(&mut self, value: &Value) {
         match value {
             Value::Array(items) => self.list(|list| {
@@ -177,9 +177,9 @@ impl Canonical {
         self.raw(b"}");
     }
 
-    fn list(&mut self, items: impl FnOnce(&mut List<'_>)) {
+    fn list(&mut self, items: impl FnOnce(&mut SeparatedList<'_>)) {
         self.raw(b"[");
-        items(&mut List { canonical: self, separator: b"" });
+        items(&mut SeparatedList { canonical: self, separator: b"" });
         self.raw(b"]");
     }
 
@@ -211,7 +211,7 @@ impl Canonical {
     }
 }
 
-impl Write for Canonical {
+impl Write for CanonicalHasher {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.raw(bytes);
         Ok(bytes.len())
@@ -223,13 +223,13 @@ impl Write for Canonical {
 }
 
 /// The items of a list, with commas between them.
-struct List<'a> {
-    canonical: &'a mut Canonical,
+struct SeparatedList<'a> {
+    canonical: &'a mut CanonicalHasher,
     separator: &'static [u8],
 }
 
-impl List<'_> {
-    fn item(&mut self, write: impl FnOnce(&mut Canonical)) {
+impl SeparatedList<'_> {
+    fn item(&mut self, write: impl FnOnce(&mut CanonicalHasher)) {
         self.canonical.raw(std::mem::replace(&mut self.separator, b","));
         write(self.canonical);
     }
@@ -241,13 +241,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::arguments::{ArgumentLimits, Arguments};
+    use crate::arguments::{ArgumentLimits, RawArguments};
     use crate::name::{Namespace, ToolName};
     use crate::provider::ProviderKind;
     use crate::validate::Schema;
 
     fn valid(text: &str) -> ValidArguments {
-        let parsed = Arguments::from_text(text).parse(&ArgumentLimits::default()).unwrap();
+        let parsed = RawArguments::from_text(text).parse(&ArgumentLimits::default()).unwrap();
         Schema::compile(&json!({"type": "object"})).validate(parsed).unwrap()
     }
 

@@ -7,12 +7,12 @@ use serde_json::Value;
 pub trait Elicitor: Send + Sync {
     /// `request` is the server's own: `message` for the person, `requestedSchema` for the answer, or a `url`. Dropping the
     /// future withdraws the question.
-    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, Elicited>;
+    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer>;
 }
 
 /// The person's answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Elicited {
+pub enum ElicitationAnswer {
     /// The answer, in the form of the server's `requestedSchema`.
     Accepted(Value),
     /// The person refused to answer.

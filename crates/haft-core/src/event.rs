@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::approval::Answer;
+use crate::approval::ApprovalAnswer;
 use crate::digest::Digest;
-use crate::model_provider::{Attempt, ModelAccount};
+use crate::model_provider::{ModelAccount, ModelAttempt};
 use crate::name::ToolName;
 use crate::naming::ToolIdentity;
-use crate::place::{Operation, Place};
+use crate::place::{CallOperation, RunPosition};
 use crate::provider::Principal;
 use crate::result::ToolErrorKind;
-use crate::rules::Decision;
+use crate::rules::PermissionDecision;
 use crate::run::event::RunEvent;
 
 /// The longest message of a progress event, in bytes.
@@ -26,51 +26,51 @@ pub enum Event {
     /// The call reached its provider, `waited` after it was requested.
     ToolStarted {
         /// The call and its position. All events of the call share it.
-        operation: Arc<Operation>,
+        operation: Arc<CallOperation>,
         /// The tool that runs; always known at this point.
-        tool: ToolSeen,
+        tool: ToolReference,
         /// The time in queues and for approval, before the provider got the call.
         waited: Duration,
     },
     /// A running call reported progress. A provider may send any number of these.
     ToolProgress {
         /// The call and its position. All events of the call share it.
-        operation: Arc<Operation>,
+        operation: Arc<CallOperation>,
         /// Only the news since the last report.
-        progress: Progress,
+        progress: CallProgress,
     },
     /// The call ended. Calls that never started emit this event too. `failure` is `None` for success.
     ToolFinished {
         /// The call and its position. All events of the call share it.
-        operation: Arc<Operation>,
+        operation: Arc<CallOperation>,
         /// The tool, as far as the name of the call could be resolved.
-        tool: ToolSeen,
+        tool: ToolReference,
         /// The kind of error; `None` for success.
         failure: Option<ToolErrorKind>,
         /// The time since the call was requested.
         latency: Duration,
         /// Sizes, digests and decisions for the audit record.
-        account: Account,
+        account: CallAccount,
         /// The content of the call, if the operator enabled content capture.
-        said: Option<Arc<Said>>,
+        said: Option<Arc<CapturedContent>>,
     },
     /// A request to a model started.
     ModelStarted {
         /// The id of the request; all its attempts share it.
         id: Arc<str>,
         /// The session and turn of the request.
-        place: Place,
+        place: RunPosition,
         /// The provider, the model and the number of the attempt.
-        attempt: Attempt,
+        attempt: ModelAttempt,
     },
     /// An attempt at a model ended. Each started attempt emits exactly one.
     ModelFinished {
         /// The id of the request; all its attempts share it.
         id: Arc<str>,
         /// The session and turn of the request.
-        place: Place,
+        place: RunPosition,
         /// The provider, the model and the number of the attempt.
-        attempt: Attempt,
+        attempt: ModelAttempt,
         /// The principal that pays for the attempt.
         principal: Principal,
         /// The tokens, cost and latency of the attempt.
@@ -79,7 +79,7 @@ pub enum Event {
     /// An event of a run. It contains content, so audit records skip it.
     Run {
         /// The session and turn of the run.
-        place: Place,
+        place: RunPosition,
         /// The content, shared by all sinks.
         event: Arc<RunEvent>,
     },
@@ -99,7 +99,7 @@ impl Event {
     }
 
     /// Returns the call of the event; `None` for events of models and runs.
-    pub fn operation(&self) -> Option<&Arc<Operation>> {
+    pub fn operation(&self) -> Option<&Arc<CallOperation>> {
         match self {
             Event::ToolStarted { operation, .. }
             | Event::ToolProgress { operation, .. }
@@ -111,27 +111,27 @@ impl Event {
 
 /// The tool of a call, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToolSeen {
+pub enum ToolReference {
     /// The name that the model wrote, truncated. The name is unknown, or not yet resolved.
     Written(String),
     /// The name was resolved to a tool of the catalog.
     Known(Arc<KnownTool>),
 }
 
-impl ToolSeen {
+impl ToolReference {
     /// Returns the exposed name, or the written name if the tool is unknown.
     pub fn name(&self) -> &str {
         match self {
-            ToolSeen::Written(name) => name,
-            ToolSeen::Known(tool) => tool.exposed.as_str(),
+            ToolReference::Written(name) => name,
+            ToolReference::Known(tool) => tool.exposed.as_str(),
         }
     }
 
     /// Returns the tool; `None` if the name was not resolved.
     pub fn known(&self) -> Option<&KnownTool> {
         match self {
-            ToolSeen::Written(_) => None,
-            ToolSeen::Known(tool) => Some(tool),
+            ToolReference::Written(_) => None,
+            ToolReference::Known(tool) => Some(tool),
         }
     }
 }
@@ -149,7 +149,7 @@ pub struct KnownTool {
 
 /// The audit data of a call: sizes, digests and decisions, never content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub struct CallAccount {
     /// The principal that the call was made for.
     pub principal: Principal,
     /// True if the call reached the provider.
@@ -170,16 +170,16 @@ pub struct Account {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyDecision {
     /// The result of the operator's rules, before any approval.
-    pub decision: Decision,
+    pub decision: PermissionDecision,
     /// The text of the deciding rule; `None` if the default applied or the rules could not decide.
     pub rule: Option<Arc<str>>,
     /// The outcome of an `ask`.
-    pub consent: Option<Consent>,
+    pub consent: Option<ApprovalOutcome>,
 }
 
 /// The outcome of an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Consent {
+pub enum ApprovalOutcome {
     /// A permanent grant covered the call.
     Remembered,
     /// An approver was asked and answered.
@@ -187,7 +187,7 @@ pub enum Consent {
         /// The name of the approver; see [`Approver::name`](crate::approval::Approver::name).
         approver: &'static str,
         /// The answer, including a deferral.
-        answer: Answer,
+        answer: ApprovalAnswer,
     },
     /// The run had no approver.
     Nobody,
@@ -195,7 +195,7 @@ pub enum Consent {
 
 /// The content of a call, truncated to the capture limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct CapturedContent {
     /// The arguments as the model wrote them.
     pub arguments: String,
     /// The output, or the error message.
@@ -204,7 +204,7 @@ pub struct Said {
 
 /// The progress of a running call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Progress {
+pub enum CallProgress {
     /// A part of the output, as soon as it is available.
     Output(String),
     /// A message for the user.
@@ -218,15 +218,15 @@ pub enum Progress {
     },
 }
 
-impl Progress {
+impl CallProgress {
     /// Truncates the progress to the size limits. Returns `None` for a fraction that is not finite and has no message.
     pub fn bounded(self) -> Option<Self> {
         match self {
-            Progress::Output(text) => Some(Progress::Output(newest(text))),
-            Progress::Message(text) => Some(Progress::Message(sentence(text))),
-            Progress::Part { fraction, message } => match (fraction.is_finite(), message.map(sentence)) {
-                (true, message) => Some(Progress::Part { fraction: fraction.clamp(0.0, 1.0), message }),
-                (false, Some(message)) => Some(Progress::Message(message)),
+            CallProgress::Output(text) => Some(CallProgress::Output(newest(text))),
+            CallProgress::Message(text) => Some(CallProgress::Message(sentence(text))),
+            CallProgress::Part { fraction, message } => match (fraction.is_finite(), message.map(sentence)) {
+                (true, message) => Some(CallProgress::Part { fraction: fraction.clamp(0.0, 1.0), message }),
+                (false, Some(message)) => Some(CallProgress::Message(message)),
                 (false, None) => None,
             },
         }
@@ -235,8 +235,8 @@ impl Progress {
     /// Returns the size of the text, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
-            Progress::Output(text) | Progress::Message(text) => text.len(),
-            Progress::Part { message, .. } => message.as_ref().map_or(0, String::len),
+            CallProgress::Output(text) | CallProgress::Message(text) => text.len(),
+            CallProgress::Part { message, .. } => message.as_ref().map_or(0, String::len),
         }
     }
 }
@@ -268,9 +268,9 @@ impl EventSink for NoEvents {
 
 /// Several sinks. Each receives every event, in this order.
 #[derive(Clone, Default)]
-pub struct Watchers(pub Vec<Arc<dyn EventSink>>);
+pub struct EventSinks(pub Vec<Arc<dyn EventSink>>);
 
-impl EventSink for Watchers {
+impl EventSink for EventSinks {
     fn emit(&self, event: Event) {
         if let [others @ .., last] = self.0.as_slice() {
             for sink in others {
@@ -281,9 +281,9 @@ impl EventSink for Watchers {
     }
 }
 
-impl std::fmt::Debug for Watchers {
+impl std::fmt::Debug for EventSinks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Watchers({})", self.0.len())
+        write!(f, "EventSinks({})", self.0.len())
     }
 }
 
@@ -293,25 +293,28 @@ mod tests {
 
     #[test]
     fn progress_is_cut_to_what_an_event_carries() {
-        let check = |progress: Progress, expected: Option<Progress>| assert_eq!(progress.bounded(), expected);
-        let part = |fraction: f64, message: Option<&str>| Progress::Part {
+        let check =
+            |progress: CallProgress, expected: Option<CallProgress>| assert_eq!(progress.bounded(), expected);
+        let part = |fraction: f64, message: Option<&str>| CallProgress::Part {
             fraction,
             message: message.map(str::to_owned),
         };
-        check(Progress::Message("half".into()), Some(Progress::Message("half".into())));
+        check(CallProgress::Message("half".into()), Some(CallProgress::Message("half".into())));
         check(part(0.5, Some("half")), Some(part(0.5, Some("half"))));
         check(part(7.0, None), Some(part(1.0, None)));
         check(part(-1.0, None), Some(part(0.0, None)));
-        check(part(f64::NAN, Some("half")), Some(Progress::Message("half".into())));
+        check(part(f64::NAN, Some("half")), Some(CallProgress::Message("half".into())));
         check(part(f64::INFINITY, None), None);
     }
 
     #[test]
     fn of_a_long_sentence_the_beginning_is_kept_and_of_a_long_output_the_end() {
         let long = format!("first{}last", "é".repeat(PROGRESS_OUTPUT_BYTES_MAX));
-        let Some(Progress::Message(message)) = Progress::Message(long.clone()).bounded() else { panic!() };
+        let Some(CallProgress::Message(message)) = CallProgress::Message(long.clone()).bounded() else {
+            panic!()
+        };
         assert!(message.starts_with("first") && message.len() <= PROGRESS_MESSAGE_BYTES_MAX);
-        let Some(Progress::Output(output)) = Progress::Output(long).bounded() else { panic!() };
+        let Some(CallProgress::Output(output)) = CallProgress::Output(long).bounded() else { panic!() };
         assert!(output.ends_with("last") && output.len() <= PROGRESS_OUTPUT_BYTES_MAX);
         assert!(output.len() > PROGRESS_OUTPUT_BYTES_MAX - 4);
     }

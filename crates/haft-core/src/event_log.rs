@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::approval::ApprovalRequest;
-use crate::event::{Account, Event, Progress, ToolSeen};
+use crate::event::{CallAccount, CallProgress, Event, ToolReference};
 use crate::model_error::ModelErrorKind;
-use crate::model_event::{Delta, ModelEvent, PartStart};
-use crate::model_provider::{Attempt, ModelAccount};
-use crate::model_reply::Usage;
-use crate::place::{OperationId, Place, SessionId};
+use crate::model_event::{ModelEvent, PartDelta, PartStart};
+use crate::model_provider::{ModelAccount, ModelAttempt};
+use crate::model_reply::TokenUsage;
+use crate::place::{OperationId, RunPosition, SessionId};
 use crate::result::ToolErrorKind;
 use crate::run::RunNote;
-use crate::run::event::{Answered, Began, RunEvent};
-use crate::run::finish::{Answer, Finish};
+use crate::run::event::{CallAnswer, RunEvent, RunStart};
+use crate::run::finish::{RunAnswer, RunFinish};
 
 pub use audit::{CallAudit, CallContent, DecisionAudit, ModelAudit, ToolSource};
 pub use note::note_text;
@@ -59,7 +59,7 @@ pub struct TurnEvent {
 
 impl EventEnvelope {
     /// Creates the envelope of an event that happened at `place`.
-    pub fn new(seq: u64, at: Option<u64>, place: Place, kind: LogEvent) -> Self {
+    pub fn new(seq: u64, at: Option<u64>, place: RunPosition, kind: LogEvent) -> Self {
         Self {
             seq,
             at,
@@ -238,8 +238,8 @@ pub struct LogUsage {
     pub reasoning_tokens: u64,
 }
 
-impl From<Usage> for LogUsage {
-    fn from(usage: Usage) -> Self {
+impl From<TokenUsage> for LogUsage {
+    fn from(usage: TokenUsage) -> Self {
         Self {
             input_tokens: usage.input,
             output_tokens: usage.output,
@@ -292,12 +292,12 @@ impl LogEvent {
 #[derive(Debug, Default)]
 pub struct EventReader {
     parts: HashMap<SessionId, Vec<PartKind>>,
-    detail: Detail,
+    detail: AuditDetail,
 }
 
 /// The fields that a reader fills.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Detail {
+enum AuditDetail {
     /// Those that readers of a run's events see.
     #[default]
     Plain,
@@ -315,26 +315,29 @@ enum PartKind {
 impl EventReader {
     /// A reader that also fills the audit fields and the captured content of calls: for log lines and accounting.
     pub fn with_audit() -> Self {
-        Self { detail: Detail::Audit, ..Self::default() }
+        Self { detail: AuditDetail::Audit, ..Self::default() }
     }
 
     /// The place and the JSON form of an event; nothing for events that readers do not see.
-    pub fn read(&mut self, event: &Event) -> Option<(Place, LogEvent)> {
+    pub fn read(&mut self, event: &Event) -> Option<(RunPosition, LogEvent)> {
         let (place, mut kind) = self.read_plain(event)?;
         match self.detail {
-            Detail::Plain => {}
-            Detail::Audit => kind.add_audit(event),
+            AuditDetail::Plain => {}
+            AuditDetail::Audit => kind.add_audit(event),
         }
         Some((place, kind))
     }
 
-    fn read_plain(&mut self, event: &Event) -> Option<(Place, LogEvent)> {
+    fn read_plain(&mut self, event: &Event) -> Option<(RunPosition, LogEvent)> {
         match event {
             Event::Run { place, event } => Some((*place, self.run_event(*place, event)?)),
             Event::ModelFinished { place, attempt, account, .. } => {
                 Some((*place, attempted(attempt, account)))
             }
-            Event::ToolProgress { operation, progress: Progress::Output(text) | Progress::Message(text) } => {
+            Event::ToolProgress {
+                operation,
+                progress: CallProgress::Output(text) | CallProgress::Message(text),
+            } => {
                 let id = operation.call.0.clone();
                 Some((operation.place, LogEvent::ToolProgress { id, text: text.clone() }))
             }
@@ -352,13 +355,15 @@ impl EventReader {
                 let finished = finished(&operation.call.0, operation.id, tool, (*failure, *latency), account);
                 Some((operation.place, finished))
             }
-            Event::ToolProgress { progress: Progress::Part { .. }, .. } | Event::ModelStarted { .. } => None,
+            Event::ToolProgress { progress: CallProgress::Part { .. }, .. } | Event::ModelStarted { .. } => {
+                None
+            }
         }
     }
 
-    fn run_event(&mut self, place: Place, event: &RunEvent) -> Option<LogEvent> {
+    fn run_event(&mut self, place: RunPosition, event: &RunEvent) -> Option<LogEvent> {
         Some(match event {
-            RunEvent::Began(Began { path, model, tools, .. }) => {
+            RunEvent::Began(RunStart { path, model, tools, .. }) => {
                 LogEvent::RunStarted { agents: path.clone(), model: model.clone(), tools: tools.clone() }
             }
             RunEvent::Asked => LogEvent::TurnStarted,
@@ -371,7 +376,7 @@ impl EventReader {
                 tool: call.name.clone(),
                 arguments: call.arguments.as_text().to_owned(),
             },
-            RunEvent::Answered(Answered { call, name, failure, text, latency }) => LogEvent::ToolResult {
+            RunEvent::Answered(CallAnswer { call, name, failure, text, latency }) => LogEvent::ToolResult {
                 id: call.0.clone(),
                 tool: name.clone(),
                 is_error: failure.is_some(),
@@ -392,14 +397,14 @@ impl EventReader {
         match event {
             ModelEvent::Started { .. } => parts.clear(),
             ModelEvent::PartStarted { part, .. } => parts.push(PartKind::of(part)),
-            ModelEvent::PartDelta { index, delta: Delta::Text(text) } => {
+            ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } => {
                 return match parts.get(*index) {
                     Some(PartKind::Text) => Some(LogEvent::TextDelta { text: text.clone() }),
                     Some(PartKind::Reasoning) => Some(LogEvent::ReasoningDelta { text: text.clone() }),
                     Some(PartKind::Other) | None => None,
                 };
             }
-            ModelEvent::PartDelta { delta: Delta::Annotation(_), .. }
+            ModelEvent::PartDelta { delta: PartDelta::Annotation(_), .. }
             | ModelEvent::PartFinished { .. }
             | ModelEvent::Usage(_)
             | ModelEvent::Noted(_)
@@ -423,7 +428,7 @@ impl PartKind {
     }
 }
 
-fn attempted(attempt: &Attempt, account: &ModelAccount) -> LogEvent {
+fn attempted(attempt: &ModelAttempt, account: &ModelAccount) -> LogEvent {
     LogEvent::ModelFinished {
         model: format!("{}/{}", attempt.provider, attempt.model),
         attempt: attempt.number,
@@ -438,9 +443,9 @@ fn attempted(attempt: &Attempt, account: &ModelAccount) -> LogEvent {
 fn finished(
     id: &str,
     operation: OperationId,
-    tool: &ToolSeen,
+    tool: &ToolReference,
     (failure, latency): (Option<ToolErrorKind>, Duration),
-    account: &Account,
+    account: &CallAccount,
 ) -> LogEvent {
     LogEvent::ToolFinished {
         id: id.to_owned(),
@@ -472,10 +477,10 @@ fn noted(note: &RunNote) -> LogEvent {
     LogEvent::Note { kind: note.name().to_owned(), text: note_text(note), status }
 }
 
-fn run_finished(finish: &Finish) -> LogEvent {
+fn run_finished(finish: &RunFinish) -> LogEvent {
     LogEvent::RunFinished {
         finish: finish.reason.name().to_owned(),
-        answer: finish.answer.as_ref().map(Answer::text),
+        answer: finish.answer.as_ref().map(RunAnswer::text),
     }
 }
 

@@ -109,11 +109,11 @@ impl std::error::Error for GlobError {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Glob {
     written: String,
-    parts: Vec<Part>,
+    parts: Vec<GlobToken>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum GlobToken {
     Literal(char),
     One,
     Many,
@@ -122,7 +122,7 @@ enum Part {
 
 /// A piece of the text to match: either known, or unknown and possibly any text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
+pub(crate) enum TextPiece<'a> {
     Known(&'a str),
     Unknown,
 }
@@ -139,23 +139,23 @@ impl Glob {
     }
 
     pub(crate) fn matches(&self, text: &str) -> bool {
-        self.must_match(&[Piece::Known(text)])
+        self.must_match(&[TextPiece::Known(text)])
     }
 
     /// Returns true if the pattern matches for at least one value of the unknown pieces.
-    pub(crate) fn may_match(&self, pieces: &[Piece<'_>]) -> bool {
-        self.run(pieces, Places::open)
+    pub(crate) fn may_match(&self, pieces: &[TextPiece<'_>]) -> bool {
+        self.run(pieces, PatternPositions::open)
     }
 
     /// Returns true if the pattern matches for every value of the unknown pieces: only `*` covers an unknown piece.
-    pub(crate) fn must_match(&self, pieces: &[Piece<'_>]) -> bool {
-        self.run(pieces, Places::keep_many)
+    pub(crate) fn must_match(&self, pieces: &[TextPiece<'_>]) -> bool {
+        self.run(pieces, PatternPositions::retain_wildcards)
     }
 
     pub(crate) fn specificity(&self) -> Specificity {
-        let is_literal = |part: &&Part| matches!(part, Part::Literal(_));
+        let is_literal = |part: &&GlobToken| matches!(part, GlobToken::Literal(_));
         let literal_chars = self.parts.iter().filter(is_literal).count();
-        let many = self.parts.iter().filter(|part| **part == Part::Many).count();
+        let many = self.parts.iter().filter(|part| **part == GlobToken::Many).count();
         Specificity {
             literal: literal_chars == self.parts.len(),
             prefix_chars: self.parts.iter().take_while(is_literal).count(),
@@ -165,12 +165,12 @@ impl Glob {
         }
     }
 
-    fn run(&self, pieces: &[Piece<'_>], unknown: fn(&mut Places, &[Part])) -> bool {
-        let mut places = Places::start(&self.parts);
+    fn run(&self, pieces: &[TextPiece<'_>], unknown: fn(&mut PatternPositions, &[GlobToken])) -> bool {
+        let mut places = PatternPositions::start(&self.parts);
         for piece in pieces {
             match piece {
-                Piece::Unknown => unknown(&mut places, &self.parts),
-                Piece::Known(text) => places.read(text, &self.parts),
+                TextPiece::Unknown => unknown(&mut places, &self.parts),
+                TextPiece::Known(text) => places.read(text, &self.parts),
             }
         }
         places.at_end()
@@ -183,12 +183,12 @@ impl fmt::Display for Glob {
     }
 }
 
-impl Part {
+impl GlobToken {
     fn takes(&self, c: char) -> bool {
         match self {
-            Part::Literal(literal) => *literal == c,
-            Part::One | Part::Many => true,
-            Part::Set { negated, ranges } => {
+            GlobToken::Literal(literal) => *literal == c,
+            GlobToken::One | GlobToken::Many => true,
+            GlobToken::Set { negated, ranges } => {
                 ranges.iter().any(|&(from, to)| (from..=to).contains(&c)) != *negated
             }
         }
@@ -197,48 +197,48 @@ impl Part {
 
 /// The set of pattern positions that the text read so far can reach. The matcher never backtracks, so its time is
 /// bounded by the product of both lengths.
-struct Places(Vec<bool>);
+struct PatternPositions(Vec<bool>);
 
-impl Places {
-    fn start(parts: &[Part]) -> Self {
+impl PatternPositions {
+    fn start(parts: &[GlobToken]) -> Self {
         let mut places = vec![false; parts.len() + 1];
         places[0] = true;
-        Self(places).past_many(parts)
+        Self(places).skip_wildcards(parts)
     }
 
     /// Adds the positions after each reachable `*`, because a `*` may match the empty text.
-    fn past_many(mut self, parts: &[Part]) -> Self {
+    fn skip_wildcards(mut self, parts: &[GlobToken]) -> Self {
         for (at, part) in parts.iter().enumerate() {
-            self.0[at + 1] |= self.0[at] && *part == Part::Many;
+            self.0[at + 1] |= self.0[at] && *part == GlobToken::Many;
         }
         self
     }
 
-    fn read(&mut self, text: &str, parts: &[Part]) {
+    fn read(&mut self, text: &str, parts: &[GlobToken]) {
         for c in text.chars() {
             if !self.0.contains(&true) {
                 return;
             }
             let mut next = vec![false; parts.len() + 1];
             for (at, part) in parts.iter().enumerate() {
-                let after = if *part == Part::Many { at } else { at + 1 };
+                let after = if *part == GlobToken::Many { at } else { at + 1 };
                 next[after] |= self.0[at] && part.takes(c);
             }
-            *self = Self(next).past_many(parts);
+            *self = Self(next).skip_wildcards(parts);
         }
     }
 
     /// Reads an unknown piece that may be any text, so every later position becomes reachable.
-    fn open(&mut self, _: &[Part]) {
+    fn open(&mut self, _: &[GlobToken]) {
         let first = self.0.iter().position(|&here| here).unwrap_or(self.0.len());
         self.0[first..].fill(true);
     }
 
     /// Reads an unknown piece that must match for any value: only positions at a `*` survive.
-    fn keep_many(&mut self, parts: &[Part]) {
-        let kept = parts.iter().enumerate().map(|(at, part)| self.0[at] && *part == Part::Many);
+    fn retain_wildcards(&mut self, parts: &[GlobToken]) {
+        let kept = parts.iter().enumerate().map(|(at, part)| self.0[at] && *part == GlobToken::Many);
         let kept = kept.chain([false]).collect();
-        *self = Self(kept).past_many(parts);
+        *self = Self(kept).skip_wildcards(parts);
     }
 
     fn at_end(&self) -> bool {
@@ -246,19 +246,19 @@ impl Places {
     }
 }
 
-fn parse(written: &str) -> Result<Vec<Part>, GlobError> {
+fn parse(written: &str) -> Result<Vec<GlobToken>, GlobError> {
     let mut parts = Vec::new();
     let mut rest = written.chars();
     while let Some(c) = rest.next() {
         let part = match c {
-            '*' => Part::Many,
-            '?' => Part::One,
+            '*' => GlobToken::Many,
+            '?' => GlobToken::One,
             '[' => {
                 let (set, after) = parse_set(rest.as_str(), written)?;
                 rest = after.chars();
                 set
             }
-            c => Part::Literal(c),
+            c => GlobToken::Literal(c),
         };
         parts.push(part);
     }
@@ -266,7 +266,7 @@ fn parse(written: &str) -> Result<Vec<Part>, GlobError> {
 }
 
 /// Parses a set up to its `]`. A `]` directly after `[`, `[!` or `[^` is a member of the set.
-fn parse_set<'a>(text: &'a str, written: &str) -> Result<(Part, &'a str), GlobError> {
+fn parse_set<'a>(text: &'a str, written: &str) -> Result<(GlobToken, &'a str), GlobError> {
     let unclosed = || GlobError::UnclosedSet { written: written.into() };
     let body = text.strip_prefix(['!', '^']).unwrap_or(text);
     let negated = body.len() < text.len();
@@ -278,7 +278,7 @@ fn parse_set<'a>(text: &'a str, written: &str) -> Result<(Part, &'a str), GlobEr
         from,
         to,
     })?;
-    Ok((Part::Set { negated, ranges }, &body[end + 1..]))
+    Ok((GlobToken::Set { negated, ranges }, &body[end + 1..]))
 }
 
 fn parse_ranges(mut members: &[char]) -> Result<Vec<(char, char)>, (char, char)> {
@@ -355,18 +355,18 @@ mod tests {
 
     #[test]
     fn unknown_parts_may_match_or_must() {
-        let check = |glob: &str, pieces: &[Piece<'_>], may: bool, must: bool| {
+        let check = |glob: &str, pieces: &[TextPiece<'_>], may: bool, must: bool| {
             let glob = Glob::new(glob).unwrap();
             assert_eq!((glob.may_match(pieces), glob.must_match(pieces)), (may, must), "{glob} {pieces:?}");
         };
-        let git_unknown = [Piece::Known("git "), Piece::Unknown];
+        let git_unknown = [TextPiece::Known("git "), TextPiece::Unknown];
         check("git push*", &git_unknown, true, false);
         check("git *", &git_unknown, true, true);
         check("git ?", &git_unknown, true, false);
         check("rm *", &git_unknown, false, false);
-        check("*", &[Piece::Unknown], true, true);
-        check("a*z", &[Piece::Known("a"), Piece::Unknown, Piece::Known("z")], true, true);
-        check("a*z", &[Piece::Known("a"), Piece::Unknown, Piece::Known("y")], false, false);
+        check("*", &[TextPiece::Unknown], true, true);
+        check("a*z", &[TextPiece::Known("a"), TextPiece::Unknown, TextPiece::Known("z")], true, true);
+        check("a*z", &[TextPiece::Known("a"), TextPiece::Unknown, TextPiece::Known("y")], false, false);
     }
 
     proptest! {
@@ -380,7 +380,7 @@ mod tests {
             glob in "[ab*?]{1,8}", before in "[ab]{0,3}", within in "[ab ]{0,3}", after in "[ab]{0,3}",
         ) {
             let glob = Glob::new(&glob).unwrap();
-            let pieces = [Piece::Known(&before), Piece::Unknown, Piece::Known(&after)];
+            let pieces = [TextPiece::Known(&before), TextPiece::Unknown, TextPiece::Known(&after)];
             let matches = glob.matches(&format!("{before}{within}{after}"));
             prop_assert!(matches || !glob.must_match(&pieces));
             prop_assert!(!matches || glob.may_match(&pieces));

@@ -9,12 +9,12 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::approval::{Answer, ApprovalRequest, shown};
+use crate::approval::{ApprovalAnswer, ApprovalRequest, shown};
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
 use crate::principal::Principal;
-use crate::rules::{Decision, Rules, Ruling};
-use crate::settings::sandbox::Confinement;
+use crate::rules::{PermissionDecision, PermissionRules, Ruling};
+use crate::settings::sandbox::SandboxBinding;
 
 pub use prefix::{PREFIX_WORDS_MAX, offered_prefix};
 
@@ -34,7 +34,7 @@ pub struct Grant {
     /// The calls that are covered.
     pub scope: GrantScope,
     /// The sandbox of the call that was approved. A call in a wider sandbox is not covered.
-    pub confinement: Confinement,
+    pub confinement: SandboxBinding,
     /// The time when the grant ends, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
     /// The origin of the approval.
@@ -99,7 +99,7 @@ pub struct GrantBinding {
     /// The tool and the workspace of the call.
     pub target: GrantTarget,
     /// The sandbox of the call.
-    pub confinement: Confinement,
+    pub confinement: SandboxBinding,
 }
 
 /// A call that the rules ask about.
@@ -114,7 +114,7 @@ pub struct AskedCall<'a> {
     /// The shell line that the call would run, for tools that run one.
     pub line: Option<&'a str>,
     /// The rules of the operator.
-    pub rules: &'a Rules,
+    pub rules: &'a PermissionRules,
     /// Their decision about the call.
     pub ruling: &'a Ruling,
 }
@@ -124,8 +124,8 @@ pub struct AskedCall<'a> {
 /// Several grants are needed for a line such as `git status && npm test`, in which each command has its own rule.
 pub fn covering<'g>(grants: &'g [Grant], call: &AskedCall<'_>, now_ms: u64) -> Option<Vec<&'g Grant>> {
     match call.ruling.decision {
-        Decision::Allow | Decision::Deny => return None,
-        Decision::Ask => {}
+        PermissionDecision::Allow | PermissionDecision::Deny => return None,
+        PermissionDecision::Ask => {}
     }
     let bound: Vec<&Grant> = grants.iter().filter(|grant| grant.is_bound_to(call, now_ms)).collect();
     by_digest(&bound, call).or_else(|| by_rules(&bound, call)).or_else(|| prefix::by_commands(&bound, call))
@@ -142,7 +142,7 @@ impl Grant {
     /// sandbox only, because the sandbox of the approved call is unknown.
     pub fn imported(owner: GrantOwner, digest: Digest, decision: GrantDecision) -> Self {
         let scope = GrantScope::Exact { digest, description: String::new() };
-        Self::with_id(owner, None, scope, Confinement::NARROWEST, decision)
+        Self::with_id(owner, None, scope, SandboxBinding::NARROWEST, decision)
     }
 
     /// Returns true if this grant alone covers the call.
@@ -164,7 +164,7 @@ impl Grant {
         owner: GrantOwner,
         target: Option<GrantTarget>,
         scope: GrantScope,
-        confinement: Confinement,
+        confinement: SandboxBinding,
         decision: GrantDecision,
     ) -> Self {
         let id = GrantId::of_content(&owner, target.as_ref(), &scope, confinement);
@@ -213,15 +213,15 @@ fn every_rule<'g>(grants: &[&'g Grant], texts: &[String]) -> Option<Vec<&'g Gran
 
 impl GrantScope {
     /// Returns the scopes that an answer grants for good; none for an answer about one call.
-    pub fn of_answer(answer: Answer, request: &ApprovalRequest) -> Vec<Self> {
+    pub fn of_answer(answer: ApprovalAnswer, request: &ApprovalRequest) -> Vec<Self> {
         match answer {
-            Answer::AllowExact => {
+            ApprovalAnswer::AllowExact => {
                 let description = describe(&request.arguments);
                 vec![Self::Exact { digest: request.digest, description }]
             }
-            Answer::AllowPrefix => request.prefix.iter().cloned().map(Self::CommandPrefix).collect(),
-            Answer::AllowRule => request.rules.iter().cloned().map(Self::Rule).collect(),
-            Answer::AllowOnce | Answer::Deny | Answer::Later => Vec::new(),
+            ApprovalAnswer::AllowPrefix => request.prefix.iter().cloned().map(Self::CommandPrefix).collect(),
+            ApprovalAnswer::AllowRule => request.rules.iter().cloned().map(Self::Rule).collect(),
+            ApprovalAnswer::AllowOnce | ApprovalAnswer::Deny | ApprovalAnswer::Later => Vec::new(),
         }
     }
 
@@ -270,7 +270,7 @@ impl GrantId {
         owner: &GrantOwner,
         target: Option<&GrantTarget>,
         scope: &GrantScope,
-        confinement: Confinement,
+        confinement: SandboxBinding,
     ) -> Self {
         let target = target.map(|target| {
             let GrantTarget { workspace, tool, definition } = target;

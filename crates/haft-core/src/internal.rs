@@ -11,10 +11,10 @@ pub mod task_status;
 
 use serde::de::DeserializeOwned;
 
-use crate::arguments::{ArgumentLimits, Arguments};
+use crate::arguments::{ArgumentLimits, RawArguments};
 
 /// Deserializes the arguments of one of these tools; the error is written for the model.
-fn read<T: DeserializeOwned>(arguments: &Arguments) -> Result<T, String> {
+fn read<T: DeserializeOwned>(arguments: &RawArguments) -> Result<T, String> {
     let parsed = arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     if parsed.cut_off() {
         return Err("the arguments end in the middle; send them again, shorter".into());

@@ -1,7 +1,7 @@
 //! A reply while it streams. Each wire format decodes its stream into these events, and a reply is a fold over them.
 
-use crate::conversation::{Annotation, Mark, Media};
-use crate::model_reply::{ReplyNote, StopReason, Usage};
+use crate::conversation::{Annotation, Media, WireIdentity};
+use crate::model_reply::{ReplyNote, StopReason, TokenUsage};
 use crate::tool::CallId;
 
 /// One event of a streamed reply. `index` is the index of the part in the reply.
@@ -21,24 +21,24 @@ pub enum ModelEvent {
         /// The kind of part, with the fields that are known from the start.
         part: PartStart,
         /// The identity of the part in its wire format.
-        mark: Option<Mark>,
+        mark: Option<WireIdentity>,
     },
     /// More of a part arrived.
     PartDelta {
         /// The index of a part that has started and not finished.
         index: usize,
         /// The text or annotation to append to the part.
-        delta: Delta,
+        delta: PartDelta,
     },
     /// The part is complete. A mark here replaces the one from `PartStarted`, which may have been incomplete.
     PartFinished {
         /// The index of the part.
         index: usize,
         /// The final identity; `None` keeps the one from `PartStarted`.
-        mark: Option<Mark>,
+        mark: Option<WireIdentity>,
     },
     /// The usage as known so far; a later event replaces it.
-    Usage(Usage),
+    Usage(TokenUsage),
     /// An anomaly in the stream that did not keep it from being read.
     Noted(ReplyNote),
     /// The last event.
@@ -81,7 +81,7 @@ pub enum PartStart {
 
 /// An addition to a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Delta {
+pub enum PartDelta {
     /// More text, reasoning or refusal, or more of a call's arguments, byte for byte as the model wrote them.
     Text(String),
     /// A citation or other metadata of the text so far.

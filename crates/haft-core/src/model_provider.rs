@@ -9,9 +9,9 @@ use futures_util::stream::BoxStream;
 use crate::event::{Event, EventSink};
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_event::ModelEvent;
-use crate::model_reply::Usage;
+use crate::model_reply::TokenUsage;
 use crate::model_request::ModelRequest;
-use crate::place::Place;
+use crate::place::RunPosition;
 use crate::price::Cost;
 use crate::provider::Principal;
 
@@ -58,19 +58,19 @@ pub struct ModelContext {
     /// The principal that pays for the request.
     pub principal: Principal,
     /// The session and turn that the request belongs to.
-    pub place: Place,
+    pub place: RunPosition,
     events: Arc<dyn EventSink>,
 }
 
 impl ModelContext {
     /// Creates a context at the default place; set another with [`at`](Self::at).
     pub fn new(id: impl Into<Arc<str>>, principal: Principal, events: Arc<dyn EventSink>) -> Self {
-        Self { id: id.into(), principal, place: Place::default(), events }
+        Self { id: id.into(), principal, place: RunPosition::default(), events }
     }
 
     /// Sets the session and turn of the request.
     #[must_use]
-    pub fn at(self, place: Place) -> Self {
+    pub fn at(self, place: RunPosition) -> Self {
         Self { place, ..self }
     }
 
@@ -81,7 +81,7 @@ impl ModelContext {
     }
 
     /// Emits the start of an attempt. Every provider calls this for every attempt.
-    pub fn attempt_started(&self, attempt: &Attempt) {
+    pub fn attempt_started(&self, attempt: &ModelAttempt) {
         self.events.emit(Event::ModelStarted {
             id: self.id.clone(),
             place: self.place,
@@ -90,7 +90,7 @@ impl ModelContext {
     }
 
     /// Emits the end of an attempt, including one that was cancelled.
-    pub fn attempt_finished(&self, attempt: &Attempt, account: ModelAccount) {
+    pub fn attempt_finished(&self, attempt: &ModelAttempt, account: ModelAccount) {
         self.events.emit(Event::ModelFinished {
             id: self.id.clone(),
             place: self.place,
@@ -109,7 +109,7 @@ impl fmt::Debug for ModelContext {
 
 /// One attempt at one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub struct ModelAttempt {
     /// The configured name of the provider.
     pub provider: Arc<str>,
     /// The provider's own name of the model.
@@ -128,16 +128,16 @@ pub struct ModelAccount {
     /// The time until the first event of the reply.
     pub first_event: Option<Duration>,
     /// `None` if the provider reported no usage.
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
     /// `None` if the usage or the price is unknown.
     pub cost: Option<Cost>,
     /// The reaction to the failure.
-    pub next: Next,
+    pub next: AttemptFollowUp,
 }
 
 /// The step after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum AttemptFollowUp {
     /// The caller receives the reply or its error.
     Nothing,
     /// The same model receives the request again after this delay.

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::arguments::Arguments;
-use crate::conversation::{Body, Message, Part};
-use crate::model_event::{Delta, ModelEvent, PartStart};
+use crate::arguments::RawArguments;
+use crate::conversation::{Message, MessagePart, PartBody};
+use crate::model_event::{ModelEvent, PartDelta, PartStart};
 use crate::tool::ToolCall;
 
 /// One reply of a model, which is one turn.
@@ -15,11 +15,11 @@ pub struct ModelReply {
     /// The model that actually answered, if the provider reports it.
     pub model: Option<String>,
     /// The content, in the order in which it arrived.
-    pub parts: Vec<Part>,
+    pub parts: Vec<MessagePart>,
     /// The reason why the model stopped.
     pub stop: StopReason,
     /// `None` if the provider reported no usage.
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
     /// Repairs and anomalies, for the log.
     pub notes: Vec<ReplyNote>,
 }
@@ -33,7 +33,7 @@ impl ModelReply {
     /// Returns the events that produce this reply again, for a provider that does not stream.
     pub fn into_events(self) -> Vec<ModelEvent> {
         let mut events = vec![ModelEvent::Started { id: self.id, model: self.model }];
-        for (index, Part { body, mark }) in self.parts.into_iter().enumerate() {
+        for (index, MessagePart { body, mark }) in self.parts.into_iter().enumerate() {
             let Some((part, deltas)) = unfold(body) else { continue };
             events.push(ModelEvent::PartStarted { index, part, mark: mark.clone() });
             events.extend(deltas.into_iter().map(|delta| ModelEvent::PartDelta { index, delta }));
@@ -48,22 +48,22 @@ impl ModelReply {
     /// Returns the concatenated text, without reasoning.
     pub fn text(&self) -> String {
         let texts = self.parts.iter().filter_map(|part| match &part.body {
-            Body::Text { text, .. } => Some(text.as_str()),
-            Body::Refusal(_)
-            | Body::Image(_)
-            | Body::Audio(_)
-            | Body::File { .. }
-            | Body::Reasoning(_)
-            | Body::Call(_)
-            | Body::Reply(_)
-            | Body::Opaque => None,
+            PartBody::Text { text, .. } => Some(text.as_str()),
+            PartBody::Refusal(_)
+            | PartBody::Image(_)
+            | PartBody::Audio(_)
+            | PartBody::File { .. }
+            | PartBody::Reasoning(_)
+            | PartBody::Call(_)
+            | PartBody::Reply(_)
+            | PartBody::Opaque => None,
         });
         texts.collect()
     }
 
     /// Returns the tool calls of the reply, in the order in which the model wrote them.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.parts.iter().filter_map(Part::as_call)
+        self.parts.iter().filter_map(MessagePart::as_call)
     }
 }
 
@@ -93,7 +93,7 @@ pub enum StopReason {
 /// The tokens of a turn. `input` counts all tokens read and `output` all tokens written; the other fields are parts of
 /// these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct TokenUsage {
     /// All tokens read, including those of the cache.
     pub input: u64,
     /// All tokens written, including reasoning.
@@ -219,9 +219,9 @@ impl fmt::Display for ReplyNote {
 pub struct ReplyFold {
     id: Option<String>,
     model: Option<String>,
-    parts: Vec<Part>,
+    parts: Vec<MessagePart>,
     stop: Option<StopReason>,
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
     notes: Vec<ReplyNote>,
 }
 
@@ -240,7 +240,7 @@ impl ReplyFold {
         match event {
             ModelEvent::Started { id, model } => (self.id, self.model) = (id.clone(), model.clone()),
             ModelEvent::PartStarted { part, mark, .. } => {
-                self.parts.push(Part { body: started(part), mark: mark.clone() });
+                self.parts.push(MessagePart { body: started(part), mark: mark.clone() });
             }
             ModelEvent::PartDelta { index, delta } => {
                 if let Some(part) = self.parts.get_mut(*index) {
@@ -265,58 +265,65 @@ impl ReplyFold {
     }
 }
 
-fn started(part: &PartStart) -> Body {
+fn started(part: &PartStart) -> PartBody {
     match part {
-        PartStart::Text => Body::Text { text: String::new(), annotations: Vec::new() },
-        PartStart::Refusal => Body::Refusal(String::new()),
-        PartStart::Reasoning => Body::Reasoning(String::new()),
-        PartStart::Call { id, name } => Body::Call(ToolCall {
+        PartStart::Text => PartBody::Text { text: String::new(), annotations: Vec::new() },
+        PartStart::Refusal => PartBody::Refusal(String::new()),
+        PartStart::Reasoning => PartBody::Reasoning(String::new()),
+        PartStart::Call { id, name } => PartBody::Call(ToolCall {
             id: id.clone(),
             name: name.clone(),
-            arguments: Arguments::from_text(String::new()),
+            arguments: RawArguments::from_text(String::new()),
         }),
-        PartStart::Image(media) => Body::Image(media.clone()),
-        PartStart::Audio(media) => Body::Audio(media.clone()),
-        PartStart::File { name, media } => Body::File { name: name.clone(), media: media.clone() },
-        PartStart::Opaque => Body::Opaque,
+        PartStart::Image(media) => PartBody::Image(media.clone()),
+        PartStart::Audio(media) => PartBody::Audio(media.clone()),
+        PartStart::File { name, media } => PartBody::File { name: name.clone(), media: media.clone() },
+        PartStart::Opaque => PartBody::Opaque,
     }
 }
 
 /// Splits a part into its start and its deltas. Returns `None` for a tool reply, which a model never writes.
-fn unfold(body: Body) -> Option<(PartStart, Vec<Delta>)> {
+fn unfold(body: PartBody) -> Option<(PartStart, Vec<PartDelta>)> {
     Some(match body {
-        Body::Text { text, annotations } => {
-            let annotations = annotations.into_iter().map(Delta::Annotation);
-            (PartStart::Text, std::iter::once(Delta::Text(text)).chain(annotations).collect())
+        PartBody::Text { text, annotations } => {
+            let annotations = annotations.into_iter().map(PartDelta::Annotation);
+            (PartStart::Text, std::iter::once(PartDelta::Text(text)).chain(annotations).collect())
         }
-        Body::Refusal(text) => (PartStart::Refusal, vec![Delta::Text(text)]),
-        Body::Reasoning(text) => (PartStart::Reasoning, vec![Delta::Text(text)]),
-        Body::Call(call) => {
+        PartBody::Refusal(text) => (PartStart::Refusal, vec![PartDelta::Text(text)]),
+        PartBody::Reasoning(text) => (PartStart::Reasoning, vec![PartDelta::Text(text)]),
+        PartBody::Call(call) => {
             let arguments = call.arguments.as_text().to_owned();
-            (PartStart::Call { id: call.id, name: call.name }, vec![Delta::Text(arguments)])
+            (PartStart::Call { id: call.id, name: call.name }, vec![PartDelta::Text(arguments)])
         }
-        Body::Image(media) => (PartStart::Image(media), Vec::new()),
-        Body::Audio(media) => (PartStart::Audio(media), Vec::new()),
-        Body::File { name, media } => (PartStart::File { name, media }, Vec::new()),
-        Body::Opaque => (PartStart::Opaque, Vec::new()),
-        Body::Reply(_) => return None,
+        PartBody::Image(media) => (PartStart::Image(media), Vec::new()),
+        PartBody::Audio(media) => (PartStart::Audio(media), Vec::new()),
+        PartBody::File { name, media } => (PartStart::File { name, media }, Vec::new()),
+        PartBody::Opaque => (PartStart::Opaque, Vec::new()),
+        PartBody::Reply(_) => return None,
     })
 }
 
-fn extend(body: &mut Body, delta: &Delta) {
+fn extend(body: &mut PartBody, delta: &PartDelta) {
     match (body, delta) {
-        (Body::Text { text, .. } | Body::Refusal(text) | Body::Reasoning(text), Delta::Text(more)) => {
+        (
+            PartBody::Text { text, .. } | PartBody::Refusal(text) | PartBody::Reasoning(text),
+            PartDelta::Text(more),
+        ) => {
             text.push_str(more);
         }
-        (Body::Call(call), Delta::Text(more)) => call.arguments.push_text(more),
-        (Body::Text { annotations, .. }, Delta::Annotation(annotation)) => {
+        (PartBody::Call(call), PartDelta::Text(more)) => call.arguments.push_text(more),
+        (PartBody::Text { annotations, .. }, PartDelta::Annotation(annotation)) => {
             annotations.push(annotation.clone());
         }
         // Media and opaque state arrive as a whole, and only text has annotations.
         (
-            Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reply(_) | Body::Opaque,
-            Delta::Text(_),
+            PartBody::Image(_)
+            | PartBody::Audio(_)
+            | PartBody::File { .. }
+            | PartBody::Reply(_)
+            | PartBody::Opaque,
+            PartDelta::Text(_),
         )
-        | (_, Delta::Annotation(_)) => {}
+        | (_, PartDelta::Annotation(_)) => {}
     }
 }

@@ -25,9 +25,9 @@ pub struct ModelRequest {
     /// The required form of the answer's text.
     pub output: OutputShape,
     /// Temperature and other sampling parameters.
-    pub sampling: Sampling,
+    pub sampling: SamplingParameters,
     /// `None` keeps the provider's default.
-    pub reasoning: Option<Effort>,
+    pub reasoning: Option<ReasoningEffort>,
     /// The most tokens of the reply, with reasoning; `None` keeps the provider's default.
     pub output_tokens_max: Option<u32>,
     /// The size of the context window, for providers that let the client set it.
@@ -47,7 +47,7 @@ impl ModelRequest {
             parallel_calls: ParallelCalls::Allowed,
             conversation,
             output: OutputShape::Text,
-            sampling: Sampling::default(),
+            sampling: SamplingParameters::default(),
             reasoning: None,
             output_tokens_max: None,
             context_tokens: None,
@@ -132,7 +132,7 @@ pub enum OutputShape {
 
 /// The sampling parameters; `None` keeps the provider's default.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sampling {
+pub struct SamplingParameters {
     /// From 0; larger values give more varied text.
     pub temperature: Option<f64>,
     /// Samples only from the likeliest tokens with this total probability, from 0 to 1.
@@ -151,7 +151,7 @@ pub struct Sampling {
 
 /// The reasoning effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effort {
+pub enum ReasoningEffort {
     /// No reasoning, where the model can do without.
     Off,
     /// As little reasoning as the model supports.

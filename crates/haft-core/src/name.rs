@@ -89,19 +89,19 @@ impl fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-struct Alphabet {
+struct NameAlphabet {
     rule: &'static str,
     legal: fn(char) -> bool,
 }
 
-const STRICT: Alphabet = Alphabet { rule: "A-Z a-z 0-9 _ -", legal: is_strict };
-const DOTTED: Alphabet = Alphabet { rule: "A-Z a-z 0-9 _ - .", legal: |c| is_strict(c) || c == '.' };
+const STRICT: NameAlphabet = NameAlphabet { rule: "A-Z a-z 0-9 _ -", legal: is_strict };
+const DOTTED: NameAlphabet = NameAlphabet { rule: "A-Z a-z 0-9 _ - .", legal: |c| is_strict(c) || c == '.' };
 
 fn is_strict(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-fn check(what: &'static str, text: &str, alphabet: &Alphabet) -> Result<(), NameError> {
+fn check(what: &'static str, text: &str, alphabet: &NameAlphabet) -> Result<(), NameError> {
     // All legal characters are ASCII, so bytes are characters.
     let fits = (1..=NAME_CHARS_MAX).contains(&text.len()) && text.chars().all(alphabet.legal);
     if fits {

@@ -8,7 +8,7 @@ use crate::provider::ProviderKind;
 
 /// The scheme that builds a tool's exposed name from its namespace and its own name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scheme {
+pub enum NamingScheme {
     /// `server__tool`
     #[default]
     Double,
@@ -20,27 +20,28 @@ pub enum Scheme {
     Bare,
 }
 
-impl Scheme {
+impl NamingScheme {
     /// Every scheme, in the order of the variants.
-    pub const ALL: [Scheme; 4] = [Scheme::Double, Scheme::Claude, Scheme::Single, Scheme::Bare];
+    pub const ALL: [NamingScheme; 4] =
+        [NamingScheme::Double, NamingScheme::Claude, NamingScheme::Single, NamingScheme::Bare];
 
     /// Returns the name for the configuration.
     pub fn name(self) -> &'static str {
         match self {
-            Scheme::Double => "double",
-            Scheme::Claude => "claude",
-            Scheme::Single => "single",
-            Scheme::Bare => "bare",
+            NamingScheme::Double => "double",
+            NamingScheme::Claude => "claude",
+            NamingScheme::Single => "single",
+            NamingScheme::Bare => "bare",
         }
     }
 
     fn expose(self, identity: &ToolIdentity) -> ToolName {
         let ToolIdentity { namespace, tool, .. } = identity;
         match self {
-            Scheme::Double => ToolName::sanitize(&format!("{namespace}__{tool}")),
-            Scheme::Claude => ToolName::sanitize(&format!("mcp__{namespace}__{tool}")),
-            Scheme::Single => ToolName::sanitize(&format!("{namespace}_{tool}")),
-            Scheme::Bare => tool.clone(),
+            NamingScheme::Double => ToolName::sanitize(&format!("{namespace}__{tool}")),
+            NamingScheme::Claude => ToolName::sanitize(&format!("mcp__{namespace}__{tool}")),
+            NamingScheme::Single => ToolName::sanitize(&format!("{namespace}_{tool}")),
+            NamingScheme::Bare => tool.clone(),
         }
     }
 }
@@ -69,13 +70,13 @@ pub struct NamedTool {
 
 /// The tool or tools to which a written name refers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resolution<'a> {
+pub enum NameResolution<'a> {
     /// The name belongs to one tool.
     Known {
         /// The row of the table.
         tool: &'a NamedTool,
         /// The rule by which the name matched.
-        matched: Match,
+        matched: NameMatch,
     },
     /// The tool's own name without its namespace. The caller must choose among the tools by the arguments.
     Bare {
@@ -91,7 +92,7 @@ pub enum Resolution<'a> {
 
 /// The rule by which a written name matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Match {
+pub enum NameMatch {
     /// The exposed name, character by character.
     Exact,
     /// Equal except for case.
@@ -105,19 +106,19 @@ pub enum Match {
 /// All exposed names. The table looks names up and never splits them, because `_` and `__` may occur in any part.
 #[derive(Debug, Clone)]
 pub struct NameTable {
-    scheme: Scheme,
+    scheme: NamingScheme,
     tools: Vec<NamedTool>,
     exact: HashMap<String, usize>,
-    folded: Index,
-    aliases: Index,
+    folded: NameIndex,
+    aliases: NameIndex,
     /// Tools other than built-ins, by their own name in lower case.
     bare: HashMap<String, Vec<usize>>,
     /// Removed tools, the latest first. The table keeps their names reserved for them.
-    departed: Vec<Given>,
+    departed: Vec<AssignedName>,
 }
 
 /// A name and the tool that owns it.
-type Given = (ToolIdentity, ToolName);
+type AssignedName = (ToolIdentity, ToolName);
 
 /// The most removed tools that keep their names. It bounds the memory for a tool list that keeps changing.
 pub const DEPARTED_MAX: usize = 10_000;
@@ -138,7 +139,7 @@ const WRITTEN_BYTES_MAX: usize = 256;
 impl NameTable {
     /// Names every tool. Built-ins come first and keep their own names. If other tools collide, the first in the list
     /// keeps the name and the next ones get `_2`, `_3` …
-    pub fn build(scheme: Scheme, identities: impl IntoIterator<Item = ToolIdentity>) -> Self {
+    pub fn build(scheme: NamingScheme, identities: impl IntoIterator<Item = ToolIdentity>) -> Self {
         Self::build_after(scheme, identities.into_iter().collect(), Vec::new())
     }
 
@@ -150,7 +151,7 @@ impl NameTable {
         Self::build_after(self.scheme, identities.into_iter().collect(), given)
     }
 
-    fn build_after(scheme: Scheme, identities: Vec<ToolIdentity>, given: Vec<Given>) -> Self {
+    fn build_after(scheme: NamingScheme, identities: Vec<ToolIdentity>, given: Vec<AssignedName>) -> Self {
         let (exposed, departed) = expose_all(scheme, &identities, given);
         let tools: Vec<_> = identities
             .into_iter()
@@ -179,22 +180,22 @@ impl NameTable {
 
     /// Finds the tool for a written name: by its exposed name, else by that name in another case, else by the name that
     /// another scheme would give. The last two need a single match. Otherwise returns the tools with this bare name.
-    pub fn resolve(&self, written: &str) -> Resolution<'_> {
+    pub fn resolve(&self, written: &str) -> NameResolution<'_> {
         let name = unwrap_name(written);
         if name.len() > WRITTEN_BYTES_MAX {
-            return Resolution::Unknown { nearest: Vec::new() };
+            return NameResolution::Unknown { nearest: Vec::new() };
         }
         let folded = name.to_ascii_lowercase();
-        let found = (self.exact.get(name).map(|&index| (index, Match::Exact)))
-            .or_else(|| self.folded.single(&folded).map(|index| (index, Match::Case)))
-            .or_else(|| self.aliases.single(name).map(|index| (index, Match::Alias)));
+        let found = (self.exact.get(name).map(|&index| (index, NameMatch::Exact)))
+            .or_else(|| self.folded.single(&folded).map(|index| (index, NameMatch::Case)))
+            .or_else(|| self.aliases.single(name).map(|index| (index, NameMatch::Alias)));
         match found {
-            Some((index, matched)) => Resolution::Known { tool: &self.tools[index], matched },
+            Some((index, matched)) => NameResolution::Known { tool: &self.tools[index], matched },
             None => match self.bare.get(&folded) {
                 Some(indices) if indices.len() <= BARE_MAX => {
-                    Resolution::Bare { tools: indices.iter().map(|&index| &self.tools[index]).collect() }
+                    NameResolution::Bare { tools: indices.iter().map(|&index| &self.tools[index]).collect() }
                 }
-                Some(_) | None => Resolution::Unknown { nearest: self.nearest(name) },
+                Some(_) | None => NameResolution::Unknown { nearest: self.nearest(name) },
             },
         }
     }
@@ -219,15 +220,15 @@ impl NameTable {
 
 /// An index from names to tools. A name that two tools claim maps to none.
 #[derive(Debug, Clone, Default)]
-struct Index(HashMap<String, Option<usize>>);
+struct NameIndex(HashMap<String, Option<usize>>);
 
-impl Index {
+impl NameIndex {
     fn single(&self, name: &str) -> Option<usize> {
         self.0.get(name).copied().flatten()
     }
 }
 
-impl FromIterator<(String, usize)> for Index {
+impl FromIterator<(String, usize)> for NameIndex {
     fn from_iter<I: IntoIterator<Item = (String, usize)>>(pairs: I) -> Self {
         let mut index = Self::default();
         for (name, tool) in pairs {
@@ -246,12 +247,12 @@ impl FromIterator<(String, usize)> for Index {
     }
 }
 
-/// Returns the names under the other schemes. They exclude the tool's bare name: see [`Resolution::Bare`].
+/// Returns the names under the other schemes. They exclude the tool's bare name: see [`NameResolution::Bare`].
 fn aliases(tool: &NamedTool) -> Vec<(String, usize)> {
     match tool.identity.kind {
         ProviderKind::Builtin => Vec::new(),
         ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => {
-            [Scheme::Double, Scheme::Claude, Scheme::Single]
+            [NamingScheme::Double, NamingScheme::Claude, NamingScheme::Single]
                 .iter()
                 .map(|scheme| (scheme.expose(&tool.identity).to_string(), tool.index))
                 .collect()
@@ -273,9 +274,13 @@ fn bare(tools: &[NamedTool]) -> HashMap<String, Vec<usize>> {
 }
 
 /// Returns the names of all tools, and the names that removed tools keep.
-fn expose_all(scheme: Scheme, identities: &[ToolIdentity], given: Vec<Given>) -> (Vec<ToolName>, Vec<Given>) {
+fn expose_all(
+    scheme: NamingScheme,
+    identities: &[ToolIdentity],
+    given: Vec<AssignedName>,
+) -> (Vec<ToolName>, Vec<AssignedName>) {
     let mut taken = TakenNames::default();
-    let mut given = GivenNames::new(given, &mut taken);
+    let mut given = AssignedNames::new(given, &mut taken);
     let kept: Vec<Option<ToolName>> = identities.iter().map(|identity| given.take(identity)).collect();
     let mut exposed: Vec<ToolName> = identities.iter().map(|identity| identity.tool.clone()).collect();
     let (builtins, others): (Vec<usize>, Vec<usize>) =
@@ -292,15 +297,15 @@ fn expose_all(scheme: Scheme, identities: &[ToolIdentity], given: Vec<Given>) ->
 
 /// The names from the previous table. A tool that is listed twice has two names, in order.
 #[derive(Default)]
-struct GivenNames {
+struct AssignedNames {
     /// `None` after a tool has taken its name again.
-    names: Vec<Option<Given>>,
+    names: Vec<Option<AssignedName>>,
     /// Positions in `names`, in reverse order, so that `pop` returns the first.
     by_tool: HashMap<ToolIdentity, Vec<usize>>,
 }
 
-impl GivenNames {
-    fn new(given: Vec<Given>, taken: &mut TakenNames) -> Self {
+impl AssignedNames {
+    fn new(given: Vec<AssignedName>, taken: &mut TakenNames) -> Self {
         let mut by_tool: HashMap<ToolIdentity, Vec<usize>> = HashMap::new();
         for (position, (identity, name)) in given.iter().enumerate().rev() {
             taken.reserve(name);
@@ -314,7 +319,7 @@ impl GivenNames {
         self.names[position].take().map(|(_, name)| name)
     }
 
-    fn left(self) -> Vec<Given> {
+    fn left(self) -> Vec<AssignedName> {
         self.names.into_iter().flatten().take(DEPARTED_MAX).collect()
     }
 }

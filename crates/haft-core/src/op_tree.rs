@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::event::{Account, Event, ToolSeen};
-use crate::model_provider::{Attempt, ModelAccount};
-use crate::place::{Operation, OperationId, Place, SessionId};
+use crate::event::{CallAccount, Event, ToolReference};
+use crate::model_provider::{ModelAccount, ModelAttempt};
+use crate::place::{CallOperation, OperationId, RunPosition, SessionId};
 use crate::price::Cost;
 use crate::result::ToolErrorKind;
 
@@ -26,7 +26,7 @@ pub struct OpTree {
     kept: HashMap<OperationId, usize>,
     /// Positions in `sessions`.
     known: HashMap<SessionId, usize>,
-    totals: Totals,
+    totals: OperationTotals,
     left_out: u64,
     /// The number of kept model attempts.
     models: usize,
@@ -37,12 +37,12 @@ pub struct OpTree {
 pub struct SessionNode {
     /// The id that events and journals use.
     pub id: SessionId,
-    standing: Standing,
+    standing: NodePlacement,
     turns: Vec<TurnNode>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum NodePlacement {
     Root,
     /// Below an operation, which holds its position.
     Below,
@@ -62,7 +62,7 @@ pub struct TurnNode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelNode {
     /// The provider, the model and the number of the attempt.
-    pub attempt: Attempt,
+    pub attempt: ModelAttempt,
     /// `None` while the attempt is running.
     pub account: Option<ModelAccount>,
 }
@@ -75,16 +75,16 @@ pub struct OperationNode {
     /// The call id that the caller chose.
     pub call: String,
     /// The tool, as far as the name of the call could be resolved.
-    pub tool: ToolSeen,
+    pub tool: ToolReference,
     /// The progress of the call.
-    pub state: State,
+    pub state: OperationState,
     /// Positions of the sessions that work for this operation.
     below: Vec<usize>,
 }
 
 /// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum OperationState {
     /// The call has started or waits, and has not ended.
     Running,
     /// The call ended.
@@ -94,13 +94,13 @@ pub enum State {
         /// The time since the call was requested.
         latency: Duration,
         /// Sizes, digests and decisions.
-        account: Account,
+        account: CallAccount,
     },
 }
 
 /// Sums over all finished calls, including those that the tree does not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct OperationTotals {
     /// Finished calls, with those of sub-agents.
     pub calls: u64,
     /// Calls that failed.
@@ -139,7 +139,7 @@ impl OpTree {
             operations_max,
             kept: HashMap::new(),
             known: HashMap::new(),
-            totals: Totals::default(),
+            totals: OperationTotals::default(),
             left_out: 0,
             models: 0,
         }
@@ -162,7 +162,8 @@ impl OpTree {
                 match self.place(operation, tool) {
                     Some(node) => {
                         let account = account.clone();
-                        node.state = State::Finished { failure: *failure, latency: *latency, account };
+                        node.state =
+                            OperationState::Finished { failure: *failure, latency: *latency, account };
                     }
                     None => self.left_out += 1,
                 }
@@ -172,7 +173,7 @@ impl OpTree {
 
     /// Returns the sessions that are not below an operation.
     pub fn roots(&self) -> impl Iterator<Item = &SessionNode> {
-        self.sessions.iter().filter(|session| session.standing == Standing::Root)
+        self.sessions.iter().filter(|session| session.standing == NodePlacement::Root)
     }
 
     /// Returns the turns of a session, in the order of their first event.
@@ -197,7 +198,7 @@ impl OpTree {
     }
 
     /// Returns the sums over all finished calls.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> OperationTotals {
         self.totals
     }
 
@@ -207,7 +208,7 @@ impl OpTree {
     }
 
     /// Returns the node of an operation and creates it at the first event; `None` if the tree is full.
-    fn place(&mut self, operation: &Operation, tool: &ToolSeen) -> Option<&mut OperationNode> {
+    fn place(&mut self, operation: &CallOperation, tool: &ToolReference) -> Option<&mut OperationNode> {
         let position = match self.kept.get(&operation.id) {
             Some(&position) => position,
             None if self.operations.len() < self.operations_max => self.keep(operation, tool),
@@ -216,7 +217,7 @@ impl OpTree {
         self.operations.get_mut(position)
     }
 
-    fn keep(&mut self, operation: &Operation, tool: &ToolSeen) -> usize {
+    fn keep(&mut self, operation: &CallOperation, tool: &ToolReference) -> usize {
         let position = self.operations.len();
         let above = operation.place.parent.and_then(|parent| self.kept.get(&parent).copied());
         let turn = self.turn(operation.place, above);
@@ -231,13 +232,13 @@ impl OpTree {
             path,
             call: operation.call.0.clone(),
             tool: tool.clone(),
-            state: State::Running,
+            state: OperationState::Running,
             below: Vec::new(),
         });
         position
     }
 
-    fn ask(&mut self, place: Place, attempt: &Attempt) {
+    fn ask(&mut self, place: RunPosition, attempt: &ModelAttempt) {
         if self.models < self.operations_max {
             self.models += 1;
             let above = place.parent.and_then(|parent| self.kept.get(&parent).copied());
@@ -246,7 +247,7 @@ impl OpTree {
         }
     }
 
-    fn answer(&mut self, place: Place, attempt: &Attempt, account: &ModelAccount) {
+    fn answer(&mut self, place: RunPosition, attempt: &ModelAttempt, account: &ModelAccount) {
         let above = place.parent.and_then(|parent| self.kept.get(&parent).copied());
         let models = &mut self.turn(place, above).models;
         let open = |node: &&mut ModelNode| node.account.is_none() && node.attempt == *attempt;
@@ -255,7 +256,7 @@ impl OpTree {
         }
     }
 
-    fn turn(&mut self, place: Place, parent: Option<usize>) -> &mut TurnNode {
+    fn turn(&mut self, place: RunPosition, parent: Option<usize>) -> &mut TurnNode {
         let at = match self.known.get(&place.session) {
             Some(&at) => at,
             None => self.open(place.session, parent),
@@ -276,9 +277,9 @@ impl OpTree {
         let standing = match parent.and_then(|parent| self.operations.get_mut(parent)) {
             Some(parent) => {
                 parent.below.push(at);
-                Standing::Below
+                NodePlacement::Below
             }
-            None => Standing::Root,
+            None => NodePlacement::Root,
         };
         self.sessions.push(SessionNode { id: session, standing, turns: Vec::new() });
         self.known.insert(session, at);
@@ -286,7 +287,7 @@ impl OpTree {
     }
 }
 
-impl Totals {
+impl OperationTotals {
     fn add_model(&mut self, account: &ModelAccount) {
         let usage = account.usage.unwrap_or_default();
         self.requests += 1;
@@ -298,10 +299,10 @@ impl Totals {
 
     fn add(
         &mut self,
-        operation: &Operation,
+        operation: &CallOperation,
         failure: Option<ToolErrorKind>,
         latency: Duration,
-        account: &Account,
+        account: &CallAccount,
     ) {
         self.calls += 1;
         self.errors += u64::from(failure.is_some());

@@ -11,14 +11,14 @@ use crate::store::StoredOutput;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
     /// The content for the model; may be empty.
-    pub content: Vec<Content>,
+    pub content: Vec<OutputContent>,
     /// The output as JSON, for programs; `None` if the tool returns content only.
     pub structured: Option<Value>,
 }
 
 /// One piece of content, in the tool's order.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Content {
+pub enum OutputContent {
     /// Text in UTF-8.
     Text(String),
     /// An image for models that read images.
@@ -60,40 +60,40 @@ pub enum Content {
 impl ToolOutput {
     /// Creates an output that is one text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: vec![Content::Text(text.into())], structured: None }
+        Self { content: vec![OutputContent::Text(text.into())], structured: None }
     }
 
     /// Creates an output that the store holds.
     pub fn stored(stored: StoredOutput) -> Self {
-        Self { content: vec![Content::Stored(Box::new(stored))], structured: None }
+        Self { content: vec![OutputContent::Stored(Box::new(stored))], structured: None }
     }
 
     /// Returns the output as text for a model or a terminal. It describes binary content and never dumps it.
     pub fn as_text(&self) -> String {
-        self.content.iter().map(Content::as_text).collect::<Vec<_>>().join("\n")
+        self.content.iter().map(OutputContent::as_text).collect::<Vec<_>>().join("\n")
     }
 }
 
-impl Content {
+impl OutputContent {
     /// Returns the content as text. Every interface that shows only text uses this.
     pub fn as_text(&self) -> String {
         match self {
-            Content::Text(text) => text.clone(),
-            Content::Image { media_type, bytes } => {
+            OutputContent::Text(text) => text.clone(),
+            OutputContent::Image { media_type, bytes } => {
                 format!("[{}]", described("image", Some(media_type), bytes))
             }
-            Content::Audio { media_type, bytes } => {
+            OutputContent::Audio { media_type, bytes } => {
                 format!("[{}]", described("audio", Some(media_type), bytes))
             }
-            Content::Resource { uri, text, .. } => match text {
+            OutputContent::Resource { uri, text, .. } => match text {
                 Some(text) => format!("[resource: {uri}]\n{text}"),
                 None => format!("[resource: {uri}]"),
             },
-            Content::Binary { uri, media_type, bytes } => {
+            OutputContent::Binary { uri, media_type, bytes } => {
                 let from = uri.as_ref().map(|uri| format!(" from {uri}")).unwrap_or_default();
                 format!("[{}{from}]", described("binary", media_type.as_deref(), bytes))
             }
-            Content::Stored(stored) => stored.told(),
+            OutputContent::Stored(stored) => stored.told(),
         }
     }
 }
@@ -115,32 +115,32 @@ mod tests {
 
     #[test]
     fn what_is_not_text_is_described() {
-        let check = |content: Content, expected: &str| assert_eq!(content.as_text(), expected);
+        let check = |content: OutputContent, expected: &str| assert_eq!(content.as_text(), expected);
         let gif: Arc<[u8]> = b"GIF89a\x05\0\x07\0".as_slice().into();
         check(
-            Content::Image { media_type: "image/gif".into(), bytes: Arc::clone(&gif) },
+            OutputContent::Image { media_type: "image/gif".into(), bytes: Arc::clone(&gif) },
             "[image: image/gif, 5x7 pixels, 10 bytes]",
         );
         check(
-            Content::Audio { media_type: "audio/wav".into(), bytes: [0; 3].into() },
+            OutputContent::Audio { media_type: "audio/wav".into(), bytes: [0; 3].into() },
             "[audio: audio/wav, 3 bytes]",
         );
         check(
-            Content::Binary { uri: None, media_type: None, bytes: [0; 3].into() },
+            OutputContent::Binary { uri: None, media_type: None, bytes: [0; 3].into() },
             "[binary: application/octet-stream, 3 bytes]",
         );
         check(
-            Content::Binary { uri: Some("a:b".into()), media_type: None, bytes: gif },
+            OutputContent::Binary { uri: Some("a:b".into()), media_type: None, bytes: gif },
             "[binary: image/gif, 5x7 pixels, 10 bytes from a:b]",
         );
-        let resource = |text: Option<&str>| Content::Resource {
+        let resource = |text: Option<&str>| OutputContent::Resource {
             uri: "a:b".into(),
             media_type: None,
             text: text.map(Into::into),
         };
         check(resource(None), "[resource: a:b]");
         check(resource(Some("c")), "[resource: a:b]\nc");
-        let long = Content::Image { media_type: "x".repeat(1_000), bytes: [0; 3].into() };
+        let long = OutputContent::Image { media_type: "x".repeat(1_000), bytes: [0; 3].into() };
         assert!(long.as_text().len() < 200);
     }
 }

@@ -23,7 +23,7 @@ pub struct OperationId(pub u64);
 
 /// The position of a call. The run sets it, never the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct RunPosition {
     /// The session whose turn makes the call.
     pub session: SessionId,
     /// Counted from one.
@@ -34,7 +34,7 @@ pub struct Place {
     pub origin: SessionId,
 }
 
-impl Place {
+impl RunPosition {
     /// Returns the first turn of a session without a parent.
     pub const fn first(session: SessionId) -> Self {
         Self { session, turn: 1, parent: None, origin: session }
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-impl Default for Place {
+impl Default for RunPosition {
     fn default() -> Self {
         Self::first(SessionId(0))
     }
@@ -55,13 +55,13 @@ impl Default for Place {
 
 /// One call, as events identify it. All events of the call share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation {
+pub struct CallOperation {
     /// The number of the call within this process.
     pub id: OperationId,
     /// The client's id of the call, truncated for display.
     pub call: CallId,
     /// The session and turn of the call.
-    pub place: Place,
+    pub place: RunPosition,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model_reply::Usage;
+use crate::model_reply::TokenUsage;
 
 /// The price of a model's tokens, in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +31,7 @@ impl Price {
     }
 
     /// Returns the cost of a request, rounded to a billionth of a dollar.
-    pub fn cost(&self, usage: &Usage) -> Cost {
+    pub fn cost(&self, usage: &TokenUsage) -> Cost {
         // `usage.input` includes the cached tokens, so subtract them or they would be billed twice.
         let cached = usage.cache_read.saturating_add(usage.cache_write);
         let dollars_per_million = amount(self.input, usage.input.saturating_sub(cached))
@@ -78,12 +78,15 @@ mod tests {
     #[test]
     fn cached_tokens_are_paid_once_and_at_their_own_price() {
         let price = Price { input: 3.0, output: 15.0, cache_read: 0.3, cache_write: 3.75 };
-        let check = |usage: Usage, nano_usd: u64| assert_eq!(price.cost(&usage), Cost { nano_usd });
-        check(Usage { input: 1000, output: 100, ..Usage::default() }, 4_500_000);
-        check(Usage { input: 1000, output: 0, cache_read: 800, ..Usage::default() }, 840_000);
-        check(Usage { input: 1000, output: 0, cache_write: 1000, ..Usage::default() }, 3_750_000);
-        check(Usage { input: 0, output: 10, cache_read: 5, reasoning: 10, ..Usage::default() }, 151_500);
-        check(Usage::default(), 0);
+        let check = |usage: TokenUsage, nano_usd: u64| assert_eq!(price.cost(&usage), Cost { nano_usd });
+        check(TokenUsage { input: 1000, output: 100, ..TokenUsage::default() }, 4_500_000);
+        check(TokenUsage { input: 1000, output: 0, cache_read: 800, ..TokenUsage::default() }, 840_000);
+        check(TokenUsage { input: 1000, output: 0, cache_write: 1000, ..TokenUsage::default() }, 3_750_000);
+        check(
+            TokenUsage { input: 0, output: 10, cache_read: 5, reasoning: 10, ..TokenUsage::default() },
+            151_500,
+        );
+        check(TokenUsage::default(), 0);
     }
 
     #[test]

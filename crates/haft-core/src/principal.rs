@@ -6,10 +6,10 @@ use std::sync::Arc;
 /// Tenant, subject and credential of a caller. It starts every key of caches, grants, stored outputs and MCP connections,
 /// so that nothing of one principal is visible to another. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Principal(Arc<Identity>);
+pub struct Principal(Arc<PrincipalIdentity>);
 
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Identity {
+struct PrincipalIdentity {
     tenant: String,
     subject: String,
     credential: String,
@@ -26,7 +26,7 @@ impl Principal {
         credential_id: impl Into<String>,
     ) -> Self {
         let (tenant, subject, credential) = (tenant.into(), subject.into(), credential_id.into());
-        Self(Arc::new(Identity { tenant, subject, credential }))
+        Self(Arc::new(PrincipalIdentity { tenant, subject, credential }))
     }
 
     /// The person at the terminal, or the program that embeds the library.

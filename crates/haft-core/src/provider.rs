@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-use crate::changes::Changes;
+use crate::changes::ChangeCounter;
 use crate::digest::Digest;
-use crate::event::{Event, EventSink, Progress};
+use crate::event::{CallProgress, Event, EventSink};
 use crate::name::{Namespace, ToolName};
 use crate::output::ToolOutput;
-use crate::place::{Operation, OperationId, Place};
+use crate::place::{CallOperation, OperationId, RunPosition};
 pub use crate::principal::Principal;
 use crate::priority::Priority;
 use crate::result::ToolError;
@@ -41,7 +41,7 @@ pub trait ToolProvider: Send + Sync {
     }
 
     /// Returns the counter that announces changes of `tools`; `None` if the list never changes.
-    fn changes(&self) -> Option<&Changes> {
+    fn changes(&self) -> Option<&ChangeCounter> {
         None
     }
 
@@ -120,7 +120,7 @@ pub struct CallContext {
     /// The time when the call is stopped. A provider with partial output watches it and returns that output when the
     /// time is reached; the engine waits a short grace period for it.
     pub time_limit: Option<TimeLimit>,
-    operation: Arc<Operation>,
+    operation: Arc<CallOperation>,
     /// The priority of the call. Calls that the provider makes itself use the same one.
     pub priority: Priority,
     /// The run that pays for the call; `None` for a call outside of a run.
@@ -137,7 +137,8 @@ impl CallContext {
         time_limit: Option<TimeLimit>,
         events: Arc<dyn EventSink>,
     ) -> Self {
-        let operation = Operation { id: OperationId::default(), call: id.clone(), place: Place::default() };
+        let operation =
+            CallOperation { id: OperationId::default(), call: id.clone(), place: RunPosition::default() };
         Self::of(id, Arc::new(operation), run, time_limit, events)
     }
 
@@ -158,7 +159,7 @@ impl CallContext {
     /// Creates the context of a call whose operation is known.
     pub fn of(
         id: CallId,
-        operation: Arc<Operation>,
+        operation: Arc<CallOperation>,
         run: Arc<RunContext>,
         time_limit: Option<TimeLimit>,
         events: Arc<dyn EventSink>,
@@ -176,7 +177,7 @@ impl CallContext {
     }
 
     /// Returns the position of the call. The session of a sub-agent names it as its parent.
-    pub fn operation(&self) -> &Operation {
+    pub fn operation(&self) -> &CallOperation {
         &self.operation
     }
 
@@ -186,7 +187,7 @@ impl CallContext {
     }
 
     /// Emits progress in events of bounded size.
-    pub fn progress(&self, progress: Progress) {
+    pub fn progress(&self, progress: CallProgress) {
         if let Some(progress) = progress.bounded() {
             self.events.emit(Event::ToolProgress { operation: Arc::clone(&self.operation), progress });
         }

@@ -37,7 +37,7 @@ use crate::shell;
 
 /// The decision about a call, ordered by strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Decision {
+pub enum PermissionDecision {
     /// The call is made without approval.
     Allow,
     /// A user must approve the call.
@@ -46,30 +46,30 @@ pub enum Decision {
     Deny,
 }
 
-impl Decision {
+impl PermissionDecision {
     /// Returns the name for rules and audit records.
     pub fn name(self) -> &'static str {
         match self {
-            Decision::Allow => "allow",
-            Decision::Ask => "ask",
-            Decision::Deny => "deny",
+            PermissionDecision::Allow => "allow",
+            PermissionDecision::Ask => "ask",
+            PermissionDecision::Deny => "deny",
         }
     }
 }
 
 /// An operator's rule for calls of some tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct PermissionRule {
     /// The exposed names of the tools that the rule applies to.
     pub tool: ToolGlob,
     /// Limits the rule to command lines with a matching command.
     pub command: Option<CommandPattern>,
     /// The decision if the rule matches and no narrower rule does.
-    pub decision: Decision,
+    pub decision: PermissionDecision,
 }
 
 /// Prints the rule in one line: `deny bash: rm *`. Equal rules print equal texts.
-impl fmt::Display for Rule {
+impl fmt::Display for PermissionRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.decision.name(), self.tool)?;
         self.command.as_ref().map_or(Ok(()), |command| write!(f, ": {command}"))
@@ -96,17 +96,17 @@ impl fmt::Display for CommandPattern {
 
 /// All rules. Their order has no effect; messages refer to a rule by its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub struct PermissionRules {
     /// The operator's rules, in the order of the configuration.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<PermissionRule>,
     /// The decision if no rule matches.
-    pub default: Decision,
+    pub default: PermissionDecision,
 }
 
-impl Default for Rules {
+impl Default for PermissionRules {
     /// Allows every call: without rules, the sandbox alone restricts a call.
     fn default() -> Self {
-        Self { rules: Vec::new(), default: Decision::Allow }
+        Self { rules: Vec::new(), default: PermissionDecision::Allow }
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct JudgedCommand {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
     /// The strictest decision about any part of the call.
-    pub decision: Decision,
+    pub decision: PermissionDecision,
     /// The deciding rule; `None` if no rule decided, such as when the default applied.
     pub rule: Option<usize>,
     /// The explanation for the user who approves, for the model whose call is refused, and for the audit record.
@@ -133,19 +133,19 @@ pub struct Ruling {
     pub asking: Vec<usize>,
 }
 
-impl Rules {
+impl PermissionRules {
     /// Decides before the arguments are known: denies only if the rules deny every call of this tool.
     pub fn admit(&self, tool: &str) -> Ruling {
         let ruling = self.by_tool(tool);
-        let exception = self.with_command(tool).any(|(_, rule)| rule.decision != Decision::Deny);
+        let exception = self.with_command(tool).any(|(_, rule)| rule.decision != PermissionDecision::Deny);
         match ruling.decision {
-            Decision::Deny if exception => Ruling {
-                decision: Decision::Ask,
+            PermissionDecision::Deny if exception => Ruling {
+                decision: PermissionDecision::Ask,
                 rule: None,
                 why: format!("it depends on the command whether `{}` is permitted", shown(tool)),
                 asking: Vec::new(),
             },
-            Decision::Allow | Decision::Ask | Decision::Deny => ruling,
+            PermissionDecision::Allow | PermissionDecision::Ask | PermissionDecision::Deny => ruling,
         }
     }
 
@@ -165,7 +165,7 @@ impl Rules {
     pub(crate) fn judged_commands(&self, tool: &str, bash_line: &str) -> Option<Vec<JudgedCommand>> {
         let judged = |command: shell::ShellCommand| JudgedCommand {
             ruling: self.by_command(tool, &command),
-            is_literal: judge::more_than_named(&command).is_none(),
+            is_literal: judge::extra_effect(&command).is_none(),
             command,
         };
         Some(shell::commands(bash_line).ok()?.into_iter().map(judged).collect())
@@ -191,15 +191,15 @@ impl Rules {
     }
 
     /// Returns the rules for the tool that have a command pattern.
-    fn with_command<'a>(&'a self, tool: &str) -> impl Iterator<Item = (usize, &'a Rule)> {
+    fn with_command<'a>(&'a self, tool: &str) -> impl Iterator<Item = (usize, &'a PermissionRule)> {
         self.of(tool).filter(|(_, rule)| rule.command.is_some())
     }
 
-    fn without_command<'a>(&'a self, tool: &str) -> impl Iterator<Item = (usize, &'a Rule)> {
+    fn without_command<'a>(&'a self, tool: &str) -> impl Iterator<Item = (usize, &'a PermissionRule)> {
         self.of(tool).filter(|(_, rule)| rule.command.is_none())
     }
 
-    fn of<'a>(&'a self, tool: &str) -> impl Iterator<Item = (usize, &'a Rule)> {
+    fn of<'a>(&'a self, tool: &str) -> impl Iterator<Item = (usize, &'a PermissionRule)> {
         self.rules.iter().enumerate().filter(move |(_, rule)| rule.tool.matches(tool))
     }
 
@@ -223,7 +223,7 @@ impl Rules {
 
     /// Decides about a command line whose commands are unknown.
     fn unseen(&self, tool: &str, why: &str) -> Ruling {
-        let start = (self.default.max(Decision::Ask), None);
+        let start = (self.default.max(PermissionDecision::Ask), None);
         let rules = self.without_command(tool).map(|(index, rule)| (rule.decision, Some(index)));
         let (decision, rule) =
             rules.fold(start, |strictest, next| if next.0 > strictest.0 { next } else { strictest });
@@ -231,9 +231,9 @@ impl Rules {
     }
 }
 
-impl Rule {
+impl PermissionRule {
     /// Returns the key by which one matching rule takes precedence over another.
-    fn rank(&self) -> (Option<Specificity>, Specificity, Decision) {
+    fn rank(&self) -> (Option<Specificity>, Specificity, PermissionDecision) {
         let command = self.command.as_ref().map(|pattern| pattern.0.specificity());
         (command, self.tool.specificity(), self.decision)
     }
@@ -241,8 +241,8 @@ impl Rule {
 
 impl Ruling {
     /// Returns the ruling of a matching rule.
-    fn by_rule(index: usize, rule: &Rule, what: &str) -> Self {
-        let asking = if rule.decision == Decision::Ask { vec![index] } else { Vec::new() };
+    fn by_rule(index: usize, rule: &PermissionRule, what: &str) -> Self {
+        let asking = if rule.decision == PermissionDecision::Ask { vec![index] } else { Vec::new() };
         let why = format!("`{}` matches rule {index}, `{rule}`", shown(what));
         Self { decision: rule.decision, rule: Some(index), why, asking }
     }

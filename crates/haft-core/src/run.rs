@@ -1,7 +1,7 @@
 //! The state machine of one agent's work on one request: it makes every decision of the loop and does no IO.
 //!
 //! The driver asks for the [`next_step`](AgentRun::next_step), carries it out and reports the outcome, until the step
-//! is [`Done`](Step::Done). The run returns the same step until the driver reports its outcome. A run that is stored
+//! is [`Done`](RunStep::Done). The run returns the same step until the driver reports its outcome. A run that is stored
 //! between two steps, as a [`RunSnapshot`](snapshot::RunSnapshot), therefore resumes elsewhere without a difference.
 //!
 //! A turn is one useful reply of the model. If a reply is unusable (empty, cut off, against the tool choice, or without
@@ -38,21 +38,21 @@ use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
 use crate::result::ToolResult;
 use crate::tool::{CallId, ToolCall};
 
-use budget::Budget;
-use calls::{CallState, From, OpenCalls, Waiting};
-use choice::Moment;
-use final_turn::WhyFinal;
-use finish::{Finish, FinishReason};
+use budget::SpendLimit;
+use calls::{AwaitedParty, CallState, OpenCalls, ResultSender};
+use choice::ChoiceStage;
+use final_turn::FinalTurnReason;
+use finish::{FinishReason, RunFinish};
 use input::CallEnd;
-use state::{Phase, Signal, State};
+use state::{AgentRunState, RunPhase, StopSignal};
 
 pub use error::RunError;
 pub use note::RunNote;
-pub use plan::{Offer, RunPlan};
+pub use plan::{OptionalTools, RunPlan};
 
 /// The next action of the driver.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum RunStep {
     /// Send this request to the model, then report the reply or the error.
     CallModel(Box<ModelRequest>),
     /// Run these tools. The results may arrive in any order.
@@ -62,17 +62,17 @@ pub enum Step {
     /// A user must approve or deny these calls first. The run can be stored until then.
     AwaitApproval(Vec<ToolCall>),
     /// The run has ended. Every further step is this one.
-    Done(Finish),
+    Done(RunFinish),
 }
 
 /// Inputs from the driver that a run cannot know: the clock, the meters of the whole tree, the size of the next
 /// request.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Readings {
+pub struct DriverReadings {
     /// Milliseconds since the Unix epoch.
     pub now_ms: u64,
     /// The remaining budget of this run and of the runs above it. Reservations of other runs count as spent.
-    pub left: Budget,
+    pub left: SpendLimit,
     /// The input tokens of the next request; `None` if the driver does not count them.
     pub context_tokens: Option<u64>,
 }
@@ -88,7 +88,7 @@ pub enum ApprovalVerdict {
 
 /// The reason to end a run at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Abort {
+pub enum AbortReason {
     /// A user or the program aborted the run.
     Interrupted,
     /// The run exceeded its timeout.
@@ -97,7 +97,7 @@ pub enum Abort {
     Unrecorded(String),
 }
 
-impl Abort {
+impl AbortReason {
     /// Returns the stable name for all wire formats.
     pub fn name(&self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ pub struct AgentRun {
     /// The request to the model. Its conversation grows during the run.
     request: ModelRequest,
     plan: RunPlan,
-    state: State,
+    state: AgentRunState,
     notes: Vec<RunNote>,
 }
 
@@ -122,10 +122,10 @@ impl AgentRun {
     /// Creates a run. The conversation of `request` ends with the user's message. The run adds its own tools to those
     /// of the request.
     pub fn new(request: ModelRequest, plan: RunPlan) -> Self {
-        Self::with_state(request, plan, State::default())
+        Self::with_state(request, plan, AgentRunState::default())
     }
 
-    fn with_state(mut request: ModelRequest, plan: RunPlan, state: State) -> Self {
+    fn with_state(mut request: ModelRequest, plan: RunPlan, state: AgentRunState) -> Self {
         request.tools = plan.shown(&request.tools);
         Self { request, plan, state, notes: Vec::new() }
     }
@@ -151,15 +151,15 @@ impl AgentRun {
     }
 
     /// Returns the numbers of turns and calls so far.
-    pub fn counts(&self) -> &limits::Counts {
+    pub fn counts(&self) -> &limits::RunCounters {
         &self.state.counts
     }
 
     /// Returns the calls that the driver has received to run and that have not ended yet.
     pub fn given_out(&self) -> Vec<ToolCall> {
         match &self.state.phase {
-            Phase::Calls(calls) => calls.given_out(),
-            Phase::Model | Phase::Ended(_) => Vec::new(),
+            RunPhase::Calls(calls) => calls.given_out(),
+            RunPhase::Model | RunPhase::Ended(_) => Vec::new(),
         }
     }
 
@@ -169,13 +169,13 @@ impl AgentRun {
     }
 
     /// Returns the next action. Without a report of its outcome in between, a second call returns the same action.
-    pub fn next_step(&mut self, readings: &Readings) -> Step {
+    pub fn next_step(&mut self, readings: &DriverReadings) -> RunStep {
         if let Some(step) = self.step_for_calls(readings) {
             return step;
         }
-        if let Phase::Ended(finish) = &mut self.state.phase {
+        if let RunPhase::Ended(finish) = &mut self.state.phase {
             finish.ended_ms.get_or_insert(readings.now_ms);
-            return Step::Done(finish.clone());
+            return RunStep::Done(finish.clone());
         }
         self.begin_final_turn(readings);
         self.ask()
@@ -190,7 +190,7 @@ impl AgentRun {
     /// Reports that the model request failed and that a retry cannot help.
     pub fn model_failed(&mut self, error: &ModelError) -> Result<(), RunError> {
         self.expect_model("a failure of the model")?;
-        self.end(Finish::new(FinishReason::ModelFailed(error.kind)).with_detail(error.to_string()));
+        self.end(RunFinish::new(FinishReason::ModelFailed(error.kind)).with_detail(error.to_string()));
         Ok(())
     }
 
@@ -202,14 +202,14 @@ impl AgentRun {
     /// Reports results in the form that the journal records.
     pub fn calls_ended(&mut self, ends: Vec<CallEnd>) -> Result<(), RunError> {
         let answers = ends.into_iter().map(|end| (end.call().clone(), end.into_state())).collect();
-        self.answer(From::Tools, answers)
+        self.answer(ResultSender::Tools, answers)
     }
 
     /// Reports the client's results. The run still waits for the calls without one.
     pub fn client_replied(&mut self, replies: Vec<ToolReply>) -> Result<(), RunError> {
         let answers =
             replies.into_iter().map(|reply| (reply.call.clone(), CallState::Ended(reply))).collect();
-        self.answer(From::Client, answers)
+        self.answer(ResultSender::Client, answers)
     }
 
     /// Reports a user's decision.
@@ -221,25 +221,25 @@ impl AgentRun {
                 CallState::Ended(ToolReply::error(&call, "Error: a person denied this call"))
             }
         };
-        self.answer(From::Approval, vec![(id.clone(), state)])
+        self.answer(ResultSender::Approval, vec![(id.clone(), state)])
     }
 
     /// Ends the run gracefully: it makes no further calls, and the next turn is the last one.
     pub fn stop(&mut self) {
-        self.state.signal = Signal::Stop;
+        self.state.signal = StopSignal::Stop;
     }
 
     /// Ends the run now and keeps the conversation so far.
-    pub fn abort(&mut self, why: Abort) {
+    pub fn abort(&mut self, why: AbortReason) {
         let finish = match why {
-            Abort::Interrupted => Finish::new(FinishReason::Aborted),
-            Abort::TimedOut => Finish::new(FinishReason::TimedOut),
-            Abort::Unrecorded(problem) => Finish::new(FinishReason::Unrecorded).with_detail(problem),
+            AbortReason::Interrupted => RunFinish::new(FinishReason::Aborted),
+            AbortReason::TimedOut => RunFinish::new(FinishReason::TimedOut),
+            AbortReason::Unrecorded(problem) => RunFinish::new(FinishReason::Unrecorded).with_detail(problem),
         };
-        if matches!(self.state.phase, Phase::Ended(_)) {
+        if matches!(self.state.phase, RunPhase::Ended(_)) {
             return;
         }
-        if let Phase::Calls(calls) = &mut self.state.phase {
+        if let RunPhase::Calls(calls) = &mut self.state.phase {
             calls.refuse_all("Error: the run was ended before this call was");
             self.state.ending = Some(finish);
             return self.close_calls();
@@ -247,17 +247,17 @@ impl AgentRun {
         self.end(finish);
     }
 
-    fn step_for_calls(&mut self, readings: &Readings) -> Option<Step> {
-        let Phase::Calls(calls) = &mut self.state.phase else { return None };
-        cut_short(calls, self.state.signal, readings);
+    fn step_for_calls(&mut self, readings: &DriverReadings) -> Option<RunStep> {
+        let RunPhase::Calls(calls) = &mut self.state.phase else { return None };
+        end_unstarted_calls(calls, self.state.signal, readings);
         match calls.waiting() {
-            Waiting::Tools(tools) => {
-                calls.give_out();
-                Some(Step::CallTools(tools))
+            AwaitedParty::Tools(tools) => {
+                calls.mark_new_running();
+                Some(RunStep::CallTools(tools))
             }
-            Waiting::Approval(calls) => Some(Step::AwaitApproval(calls)),
-            Waiting::Client(calls) => Some(Step::AwaitClient(calls)),
-            Waiting::Nobody => {
+            AwaitedParty::Approval(calls) => Some(RunStep::AwaitApproval(calls)),
+            AwaitedParty::Client(calls) => Some(RunStep::AwaitClient(calls)),
+            AwaitedParty::Nobody => {
                 self.close_calls();
                 None
             }
@@ -266,9 +266,11 @@ impl AgentRun {
 
     /// Appends the results of all calls to the conversation. Then the run continues or ends.
     fn close_calls(&mut self) {
-        let Phase::Calls(calls) = std::mem::replace(&mut self.state.phase, Phase::Model) else { return };
+        let RunPhase::Calls(calls) = std::mem::replace(&mut self.state.phase, RunPhase::Model) else {
+            return;
+        };
         if let Err(error) = self.say(calls.into_message()) {
-            return self.end_misfit(&error);
+            return self.end_on_conversation_error(&error);
         }
         if let Some(finish) = self.state.ending.take() {
             return self.end(finish);
@@ -278,47 +280,48 @@ impl AgentRun {
         }
     }
 
-    fn begin_final_turn(&mut self, readings: &Readings) {
+    fn begin_final_turn(&mut self, readings: &DriverReadings) {
         if self.state.final_turn.is_some() {
             return;
         }
         let Some(why) = self.why_final(readings) else { return };
         self.state.final_turn = Some(why);
         self.notes.push(RunNote::FinalTurn(why));
-        if why != WhyFinal::OnlyTurn {
+        if why != FinalTurnReason::OnlyTurn {
             self.tell(format!("{} {}", why.told(), self.plan.report.last_words()));
         }
     }
 
     /// Checks a user's stop request first and the exhausted limits after it, because the first match becomes the finish
     /// reason.
-    fn why_final(&self, readings: &Readings) -> Option<WhyFinal> {
+    fn why_final(&self, readings: &DriverReadings) -> Option<FinalTurnReason> {
         let Self { plan, state, .. } = self;
-        let full =
-            |limit: limits::ContextLimit| readings.context_tokens.is_some_and(|tokens| limit.is_full(tokens));
-        if state.signal == Signal::Stop {
-            return Some(WhyFinal::Stopped);
+        let full = |limit: limits::RunContextLimit| {
+            readings.context_tokens.is_some_and(|tokens| limit.is_full(tokens))
+        };
+        if state.signal == StopSignal::Stop {
+            return Some(FinalTurnReason::Stopped);
         }
         if readings.left.used_up().is_some() {
-            return Some(WhyFinal::Budget);
+            return Some(FinalTurnReason::Budget);
         }
         if plan.limits.context.is_some_and(full) {
-            return Some(WhyFinal::ContextFull);
+            return Some(FinalTurnReason::ContextFull);
         }
         state.forced.or_else(|| self.last_turn())
     }
 
-    fn last_turn(&self) -> Option<WhyFinal> {
+    fn last_turn(&self) -> Option<FinalTurnReason> {
         let Self { plan, state, .. } = self;
         let is_last = state.counts.turns.saturating_add(1) >= plan.limits.turns_max;
         match (is_last, state.counts.turns) {
             (false, _) => None,
-            (true, 0) => Some(WhyFinal::OnlyTurn),
-            (true, _) => Some(WhyFinal::LastTurn),
+            (true, 0) => Some(FinalTurnReason::OnlyTurn),
+            (true, _) => Some(FinalTurnReason::LastTurn),
         }
     }
 
-    fn ask(&mut self) -> Step {
+    fn ask(&mut self) -> RunStep {
         let (sent, words) = choice::sent(&self.choice(), self.plan.support, &self.request.tools);
         if words != self.state.told_choice {
             let told = words.clone().unwrap_or_else(|| "You may call any tool now, or answer.".into());
@@ -329,25 +332,25 @@ impl AgentRun {
             }
         }
         self.request.tool_choice = sent;
-        Step::CallModel(Box::new(self.request.clone()))
+        RunStep::CallModel(Box::new(self.request.clone()))
     }
 
     /// Returns the tool choice for the pending reply.
     fn choice(&self) -> ToolChoice {
         let moment = match (self.state.final_turn, self.state.counts.tool_turns) {
-            (Some(_), _) => Moment::Final,
-            (None, 0) => Moment::First,
-            (None, _) => Moment::Later,
+            (Some(_), _) => ChoiceStage::Final,
+            (None, 0) => ChoiceStage::First,
+            (None, _) => ChoiceStage::Later,
         };
         let allowed = self.plan.allowed_tools.as_deref();
         choice::effective(&self.plan.tool_choice, allowed, moment, self.plan.answer_by())
     }
 
-    fn answer(&mut self, from: From, answers: Vec<(CallId, CallState)>) -> Result<(), RunError> {
+    fn answer(&mut self, from: ResultSender, answers: Vec<(CallId, CallState)>) -> Result<(), RunError> {
         let waits_for = self.state.phase.waits_for();
         match &mut self.state.phase {
-            Phase::Calls(calls) => calls.answer(from, answers),
-            Phase::Model | Phase::Ended(_) => {
+            RunPhase::Calls(calls) => calls.answer(from, answers),
+            RunPhase::Model | RunPhase::Ended(_) => {
                 Err(RunError::Unexpected { given: "the end of a call", waits_for })
             }
         }
@@ -355,16 +358,16 @@ impl AgentRun {
 
     fn open_call(&self, id: &CallId) -> Result<ToolCall, RunError> {
         let open = match &self.state.phase {
-            Phase::Calls(calls) => calls.0.iter().find(|open| open.call.id == *id),
-            Phase::Model | Phase::Ended(_) => None,
+            RunPhase::Calls(calls) => calls.0.iter().find(|open| open.call.id == *id),
+            RunPhase::Model | RunPhase::Ended(_) => None,
         };
         open.map(|open| open.call.clone()).ok_or_else(|| RunError::UnknownCall { call: id.clone() })
     }
 
     fn expect_model(&self, given: &'static str) -> Result<(), RunError> {
         match &self.state.phase {
-            Phase::Model => Ok(()),
-            phase @ (Phase::Calls(_) | Phase::Ended(_)) => {
+            RunPhase::Model => Ok(()),
+            phase @ (RunPhase::Calls(_) | RunPhase::Ended(_)) => {
                 Err(RunError::Unexpected { given, waits_for: phase.waits_for() })
             }
         }
@@ -377,24 +380,24 @@ impl AgentRun {
     /// Appends a message of the operator. No call is open at this point, so the conversation always accepts it.
     fn tell(&mut self, words: impl Into<String>) {
         if let Err(error) = self.say(Message::system(words)) {
-            self.end_misfit(&error);
+            self.end_on_conversation_error(&error);
         }
     }
 
-    fn end(&mut self, finish: Finish) {
-        self.state.phase = Phase::Ended(finish);
+    fn end(&mut self, finish: RunFinish) {
+        self.state.phase = RunPhase::Ended(finish);
     }
 
-    fn end_misfit(&mut self, error: &ConversationError) {
+    fn end_on_conversation_error(&mut self, error: &ConversationError) {
         let reason = FinishReason::ModelFailed(ModelErrorKind::Malformed);
-        self.end(Finish::new(reason).with_detail(error.to_string()));
+        self.end(RunFinish::new(reason).with_detail(error.to_string()));
     }
 }
 
 /// Ends calls that must not start any more.
-fn cut_short(calls: &mut OpenCalls, signal: Signal, readings: &Readings) {
+fn end_unstarted_calls(calls: &mut OpenCalls, signal: StopSignal, readings: &DriverReadings) {
     const USED_UP: &str = "Error: the budget of this run is used up; the call was not made";
-    if signal == Signal::Stop {
+    if signal == StopSignal::Stop {
         let why = "Error: the run was asked to stop; the call was not made";
         calls.refuse_new(0, why);
         calls.refuse_waiting(why);

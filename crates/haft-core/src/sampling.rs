@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use crate::conversation::Conversation;
 use crate::event::EventSink;
 use crate::model_reply::StopReason;
-use crate::place::{OperationId, Place};
+use crate::place::{OperationId, RunPosition};
 use crate::provider::CallContext;
 use crate::run::context::RunContext;
 use crate::run::scope::RunScope;
@@ -16,12 +16,16 @@ use crate::run::scope::RunScope;
 /// Asks a model on behalf of a server.
 pub trait Sampler: Send + Sync {
     /// The server gets the error text. Dropping the future ends the request to the model.
-    fn sample<'a>(&'a self, wanted: Sample, caller: &'a Caller) -> BoxFuture<'a, Result<Sampled, String>>;
+    fn sample<'a>(
+        &'a self,
+        wanted: SamplingRequest,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<SamplingReply, String>>;
 }
 
 /// One request, within the operator's limits.
 #[derive(Debug)]
-pub struct Sample {
+pub struct SamplingRequest {
     /// The name of the MCP server that asks.
     pub server: String,
     /// As `provider/model`; without it the sampler chooses.
@@ -40,7 +44,7 @@ pub struct Sample {
 
 /// The model's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sampled {
+pub struct SamplingReply {
     /// The model that answered, as the server gets it.
     pub model: String,
     /// The text of the reply.
@@ -57,7 +61,7 @@ pub struct Caller {
     /// The operation of the call, which is the parent of the request in events.
     pub operation: OperationId,
     /// The session and turn of the call.
-    pub place: Place,
+    pub place: RunPosition,
     /// Budget and deadline of the run; none for a call that stands alone.
     pub scope: Option<Arc<RunScope>>,
     /// Receives the events of work that is done for the call, and adds up its cost.

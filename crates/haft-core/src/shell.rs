@@ -17,8 +17,8 @@ mod word;
 
 use std::fmt;
 
-use carried::{Carried, carried};
-use reader::Reader;
+use carried::{WrappedCommand, carried};
+use reader::ShellParser;
 
 /// The longest line that `commands` parses.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -59,14 +59,14 @@ pub struct ShellWord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirection {
     /// The way in which the shell opens the file.
-    pub access: Access,
+    pub access: RedirectionAccess,
     /// The path as written; the shell may expand it.
     pub target: ShellWord,
 }
 
 /// The way in which a redirection opens its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum RedirectionAccess {
     /// Opens the file for reading, as `<` does.
     Read,
     /// Empties or creates the file, as `>` does.
@@ -174,7 +174,7 @@ pub fn commands(line: &str) -> Result<Vec<ShellCommand>, ShellError> {
     if line.len() > LINE_BYTES_MAX {
         return Err(ShellError::TooLong { bytes: line.len() });
     }
-    let mut found = Reader::read(line)?;
+    let mut found = ShellParser::read(line)?;
     let mut levels = vec![0; found.len()];
     let mut at = 0;
     while at < found.len() {
@@ -195,11 +195,11 @@ pub fn commands(line: &str) -> Result<Vec<ShellCommand>, ShellError> {
 }
 
 /// Returns the commands in the arguments of `outer`. They run with its variables and files.
-fn carried_commands(carried: Carried, outer: &ShellCommand) -> Result<Vec<ShellCommand>, ShellError> {
+fn carried_commands(carried: WrappedCommand, outer: &ShellCommand) -> Result<Vec<ShellCommand>, ShellError> {
     let mut commands = match carried {
-        Carried::Line(line) => Reader::read(&line)?,
-        Carried::Command(command) => vec![command],
-        Carried::Unseen => {
+        WrappedCommand::Line(line) => ShellParser::read(&line)?,
+        WrappedCommand::Command(command) => vec![command],
+        WrappedCommand::Unseen => {
             let program = outer.program().map_or("it", |word| &word.text);
             return Ok(vec![ShellCommand::unseen(program)]);
         }

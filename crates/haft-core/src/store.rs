@@ -83,16 +83,16 @@ pub const WHOLE_OUTPUT: Range<u64> = 0..u64::MAX;
 
 /// An output that is being written to the store.
 pub trait Spool: Send {
-    /// Writes the bytes that fit and drops the rest, which [`Stored::complete`] reports.
+    /// Writes the bytes that fit and drops the rest, which [`StoreEntry::complete`] reports.
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
 
     /// Completes the output and returns its handle.
-    fn finish(self: Box<Self>) -> Result<Stored, StoreError>;
+    fn finish(self: Box<Self>) -> Result<StoreEntry, StoreError>;
 }
 
 /// An output in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoreEntry {
     /// The name for reading the output.
     pub handle: Handle,
     /// The size of the stored content.
@@ -135,16 +135,16 @@ pub const PREVIEW_CHARS_MAX: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOutput {
     /// The handle and size of the stored output.
-    pub stored: Stored,
+    pub stored: StoreEntry,
     /// The reason for storing it.
     pub reason: StoreReason,
     /// The part that the model sees.
-    pub glimpse: Glimpse,
+    pub glimpse: OutputPreview,
 }
 
 /// The visible part of a stored output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Glimpse {
+pub enum OutputPreview {
     /// The number of tokens and the beginning of the text.
     Text {
         /// The size of the whole text.
@@ -170,24 +170,24 @@ impl StoredOutput {
     /// Returns the text for the model: the handle, the sizes, instructions for querying, and a description or the
     /// beginning.
     pub fn told(&self) -> String {
-        let Stored { handle, bytes, lines, .. } = &self.stored;
+        let StoreEntry { handle, bytes, lines, .. } = &self.stored;
         let (reason, cut) = (self.reason.name(), self.stored.cut());
         match &self.glimpse {
-            Glimpse::Text { tokens, preview } => {
+            OutputPreview::Text { tokens, preview } => {
                 let begins =
                     if preview.is_empty() { String::new() } else { format!("\nIt begins:\n{preview}") };
                 format!(
                     "Tool output is too large ({bytes} bytes, {lines} lines, {tokens} tokens; {reason}).{cut}\n{}{begins}",
-                    self.stored.how_to_ask()
+                    self.stored.query_instruction()
                 )
             }
-            Glimpse::Media { description, digest } => format!(
+            OutputPreview::Media { description, digest } => format!(
                 "[{description}, sha256 {digest}; {reason}; stored as {handle}.{cut} \
                  tool_output(handle = \"{handle}\", extract = \"stats\") describes it.]"
             ),
-            Glimpse::Shown { tokens } => format!(
+            OutputPreview::Shown { tokens } => format!(
                 "All of it is stored ({bytes} bytes, {lines} lines, {tokens} tokens; {reason}).{cut}\n{}",
-                self.stored.how_to_ask()
+                self.stored.query_instruction()
             ),
         }
     }
@@ -195,17 +195,17 @@ impl StoredOutput {
     /// Returns true if the text of an output was stored, false for media.
     pub fn is_text(&self) -> bool {
         match self.glimpse {
-            Glimpse::Text { .. } | Glimpse::Shown { .. } => true,
-            Glimpse::Media { .. } => false,
+            OutputPreview::Text { .. } | OutputPreview::Shown { .. } => true,
+            OutputPreview::Media { .. } => false,
         }
     }
 
     /// Returns the note for the receipt.
     pub fn noted(&self) -> Value {
-        let Stored { handle, bytes, lines, complete } = &self.stored;
+        let StoreEntry { handle, bytes, lines, complete } = &self.stored;
         let tokens = match &self.glimpse {
-            Glimpse::Text { tokens, .. } | Glimpse::Shown { tokens } => Some(tokens.count()),
-            Glimpse::Media { .. } => None,
+            OutputPreview::Text { tokens, .. } | OutputPreview::Shown { tokens } => Some(tokens.count()),
+            OutputPreview::Media { .. } => None,
         };
         json!({
             "handle": handle.to_string(), "reason": self.reason.name(), "bytes": bytes, "lines": lines,
@@ -214,13 +214,13 @@ impl StoredOutput {
     }
 }
 
-impl Stored {
+impl StoreEntry {
     fn cut(&self) -> &'static str {
         if self.complete { "" } else { " Only the beginning could be kept." }
     }
 
     /// Returns the instruction for querying the output.
-    fn how_to_ask(&self) -> String {
+    fn query_instruction(&self) -> String {
         format!(
             "Call tool_output(handle = \"{}\", extract = \"what to extract\"). `extract` understands: lines 10-40, first 50 lines, \
              last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN, jq FILTER, schema, stats.",
@@ -266,8 +266,8 @@ mod tests {
     #[test]
     fn what_stands_in_place_of_an_output_names_all_that_is_needed_to_ask() {
         let stored =
-            Stored { handle: Handle::new(NAME, NAME).unwrap(), bytes: 20_000, lines: 7, complete: false };
-        let check = |reason: StoreReason, glimpse: Glimpse, parts: &[&str]| {
+            StoreEntry { handle: Handle::new(NAME, NAME).unwrap(), bytes: 20_000, lines: 7, complete: false };
+        let check = |reason: StoreReason, glimpse: OutputPreview, parts: &[&str]| {
             let told = StoredOutput { stored: stored.clone(), reason, glimpse }.told();
             let handle = format!("handle = \"session-{NAME}/{NAME}\"");
             for part in parts.iter().copied().chain([
@@ -281,14 +281,14 @@ mod tests {
         let tokens = Tokens::Counted(4_000);
         check(
             StoreReason::TokenBudget,
-            Glimpse::Text { tokens, preview: "To be".into() },
+            OutputPreview::Text { tokens, preview: "To be".into() },
             &["20000 bytes, 7 lines, 4000 tokens; token_budget", "It begins:\nTo be", "jq FILTER"],
         );
-        check(StoreReason::SizeCap, Glimpse::Shown { tokens }, &["4000 tokens; size_cap", "grep"]);
+        check(StoreReason::SizeCap, OutputPreview::Shown { tokens }, &["4000 tokens; size_cap", "grep"]);
         let digest = Digest::of_bytes(b"x");
         check(
             StoreReason::NotText,
-            Glimpse::Media { description: "image: image/png, 9 bytes".into(), digest },
+            OutputPreview::Media { description: "image: image/png, 9 bytes".into(), digest },
             &["[image: image/png, 9 bytes, sha256 2d711642b726b044", "not_text"],
         );
     }

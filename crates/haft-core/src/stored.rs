@@ -18,7 +18,7 @@ pub use event::{StoredEvent, StoredModelError, StoredUsage};
 pub use model_reply::StoredModelReply;
 pub use names::find;
 pub use output::StoredToolOutput;
-pub use request::{StoredChoice, StoredRequest, StoredTool};
+pub use request::{StoredRequest, StoredTool, StoredToolChoice};
 
 /// The reason why stored data is not usable.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -56,9 +56,9 @@ pub trait TokenCounter: Send + Sync {
 
 /// Estimates tokens from the length instead of counting them.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ByLength;
+pub struct LengthEstimator;
 
-impl TokenCounter for ByLength {
+impl TokenCounter for LengthEstimator {
     fn count(&self, text: &str) -> Tokens {
         Tokens::by_length(text.len() as u64)
     }
@@ -86,9 +86,9 @@ mod tests {
     use super::*;
 
     /// A counter with one token per character.
-    struct PerCharacter;
+    struct CharacterCounter;
 
-    impl TokenCounter for PerCharacter {
+    impl TokenCounter for CharacterCounter {
         fn count(&self, text: &str) -> Tokens {
             assert!(text.len() <= COUNTED_BYTES_MAX, "{} bytes to count", text.len());
             Tokens::Counted(text.chars().count() as u64)
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn short_texts_are_counted_and_long_ones_judged_by_their_beginning() {
         let check =
-            |text: &str, expected: &str| assert_eq!(tokens_of(&PerCharacter, text).to_string(), expected);
+            |text: &str, expected: &str| assert_eq!(tokens_of(&CharacterCounter, text).to_string(), expected);
         check("", "0");
         check("héllo", "5");
         check(&"x".repeat(COUNTED_BYTES_MAX), "65536");
@@ -116,6 +116,6 @@ mod tests {
 
     #[test]
     fn by_length_says_about() {
-        assert_eq!(ByLength.count("12345").to_string(), "about 2");
+        assert_eq!(LengthEstimator.count("12345").to_string(), "about 2");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::arguments::Arguments;
+use crate::arguments::RawArguments;
 use crate::name::{GroupName, QueueName, ToolName};
 use crate::priority::Priority;
 
@@ -126,7 +126,7 @@ pub struct ToolPolicy {
     /// The time that outputs stay cached; `None` if they are not cached.
     pub cache_ttl: Option<Duration>,
     /// The least approval of any call; rules may require more.
-    pub approval: Approval,
+    pub approval: ApprovalPolicy,
 }
 
 /// The treatment of an output that is too large.
@@ -148,7 +148,7 @@ pub enum OutputPolicy {
 
 /// Decides if a user must approve the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Approval {
+pub enum ApprovalPolicy {
     /// No approval is needed, unless a rule requires it.
     Allow,
     /// A user must approve every call.
@@ -169,12 +169,12 @@ pub struct ToolCall {
     /// The name as written. The resolve stage finds the tool, or reports that there is none.
     pub name: String,
     /// The text as the model wrote it; parsed by the engine.
-    pub arguments: Arguments,
+    pub arguments: RawArguments,
 }
 
 impl ToolCall {
     /// Creates a call with arguments that are already JSON.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: &Value) -> Self {
-        Self { id: CallId(id.into()), name: name.into(), arguments: Arguments::from_value(arguments) }
+        Self { id: CallId(id.into()), name: name.into(), arguments: RawArguments::from_value(arguments) }
     }
 }

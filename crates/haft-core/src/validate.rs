@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use crate::arguments::ParsedArguments;
 use crate::result::{ToolError, ToolErrorKind};
 
-use cost::{CHECK_STEPS_MAX, Cost};
-pub use draft::Draft;
+use cost::{CHECK_STEPS_MAX, SchemaCost};
+pub use draft::SchemaDraft;
 
 /// A tool's compiled input schema.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub enum Schema {
 pub struct CheckedSchema {
     validator: Validator,
     written: Value,
-    cost: Cost,
+    cost: SchemaCost,
 }
 
 /// The largest schema, in bytes of its JSON text. A larger one is unusable.
@@ -56,12 +56,12 @@ const COMPLAINTS_MAX: usize = 20;
 impl Schema {
     /// Calls [`compile_as`](Self::compile_as) with the default draft.
     pub fn compile(schema: &Value) -> Self {
-        Self::compile_as(schema, Draft::default())
+        Self::compile_as(schema, SchemaDraft::default())
     }
 
     /// Compiles a schema and never fails: an unusable schema becomes `Unchecked` with the reason. It never fetches a
     /// reference from the network or a file. `draft` applies to a schema that does not name its draft.
-    pub fn compile_as(schema: &Value, draft: Draft) -> Self {
+    pub fn compile_as(schema: &Value, draft: SchemaDraft) -> Self {
         match compile(schema, draft) {
             Ok((validator, cost)) => {
                 Self::Checked(Box::new(CheckedSchema { validator, written: schema.clone(), cost }))
@@ -94,7 +94,9 @@ impl Schema {
         match self {
             Self::Checked(schema) => match self.check(&answer, bytes) {
                 Ok(()) => Ok(answer),
-                Err(wrong) if !schema.cost.is_bearable(&schema.written, &answer, bytes) => Err(wrong),
+                Err(wrong) if !schema.cost.is_within_step_limit(&schema.written, &answer, bytes) => {
+                    Err(wrong)
+                }
                 Err(wrong) => retype::retype(schema, &answer, bytes).map(|fit| fit.value).ok_or(wrong),
             },
             Self::Unchecked { reason } => Err(reason.clone()),
@@ -105,7 +107,7 @@ impl Schema {
     /// the value's text.
     pub fn check(&self, value: &Value, bytes: usize) -> Result<(), String> {
         match self {
-            Self::Checked(schema) if !schema.cost.is_bearable(&schema.written, value, bytes) => {
+            Self::Checked(schema) if !schema.cost.is_within_step_limit(&schema.written, value, bytes) => {
                 Err(format!("to check it takes more than {CHECK_STEPS_MAX} steps"))
             }
             Self::Checked(schema) if schema.validator.is_valid(value) => Ok(()),
@@ -121,8 +123,8 @@ impl Schema {
 impl CheckedSchema {
     fn validate(&self, arguments: ParsedArguments) -> Result<ValidArguments, ToolError> {
         let mut value = Value::Object(arguments.object);
-        if !self.cost.is_bearable(&self.written, &value, arguments.bytes) {
-            return Err(ToolError::new(ToolErrorKind::InvalidArguments, too_costly()));
+        if !self.cost.is_within_step_limit(&self.written, &value, arguments.bytes) {
+            return Err(ToolError::new(ToolErrorKind::InvalidArguments, cost_error_message()));
         }
         let mut mended = Vec::new();
         if !self.validator.is_valid(&value) {
@@ -189,14 +191,14 @@ impl ValidArguments {
     }
 }
 
-fn too_costly() -> String {
+fn cost_error_message() -> String {
     format!(
         "Error: to check these arguments against the tool's schema takes more than {CHECK_STEPS_MAX} steps; \
          nothing was done; send smaller arguments"
     )
 }
 
-fn compile(schema: &Value, draft: Draft) -> Result<(Validator, Cost), String> {
+fn compile(schema: &Value, draft: SchemaDraft) -> Result<(Validator, SchemaCost), String> {
     if !is_within(schema, SCHEMA_DEPTH_MAX) {
         return Err(format!("the schema nests deeper than {SCHEMA_DEPTH_MAX} levels"));
     }
@@ -205,10 +207,10 @@ fn compile(schema: &Value, draft: Draft) -> Result<(Validator, Cost), String> {
     }
     let validator = build(schema, draft)
         .map_err(|error| format!("the schema does not compile: {}", error.masked_with("it")))?;
-    Ok((validator, Cost::of(schema, draft.of(schema))?))
+    Ok((validator, SchemaCost::of(schema, draft.of(schema))?))
 }
 
-fn build(schema: &Value, draft: Draft) -> Result<Validator, jsonschema::ValidationError<'_>> {
+fn build(schema: &Value, draft: SchemaDraft) -> Result<Validator, jsonschema::ValidationError<'_>> {
     // The default engine runs patterns in linear time. Only a schema that needs look-around gets the backtracking
     // engine, with a step limit.
     let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
@@ -216,7 +218,7 @@ fn build(schema: &Value, draft: Draft) -> Result<Validator, jsonschema::Validati
         .backtrack_limit(BACKTRACK_STEPS_MAX)
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX);
-    let draft = draft.of(schema).map(Draft::known);
+    let draft = draft.of(schema).map(SchemaDraft::known);
     let options = || {
         let options = jsonschema::options().offline().should_validate_formats(true);
         match draft {
@@ -251,13 +253,13 @@ fn children(value: &Value) -> Vec<&Value> {
 }
 
 fn is_small(schema: &Value) -> bool {
-    serde_json::to_writer(Room(SCHEMA_BYTES_MAX), schema).is_ok()
+    serde_json::to_writer(BoundedWriter(SCHEMA_BYTES_MAX), schema).is_ok()
 }
 
 /// A writer that fails after this many bytes, so that a large schema is not serialized in full.
-struct Room(usize);
+struct BoundedWriter(usize);
 
-impl std::io::Write for Room {
+impl std::io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::FileTooLarge)?;
         Ok(bytes.len())

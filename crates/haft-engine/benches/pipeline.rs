@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures_util::future::{BoxFuture, join_all};
-use haft_core::arguments::Arguments;
+use haft_core::arguments::RawArguments;
 use haft_core::event::{Event, EventSink};
 use haft_core::name::{Namespace, QueueName, ToolName};
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::ToolError;
@@ -57,12 +57,12 @@ fn schema() -> Value {
 }
 
 /// A provider with many tools that do nothing.
-struct Idle {
+struct NoOpProvider {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
 }
 
-impl Idle {
+impl NoOpProvider {
     fn with(tools: usize) -> Arc<dyn ToolProvider> {
         let definition = |number: usize| ToolDefinition {
             name: ToolName::new(&format!("tool_{number}")).unwrap(),
@@ -81,7 +81,7 @@ impl Idle {
     }
 }
 
-impl ToolProvider for Idle {
+impl ToolProvider for NoOpProvider {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Mcp
     }
@@ -106,9 +106,9 @@ impl ToolProvider for Idle {
 
 /// A sink that reads every event.
 #[derive(Default)]
-struct Counting(AtomicUsize);
+struct EventCountSink(AtomicUsize);
 
-impl EventSink for Counting {
+impl EventSink for EventCountSink {
     fn emit(&self, event: Event) {
         self.0.fetch_add(black_box(event).name().len(), Ordering::Relaxed);
     }
@@ -116,16 +116,16 @@ impl EventSink for Counting {
 
 /// The settings of one benchmark case.
 #[derive(Clone, Copy)]
-struct Case {
+struct BenchCase {
     name: &'static str,
     tools: usize,
     queue: bool,
-    cache: Kept,
+    cache: CacheRole,
 }
 
 /// The role of the cache in a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum CacheRole {
     Nothing,
     /// All calls are equal.
     Hit,
@@ -133,30 +133,35 @@ enum Kept {
     Miss,
 }
 
-const CASES: [Case; 6] = [
-    Case { name: "10 tools", tools: 10, queue: false, cache: Kept::Nothing },
-    Case { name: "10,000 tools", tools: 10_000, queue: false, cache: Kept::Nothing },
-    Case { name: "10 tools, queue", tools: 10, queue: true, cache: Kept::Nothing },
-    Case { name: "10,000 tools, queue", tools: 10_000, queue: true, cache: Kept::Nothing },
-    Case { name: "10 tools, cache hit", tools: 10, queue: true, cache: Kept::Hit },
-    Case { name: "10 tools, cache miss that is kept", tools: 10, queue: true, cache: Kept::Miss },
+const CASES: [BenchCase; 6] = [
+    BenchCase { name: "10 tools", tools: 10, queue: false, cache: CacheRole::Nothing },
+    BenchCase { name: "10,000 tools", tools: 10_000, queue: false, cache: CacheRole::Nothing },
+    BenchCase { name: "10 tools, queue", tools: 10, queue: true, cache: CacheRole::Nothing },
+    BenchCase { name: "10,000 tools, queue", tools: 10_000, queue: true, cache: CacheRole::Nothing },
+    BenchCase { name: "10 tools, cache hit", tools: 10, queue: true, cache: CacheRole::Hit },
+    BenchCase { name: "10 tools, cache miss that is kept", tools: 10, queue: true, cache: CacheRole::Miss },
 ];
 
-impl Case {
+impl BenchCase {
     fn orchestrator(self) -> Orchestrator {
         let mut config = OrchestratorConfig::default();
         if self.queue {
             config.queues = queue_of_eight();
         }
-        config.policies.default.cache_ttl = (self.cache != Kept::Nothing).then_some(Duration::from_hours(1));
-        Orchestrator::try_new(Catalog::new(vec![Idle::with(self.tools)], Scheme::Double), config).unwrap()
+        config.policies.default.cache_ttl =
+            (self.cache != CacheRole::Nothing).then_some(Duration::from_hours(1));
+        Orchestrator::try_new(
+            Catalog::new(vec![NoOpProvider::with(self.tools)], NamingScheme::Double),
+            config,
+        )
+        .unwrap()
     }
 
     /// Returns a generator of calls.
     fn calls(self) -> impl FnMut() -> ToolCall {
         let mut number = 0;
         move || {
-            number += usize::from(self.cache == Kept::Miss);
+            number += usize::from(self.cache == CacheRole::Miss);
             call(number)
         }
     }
@@ -170,7 +175,7 @@ fn queue_of_eight() -> Queues {
 
 /// Returns the options of every call of a case. The calls share one context, as in a run.
 fn watched() -> CallOptions {
-    let context = RunContext { events: Arc::new(Counting::default()), ..RunContext::default() };
+    let context = RunContext { events: Arc::new(EventCountSink::default()), ..RunContext::default() };
     CallOptions { context: Arc::new(context), ..CallOptions::default() }
 }
 
@@ -178,7 +183,7 @@ fn call(offset: usize) -> ToolCall {
     ToolCall {
         id: CallId("call_1".into()),
         name: "idle__tool_7".into(),
-        arguments: Arguments::from_text(arguments(offset)),
+        arguments: RawArguments::from_text(arguments(offset)),
     }
 }
 
@@ -203,9 +208,9 @@ fn pipeline(criterion: &mut Criterion) {
 }
 
 fn catalog(criterion: &mut Criterion) {
-    let provider = Idle::with(10_000);
+    let provider = NoOpProvider::with(10_000);
     criterion.bench_function("catalog of 10,000 tools", |bencher| {
-        bencher.iter_with_large_drop(|| Catalog::new(vec![Arc::clone(&provider)], Scheme::Double));
+        bencher.iter_with_large_drop(|| Catalog::new(vec![Arc::clone(&provider)], NamingScheme::Double));
     });
 }
 
@@ -232,13 +237,13 @@ fn allocations(_: &mut Criterion) {
 }
 
 /// A provider whose calls record their number and then wait for a gate.
-struct Gated {
+struct GatedProvider {
     idle: Arc<dyn ToolProvider>,
     gate: Arc<Semaphore>,
     entered: Arc<Mutex<Vec<u64>>>,
 }
 
-impl ToolProvider for Gated {
+impl ToolProvider for GatedProvider {
     fn kind(&self) -> ProviderKind {
         self.idle.kind()
     }
@@ -270,9 +275,13 @@ impl ToolProvider for Gated {
 fn thousand(criterion: &mut Criterion) {
     const CALLS: usize = 1_000;
     let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::<Mutex<Vec<u64>>>::default());
-    let gated = Gated { idle: Idle::with(10), gate: Arc::clone(&gate), entered: Arc::clone(&entered) };
+    let gated = GatedProvider {
+        idle: NoOpProvider::with(10),
+        gate: Arc::clone(&gate),
+        entered: Arc::clone(&entered),
+    };
     let config = OrchestratorConfig { queues: queue_of_eight(), ..Default::default() };
-    let catalog = Catalog::new(vec![Arc::new(gated)], Scheme::Double);
+    let catalog = Catalog::new(vec![Arc::new(gated)], NamingScheme::Double);
     let orchestrator = Orchestrator::try_new(catalog, config).unwrap();
     let (runtime, options) = (runtime(), CallOptions::default());
     let calls = || (0..CALLS).map(call).collect::<Vec<_>>();

@@ -51,22 +51,22 @@ pub enum CacheUse {
 /// because a key includes the principal and the workspace.
 #[derive(Clone)]
 pub struct Cache {
-    memory: Memory,
+    memory: CacheMemory,
     store: Option<Arc<dyn CacheStore>>,
 }
 
 #[derive(Debug, Clone)]
-struct Memory(Arc<Mutex<State>>);
+struct CacheMemory(Arc<Mutex<CacheState>>);
 
 #[derive(Debug)]
-struct State {
+struct CacheState {
     lru: Lru,
-    flights: HashMap<Digest, Flight>,
+    flights: HashMap<Digest, SingleFlight>,
     /// Locks of earlier flights for later ones, so that most flights allocate none.
     spare: Vec<Arc<Baton<Option<CachedOutput>>>>,
 }
 
-impl State {
+impl CacheState {
     /// Keeps the lock of a flight that ended for a later flight.
     fn reuse(&mut self, mut baton: Arc<Baton<Option<CachedOutput>>>) {
         if self.spare.len() < SPARE_BATONS_MAX
@@ -80,7 +80,7 @@ impl State {
 
 /// A call in progress, and the equal calls that wait for its output.
 #[derive(Debug)]
-struct Flight {
+struct SingleFlight {
     /// The number of leading and waiting calls. The last one removes the flight.
     seats: usize,
     /// The holder of this lock leads. Waiting calls get the lock in order of arrival and find the output in it.
@@ -97,8 +97,8 @@ impl Cache {
     /// Creates an empty cache.
     pub fn new(config: CacheConfig) -> Self {
         let (flights, spare) = (HashMap::new(), Vec::new());
-        let state = State { lru: Lru::new(config), flights, spare };
-        Self { memory: Memory(Arc::new(Mutex::new(state))), store: None }
+        let state = CacheState { lru: Lru::new(config), flights, spare };
+        Self { memory: CacheMemory(Arc::new(Mutex::new(state))), store: None }
     }
 
     /// Puts a store behind the memory. Clones made before have none.
@@ -114,17 +114,17 @@ impl Cache {
     }
 
     /// Returns the output of an equal call, or the right to make the call. Waits while an equal call is in flight.
-    pub(crate) async fn look_up(&self, key: Digest) -> Lookup {
+    pub(crate) async fn look_up(&self, key: Digest) -> CacheLookup {
         // The lock is released before the output is copied.
         let kept = self.memory.lock().lru.get(&key, Instant::now());
         if let Some(kept) = kept {
-            return Lookup::Hit(kept.to_output());
+            return CacheLookup::Hit(kept.to_output());
         }
-        let (seat, baton) = self.memory.take_seat(key);
+        let (seat, baton) = self.memory.join_flight(key);
         let baton = baton.lock_owned().await;
         match baton.as_ref().filter(|kept| kept.is_fresh(Instant::now())) {
-            Some(kept) => Lookup::Hit(kept.output.to_output()),
-            None => Lookup::Lead(Lead { baton, seat }),
+            Some(kept) => CacheLookup::Hit(kept.output.to_output()),
+            None => CacheLookup::Lead(FlightLeader { baton, seat }),
         }
     }
 
@@ -141,15 +141,15 @@ impl Cache {
     }
 }
 
-impl Memory {
-    fn take_seat(&self, key: Digest) -> (Seat, Arc<Baton<Option<CachedOutput>>>) {
+impl CacheMemory {
+    fn join_flight(&self, key: Digest) -> (FlightMember, Arc<Baton<Option<CachedOutput>>>) {
         let mut state = self.lock();
-        let State { flights, spare, .. } = &mut *state;
-        let new = || Flight { seats: 0, baton: spare.pop().unwrap_or_default() };
+        let CacheState { flights, spare, .. } = &mut *state;
+        let new = || SingleFlight { seats: 0, baton: spare.pop().unwrap_or_default() };
         let flight = flights.entry(key).or_insert_with(new);
         flight.seats += 1;
         let baton = Arc::clone(&flight.baton);
-        (Seat { memory: self.clone(), key }, baton)
+        (FlightMember { memory: self.clone(), key }, baton)
     }
 
     /// Returns true if the output fits the cache or another call waits for it.
@@ -158,7 +158,7 @@ impl Memory {
         state.lru.takes(bytes) || state.flights.get(key).is_some_and(|flight| flight.seats > 1)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -188,21 +188,21 @@ pub struct CacheSnapshot {
 
 /// The result of a cache lookup.
 #[derive(Debug)]
-pub(crate) enum Lookup {
+pub(crate) enum CacheLookup {
     Hit(ToolOutput),
-    Lead(Lead),
+    Lead(FlightLeader),
 }
 
 /// The right to make a call for all equal waiting calls. If it is dropped without an output, the next waiting call gets
 /// it.
 #[derive(Debug)]
-pub(crate) struct Lead {
+pub(crate) struct FlightLeader {
     // Fields drop in this order: the next waiting call must get the lock before the seat's drop can remove the flight.
     baton: OwnedMutexGuard<Option<CachedOutput>>,
-    seat: Seat,
+    seat: FlightMember,
 }
 
-impl Lead {
+impl FlightLeader {
     /// Caches the output. Waiting calls get it even if it is too large for the cache.
     pub(crate) fn keep(mut self, output: &ToolOutput, ttl: Duration) {
         let bytes = output_bytes(output);
@@ -222,12 +222,12 @@ impl Lead {
 
 /// One leading or waiting call of a flight.
 #[derive(Debug)]
-struct Seat {
-    memory: Memory,
+struct FlightMember {
+    memory: CacheMemory,
     key: Digest,
 }
 
-impl Drop for Seat {
+impl Drop for FlightMember {
     fn drop(&mut self) {
         let mut state = self.memory.lock();
         if let Some(flight) = state.flights.get_mut(&self.key) {

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use haft_core::changes::Changes;
+use haft_core::changes::ChangeCounter;
 use haft_core::name::{Namespace, ToolName};
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::provider::ToolProvider;
 
 pub use definitions::SharedDefinitions;
@@ -30,18 +30,18 @@ pub struct Catalog {
     /// Held while a thread builds a snapshot, so that concurrent readers build only one per change.
     renewing: Mutex<()>,
     /// Counts added and removed providers.
-    membership: Changes,
+    membership: ChangeCounter,
 }
 
 /// The providers of a catalog.
-pub(crate) struct Sources {
+pub(crate) struct CatalogSources {
     providers: Arc<[Arc<dyn ToolProvider>]>,
     /// The change counters of the providers. A counter that providers share appears once.
-    changes: Vec<Changes>,
+    changes: Vec<ChangeCounter>,
     definitions: SharedDefinitions,
 }
 
-impl Sources {
+impl CatalogSources {
     fn of(providers: Vec<Arc<dyn ToolProvider>>, definitions: SharedDefinitions) -> Arc<Self> {
         let changes = listing::changes(&providers);
         Arc::new(Self { providers: providers.into(), changes, definitions })
@@ -49,7 +49,7 @@ impl Sources {
 
     /// Sums the counters. Each counter only grows, so the sum changes when any counter does.
     fn count(&self) -> u64 {
-        self.changes.iter().map(Changes::count).fold(0, u64::wrapping_add)
+        self.changes.iter().map(ChangeCounter::count).fold(0, u64::wrapping_add)
     }
 }
 
@@ -57,7 +57,7 @@ impl Sources {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogConfig {
     /// The way exposed names are formed from a provider's namespace and a tool's own name.
-    pub scheme: Scheme,
+    pub scheme: NamingScheme,
     /// The most tools that the catalog takes from one provider. It drops the rest and warns the operator.
     pub tools_per_provider_max: usize,
     /// The longest time for a provider's warm-up.
@@ -71,7 +71,7 @@ pub struct CatalogConfig {
 impl Default for CatalogConfig {
     fn default() -> Self {
         Self {
-            scheme: Scheme::default(),
+            scheme: NamingScheme::default(),
             tools_per_provider_max: 10_000,
             warmup_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(10),
@@ -82,7 +82,7 @@ impl Default for CatalogConfig {
 
 impl Catalog {
     /// Calls [`with`](Self::with) with default settings.
-    pub fn new(providers: Vec<Arc<dyn ToolProvider>>, scheme: Scheme) -> Self {
+    pub fn new(providers: Vec<Arc<dyn ToolProvider>>, scheme: NamingScheme) -> Self {
         Self::with(providers, CatalogConfig { scheme, ..CatalogConfig::default() })
     }
 
@@ -97,10 +97,10 @@ impl Catalog {
         config: CatalogConfig,
         definitions: SharedDefinitions,
     ) -> Self {
-        let sources = Sources::of(providers, definitions);
+        let sources = CatalogSources::of(providers, definitions);
         let seen = sources.count();
         let current = RwLock::new(Arc::new(Snapshot::first(sources, config, seen)));
-        Self { config, current, renewing: Mutex::default(), membership: Changes::default() }
+        Self { config, current, renewing: Mutex::default(), membership: ChangeCounter::default() }
     }
 
     /// Adds a provider. Calls that are running do not see it; the next call does, and no tool changes its name.
@@ -124,7 +124,8 @@ impl Catalog {
     fn change(&self, change: impl FnOnce(&[Arc<dyn ToolProvider>]) -> Vec<Arc<dyn ToolProvider>>) {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current();
-        let sources = Sources::of(change(&before.sources.providers), before.sources.definitions.clone());
+        let sources =
+            CatalogSources::of(change(&before.sources.providers), before.sources.definitions.clone());
         let seen = sources.count();
         self.replace(&before, sources, seen);
         self.membership.announce();
@@ -198,7 +199,7 @@ impl Catalog {
         self.replace(&before, Arc::clone(&before.sources), seen);
     }
 
-    fn replace(&self, before: &Snapshot, sources: Arc<Sources>, seen: u64) -> Arc<Snapshot> {
+    fn replace(&self, before: &Snapshot, sources: Arc<CatalogSources>, seen: u64) -> Arc<Snapshot> {
         let renewed = Arc::new(before.renewed(sources, self.config, seen));
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&renewed);
         renewed

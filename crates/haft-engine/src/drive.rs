@@ -12,14 +12,14 @@ use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::{ModelRequest, ModelTool};
-use haft_core::place::Place;
+use haft_core::place::RunPosition;
 use haft_core::result::ToolResult;
-use haft_core::run::event::{Answered, RunEvent};
-use haft_core::run::finish::Finish;
+use haft_core::run::event::{CallAnswer, RunEvent};
+use haft_core::run::finish::RunFinish;
 use haft_core::run::input::{CallEnd, RunInput};
-use haft_core::run::meter::Amount;
+use haft_core::run::meter::SpendAmount;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
+use haft_core::run::{AbortReason, AgentRun, DriverReadings, RunError, RunStep};
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -30,10 +30,10 @@ use crate::order::EffectOrder;
 use crate::toolset_version::ToolsetVersion;
 use haft_core::run::journal::{Durability, JournalError};
 
-/// The environment of a run. Dropping the future of [`Driver::drive`] cancels the current step; the run survives and
+/// The environment of a run. Dropping the future of [`RunDriver::drive`] cancels the current step; the run survives and
 /// can be aborted, stored or driven again.
 #[derive(Clone)]
-pub struct Driver<'a> {
+pub struct RunDriver<'a> {
     /// The provider that answers the run's model requests.
     pub models: &'a dyn ModelProvider,
     /// Executes the run's tool calls.
@@ -48,7 +48,7 @@ pub struct Driver<'a> {
     pub observer: Option<Arc<dyn RunObserver>>,
 }
 
-impl fmt::Debug for Driver<'_> {
+impl fmt::Debug for RunDriver<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver")
             .field("models", &self.models.name())
@@ -59,9 +59,9 @@ impl fmt::Debug for Driver<'_> {
 
 /// The reason why driving stopped.
 #[derive(Debug)]
-pub enum Driven {
+pub enum DriveOutcome {
     /// The run has ended, with an answer or for another reason.
-    Done(Finish),
+    Done(RunFinish),
     /// The client executes these calls and reports the results to the run; then the driver can continue.
     AwaitsClient(Vec<ToolCall>),
     /// A user decides about these calls and the caller reports the decisions to the run; then the driver can continue.
@@ -69,40 +69,40 @@ pub enum Driven {
 }
 
 /// The error that ends the step loop.
-enum Halt {
+enum DriveError {
     Mistake(RunError),
     Journal(JournalError),
 }
 
-impl From<RunError> for Halt {
+impl From<RunError> for DriveError {
     fn from(error: RunError) -> Self {
         Self::Mistake(error)
     }
 }
 
-impl From<JournalError> for Halt {
+impl From<JournalError> for DriveError {
     fn from(error: JournalError) -> Self {
         Self::Journal(error)
     }
 }
 
-impl Driver<'_> {
+impl RunDriver<'_> {
     /// Drives the run until it ends or waits for the client or a user. An error means a bug in the driver or the run,
     /// never an invalid model reply.
-    pub async fn drive(&self, run: &mut AgentRun) -> Result<Driven, RunError> {
+    pub async fn drive(&self, run: &mut AgentRun) -> Result<DriveOutcome, RunError> {
         let driven = match timeout_at(Instant::from_std(self.scope.until), self.steps(run)).await {
             Ok(Ok(driven)) => driven,
-            Ok(Err(Halt::Mistake(error))) => return Err(error),
-            Ok(Err(Halt::Journal(error))) => {
-                return self.abort(run, Abort::Unrecorded(error.to_string())).await;
+            Ok(Err(DriveError::Mistake(error))) => return Err(error),
+            Ok(Err(DriveError::Journal(error))) => {
+                return self.abort(run, AbortReason::Unrecorded(error.to_string())).await;
             }
-            Err(_) => return self.abort(run, Abort::TimedOut).await,
+            Err(_) => return self.abort(run, AbortReason::TimedOut).await,
         };
         self.stopped(run, driven).await
     }
 
     /// Ends the run now and records the abort. The caller has already cancelled the current step.
-    pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
+    pub async fn abort(&self, run: &mut AgentRun, why: AbortReason) -> Result<DriveOutcome, RunError> {
         // A failed journal must not prevent the abort: the missing record shows on resume that the run did not finish.
         let _ = self.append(&RunInput::Aborted(why.clone()));
         run.abort(why);
@@ -110,22 +110,23 @@ impl Driver<'_> {
         let readings = self.readings();
         let _ = self.append(&RunInput::Stepped(readings));
         match run.next_step(&readings) {
-            Step::Done(finish) => self.stopped(run, Driven::Done(finish)).await,
-            Step::CallModel(_) | Step::CallTools(_) | Step::AwaitClient(_) | Step::AwaitApproval(_) => {
-                Err(RunError::Unexpected { given: "its end", waits_for: "more" })
-            }
+            RunStep::Done(finish) => self.stopped(run, DriveOutcome::Done(finish)).await,
+            RunStep::CallModel(_)
+            | RunStep::CallTools(_)
+            | RunStep::AwaitClient(_)
+            | RunStep::AwaitApproval(_) => Err(RunError::Unexpected { given: "its end", waits_for: "more" }),
         }
     }
 
     /// Records and applies an input that does not come from driving, such as a user's decision.
-    pub fn tell_run(&self, run: &mut AgentRun, input: RunInput) -> Result<(), RunError> {
+    pub fn apply_input(&self, run: &mut AgentRun, input: RunInput) -> Result<(), RunError> {
         // A failing journal fails again at the next step, and that ends the run.
         let _ = self.append(&input);
         run.apply(input)
     }
 
-    async fn stopped(&self, run: &AgentRun, driven: Driven) -> Result<Driven, RunError> {
-        if let Driven::Done(finish) = &driven {
+    async fn stopped(&self, run: &AgentRun, driven: DriveOutcome) -> Result<DriveOutcome, RunError> {
+        if let DriveOutcome::Done(finish) = &driven {
             let place = self.place(run.counts().turns);
             self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
@@ -134,11 +135,11 @@ impl Driver<'_> {
         Ok(driven)
     }
 
-    async fn steps(&self, run: &mut AgentRun) -> Result<Driven, Halt> {
+    async fn steps(&self, run: &mut AgentRun) -> Result<DriveOutcome, DriveError> {
         let mut seen = self.orchestrator.toolset_version(&self.options.context);
         loop {
-            self.renew_tools(run, &mut seen);
-            self.until_settled().await;
+            self.refresh_tools(run, &mut seen);
+            self.wait_for_reservations().await;
             let readings = self.readings();
             let step = run.next_step(&readings);
             self.append(&RunInput::Stepped(readings))?;
@@ -146,29 +147,29 @@ impl Driver<'_> {
                 self.tell(self.place(run.counts().turns), RunEvent::Noted(note));
             }
             match step {
-                Step::CallModel(request) => {
-                    let input = match self.ask_in_time(run, *request).await {
+                RunStep::CallModel(request) => {
+                    let input = match self.call_model_in_time(run, *request).await {
                         Ok(reply) => RunInput::Replied(reply),
                         Err(error) => RunInput::Failed(error),
                     };
                     self.append(&input)?;
                     run.apply(input)?;
                 }
-                Step::CallTools(calls) => {
+                RunStep::CallTools(calls) => {
                     for input in self.call(run, calls).await {
                         run.apply(input?)?;
                     }
                 }
-                Step::AwaitClient(calls) => return Ok(Driven::AwaitsClient(calls)),
-                Step::AwaitApproval(calls) => return Ok(Driven::AwaitsApproval(calls)),
-                Step::Done(finish) => return Ok(Driven::Done(finish)),
+                RunStep::AwaitClient(calls) => return Ok(DriveOutcome::AwaitsClient(calls)),
+                RunStep::AwaitApproval(calls) => return Ok(DriveOutcome::AwaitsApproval(calls)),
+                RunStep::Done(finish) => return Ok(DriveOutcome::Done(finish)),
             }
         }
     }
 
     /// Updates the tools of the run after a change: a server may add tools, and the tool that queries stored outputs
     /// appears with the first stored output.
-    fn renew_tools(&self, run: &mut AgentRun, seen: &mut ToolsetVersion) {
+    fn refresh_tools(&self, run: &mut AgentRun, seen: &mut ToolsetVersion) {
         let now = self.orchestrator.toolset_version(&self.options.context);
         let changed = (now != *seen)
             .then(|| self.orchestrator.model_tools(&self.options.selection, &self.options.context));
@@ -188,21 +189,25 @@ impl Driver<'_> {
     /// Waits while reservations of other agents exhaust the budget. A reservation is a worst case, far above the usual
     /// cost, so ending this run because of one would be premature. The wait ends, because a holder of a token
     /// reservation waits only for its model.
-    async fn until_settled(&self) {
+    async fn wait_for_reservations(&self) {
         poll_fn(|cx| self.scope.meter.poll_settled(cx)).await;
     }
 
-    async fn ask_in_time(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
+    async fn call_model_in_time(
+        &self,
+        run: &AgentRun,
+        request: ModelRequest,
+    ) -> Result<ModelReply, ModelError> {
         let _held = self.scope.meter.hold(self.worst_case(&request));
         let reply = timeout(self.reply_timeout, self.ask(run, request)).await;
-        reply.unwrap_or_else(|_| Err(not_in_time(self.reply_timeout)))
+        reply.unwrap_or_else(|_| Err(reply_timeout_error(self.reply_timeout)))
     }
 
     /// Returns the most that a request may cost, so that concurrent agents cannot spend the same budget twice.
-    fn worst_case(&self, request: &ModelRequest) -> Amount {
+    fn worst_case(&self, request: &ModelRequest) -> SpendAmount {
         let output = request.output_tokens_max.unwrap_or_default();
         let tokens = self.context_tokens().unwrap_or_default().saturating_add(output.into());
-        Amount { tokens, calls: 0 }
+        SpendAmount { tokens, calls: 0 }
     }
 
     async fn ask(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
@@ -221,7 +226,7 @@ impl Driver<'_> {
             self.tell(place, RunEvent::Said(event));
         }
         let reply = fold.finish();
-        self.weigh(&reply);
+        self.update_context_tokens(&reply);
         Ok(reply)
     }
 
@@ -234,7 +239,7 @@ impl Driver<'_> {
         let carried_out = calls.into_iter().map(|call| {
             self.tell(place, RunEvent::Called(call.clone()));
             let ends = self.carry_out(&order, call, options.clone());
-            let held = self.scope.meter.hold(Amount { tokens: 0, calls: 1 });
+            let held = self.scope.meter.hold(SpendAmount { tokens: 0, calls: 1 });
             async {
                 let result = ends.await;
                 drop(held);
@@ -273,7 +278,7 @@ impl Driver<'_> {
     }
 
     /// Updates the context size. The provider's usage is exact; without it, the driver counts the text of the reply.
-    fn weigh(&self, reply: &ModelReply) {
+    fn update_context_tokens(&self, reply: &ModelReply) {
         let Some(budget) = &self.options.budget else { return };
         match reply.usage {
             Some(usage) => budget.report(usage.input.saturating_add(usage.output)),
@@ -281,9 +286,9 @@ impl Driver<'_> {
         }
     }
 
-    fn readings(&self) -> Readings {
+    fn readings(&self) -> DriverReadings {
         let time = Instant::now().duration_since(Instant::from_std(self.scope.began));
-        let live = Readings {
+        let live = DriverReadings {
             now_ms: now_ms(),
             left: self.scope.meter.left(time),
             context_tokens: self.context_tokens(),
@@ -296,18 +301,18 @@ impl Driver<'_> {
     }
 
     /// Returns the position of a turn of this run. A run that continues a session continues its turn numbers.
-    fn place(&self, turn: u32) -> Place {
+    fn place(&self, turn: u32) -> RunPosition {
         let before = self.options.place.turn.saturating_sub(1);
-        Place { turn: before.saturating_add(turn.max(1)), ..self.options.place }
+        RunPosition { turn: before.saturating_add(turn.max(1)), ..self.options.place }
     }
 
-    fn tell(&self, place: Place, event: RunEvent) {
+    fn tell(&self, place: RunPosition, event: RunEvent) {
         self.scope.meter.emit(Event::Run { place, event: Arc::new(event) });
     }
 }
 
-fn answered(result: &ToolResult) -> Answered {
-    Answered {
+fn answered(result: &ToolResult) -> CallAnswer {
+    CallAnswer {
         call: result.call.id.clone(),
         name: result.call.name.clone(),
         failure: result.error_kind(),
@@ -317,7 +322,7 @@ fn answered(result: &ToolResult) -> Answered {
 }
 
 /// Returns the error that the run receives when a reply takes too long.
-pub fn not_in_time(limit: Duration) -> ModelError {
+pub fn reply_timeout_error(limit: Duration) -> ModelError {
     let message = format!("no whole reply within {} ms (`llmTimeout`)", limit.as_millis());
     ModelError::new(ModelErrorKind::Timeout, message)
 }

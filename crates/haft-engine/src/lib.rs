@@ -27,7 +27,7 @@ pub use catalog::{
     Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool,
     SharedDefinitions, Snapshot,
 };
-pub use drive::{Driven, Driver};
+pub use drive::{DriveOutcome, RunDriver};
 pub use haft_core::priority::Priority;
 pub use haft_core::run::context::RunContext;
 pub use haft_core::run::journal::{Durability, JournalError, RunJournal};
@@ -35,9 +35,9 @@ pub use haft_core::run::meter::Meter;
 pub use haft_core::run::scope::RunScope;
 pub use observer::RunObserver;
 pub use options::{CallOptions, Concurrency};
-pub use orchestrator::{Capture, Orchestrator, OrchestratorConfig, Shown};
-pub use order::{EffectOrder, Turn};
-pub use policy::{Activity, Governed, Governor, Policies, UncheckedSchemas};
-pub use queue::{QueueConfig, QueueSnapshot, Queues, UndefinedQueue, Wait};
-pub use selection::{Pick, Selection};
+pub use orchestrator::{ContentCapture, OfferedTool, Orchestrator, OrchestratorConfig};
+pub use order::{EffectOrder, EffectPermit};
+pub use policy::{GovernedTool, Governor, ToolActivity, ToolPolicies, UncheckedSchemas};
+pub use queue::{QueueConfig, QueueSnapshot, Queues, SlotWait, UndefinedQueue};
+pub use selection::{ToolFilter, ToolFilterItem};
 pub use stage::ANSWER_TOKENS_MIN;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::model_request::ModelTool;
-use haft_core::place::Place;
+use haft_core::place::RunPosition;
 use haft_core::result::ToolResult;
-use haft_core::run::Readings;
+use haft_core::run::DriverReadings;
 use haft_core::tool::ToolCall;
 
 use crate::options::CallOptions;
@@ -18,14 +18,14 @@ use crate::options::CallOptions;
 pub trait RunObserver: fmt::Debug + Send + Sync {
     /// Reports the tools that the model sees from the next step on, if they changed. The driver uses the returned
     /// value.
-    fn tools(&self, place: Place, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>>;
+    fn tools(&self, place: RunPosition, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>>;
 
     /// Reports the clock and meter readings of a step. The driver uses the returned value.
-    fn readings(&self, place: Place, live: Readings) -> Readings;
+    fn readings(&self, place: RunPosition, live: DriverReadings) -> DriverReadings;
 
     /// Returns a recorded result for the call. The driver then does not execute the call.
     fn instead(&self, call: &ToolCall, options: &CallOptions) -> Option<BoxFuture<'_, ToolResult>>;
 
     /// Reports the result of a call.
-    fn ended(&self, place: Place, result: &ToolResult);
+    fn ended(&self, place: RunPosition, result: &ToolResult);
 }

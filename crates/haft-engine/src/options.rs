@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use haft_core::budget::Budget;
-use haft_core::place::Place;
+use haft_core::budget::ContextWindow;
+use haft_core::place::RunPosition;
 use haft_core::priority::Priority;
 use haft_core::run::context::RunContext;
 use haft_core::run::scope::RunScope;
 
 use crate::cache::CacheUse;
-use crate::selection::Selection;
+use crate::selection::ToolFilter;
 use haft_core::run::journal::RunJournal;
 
 /// The options of a call, apart from its tool and arguments.
@@ -25,13 +25,13 @@ pub struct CallOptions {
     /// Decides if a cached output may answer the call.
     pub cache: CacheUse,
     /// The session and turn of the call, for its events.
-    pub place: Place,
+    pub place: RunPosition,
     /// The remaining context tokens of the run; without it only size limits apply.
-    pub budget: Option<Arc<Budget>>,
+    pub budget: Option<Arc<ContextWindow>>,
     /// Decides if the call waits for a slot of its tool's queue.
     pub concurrency: Concurrency,
     /// The tools that the request selected. The orchestrator refuses calls of other tools.
-    pub selection: Selection,
+    pub selection: ToolFilter,
     /// The journal that records the call before the tool runs; without it the call is not recorded.
     pub journal: Option<Arc<dyn RunJournal>>,
     /// The run that pays for the call. Its meter receives the call's events, in place of the sink in `context`.

@@ -10,24 +10,24 @@ use haft_core::digest::CallKey;
 use haft_core::event::{EventSink, NoEvents};
 use haft_core::grant::Grant;
 use haft_core::output::ToolOutput;
-use haft_core::place::Place;
+use haft_core::place::RunPosition;
 use haft_core::provider::ProviderKind;
 use haft_core::result::{ToolError, ToolResult};
-use haft_core::rules::Rules;
+use haft_core::rules::PermissionRules;
 use haft_core::run::context::RunContext;
-use haft_core::tokens::{ByLength, TokenCounter};
+use haft_core::tokens::{LengthEstimator, TokenCounter};
 use haft_core::tool::{Effects, ToolCall};
-use haft_core::validate::{Draft, ValidArguments};
+use haft_core::validate::{SchemaDraft, ValidArguments};
 
 use crate::cache::Cache;
 use crate::catalog::{Catalog, CatalogEntry, ResolvedTool};
 use crate::options::CallOptions;
 use crate::order::EffectOrder;
-use crate::policy::{Governed, Policies, TOOL_TIMEOUT_MAX_DEFAULT, UncheckedSchemas};
+use crate::policy::{GovernedTool, TOOL_TIMEOUT_MAX_DEFAULT, ToolPolicies, UncheckedSchemas};
 use crate::queue::{Queues, UndefinedQueue};
 use crate::record::CallRecord;
-use crate::selection::Selection;
-use crate::stage::{self, Cached, Checking, Deadline, Means};
+use crate::selection::ToolFilter;
+use crate::stage::{self, CacheStageResult, Deadline, FitResources, SchemaCheckSettings};
 use haft_core::run::journal::Durability;
 
 /// Turns calls into results. Dropping the future of a call cancels it; a failed call does not affect other calls.
@@ -41,13 +41,13 @@ pub struct Orchestrator {
 #[derive(Clone)]
 pub struct OrchestratorConfig {
     /// The timeout, queue, cache and output limits of each tool.
-    pub policies: Policies,
+    pub policies: ToolPolicies,
     /// The largest arguments that a call may have.
     pub arguments: ArgumentLimits,
     /// The treatment of schemas that do not compile.
     pub unchecked: UncheckedSchemas,
     /// The JSON Schema draft of a schema that names none.
-    pub draft: Draft,
+    pub draft: SchemaDraft,
     /// The longest time that any call may take, including the time it waits.
     pub tool_timeout_max: Duration,
     /// The queues that policies name. Clones share their slots with other orchestrators.
@@ -55,17 +55,17 @@ pub struct OrchestratorConfig {
     /// The cache of outputs. Clones share it with other orchestrators.
     pub cache: Cache,
     /// The operator's rules; without any, everything is allowed.
-    pub rules: Rules,
+    pub rules: PermissionRules,
     /// Counts the tokens of an output for the context budget. A call without a budget does not use it.
     pub tokens: Arc<dyn TokenCounter>,
     /// Decides if events carry arguments and results.
-    pub capture: Capture,
+    pub capture: ContentCapture,
 }
 
 /// Controls if events carry the content of calls. Arguments and results may hold secrets, so only the operator turns
 /// this on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Capture {
+pub enum ContentCapture {
     /// Events carry sizes and digests only.
     #[default]
     Nothing,
@@ -76,16 +76,16 @@ pub enum Capture {
 impl Default for OrchestratorConfig {
     fn default() -> Self {
         Self {
-            policies: Policies::default(),
+            policies: ToolPolicies::default(),
             arguments: ArgumentLimits::default(),
             unchecked: UncheckedSchemas::default(),
-            draft: Draft::default(),
+            draft: SchemaDraft::default(),
             tool_timeout_max: TOOL_TIMEOUT_MAX_DEFAULT,
             queues: Queues::default(),
             cache: Cache::default(),
-            rules: Rules::default(),
-            tokens: Arc::new(ByLength),
-            capture: Capture::Nothing,
+            rules: PermissionRules::default(),
+            tokens: Arc::new(LengthEstimator),
+            capture: ContentCapture::Nothing,
         }
     }
 }
@@ -136,13 +136,13 @@ impl Orchestrator {
     }
 
     /// Returns the tools that the model sees in a run, sorted by exposed name, each with its policy.
-    pub fn tools(&self, selection: &Selection, run: &RunContext) -> Vec<Shown> {
+    pub fn tools(&self, selection: &ToolFilter, run: &RunContext) -> Vec<OfferedTool> {
         let shown = |entry: Arc<CatalogEntry>| {
             let governed = entry.governed(&self.config.policies).clone();
             let chosen = entry.provider().is_shown(run)
                 && governed.activity.is_active()
                 && selection.covers(entry.exposed(), &governed.groups);
-            chosen.then_some(Shown { entry, governed })
+            chosen.then_some(OfferedTool { entry, governed })
         };
         self.catalog.tools().filter_map(shown).collect()
     }
@@ -199,14 +199,19 @@ impl Orchestrator {
     pub async fn covering_grants(&self, call: ToolCall, run: &RunContext) -> Result<Vec<Grant>, ToolError> {
         let OrchestratorConfig { policies, arguments, unchecked, draft, rules, .. } = &self.config;
         let events: Arc<dyn EventSink> = Arc::new(NoEvents);
-        let mut record =
-            CallRecord::begin(call, Place::default(), run.principal.clone(), events, Capture::Nothing);
+        let mut record = CallRecord::begin(
+            call,
+            RunPosition::default(),
+            run.principal.clone(),
+            events,
+            ContentCapture::Nothing,
+        );
         let arguments = stage::parse(&mut record, arguments)?;
         let catalog = self.catalog.snapshot();
         let fits = |tool: &CatalogEntry| tool.fits(&arguments, policies, *draft);
         let tool = stage::resolve(&mut record, &catalog, fits)?;
-        let Governed { policy, effects, .. } = tool.entry().governed(policies);
-        let checking = Checking { unchecked: *unchecked, draft: *draft };
+        let GovernedTool { policy, effects, .. } = tool.entry().governed(policies);
+        let checking = SchemaCheckSettings { unchecked: *unchecked, draft: *draft };
         let arguments = stage::validate(&mut record, &tool, *effects, arguments, checking)?;
         let ruling = stage::ruling(&tool, &arguments, policy.approval, rules);
         let binding = stage::binding(&tool, run);
@@ -264,10 +269,10 @@ impl Orchestrator {
     }
 
     /// Uses the real token counter only with a budget: loading a vocabulary without one would cost more than the call.
-    fn means<'a>(&'a self, options: &'a CallOptions) -> Means<'a> {
+    fn means<'a>(&'a self, options: &'a CallOptions) -> FitResources<'a> {
         let counter: &dyn TokenCounter =
-            if options.budget.is_some() { &*self.config.tokens } else { &ByLength };
-        Means { store: options.context.outputs.as_deref(), counter }
+            if options.budget.is_some() { &*self.config.tokens } else { &LengthEstimator };
+        FitResources { store: options.context.outputs.as_deref(), counter }
     }
 
     /// The order of the stages is a safety property: a denied tool reveals no schema errors, no tool runs with
@@ -279,12 +284,12 @@ impl Orchestrator {
         options: &CallOptions,
     ) -> Result<ToolOutput, ToolError> {
         let config = &self.config;
-        let checking = Checking { unchecked: config.unchecked, draft: config.draft };
+        let checking = SchemaCheckSettings { unchecked: config.unchecked, draft: config.draft };
         let arguments = stage::parse(record, &config.arguments)?;
         let catalog = self.catalog.snapshot();
         let fits = |tool: &CatalogEntry| tool.fits(&arguments, &config.policies, config.draft);
         let tool = stage::resolve(record, &catalog, fits)?;
-        let governed @ Governed { policy, effects, trusted_effects, .. } =
+        let governed @ GovernedTool { policy, effects, trusted_effects, .. } =
             tool.entry().governed(&config.policies);
         stage::admit(record, &tool, governed, &options.selection, &config.rules)?;
         let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
@@ -297,21 +302,22 @@ impl Orchestrator {
         let key = key(&tool, &arguments, &options.context);
         let source = || tool.entry().source_digest(&arguments);
         let outcome = match stage::cache(record, &config.cache, ttl, (key, source), &deadline).await? {
-            Cached::Hit(output) => stage::check_output(record, &tool, Ok(output), checking),
-            Cached::Miss(keeper) => {
+            CacheStageResult::Hit(output) => stage::check_output(record, &tool, Ok(output), checking),
+            CacheStageResult::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);
                 let slot = stage::queue(record, queue, priority, &deadline).await?;
                 let durability = Durability::for_effects(*trusted_effects);
                 stage::journal(record, options.journal.as_deref(), durability, &deadline).await?;
                 let progress = record.bounded_progress();
-                let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
+                let idle =
+                    stage::IdleWatch::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record
                     .reach_provider(Arc::clone(&options.context), deadline.limit(), idle.sink())
                     .with_priority(priority)
                     .with_scope(options.scope.clone());
                 let call = stage::call(&tool, &arguments, &context);
                 let outcome = deadline.bound(idle.bound(call)).await;
-                record.keep_notes(&context, &progress);
+                record.record_notes(&context, &progress);
                 let outcome = stage::check_output(record, &tool, outcome, checking);
                 // The tool is done: the next call of the queue need not wait for the store.
                 drop(slot);
@@ -335,9 +341,9 @@ fn key<'a>(tool: &ResolvedTool<'a>, arguments: &'a ValidArguments, run: &'a RunC
 
 /// A tool of a request, with its policy.
 #[derive(Debug, Clone)]
-pub struct Shown {
+pub struct OfferedTool {
     /// The tool in the catalog.
     pub entry: Arc<CatalogEntry>,
     /// Its policy, effects and groups under this orchestrator's configuration.
-    pub governed: Governed,
+    pub governed: GovernedTool,
 }

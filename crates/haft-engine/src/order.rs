@@ -11,15 +11,15 @@ use tokio::task::coop::unconstrained;
 /// all calls before it.
 #[derive(Debug, Clone, Default)]
 pub struct EffectOrder {
-    line: Arc<Mutex<Line>>,
+    line: Arc<Mutex<EffectQueue>>,
 }
 
 impl EffectOrder {
     /// Takes the next position immediately. The future returns the turn; dropping the future gives the position up.
-    pub fn enter(&self, effects: Effects) -> impl Future<Output = Turn> + Send + use<> {
+    pub fn enter(&self, effects: Effects) -> impl Future<Output = EffectPermit> + Send + use<> {
         let (admit, admitted) = oneshot::channel();
-        let ticket = lock(&self.line).join(Access::of(effects), admit);
-        let turn = Turn { line: Arc::clone(&self.line), ticket };
+        let ticket = lock(&self.line).join(EffectAccess::of(effects), admit);
+        let turn = EffectPermit { line: Arc::clone(&self.line), ticket };
         async move {
             // The sender lives as long as the position in the queue, and the position as long as `turn`, so `admitted`
             // cannot fail. `unconstrained` disables tokio's cooperative budget: after 128 polls it would let the rest
@@ -32,24 +32,24 @@ impl EffectOrder {
 
 /// Permission to run. Dropping it admits the next calls.
 #[derive(Debug)]
-pub struct Turn {
-    line: Arc<Mutex<Line>>,
+pub struct EffectPermit {
+    line: Arc<Mutex<EffectQueue>>,
     ticket: u64,
 }
 
-impl Drop for Turn {
+impl Drop for EffectPermit {
     fn drop(&mut self) {
         lock(&self.line).leave(self.ticket);
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
+enum EffectAccess {
     Shared,
     Alone,
 }
 
-impl Access {
+impl EffectAccess {
     fn of(effects: Effects) -> Self {
         match effects {
             Effects::ReadOnly => Self::Shared,
@@ -60,24 +60,24 @@ impl Access {
 
 /// All waiting and running calls, in order of arrival.
 #[derive(Debug, Default)]
-struct Line {
-    places: VecDeque<Place>,
+struct EffectQueue {
+    places: VecDeque<EffectQueueEntry>,
     next_ticket: u64,
 }
 
 #[derive(Debug)]
-struct Place {
+struct EffectQueueEntry {
     ticket: u64,
-    access: Access,
+    access: EffectAccess,
     /// `None` once admitted.
     admit: Option<oneshot::Sender<()>>,
 }
 
-impl Line {
-    fn join(&mut self, access: Access, admit: oneshot::Sender<()>) -> u64 {
+impl EffectQueue {
+    fn join(&mut self, access: EffectAccess, admit: oneshot::Sender<()>) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.places.push_back(Place { ticket, access, admit: Some(admit) });
+        self.places.push_back(EffectQueueEntry { ticket, access, admit: Some(admit) });
         self.admit();
         ticket
     }
@@ -91,21 +91,21 @@ impl Line {
     /// front.
     fn admit(&mut self) {
         for (position, place) in self.places.iter_mut().enumerate() {
-            if place.access == Access::Alone && position > 0 {
+            if place.access == EffectAccess::Alone && position > 0 {
                 return;
             }
             if let Some(admit) = place.admit.take() {
                 // A dropped receiver means that the waiting call is about to leave the queue.
                 let _ = admit.send(());
             }
-            if place.access == Access::Alone {
+            if place.access == EffectAccess::Alone {
                 return;
             }
         }
     }
 }
 
-fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+fn lock(line: &Mutex<EffectQueue>) -> MutexGuard<'_, EffectQueue> {
     line.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -120,8 +120,8 @@ mod tests {
     /// admitted calls.
     fn check(script: &str, expected_inside: &[usize]) {
         let order = EffectOrder::default();
-        let mut waiting: Vec<Option<BoxFuture<'static, Turn>>> = Vec::new();
-        let mut inside: Vec<Option<Turn>> = Vec::new();
+        let mut waiting: Vec<Option<BoxFuture<'static, EffectPermit>>> = Vec::new();
+        let mut inside: Vec<Option<EffectPermit>> = Vec::new();
         for step in script.chars() {
             match step {
                 'r' => waiting.push(Some(order.enter(Effects::ReadOnly).boxed())),

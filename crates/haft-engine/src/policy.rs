@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haft_core::name::{GroupName, ToolName};
 use haft_core::provider::ProviderKind;
-use haft_core::tool::{Approval, Effects, OutputPolicy, ToolPolicy};
+use haft_core::tool::{ApprovalPolicy, Effects, OutputPolicy, ToolPolicy};
 
 use crate::catalog::CatalogEntry;
 
@@ -33,7 +33,7 @@ pub enum UncheckedSchemas {
 
 /// The policy, effects and groups of one tool.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Governed {
+pub struct GovernedTool {
     /// The timeout, queue, cache and output limits of calls.
     pub policy: ToolPolicy,
     /// The effects that decide if calls of the tool may run at the same time as others.
@@ -44,12 +44,12 @@ pub struct Governed {
     /// The groups that a request or a rule may select the tool by; the provider's namespace is one of them.
     pub groups: Vec<GroupName>,
     /// Decides if the model sees the tool and may call it.
-    pub activity: Activity,
+    pub activity: ToolActivity,
 }
 
 /// Decides if a tool is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Activity {
+pub enum ToolActivity {
     /// The model sees the tool, if the request selects it, and may call it.
     Active,
     /// The model neither sees nor may call the tool.
@@ -59,7 +59,7 @@ pub enum Activity {
     },
 }
 
-impl Activity {
+impl ToolActivity {
     /// Returns true if the tool may be shown and called.
     pub fn is_active(&self) -> bool {
         match self {
@@ -73,12 +73,12 @@ impl Activity {
 /// a policy too.
 pub trait Governor: Send + Sync {
     /// Returns the policy of a tool. `undecided` is the policy without a governor.
-    fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed;
+    fn govern(&self, tool: &CatalogEntry, undecided: GovernedTool) -> GovernedTool;
 }
 
 /// The policies of all tools, by exposed name.
 #[derive(Clone)]
-pub struct Policies {
+pub struct ToolPolicies {
     /// The policy of a tool that `by_tool` does not name.
     pub default: ToolPolicy,
     /// The policies of single tools, by exposed name.
@@ -87,7 +87,7 @@ pub struct Policies {
     pub governor: Option<Arc<dyn Governor>>,
 }
 
-impl Policies {
+impl ToolPolicies {
     /// Returns the policies that exist independently of a tool, for validation at start.
     pub fn all(&self) -> impl Iterator<Item = &ToolPolicy> {
         std::iter::once(&self.default).chain(self.by_tool.values())
@@ -98,14 +98,14 @@ impl Policies {
         self.by_tool.get(tool).unwrap_or(&self.default)
     }
 
-    pub(crate) fn govern(&self, tool: &CatalogEntry) -> Governed {
+    pub(crate) fn govern(&self, tool: &CatalogEntry) -> GovernedTool {
         let definition = tool.definition();
-        let undecided = Governed {
+        let undecided = GovernedTool {
             policy: self.of(tool.exposed()).clone(),
             effects: definition.effects,
             trusted_effects: trusted_effects(tool.identity().kind, definition.effects),
             groups: with_origin(definition.groups.clone(), tool),
-            activity: Activity::Active,
+            activity: ToolActivity::Active,
         };
         match &self.governor {
             Some(governor) => governor.govern(tool, undecided),
@@ -129,7 +129,7 @@ fn with_origin(mut groups: Vec<GroupName>, tool: &CatalogEntry) -> Vec<GroupName
     groups
 }
 
-impl Default for Policies {
+impl Default for ToolPolicies {
     fn default() -> Self {
         let default = ToolPolicy {
             timeout: TIMEOUT_DEFAULT,
@@ -138,13 +138,13 @@ impl Default for Policies {
             queue: None,
             priority: None,
             cache_ttl: None,
-            approval: Approval::Allow,
+            approval: ApprovalPolicy::Allow,
         };
         Self { default, by_tool: HashMap::new(), governor: None }
     }
 }
 
-impl fmt::Debug for Policies {
+impl fmt::Debug for ToolPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Policies")
             .field("default", &self.default)

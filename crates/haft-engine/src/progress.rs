@@ -18,7 +18,7 @@ const BYTES_PER_CALL_MAX: usize = 4 << 20;
 /// call's result.
 pub(crate) struct BoundedProgress {
     events: Arc<dyn EventSink>,
-    meter: Mutex<Meter>,
+    meter: Mutex<ProgressMeter>,
 }
 
 impl BoundedProgress {
@@ -53,14 +53,14 @@ impl EventSink for BoundedProgress {
 }
 
 #[derive(Debug, Default)]
-struct Meter {
+struct ProgressMeter {
     window_began: Option<Instant>,
     events: u32,
     bytes: usize,
     left_out: u64,
 }
 
-impl Meter {
+impl ProgressMeter {
     fn takes(&mut self, bytes: usize, now: Instant) -> bool {
         if self.window_began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
             (self.window_began, self.events) = (Some(now), 0);
@@ -82,10 +82,11 @@ mod tests {
 
     #[test]
     fn a_flood_is_thinned_and_goes_on_in_the_next_second() {
-        let mut meter = Meter::default();
+        let mut meter = ProgressMeter::default();
         let began = Instant::now();
-        let taken =
-            |meter: &mut Meter, at: Duration| (0..1_000).filter(|_| meter.takes(1, began + at)).count();
+        let taken = |meter: &mut ProgressMeter, at: Duration| {
+            (0..1_000).filter(|_| meter.takes(1, began + at)).count()
+        };
         assert_eq!(taken(&mut meter, Duration::ZERO), 100);
         assert_eq!(taken(&mut meter, Duration::from_millis(999)), 0);
         assert_eq!(taken(&mut meter, Duration::from_secs(1)), 100);
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_call_has_a_total_of_text() {
-        let mut meter = Meter::default();
+        let mut meter = ProgressMeter::default();
         let now = Instant::now();
         assert!(meter.takes(BYTES_PER_CALL_MAX - 1, now));
         assert!(!meter.takes(2, now));

@@ -18,7 +18,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 pub use line::AGEING_ADMISSIONS;
-use line::{Joined, Line, Place};
+use line::{JoinOutcome, QueuePosition, WaitingList};
 
 /// The operator's settings for a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,19 +116,19 @@ pub struct QueueSnapshot {
 pub struct Queue {
     name: QueueName,
     config: QueueConfig,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<QueueState>>,
 }
 
 #[derive(Debug)]
-struct State {
-    line: Line<oneshot::Sender<()>>,
+struct QueueState {
+    line: WaitingList<oneshot::Sender<()>>,
     last_wait: Duration,
 }
 
 impl Queue {
     fn new(name: QueueName, config: QueueConfig) -> Self {
-        let line = Line::new(config.concurrent, config.waiting_max);
-        Self { name, config, state: Arc::new(Mutex::new(State { line, last_wait: Duration::ZERO })) }
+        let line = WaitingList::new(config.concurrent, config.waiting_max);
+        Self { name, config, state: Arc::new(Mutex::new(QueueState { line, last_wait: Duration::ZERO })) }
     }
 
     /// Returns the name under which policies refer to the queue.
@@ -161,7 +161,7 @@ impl Queue {
         // order.
         let _ = unconstrained(admitted).await;
         let time = began.elapsed();
-        slot.wait = Some(Wait { time, in_use, waiting });
+        slot.wait = Some(SlotWait { time, in_use, waiting });
         lock(&self.state).last_wait = time;
         Ok(slot)
     }
@@ -176,8 +176,10 @@ impl Queue {
         });
         let slot = |place| Slot { state: Arc::clone(&self.state), place, wait: None };
         match joined {
-            Joined::In(place) | Joined::Waits(place) => Ok((slot(place), admitted)),
-            Joined::Full => Err(QueueFull { name: self.name.clone(), waiting_max: self.config.waiting_max }),
+            JoinOutcome::In(place) | JoinOutcome::Waits(place) => Ok((slot(place), admitted)),
+            JoinOutcome::Full => {
+                Err(QueueFull { name: self.name.clone(), waiting_max: self.config.waiting_max })
+            }
         }
     }
 }
@@ -185,14 +187,14 @@ impl Queue {
 /// Permission to run, or a place in the queue until then. Dropping it admits the next call.
 #[derive(Debug)]
 pub struct Slot {
-    state: Arc<Mutex<State>>,
-    place: Place,
-    wait: Option<Wait>,
+    state: Arc<Mutex<QueueState>>,
+    place: QueuePosition,
+    wait: Option<SlotWait>,
 }
 
 /// The wait of a call for its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wait {
+pub struct SlotWait {
     /// The time from the call's arrival until it got its slot.
     pub time: Duration,
     /// The number of running calls when this call arrived.
@@ -203,7 +205,7 @@ pub struct Wait {
 
 impl Slot {
     /// Returns `None` for a call that was admitted immediately.
-    pub fn wait(&self) -> Option<Wait> {
+    pub fn wait(&self) -> Option<SlotWait> {
         self.wait
     }
 }
@@ -235,6 +237,6 @@ impl fmt::Display for QueueFull {
 
 impl std::error::Error for QueueFull {}
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<QueueState>) -> MutexGuard<'_, QueueState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

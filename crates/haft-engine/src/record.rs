@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use haft_core::digest::Digest;
-use haft_core::event::{Account, Consent, Event, EventSink, KnownTool, PolicyDecision, Said, ToolSeen};
+use haft_core::event::{
+    ApprovalOutcome, CallAccount, CapturedContent, Event, EventSink, KnownTool, PolicyDecision, ToolReference,
+};
 use haft_core::output::ToolOutput;
-use haft_core::place::{Operation, OperationId, Place};
+use haft_core::place::{CallOperation, OperationId, RunPosition};
 use haft_core::provider::{CallContext, Principal};
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::run::context::RunContext;
@@ -15,7 +17,7 @@ use haft_core::tool::{CallId, OutputPolicy, ToolCall};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::orchestrator::Capture;
+use crate::orchestrator::ContentCapture;
 use crate::progress::BoundedProgress;
 use crate::size::content_bytes;
 
@@ -29,7 +31,7 @@ const SAID_BYTES_MAX: usize = 16 << 10;
 pub(crate) struct CallRecord {
     pub(crate) call: ToolCall,
     pub(crate) receipt: Receipt,
-    capture: Capture,
+    capture: ContentCapture,
     /// The policy for outputs that are too large. The tool's own policy replaces the initial value.
     pub(crate) output: OutputPolicy,
     end: EndGuard,
@@ -38,13 +40,13 @@ pub(crate) struct CallRecord {
 impl CallRecord {
     pub(crate) fn begin(
         call: ToolCall,
-        place: Place,
+        place: RunPosition,
         principal: Principal,
         events: Arc<dyn EventSink>,
-        capture: Capture,
+        capture: ContentCapture,
     ) -> Self {
         let arguments = call.arguments.as_text();
-        let account = Account {
+        let account = CallAccount {
             principal,
             executed: false,
             cached: false,
@@ -56,8 +58,8 @@ impl CallRecord {
         let id = CallId(beginning(&call.id.0).to_owned());
         let end = EndGuard {
             account,
-            operation: Arc::new(Operation { id: next_operation(), call: id, place }),
-            tool: ToolSeen::Written(beginning(&call.name).to_owned()),
+            operation: Arc::new(CallOperation { id: next_operation(), call: id, place }),
+            tool: ToolReference::Written(beginning(&call.name).to_owned()),
             began: Instant::now(),
             failure: Some(ToolErrorKind::Cancelled),
             said: None,
@@ -73,13 +75,13 @@ impl CallRecord {
         self
     }
 
-    pub(crate) fn operation(&self) -> &Operation {
+    pub(crate) fn operation(&self) -> &CallOperation {
         &self.end.operation
     }
 
     /// Replaces the name that the model wrote by the resolved tool in all further events.
-    pub(crate) fn name_tool(&mut self, tool: Arc<KnownTool>) {
-        self.end.tool = ToolSeen::Known(tool);
+    pub(crate) fn set_resolved_tool(&mut self, tool: Arc<KnownTool>) {
+        self.end.tool = ToolReference::Known(tool);
     }
 
     pub(crate) fn note(&mut self, topic: &'static str, value: Value) {
@@ -91,7 +93,7 @@ impl CallRecord {
         self.end.account.verdict = Some(verdict);
     }
 
-    pub(crate) fn consent(&mut self, consent: Consent) {
+    pub(crate) fn consent(&mut self, consent: ApprovalOutcome) {
         if let Some(verdict) = &mut self.end.account.verdict {
             verdict.consent = Some(consent);
         }
@@ -122,7 +124,7 @@ impl CallRecord {
         Arc::new(BoundedProgress::before(Arc::clone(&self.end.events)))
     }
 
-    pub(crate) fn keep_notes(&mut self, context: &CallContext, progress: &BoundedProgress) {
+    pub(crate) fn record_notes(&mut self, context: &CallContext, progress: &BoundedProgress) {
         self.receipt.notes.extend(context.take_notes());
         let left_out = progress.left_out();
         if left_out > 0 {
@@ -137,8 +139,8 @@ impl CallRecord {
         self.end.account.cached = self.receipt.notes.contains_key("cache");
         self.end.failure = outcome.as_ref().err().map(|error| error.kind);
         self.end.said = match self.capture {
-            Capture::Nothing => None,
-            Capture::Content => Some(Arc::new(said(&self.call, &outcome))),
+            ContentCapture::Nothing => None,
+            ContentCapture::Content => Some(Arc::new(said(&self.call, &outcome))),
         };
         ToolResult { call: self.call, outcome, receipt: self.receipt }
     }
@@ -147,12 +149,12 @@ impl CallRecord {
 /// Emits `ToolFinished` when dropped. The failure is `Cancelled` until the call has an outcome, so a dropped future
 /// reports a cancellation.
 struct EndGuard {
-    account: Account,
-    operation: Arc<Operation>,
-    tool: ToolSeen,
+    account: CallAccount,
+    operation: Arc<CallOperation>,
+    tool: ToolReference,
     began: Instant,
     failure: Option<ToolErrorKind>,
-    said: Option<Arc<Said>>,
+    said: Option<Arc<CapturedContent>>,
     events: Arc<dyn EventSink>,
 }
 
@@ -179,15 +181,18 @@ fn beginning(written: &str) -> &str {
     written.char_indices().nth(WRITTEN_CHARS_MAX).map_or(written, |(end, _)| &written[..end])
 }
 
-fn said(call: &ToolCall, outcome: &Result<ToolOutput, ToolError>) -> Said {
+fn said(call: &ToolCall, outcome: &Result<ToolOutput, ToolError>) -> CapturedContent {
     let result = match outcome {
         Ok(output) => output.as_text(),
         Err(error) => error.message.clone(),
     };
-    Said { arguments: at_most(call.arguments.as_text()), result: at_most(&result) }
+    CapturedContent {
+        arguments: truncate_for_event(call.arguments.as_text()),
+        result: truncate_for_event(&result),
+    }
 }
 
-fn at_most(text: &str) -> String {
+fn truncate_for_event(text: &str) -> String {
     text[..text.floor_char_boundary(SAID_BYTES_MAX)].to_owned()
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use haft_core::output::{Content, ToolOutput};
+use haft_core::output::{OutputContent, ToolOutput};
 use serde_json::Value;
 
 /// Returns the size of an output, including the structured part.
@@ -17,27 +17,27 @@ pub(crate) fn content_bytes(output: &ToolOutput) -> usize {
 
 /// Returns the length of a value's JSON text without building the text.
 pub(crate) fn json_bytes(value: &Value) -> usize {
-    let mut counted = Counter(0);
+    let mut counted = ByteCounter(0);
     // The counter accepts every write, so serialization cannot fail.
     let _ = serde_json::to_writer(&mut counted, value);
     counted.0
 }
 
-fn piece_bytes(content: &Content) -> usize {
+fn piece_bytes(content: &OutputContent) -> usize {
     match content {
-        Content::Text(text) => text.len(),
-        Content::Image { bytes, .. } | Content::Audio { bytes, .. } | Content::Binary { bytes, .. } => {
-            bytes.len()
-        }
-        Content::Resource { text, .. } => text.as_ref().map_or(0, String::len),
+        OutputContent::Text(text) => text.len(),
+        OutputContent::Image { bytes, .. }
+        | OutputContent::Audio { bytes, .. }
+        | OutputContent::Binary { bytes, .. } => bytes.len(),
+        OutputContent::Resource { text, .. } => text.as_ref().map_or(0, String::len),
         // A stored output counts with its description, because only the description goes to the model.
-        Content::Stored(stored) => stored.told().len(),
+        OutputContent::Stored(stored) => stored.told().len(),
     }
 }
 
-struct Counter(usize);
+struct ByteCounter(usize);
 
-impl io::Write for Counter {
+impl io::Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())

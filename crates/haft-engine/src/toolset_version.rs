@@ -6,8 +6,8 @@ use haft_core::model_request::ModelTool;
 use haft_core::run::context::RunContext;
 
 use crate::catalog::Snapshot;
-use crate::orchestrator::{Orchestrator, Shown};
-use crate::selection::Selection;
+use crate::orchestrator::{OfferedTool, Orchestrator};
+use crate::selection::ToolFilter;
 
 /// The inputs that decide which tools a model sees, at one moment. Creating and comparing it costs the same for any
 /// number of tools.
@@ -32,12 +32,12 @@ impl Orchestrator {
     }
 
     /// Returns the tools of a request in the form that the model receives.
-    pub fn model_tools(&self, selection: &Selection, run: &RunContext) -> Arc<[ModelTool]> {
+    pub fn model_tools(&self, selection: &ToolFilter, run: &RunContext) -> Arc<[ModelTool]> {
         self.tools(selection, run).iter().map(model_tool).collect()
     }
 }
 
-fn model_tool(shown: &Shown) -> ModelTool {
+fn model_tool(shown: &OfferedTool) -> ModelTool {
     let definition = shown.entry.definition();
     ModelTool {
         name: shown.entry.exposed().as_str().to_owned(),

@@ -2,33 +2,33 @@
 
 use axum::http::{HeaderMap, Uri};
 
-use crate::fault::Failure;
-use crate::wire::Format;
+use crate::fault::ErrorResponse;
+use crate::wire::ApiFormat;
 
 /// Rejects a request in the way its provider would.
 pub(crate) fn admit(
-    format: Format,
+    format: ApiFormat,
     key: Option<&str>,
     headers: &HeaderMap,
     uri: &Uri,
-) -> Result<(), Failure> {
-    if format == Format::Anthropic && !headers.contains_key("anthropic-version") {
-        return Err(Failure::new(400, "anthropic-version: header is required"));
+) -> Result<(), ErrorResponse> {
+    if format == ApiFormat::Anthropic && !headers.contains_key("anthropic-version") {
+        return Err(ErrorResponse::new(400, "anthropic-version: header is required"));
     }
     let Some(key) = key else { return Ok(()) };
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
     let carried = match format {
-        Format::OpenAiChat | Format::OpenAiResponses => bearer,
-        Format::Anthropic => header("x-api-key").or(bearer),
-        Format::Gemini => header("x-goog-api-key").or_else(|| query_key(uri)),
+        ApiFormat::OpenAiChat | ApiFormat::OpenAiResponses => bearer,
+        ApiFormat::Anthropic => header("x-api-key").or(bearer),
+        ApiFormat::Gemini => header("x-goog-api-key").or_else(|| query_key(uri)),
         // Ollama requires no key.
-        Format::Ollama => Some(key),
+        ApiFormat::Ollama => Some(key),
     };
     match carried {
         Some(carried) if carried == key => Ok(()),
-        Some(_) => Err(Failure::new(401, "the API key is not valid")),
-        None => Err(Failure::new(401, "there is no API key where it is expected")),
+        Some(_) => Err(ErrorResponse::new(401, "the API key is not valid")),
+        None => Err(ErrorResponse::new(401, "there is no API key where it is expected")),
     }
 }
 

@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::asked::{Asked, Talk, ToolChoice, delivery, entries, string, text_of};
-use crate::fault::Failure;
-use crate::pairing::Pairing;
-use crate::script::{Cited, Part, Stop, Usage};
-use crate::wire::{Reply, Request, Wire, event, merge};
+use crate::asked::{
+    ConversationSummary, ParsedRequest, RequestToolChoice, delivery, entries, string, text_of,
+};
+use crate::fault::ErrorResponse;
+use crate::pairing::CallPairing;
+use crate::script::{CitedText, ScriptPart, ScriptStop, ScriptUsage};
+use crate::wire::{ApiRequest, ProviderApi, ScriptedReply, event, merge};
 
 /// The most cache markers in a request.
 const CACHE_MARKS_MAX: usize = 4;
@@ -14,23 +16,23 @@ const CACHE_MARKS_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Anthropic;
 
-impl Wire for Anthropic {
-    fn read(&self, request: &Request) -> Result<Asked, String> {
+impl ProviderApi for Anthropic {
+    fn read(&self, request: &ApiRequest) -> Result<ParsedRequest, String> {
         let body = &request.body;
         check(body)?;
-        let mut asked = Asked {
+        let mut asked = ParsedRequest {
             model: string(body, "model"),
             delivery: delivery(body),
             tools: entries(body, "tools").iter().map(tool_name).collect::<Result<_, _>>()?,
             tool_choice: Some(tool_choice(body)?),
-            ..Asked::default()
+            ..ParsedRequest::default()
         };
-        asked.talk.system_said(&text_of(&body["system"]));
-        let mut pairing = Pairing::default();
+        asked.talk.add_system_text(&text_of(&body["system"]));
+        let mut pairing = CallPairing::default();
         for (at, message) in entries(body, "messages").iter().enumerate() {
             // A beta of the API allows system messages in the middle of a conversation.
             if request.beta && message["role"] == "system" {
-                asked.talk.system_said(&text_of(&message["content"]));
+                asked.talk.add_system_text(&text_of(&message["content"]));
                 continue;
             }
             read_message(message, &mut asked.talk, &mut pairing)
@@ -40,7 +42,7 @@ impl Wire for Anthropic {
         Ok(asked)
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
+    fn whole(&self, reply: &ScriptedReply) -> Value {
         let stop = reply.step.stop();
         merge(
             envelope(reply),
@@ -51,7 +53,7 @@ impl Wire for Anthropic {
         )
     }
 
-    fn stream(&self, reply: &Reply) -> Vec<String> {
+    fn stream(&self, reply: &ScriptedReply) -> Vec<String> {
         let mut events = vec![start(reply), json!({ "type": "ping" })];
         for (index, (part, block)) in reply.step.say.iter().zip(blocks(reply)).enumerate() {
             events.push(
@@ -74,7 +76,7 @@ impl Wire for Anthropic {
         events.iter().map(event).collect()
     }
 
-    fn error(&self, failure: &Failure) -> Value {
+    fn error(&self, failure: &ErrorResponse) -> Value {
         let kind = failure.kind_or(|status| match status {
             401 => "authentication_error",
             403 => "permission_error",
@@ -88,7 +90,7 @@ impl Wire for Anthropic {
         json!({ "type": "error", "error": { "type": kind, "message": failure.message }, "request_id": "req_scripted" })
     }
 
-    fn error_event(&self, _: &Reply, failure: &Failure) -> Vec<String> {
+    fn error_event(&self, _: &ScriptedReply, failure: &ErrorResponse) -> Vec<String> {
         vec![event(&self.error(failure))]
     }
 }
@@ -120,7 +122,11 @@ fn cache_marks(body: &Value) -> usize {
     blocks.filter(|block| block["cache_control"].is_object()).count()
 }
 
-fn read_message(message: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
+fn read_message(
+    message: &Value,
+    talk: &mut ConversationSummary,
+    pairing: &mut CallPairing,
+) -> Result<(), String> {
     let text = Value::from(vec![json!({ "type": "text", "text": message["content"] })]);
     let blocks = if message["content"].is_string() { &text } else { &message["content"] };
     let blocks = blocks.as_array().ok_or("content: a string or a list of blocks")?;
@@ -132,13 +138,17 @@ fn read_message(message: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Resu
 }
 
 /// Reads a user message. Results for all calls must come first in the message after them.
-fn read_user(blocks: &[Value], talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
+fn read_user(
+    blocks: &[Value],
+    talk: &mut ConversationSummary,
+    pairing: &mut CallPairing,
+) -> Result<(), String> {
     let mut said = Vec::new();
     for block in blocks {
         match block["type"].as_str() {
             Some("tool_result") => {
                 pairing.answered(&string(block, "tool_use_id"))?;
-                talk.tool_answered(text_of(&block["content"]));
+                talk.add_tool_result(text_of(&block["content"]));
             }
             Some("text") => {
                 pairing.all_answered().map_err(|error| format!("tool_result blocks come first: {error}"))?;
@@ -149,12 +159,16 @@ fn read_user(blocks: &[Value], talk: &mut Talk, pairing: &mut Pairing) -> Result
         }
     }
     if !said.is_empty() {
-        talk.user_spoke(said.concat());
+        talk.add_user_message(said.concat());
     }
     Ok(())
 }
 
-fn read_assistant(blocks: &[Value], talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
+fn read_assistant(
+    blocks: &[Value],
+    talk: &mut ConversationSummary,
+    pairing: &mut CallPairing,
+) -> Result<(), String> {
     pairing.all_answered()?;
     for block in blocks {
         match block["type"].as_str() {
@@ -170,7 +184,7 @@ fn read_assistant(blocks: &[Value], talk: &mut Talk, pairing: &mut Pairing) -> R
             other => return Err(format!("content: a block of type {other:?} in an assistant message")),
         }
     }
-    talk.model_spoke();
+    talk.add_model_turn();
     Ok(())
 }
 
@@ -193,56 +207,60 @@ fn tool_name(tool: &Value) -> Result<String, String> {
     }
 }
 
-fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
+fn tool_choice(body: &Value) -> Result<RequestToolChoice, String> {
     let choice = &body["tool_choice"];
     if choice.is_null() {
-        return Ok(ToolChoice::Auto);
+        return Ok(RequestToolChoice::Auto);
     }
     if entries(body, "tools").is_empty() {
         return Err("tool_choice may only be specified while providing tools".to_owned());
     }
     let choice = match choice["type"].as_str() {
-        Some("auto") => ToolChoice::Auto,
-        Some("none") => ToolChoice::None,
-        Some("any") => ToolChoice::Required,
-        Some("tool") => ToolChoice::Tool(string(choice, "name")),
+        Some("auto") => RequestToolChoice::Auto,
+        Some("none") => RequestToolChoice::None,
+        Some("any") => RequestToolChoice::Required,
+        Some("tool") => RequestToolChoice::Tool(string(choice, "name")),
         _ => return Err(format!("tool_choice: {choice} is none of auto, any, tool, none")),
     };
-    let forces = !matches!(choice, ToolChoice::Auto | ToolChoice::None);
+    let forces = !matches!(choice, RequestToolChoice::Auto | RequestToolChoice::None);
     if forces && body["thinking"]["type"] == "enabled" {
         return Err("thinking may not be enabled when tool_choice forces tool use".to_owned());
     }
     Ok(choice)
 }
 
-fn envelope(reply: &Reply) -> Value {
+fn envelope(reply: &ScriptedReply) -> Value {
     json!({
         "id": format!("msg_{}", reply.serial), "type": "message", "role": "assistant", "model": reply.asked.model,
         "content": [], "stop_reason": null, "stop_sequence": null, "stop_details": null,
     })
 }
 
-fn blocks(reply: &Reply) -> Vec<Value> {
+fn blocks(reply: &ScriptedReply) -> Vec<Value> {
     reply.step.say.iter().enumerate().map(|(at, part)| block(reply, at, part)).collect()
 }
 
-fn block(reply: &Reply, at: usize, part: &Part) -> Value {
+fn block(reply: &ScriptedReply, at: usize, part: &ScriptPart) -> Value {
     match part {
-        Part::Text(text) | Part::Refusal(text) => json!({ "type": "text", "text": text, "citations": null }),
-        Part::Json(value) => json!({ "type": "text", "text": value.to_string(), "citations": null }),
-        Part::Cited(cited) => json!({ "type": "text", "text": cited.text, "citations": [citation(cited)] }),
-        Part::Reasoning(reasoning) => json!({
+        ScriptPart::Text(text) | ScriptPart::Refusal(text) => {
+            json!({ "type": "text", "text": text, "citations": null })
+        }
+        ScriptPart::Json(value) => json!({ "type": "text", "text": value.to_string(), "citations": null }),
+        ScriptPart::Cited(cited) => {
+            json!({ "type": "text", "text": cited.text, "citations": [citation(cited)] })
+        }
+        ScriptPart::Reasoning(reasoning) => json!({
             "type": "thinking", "thinking": reasoning.text, "signature": reasoning.state.clone().unwrap_or_default(),
         }),
-        Part::Redacted(state) => json!({ "type": "redacted_thinking", "data": state }),
-        Part::Call(call) => {
+        ScriptPart::Redacted(state) => json!({ "type": "redacted_thinking", "data": state }),
+        ScriptPart::Call(call) => {
             let id = call.id.clone().unwrap_or_else(|| reply.call_id("toolu_", reply.calls_before(at)));
             json!({ "type": "tool_use", "id": id, "name": call.name, "input": call.value() })
         }
     }
 }
 
-fn citation(cited: &Cited) -> Value {
+fn citation(cited: &CitedText) -> Value {
     json!({
         "type": "web_search_result_location", "url": cited.url, "title": cited.title, "cited_text": cited.text,
         "encrypted_index": "aW5kZXg=",
@@ -261,61 +279,63 @@ fn empty(block: &Value) -> Value {
     merge(block.clone(), nothing)
 }
 
-fn deltas(reply: &Reply, part: &Part) -> Vec<Value> {
+fn deltas(reply: &ScriptedReply, part: &ScriptPart) -> Vec<Value> {
     let pieces = |kind: &str, field: &str, text: &str| -> Vec<Value> {
         reply.deltas(text).into_iter().map(|piece| json!({ "type": kind, field: piece })).collect()
     };
     match part {
-        Part::Text(text) | Part::Refusal(text) => pieces("text_delta", "text", text),
-        Part::Json(value) => pieces("text_delta", "text", &value.to_string()),
-        Part::Cited(cited) => {
+        ScriptPart::Text(text) | ScriptPart::Refusal(text) => pieces("text_delta", "text", text),
+        ScriptPart::Json(value) => pieces("text_delta", "text", &value.to_string()),
+        ScriptPart::Cited(cited) => {
             let source = json!({ "type": "citations_delta", "citation": citation(cited) });
             std::iter::once(source).chain(pieces("text_delta", "text", &cited.text)).collect()
         }
-        Part::Reasoning(reasoning) => {
+        ScriptPart::Reasoning(reasoning) => {
             let signature = json!({ "type": "signature_delta", "signature": reasoning.state.clone().unwrap_or_default() });
             pieces("thinking_delta", "thinking", &reasoning.text).into_iter().chain([signature]).collect()
         }
-        Part::Redacted(_) => Vec::new(),
+        ScriptPart::Redacted(_) => Vec::new(),
         // Anthropic starts with an empty delta.
-        Part::Call(call) => {
+        ScriptPart::Call(call) => {
             let first = json!({ "type": "input_json_delta", "partial_json": "" });
             std::iter::once(first).chain(pieces("input_json_delta", "partial_json", &call.text())).collect()
         }
     }
 }
 
-fn start(reply: &Reply) -> Value {
+fn start(reply: &ScriptedReply) -> Value {
     let usage = merge(input_usage(reply.step.usage), json!({ "output_tokens": 1 }));
     json!({ "type": "message_start", "message": merge(envelope(reply), json!({ "usage": usage })) })
 }
 
-fn stop_reason(stop: &Stop) -> Value {
+fn stop_reason(stop: &ScriptStop) -> Value {
     match stop {
-        Stop::End => "end_turn".into(),
-        Stop::Calls => "tool_use".into(),
-        Stop::Length => "max_tokens".into(),
-        Stop::Refusal | Stop::Blocked => "refusal".into(),
-        Stop::Other(word) => word.as_str().into(),
+        ScriptStop::End => "end_turn".into(),
+        ScriptStop::Calls => "tool_use".into(),
+        ScriptStop::Length => "max_tokens".into(),
+        ScriptStop::Refusal | ScriptStop::Blocked => "refusal".into(),
+        ScriptStop::Other(word) => word.as_str().into(),
     }
 }
 
-fn stop_details(stop: &Stop) -> Value {
+fn stop_details(stop: &ScriptStop) -> Value {
     match stop {
-        Stop::Refusal | Stop::Blocked => json!({ "type": "refusal", "category": null, "explanation": null }),
-        Stop::End | Stop::Calls | Stop::Length | Stop::Other(_) => Value::Null,
+        ScriptStop::Refusal | ScriptStop::Blocked => {
+            json!({ "type": "refusal", "category": null, "explanation": null })
+        }
+        ScriptStop::End | ScriptStop::Calls | ScriptStop::Length | ScriptStop::Other(_) => Value::Null,
     }
 }
 
 /// Returns the input counts. `input_tokens` excludes cache reads and cache writes.
-fn input_usage(usage: Usage) -> Value {
+fn input_usage(usage: ScriptUsage) -> Value {
     json!({
         "input_tokens": usage.input.saturating_sub(usage.cache_read + usage.cache_write),
         "cache_read_input_tokens": usage.cache_read, "cache_creation_input_tokens": usage.cache_write,
     })
 }
 
-fn output_usage(usage: Usage) -> Value {
+fn output_usage(usage: ScriptUsage) -> Value {
     json!({
         "output_tokens": usage.output, "output_tokens_details": { "thinking_tokens": usage.reasoning },
     })

@@ -5,21 +5,21 @@ use serde_json::Value;
 
 /// A request in a common form for all formats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ParsedRequest {
     pub(crate) model: String,
-    pub(crate) delivery: Delivery,
-    pub(crate) talk: Talk,
+    pub(crate) delivery: ResponseDelivery,
+    pub(crate) talk: ConversationSummary,
     pub(crate) tools: Vec<String>,
     /// `None` if the format has no tool choice.
-    pub(crate) tool_choice: Option<ToolChoice>,
-    pub(crate) usage: UsageWish,
+    pub(crate) tool_choice: Option<RequestToolChoice>,
+    pub(crate) usage: UsageReporting,
     /// The response id that this request continues, for the server-side conversation state.
     pub(crate) previous: Option<String>,
 }
 
 /// The conversation so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Talk {
+pub(crate) struct ConversationSummary {
     pub(crate) system: String,
     /// The first user message, which identifies the conversation.
     pub(crate) first_user: Option<String>,
@@ -28,13 +28,13 @@ pub(crate) struct Talk {
     pub(crate) turns: usize,
     /// The tool results since the last model turn.
     pub(crate) tool_results: Vec<String>,
-    pub(crate) spoke_last: Speaker,
+    pub(crate) spoke_last: LastSpeaker,
 }
 
 /// The delivery of a reply: whole or as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Delivery {
+pub enum ResponseDelivery {
     #[default]
     Whole,
     Streamed,
@@ -42,7 +42,7 @@ pub enum Delivery {
 
 /// The presence of usage in a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum UsageWish {
+pub(crate) enum UsageReporting {
     #[default]
     Told,
     Silent,
@@ -51,7 +51,7 @@ pub(crate) enum UsageWish {
 /// The tools that the model may or must call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum ToolChoice {
+pub enum RequestToolChoice {
     #[default]
     Auto,
     None,
@@ -63,36 +63,36 @@ pub enum ToolChoice {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Speaker {
+pub(crate) enum LastSpeaker {
     #[default]
     Client,
     Model,
 }
 
-impl Talk {
-    pub(crate) fn model_spoke(&mut self) {
+impl ConversationSummary {
+    pub(crate) fn add_model_turn(&mut self) {
         match self.spoke_last {
-            Speaker::Model => {}
-            Speaker::Client => {
+            LastSpeaker::Model => {}
+            LastSpeaker::Client => {
                 self.turns += 1;
                 self.tool_results.clear();
             }
         }
-        self.spoke_last = Speaker::Model;
+        self.spoke_last = LastSpeaker::Model;
     }
 
-    pub(crate) fn user_spoke(&mut self, text: String) {
+    pub(crate) fn add_user_message(&mut self, text: String) {
         self.first_user.get_or_insert_with(|| text.clone());
         self.last_user = text;
-        self.spoke_last = Speaker::Client;
+        self.spoke_last = LastSpeaker::Client;
     }
 
-    pub(crate) fn tool_answered(&mut self, text: String) {
+    pub(crate) fn add_tool_result(&mut self, text: String) {
         self.tool_results.push(text);
-        self.spoke_last = Speaker::Client;
+        self.spoke_last = LastSpeaker::Client;
     }
 
-    pub(crate) fn system_said(&mut self, text: &str) {
+    pub(crate) fn add_system_text(&mut self, text: &str) {
         if !self.system.is_empty() {
             self.system.push('\n');
         }
@@ -119,9 +119,9 @@ pub(crate) fn string(value: &Value, key: &str) -> String {
     value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-pub(crate) fn delivery(body: &Value) -> Delivery {
+pub(crate) fn delivery(body: &Value) -> ResponseDelivery {
     match body.get("stream").and_then(Value::as_bool) {
-        Some(true) => Delivery::Streamed,
-        Some(false) | None => Delivery::Whole,
+        Some(true) => ResponseDelivery::Streamed,
+        Some(false) | None => ResponseDelivery::Whole,
     }
 }

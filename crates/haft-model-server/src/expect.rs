@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 
-use crate::asked::{Asked, Delivery, ToolChoice};
+use crate::asked::{ParsedRequest, RequestToolChoice, ResponseDelivery};
 
 /// Expectations about a request; absent fields are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Expect {
+pub struct RequestExpectation {
     /// A substring of the last tool result.
     pub last_tool_result: Option<String>,
     /// Substrings of the tool results since the last model turn, one per result, in order.
@@ -15,19 +15,19 @@ pub struct Expect {
     /// The names of all offered tools, in any order.
     pub tools: Option<Vec<String>>,
     /// Not checked if the format has no tool choice.
-    pub tool_choice: Option<ToolChoice>,
+    pub tool_choice: Option<RequestToolChoice>,
     pub system: Option<String>,
     pub user: Option<String>,
     pub model: Option<String>,
-    pub delivery: Option<Delivery>,
+    pub delivery: Option<ResponseDelivery>,
     /// Substrings of the raw request body.
     pub body_contains: Vec<String>,
     pub body_lacks: Vec<String>,
 }
 
-impl Expect {
+impl RequestExpectation {
     /// Returns a sentence for every expectation that was not met.
-    pub(crate) fn complaints(&self, asked: &Asked, body: &str) -> Vec<String> {
+    pub(crate) fn unmet_expectations(&self, asked: &ParsedRequest, body: &str) -> Vec<String> {
         [
             contains("the last tool result", self.last_tool_result.as_ref(), asked.talk.tool_results.last()),
             self.tool_results.as_ref().and_then(|wanted| results(wanted, &asked.talk.tool_results)),

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// A provider error: a status, and a body in the provider's format.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Failure {
+pub struct ErrorResponse {
     pub status: u16,
     #[serde(default)]
     pub message: String,
@@ -20,7 +20,7 @@ pub struct Failure {
     pub raw: Option<String>,
 }
 
-impl Failure {
+impl ErrorResponse {
     pub fn new(status: u16, message: &str) -> Self {
         Self { status, message: message.to_owned(), ..Self::default() }
     }
@@ -37,7 +37,7 @@ impl Failure {
 /// A fault in the middle of a response that began normally. A whole response counts as one frame.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
-pub enum Fault {
+pub enum ResponseFault {
     /// Breaks the connection after that many frames and that many bytes of the next one.
     Cut {
         after_frames: usize,
@@ -51,55 +51,55 @@ pub enum Fault {
     /// Inserts arbitrary bytes between the frames, which may be invalid UTF-8.
     Bytes { after_frames: usize, bytes: Vec<u8> },
     /// Reports a provider error inside a 200 response.
-    ErrorEvent { after_frames: usize, error: Failure },
+    ErrorEvent { after_frames: usize, error: ErrorResponse },
     /// Sends nothing more and keeps the connection open.
     Hang { after_frames: usize },
 }
 
 /// One action on the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum ConnectionAction {
     Send(Vec<u8>),
     Cut,
     Hang,
 }
 
 /// Applies a fault to the frames of a response. `error_event` encodes a provider error inside a 200 response.
-pub(crate) fn befall(
+pub(crate) fn apply_fault(
     frames: Vec<String>,
-    fault: Option<&Fault>,
-    error_event: impl FnOnce(&Failure) -> Vec<String>,
-) -> Vec<Action> {
+    fault: Option<&ResponseFault>,
+    error_event: impl FnOnce(&ErrorResponse) -> Vec<String>,
+) -> Vec<ConnectionAction> {
     let Some(fault) = fault else { return frames.into_iter().map(send).collect() };
     let after = fault.after_frames().min(frames.len());
-    let mut actions: Vec<Action> = frames[..after].iter().map(send).collect();
+    let mut actions: Vec<ConnectionAction> = frames[..after].iter().map(send).collect();
     let rest = &frames[after..];
     match fault {
-        Fault::Cut { and_bytes, .. } => {
+        ResponseFault::Cut { and_bytes, .. } => {
             let next = rest.first().map_or("", String::as_str);
             actions.push(send(&next[..next.floor_char_boundary(*and_bytes)]));
-            actions.push(Action::Cut);
+            actions.push(ConnectionAction::Cut);
         }
-        Fault::EndEarly { .. } => {}
-        Fault::Malformed { frame, .. } => {
+        ResponseFault::EndEarly { .. } => {}
+        ResponseFault::Malformed { frame, .. } => {
             actions.push(send(frame));
             actions.extend(rest.iter().map(send));
         }
-        Fault::Bytes { bytes, .. } => {
-            actions.push(Action::Send(bytes.clone()));
+        ResponseFault::Bytes { bytes, .. } => {
+            actions.push(ConnectionAction::Send(bytes.clone()));
             actions.extend(rest.iter().map(send));
         }
-        Fault::ErrorEvent { error, .. } => actions.extend(error_event(error).into_iter().map(send)),
-        Fault::Hang { .. } => actions.push(Action::Hang),
+        ResponseFault::ErrorEvent { error, .. } => actions.extend(error_event(error).into_iter().map(send)),
+        ResponseFault::Hang { .. } => actions.push(ConnectionAction::Hang),
     }
     actions
 }
 
-fn send(text: impl AsRef<str>) -> Action {
-    Action::Send(text.as_ref().as_bytes().to_vec())
+fn send(text: impl AsRef<str>) -> ConnectionAction {
+    ConnectionAction::Send(text.as_ref().as_bytes().to_vec())
 }
 
-impl Fault {
+impl ResponseFault {
     fn after_frames(&self) -> usize {
         match self {
             Self::Cut { after_frames, .. }
@@ -113,7 +113,7 @@ impl Fault {
 }
 
 /// Returns the body of a failure: its raw text, or the provider's format.
-pub(crate) fn body_of(failure: &Failure, shape: impl FnOnce(&Failure) -> Value) -> String {
+pub(crate) fn body_of(failure: &ErrorResponse, shape: impl FnOnce(&ErrorResponse) -> Value) -> String {
     failure.raw.clone().unwrap_or_else(|| shape(failure).to_string())
 }
 
@@ -121,15 +121,15 @@ pub(crate) fn body_of(failure: &Failure, shape: impl FnOnce(&Failure) -> Value) 
 mod tests {
     use super::*;
 
-    fn check(fault: &Fault, expected: &[&str]) {
+    fn check(fault: &ResponseFault, expected: &[&str]) {
         let frames = ["one", "two", "three"].map(str::to_owned).to_vec();
-        let actions = befall(frames, Some(fault), |failure| vec![format!("error {}", failure.message)]);
+        let actions = apply_fault(frames, Some(fault), |failure| vec![format!("error {}", failure.message)]);
         let said: Vec<String> = actions
             .into_iter()
             .map(|action| match action {
-                Action::Send(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-                Action::Cut => "<cut>".to_owned(),
-                Action::Hang => "<hang>".to_owned(),
+                ConnectionAction::Send(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                ConnectionAction::Cut => "<cut>".to_owned(),
+                ConnectionAction::Hang => "<hang>".to_owned(),
             })
             .collect();
         assert_eq!(said, expected);
@@ -137,15 +137,21 @@ mod tests {
 
     #[test]
     fn each_fault_befalls_the_answer_where_it_says() {
-        check(&Fault::Cut { after_frames: 1, and_bytes: 2 }, &["one", "tw", "<cut>"]);
-        check(&Fault::Cut { after_frames: 9, and_bytes: 9 }, &["one", "two", "three", "", "<cut>"]);
-        check(&Fault::Bytes { after_frames: 2, bytes: vec![0xff] }, &["one", "two", "\u{fffd}", "three"]);
-        check(&Fault::EndEarly { after_frames: 2 }, &["one", "two"]);
-        check(&Fault::Malformed { after_frames: 0, frame: "{".to_owned() }, &["{", "one", "two", "three"]);
+        check(&ResponseFault::Cut { after_frames: 1, and_bytes: 2 }, &["one", "tw", "<cut>"]);
+        check(&ResponseFault::Cut { after_frames: 9, and_bytes: 9 }, &["one", "two", "three", "", "<cut>"]);
         check(
-            &Fault::ErrorEvent { after_frames: 1, error: Failure::new(529, "full") },
+            &ResponseFault::Bytes { after_frames: 2, bytes: vec![0xff] },
+            &["one", "two", "\u{fffd}", "three"],
+        );
+        check(&ResponseFault::EndEarly { after_frames: 2 }, &["one", "two"]);
+        check(
+            &ResponseFault::Malformed { after_frames: 0, frame: "{".to_owned() },
+            &["{", "one", "two", "three"],
+        );
+        check(
+            &ResponseFault::ErrorEvent { after_frames: 1, error: ErrorResponse::new(529, "full") },
             &["one", "error full"],
         );
-        check(&Fault::Hang { after_frames: 1 }, &["one", "<hang>"]);
+        check(&ResponseFault::Hang { after_frames: 1 }, &["one", "<hang>"]);
     }
 }

@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::asked::{Asked, Delivery, Talk, ToolChoice, string, text_of};
-use crate::fault::Failure;
+use crate::asked::{
+    ConversationSummary, ParsedRequest, RequestToolChoice, ResponseDelivery, string, text_of,
+};
+use crate::fault::ErrorResponse;
 use crate::gemini_schema;
 use crate::protobuf::{camel, field, list};
-use crate::script::{Call, Cited, Part, Stop, Usage};
-use crate::wire::{Address, Reply, Request, Wire, data};
+use crate::script::{CitedText, ScriptCall, ScriptPart, ScriptStop, ScriptUsage};
+use crate::wire::{ApiRequest, PathParameters, ProviderApi, ScriptedReply, data};
 
 /// The top-level fields of a request.
 const FIELDS: [&str; 10] = [
@@ -26,20 +28,20 @@ const FIELDS: [&str; 10] = [
 #[derive(Debug)]
 pub(crate) struct Gemini;
 
-impl Wire for Gemini {
-    fn read(&self, request: &Request) -> Result<Asked, String> {
+impl ProviderApi for Gemini {
+    fn read(&self, request: &ApiRequest) -> Result<ParsedRequest, String> {
         let body = &request.body;
         check_fields(body)?;
         gemini_schema::check(field(field(body, "generationConfig"), "responseSchema"))
             .map_err(|error| format!("generation_config.response_schema{error}"))?;
-        let mut asked = Asked {
+        let mut asked = ParsedRequest {
             model: request.address.model.clone(),
             delivery: delivery(&request.address)?,
             tools: tools(body)?,
             tool_choice: Some(tool_choice(body)?),
-            ..Asked::default()
+            ..ParsedRequest::default()
         };
-        asked.talk.system_said(&text_of(&field(body, "systemInstruction")["parts"]));
+        asked.talk.add_system_text(&text_of(&field(body, "systemInstruction")["parts"]));
         let mut open = Vec::new();
         for content in list(body, "contents") {
             read_content(content, &mut asked.talk, &mut open)?;
@@ -47,13 +49,13 @@ impl Wire for Gemini {
         if open.is_empty() { Ok(asked) } else { Err(unanswered(&open)) }
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
+    fn whole(&self, reply: &ScriptedReply) -> Value {
         let parts = all_parts(reply, |text| vec![text.to_owned()]);
         response(reply, &parts, &finish_reason(&reply.step.stop()))
     }
 
     /// Encodes a stream. Every frame has the usage; only the last one, which adds no text, has the finish reason.
-    fn stream(&self, reply: &Reply) -> Vec<String> {
+    fn stream(&self, reply: &ScriptedReply) -> Vec<String> {
         let parts = all_parts(reply, |text| reply.deltas(text));
         let mut frames: Vec<String> =
             parts.chunks(1).map(|part| data(&response(reply, part, &Value::Null))).collect();
@@ -62,7 +64,7 @@ impl Wire for Gemini {
         frames
     }
 
-    fn error(&self, failure: &Failure) -> Value {
+    fn error(&self, failure: &ErrorResponse) -> Value {
         let status = failure.kind_or(|status| match status {
             400 => "INVALID_ARGUMENT",
             401 => "UNAUTHENTICATED",
@@ -81,7 +83,7 @@ impl Wire for Gemini {
         json!({ "error": error })
     }
 
-    fn error_event(&self, _: &Reply, failure: &Failure) -> Vec<String> {
+    fn error_event(&self, _: &ScriptedReply, failure: &ErrorResponse) -> Vec<String> {
         vec![data(&self.error(failure))]
     }
 }
@@ -101,10 +103,10 @@ fn check_fields(body: &Value) -> Result<(), String> {
 
 /// Returns the delivery. Without `alt=sse` the real API streams one long JSON array; no client here wants that, and
 /// the parameter is easily forgotten, so it is an error.
-fn delivery(address: &Address) -> Result<Delivery, String> {
+fn delivery(address: &PathParameters) -> Result<ResponseDelivery, String> {
     match (address.verb.as_str(), address.alt.as_deref()) {
-        ("generateContent", _) => Ok(Delivery::Whole),
-        ("streamGenerateContent", Some("sse")) => Ok(Delivery::Streamed),
+        ("generateContent", _) => Ok(ResponseDelivery::Whole),
+        ("streamGenerateContent", Some("sse")) => Ok(ResponseDelivery::Streamed),
         ("streamGenerateContent", _) => Err("a stream is only given with `alt=sse`".to_owned()),
         (other, _) => {
             Err(format!("no method `{other}`; there are generateContent and streamGenerateContent"))
@@ -142,16 +144,16 @@ fn function_name(function: &Value) -> Result<String, String> {
     }
 }
 
-fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
+fn tool_choice(body: &Value) -> Result<RequestToolChoice, String> {
     let config = field(field(body, "toolConfig"), "functionCallingConfig");
     let names: Vec<String> = list(config, "allowedFunctionNames").iter().map(text_of).collect();
     match (config["mode"].as_str(), names.as_slice()) {
-        (None | Some("AUTO" | "MODE_UNSPECIFIED" | "VALIDATED"), []) => Ok(ToolChoice::Auto),
-        (Some("NONE"), []) => Ok(ToolChoice::None),
-        (Some("ANY"), []) => Ok(ToolChoice::Required),
-        (Some("ANY"), [name]) => Ok(ToolChoice::Tool(name.clone())),
-        (Some("ANY"), _) => Ok(ToolChoice::RequiredOf(names)),
-        (Some("VALIDATED"), _) => Ok(ToolChoice::AutoOf(names)),
+        (None | Some("AUTO" | "MODE_UNSPECIFIED" | "VALIDATED"), []) => Ok(RequestToolChoice::Auto),
+        (Some("NONE"), []) => Ok(RequestToolChoice::None),
+        (Some("ANY"), []) => Ok(RequestToolChoice::Required),
+        (Some("ANY"), [name]) => Ok(RequestToolChoice::Tool(name.clone())),
+        (Some("ANY"), _) => Ok(RequestToolChoice::RequiredOf(names)),
+        (Some("VALIDATED"), _) => Ok(RequestToolChoice::AutoOf(names)),
         (mode, _) => {
             Err(format!("allowed_function_names are only for the modes ANY and VALIDATED; found {mode:?}"))
         }
@@ -160,7 +162,11 @@ fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
 
 /// Reads a content. Calls and results are matched by name and count, because an id is present only if the model
 /// gave one.
-fn read_content(content: &Value, talk: &mut Talk, open: &mut Vec<String>) -> Result<(), String> {
+fn read_content(
+    content: &Value,
+    talk: &mut ConversationSummary,
+    open: &mut Vec<String>,
+) -> Result<(), String> {
     let parts = list(content, "parts");
     if parts.is_empty() {
         return Err("contents.parts must not be empty".to_owned());
@@ -171,14 +177,14 @@ fn read_content(content: &Value, talk: &mut Talk, open: &mut Vec<String>) -> Res
         Some("model") => {
             let calls = parts.iter().map(|part| field(part, "functionCall")).filter(|call| call.is_object());
             open.extend(calls.map(|call| string(call, "name")));
-            talk.model_spoke();
+            talk.add_model_turn();
             Ok(())
         }
         Some(role) => Err(format!("please use a valid role: user, model; found `{role}`")),
     }
 }
 
-fn read_user(parts: &[Value], talk: &mut Talk, open: &mut Vec<String>) -> Result<(), String> {
+fn read_user(parts: &[Value], talk: &mut ConversationSummary, open: &mut Vec<String>) -> Result<(), String> {
     let answers =
         parts.iter().map(|part| field(part, "functionResponse")).filter(|answer| answer.is_object());
     for answer in answers {
@@ -190,14 +196,14 @@ fn read_user(parts: &[Value], talk: &mut Talk, open: &mut Vec<String>) -> Result
         if !answer["response"].is_object() {
             return Err("function_response.response must be an object".to_owned());
         }
-        talk.tool_answered(answer["response"].to_string());
+        talk.add_tool_result(answer["response"].to_string());
     }
     if !open.is_empty() {
         return Err(unanswered(open));
     }
     let texts: String = parts.iter().map(text_of).collect();
     if !texts.is_empty() {
-        talk.user_spoke(texts);
+        talk.add_user_message(texts);
     }
     Ok(())
 }
@@ -210,8 +216,8 @@ fn unanswered(open: &[String]) -> String {
     )
 }
 
-fn response(reply: &Reply, parts: &[Value], finish: &Value) -> Value {
-    if reply.step.stop() == Stop::Blocked {
+fn response(reply: &ScriptedReply, parts: &[Value], finish: &Value) -> Value {
+    if reply.step.stop() == ScriptStop::Blocked {
         return blocked(reply);
     }
     let mut candidate = json!({ "index": 0 });
@@ -222,15 +228,15 @@ fn response(reply: &Reply, parts: &[Value], finish: &Value) -> Value {
         candidate["finishReason"] = finish.clone();
     }
     let refusal = reply.step.say.iter().find_map(|part| match part {
-        Part::Refusal(text) => Some(text),
-        Part::Text(_)
-        | Part::Json(_)
-        | Part::Reasoning(_)
-        | Part::Redacted(_)
-        | Part::Call(_)
-        | Part::Cited(_) => None,
+        ScriptPart::Refusal(text) => Some(text),
+        ScriptPart::Text(_)
+        | ScriptPart::Json(_)
+        | ScriptPart::Reasoning(_)
+        | ScriptPart::Redacted(_)
+        | ScriptPart::Call(_)
+        | ScriptPart::Cited(_) => None,
     });
-    let sources: Vec<&Cited> = reply.step.say.iter().filter_map(cited).collect();
+    let sources: Vec<&CitedText> = reply.step.say.iter().filter_map(cited).collect();
     if !sources.is_empty() && !finish.is_null() {
         candidate["groundingMetadata"] = grounding(&sources);
     }
@@ -244,26 +250,26 @@ fn response(reply: &Reply, parts: &[Value], finish: &Value) -> Value {
 }
 
 /// Returns the response to a blocked prompt, which has no candidates because it never reached the model.
-fn blocked(reply: &Reply) -> Value {
+fn blocked(reply: &ScriptedReply) -> Value {
     json!({
         "promptFeedback": { "blockReason": "PROHIBITED_CONTENT" }, "usageMetadata": usage(reply.step.usage),
         "modelVersion": reply.asked.model, "responseId": format!("gen-{}", reply.serial),
     })
 }
 
-fn cited(part: &Part) -> Option<&Cited> {
+fn cited(part: &ScriptPart) -> Option<&CitedText> {
     match part {
-        Part::Cited(cited) => Some(cited),
-        Part::Text(_)
-        | Part::Json(_)
-        | Part::Reasoning(_)
-        | Part::Redacted(_)
-        | Part::Call(_)
-        | Part::Refusal(_) => None,
+        ScriptPart::Cited(cited) => Some(cited),
+        ScriptPart::Text(_)
+        | ScriptPart::Json(_)
+        | ScriptPart::Reasoning(_)
+        | ScriptPart::Redacted(_)
+        | ScriptPart::Call(_)
+        | ScriptPart::Refusal(_) => None,
     }
 }
 
-fn grounding(sources: &[&Cited]) -> Value {
+fn grounding(sources: &[&CitedText]) -> Value {
     let chunks: Vec<_> =
         sources.iter().map(|cited| json!({ "web": { "uri": cited.url, "title": cited.title } })).collect();
     let supports: Vec<_> = sources
@@ -278,14 +284,14 @@ fn grounding(sources: &[&Cited]) -> Value {
 }
 
 /// Returns all parts. The signature is attached to the part that follows a thought and not to the thought itself.
-fn all_parts(reply: &Reply, pieces: impl Fn(&str) -> Vec<String>) -> Vec<Value> {
+fn all_parts(reply: &ScriptedReply, pieces: impl Fn(&str) -> Vec<String>) -> Vec<Value> {
     let mut parts: Vec<Value> = Vec::new();
     let mut state: Option<String> = None;
     let texts =
         |text: &str| pieces(text).into_iter().map(|piece| json!({ "text": piece })).collect::<Vec<_>>();
     for part in &reply.step.say {
         match part {
-            Part::Reasoning(reasoning) => {
+            ScriptPart::Reasoning(reasoning) => {
                 parts.extend(
                     pieces(&reasoning.text)
                         .into_iter()
@@ -293,12 +299,12 @@ fn all_parts(reply: &Reply, pieces: impl Fn(&str) -> Vec<String>) -> Vec<Value> 
                 );
                 state.clone_from(&reasoning.state);
             }
-            Part::Redacted(redacted) => state = Some(redacted.clone()),
-            Part::Refusal(_) => {}
-            Part::Text(text) => parts.extend(signed(texts(text), state.take())),
-            Part::Cited(cited) => parts.extend(signed(texts(&cited.text), state.take())),
-            Part::Json(value) => parts.extend(signed(texts(&value.to_string()), state.take())),
-            Part::Call(call) => parts.extend(signed(vec![function_call(call)], state.take())),
+            ScriptPart::Redacted(redacted) => state = Some(redacted.clone()),
+            ScriptPart::Refusal(_) => {}
+            ScriptPart::Text(text) => parts.extend(signed(texts(text), state.take())),
+            ScriptPart::Cited(cited) => parts.extend(signed(texts(&cited.text), state.take())),
+            ScriptPart::Json(value) => parts.extend(signed(texts(&value.to_string()), state.take())),
+            ScriptPart::Call(call) => parts.extend(signed(vec![function_call(call)], state.take())),
         }
     }
     if state.is_some() {
@@ -314,7 +320,7 @@ fn signed(mut parts: Vec<Value>, state: Option<String>) -> Vec<Value> {
     parts
 }
 
-fn function_call(call: &Call) -> Value {
+fn function_call(call: &ScriptCall) -> Value {
     let mut function = json!({ "name": call.name, "args": call.value() });
     if let Some(id) = &call.id {
         function["id"] = id.as_str().into();
@@ -322,16 +328,16 @@ fn function_call(call: &Call) -> Value {
     json!({ "functionCall": function })
 }
 
-fn finish_reason(stop: &Stop) -> Value {
+fn finish_reason(stop: &ScriptStop) -> Value {
     match stop {
-        Stop::End | Stop::Calls => "STOP".into(),
-        Stop::Length => "MAX_TOKENS".into(),
-        Stop::Refusal | Stop::Blocked => "SAFETY".into(),
-        Stop::Other(word) => word.as_str().into(),
+        ScriptStop::End | ScriptStop::Calls => "STOP".into(),
+        ScriptStop::Length => "MAX_TOKENS".into(),
+        ScriptStop::Refusal | ScriptStop::Blocked => "SAFETY".into(),
+        ScriptStop::Other(word) => word.as_str().into(),
     }
 }
 
-fn usage(usage: Usage) -> Value {
+fn usage(usage: ScriptUsage) -> Value {
     json!({
         "promptTokenCount": usage.input, "cachedContentTokenCount": usage.cache_read,
         "candidatesTokenCount": usage.output.saturating_sub(usage.reasoning),

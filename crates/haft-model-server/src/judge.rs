@@ -7,7 +7,7 @@ use crate::{gemini_schema, strict_schema};
 
 /// The use of a schema, which decides its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grammar {
+pub enum SchemaUse {
     /// Tools of OpenAI and Anthropic: JSON Schema, with restrictions at its root only.
     Tools,
     /// OpenAI's `strict: true`.
@@ -36,17 +36,17 @@ const OF_VALUES: &[&str] = &[
 ];
 
 /// Returns the keywords that are accepted anywhere; `None` for any.
-fn words(grammar: Grammar) -> Option<&'static [&'static [&'static str]]> {
+fn words(grammar: SchemaUse) -> Option<&'static [&'static [&'static str]]> {
     match grammar {
-        Grammar::Tools | Grammar::Gemini => None,
-        Grammar::OpenaiStrict => Some(&[COMMON, OF_OUTPUT, OF_VALUES]),
-        Grammar::AnthropicOutput => Some(&[COMMON, OF_OUTPUT, &["default"]]),
-        Grammar::Ollama => Some(&[COMMON]),
+        SchemaUse::Tools | SchemaUse::Gemini => None,
+        SchemaUse::OpenaiStrict => Some(&[COMMON, OF_OUTPUT, OF_VALUES]),
+        SchemaUse::AnthropicOutput => Some(&[COMMON, OF_OUTPUT, &["default"]]),
+        SchemaUse::Ollama => Some(&[COMMON]),
     }
 }
 
 /// Checks the schema of a tool or of structured output. The error describes the rejected part.
-pub fn judge(grammar: Grammar, schema: &Value) -> Result<(), String> {
+pub fn judge(grammar: SchemaUse, schema: &Value) -> Result<(), String> {
     if schema["type"] != "object" || !schema["properties"].is_object() {
         return Err("the root must be an object with properties".to_owned());
     }
@@ -56,27 +56,27 @@ pub fn judge(grammar: Grammar, schema: &Value) -> Result<(), String> {
         return Err(format!("'{word}' cannot stand at the root"));
     }
     match grammar {
-        Grammar::OpenaiStrict => strict_schema::check_at(schema, strict_schema::DEPTH_MAX)?,
-        Grammar::Gemini => gemini_schema::check(schema)?,
-        Grammar::Tools | Grammar::AnthropicOutput | Grammar::Ollama => {}
+        SchemaUse::OpenaiStrict => strict_schema::check_at(schema, strict_schema::DEPTH_MAX)?,
+        SchemaUse::Gemini => gemini_schema::check(schema)?,
+        SchemaUse::Tools | SchemaUse::AnthropicOutput | SchemaUse::Ollama => {}
     }
-    at_every_place(schema, &|place| check(grammar, place))
+    check_subschemas(schema, &|place| check(grammar, place))
 }
 
-fn check(grammar: Grammar, schema: &Map<String, Value>) -> Result<(), String> {
+fn check(grammar: SchemaUse, schema: &Map<String, Value>) -> Result<(), String> {
     let is_known =
         |word: &str| words(grammar).is_none_or(|lists| lists.iter().any(|list| list.contains(&word)));
     if let Some(word) = schema.keys().find(|word| !is_known(word)) {
         return Err(format!("unknown word '{word}'"));
     }
     match grammar {
-        Grammar::Tools => check_list(schema),
-        Grammar::OpenaiStrict => check_list(schema).and_then(|()| check_type(schema)),
-        Grammar::AnthropicOutput => check_closed(schema),
-        Grammar::Gemini => check_type(schema).and_then(|()| check_choice(schema)),
-        Grammar::Ollama => Ok(()),
+        SchemaUse::Tools => check_list(schema),
+        SchemaUse::OpenaiStrict => check_list(schema).and_then(|()| check_type(schema)),
+        SchemaUse::AnthropicOutput => check_closed(schema),
+        SchemaUse::Gemini => check_type(schema).and_then(|()| check_choice(schema)),
+        SchemaUse::Ollama => Ok(()),
     }
-    .and_then(|()| if grammar == Grammar::Tools { Ok(()) } else { check_required(schema) })
+    .and_then(|()| if grammar == SchemaUse::Tools { Ok(()) } else { check_required(schema) })
     .map_err(|problem| format!("{problem}: {}", Value::Object(schema.clone())))
 }
 
@@ -128,10 +128,10 @@ fn check_required(schema: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-type Look<'a> = &'a dyn Fn(&Map<String, Value>) -> Result<(), String>;
+type SchemaCheck<'a> = &'a dyn Fn(&Map<String, Value>) -> Result<(), String>;
 
 /// Applies a check to a schema and all its subschemas.
-fn at_every_place(schema: &Value, look: Look<'_>) -> Result<(), String> {
+fn check_subschemas(schema: &Value, look: SchemaCheck<'_>) -> Result<(), String> {
     // JSON Schema also allows `true`, and a list of schemas in `items`.
     let Value::Object(object) = schema else { return Ok(()) };
     look(object)?;
@@ -141,7 +141,7 @@ fn at_every_place(schema: &Value, look: Look<'_>) -> Result<(), String> {
         ["anyOf", "oneOf", "allOf", "prefixItems"].into_iter().filter_map(|word| schema[word].as_array());
     let single = ["items", "additionalProperties", "not"].into_iter().filter_map(|word| schema.get(word));
     let below = named.flat_map(Map::values).chain(listed.flatten()).chain(single);
-    below.into_iter().try_for_each(|schema| at_every_place(schema, look))
+    below.into_iter().try_for_each(|schema| check_subschemas(schema, look))
 }
 
 #[cfg(test)]
@@ -151,10 +151,10 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_property(grammar: Grammar, property: &Value, expected: &str) {
+    fn check_property(grammar: SchemaUse, property: &Value, expected: &str) {
         let schema = json!({ "type": "object", "properties": { "a": property }, "required": ["a"], "additionalProperties": false });
         let mut schema = schema;
-        if matches!(grammar, Grammar::Gemini | Grammar::Ollama) {
+        if matches!(grammar, SchemaUse::Gemini | SchemaUse::Ollama) {
             schema.as_object_mut().unwrap().remove("additionalProperties");
         }
         let said = judge(grammar, &schema).err().unwrap_or_default();
@@ -164,18 +164,20 @@ mod tests {
     #[test]
     fn each_provider_refuses_in_its_own_way() {
         let bare = json!({});
-        check_property(Grammar::Tools, &bare, "");
-        check_property(Grammar::OpenaiStrict, &bare, "schema must have a 'type' key");
-        check_property(Grammar::Gemini, &bare, "schema must have a 'type' key");
-        check_property(Grammar::Ollama, &bare, "");
-        check_property(Grammar::Tools, &json!({ "type": ["array", "null"] }), "array schema missing items");
-        check_property(Grammar::AnthropicOutput, &json!({ "type": "object" }), "'additionalProperties'");
-        check_property(Grammar::AnthropicOutput, &json!({ "minimum": 1 }), "unknown word");
+        check_property(SchemaUse::Tools, &bare, "");
+        check_property(SchemaUse::OpenaiStrict, &bare, "schema must have a 'type' key");
+        check_property(SchemaUse::Gemini, &bare, "schema must have a 'type' key");
+        check_property(SchemaUse::Ollama, &bare, "");
+        check_property(SchemaUse::Tools, &json!({ "type": ["array", "null"] }), "array schema missing items");
+        check_property(SchemaUse::AnthropicOutput, &json!({ "type": "object" }), "'additionalProperties'");
+        check_property(SchemaUse::AnthropicOutput, &json!({ "minimum": 1 }), "unknown word");
         let choice = json!({ "anyOf": [{ "type": "string" }], "description": "x" });
-        check_property(Grammar::Gemini, &choice, "other fields alongside any_of");
-        check_property(Grammar::OpenaiStrict, &choice, "");
-        check_property(Grammar::Gemini, &json!({ "type": "string", "enum": [""] }), "enum");
-        assert!(judge(Grammar::Tools, &json!({})).is_err());
-        assert!(judge(Grammar::Tools, &json!({ "type": "object", "properties": {}, "oneOf": [] })).is_err());
+        check_property(SchemaUse::Gemini, &choice, "other fields alongside any_of");
+        check_property(SchemaUse::OpenaiStrict, &choice, "");
+        check_property(SchemaUse::Gemini, &json!({ "type": "string", "enum": [""] }), "enum");
+        assert!(judge(SchemaUse::Tools, &json!({})).is_err());
+        assert!(
+            judge(SchemaUse::Tools, &json!({ "type": "object", "properties": {}, "oneOf": [] })).is_err()
+        );
     }
 }

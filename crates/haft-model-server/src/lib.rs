@@ -32,13 +32,14 @@ mod server;
 mod strict_schema;
 mod wire;
 
-pub use asked::{Delivery, ToolChoice};
-pub use expect::Expect;
-pub use fault::{Failure, Fault};
-pub use pace::Pace;
-pub use recorded::{Outcome, Recorded};
+pub use asked::{RequestToolChoice, ResponseDelivery};
+pub use expect::RequestExpectation;
+pub use fault::{ErrorResponse, ResponseFault};
+pub use pace::ResponsePace;
+pub use recorded::{RecordedRequest, RequestOutcome};
 pub use script::{
-    Call, ChatReasoning, Cited, Conversation, Order, Part, Reasoning, Script, Step, Stop, Usage,
+    ChatReasoning, CitedText, Script, ScriptCall, ScriptConversation, ScriptPart, ScriptReasoning,
+    ScriptStep, ScriptStop, ScriptUsage, StepOrder,
 };
 pub use server::{ModelServer, serve};
-pub use wire::Format;
+pub use wire::ApiFormat;

@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::script::Script;
-use crate::wire::{CREATED, Format};
+use crate::wire::{ApiFormat, CREATED};
 
 /// Returns the list that clients of a format request.
-pub(crate) fn list(format: Format, script: &Script) -> Value {
+pub(crate) fn list(format: ApiFormat, script: &Script) -> Value {
     let names = names(script);
     match format {
-        Format::OpenAiChat | Format::OpenAiResponses => openai(&names),
-        Format::Anthropic => anthropic(&names),
-        Format::Gemini => gemini(&names),
-        Format::Ollama => ollama(&names),
+        ApiFormat::OpenAiChat | ApiFormat::OpenAiResponses => openai(&names),
+        ApiFormat::Anthropic => anthropic(&names),
+        ApiFormat::Gemini => gemini(&names),
+        ApiFormat::Ollama => ollama(&names),
     }
 }
 

@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
-use crate::asked::{Asked, Delivery, Talk, entries, string, text_of};
-use crate::fault::Failure;
-use crate::script::{Part, Stop, Usage};
-use crate::wire::{Reply, Request, Wire, merge};
+use crate::asked::{ConversationSummary, ParsedRequest, ResponseDelivery, entries, string, text_of};
+use crate::fault::ErrorResponse;
+use crate::script::{ScriptPart, ScriptStop, ScriptUsage};
+use crate::wire::{ApiRequest, ProviderApi, ScriptedReply, merge};
 
 #[derive(Debug)]
 pub(crate) struct Ollama;
 
-impl Wire for Ollama {
-    fn read(&self, request: &Request) -> Result<Asked, String> {
+impl ProviderApi for Ollama {
+    fn read(&self, request: &ApiRequest) -> Result<ParsedRequest, String> {
         let body = &request.body;
-        let mut asked = Asked {
+        let mut asked = ParsedRequest {
             model: string(body, "model"),
             delivery: delivery(body),
             tools: entries(body, "tools").iter().map(|tool| string(&tool["function"], "name")).collect(),
-            ..Asked::default()
+            ..ParsedRequest::default()
         };
         if asked.model.is_empty() {
             return Err("model is required".to_owned());
@@ -28,16 +28,16 @@ impl Wire for Ollama {
         Ok(asked)
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
+    fn whole(&self, reply: &ScriptedReply) -> Value {
         let (mut content, mut thinking, mut calls) = (String::new(), String::new(), Vec::new());
         for part in &reply.step.say {
             match part {
-                Part::Text(text) | Part::Refusal(text) => content.push_str(text),
-                Part::Cited(cited) => content.push_str(&cited.text),
-                Part::Json(value) => content.push_str(&value.to_string()),
-                Part::Reasoning(reasoning) => thinking.push_str(&reasoning.text),
-                Part::Redacted(_) => {}
-                Part::Call(call) => calls.push(call),
+                ScriptPart::Text(text) | ScriptPart::Refusal(text) => content.push_str(text),
+                ScriptPart::Cited(cited) => content.push_str(&cited.text),
+                ScriptPart::Json(value) => content.push_str(&value.to_string()),
+                ScriptPart::Reasoning(reasoning) => thinking.push_str(&reasoning.text),
+                ScriptPart::Redacted(_) => {}
+                ScriptPart::Call(call) => calls.push(call),
             }
         }
         let mut message = json!({ "content": content });
@@ -52,17 +52,17 @@ impl Wire for Ollama {
         last(reply, message)
     }
 
-    fn stream(&self, reply: &Reply) -> Vec<String> {
+    fn stream(&self, reply: &ScriptedReply) -> Vec<String> {
         let mut lines = Vec::new();
         let mut calls = 0;
         for part in &reply.step.say {
             match part {
-                Part::Text(text) | Part::Refusal(text) => lines.extend(texts(reply, text)),
-                Part::Cited(cited) => lines.extend(texts(reply, &cited.text)),
-                Part::Json(value) => lines.extend(texts(reply, &value.to_string())),
-                Part::Reasoning(reasoning) => lines.extend(thoughts(reply, &reasoning.text)),
-                Part::Redacted(_) => {}
-                Part::Call(call) => {
+                ScriptPart::Text(text) | ScriptPart::Refusal(text) => lines.extend(texts(reply, text)),
+                ScriptPart::Cited(cited) => lines.extend(texts(reply, &cited.text)),
+                ScriptPart::Json(value) => lines.extend(texts(reply, &value.to_string())),
+                ScriptPart::Reasoning(reasoning) => lines.extend(thoughts(reply, &reasoning.text)),
+                ScriptPart::Redacted(_) => {}
+                ScriptPart::Call(call) => {
                     let call = function_call(calls, &call.name, &call.value());
                     lines.push(line(reply, json!({ "content": "", "tool_calls": [call] })));
                     calls += 1;
@@ -73,31 +73,31 @@ impl Wire for Ollama {
         lines.iter().map(framed).collect()
     }
 
-    fn error(&self, failure: &Failure) -> Value {
+    fn error(&self, failure: &ErrorResponse) -> Value {
         json!({ "error": failure.message })
     }
 
-    fn error_event(&self, _: &Reply, failure: &Failure) -> Vec<String> {
+    fn error_event(&self, _: &ScriptedReply, failure: &ErrorResponse) -> Vec<String> {
         vec![framed(&self.error(failure))]
     }
 }
 
-fn delivery(body: &Value) -> Delivery {
+fn delivery(body: &Value) -> ResponseDelivery {
     match body["stream"].as_bool() {
-        Some(true) | None => Delivery::Streamed,
-        Some(false) => Delivery::Whole,
+        Some(true) | None => ResponseDelivery::Streamed,
+        Some(false) => ResponseDelivery::Whole,
     }
 }
 
-fn read_message(message: &Value, talk: &mut Talk) -> Result<(), String> {
+fn read_message(message: &Value, talk: &mut ConversationSummary) -> Result<(), String> {
     let text = text_of(&message["content"]);
     if message["content"].is_array() {
         return Err("json: cannot unmarshal array into a message's content, which is a string".to_owned());
     }
     match message["role"].as_str() {
-        Some("system") => talk.system_said(&text),
-        Some("user") => talk.user_spoke(text),
-        Some("tool") => talk.tool_answered(text),
+        Some("system") => talk.add_system_text(&text),
+        Some("user") => talk.add_user_message(text),
+        Some("tool") => talk.add_tool_result(text),
         Some("assistant") => {
             let texts =
                 entries(message, "tool_calls").iter().any(|call| call["function"]["arguments"].is_string());
@@ -106,7 +106,7 @@ fn read_message(message: &Value, talk: &mut Talk) -> Result<(), String> {
                     "json: cannot unmarshal string into a call's arguments, which are an object".to_owned()
                 );
             }
-            talk.model_spoke();
+            talk.add_model_turn();
         }
         other => return Err(format!("invalid role {other:?}")),
     }
@@ -117,11 +117,11 @@ fn function_call(at: usize, name: &str, arguments: &Value) -> Value {
     json!({ "function": { "index": at, "name": name, "arguments": arguments } })
 }
 
-fn texts(reply: &Reply, text: &str) -> Vec<Value> {
+fn texts(reply: &ScriptedReply, text: &str) -> Vec<Value> {
     reply.deltas(text).into_iter().map(|piece| line(reply, json!({ "content": piece }))).collect()
 }
 
-fn thoughts(reply: &Reply, text: &str) -> Vec<Value> {
+fn thoughts(reply: &ScriptedReply, text: &str) -> Vec<Value> {
     reply
         .deltas(text)
         .into_iter()
@@ -129,14 +129,14 @@ fn thoughts(reply: &Reply, text: &str) -> Vec<Value> {
         .collect()
 }
 
-fn line(reply: &Reply, message: Value) -> Value {
+fn line(reply: &ScriptedReply, message: Value) -> Value {
     json!({
         "model": reply.asked.model, "created_at": "2023-11-14T22:13:20Z",
         "message": merge(json!({ "role": "assistant" }), message), "done": false,
     })
 }
 
-fn last(reply: &Reply, message: Value) -> Value {
+fn last(reply: &ScriptedReply, message: Value) -> Value {
     let done = json!({ "done": true, "done_reason": done_reason(&reply.step.stop()) });
     merge(merge(line(reply, message), done), usage(reply.step.usage))
 }
@@ -145,15 +145,15 @@ fn framed(line: &Value) -> String {
     format!("{line}\n")
 }
 
-fn done_reason(stop: &Stop) -> Value {
+fn done_reason(stop: &ScriptStop) -> Value {
     match stop {
-        Stop::End | Stop::Calls | Stop::Refusal | Stop::Blocked => "stop".into(),
-        Stop::Length => "length".into(),
-        Stop::Other(word) => word.as_str().into(),
+        ScriptStop::End | ScriptStop::Calls | ScriptStop::Refusal | ScriptStop::Blocked => "stop".into(),
+        ScriptStop::Length => "length".into(),
+        ScriptStop::Other(word) => word.as_str().into(),
     }
 }
 
-fn usage(usage: Usage) -> Value {
+fn usage(usage: ScriptUsage) -> Value {
     json!({
         "prompt_eval_count": usage.input, "eval_count": usage.output,
         "total_duration": 5_000_000, "load_duration": 1_000_000,

@@ -2,33 +2,37 @@
 
 use serde_json::{Value, json};
 
-use crate::asked::{Asked, Talk, ToolChoice, UsageWish, delivery, entries, string, text_of};
-use crate::fault::Failure;
-use crate::pairing::Pairing;
-use crate::script::{Call, ChatReasoning, Cited, Part, Reasoning, Stop, Usage};
+use crate::asked::{
+    ConversationSummary, ParsedRequest, RequestToolChoice, UsageReporting, delivery, entries, string, text_of,
+};
+use crate::fault::ErrorResponse;
+use crate::pairing::CallPairing;
+use crate::script::{
+    ChatReasoning, CitedText, ScriptCall, ScriptPart, ScriptReasoning, ScriptStop, ScriptUsage,
+};
 use crate::strict_schema;
-use crate::wire::{CREATED, Reply, Request, Wire, data, merge, openai_error};
+use crate::wire::{ApiRequest, CREATED, ProviderApi, ScriptedReply, data, merge, openai_error};
 
 #[derive(Debug)]
 pub(crate) struct OpenAiChat;
 
-impl Wire for OpenAiChat {
-    fn read(&self, request: &Request) -> Result<Asked, String> {
+impl ProviderApi for OpenAiChat {
+    fn read(&self, request: &ApiRequest) -> Result<ParsedRequest, String> {
         let body = &request.body;
-        let mut asked = Asked {
+        let mut asked = ParsedRequest {
             model: string(body, "model"),
             delivery: delivery(body),
             tools: entries(body, "tools").iter().map(read_tool).collect::<Result<_, _>>()?,
             tool_choice: Some(tool_choice(body)?),
-            usage: usage_wish(body),
-            ..Asked::default()
+            usage: usage_reporting(body),
+            ..ParsedRequest::default()
         };
         if asked.model.is_empty() {
             return Err("you must provide a model parameter".to_owned());
         }
         let format = &body["response_format"]["json_schema"];
         strict_schema::check(format, &format["schema"])?;
-        let mut pairing = Pairing::default();
+        let mut pairing = CallPairing::default();
         for (at, message) in entries(body, "messages").iter().enumerate() {
             read_message(message, &mut asked.talk, &mut pairing)
                 .map_err(|error| format!("messages.[{at}]: {error}"))?;
@@ -37,7 +41,7 @@ impl Wire for OpenAiChat {
         Ok(asked)
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
+    fn whole(&self, reply: &ScriptedReply) -> Value {
         let step = reply.step;
         merge(
             envelope(reply, "chat.completion"),
@@ -51,21 +55,21 @@ impl Wire for OpenAiChat {
         )
     }
 
-    fn stream(&self, reply: &Reply) -> Vec<String> {
+    fn stream(&self, reply: &ScriptedReply) -> Vec<String> {
         let mut deltas = vec![json!({ "role": "assistant", "content": "", "refusal": null })];
         let mut calls = 0;
         for part in &reply.step.say {
             match part {
-                Part::Text(text) => deltas.extend(pieces(reply, "content", text)),
-                Part::Json(value) => deltas.extend(pieces(reply, "content", &value.to_string())),
-                Part::Cited(cited) => {
+                ScriptPart::Text(text) => deltas.extend(pieces(reply, "content", text)),
+                ScriptPart::Json(value) => deltas.extend(pieces(reply, "content", &value.to_string())),
+                ScriptPart::Cited(cited) => {
                     deltas.extend(pieces(reply, "content", &cited.text));
                     deltas.push(json!({ "annotations": [citation(cited)] }));
                 }
-                Part::Refusal(text) => deltas.extend(pieces(reply, "refusal", text)),
-                Part::Reasoning(reasoning) => deltas.extend(reasoning_deltas(reply, reasoning)),
-                Part::Redacted(state) => deltas.extend(redacted(reply.chat_reasoning, state)),
-                Part::Call(call) => {
+                ScriptPart::Refusal(text) => deltas.extend(pieces(reply, "refusal", text)),
+                ScriptPart::Reasoning(reasoning) => deltas.extend(reasoning_deltas(reply, reasoning)),
+                ScriptPart::Redacted(state) => deltas.extend(redacted(reply.chat_reasoning, state)),
+                ScriptPart::Call(call) => {
                     deltas.extend(call_deltas(reply, call, calls));
                     calls += 1;
                 }
@@ -80,38 +84,42 @@ impl Wire for OpenAiChat {
         frames
     }
 
-    fn error(&self, failure: &Failure) -> Value {
+    fn error(&self, failure: &ErrorResponse) -> Value {
         openai_error(failure)
     }
 
-    fn error_event(&self, _: &Reply, failure: &Failure) -> Vec<String> {
+    fn error_event(&self, _: &ScriptedReply, failure: &ErrorResponse) -> Vec<String> {
         vec![data(&openai_error(failure))]
     }
 }
 
-fn read_message(message: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
+fn read_message(
+    message: &Value,
+    talk: &mut ConversationSummary,
+    pairing: &mut CallPairing,
+) -> Result<(), String> {
     let text = text_of(&message["content"]);
     match message["role"].as_str() {
-        Some("system" | "developer") => talk.system_said(&text),
+        Some("system" | "developer") => talk.add_system_text(&text),
         Some("user") => {
             pairing.all_answered()?;
-            talk.user_spoke(text);
+            talk.add_user_message(text);
         }
         Some("assistant") => {
             pairing.all_answered()?;
             read_calls(message, pairing)?;
-            talk.model_spoke();
+            talk.add_model_turn();
         }
         Some("tool") => {
             pairing.answered(&string(message, "tool_call_id"))?;
-            talk.tool_answered(text);
+            talk.add_tool_result(text);
         }
         other => return Err(format!("invalid role {other:?}")),
     }
     Ok(())
 }
 
-fn read_calls(message: &Value, pairing: &mut Pairing) -> Result<(), String> {
+fn read_calls(message: &Value, pairing: &mut CallPairing) -> Result<(), String> {
     let calls = entries(message, "tool_calls");
     if calls.is_empty() && message["content"].is_null() && message["refusal"].is_null() {
         return Err("an assistant message needs `content` or `tool_calls`".to_owned());
@@ -146,7 +154,7 @@ pub(crate) fn checked_name(name: &Value) -> Result<String, String> {
     }
 }
 
-fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
+fn tool_choice(body: &Value) -> Result<RequestToolChoice, String> {
     let choice = &body["tool_choice"];
     let has_tools = !entries(body, "tools").is_empty();
     if body.get("tools").is_some_and(Value::is_array) && !has_tools {
@@ -156,11 +164,11 @@ fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
         return Err("'tool_choice' is only allowed when 'tools' are specified".to_owned());
     }
     match (choice.as_str(), choice["type"].as_str()) {
-        (Some("auto"), _) => Ok(ToolChoice::Auto),
-        (Some("none"), _) => Ok(ToolChoice::None),
-        (Some("required"), _) => Ok(ToolChoice::Required),
-        (None, None) if choice.is_null() => Ok(ToolChoice::Auto),
-        (None, Some("function")) => Ok(ToolChoice::Tool(string(&choice["function"], "name"))),
+        (Some("auto"), _) => Ok(RequestToolChoice::Auto),
+        (Some("none"), _) => Ok(RequestToolChoice::None),
+        (Some("required"), _) => Ok(RequestToolChoice::Required),
+        (None, None) if choice.is_null() => Ok(RequestToolChoice::Auto),
+        (None, Some("function")) => Ok(RequestToolChoice::Tool(string(&choice["function"], "name"))),
         (None, Some("allowed_tools")) => {
             let allowed = &choice["allowed_tools"];
             let names = entries(allowed, "tools").iter().map(tool_name).collect::<Result<_, _>>()?;
@@ -170,45 +178,45 @@ fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
     }
 }
 
-pub(crate) fn allowed_tools(allowed: &Value, names: Vec<String>) -> ToolChoice {
+pub(crate) fn allowed_tools(allowed: &Value, names: Vec<String>) -> RequestToolChoice {
     match allowed["mode"].as_str() {
-        Some("required") => ToolChoice::RequiredOf(names),
-        _ => ToolChoice::AutoOf(names),
+        Some("required") => RequestToolChoice::RequiredOf(names),
+        _ => RequestToolChoice::AutoOf(names),
     }
 }
 
-fn usage_wish(body: &Value) -> UsageWish {
+fn usage_reporting(body: &Value) -> UsageReporting {
     match body["stream_options"]["include_usage"].as_bool() {
-        Some(true) => UsageWish::Told,
-        Some(false) | None => UsageWish::Silent,
+        Some(true) => UsageReporting::Told,
+        Some(false) | None => UsageReporting::Silent,
     }
 }
 
-fn envelope(reply: &Reply, object: &str) -> Value {
+fn envelope(reply: &ScriptedReply, object: &str) -> Value {
     json!({
         "id": format!("chatcmpl-{}", reply.serial), "object": object, "created": CREATED,
         "model": reply.asked.model, "system_fingerprint": "fp_scripted", "service_tier": "default",
     })
 }
 
-fn message(reply: &Reply) -> Value {
+fn message(reply: &ScriptedReply) -> Value {
     let (mut text, mut refusal, mut thought) = (String::new(), String::new(), String::new());
     let (mut details, mut calls, mut annotations) = (Vec::new(), Vec::new(), Vec::new());
     for part in &reply.step.say {
         match part {
-            Part::Text(more) => text.push_str(more),
-            Part::Json(value) => text.push_str(&value.to_string()),
-            Part::Cited(cited) => {
+            ScriptPart::Text(more) => text.push_str(more),
+            ScriptPart::Json(value) => text.push_str(&value.to_string()),
+            ScriptPart::Cited(cited) => {
                 text.push_str(&cited.text);
                 annotations.push(citation(cited));
             }
-            Part::Refusal(more) => refusal.push_str(more),
-            Part::Reasoning(reasoning) => {
+            ScriptPart::Refusal(more) => refusal.push_str(more),
+            ScriptPart::Reasoning(reasoning) => {
                 thought.push_str(&reasoning.text);
                 details.push(detail(reasoning));
             }
-            Part::Redacted(state) => details.push(encrypted(state)),
-            Part::Call(call) => calls.push(call_object(reply, call, calls.len())),
+            ScriptPart::Redacted(state) => details.push(encrypted(state)),
+            ScriptPart::Call(call) => calls.push(call_object(reply, call, calls.len())),
         }
     }
     let mut message = json!({
@@ -230,7 +238,7 @@ fn message(reply: &Reply) -> Value {
     message
 }
 
-fn citation(cited: &Cited) -> Value {
+fn citation(cited: &CitedText) -> Value {
     let source =
         json!({ "url": cited.url, "title": cited.title, "start_index": 0, "end_index": cited.text.len() });
     json!({ "type": "url_citation", "url_citation": source })
@@ -240,28 +248,28 @@ fn or_null(text: String) -> Value {
     if text.is_empty() { Value::Null } else { Value::String(text) }
 }
 
-fn call_object(reply: &Reply, call: &Call, index: usize) -> Value {
+fn call_object(reply: &ScriptedReply, call: &ScriptCall, index: usize) -> Value {
     let id = call.id.clone().unwrap_or_else(|| reply.call_id("call_", index));
     json!({ "id": id, "type": "function", "function": { "name": call.name, "arguments": call.text() } })
 }
 
-fn chunk(reply: &Reply, delta: &Value, finish: &Value) -> Value {
+fn chunk(reply: &ScriptedReply, delta: &Value, finish: &Value) -> Value {
     let mut chunk = merge(
         envelope(reply, "chat.completion.chunk"),
         json!({ "choices": [{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }] }),
     );
-    if reply.asked.usage == UsageWish::Told {
+    if reply.asked.usage == UsageReporting::Told {
         chunk["usage"] = Value::Null;
     }
     chunk
 }
 
-fn pieces(reply: &Reply, field: &str, text: &str) -> Vec<Value> {
+fn pieces(reply: &ScriptedReply, field: &str, text: &str) -> Vec<Value> {
     reply.deltas(text).into_iter().map(|piece| json!({ field: piece })).collect()
 }
 
 /// Returns the deltas of a call. The first one has its id and name; the others continue the arguments.
-fn call_deltas(reply: &Reply, call: &Call, index: usize) -> Vec<Value> {
+fn call_deltas(reply: &ScriptedReply, call: &ScriptCall, index: usize) -> Vec<Value> {
     let mut first = merge(call_object(reply, call, index), json!({ "index": index }));
     first["function"]["arguments"] = "".into();
     let rest = reply
@@ -271,16 +279,16 @@ fn call_deltas(reply: &Reply, call: &Call, index: usize) -> Vec<Value> {
     std::iter::once(json!({ "tool_calls": [first] })).chain(rest).collect()
 }
 
-fn reasoning_deltas(reply: &Reply, reasoning: &Reasoning) -> Vec<Value> {
+fn reasoning_deltas(reply: &ScriptedReply, reasoning: &ScriptReasoning) -> Vec<Value> {
     match reply.chat_reasoning {
         ChatReasoning::Hidden => Vec::new(),
         ChatReasoning::ReasoningContent => pieces(reply, "reasoning_content", &reasoning.text),
         ChatReasoning::OpenRouter => {
             let texts = reply.deltas(&reasoning.text).into_iter().map(|piece| {
-                let part = Reasoning { text: piece.clone(), state: None };
+                let part = ScriptReasoning { text: piece.clone(), state: None };
                 json!({ "reasoning": piece, "reasoning_details": [detail(&part)] })
             });
-            let end = Reasoning { text: String::new(), state: reasoning.state.clone() };
+            let end = ScriptReasoning { text: String::new(), state: reasoning.state.clone() };
             texts.chain([json!({ "reasoning_details": [detail(&end)] })]).collect()
         }
     }
@@ -293,7 +301,7 @@ fn redacted(dialect: ChatReasoning, state: &str) -> Option<Value> {
     }
 }
 
-fn detail(reasoning: &Reasoning) -> Value {
+fn detail(reasoning: &ScriptReasoning) -> Value {
     json!({
         "type": "reasoning.text", "text": reasoning.text, "signature": reasoning.state,
         "format": "anthropic-claude-v1", "index": 0,
@@ -304,17 +312,17 @@ fn encrypted(state: &str) -> Value {
     json!({ "type": "reasoning.encrypted", "data": state, "format": "anthropic-claude-v1", "index": 0 })
 }
 
-fn finish_reason(stop: &Stop) -> Value {
+fn finish_reason(stop: &ScriptStop) -> Value {
     match stop {
-        Stop::End | Stop::Refusal => "stop".into(),
-        Stop::Calls => "tool_calls".into(),
-        Stop::Length => "length".into(),
-        Stop::Blocked => "content_filter".into(),
-        Stop::Other(word) => word.as_str().into(),
+        ScriptStop::End | ScriptStop::Refusal => "stop".into(),
+        ScriptStop::Calls => "tool_calls".into(),
+        ScriptStop::Length => "length".into(),
+        ScriptStop::Blocked => "content_filter".into(),
+        ScriptStop::Other(word) => word.as_str().into(),
     }
 }
 
-fn usage(usage: Usage) -> Value {
+fn usage(usage: ScriptUsage) -> Value {
     json!({
         "prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": usage.input + usage.output,
         "prompt_tokens_details": {
@@ -328,10 +336,10 @@ fn usage(usage: Usage) -> Value {
 }
 
 /// Returns the chunk with the usage, which has no choices. A stream reports usage only if the request asks for it.
-fn usage_frame(reply: &Reply) -> Option<String> {
+fn usage_frame(reply: &ScriptedReply) -> Option<String> {
     let told = json!({ "choices": [], "usage": usage(reply.step.usage) });
     match reply.asked.usage {
-        UsageWish::Told => Some(data(&merge(envelope(reply, "chat.completion.chunk"), told))),
-        UsageWish::Silent => None,
+        UsageReporting::Told => Some(data(&merge(envelope(reply, "chat.completion.chunk"), told))),
+        UsageReporting::Silent => None,
     }
 }

@@ -2,62 +2,64 @@
 
 use serde_json::{Value, json};
 
-use crate::asked::{Asked, Talk, ToolChoice, delivery, entries, string, text_of};
-use crate::fault::Failure;
+use crate::asked::{
+    ConversationSummary, ParsedRequest, RequestToolChoice, delivery, entries, string, text_of,
+};
+use crate::fault::ErrorResponse;
 use crate::openai_chat::{allowed_tools, checked_name};
-use crate::pairing::Pairing;
+use crate::pairing::CallPairing;
 use crate::responses_stream;
-use crate::script::{Call, Cited, Part, Stop, Usage};
+use crate::script::{CitedText, ScriptCall, ScriptPart, ScriptStop, ScriptUsage};
 use crate::strict_schema;
-use crate::wire::{CREATED, Reply, Request, Wire, event, merge, openai_error};
+use crate::wire::{ApiRequest, CREATED, ProviderApi, ScriptedReply, event, merge, openai_error};
 
 #[derive(Debug)]
 pub(crate) struct OpenAiResponses;
 
-impl Wire for OpenAiResponses {
-    fn read(&self, request: &Request) -> Result<Asked, String> {
+impl ProviderApi for OpenAiResponses {
+    fn read(&self, request: &ApiRequest) -> Result<ParsedRequest, String> {
         let body = &request.body;
-        let mut asked = Asked {
+        let mut asked = ParsedRequest {
             model: string(body, "model"),
             delivery: delivery(body),
             tools: entries(body, "tools").iter().map(read_tool).collect::<Result<_, _>>()?,
             tool_choice: Some(tool_choice(body)?),
             previous: body["previous_response_id"].as_str().map(str::to_owned),
-            ..Asked::default()
+            ..ParsedRequest::default()
         };
         strict_schema::check(&body["text"]["format"], &body["text"]["format"]["schema"])?;
         if asked.model.is_empty() {
             return Err("missing required parameter: 'model'".to_owned());
         }
         if let Some(text) = body["instructions"].as_str() {
-            asked.talk.system_said(text);
+            asked.talk.add_system_text(text);
         }
         if let Some(text) = body["input"].as_str() {
-            asked.talk.user_spoke(text.to_owned());
+            asked.talk.add_user_message(text.to_owned());
         }
         let pairing = match asked.previous {
-            Some(_) => Pairing::after_a_stored_answer(),
-            None => Pairing::default(),
+            Some(_) => CallPairing::after_stored_response(),
+            None => CallPairing::default(),
         };
         read_items(entries(body, "input"), &mut asked.talk, pairing)?;
         Ok(asked)
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
+    fn whole(&self, reply: &ScriptedReply) -> Value {
         finished(reply)
     }
 
-    fn stream(&self, reply: &Reply) -> Vec<String> {
+    fn stream(&self, reply: &ScriptedReply) -> Vec<String> {
         responses_stream::events(reply).iter().map(event).collect()
     }
 
-    fn error(&self, failure: &Failure) -> Value {
+    fn error(&self, failure: &ErrorResponse) -> Value {
         openai_error(failure)
     }
 
     /// Encodes an error event. The specification nests the error and the types of the SDKs have it flat, so the
     /// event contains both.
-    fn error_event(&self, reply: &Reply, failure: &Failure) -> Vec<String> {
+    fn error_event(&self, reply: &ScriptedReply, failure: &ErrorResponse) -> Vec<String> {
         let nested = openai_error(failure);
         let flat = json!({
             "type": "error", "sequence_number": 1_000, "code": nested["error"]["code"],
@@ -70,20 +72,24 @@ impl Wire for OpenAiResponses {
     }
 }
 
-fn read_items(items: &[Value], talk: &mut Talk, mut pairing: Pairing) -> Result<(), String> {
+fn read_items(
+    items: &[Value],
+    talk: &mut ConversationSummary,
+    mut pairing: CallPairing,
+) -> Result<(), String> {
     for (at, item) in items.iter().enumerate() {
         read_item(item, talk, &mut pairing).map_err(|error| format!("input[{at}]: {error}"))?;
     }
     pairing.all_answered()
 }
 
-fn read_item(item: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
+fn read_item(item: &Value, talk: &mut ConversationSummary, pairing: &mut CallPairing) -> Result<(), String> {
     let text = text_of(&item["content"]);
     match (item["type"].as_str(), item["role"].as_str()) {
-        (None | Some("message"), Some("user")) => talk.user_spoke(text),
-        (None | Some("message"), Some("system" | "developer")) => talk.system_said(&text),
+        (None | Some("message"), Some("user")) => talk.add_user_message(text),
+        (None | Some("message"), Some("system" | "developer")) => talk.add_system_text(&text),
         (None | Some("message"), Some("assistant")) | (Some("reasoning" | "compaction"), _) => {
-            talk.model_spoke();
+            talk.add_model_turn();
         }
         (Some("item_reference"), _) => {}
         (Some("function_call"), _) => {
@@ -91,11 +97,11 @@ fn read_item(item: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Result<(),
                 return Err("`arguments` must be a string".to_owned());
             }
             pairing.called(&string(item, "call_id"))?;
-            talk.model_spoke();
+            talk.add_model_turn();
         }
         (Some("function_call_output"), _) => {
             pairing.answered(&string(item, "call_id"))?;
-            talk.tool_answered(text_of(&item["output"]));
+            talk.add_tool_result(text_of(&item["output"]));
         }
         (kind, role) => return Err(format!("invalid item of type {kind:?} and role {role:?}")),
     }
@@ -115,14 +121,14 @@ fn read_tool(tool: &Value) -> Result<String, String> {
     }
 }
 
-fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
+fn tool_choice(body: &Value) -> Result<RequestToolChoice, String> {
     let choice = &body["tool_choice"];
     match (choice.as_str(), choice["type"].as_str()) {
-        (Some("auto"), _) => Ok(ToolChoice::Auto),
-        (Some("none"), _) => Ok(ToolChoice::None),
-        (Some("required"), _) => Ok(ToolChoice::Required),
-        (None, None) if choice.is_null() => Ok(ToolChoice::Auto),
-        (None, Some("function")) => Ok(ToolChoice::Tool(string(choice, "name"))),
+        (Some("auto"), _) => Ok(RequestToolChoice::Auto),
+        (Some("none"), _) => Ok(RequestToolChoice::None),
+        (Some("required"), _) => Ok(RequestToolChoice::Required),
+        (None, None) if choice.is_null() => Ok(RequestToolChoice::Auto),
+        (None, Some("function")) => Ok(RequestToolChoice::Tool(string(choice, "name"))),
         (None, Some("allowed_tools")) => {
             let names = entries(choice, "tools").iter().map(|tool| checked_name(&tool["name"]));
             Ok(allowed_tools(choice, names.collect::<Result<_, _>>()?))
@@ -132,7 +138,7 @@ fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
 }
 
 /// Returns the response object before any output.
-pub(crate) fn begun(reply: &Reply) -> Value {
+pub(crate) fn begun(reply: &ScriptedReply) -> Value {
     merge(
         json!({
             "id": response_id(reply.serial), "object": "response", "created_at": CREATED, "completed_at": null,
@@ -167,12 +173,12 @@ fn echoed(request: &Value) -> Value {
     echo
 }
 
-pub(crate) fn finished(reply: &Reply) -> Value {
+pub(crate) fn finished(reply: &ScriptedReply) -> Value {
     let (status, details) = match reply.step.stop() {
-        Stop::End | Stop::Calls | Stop::Refusal => ("completed", Value::Null),
-        Stop::Length => ("incomplete", json!({ "reason": "max_output_tokens" })),
-        Stop::Blocked => ("incomplete", json!({ "reason": "content_filter" })),
-        Stop::Other(word) => ("incomplete", json!({ "reason": word })),
+        ScriptStop::End | ScriptStop::Calls | ScriptStop::Refusal => ("completed", Value::Null),
+        ScriptStop::Length => ("incomplete", json!({ "reason": "max_output_tokens" })),
+        ScriptStop::Blocked => ("incomplete", json!({ "reason": "content_filter" })),
+        ScriptStop::Other(word) => ("incomplete", json!({ "reason": word })),
     };
     merge(
         begun(reply),
@@ -184,14 +190,15 @@ pub(crate) fn finished(reply: &Reply) -> Value {
 }
 
 /// Returns the finished output items. In a truncated response the last one is `incomplete`.
-pub(crate) fn items(reply: &Reply) -> Vec<Value> {
+pub(crate) fn items(reply: &ScriptedReply) -> Vec<Value> {
     let count = reply.step.say.len();
-    let cut_short = matches!(reply.step.stop(), Stop::Length | Stop::Blocked | Stop::Other(_));
+    let cut_short =
+        matches!(reply.step.stop(), ScriptStop::Length | ScriptStop::Blocked | ScriptStop::Other(_));
     let status = |at: usize| if cut_short && at + 1 == count { "incomplete" } else { "completed" };
     reply.step.say.iter().enumerate().map(|(at, part)| item(reply, at, part, status(at))).collect()
 }
 
-fn item(reply: &Reply, at: usize, part: &Part, status: &str) -> Value {
+fn item(reply: &ScriptedReply, at: usize, part: &ScriptPart, status: &str) -> Value {
     let own_id = |prefix: &str| format!("{prefix}_{}_{at}", reply.serial);
     let message = |content: Value| json!({ "id": own_id("msg"), "type": "message", "role": "assistant", "status": status, "content": [content] });
     let reasoning = |summary: Value, state: Option<&String>| {
@@ -204,24 +211,24 @@ fn item(reply: &Reply, at: usize, part: &Part, status: &str) -> Value {
         }
     };
     match part {
-        Part::Text(text) => message(output_text(text)),
-        Part::Json(value) => message(output_text(&value.to_string())),
-        Part::Cited(cited) => {
+        ScriptPart::Text(text) => message(output_text(text)),
+        ScriptPart::Json(value) => message(output_text(&value.to_string())),
+        ScriptPart::Cited(cited) => {
             message(merge(output_text(&cited.text), json!({ "annotations": [citation(cited)] })))
         }
-        Part::Refusal(text) => message(json!({ "type": "refusal", "refusal": text })),
-        Part::Reasoning(part) => {
+        ScriptPart::Refusal(text) => message(json!({ "type": "refusal", "refusal": text })),
+        ScriptPart::Reasoning(part) => {
             reasoning(json!([{ "type": "summary_text", "text": part.text }]), part.state.as_ref())
         }
-        Part::Redacted(state) => reasoning(json!([]), Some(state)),
-        Part::Call(call) => json!({
+        ScriptPart::Redacted(state) => reasoning(json!([]), Some(state)),
+        ScriptPart::Call(call) => json!({
             "id": own_id("fc"), "type": "function_call", "call_id": call_id(reply, call, at), "name": call.name,
             "arguments": call.text(), "status": status,
         }),
     }
 }
 
-pub(crate) fn citation(cited: &Cited) -> Value {
+pub(crate) fn citation(cited: &CitedText) -> Value {
     json!({
         "type": "url_citation", "url": cited.url, "title": cited.title, "start_index": 0, "end_index": cited.text.len(),
     })
@@ -231,11 +238,11 @@ fn output_text(text: &str) -> Value {
     json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
 }
 
-fn call_id(reply: &Reply, call: &Call, at: usize) -> String {
+fn call_id(reply: &ScriptedReply, call: &ScriptCall, at: usize) -> String {
     call.id.clone().unwrap_or_else(|| reply.call_id("call_", reply.calls_before(at)))
 }
 
-fn usage(usage: Usage) -> Value {
+fn usage(usage: ScriptUsage) -> Value {
     json!({
         "input_tokens": usage.input, "output_tokens": usage.output, "total_tokens": usage.input + usage.output,
         "input_tokens_details": { "cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::fault::Action;
+use crate::fault::ConnectionAction;
 
 /// The longest single delay that a script can set.
 const PAUSE_MILLISECONDS_MAX: u64 = 600_000;
@@ -12,7 +12,7 @@ const PAUSE_MILLISECONDS_MAX: u64 = 600_000;
 /// The timing and chunking of a response. By default it is sent at once, frame by frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Pace {
+pub struct ResponsePace {
     /// The delay before the status line.
     pub first_byte_milliseconds: u64,
     /// The delay before each piece after the first.
@@ -25,7 +25,7 @@ pub struct Pace {
     pub comments: usize,
 }
 
-impl Pace {
+impl ResponsePace {
     pub(crate) fn before_first_byte(self) -> Duration {
         bounded(self.first_byte_milliseconds)
     }
@@ -46,19 +46,19 @@ impl Pace {
     }
 
     /// Returns the pieces to write to the connection.
-    pub(crate) fn pieces(self, actions: Vec<Action>) -> Vec<Piece> {
+    pub(crate) fn pieces(self, actions: Vec<ConnectionAction>) -> Vec<ResponseChunk> {
         let mut pieces = Vec::new();
         let mut waiting = Vec::new();
         for action in actions {
             match action {
-                Action::Send(bytes) => waiting.extend(bytes),
-                Action::Cut => {
+                ConnectionAction::Send(bytes) => waiting.extend(bytes),
+                ConnectionAction::Cut => {
                     self.flush(&mut waiting, &mut pieces);
-                    pieces.push(Piece::Cut);
+                    pieces.push(ResponseChunk::Cut);
                 }
-                Action::Hang => {
+                ConnectionAction::Hang => {
                     self.flush(&mut waiting, &mut pieces);
-                    pieces.push(Piece::Hang);
+                    pieces.push(ResponseChunk::Hang);
                 }
             }
             if self.chunk_bytes.is_none() {
@@ -69,16 +69,16 @@ impl Pace {
         pieces
     }
 
-    fn flush(self, waiting: &mut Vec<u8>, pieces: &mut Vec<Piece>) {
+    fn flush(self, waiting: &mut Vec<u8>, pieces: &mut Vec<ResponseChunk>) {
         let size = self.chunk_bytes.unwrap_or(usize::MAX).max(1);
-        pieces.extend(waiting.chunks(size).map(|chunk| Piece::Bytes(chunk.to_vec())));
+        pieces.extend(waiting.chunks(size).map(|chunk| ResponseChunk::Bytes(chunk.to_vec())));
         waiting.clear();
     }
 }
 
 /// One write, or the end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum ResponseChunk {
     Bytes(Vec<u8>),
     Cut,
     Hang,
@@ -92,25 +92,28 @@ fn bounded(milliseconds: u64) -> Duration {
 mod tests {
     use super::*;
 
-    fn send(text: &str) -> Action {
-        Action::Send(text.as_bytes().to_vec())
+    fn send(text: &str) -> ConnectionAction {
+        ConnectionAction::Send(text.as_bytes().to_vec())
     }
 
-    fn bytes(text: &str) -> Piece {
-        Piece::Bytes(text.as_bytes().to_vec())
+    fn bytes(text: &str) -> ResponseChunk {
+        ResponseChunk::Bytes(text.as_bytes().to_vec())
     }
 
     #[test]
     fn frames_go_out_as_they_are_unless_a_size_is_given() {
-        let actions = vec![send("abc"), send("de"), Action::Cut];
-        assert_eq!(Pace::default().pieces(actions.clone()), [bytes("abc"), bytes("de"), Piece::Cut]);
-        let dripping = Pace { chunk_bytes: Some(2), ..Pace::default() };
-        assert_eq!(dripping.pieces(actions), [bytes("ab"), bytes("cd"), bytes("e"), Piece::Cut]);
+        let actions = vec![send("abc"), send("de"), ConnectionAction::Cut];
+        assert_eq!(
+            ResponsePace::default().pieces(actions.clone()),
+            [bytes("abc"), bytes("de"), ResponseChunk::Cut]
+        );
+        let dripping = ResponsePace { chunk_bytes: Some(2), ..ResponsePace::default() };
+        assert_eq!(dripping.pieces(actions), [bytes("ab"), bytes("cd"), bytes("e"), ResponseChunk::Cut]);
     }
 
     #[test]
     fn deltas_are_cut_between_characters() {
-        let pace = Pace { delta_characters: Some(2), ..Pace::default() };
+        let pace = ResponsePace { delta_characters: Some(2), ..ResponsePace::default() };
         assert_eq!(pace.deltas("añb"), ["añ", "b"]);
         assert_eq!(pace.deltas(""), [""]);
     }

@@ -2,24 +2,24 @@
 
 /// The calls that have no result yet.
 #[derive(Debug, Default)]
-pub(crate) struct Pairing {
+pub(crate) struct CallPairing {
     open: Vec<String>,
     known: Vec<String>,
-    strangers: Strangers,
+    strangers: UnknownResults,
 }
 
 /// The treatment of results for calls that are not in the request.
 #[derive(Clone, Copy, Debug, Default)]
-enum Strangers {
+enum UnknownResults {
     #[default]
     Refused,
     Welcome,
 }
 
-impl Pairing {
+impl CallPairing {
     /// For a request that continues a stored response, which holds the calls.
-    pub(crate) fn after_a_stored_answer() -> Self {
-        Self { strangers: Strangers::Welcome, ..Self::default() }
+    pub(crate) fn after_stored_response() -> Self {
+        Self { strangers: UnknownResults::Welcome, ..Self::default() }
     }
 
     pub(crate) fn called(&mut self, id: &str) -> Result<(), String> {
@@ -41,11 +41,11 @@ impl Pairing {
                 self.open.remove(at);
                 Ok(())
             }
-            (None, Strangers::Welcome) => Ok(()),
-            (None, Strangers::Refused) if self.known.iter().any(|known| known == id) => {
+            (None, UnknownResults::Welcome) => Ok(()),
+            (None, UnknownResults::Refused) if self.known.iter().any(|known| known == id) => {
                 Err(format!("a second tool result for `{id}`"))
             }
-            (None, Strangers::Refused) => Err(format!("a tool result for `{id}`, but no such call")),
+            (None, UnknownResults::Refused) => Err(format!("a tool result for `{id}`, but no such call")),
         }
     }
 

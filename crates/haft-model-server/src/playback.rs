@@ -7,34 +7,34 @@ use std::time::Duration;
 use axum::body::Bytes;
 use futures_util::Stream;
 
-use crate::decision::Decision;
-use crate::pace::Piece;
-use crate::recorded::Outcome;
-use crate::server::Shared;
+use crate::decision::PlannedResponse;
+use crate::pace::ResponseChunk;
+use crate::recorded::RequestOutcome;
+use crate::server::ModelServerState;
 
 /// The longest that a scripted hang lasts.
 const HANG_SECONDS_MAX: u64 = 600;
 
 /// A guard that records an abandoned request when it drops, unless another outcome was recorded first.
 #[derive(Debug)]
-pub(crate) struct Noting {
-    shared: Arc<Shared>,
+pub(crate) struct OutcomeGuard {
+    shared: Arc<ModelServerState>,
     serial: usize,
 }
 
-impl Noting {
-    pub(crate) fn new(shared: Arc<Shared>, serial: usize) -> Self {
+impl OutcomeGuard {
+    pub(crate) fn new(shared: Arc<ModelServerState>, serial: usize) -> Self {
         Self { shared, serial }
     }
 
-    fn note(&self, outcome: Outcome) {
+    fn note(&self, outcome: RequestOutcome) {
         self.shared.note(self.serial, outcome);
     }
 }
 
-impl Drop for Noting {
+impl Drop for OutcomeGuard {
     fn drop(&mut self) {
-        self.note(Outcome::Abandoned);
+        self.note(RequestOutcome::Abandoned);
     }
 }
 
@@ -47,26 +47,26 @@ pub(crate) async fn pause(wait: Duration) {
 
 /// Sends the pieces at their pace. The outcome is recorded before the last piece is sent, so that a client that has
 /// received everything always finds it.
-pub(crate) fn play(decision: Decision, noting: Noting) -> impl Stream<Item = io::Result<Bytes>> {
-    let Decision { pace, pieces, outcome, .. } = decision;
+pub(crate) fn play(decision: PlannedResponse, noting: OutcomeGuard) -> impl Stream<Item = io::Result<Bytes>> {
+    let PlannedResponse { pace, pieces, outcome, .. } = decision;
     let state = (pieces.into_iter().peekable(), Duration::ZERO);
     futures_util::stream::unfold((state, noting), move |((mut pieces, wait), noting)| {
         let outcome = outcome.clone();
         async move {
             pause(wait).await;
             let piece = pieces.next();
-            if pieces.peek().is_none() && !matches!(piece, Some(Piece::Cut | Piece::Hang)) {
+            if pieces.peek().is_none() && !matches!(piece, Some(ResponseChunk::Cut | ResponseChunk::Hang)) {
                 noting.note(outcome);
             }
             let sent = match piece? {
-                Piece::Bytes(bytes) => Ok(Bytes::from(bytes)),
-                Piece::Cut => {
-                    noting.note(Outcome::Cut);
+                ResponseChunk::Bytes(bytes) => Ok(Bytes::from(bytes)),
+                ResponseChunk::Cut => {
+                    noting.note(RequestOutcome::Cut);
                     // The bytes before the cut must be flushed first: yielding lets the connection write them.
                     tokio::task::yield_now().await;
                     Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script cuts here"))
                 }
-                Piece::Hang => {
+                ResponseChunk::Hang => {
                     tokio::time::sleep(Duration::from_secs(HANG_SECONDS_MAX)).await;
                     Err(io::Error::new(io::ErrorKind::TimedOut, "the script hangs here"))
                 }

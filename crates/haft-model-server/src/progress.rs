@@ -2,50 +2,50 @@
 
 use std::collections::HashMap;
 
-use crate::asked::Asked;
-use crate::script::{Order, Script, Step};
-use crate::wire::Format;
+use crate::asked::ParsedRequest;
+use crate::script::{Script, ScriptStep, StepOrder};
+use crate::wire::ApiFormat;
 
 /// The most entries in each map; a full map is cleared.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// The steps that were used so far.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct ScriptProgress {
     /// The number of requests for each turn of each conversation.
-    attempts: HashMap<(Format, String, String, usize), usize>,
+    attempts: HashMap<(ApiFormat, String, String, usize), usize>,
     /// The number of steps used of each list, for strict order.
     given: HashMap<usize, usize>,
     /// The state of the conversations that a request can continue by response id.
-    answers: HashMap<String, Stand>,
+    answers: HashMap<String, ResponseState>,
 }
 
 /// The state of a conversation after a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stand {
+struct ResponseState {
     first_user: String,
     turns: usize,
 }
 
-impl Progress {
+impl ScriptProgress {
     /// Returns the next step and counts the attempt.
     pub(crate) fn next<'a>(
         &mut self,
         script: &'a Script,
-        format: Format,
-        asked: &Asked,
-    ) -> Result<&'a Step, String> {
+        format: ApiFormat,
+        asked: &ParsedRequest,
+    ) -> Result<&'a ScriptStep, String> {
         let (list, steps) = steps_for(script, asked);
         let position = match script.order {
-            Order::ByTurn => {
+            StepOrder::ByTurn => {
                 let first_user = asked.talk.first_user.clone().unwrap_or_default();
                 count(&mut self.attempts, (format, asked.model.clone(), first_user, asked.talk.turns))
             }
-            Order::Strict => count(&mut self.given, list),
+            StepOrder::Strict => count(&mut self.given, list),
         };
         match script.order {
-            Order::ByTurn => attempt(steps, asked.talk.turns, position),
-            Order::Strict => steps.get(position).ok_or_else(|| {
+            StepOrder::ByTurn => attempt(steps, asked.talk.turns, position),
+            StepOrder::Strict => steps.get(position).ok_or_else(|| {
                 format!(
                     "the script is at its end: it has {} steps, this is request {}",
                     steps.len(),
@@ -55,14 +55,14 @@ impl Progress {
         }
     }
 
-    pub(crate) fn remember(&mut self, answer: String, asked: &Asked) {
+    pub(crate) fn remember(&mut self, answer: String, asked: &ParsedRequest) {
         let first_user = asked.talk.first_user.clone().unwrap_or_default();
         make_room(&mut self.answers);
-        self.answers.insert(answer, Stand { first_user, turns: asked.talk.turns + 1 });
+        self.answers.insert(answer, ResponseState { first_user, turns: asked.talk.turns + 1 });
     }
 
     /// Adds the stored state of the conversation to the request.
-    pub(crate) fn go_on(&self, asked: &mut Asked) -> Result<(), String> {
+    pub(crate) fn restore_conversation(&self, asked: &mut ParsedRequest) -> Result<(), String> {
         let Some(previous) = &asked.previous else { return Ok(()) };
         let Some(stand) = self.answers.get(previous) else {
             return Err(format!("previous response with id '{previous}' not found"));
@@ -73,7 +73,7 @@ impl Progress {
     }
 }
 
-fn steps_for<'a>(script: &'a Script, asked: &Asked) -> (usize, &'a [Step]) {
+fn steps_for<'a>(script: &'a Script, asked: &ParsedRequest) -> (usize, &'a [ScriptStep]) {
     let first_user = asked.talk.first_user.as_deref().unwrap_or_default();
     let found = script.conversations.iter().enumerate().find(|(_, it)| first_user.contains(&it.about));
     match found {
@@ -83,8 +83,8 @@ fn steps_for<'a>(script: &'a Script, asked: &Asked) -> (usize, &'a [Step]) {
 }
 
 /// Returns the step for an attempt at a turn. Further attempts repeat the last step of the turn.
-fn attempt(steps: &[Step], turn: usize, attempt: usize) -> Result<&Step, String> {
-    let of_turn: Vec<&Step> =
+fn attempt(steps: &[ScriptStep], turn: usize, attempt: usize) -> Result<&ScriptStep, String> {
+    let of_turn: Vec<&ScriptStep> =
         steps.iter().zip(turns(steps)).filter(|(_, of)| *of == turn).map(|(step, _)| step).collect();
     match of_turn.get(attempt).or(of_turn.last()) {
         Some(step) => Ok(step),
@@ -96,9 +96,9 @@ fn attempt(steps: &[Step], turn: usize, attempt: usize) -> Result<&Step, String>
 }
 
 /// Returns the turn of each step.
-fn turns(steps: &[Step]) -> Vec<usize> {
+fn turns(steps: &[ScriptStep]) -> Vec<usize> {
     let mut next = 0;
-    let of_step = |step: &Step| {
+    let of_step = |step: &ScriptStep| {
         let turn = step.turn.unwrap_or(next);
         next = if step.completes_the_turn() { turn + 1 } else { turn };
         turn
@@ -122,22 +122,26 @@ fn make_room<K, V>(map: &mut HashMap<K, V>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asked::Talk;
-    use crate::fault::{Failure, Fault};
+    use crate::asked::ConversationSummary;
+    use crate::fault::{ErrorResponse, ResponseFault};
 
-    fn asked(first_user: &str, turns: usize) -> Asked {
-        let talk = Talk { first_user: Some(first_user.to_owned()), turns, ..Talk::default() };
-        Asked { talk, ..Asked::default() }
+    fn asked(first_user: &str, turns: usize) -> ParsedRequest {
+        let talk = ConversationSummary {
+            first_user: Some(first_user.to_owned()),
+            turns,
+            ..ConversationSummary::default()
+        };
+        ParsedRequest { talk, ..ParsedRequest::default() }
     }
 
     /// Checks the steps for requests of the form `(first user message, turns so far)`, in this order.
     #[track_caller]
     fn check(script: &Script, requests: &[(&str, usize)], expected: &[&str]) {
-        let mut progress = Progress::default();
+        let mut progress = ScriptProgress::default();
         let told: Vec<String> = requests
             .iter()
-            .map(|(user, turns)| match progress.next(script, Format::Ollama, &asked(user, *turns)) {
-                Ok(Step { fail: Some(failure), .. }) => failure.message.clone(),
+            .map(|(user, turns)| match progress.next(script, ApiFormat::Ollama, &asked(user, *turns)) {
+                Ok(ScriptStep { fail: Some(failure), .. }) => failure.message.clone(),
                 Ok(step) => format!("{:?}", step.say.first()).replace("Some(Text(\"", "").replace("\"))", ""),
                 Err(error) => error,
             })
@@ -147,15 +151,19 @@ mod tests {
 
     #[test]
     fn conversations_at_the_same_time_do_not_take_each_others_steps() {
-        let script = Script::of([Step::text("one"), Step::text("two")]);
+        let script = Script::of([ScriptStep::text("one"), ScriptStep::text("two")]);
         check(&script, &[("a", 0), ("b", 0), ("b", 1), ("a", 1)], &["one", "one", "two", "two"]);
     }
 
     #[test]
     fn a_failed_attempt_is_followed_by_the_next_step_of_the_turn() {
-        let cut = Step::text("cut").with_fault(Fault::EndEarly { after_frames: 0 });
-        let script =
-            Script::of([Step::fail(Failure::new(503, "busy")), cut, Step::text("one"), Step::text("two")]);
+        let cut = ScriptStep::text("cut").with_fault(ResponseFault::EndEarly { after_frames: 0 });
+        let script = Script::of([
+            ScriptStep::fail(ErrorResponse::new(503, "busy")),
+            cut,
+            ScriptStep::text("one"),
+            ScriptStep::text("two"),
+        ]);
         check(
             &script,
             &[("a", 0), ("b", 0), ("a", 0), ("a", 0), ("a", 1)],
@@ -165,18 +173,23 @@ mod tests {
 
     #[test]
     fn the_last_step_of_a_turn_is_for_all_further_attempts() {
-        check(&Script::of([Step::fail(Failure::new(503, "busy"))]), &[("a", 0), ("a", 0)], &["busy", "busy"]);
+        check(
+            &Script::of([ScriptStep::fail(ErrorResponse::new(503, "busy"))]),
+            &[("a", 0), ("a", 0)],
+            &["busy", "busy"],
+        );
     }
 
     #[test]
     fn conversations_are_told_apart_by_their_first_message() {
-        let script = Script::of([Step::text("other")]).about("rain", [Step::text("wet")]);
+        let script = Script::of([ScriptStep::text("other")]).about("rain", [ScriptStep::text("wet")]);
         check(&script, &[("Will it rain?", 0), ("Hello", 0)], &["wet", "other"]);
     }
 
     #[test]
     fn strict_order_looks_at_nothing_and_ends() {
-        let script = Script::of([Step::text("one"), Step::text("two")]).in_order(Order::Strict);
+        let script =
+            Script::of([ScriptStep::text("one"), ScriptStep::text("two")]).in_order(StepOrder::Strict);
         let end = "the script is at its end: it has 2 steps, this is request 3";
         check(&script, &[("a", 0), ("a", 0), ("a", 0)], &["one", "two", end]);
     }
@@ -184,6 +197,6 @@ mod tests {
     #[test]
     fn a_turn_beyond_the_script_is_an_error_that_says_so() {
         let end = "the script has no step for this request, in which the model has spoken 1 times; its steps are for [0]";
-        check(&Script::of([Step::text("one")]), &[("a", 1)], &[end]);
+        check(&Script::of([ScriptStep::text("one")]), &[("a", 1)], &[end]);
     }
 }

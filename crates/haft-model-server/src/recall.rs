@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use crate::asked::Asked;
-use crate::script::{Part, Step};
+use crate::asked::ParsedRequest;
+use crate::script::{ScriptPart, ScriptStep};
 
 const OPEN: &str = "{{word ";
 const CLOSE: &str = "}}";
@@ -12,19 +12,23 @@ const CLOSE: &str = "}}";
 /// Returns the step with its `{{word PREFIX}}` placeholders replaced by the first match for the prefix. Call
 /// arguments take it from the last tool result, or from the last user message if there is none, with one
 /// placeholder per string. Texts take it from the system prompt. A placeholder without a match stays unchanged.
-pub(crate) fn recalled(step: &Step, asked: &Asked) -> Step {
+pub(crate) fn recalled(step: &ScriptStep, asked: &ParsedRequest) -> ScriptStep {
     let talk = &asked.talk;
     let told = talk.tool_results.last().unwrap_or(&talk.last_user);
     let mut step = step.clone();
     for part in &mut step.say {
         match part {
-            Part::Call(call) => fill(&mut call.arguments, told),
-            Part::Text(text) => {
+            ScriptPart::Call(call) => fill(&mut call.arguments, told),
+            ScriptPart::Text(text) => {
                 while let Some(filled) = filled(text, &talk.system) {
                     *text = filled;
                 }
             }
-            Part::Json(_) | Part::Cited(_) | Part::Refusal(_) | Part::Reasoning(_) | Part::Redacted(_) => {}
+            ScriptPart::Json(_)
+            | ScriptPart::Cited(_)
+            | ScriptPart::Refusal(_)
+            | ScriptPart::Reasoning(_)
+            | ScriptPart::Redacted(_) => {}
         }
     }
     step

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use axum::http::{HeaderMap, Uri};
 use serde_json::Value;
 
-use crate::wire::Format;
+use crate::wire::ApiFormat;
 
 /// The most requests that are kept; the oldest are dropped first.
 const REQUESTS_KEPT_MAX: usize = 10_000;
@@ -18,8 +18,8 @@ const SECRET_HEADERS: [&str; 6] =
 
 /// A request and its outcome.
 #[derive(Clone, Debug)]
-pub struct Recorded {
-    pub format: Format,
+pub struct RecordedRequest {
+    pub format: ApiFormat,
     /// The path with its query; a key in it is redacted.
     pub path: String,
     /// The headers. Secret values are redacted, but their names remain.
@@ -27,13 +27,13 @@ pub struct Recorded {
     pub body: Value,
     /// The exact body.
     pub raw: String,
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
     pub(crate) serial: usize,
 }
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// The response is still being sent.
     Answering,
     /// The response was sent completely, with this status.
@@ -48,14 +48,14 @@ pub enum Outcome {
 
 /// All requests so far.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
-    kept: VecDeque<Recorded>,
+pub(crate) struct RequestLog {
+    kept: VecDeque<RecordedRequest>,
     serials: usize,
 }
 
-impl Log {
+impl RequestLog {
     /// Stores a request and returns its number.
-    pub(crate) fn keep(&mut self, mut request: Recorded) -> usize {
+    pub(crate) fn keep(&mut self, mut request: RecordedRequest) -> usize {
         self.serials += 1;
         request.serial = self.serials;
         self.kept.push_back(request);
@@ -66,20 +66,20 @@ impl Log {
     }
 
     /// Records the outcome of a request; the first outcome wins.
-    pub(crate) fn ended(&mut self, serial: usize, outcome: Outcome) {
+    pub(crate) fn ended(&mut self, serial: usize, outcome: RequestOutcome) {
         let found = self.kept.iter_mut().rev().find(|request| request.serial == serial);
-        if let Some(request) = found.filter(|request| request.outcome == Outcome::Answering) {
+        if let Some(request) = found.filter(|request| request.outcome == RequestOutcome::Answering) {
             request.outcome = outcome;
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Recorded> {
+    pub(crate) fn all(&self) -> Vec<RecordedRequest> {
         self.kept.iter().cloned().collect()
     }
 }
 
-pub(crate) fn record(format: Format, uri: &Uri, headers: &HeaderMap, raw: &str) -> Recorded {
-    Recorded {
+pub(crate) fn record(format: ApiFormat, uri: &Uri, headers: &HeaderMap, raw: &str) -> RecordedRequest {
+    RecordedRequest {
         format,
         path: path_without_key(uri),
         headers: headers
@@ -88,7 +88,7 @@ pub(crate) fn record(format: Format, uri: &Uri, headers: &HeaderMap, raw: &str) 
             .collect(),
         body: serde_json::from_str(raw).unwrap_or(Value::Null),
         raw: raw.to_owned(),
-        outcome: Outcome::Answering,
+        outcome: RequestOutcome::Answering,
         serial: 0,
     }
 }

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::openai_responses::{begun, citation, finished, items};
-use crate::script::{Part, Stop};
-use crate::wire::{Reply, merge};
+use crate::script::{ScriptPart, ScriptStop};
+use crate::wire::{ScriptedReply, merge};
 
 /// Returns all events of a response, numbered.
-pub(crate) fn events(reply: &Reply) -> Vec<Value> {
+pub(crate) fn events(reply: &ScriptedReply) -> Vec<Value> {
     let mut events = vec![
         json!({ "type": "response.created", "response": begun(reply) }),
         json!({ "type": "response.in_progress", "response": begun(reply) }),
@@ -26,19 +26,19 @@ pub(crate) fn events(reply: &Reply) -> Vec<Value> {
     events
 }
 
-fn last_event(stop: &Stop) -> &'static str {
+fn last_event(stop: &ScriptStop) -> &'static str {
     match stop {
-        Stop::End | Stop::Calls | Stop::Refusal => "response.completed",
-        Stop::Length | Stop::Blocked | Stop::Other(_) => "response.incomplete",
+        ScriptStop::End | ScriptStop::Calls | ScriptStop::Refusal => "response.completed",
+        ScriptStop::Length | ScriptStop::Blocked | ScriptStop::Other(_) => "response.incomplete",
     }
 }
 
-fn item_events(reply: &Reply, part: &Part, item: &Value) -> Vec<Value> {
+fn item_events(reply: &ScriptedReply, part: &ScriptPart, item: &Value) -> Vec<Value> {
     let mut events = vec![json!({ "type": "response.output_item.added", "item": empty(item) })];
     let inner = match part {
-        Part::Text(text) => content_events(reply, item, "output_text", text),
-        Part::Json(value) => content_events(reply, item, "output_text", &value.to_string()),
-        Part::Cited(cited) => {
+        ScriptPart::Text(text) => content_events(reply, item, "output_text", text),
+        ScriptPart::Json(value) => content_events(reply, item, "output_text", &value.to_string()),
+        ScriptPart::Cited(cited) => {
             let mut events = content_events(reply, item, "output_text", &cited.text);
             // The citation is its own event before the text is done, so the part is announced without it.
             events[0]["part"]["annotations"] = json!([]);
@@ -49,10 +49,10 @@ fn item_events(reply: &Reply, part: &Part, item: &Value) -> Vec<Value> {
             events.insert(events.len() - 2, added);
             events
         }
-        Part::Refusal(text) => content_events(reply, item, "refusal", text),
-        Part::Reasoning(reasoning) => summary_events(reply, &reasoning.text),
-        Part::Redacted(_) => Vec::new(),
-        Part::Call(call) => argument_events(reply, &call.name, &call.text()),
+        ScriptPart::Refusal(text) => content_events(reply, item, "refusal", text),
+        ScriptPart::Reasoning(reasoning) => summary_events(reply, &reasoning.text),
+        ScriptPart::Redacted(_) => Vec::new(),
+        ScriptPart::Call(call) => argument_events(reply, &call.name, &call.text()),
     };
     events.extend(inner.into_iter().map(|event| merge(event, json!({ "item_id": item["id"] }))));
     events.push(json!({ "type": "response.output_item.done", "item": item }));
@@ -69,7 +69,7 @@ fn empty(item: &Value) -> Value {
     merge(item.clone(), nothing)
 }
 
-fn content_events(reply: &Reply, item: &Value, kind: &str, text: &str) -> Vec<Value> {
+fn content_events(reply: &ScriptedReply, item: &Value, kind: &str, text: &str) -> Vec<Value> {
     let field = if kind == "refusal" { "refusal" } else { "text" };
     let part = &item["content"][0];
     let mut no_text = part.clone();
@@ -90,7 +90,7 @@ fn content_events(reply: &Reply, item: &Value, kind: &str, text: &str) -> Vec<Va
     events
 }
 
-fn summary_events(reply: &Reply, text: &str) -> Vec<Value> {
+fn summary_events(reply: &ScriptedReply, text: &str) -> Vec<Value> {
     let part = |text: &str| json!({ "type": "summary_text", "text": text });
     let mut events = vec![json!({ "type": "response.reasoning_summary_part.added", "part": part("") })];
     let deltas = reply.deltas(text);
@@ -102,7 +102,7 @@ fn summary_events(reply: &Reply, text: &str) -> Vec<Value> {
     events.into_iter().map(|event| merge(event, json!({ "summary_index": 0 }))).collect()
 }
 
-fn argument_events(reply: &Reply, name: &str, text: &str) -> Vec<Value> {
+fn argument_events(reply: &ScriptedReply, name: &str, text: &str) -> Vec<Value> {
     let deltas = reply.deltas(text);
     let done = json!({ "type": "response.function_call_arguments.done", "arguments": text, "name": name });
     deltas

@@ -10,51 +10,51 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use serde_json::json;
 
-use crate::playback::{Noting, pause, play};
-use crate::server::Shared;
-use crate::wire::{Address, Format, Target};
+use crate::playback::{OutcomeGuard, pause, play};
+use crate::server::ModelServerState;
+use crate::wire::{ApiFormat, PathParameters, RequestTarget};
 
 /// The largest request body that is read, in bytes.
 const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The parts of a request that every route passes on.
 #[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) format: Format,
-    pub(crate) target: Target,
+pub(crate) struct RequestParts {
+    pub(crate) format: ApiFormat,
+    pub(crate) target: RequestTarget,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-type Served = State<Arc<Shared>>;
+type StateExtractor = State<Arc<ModelServerState>>;
 
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
+pub(crate) fn router(shared: Arc<ModelServerState>) -> Router {
     Router::new()
-        .route("/v1/chat/completions", turn(Format::OpenAiChat))
-        .route("/v1/responses", turn(Format::OpenAiResponses))
-        .route("/v1/messages", turn(Format::Anthropic))
-        .route("/api/chat", turn(Format::Ollama))
+        .route("/v1/chat/completions", turn(ApiFormat::OpenAiChat))
+        .route("/v1/responses", turn(ApiFormat::OpenAiResponses))
+        .route("/v1/messages", turn(ApiFormat::Anthropic))
+        .route("/api/chat", turn(ApiFormat::Ollama))
         .route("/v1/models/{address}", post(gemini_turn))
         .route("/v1beta/models/{address}", post(gemini_turn))
-        .route("/v1/models", get(models_of_three))
-        .route("/v1beta/models", models(Format::Gemini))
-        .route("/api/tags", models(Format::Ollama))
+        .route("/v1/models", get(list_models_by_header))
+        .route("/v1beta/models", models(ApiFormat::Gemini))
+        .route("/api/tags", models(ApiFormat::Ollama))
         .fallback(nothing_here)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .with_state(shared)
 }
 
-fn turn(format: Format) -> MethodRouter<Arc<Shared>> {
-    post(move |State(shared): Served, uri: Uri, headers: HeaderMap, body: Bytes| {
-        let target = Target::Turn(Address::default());
-        answer(shared, Parts { format, target, uri, headers, body })
+fn turn(format: ApiFormat) -> MethodRouter<Arc<ModelServerState>> {
+    post(move |State(shared): StateExtractor, uri: Uri, headers: HeaderMap, body: Bytes| {
+        let target = RequestTarget::Turn(PathParameters::default());
+        answer(shared, RequestParts { format, target, uri, headers, body })
     })
 }
 
 /// Handles a Gemini request, which has model and method in its path.
 async fn gemini_turn(
-    State(shared): Served,
+    State(shared): StateExtractor,
     Path(address): Path<String>,
     uri: Uri,
     headers: HeaderMap,
@@ -63,26 +63,30 @@ async fn gemini_turn(
     let (model, verb) = address.rsplit_once(':').unwrap_or((&address, ""));
     let alt = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("alt="));
     let alt = alt.map(str::to_owned);
-    let target = Target::Turn(Address { model: model.to_owned(), verb: verb.to_owned(), alt });
-    answer(shared, Parts { format: Format::Gemini, target, uri, headers, body }).await
+    let target = RequestTarget::Turn(PathParameters { model: model.to_owned(), verb: verb.to_owned(), alt });
+    answer(shared, RequestParts { format: ApiFormat::Gemini, target, uri, headers, body }).await
 }
 
-fn models(format: Format) -> MethodRouter<Arc<Shared>> {
-    get(move |State(shared): Served, uri: Uri, headers: HeaderMap| {
-        answer(shared, Parts { format, target: Target::Models, uri, headers, body: Bytes::new() })
+fn models(format: ApiFormat) -> MethodRouter<Arc<ModelServerState>> {
+    get(move |State(shared): StateExtractor, uri: Uri, headers: HeaderMap| {
+        answer(
+            shared,
+            RequestParts { format, target: RequestTarget::Models, uri, headers, body: Bytes::new() },
+        )
     })
 }
 
 /// Lists models for three providers that share this path. The headers of their clients tell them apart.
-async fn models_of_three(State(shared): Served, uri: Uri, headers: HeaderMap) -> Response {
+async fn list_models_by_header(State(shared): StateExtractor, uri: Uri, headers: HeaderMap) -> Response {
     let format = if headers.contains_key("anthropic-version") {
-        Format::Anthropic
+        ApiFormat::Anthropic
     } else if headers.contains_key("x-goog-api-key") {
-        Format::Gemini
+        ApiFormat::Gemini
     } else {
-        Format::OpenAiChat
+        ApiFormat::OpenAiChat
     };
-    answer(shared, Parts { format, target: Target::Models, uri, headers, body: Bytes::new() }).await
+    answer(shared, RequestParts { format, target: RequestTarget::Models, uri, headers, body: Bytes::new() })
+        .await
 }
 
 async fn nothing_here(uri: Uri) -> Response {
@@ -91,9 +95,9 @@ async fn nothing_here(uri: Uri) -> Response {
     (StatusCode::NOT_FOUND, Json(json!({ "error": { "message": message } }))).into_response()
 }
 
-async fn answer(shared: Arc<Shared>, parts: Parts) -> Response {
+async fn answer(shared: Arc<ModelServerState>, parts: RequestParts) -> Response {
     let (serial, decision) = shared.decide(&parts);
-    let noting = Noting::new(shared, serial);
+    let noting = OutcomeGuard::new(shared, serial);
     pause(decision.pace.before_first_byte()).await;
     let mut response = Response::builder()
         .status(decision.status)

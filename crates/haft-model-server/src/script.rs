@@ -3,30 +3,30 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::expect::Expect;
-use crate::fault::{Failure, Fault};
-use crate::pace::Pace;
+use crate::expect::RequestExpectation;
+use crate::fault::{ErrorResponse, ResponseFault};
+use crate::pace::ResponsePace;
 
 /// A whole script: the replies of each conversation, turn by turn.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Script {
-    pub order: Order,
+    pub order: StepOrder,
     /// The names in the lists of models.
     pub models: Vec<String>,
     /// The required key; a request without it in the provider's header is rejected.
     pub key: Option<String>,
     pub chat_reasoning: ChatReasoning,
     /// Checked in order before `steps`.
-    pub conversations: Vec<Conversation>,
+    pub conversations: Vec<ScriptConversation>,
     /// The steps for every request that matches none of `conversations`.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
 }
 
 /// The way in which the step for a request is selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Order {
+pub enum StepOrder {
     /// By the number of model turns in the request, so that concurrent runs do not take each other's steps.
     #[default]
     ByTurn,
@@ -48,50 +48,50 @@ pub enum ChatReasoning {
 /// Steps for the conversations whose first user message contains a text.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Conversation {
+pub struct ScriptConversation {
     pub about: String,
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
 }
 
 /// One reply of the model, or one failure.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Step {
+pub struct ScriptStep {
     /// The number of model turns before this step. By default it is counted; a step with a failure or a fault is
     /// followed by another step for the same turn.
     pub turn: Option<usize>,
-    pub expect: Expect,
-    pub say: Vec<Part>,
+    pub expect: RequestExpectation,
+    pub say: Vec<ScriptPart>,
     /// Derived from `say` by default.
-    pub stop: Option<Stop>,
-    pub usage: Usage,
-    pub pace: Pace,
+    pub stop: Option<ScriptStop>,
+    pub usage: ScriptUsage,
+    pub pace: ResponsePace,
     /// A failure that is sent instead of `say`.
-    pub fail: Option<Failure>,
+    pub fail: Option<ErrorResponse>,
     /// A fault in the middle of the reply.
-    pub fault: Option<Fault>,
+    pub fault: Option<ResponseFault>,
 }
 
 /// A part of a reply.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Part {
+pub enum ScriptPart {
     Text(String),
     /// Structured output: the JSON text of this value.
     Json(Value),
-    Reasoning(Reasoning),
+    Reasoning(ScriptReasoning),
     /// Reasoning without readable text: only the state that must be sent back.
     Redacted(String),
-    Call(Call),
+    Call(ScriptCall),
     Refusal(String),
     /// Text with its source, for formats that support citations.
-    Cited(Cited),
+    Cited(CitedText),
 }
 
 /// A text and its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Cited {
+pub struct CitedText {
     pub text: String,
     pub url: String,
     pub title: String,
@@ -101,7 +101,7 @@ pub struct Cited {
 /// signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Reasoning {
+pub struct ScriptReasoning {
     pub text: String,
     pub state: Option<String>,
 }
@@ -109,7 +109,7 @@ pub struct Reasoning {
 /// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Call {
+pub struct ScriptCall {
     pub name: String,
     /// In a string, `{{word PREFIX}}` becomes the first match for the prefix in the last tool result or user
     /// message.
@@ -123,7 +123,7 @@ pub struct Call {
 /// The reason why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Stop {
+pub enum ScriptStop {
     End,
     Calls,
     Length,
@@ -139,7 +139,7 @@ pub enum Stop {
 /// does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Usage {
+pub struct ScriptUsage {
     pub input: u64,
     pub output: u64,
     pub cache_read: u64,
@@ -147,7 +147,7 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-impl Default for Usage {
+impl Default for ScriptUsage {
     fn default() -> Self {
         Self { input: 10, output: 5, cache_read: 0, cache_write: 0, reasoning: 0 }
     }
@@ -155,7 +155,7 @@ impl Default for Usage {
 
 impl Script {
     /// Creates a script that all conversations follow.
-    pub fn of(steps: impl IntoIterator<Item = Step>) -> Self {
+    pub fn of(steps: impl IntoIterator<Item = ScriptStep>) -> Self {
         Self { steps: steps.into_iter().collect(), ..Self::default() }
     }
 
@@ -171,7 +171,7 @@ impl Script {
         Ok(script)
     }
 
-    pub fn in_order(self, order: Order) -> Self {
+    pub fn in_order(self, order: StepOrder) -> Self {
         Self { order, ..self }
     }
 
@@ -180,34 +180,35 @@ impl Script {
     }
 
     /// Adds steps for conversations whose first user message contains this text.
-    pub fn about(mut self, text: &str, steps: impl IntoIterator<Item = Step>) -> Self {
-        self.conversations.push(Conversation { about: text.to_owned(), steps: steps.into_iter().collect() });
+    pub fn about(mut self, text: &str, steps: impl IntoIterator<Item = ScriptStep>) -> Self {
+        self.conversations
+            .push(ScriptConversation { about: text.to_owned(), steps: steps.into_iter().collect() });
         self
     }
 }
 
-impl Step {
-    pub fn say(parts: impl IntoIterator<Item = Part>) -> Self {
+impl ScriptStep {
+    pub fn say(parts: impl IntoIterator<Item = ScriptPart>) -> Self {
         Self { say: parts.into_iter().collect(), ..Self::default() }
     }
 
     pub fn text(text: &str) -> Self {
-        Self::say([Part::Text(text.to_owned())])
+        Self::say([ScriptPart::Text(text.to_owned())])
     }
 
     pub fn call(name: &str, arguments: Value) -> Self {
-        Self::say([Part::call(name, arguments)])
+        Self::say([ScriptPart::call(name, arguments)])
     }
 
-    pub fn fail(failure: Failure) -> Self {
+    pub fn fail(failure: ErrorResponse) -> Self {
         Self { fail: Some(failure), ..Self::default() }
     }
 
-    pub fn expecting(self, expect: Expect) -> Self {
+    pub fn expecting(self, expect: RequestExpectation) -> Self {
         Self { expect, ..self }
     }
 
-    pub fn stopping(self, stop: Stop) -> Self {
+    pub fn stopping(self, stop: ScriptStop) -> Self {
         Self { stop: Some(stop), ..self }
     }
 
@@ -215,15 +216,15 @@ impl Step {
         Self { turn: Some(turn), ..self }
     }
 
-    pub fn using(self, usage: Usage) -> Self {
+    pub fn using(self, usage: ScriptUsage) -> Self {
         Self { usage, ..self }
     }
 
-    pub fn at_pace(self, pace: Pace) -> Self {
+    pub fn at_pace(self, pace: ResponsePace) -> Self {
         Self { pace, ..self }
     }
 
-    pub fn with_fault(self, fault: Fault) -> Self {
+    pub fn with_fault(self, fault: ResponseFault) -> Self {
         Self { fault: Some(fault), ..self }
     }
 
@@ -233,32 +234,32 @@ impl Step {
         self.fail.is_none() && self.fault.is_none()
     }
 
-    pub(crate) fn stop(&self) -> Stop {
+    pub(crate) fn stop(&self) -> ScriptStop {
         self.stop.clone().unwrap_or_else(|| {
-            let calls = self.say.iter().any(|part| matches!(part, Part::Call(_)));
-            let refuses = self.say.iter().any(|part| matches!(part, Part::Refusal(_)));
+            let calls = self.say.iter().any(|part| matches!(part, ScriptPart::Call(_)));
+            let refuses = self.say.iter().any(|part| matches!(part, ScriptPart::Refusal(_)));
             if refuses {
-                Stop::Refusal
+                ScriptStop::Refusal
             } else if calls {
-                Stop::Calls
+                ScriptStop::Calls
             } else {
-                Stop::End
+                ScriptStop::End
             }
         })
     }
 }
 
-impl Part {
+impl ScriptPart {
     pub fn call(name: &str, arguments: Value) -> Self {
-        Self::Call(Call { name: name.to_owned(), arguments, ..Call::default() })
+        Self::Call(ScriptCall { name: name.to_owned(), arguments, ..ScriptCall::default() })
     }
 
     pub fn reasoning(text: &str, state: &str) -> Self {
-        Self::Reasoning(Reasoning { text: text.to_owned(), state: Some(state.to_owned()) })
+        Self::Reasoning(ScriptReasoning { text: text.to_owned(), state: Some(state.to_owned()) })
     }
 }
 
-impl Call {
+impl ScriptCall {
     pub(crate) fn text(&self) -> String {
         match (&self.arguments_text, &self.arguments) {
             (Some(text), _) => text.clone(),

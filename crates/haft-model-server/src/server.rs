@@ -8,27 +8,27 @@ use std::thread::JoinHandle;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::decision::{Decision, Incoming, decide};
-use crate::progress::Progress;
-use crate::recorded::{Log, Outcome, Recorded, record};
-use crate::router::{Parts, router};
+use crate::decision::{PlannedResponse, ReceivedRequest, decide};
+use crate::progress::ScriptProgress;
+use crate::recorded::{RecordedRequest, RequestLog, RequestOutcome, record};
+use crate::router::{RequestParts, router};
 use crate::script::Script;
 
 /// A scripted model server on its own port, which stops when dropped.
 #[derive(Debug)]
 pub struct ModelServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ModelServerState>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The state that all connections share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ModelServerState {
     script: Script,
     /// One lock for both, so that a request is stored and its step selected atomically.
-    state: Mutex<(Progress, Log)>,
+    state: Mutex<(ScriptProgress, RequestLog)>,
 }
 
 impl ModelServer {
@@ -38,7 +38,7 @@ impl ModelServer {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let shared = Shared::new(script);
+        let shared = ModelServerState::new(script);
         let (stop, stopped) = oneshot::channel();
         let router = router(Arc::clone(&shared));
         let thread = std::thread::spawn(move || {
@@ -59,7 +59,7 @@ impl ModelServer {
     }
 
     /// Returns all requests so far, in order of arrival.
-    pub fn requests(&self) -> Vec<Recorded> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.shared.state().1.all()
     }
 }
@@ -76,29 +76,29 @@ impl Drop for ModelServer {
 
 /// Serves a script until the listener fails.
 pub async fn serve(script: Script, listener: TcpListener) -> io::Result<()> {
-    axum::serve(listener, router(Shared::new(script))).await
+    axum::serve(listener, router(ModelServerState::new(script))).await
 }
 
-impl Shared {
+impl ModelServerState {
     fn new(script: Script) -> Arc<Self> {
         Arc::new(Self { script, state: Mutex::default() })
     }
 
     /// Locks the state. A poisoned lock is fine: the test that panicked has failed already.
-    fn state(&self) -> MutexGuard<'_, (Progress, Log)> {
+    fn state(&self) -> MutexGuard<'_, (ScriptProgress, RequestLog)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn note(&self, serial: usize, outcome: Outcome) {
+    pub(crate) fn note(&self, serial: usize, outcome: RequestOutcome) {
         self.state().1.ended(serial, outcome);
     }
 
     /// Stores the request and computes the response.
-    pub(crate) fn decide(&self, parts: &Parts) -> (usize, Decision) {
+    pub(crate) fn decide(&self, parts: &RequestParts) -> (usize, PlannedResponse) {
         let mut state = self.state();
         let (progress, log) = &mut *state;
         let body = String::from_utf8_lossy(&parts.body);
         let serial = log.keep(record(parts.format, &parts.uri, &parts.headers, &body));
-        (serial, decide(&self.script, progress, &Incoming { parts, body: &body, serial }))
+        (serial, decide(&self.script, progress, &ReceivedRequest { parts, body: &body, serial }))
     }
 }

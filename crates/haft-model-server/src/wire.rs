@@ -4,18 +4,18 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::anthropic::Anthropic;
-use crate::asked::Asked;
-use crate::fault::Failure;
+use crate::asked::ParsedRequest;
+use crate::fault::ErrorResponse;
 use crate::gemini::Gemini;
 use crate::ollama::Ollama;
 use crate::openai_chat::OpenAiChat;
 use crate::openai_responses::OpenAiResponses;
-use crate::script::{ChatReasoning, Part, Step};
+use crate::script::{ChatReasoning, ScriptPart, ScriptStep};
 
 /// The formats that the server implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Format {
+pub enum ApiFormat {
     OpenAiChat,
     OpenAiResponses,
     Anthropic,
@@ -25,18 +25,18 @@ pub enum Format {
 
 /// A format as its provider documents it, with frames in the provider's order. An error of `read` is the message of
 /// a 400 response.
-pub(crate) trait Wire: Sync {
-    fn read(&self, request: &Request) -> Result<Asked, String>;
-    fn whole(&self, reply: &Reply) -> Value;
-    fn stream(&self, reply: &Reply) -> Vec<String>;
-    fn error(&self, failure: &Failure) -> Value;
-    fn error_event(&self, reply: &Reply, failure: &Failure) -> Vec<String>;
+pub(crate) trait ProviderApi: Sync {
+    fn read(&self, request: &ApiRequest) -> Result<ParsedRequest, String>;
+    fn whole(&self, reply: &ScriptedReply) -> Value;
+    fn stream(&self, reply: &ScriptedReply) -> Vec<String>;
+    fn error(&self, failure: &ErrorResponse) -> Value;
+    fn error_event(&self, reply: &ScriptedReply, failure: &ErrorResponse) -> Vec<String>;
 }
 
 /// A request as received.
 #[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) address: Address,
+pub(crate) struct ApiRequest {
+    pub(crate) address: PathParameters,
     pub(crate) body: Value,
     /// Set if the request opts in to beta features.
     pub(crate) beta: bool,
@@ -44,14 +44,14 @@ pub(crate) struct Request {
 
 /// The operation that a path requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    Turn(Address),
+pub(crate) enum RequestTarget {
+    Turn(PathParameters),
     Models,
 }
 
 /// The path parameters of Gemini, which other providers have in the body: the model and the delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct PathParameters {
     pub(crate) model: String,
     pub(crate) verb: String,
     pub(crate) alt: Option<String>,
@@ -59,9 +59,9 @@ pub(crate) struct Address {
 
 /// A response to be written.
 #[derive(Debug)]
-pub(crate) struct Reply<'a> {
-    pub(crate) step: &'a Step,
-    pub(crate) asked: &'a Asked,
+pub(crate) struct ScriptedReply<'a> {
+    pub(crate) step: &'a ScriptStep,
+    pub(crate) asked: &'a ParsedRequest,
     pub(crate) request: &'a Value,
     pub(crate) turn: usize,
     /// The number of the request, which makes the response id unique.
@@ -72,8 +72,8 @@ pub(crate) struct Reply<'a> {
 /// The creation time of all responses, which is constant so that tests can compare them.
 pub(crate) const CREATED: u64 = 1_700_000_000;
 
-impl Format {
-    pub(crate) fn wire(self) -> &'static dyn Wire {
+impl ApiFormat {
+    pub(crate) fn wire(self) -> &'static dyn ProviderApi {
         match self {
             Self::OpenAiChat => &OpenAiChat,
             Self::OpenAiResponses => &OpenAiResponses,
@@ -102,7 +102,7 @@ impl Format {
     }
 }
 
-impl Reply<'_> {
+impl ScriptedReply<'_> {
     /// Returns the id of a call if the script sets none: the same for each attempt at a turn.
     pub(crate) fn call_id(&self, prefix: &str, index: usize) -> String {
         format!("{prefix}{}_{index}", self.turn)
@@ -110,7 +110,7 @@ impl Reply<'_> {
 
     /// Returns the index of a call among all calls, from its index among all parts.
     pub(crate) fn calls_before(&self, at: usize) -> usize {
-        self.step.say.iter().take(at).filter(|part| matches!(part, Part::Call(_))).count()
+        self.step.say.iter().take(at).filter(|part| matches!(part, ScriptPart::Call(_))).count()
     }
 
     pub(crate) fn deltas(&self, text: &str) -> Vec<String> {
@@ -138,7 +138,7 @@ pub(crate) fn merge(mut object: Value, more: Value) -> Value {
 }
 
 /// Returns the error body of chat completions and responses.
-pub(crate) fn openai_error(failure: &Failure) -> Value {
+pub(crate) fn openai_error(failure: &ErrorResponse) -> Value {
     let kind = failure.kind_or(|status| match status {
         429 => "rate_limit_exceeded",
         500.. => "server_error",

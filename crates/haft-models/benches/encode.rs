@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use haft_core::arguments::Arguments;
-use haft_core::conversation::{Body, Conversation, Message, Part, ToolReply};
+use haft_core::arguments::RawArguments;
+use haft_core::conversation::{Conversation, Message, MessagePart, PartBody, ToolReply};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::tool::{CallId, ToolCall};
 use haft_models::anthropic::ANTHROPIC;
@@ -21,7 +21,7 @@ use haft_models::gemini::GEMINI;
 use haft_models::ollama::OLLAMA;
 use haft_models::openai_chat::{OpenaiChat, dialect};
 use haft_models::openai_responses::OPENAI_RESPONSES;
-use haft_models::{Delivery, Memo, WireFormat};
+use haft_models::{EncodeMemo, ReplyDelivery, WireFormat};
 use serde_json::json;
 
 /// The highest cost of a late turn relative to an early one, without the copy of its bytes.
@@ -34,10 +34,10 @@ fn turn(number: usize) -> [Message; 2] {
     let call = ToolCall {
         id: CallId(format!("call_{number}")),
         name: "read".into(),
-        arguments: Arguments::from_text(r#"{"path": "/src/lib.rs", "offset": 10, "limit": 200}"#),
+        arguments: RawArguments::from_text(r#"{"path": "/src/lib.rs", "offset": 10, "limit": 200}"#),
     };
     let reply = ToolReply::text(&call, "a line of a file\n".repeat(120));
-    let said = vec![Part::text("I look at the next file."), Part::new(Body::Call(call))];
+    let said = vec![MessagePart::text("I look at the next file."), MessagePart::new(PartBody::Call(call))];
     [Message::assistant(said), Message::tool(vec![reply])]
 }
 
@@ -75,19 +75,19 @@ fn grown(turns: usize, tools: &Arc<[ModelTool]>) -> (ModelRequest, ModelRequest)
 
 /// The minimum of many measurements, because other load on the machine only adds time.
 #[derive(Clone, Copy)]
-struct Least {
+struct MinimumTimes {
     turn: Duration,
     copy: Duration,
 }
 
-fn measure(wire: &dyn WireFormat, turns: usize) -> Least {
+fn measure(wire: &dyn WireFormat, turns: usize) -> MinimumTimes {
     let (before, after) = grown(turns, &tools());
-    let mut least = Least { turn: Duration::MAX, copy: Duration::MAX };
+    let mut least = MinimumTimes { turn: Duration::MAX, copy: Duration::MAX };
     for _ in 0..ROUNDS {
-        let mut memo = Memo::default();
-        drop(wire.encode(&before, Delivery::Streamed, &mut memo));
+        let mut memo = EncodeMemo::default();
+        drop(wire.encode(&before, ReplyDelivery::Streamed, &mut memo));
         let began = Instant::now();
-        let encoded = black_box(wire.encode(black_box(&after), Delivery::Streamed, &mut memo));
+        let encoded = black_box(wire.encode(black_box(&after), ReplyDelivery::Streamed, &mut memo));
         least.turn = least.turn.min(began.elapsed());
         let began = Instant::now();
         let copy = black_box(encoded.body.clone());

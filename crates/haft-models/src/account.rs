@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_event::ModelEvent;
-use haft_core::model_provider::{Attempt, ModelAccount, ModelContext, Next};
-use haft_core::model_reply::Usage;
+use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt, ModelContext};
+use haft_core::model_reply::TokenUsage;
 use haft_core::price::{Cost, Price};
 use tokio::time::Instant;
 
 /// An attempt in progress. Dropping it before `succeeded` or `failed` reports it as cancelled.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningAttempt {
     cx: ModelContext,
-    attempt: Attempt,
+    attempt: ModelAttempt,
     price: Option<Price>,
     began: Instant,
     first_event: Option<Duration>,
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
     /// The cost that the provider itself reported. It takes precedence over the cost computed from the price.
     cost: Option<Cost>,
     told: bool,
 }
 
-impl Running {
-    pub(crate) fn start(cx: ModelContext, attempt: Attempt, price: Option<Price>) -> Self {
+impl RunningAttempt {
+    pub(crate) fn start(cx: ModelContext, attempt: ModelAttempt, price: Option<Price>) -> Self {
         cx.attempt_started(&attempt);
         Self {
             cx,
@@ -45,19 +45,19 @@ impl Running {
         }
     }
 
-    pub(crate) fn spent(&mut self, usage: Option<Usage>, cost: Option<Cost>) {
+    pub(crate) fn spent(&mut self, usage: Option<TokenUsage>, cost: Option<Cost>) {
         (self.usage, self.cost) = (usage, cost);
     }
 
     pub(crate) fn succeeded(&mut self) {
-        self.tell(None, Next::Nothing);
+        self.tell(None, AttemptFollowUp::Nothing);
     }
 
-    pub(crate) fn failed(&mut self, kind: ModelErrorKind, next: Next) {
+    pub(crate) fn failed(&mut self, kind: ModelErrorKind, next: AttemptFollowUp) {
         self.tell(Some(kind), next);
     }
 
-    fn tell(&mut self, failure: Option<ModelErrorKind>, next: Next) {
+    fn tell(&mut self, failure: Option<ModelErrorKind>, next: AttemptFollowUp) {
         // A guard reports once: `Drop` runs after `succeeded` and `failed` too.
         if std::mem::replace(&mut self.told, true) {
             return;
@@ -71,8 +71,8 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningAttempt {
     fn drop(&mut self) {
-        self.tell(Some(ModelErrorKind::Cancelled), Next::Nothing);
+        self.tell(Some(ModelErrorKind::Cancelled), AttemptFollowUp::Nothing);
     }
 }

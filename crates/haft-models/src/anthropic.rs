@@ -4,35 +4,40 @@ mod request;
 mod response;
 mod stream;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 
 use crate::framing::SseDecoder;
-use crate::stream::Framed;
-use crate::unsaid::{Feature, Unsaid};
+use crate::stream::FramedDecoder;
+use crate::unsaid::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
 /// The Messages API. Cache markers go after the tools, the system prompt and the last two user turns.
 pub const ANTHROPIC: Codec = Codec {
-    format: Format::Anthropic,
+    format: ModelApiFormat::Anthropic,
     unsaid: UNSAID,
     encode: request::encode,
     decode: response::decode,
-    stream_decoder: |asked| Box::new(Framed::<SseDecoder, _>::new(stream::Reader::new(asked))),
+    stream_decoder: |asked| {
+        Box::new(FramedDecoder::<SseDecoder, _>::new(stream::AnthropicStreamReader::new(asked)))
+    },
 };
 
-const UNSAID: &[Unsaid] = &[
-    Unsaid { feature: Feature::SystemInside, instead: "sent as the user, between `<system>` tags" },
-    Unsaid { feature: Feature::AudioBytes, instead: "described in the text" },
-    Unsaid { feature: Feature::AudioUrl, instead: "the address is sent as text" },
-    Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
-    Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" },
-    Unsaid {
-        feature: Feature::ChoiceAllowed,
+const UNSAID: &[UnsupportedFeature] = &[
+    UnsupportedFeature {
+        feature: RequestFeature::SystemInside,
+        instead: "sent as the user, between `<system>` tags",
+    },
+    UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "described in the text" },
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the address is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
+    UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::ChoiceAllowed,
         instead: "`auto` or `any`; other calls are for the loop to refuse",
     },
-    Unsaid { feature: Feature::OutputJson, instead: "left to the prompt" },
-    Unsaid { feature: Feature::Seed, instead: "left out" },
-    Unsaid { feature: Feature::PresencePenalty, instead: "left out" },
-    Unsaid { feature: Feature::FrequencyPenalty, instead: "left out" },
-    Unsaid { feature: Feature::ContextTokens, instead: "the server decides" },
+    UnsupportedFeature { feature: RequestFeature::OutputJson, instead: "left to the prompt" },
+    UnsupportedFeature { feature: RequestFeature::Seed, instead: "left out" },
+    UnsupportedFeature { feature: RequestFeature::PresencePenalty, instead: "left out" },
+    UnsupportedFeature { feature: RequestFeature::FrequencyPenalty, instead: "left out" },
+    UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" },
 ];

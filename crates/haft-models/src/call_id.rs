@@ -3,38 +3,39 @@
 use haft_core::digest::Digest;
 
 /// The prefix of generated ids, by which encoders recognize them and leave them out.
-const MADE_UP: &str = "call_haft_";
+const GENERATED_ID_PREFIX: &str = "call_haft_";
 
 /// Returns the id of call `number` in the reply that follows `turn` messages. It is unique because a conversation
 /// only grows.
-pub(crate) fn made_up(turn: usize, number: usize) -> String {
-    format!("{MADE_UP}{turn}_{number}")
+pub(crate) fn generate_call_id(turn: usize, number: usize) -> String {
+    format!("{GENERATED_ID_PREFIX}{turn}_{number}")
 }
 
-pub(crate) fn is_made_up(id: &str) -> bool {
-    id.starts_with(MADE_UP)
+pub(crate) fn is_generated_id(id: &str) -> bool {
+    id.starts_with(GENERATED_ID_PREFIX)
 }
 
 /// The ids that a format accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct IdRule {
+pub(crate) struct CallIdRule {
     pub(crate) chars_min: usize,
     pub(crate) chars_max: usize,
     /// The treatment of `_` and `-`; letters and digits are always accepted.
-    pub(crate) punctuation: Punctuation,
+    pub(crate) punctuation: PunctuationRule,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Punctuation {
+pub(crate) enum PunctuationRule {
     Accepted,
     Refused,
 }
 
-impl IdRule {
+impl CallIdRule {
     /// Letters, digits, `_` and `-`, at most 64.
-    pub(crate) const USUAL: Self = Self { chars_min: 1, chars_max: 64, punctuation: Punctuation::Accepted };
+    pub(crate) const USUAL: Self =
+        Self { chars_min: 1, chars_max: 64, punctuation: PunctuationRule::Accepted };
     /// Nine letters or digits, as Mistral requires.
-    pub(crate) const NINE: Self = Self { chars_min: 9, chars_max: 9, punctuation: Punctuation::Refused };
+    pub(crate) const NINE: Self = Self { chars_min: 9, chars_max: 9, punctuation: PunctuationRule::Refused };
 
     /// Returns the id itself if it is accepted, or one derived from it alone, so that a call and its result still
     /// match.
@@ -48,8 +49,8 @@ impl IdRule {
 
     fn accepts(self, id: &str) -> bool {
         let legal = |byte: u8| match self.punctuation {
-            Punctuation::Accepted => byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-',
-            Punctuation::Refused => byte.is_ascii_alphanumeric(),
+            PunctuationRule::Accepted => byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-',
+            PunctuationRule::Refused => byte.is_ascii_alphanumeric(),
         };
         (self.chars_min..=self.chars_max).contains(&id.len()) && id.bytes().all(legal)
     }
@@ -61,12 +62,14 @@ mod tests {
 
     #[test]
     fn an_id_that_fits_is_kept_and_another_becomes_one_that_does() {
-        assert_eq!(IdRule::USUAL.fit("toolu_01-A"), "toolu_01-A");
-        for (rule, id) in [(IdRule::USUAL, "a.b:c"), (IdRule::NINE, "call_abc"), (IdRule::USUAL, "")] {
+        assert_eq!(CallIdRule::USUAL.fit("toolu_01-A"), "toolu_01-A");
+        for (rule, id) in
+            [(CallIdRule::USUAL, "a.b:c"), (CallIdRule::NINE, "call_abc"), (CallIdRule::USUAL, "")]
+        {
             let fitted = rule.fit(id);
             assert!(rule.accepts(&fitted), "{fitted}");
             assert_eq!(fitted, rule.fit(id));
         }
-        assert_ne!(IdRule::NINE.fit("call_1"), IdRule::NINE.fit("call_2"));
+        assert_ne!(CallIdRule::NINE.fit("call_1"), CallIdRule::NINE.fit("call_2"));
     }
 }

@@ -18,11 +18,11 @@ mod replayer;
 mod scrub;
 mod tape;
 
-pub use error::{Problem, RecordingError};
+pub use error::{RecordingError, RecordingProblem};
 pub use moment::{StoredAccount, StoredAttempt};
 pub use recorder::Recorder;
 pub use recording::{Recording, RecordingLine};
-pub use replayer::{Matching, Replayer};
+pub use replayer::{MatchRule, Replayer};
 pub use tape::Tape;
 
 /// The version that is written. Raise it when the stored types change, or when `normal.rs` normalizes requests

@@ -23,7 +23,7 @@ pub use haft_core::settings::models::{
     CLAUDE_CODE as NAME, CLAUDE_CODE_COMMAND as COMMAND, CLAUDE_CODE_RESUMES_MAX as RESUMES_MAX,
     CLAUDE_CODE_TURNS_MAX as TURNS_MAX,
 };
-pub use process::{Ended, Order, RunningCommand, StartCommand};
+pub use process::{ClaudeCommand, ClaudeExit, RunningCommand, StartCommand};
 pub use provider::ClaudeCode;
 
 /// The models for simple and for difficult steps: the command's own aliases for the newest of each.
@@ -44,7 +44,7 @@ pub struct ClaudeCodeSettings {
     /// The tools that the command may use without permission. `None` leaves them to the command's own settings; an
     /// empty list disables all tools.
     pub allowed_tools: Option<Vec<String>>,
-    pub servers: Option<HandedOver>,
+    pub servers: Option<ClaudeMcpServers>,
     pub timeout: Duration,
     pub resumes_max: u32,
     pub resume_delay: Duration,
@@ -52,7 +52,7 @@ pub struct ClaudeCodeSettings {
 
 /// MCP servers that the command starts itself.
 #[derive(Debug)]
-pub struct HandedOver {
+pub struct ClaudeMcpServers {
     pub names: Vec<String>,
     /// The `{"mcpServers": …}` file that the command reads. It may contain secrets.
     pub config: SecretString,

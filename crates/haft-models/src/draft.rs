@@ -2,17 +2,17 @@
 
 use std::collections::HashSet;
 
-use haft_core::conversation::{Annotation, Format, Mark};
-use haft_core::model_event::{Delta, ModelEvent, PartStart};
-use haft_core::model_reply::{ModelReply, ReplyFold, ReplyNote, StopReason, Usage};
+use haft_core::conversation::{Annotation, ModelApiFormat, WireIdentity};
+use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
+use haft_core::model_reply::{ModelReply, ReplyFold, ReplyNote, StopReason, TokenUsage};
 use haft_core::tool::CallId;
 
 use crate::call_id;
-use crate::wire::Asked;
+use crate::wire::DecodeContext;
 
 /// A kind of text that continues until another part begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub(crate) enum TextKind {
     Text,
     Reasoning,
     Refusal,
@@ -20,22 +20,22 @@ pub(crate) enum Flow {
 
 /// The state of a decoder's reply, with the events that were not taken yet.
 #[derive(Debug)]
-pub(crate) struct Draft {
-    format: Format,
-    asked: Asked,
+pub(crate) struct ReplyDraft {
+    format: ModelApiFormat,
+    asked: DecodeContext,
     events: Vec<ModelEvent>,
     parts: usize,
     calls: usize,
     call_ids: HashSet<String>,
-    flowing: Option<(Flow, usize)>,
+    flowing: Option<(TextKind, usize)>,
     last_text: Option<usize>,
     stop: Option<StopReason>,
     started: bool,
     ended: bool,
 }
 
-impl Draft {
-    pub(crate) fn new(format: Format, asked: &Asked) -> Self {
+impl ReplyDraft {
+    pub(crate) fn new(format: ModelApiFormat, asked: &DecodeContext) -> Self {
         Self {
             format,
             asked: *asked,
@@ -51,7 +51,7 @@ impl Draft {
         }
     }
 
-    pub(crate) fn asked(&self) -> &Asked {
+    pub(crate) fn asked(&self) -> &DecodeContext {
         &self.asked
     }
 
@@ -63,7 +63,7 @@ impl Draft {
         }
     }
 
-    pub(crate) fn open(&mut self, part: PartStart, mark: Option<Mark>) -> usize {
+    pub(crate) fn open(&mut self, part: PartStart, mark: Option<WireIdentity>) -> usize {
         self.stop_flow();
         self.start(None, None);
         let index = self.parts;
@@ -76,15 +76,15 @@ impl Draft {
     }
 
     /// Opens a call. A call without an id, or with the id of an earlier call, gets a generated one.
-    pub(crate) fn open_call(&mut self, id: Option<&str>, name: &str, mark: Option<Mark>) -> usize {
+    pub(crate) fn open_call(&mut self, id: Option<&str>, name: &str, mark: Option<WireIdentity>) -> usize {
         let given = id.filter(|id| !id.is_empty() && !self.call_ids.contains(*id)).map(str::to_owned);
         let is_given = given.is_some();
-        let id = given.unwrap_or_else(|| call_id::made_up(self.asked.turn, self.calls));
+        let id = given.unwrap_or_else(|| call_id::generate_call_id(self.asked.turn, self.calls));
         self.calls += 1;
         self.call_ids.insert(id.clone());
         let index = self.open(PartStart::Call { id: CallId(id.clone()), name: name.to_owned() }, mark);
         // Gemini and Ollama calls usually have no ids, so a generated one is not worth a note.
-        if !is_given && !matches!(self.format, Format::Gemini | Format::Ollama) {
+        if !is_given && !matches!(self.format, ModelApiFormat::Gemini | ModelApiFormat::Ollama) {
             self.note(ReplyNote::CallIdGiven { id });
         }
         index
@@ -92,12 +92,12 @@ impl Draft {
 
     pub(crate) fn add(&mut self, index: usize, text: &str) {
         if !text.is_empty() {
-            self.events.push(ModelEvent::PartDelta { index, delta: Delta::Text(text.to_owned()) });
+            self.events.push(ModelEvent::PartDelta { index, delta: PartDelta::Text(text.to_owned()) });
         }
     }
 
     pub(crate) fn annotate(&mut self, index: usize, annotation: Annotation) {
-        self.events.push(ModelEvent::PartDelta { index, delta: Delta::Annotation(annotation) });
+        self.events.push(ModelEvent::PartDelta { index, delta: PartDelta::Annotation(annotation) });
     }
 
     /// Annotates the last text part; opens one if there is none.
@@ -106,17 +106,17 @@ impl Draft {
         self.annotate(index, annotation);
     }
 
-    pub(crate) fn close(&mut self, index: usize, mark: Option<Mark>) {
+    pub(crate) fn close(&mut self, index: usize, mark: Option<WireIdentity>) {
         self.events.push(ModelEvent::PartFinished { index, mark });
     }
 
     /// Appends text that has no part index of its own.
-    pub(crate) fn flow(&mut self, flow: Flow, text: &str) {
+    pub(crate) fn flow(&mut self, flow: TextKind, text: &str) {
         self.flow_with_state(flow, text, None);
     }
 
     /// Like `flow`, for text that the same format wants back in the next request.
-    pub(crate) fn flow_with_state(&mut self, flow: Flow, text: &str, state: Option<&str>) {
+    pub(crate) fn flow_with_state(&mut self, flow: TextKind, text: &str, state: Option<&str>) {
         if !text.is_empty() {
             let index = self.flow_part(flow, state);
             self.add(index, text);
@@ -124,14 +124,14 @@ impl Draft {
     }
 
     /// Returns the part that such text is appended to, and opens it if another part came in between.
-    pub(crate) fn flow_part(&mut self, flow: Flow, state: Option<&str>) -> usize {
+    pub(crate) fn flow_part(&mut self, flow: TextKind, state: Option<&str>) -> usize {
         match self.flowing {
             Some((current, index)) if current == flow => index,
             _ => {
                 let part = match flow {
-                    Flow::Text => PartStart::Text,
-                    Flow::Reasoning => PartStart::Reasoning,
-                    Flow::Refusal => PartStart::Refusal,
+                    TextKind::Text => PartStart::Text,
+                    TextKind::Reasoning => PartStart::Reasoning,
+                    TextKind::Refusal => PartStart::Refusal,
                 };
                 let index = self.open(part, self.mark(None, state));
                 self.flowing = Some((flow, index));
@@ -145,13 +145,13 @@ impl Draft {
     }
 
     /// Ends the current flow with a mark that arrived at its end.
-    pub(crate) fn stop_flow_with(&mut self, mark: Option<Mark>) {
+    pub(crate) fn stop_flow_with(&mut self, mark: Option<WireIdentity>) {
         if let Some((_, index)) = self.flowing.take() {
             self.close(index, mark);
         }
     }
 
-    pub(crate) fn usage(&mut self, usage: Usage) {
+    pub(crate) fn usage(&mut self, usage: TokenUsage) {
         self.events.push(ModelEvent::Usage(usage));
     }
 
@@ -211,8 +211,8 @@ impl Draft {
         ReplyFold::of(self.events)
     }
 
-    pub(crate) fn mark(&self, id: Option<&str>, state: Option<&str>) -> Option<Mark> {
-        (id.is_some() || state.is_some()).then(|| Mark {
+    pub(crate) fn mark(&self, id: Option<&str>, state: Option<&str>) -> Option<WireIdentity> {
+        (id.is_some() || state.is_some()).then(|| WireIdentity {
             format: self.format,
             id: id.map(str::to_owned),
             state: state.map(Into::into),

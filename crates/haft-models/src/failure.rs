@@ -78,7 +78,7 @@ const FAMILIES: &[(&str, ModelErrorKind)] = &[
 pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
     let body: Value =
         reading::read(body).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()));
-    let said = Said::of(&body);
+    let said = ErrorBodyFields::of(&body);
     let mut error = said.error(find(WORDS, &said.words()).unwrap_or_else(|| by_status(head.status)));
     error.retry_after = head.delay().max(error.retry_after);
     if said.message.is_empty() && said.codes.is_empty() {
@@ -90,7 +90,7 @@ pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
 /// Decodes an error inside a response whose status was a success. `body` is the error itself or an object that
 /// wraps it.
 pub(crate) fn inside(body: &Value) -> ModelError {
-    let said = Said::of(body);
+    let said = ErrorBodyFields::of(body);
     let words = said.words();
     let kind = find(WORDS, &words).or(said.status.map(by_status)).or_else(|| find(FAMILIES, &words));
     said.error(kind.unwrap_or(ModelErrorKind::ServerFailed))
@@ -116,7 +116,7 @@ fn find(table: &[(&str, ModelErrorKind)], words: &str) -> Option<ModelErrorKind>
 }
 
 /// The relevant fields of an error body, from all the places where providers put them.
-struct Said {
+struct ErrorBodyFields {
     message: String,
     /// Codes, types, statuses and reasons, joined.
     codes: String,
@@ -125,7 +125,7 @@ struct Said {
     delay: Option<Duration>,
 }
 
-impl Said {
+impl ErrorBodyFields {
     fn of(body: &Value) -> Self {
         // Some servers wrap the error in an array of one element.
         let body = body.get(0).unwrap_or(body);

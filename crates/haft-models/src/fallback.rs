@@ -10,20 +10,20 @@ use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 
 /// A provider with fallbacks, each with its own model. They are tried in order until one begins a reply.
-pub struct Fallback {
+pub struct FallbackProvider {
     first: Box<dyn ModelProvider>,
     then: Vec<(Box<dyn ModelProvider>, String)>,
 }
 
-impl Fallback {
+impl FallbackProvider {
     pub fn new(first: Box<dyn ModelProvider>, then: Vec<(Box<dyn ModelProvider>, String)>) -> Self {
         Self { first, then }
     }
 
     /// Returns the first reply that begins, or the last error. Both report the models that failed before.
-    async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Begun<'_> {
+    async fn begin(&self, request: ModelRequest, cx: ModelContext) -> StartedReply<'_> {
         let mut asked = format!("{}/{}", self.first.name(), request.model);
-        let mut begun = Begun::of(self.first.ask(request.clone(), &cx)).await;
+        let mut begun = StartedReply::of(self.first.ask(request.clone(), &cx)).await;
         let mut failures = Vec::new();
         for (provider, model) in &self.then {
             match &begun.first {
@@ -32,30 +32,30 @@ impl Fallback {
             }
             let request = ModelRequest { model: model.clone(), ..request.clone() };
             asked = format!("{}/{model}", provider.name());
-            begun = Begun::of(provider.ask(request, &cx)).await;
+            begun = StartedReply::of(provider.ask(request, &cx)).await;
         }
         begun.after(failures)
     }
 }
 
-impl ModelProvider for Fallback {
+impl ModelProvider for FallbackProvider {
     fn name(&self) -> &str {
         self.first.name()
     }
 
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
-        stream::once(self.begin(request, cx.clone())).flat_map(Begun::into_stream).boxed()
+        stream::once(self.begin(request, cx.clone())).flat_map(StartedReply::into_stream).boxed()
     }
 }
 
 /// A reply stream whose first item has been read.
-pub(crate) struct Begun<'a> {
+pub(crate) struct StartedReply<'a> {
     pub(crate) first: Result<ModelEvent, ModelError>,
     notes: Vec<ModelEvent>,
     rest: ReplyStream<'a>,
 }
 
-impl<'a> Begun<'a> {
+impl<'a> StartedReply<'a> {
     pub(crate) async fn of(mut replies: ReplyStream<'a>) -> Self {
         let nothing = || Err(ModelError::new(ModelErrorKind::Malformed, "the provider said nothing at all"));
         let first = replies.next().await.unwrap_or_else(nothing);
@@ -105,9 +105,9 @@ fn helps(kind: ModelErrorKind) -> bool {
     }
 }
 
-impl fmt::Debug for Fallback {
+impl fmt::Debug for FallbackProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let then: Vec<_> = self.then.iter().map(|(provider, model)| (provider.name(), model)).collect();
-        f.debug_struct("Fallback").field("first", &self.first.name()).field("then", &then).finish()
+        f.debug_struct("FallbackProvider").field("first", &self.first.name()).field("then", &then).finish()
     }
 }

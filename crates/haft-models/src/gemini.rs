@@ -4,26 +4,37 @@ mod request;
 mod response;
 mod stream;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 
 use crate::framing::SseDecoder;
-use crate::stream::Framed;
-use crate::unsaid::{Feature, Unsaid};
+use crate::stream::FramedDecoder;
+use crate::unsaid::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
 /// `generateContent` and `streamGenerateContent`.
 pub const GEMINI: Codec = Codec {
-    format: Format::Gemini,
+    format: ModelApiFormat::Gemini,
     unsaid: UNSAID,
     encode: request::encode,
     decode: response::decode,
-    stream_decoder: |asked| Box::new(Framed::<SseDecoder, _>::new(stream::Reader::new(asked))),
+    stream_decoder: |asked| {
+        Box::new(FramedDecoder::<SseDecoder, _>::new(stream::GeminiStreamReader::new(asked)))
+    },
 };
 
-const UNSAID: &[Unsaid] = &[
-    Unsaid { feature: Feature::SystemInside, instead: "sent as the user, between `<system>` tags" },
-    Unsaid { feature: Feature::ReplyImage, instead: "sent beside the replies, in the same message" },
-    Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
-    Unsaid { feature: Feature::OneCallAtATime, instead: "for the loop to do one after the other" },
-    Unsaid { feature: Feature::ContextTokens, instead: "the server decides" },
+const UNSAID: &[UnsupportedFeature] = &[
+    UnsupportedFeature {
+        feature: RequestFeature::SystemInside,
+        instead: "sent as the user, between `<system>` tags",
+    },
+    UnsupportedFeature {
+        feature: RequestFeature::ReplyImage,
+        instead: "sent beside the replies, in the same message",
+    },
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::OneCallAtATime,
+        instead: "for the loop to do one after the other",
+    },
+    UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" },
 ];

@@ -11,9 +11,9 @@ mod list;
 mod provider;
 pub mod retry;
 
-pub use client::Authorities;
+pub use client::CertificateAuthorities;
 pub use client_pool::ClientPool;
-pub use endpoint::{Auth, Endpoint, EndpointError};
-pub use haft_core::settings::models::{RetryPolicy, Timeouts};
-pub use list::{Listed, read_page};
+pub use endpoint::{Endpoint, EndpointAuth, EndpointError};
+pub use haft_core::settings::models::{ModelTimeouts, RetryPolicy};
+pub use list::{ListedModel, read_page};
 pub use provider::{HttpProvider, HttpSettings};

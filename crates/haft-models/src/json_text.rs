@@ -3,16 +3,16 @@
 use serde::Serialize;
 
 /// Writes one object.
-pub(crate) fn object(out: &mut Vec<u8>, write: impl FnOnce(&mut Object<'_>)) {
+pub(crate) fn object(out: &mut Vec<u8>, write: impl FnOnce(&mut ObjectWriter<'_>)) {
     out.push(b'{');
-    write(&mut Object { out, empty: true });
+    write(&mut ObjectWriter { out, empty: true });
     out.push(b'}');
 }
 
 /// Writes one array.
-pub(crate) fn array(out: &mut Vec<u8>, write: impl FnOnce(&mut Array<'_>)) {
+pub(crate) fn array(out: &mut Vec<u8>, write: impl FnOnce(&mut ArrayWriter<'_>)) {
     out.push(b'[');
-    write(&mut Array { out, empty: true });
+    write(&mut ArrayWriter { out, empty: true });
     out.push(b']');
 }
 
@@ -26,19 +26,19 @@ pub(crate) fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
 }
 
 /// Returns one object as text.
-pub(crate) fn text_of(write: impl FnOnce(&mut Object<'_>)) -> String {
+pub(crate) fn text_of(write: impl FnOnce(&mut ObjectWriter<'_>)) -> String {
     let mut out = Vec::new();
     object(&mut out, write);
     String::from_utf8(out).unwrap_or_default()
 }
 
 /// An object that is being written.
-pub(crate) struct Object<'a> {
+pub(crate) struct ObjectWriter<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,
 }
 
-impl Object<'_> {
+impl ObjectWriter<'_> {
     fn key(&mut self, key: &str) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.empty) {
             self.out.push(b',');
@@ -71,22 +71,22 @@ impl Object<'_> {
         }
     }
 
-    pub(crate) fn object(&mut self, key: &str, write: impl FnOnce(&mut Object<'_>)) {
+    pub(crate) fn object(&mut self, key: &str, write: impl FnOnce(&mut ObjectWriter<'_>)) {
         object(self.key(key), write);
     }
 
-    pub(crate) fn array(&mut self, key: &str, write: impl FnOnce(&mut Array<'_>)) {
+    pub(crate) fn array(&mut self, key: &str, write: impl FnOnce(&mut ArrayWriter<'_>)) {
         array(self.key(key), write);
     }
 }
 
 /// An array that is being written.
-pub(crate) struct Array<'a> {
+pub(crate) struct ArrayWriter<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,
 }
 
-impl Array<'_> {
+impl ArrayWriter<'_> {
     fn next(&mut self) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.empty) {
             self.out.push(b',');
@@ -94,7 +94,7 @@ impl Array<'_> {
         self.out
     }
 
-    pub(crate) fn object(&mut self, write: impl FnOnce(&mut Object<'_>)) {
+    pub(crate) fn object(&mut self, write: impl FnOnce(&mut ObjectWriter<'_>)) {
         object(self.next(), write);
     }
 

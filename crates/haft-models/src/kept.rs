@@ -12,7 +12,7 @@ const CONVERSATIONS_MAX: usize = 256;
 const BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// State that belongs to one conversation and grows with it.
-pub(crate) trait Remembers: Default {
+pub(crate) trait ConversationState: Default {
     /// Returns the number of messages that this state covers, or `None` if it belongs to another conversation.
     fn knows(&self, conversation: &Conversation) -> Option<usize>;
 
@@ -22,9 +22,9 @@ pub(crate) trait Remembers: Default {
 
 /// The entries, most recently used last.
 #[derive(Debug, Default)]
-pub(crate) struct Kept<T>(Mutex<Vec<T>>);
+pub(crate) struct ConversationCache<T>(Mutex<Vec<T>>);
 
-impl<T: Remembers> Kept<T> {
+impl<T: ConversationState> ConversationCache<T> {
     /// Removes and returns the entry that covers most of a conversation, or a new one. The entry is taken out so
     /// that no lock is held while it is used.
     pub(crate) fn take(&self, conversation: &Conversation) -> T {
@@ -50,9 +50,9 @@ mod tests {
 
     /// Matches conversations by their length alone.
     #[derive(Debug, Default, PartialEq)]
-    struct Length(usize);
+    struct LengthState(usize);
 
-    impl Remembers for Length {
+    impl ConversationState for LengthState {
         fn knows(&self, conversation: &Conversation) -> Option<usize> {
             (self.0 > 0 && self.0 <= conversation.messages().len()).then_some(self.0)
         }
@@ -72,23 +72,23 @@ mod tests {
 
     #[test]
     fn the_one_that_knows_most_is_taken_and_taken_once() {
-        let kept = Kept::default();
+        let kept = ConversationCache::default();
         for length in [1, 3, 2, 9] {
-            kept.put(Length(length));
+            kept.put(LengthState(length));
         }
-        assert_eq!(kept.take(&conversation(4)), Length(3));
-        assert_eq!(kept.take(&conversation(4)), Length(2));
-        assert_eq!(kept.take(&conversation(0)), Length(0));
+        assert_eq!(kept.take(&conversation(4)), LengthState(3));
+        assert_eq!(kept.take(&conversation(4)), LengthState(2));
+        assert_eq!(kept.take(&conversation(0)), LengthState(0));
     }
 
     #[test]
     fn what_was_quiet_longest_goes_when_there_is_too_much() {
-        let kept = Kept::default();
+        let kept = ConversationCache::default();
         for length in [60, 50, 40] {
-            kept.put(Length(length));
+            kept.put(LengthState(length));
         }
-        assert_eq!(kept.take(&conversation(100)), Length(50));
-        assert_eq!(kept.take(&conversation(100)), Length(40));
-        assert_eq!(kept.take(&conversation(100)), Length(0));
+        assert_eq!(kept.take(&conversation(100)), LengthState(50));
+        assert_eq!(kept.take(&conversation(100)), LengthState(40));
+        assert_eq!(kept.take(&conversation(100)), LengthState(0));
     }
 }

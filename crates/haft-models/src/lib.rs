@@ -35,6 +35,6 @@ pub mod tool_calling;
 pub mod unsaid;
 pub mod wire;
 
-pub use haft_core::settings::models::Delivery;
-pub use memo::{Encoded, Memo};
-pub use wire::{Asked, EncodedRequest, ErrorHead, StreamDecoder, WireFormat};
+pub use haft_core::settings::models::ReplyDelivery;
+pub use memo::{EncodeCounters, EncodeMemo};
+pub use wire::{DecodeContext, EncodedRequest, ErrorHead, StreamDecoder, WireFormat};

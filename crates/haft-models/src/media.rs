@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use haft_core::conversation::{Media, Source, ToolReply};
-use haft_core::output::{Content, ToolOutput};
+use haft_core::conversation::{Media, MediaSource, ToolReply};
+use haft_core::output::{OutputContent, ToolOutput};
 
 pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
@@ -12,14 +12,14 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
 /// Decodes media in base64; returns `None` if the text is invalid.
 pub(crate) fn from_base64(media_type: &str, text: &str) -> Option<Media> {
     let bytes = STANDARD.decode(text.trim()).ok()?;
-    Some(Media { media_type: media_type.to_owned(), source: Source::Bytes(bytes.into()) })
+    Some(Media { media_type: media_type.to_owned(), source: MediaSource::Bytes(bytes.into()) })
 }
 
 /// Returns a URL for the media; bytes become a data URL.
 pub(crate) fn url(media: &Media) -> String {
     match &media.source {
-        Source::Url(url) => url.clone(),
-        Source::Bytes(bytes) => data_url(&media.media_type, bytes),
+        MediaSource::Url(url) => url.clone(),
+        MediaSource::Bytes(bytes) => data_url(&media.media_type, bytes),
     }
 }
 
@@ -30,8 +30,8 @@ pub(crate) fn data_url(media_type: &str, bytes: &[u8]) -> String {
 /// Returns a placeholder text for media that a format cannot carry.
 pub(crate) fn described(what: &str, media: &Media) -> String {
     match &media.source {
-        Source::Bytes(bytes) => format!("[{what}: {}, {} bytes]", media.media_type, bytes.len()),
-        Source::Url(url) => format!("[{what}: {url}]"),
+        MediaSource::Bytes(bytes) => format!("[{what}: {}, {} bytes]", media.media_type, bytes.len()),
+        MediaSource::Url(url) => format!("[{what}: {url}]"),
     }
 }
 
@@ -48,18 +48,18 @@ pub(crate) fn reply_text(reply: &ToolReply) -> String {
 
 /// Returns the text of a tool result without its images, which the format sends elsewhere.
 pub(crate) fn text_beside_images(reply: &ToolReply) -> String {
-    let content = reply.content.iter().filter(|piece| !matches!(piece, Content::Image { .. }));
+    let content = reply.content.iter().filter(|piece| !matches!(piece, OutputContent::Image { .. }));
     ToolOutput { content: content.cloned().collect(), structured: None }.as_text()
 }
 
 /// Returns the images of a tool result.
 pub(crate) fn images(reply: &ToolReply) -> impl Iterator<Item = (&str, &[u8])> {
     reply.content.iter().filter_map(|piece| match piece {
-        Content::Image { media_type, bytes } => Some((media_type.as_str(), &**bytes)),
-        Content::Text(_)
-        | Content::Audio { .. }
-        | Content::Resource { .. }
-        | Content::Binary { .. }
-        | Content::Stored(_) => None,
+        OutputContent::Image { media_type, bytes } => Some((media_type.as_str(), &**bytes)),
+        OutputContent::Text(_)
+        | OutputContent::Audio { .. }
+        | OutputContent::Resource { .. }
+        | OutputContent::Binary { .. }
+        | OutputContent::Stored(_) => None,
     })
 }

@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
-use haft_core::conversation::{Body, Conversation, Message, Part};
+use haft_core::conversation::{Conversation, Message, MessagePart, PartBody};
 use haft_core::model_request::{ModelRequest, ModelTool};
-use haft_core::output::Content;
+use haft_core::output::OutputContent;
 
-use crate::kept::Remembers;
-use crate::unsaid::{Feature, Features, Unsaid};
-use crate::wire::Asked;
+use crate::kept::ConversationState;
+use crate::unsaid::{FeatureSet, RequestFeature, UnsupportedFeature};
+use crate::wire::DecodeContext;
 
 /// The cache of one conversation in one format. A memo that does not match the request is reset, so using the wrong
 /// one costs time but is never incorrect.
 #[derive(Debug, Default)]
-pub struct Memo {
+pub struct EncodeMemo {
     /// The name of the encoder that wrote the bytes.
     writer: &'static str,
     tools: Option<(Arc<[ModelTool]>, Vec<u8>)>,
     system: Option<(Arc<str>, Vec<u8>)>,
     seen: Vec<Arc<Message>>,
-    said: Said,
-    encoded: Encoded,
+    said: EncodedMessages,
+    encoded: EncodeCounters,
 }
 
 /// Counters of encoded items, kept across resets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Encoded {
+pub struct EncodeCounters {
     pub messages: usize,
     pub systems: usize,
     pub tool_lists: usize,
@@ -33,16 +33,16 @@ pub struct Encoded {
 
 /// The messages that were encoded so far.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
-    pub(crate) tail: Tail,
-    pub(crate) features: Features,
+pub(crate) struct EncodedMessages {
+    pub(crate) tail: EncodedTail,
+    pub(crate) features: FeatureSet,
     /// The size of all text, as a basis for estimating tokens.
     pub(crate) text_bytes: usize,
 }
 
 /// Encoded messages, of which the last may still be open.
 #[derive(Debug, Default)]
-pub(crate) struct Tail {
+pub(crate) struct EncodedTail {
     pub(crate) bytes: Vec<u8>,
     /// The role of the open message; the next message of that role is appended to it.
     pub(crate) open: Option<&'static str>,
@@ -50,7 +50,7 @@ pub(crate) struct Tail {
     pub(crate) marks: Vec<usize>,
 }
 
-impl Tail {
+impl EncodedTail {
     /// Returns the brackets that close an open message.
     pub(crate) fn closing(&self, brackets: &'static [u8]) -> &'static [u8] {
         if self.open.is_some() { brackets } else { b"" }
@@ -84,12 +84,12 @@ impl Tail {
     }
 }
 
-/// The encoder of one format. [`Memo::recall`] encodes each piece once.
+/// The encoder of one format. [`EncodeMemo::encode_cached`] encodes each piece once.
 pub(crate) trait Encoder {
     /// Returns a name that differs for everything the encoded bytes depend on.
     fn name(&self) -> &'static str;
 
-    fn message(&self, tail: &mut Tail, message: &Message);
+    fn message(&self, tail: &mut EncodedTail, message: &Message);
 
     fn system(&self, system: &str) -> Vec<u8>;
 
@@ -98,20 +98,24 @@ pub(crate) trait Encoder {
 
 /// The large parts of a request, encoded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Recalled<'a> {
-    pub(crate) said: &'a Said,
+pub(crate) struct EncodedPrompt<'a> {
+    pub(crate) said: &'a EncodedMessages,
     pub(crate) system: &'a [u8],
     pub(crate) tools: &'a [u8],
 }
 
-impl Memo {
+impl EncodeMemo {
     /// Returns the counters, by which tests check that nothing is encoded twice.
-    pub fn encoded(&self) -> Encoded {
+    pub fn encoded(&self) -> EncodeCounters {
         self.encoded
     }
 
     /// Encodes the new messages and returns all encoded parts.
-    pub(crate) fn recall(&mut self, encoder: &impl Encoder, request: &ModelRequest) -> Recalled<'_> {
+    pub(crate) fn encode_cached(
+        &mut self,
+        encoder: &impl Encoder,
+        request: &ModelRequest,
+    ) -> EncodedPrompt<'_> {
         let messages = request.conversation.messages();
         if self.writer != encoder.name() || !self.fits(messages) {
             *self = Self { writer: encoder.name(), encoded: self.encoded, ..Self::default() };
@@ -138,7 +142,7 @@ impl Memo {
             counts.systems += 1;
             (request.system.clone(), encoder.system(&request.system))
         });
-        Recalled { said: &self.said, system: &system.1, tools: &tools.1 }
+        EncodedPrompt { said: &self.said, system: &system.1, tools: &tools.1 }
     }
 
     /// Returns whether the cached messages are the beginning of this conversation. Comparing pointers is enough,
@@ -149,7 +153,7 @@ impl Memo {
     }
 }
 
-impl Remembers for Memo {
+impl ConversationState for EncodeMemo {
     fn knows(&self, conversation: &Conversation) -> Option<usize> {
         let known = self.seen.len();
         (known > 0 && self.fits(conversation.messages())).then_some(known)
@@ -162,15 +166,15 @@ impl Remembers for Memo {
     }
 }
 
-impl Recalled<'_> {
+impl EncodedPrompt<'_> {
     /// Returns the facts about the request that the decoder needs.
-    pub(crate) fn asked(&self, request: &ModelRequest) -> Asked {
+    pub(crate) fn asked(&self, request: &ModelRequest) -> DecodeContext {
         let text_bytes = self.said.text_bytes + self.system.len() + self.tools.len();
-        Asked { turn: request.conversation.messages().len(), text_bytes, context_tokens: None }
+        DecodeContext { turn: request.conversation.messages().len(), text_bytes, context_tokens: None }
     }
 
     /// Returns the features of the request that are in `list`.
-    pub(crate) fn unsaid(&self, request: &ModelRequest, list: &[Unsaid]) -> Vec<Feature> {
+    pub(crate) fn unsaid(&self, request: &ModelRequest, list: &[UnsupportedFeature]) -> Vec<RequestFeature> {
         let mut features = self.said.features;
         features.add_request(request);
         features.unsaid(list)
@@ -181,22 +185,26 @@ fn text_bytes(message: &Message) -> usize {
     message.parts.iter().map(part_bytes).sum()
 }
 
-fn part_bytes(part: &Part) -> usize {
+fn part_bytes(part: &MessagePart) -> usize {
     match &part.body {
-        Body::Text { text, .. } | Body::Refusal(text) => text.len(),
-        Body::Call(call) => call.name.len() + call.arguments.as_text().len(),
-        Body::Reply(reply) => reply
+        PartBody::Text { text, .. } | PartBody::Refusal(text) => text.len(),
+        PartBody::Call(call) => call.name.len() + call.arguments.as_text().len(),
+        PartBody::Reply(reply) => reply
             .content
             .iter()
             .map(|piece| match piece {
-                Content::Text(text) => text.len(),
-                Content::Image { .. }
-                | Content::Audio { .. }
-                | Content::Resource { .. }
-                | Content::Binary { .. }
-                | Content::Stored(_) => 0,
+                OutputContent::Text(text) => text.len(),
+                OutputContent::Image { .. }
+                | OutputContent::Audio { .. }
+                | OutputContent::Resource { .. }
+                | OutputContent::Binary { .. }
+                | OutputContent::Stored(_) => 0,
             })
             .sum(),
-        Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reasoning(_) | Body::Opaque => 0,
+        PartBody::Image(_)
+        | PartBody::Audio(_)
+        | PartBody::File { .. }
+        | PartBody::Reasoning(_)
+        | PartBody::Opaque => 0,
     }
 }

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use haft_core::arguments::Arguments;
+use haft_core::arguments::RawArguments;
 use serde_json::value::RawValue;
 
 use crate::json_text;
 
 /// Returns the model's own bytes if they are an object. Anything else is wrapped in one, so that the model still
 /// sees what it wrote.
-pub(crate) fn object_json(arguments: &Arguments) -> Cow<'_, str> {
+pub(crate) fn object_json(arguments: &RawArguments) -> Cow<'_, str> {
     let text = arguments.as_text().trim();
     if text.is_empty() {
         return "{}".into();
@@ -32,7 +32,7 @@ mod tests {
             (r#"{"a":"#, r#"{"arguments":"{\"a\":"}"#),
             ("[1]", r#"{"arguments":"[1]"}"#),
         ] {
-            assert_eq!(object_json(&Arguments::from_text(written)), sent);
+            assert_eq!(object_json(&RawArguments::from_text(written)), sent);
         }
     }
 }

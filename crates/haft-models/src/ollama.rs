@@ -5,35 +5,52 @@ mod request;
 mod response;
 mod stream;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 
 use crate::framing::NdjsonDecoder;
-use crate::stream::Framed;
-use crate::unsaid::{Feature, Unsaid};
+use crate::stream::FramedDecoder;
+use crate::unsaid::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
 /// `/api/chat`. Every request states the context size, because the server silently truncates longer prompts.
 pub const OLLAMA: Codec = Codec {
-    format: Format::Ollama,
+    format: ModelApiFormat::Ollama,
     unsaid: UNSAID,
     encode: request::encode,
     decode: response::decode,
-    stream_decoder: |asked| Box::new(Framed::<NdjsonDecoder, _>::new(stream::Reader::new(asked))),
+    stream_decoder: |asked| {
+        Box::new(FramedDecoder::<NdjsonDecoder, _>::new(stream::OllamaStreamReader::new(asked)))
+    },
 };
 
-const UNSAID: &[Unsaid] = &[
-    Unsaid { feature: Feature::ImageUrl, instead: "the address is sent as text" },
-    Unsaid { feature: Feature::AudioBytes, instead: "described in the text" },
-    Unsaid { feature: Feature::AudioUrl, instead: "the address is sent as text" },
-    Unsaid { feature: Feature::FileBytes, instead: "described in the text" },
-    Unsaid { feature: Feature::FileUrl, instead: "the address is sent as text" },
-    Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" },
-    Unsaid { feature: Feature::ReplyError, instead: "the text of the reply begins with `Error: `" },
-    Unsaid { feature: Feature::ReplyImage, instead: "sent in a message of the user after the replies" },
-    Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
-    Unsaid { feature: Feature::ChoiceRequired, instead: "for the loop to insist on" },
-    Unsaid { feature: Feature::ChoiceNamed, instead: "for the loop to insist on" },
-    Unsaid { feature: Feature::ChoiceAllowed, instead: "other calls are for the loop to refuse" },
-    Unsaid { feature: Feature::OneCallAtATime, instead: "for the loop to do one after the other" },
-    Unsaid { feature: Feature::Effort, instead: "a level to gpt-oss; to others only that they may think" },
+const UNSAID: &[UnsupportedFeature] = &[
+    UnsupportedFeature { feature: RequestFeature::ImageUrl, instead: "the address is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "described in the text" },
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the address is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::FileBytes, instead: "described in the text" },
+    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the address is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::ReplyError,
+        instead: "the text of the reply begins with `Error: `",
+    },
+    UnsupportedFeature {
+        feature: RequestFeature::ReplyImage,
+        instead: "sent in a message of the user after the replies",
+    },
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
+    UnsupportedFeature { feature: RequestFeature::ChoiceRequired, instead: "for the loop to insist on" },
+    UnsupportedFeature { feature: RequestFeature::ChoiceNamed, instead: "for the loop to insist on" },
+    UnsupportedFeature {
+        feature: RequestFeature::ChoiceAllowed,
+        instead: "other calls are for the loop to refuse",
+    },
+    UnsupportedFeature {
+        feature: RequestFeature::OneCallAtATime,
+        instead: "for the loop to do one after the other",
+    },
+    UnsupportedFeature {
+        feature: RequestFeature::Effort,
+        instead: "a level to gpt-oss; to others only that they may think",
+    },
 ];

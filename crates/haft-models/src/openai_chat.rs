@@ -5,17 +5,17 @@ mod request;
 mod response;
 mod stream;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_reply::ModelReply;
 use haft_core::model_request::ModelRequest;
 
 use crate::framing::SseDecoder;
-use crate::memo::Memo;
-use crate::stream::Framed;
-use crate::unsaid::Unsaid;
-use crate::wire::{Asked, EncodedRequest, StreamDecoder, WireFormat};
-use haft_core::settings::models::Delivery;
+use crate::memo::EncodeMemo;
+use crate::stream::FramedDecoder;
+use crate::unsaid::UnsupportedFeature;
+use crate::wire::{DecodeContext, EncodedRequest, StreamDecoder, WireFormat};
+use haft_core::settings::models::ReplyDelivery;
 
 pub use dialect::Dialect;
 pub(crate) use request::effort_name;
@@ -25,23 +25,28 @@ pub(crate) use request::effort_name;
 pub struct OpenaiChat(pub &'static Dialect);
 
 impl WireFormat for OpenaiChat {
-    fn format(&self) -> Format {
-        Format::OpenaiChat
+    fn format(&self) -> ModelApiFormat {
+        ModelApiFormat::OpenaiChat
     }
 
-    fn unsaid(&self) -> &'static [Unsaid] {
+    fn unsaid(&self) -> &'static [UnsupportedFeature] {
         self.0.unsaid
     }
 
-    fn encode(&self, request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
+    fn encode(
+        &self,
+        request: &ModelRequest,
+        delivery: ReplyDelivery,
+        memo: &mut EncodeMemo,
+    ) -> EncodedRequest {
         request::encode(self.0, request, delivery, memo)
     }
 
-    fn decode(&self, body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+    fn decode(&self, body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
         response::decode(body, asked)
     }
 
-    fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder> {
-        Box::new(Framed::<SseDecoder, _>::new(stream::Reader::new(asked)))
+    fn stream_decoder(&self, asked: &DecodeContext) -> Box<dyn StreamDecoder> {
+        Box::new(FramedDecoder::<SseDecoder, _>::new(stream::ChatStreamReader::new(asked)))
     }
 }

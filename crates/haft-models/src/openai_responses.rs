@@ -4,32 +4,37 @@ mod request;
 mod response;
 mod stream;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 
 use crate::framing::SseDecoder;
-use crate::stream::Framed;
-use crate::unsaid::{Feature, Unsaid};
+use crate::stream::FramedDecoder;
+use crate::unsaid::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
 /// The Responses API without server-side state: every request contains the whole conversation.
 pub const OPENAI_RESPONSES: Codec = Codec {
-    format: Format::OpenaiResponses,
+    format: ModelApiFormat::OpenaiResponses,
     unsaid: UNSAID,
     encode: request::encode,
     decode: response::decode,
-    stream_decoder: |asked| Box::new(Framed::<SseDecoder, _>::new(stream::Reader::new(asked))),
+    stream_decoder: |asked| {
+        Box::new(FramedDecoder::<SseDecoder, _>::new(stream::ResponsesStreamReader::new(asked)))
+    },
 };
 
-const UNSAID: &[Unsaid] = &[
-    Unsaid { feature: Feature::ReplyError, instead: "the text of the reply begins with `Error: `" },
-    Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
-    Unsaid { feature: Feature::AudioBytes, instead: "described in the text" },
-    Unsaid { feature: Feature::AudioUrl, instead: "the address is sent as text" },
-    Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" },
-    Unsaid { feature: Feature::TopK, instead: "left out" },
-    Unsaid { feature: Feature::Seed, instead: "left out" },
-    Unsaid { feature: Feature::PresencePenalty, instead: "left out" },
-    Unsaid { feature: Feature::FrequencyPenalty, instead: "left out" },
-    Unsaid { feature: Feature::StopSequences, instead: "left out" },
-    Unsaid { feature: Feature::ContextTokens, instead: "the server decides" },
+const UNSAID: &[UnsupportedFeature] = &[
+    UnsupportedFeature {
+        feature: RequestFeature::ReplyError,
+        instead: "the text of the reply begins with `Error: `",
+    },
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
+    UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "described in the text" },
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the address is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" },
+    UnsupportedFeature { feature: RequestFeature::TopK, instead: "left out" },
+    UnsupportedFeature { feature: RequestFeature::Seed, instead: "left out" },
+    UnsupportedFeature { feature: RequestFeature::PresencePenalty, instead: "left out" },
+    UnsupportedFeature { feature: RequestFeature::FrequencyPenalty, instead: "left out" },
+    UnsupportedFeature { feature: RequestFeature::StopSequences, instead: "left out" },
+    UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" },
 ];

@@ -6,9 +6,11 @@ mod reading;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use haft_core::conversation::{Body, Conversation, ConversationError, Media, Message, Part, Role, Source};
+use haft_core::conversation::{
+    Conversation, ConversationError, Media, MediaSource, Message, MessagePart, PartBody, Role,
+};
 use haft_core::model_request::{ModelRequest, ModelTool, MustCall, ParallelCalls, ToolChoice};
-use haft_core::output::Content;
+use haft_core::output::OutputContent;
 
 use crate::media;
 
@@ -22,21 +24,21 @@ const ONE_AT_A_TIME: &str = "Make one call at a time.";
 /// A conversation rewritten without tool calls. It grows with the original, so that each message is rewritten and
 /// encoded once.
 #[derive(Debug, Default)]
-pub struct Prompted {
+pub struct PromptedConversation {
     seen: Vec<Arc<Message>>,
     plain: Conversation,
-    told: Option<Told>,
+    told: Option<ToolPrompt>,
 }
 
 /// A system prompt with its tools, and the text that replaces both.
 #[derive(Debug)]
-struct Told {
+struct ToolPrompt {
     system: Arc<str>,
     tools: Arc<[ModelTool]>,
     text: Arc<str>,
 }
 
-impl Prompted {
+impl PromptedConversation {
     /// Returns the request without tools: the system prompt describes them, and calls and results are text.
     pub fn rewrite(&mut self, request: &ModelRequest) -> Result<ModelRequest, ConversationError> {
         let messages = request.conversation.messages();
@@ -71,15 +73,15 @@ impl Prompted {
         let parts = self.plain.messages().iter().flat_map(|message| &message.parts);
         parts
             .map(|part| match &part.body {
-                Body::Text { text, .. } => text.len(),
-                Body::Refusal(_)
-                | Body::Image(_)
-                | Body::Audio(_)
-                | Body::File { .. }
-                | Body::Reasoning(_)
-                | Body::Call(_)
-                | Body::Reply(_)
-                | Body::Opaque => 0,
+                PartBody::Text { text, .. } => text.len(),
+                PartBody::Refusal(_)
+                | PartBody::Image(_)
+                | PartBody::Audio(_)
+                | PartBody::File { .. }
+                | PartBody::Reasoning(_)
+                | PartBody::Call(_)
+                | PartBody::Reply(_)
+                | PartBody::Opaque => 0,
             })
             .sum()
     }
@@ -90,15 +92,16 @@ impl Prompted {
         if request.tools.is_empty() || request.tool_choice == ToolChoice::None {
             return request.system.clone();
         }
-        let fits = |told: &Told| told.system == request.system && Arc::ptr_eq(&told.tools, &request.tools);
-        let told = self.told.take().filter(fits).unwrap_or_else(|| Told {
+        let fits =
+            |told: &ToolPrompt| told.system == request.system && Arc::ptr_eq(&told.tools, &request.tools);
+        let told = self.told.take().filter(fits).unwrap_or_else(|| ToolPrompt {
             system: request.system.clone(),
             tools: request.tools.clone(),
             text: described(&request.system, &request.tools).into(),
         });
         let text = self.told.insert(told).text.clone();
         let one = (request.parallel_calls == ParallelCalls::OneAtATime).then(|| ONE_AT_A_TIME.to_owned());
-        match one.into_iter().chain(told_choice(&request.tool_choice)).collect::<Vec<_>>().join(" ") {
+        match one.into_iter().chain(tool_choice_text(&request.tool_choice)).collect::<Vec<_>>().join(" ") {
             nothing if nothing.is_empty() => text,
             choice => format!("{text}\n{choice}").into(),
         }
@@ -120,7 +123,7 @@ fn described(system: &str, tools: &[ModelTool]) -> String {
     text
 }
 
-fn told_choice(choice: &ToolChoice) -> Option<String> {
+fn tool_choice_text(choice: &ToolChoice) -> Option<String> {
     match choice {
         ToolChoice::Auto | ToolChoice::None => None,
         ToolChoice::Required => Some("Call a tool now.".into()),
@@ -144,41 +147,41 @@ fn plain(message: &Message) -> Message {
     }
 }
 
-fn plain_parts(part: &Part) -> Vec<Part> {
+fn plain_parts(part: &MessagePart) -> Vec<MessagePart> {
     match &part.body {
-        Body::Call(call) => {
+        PartBody::Call(call) => {
             let arguments = crate::object_arguments::object_json(&call.arguments);
             let name = serde_json::Value::from(call.name.as_str());
-            vec![Part::text(format!("{OPEN}{{\"name\": {name}, \"arguments\": {arguments}}}{CLOSE}"))]
+            vec![MessagePart::text(format!("{OPEN}{{\"name\": {name}, \"arguments\": {arguments}}}{CLOSE}"))]
         }
-        Body::Reply(reply) => {
+        PartBody::Reply(reply) => {
             let outcome = if reply.is_error { " outcome=\"error\"" } else { "" };
             let text = media::text_beside_images(reply);
             let told = format!("<tool_result name=\"{}\"{outcome}>\n{text}\n</tool_result>\n", reply.name);
-            std::iter::once(Part::text(told)).chain(reply.content.iter().filter_map(shown)).collect()
+            std::iter::once(MessagePart::text(told)).chain(reply.content.iter().filter_map(shown)).collect()
         }
-        Body::Text { .. }
-        | Body::Refusal(_)
-        | Body::Image(_)
-        | Body::Audio(_)
-        | Body::File { .. }
-        | Body::Reasoning(_)
-        | Body::Opaque => vec![part.clone()],
+        PartBody::Text { .. }
+        | PartBody::Refusal(_)
+        | PartBody::Image(_)
+        | PartBody::Audio(_)
+        | PartBody::File { .. }
+        | PartBody::Reasoning(_)
+        | PartBody::Opaque => vec![part.clone()],
     }
 }
 
 /// Returns an image of a tool result as an image of the user.
-fn shown(piece: &Content) -> Option<Part> {
+fn shown(piece: &OutputContent) -> Option<MessagePart> {
     match piece {
-        Content::Image { media_type, bytes } => {
-            let source = Source::Bytes(bytes.clone());
-            Some(Part::new(Body::Image(Media { media_type: media_type.clone(), source })))
+        OutputContent::Image { media_type, bytes } => {
+            let source = MediaSource::Bytes(bytes.clone());
+            Some(MessagePart::new(PartBody::Image(Media { media_type: media_type.clone(), source })))
         }
-        Content::Text(_)
-        | Content::Audio { .. }
-        | Content::Resource { .. }
-        | Content::Binary { .. }
-        | Content::Stored(_) => None,
+        OutputContent::Text(_)
+        | OutputContent::Audio { .. }
+        | OutputContent::Resource { .. }
+        | OutputContent::Binary { .. }
+        | OutputContent::Stored(_) => None,
     }
 }
 

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use crate::anthropic::ANTHROPIC;
 use crate::gemini::GEMINI;
-use crate::http::{Auth, Endpoint, EndpointError};
+use crate::http::{Endpoint, EndpointAuth, EndpointError};
 use crate::ollama::OLLAMA;
 use crate::openai_chat::{OpenaiChat, dialect};
 use crate::openai_responses::OPENAI_RESPONSES;
@@ -19,31 +19,31 @@ use crate::wire::WireFormat;
 #[derive(Debug)]
 pub struct ProviderRow {
     pub name: &'static str,
-    pub format: Format,
+    pub format: ModelApiFormat,
     /// The dialect of chat completions, for the formats that have one.
     dialect: &'static dialect::Dialect,
     /// The default base URL; `None` if every user has a different one.
     pub base_url: Option<&'static str>,
     /// Environment variables with the base URL; the first that is set counts.
-    base_variables: &'static [BaseVariable],
+    base_variables: &'static [BaseUrlVariable],
     /// Environment variables with the key; the first that is set counts.
     pub key_variables: &'static [&'static str],
-    key: KeyPlace,
+    key: KeyHeader,
     /// The provider's name in the price table.
     pub price_list: Option<&'static str>,
 }
 
 /// An environment variable with a base URL, and the path that other programs append to it.
 #[derive(Debug)]
-struct BaseVariable {
+struct BaseUrlVariable {
     name: &'static str,
-    written: Written,
+    written: UrlNotation,
     below: &'static str,
 }
 
 /// The notation of the URL in a variable.
 #[derive(Debug, Clone, Copy)]
-enum Written {
+enum UrlNotation {
     /// A full URL.
     Address,
     /// As in `OLLAMA_HOST`: often only a host or port, or the wildcard address that the server listens on.
@@ -52,7 +52,7 @@ enum Written {
 
 /// The header in which a provider expects the key.
 #[derive(Debug, Clone, Copy)]
-enum KeyPlace {
+enum KeyHeader {
     Bearer,
     Header(&'static str),
     /// As a bearer token if there is a key; self-hosted servers seldom require one.
@@ -61,17 +61,17 @@ enum KeyPlace {
 
 const OPENAI: ProviderRow = ProviderRow {
     name: "openai",
-    format: Format::OpenaiChat,
+    format: ModelApiFormat::OpenaiChat,
     dialect: &dialect::OPENAI,
     base_url: Some("https://api.openai.com/v1"),
     base_variables: &[variable("OPENAI_BASE_URL", "")],
     key_variables: &["OPENAI_API_KEY"],
-    key: KeyPlace::Bearer,
+    key: KeyHeader::Bearer,
     price_list: Some("openai"),
 };
 
-const fn variable(name: &'static str, below: &'static str) -> BaseVariable {
-    BaseVariable { name, written: Written::Address, below }
+const fn variable(name: &'static str, below: &'static str) -> BaseUrlVariable {
+    BaseUrlVariable { name, written: UrlNotation::Address, below }
 }
 
 /// The common part of all compatible servers. Each row adds its base URL and key variables.
@@ -81,7 +81,7 @@ const COMPATIBLE: ProviderRow = ProviderRow {
     base_url: None,
     base_variables: &[],
     key_variables: &[],
-    key: KeyPlace::BearerIfAny,
+    key: KeyHeader::BearerIfAny,
     price_list: None,
     ..OPENAI
 };
@@ -89,32 +89,32 @@ const COMPATIBLE: ProviderRow = ProviderRow {
 /// All providers.
 pub const PROVIDERS: &[ProviderRow] = &[
     OPENAI,
-    ProviderRow { name: "openai-responses", format: Format::OpenaiResponses, ..OPENAI },
+    ProviderRow { name: "openai-responses", format: ModelApiFormat::OpenaiResponses, ..OPENAI },
     ProviderRow {
         name: "anthropic",
-        format: Format::Anthropic,
+        format: ModelApiFormat::Anthropic,
         base_url: Some("https://api.anthropic.com/v1"),
         base_variables: &[variable("ANTHROPIC_BASE_URL", "/v1")],
         key_variables: &["ANTHROPIC_API_KEY"],
-        key: KeyPlace::Header("x-api-key"),
+        key: KeyHeader::Header("x-api-key"),
         price_list: Some("anthropic"),
         ..COMPATIBLE
     },
     ProviderRow {
         name: "gemini",
-        format: Format::Gemini,
+        format: ModelApiFormat::Gemini,
         base_url: Some("https://generativelanguage.googleapis.com/v1beta"),
         base_variables: &[variable("GOOGLE_GEMINI_BASE_URL", "/v1beta")],
         key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
-        key: KeyPlace::Header("x-goog-api-key"),
+        key: KeyHeader::Header("x-goog-api-key"),
         price_list: Some("gemini"),
         ..COMPATIBLE
     },
     ProviderRow {
         name: "ollama",
-        format: Format::Ollama,
+        format: ModelApiFormat::Ollama,
         base_url: Some("http://127.0.0.1:11434"),
-        base_variables: &[BaseVariable { name: "OLLAMA_HOST", written: Written::Host, below: "" }],
+        base_variables: &[BaseUrlVariable { name: "OLLAMA_HOST", written: UrlNotation::Host, below: "" }],
         key_variables: &["OLLAMA_API_KEY"],
         ..COMPATIBLE
     },
@@ -124,7 +124,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         base_url: Some("https://openrouter.ai/api/v1"),
         base_variables: &[variable("OPENROUTER_BASE_URL", "")],
         key_variables: &["OPENROUTER_API_KEY"],
-        key: KeyPlace::Bearer,
+        key: KeyHeader::Bearer,
         ..COMPATIBLE
     },
     ProviderRow {
@@ -133,7 +133,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         base_url: Some("https://api.groq.com/openai/v1"),
         base_variables: &[variable("GROQ_BASE_URL", "")],
         key_variables: &["GROQ_API_KEY"],
-        key: KeyPlace::Bearer,
+        key: KeyHeader::Bearer,
         ..COMPATIBLE
     },
     ProviderRow {
@@ -142,7 +142,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         base_url: Some("https://api.mistral.ai/v1"),
         base_variables: &[variable("MISTRAL_BASE_URL", "")],
         key_variables: &["MISTRAL_API_KEY"],
-        key: KeyPlace::Bearer,
+        key: KeyHeader::Bearer,
         ..COMPATIBLE
     },
     ProviderRow {
@@ -151,7 +151,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         base_url: Some("https://api.deepseek.com/v1"),
         base_variables: &[variable("DEEPSEEK_BASE_URL", "")],
         key_variables: &["DEEPSEEK_API_KEY"],
-        key: KeyPlace::Bearer,
+        key: KeyHeader::Bearer,
         price_list: Some("deepseek"),
         ..COMPATIBLE
     },
@@ -161,7 +161,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         base_url: Some("https://api.x.ai/v1"),
         base_variables: &[variable("XAI_BASE_URL", "")],
         key_variables: &["XAI_API_KEY"],
-        key: KeyPlace::Bearer,
+        key: KeyHeader::Bearer,
         price_list: Some("xai"),
         ..COMPATIBLE
     },
@@ -171,7 +171,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         base_url: Some("https://api.together.xyz/v1"),
         base_variables: &[variable("TOGETHER_BASE_URL", "")],
         key_variables: &["TOGETHER_API_KEY"],
-        key: KeyPlace::Bearer,
+        key: KeyHeader::Bearer,
         ..COMPATIBLE
     },
     ProviderRow {
@@ -179,7 +179,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         dialect: &dialect::AZURE,
         base_variables: &[variable("AZURE_OPENAI_ENDPOINT", "/openai/v1")],
         key_variables: &["AZURE_OPENAI_API_KEY"],
-        key: KeyPlace::Header("api-key"),
+        key: KeyHeader::Header("api-key"),
         price_list: Some("openai"),
         ..COMPATIBLE
     },
@@ -210,12 +210,12 @@ pub const PROVIDERS: &[ProviderRow] = &[
 ];
 
 /// A lookup of environment variables. It is a parameter so that this module does not access the environment.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type EnvironmentLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The operator's settings for a provider, which take precedence over its row.
 #[derive(Debug, Default)]
-pub struct Wishes {
-    pub format: Option<Format>,
+pub struct ProviderOverrides {
+    pub format: Option<ModelApiFormat>,
     pub base_url: Option<String>,
     pub key: Option<SecretString>,
     pub headers: Vec<(String, SecretString)>,
@@ -228,7 +228,11 @@ impl ProviderRow {
     }
 
     /// Returns the endpoint with its key, from the operator's settings and the environment.
-    pub fn endpoint(&self, wishes: Wishes, variables: Lookup<'_>) -> Result<Endpoint, SetupError> {
+    pub fn endpoint(
+        &self,
+        wishes: ProviderOverrides,
+        variables: EnvironmentLookup<'_>,
+    ) -> Result<Endpoint, SetupError> {
         let set = |name: &str| variables(name).filter(|value| !value.trim().is_empty());
         let base = wishes.base_url.or_else(|| self.base_from(&set)).or(self.base_url.map(str::to_owned));
         let variable = self.base_variables.first().map(|variable| variable.name);
@@ -237,19 +241,19 @@ impl ProviderRow {
         let key = wishes.key.or_else(|| from_environment().map(|key| key.trim().to_owned().into()));
         let headers = wishes.headers;
         let is_key = |name: &str| match self.key {
-            KeyPlace::Header(usual) if name.eq_ignore_ascii_case(usual) => true,
-            KeyPlace::Header(_) | KeyPlace::Bearer | KeyPlace::BearerIfAny => {
+            KeyHeader::Header(usual) if name.eq_ignore_ascii_case(usual) => true,
+            KeyHeader::Header(_) | KeyHeader::Bearer | KeyHeader::BearerIfAny => {
                 name.eq_ignore_ascii_case("authorization")
             }
         };
         // Without a key, credentials in the configured headers are enough.
         let shown = headers.iter().any(|(name, _)| is_key(name));
         let auth = match (key, self.key) {
-            (Some(key), KeyPlace::Bearer | KeyPlace::BearerIfAny) => Auth::Bearer(key),
-            (Some(key), KeyPlace::Header(name)) => Auth::Header(name, key),
-            (None, KeyPlace::BearerIfAny) => Auth::Nothing,
-            (None, _) if shown => Auth::Nothing,
-            (None, KeyPlace::Bearer | KeyPlace::Header(_)) => {
+            (Some(key), KeyHeader::Bearer | KeyHeader::BearerIfAny) => EndpointAuth::Bearer(key),
+            (Some(key), KeyHeader::Header(name)) => EndpointAuth::Header(name, key),
+            (None, KeyHeader::BearerIfAny) => EndpointAuth::Nothing,
+            (None, _) if shown => EndpointAuth::Nothing,
+            (None, KeyHeader::Bearer | KeyHeader::Header(_)) => {
                 return Err(SetupError::NoKey { provider: self.name, variables: self.key_variables });
             }
         };
@@ -263,8 +267,8 @@ impl ProviderRow {
             let written = set(variable.name)?;
             let written = written.trim().trim_end_matches('/');
             let base = match variable.written {
-                Written::Address => written.to_owned(),
-                Written::Host => host_address(written),
+                UrlNotation::Address => written.to_owned(),
+                UrlNotation::Host => host_address(written),
             };
             // Some users include the path in the variable already.
             let said = !variable.below.is_empty() && base.ends_with(variable.below);
@@ -272,13 +276,13 @@ impl ProviderRow {
         })
     }
 
-    fn wire(&self, format: Format) -> Arc<dyn WireFormat> {
+    fn wire(&self, format: ModelApiFormat) -> Arc<dyn WireFormat> {
         match format {
-            Format::OpenaiChat => Arc::new(OpenaiChat(self.dialect)),
-            Format::OpenaiResponses => Arc::new(OPENAI_RESPONSES),
-            Format::Anthropic => Arc::new(ANTHROPIC),
-            Format::Gemini => Arc::new(GEMINI),
-            Format::Ollama => Arc::new(OLLAMA),
+            ModelApiFormat::OpenaiChat => Arc::new(OpenaiChat(self.dialect)),
+            ModelApiFormat::OpenaiResponses => Arc::new(OPENAI_RESPONSES),
+            ModelApiFormat::Anthropic => Arc::new(ANTHROPIC),
+            ModelApiFormat::Gemini => Arc::new(GEMINI),
+            ModelApiFormat::Ollama => Arc::new(OLLAMA),
         }
     }
 }
@@ -338,7 +342,11 @@ mod tests {
 
     use super::*;
 
-    fn endpoint(name: &str, wishes: Wishes, variables: &[(&str, &str)]) -> Result<Endpoint, SetupError> {
+    fn endpoint(
+        name: &str,
+        wishes: ProviderOverrides,
+        variables: &[(&str, &str)],
+    ) -> Result<Endpoint, SetupError> {
         let lookup = |wanted: &str| {
             variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
         };
@@ -346,7 +354,7 @@ mod tests {
     }
 
     fn goes_to(name: &str, variables: &[(&str, &str)]) -> String {
-        let endpoint = endpoint(name, Wishes::default(), variables).unwrap();
+        let endpoint = endpoint(name, ProviderOverrides::default(), variables).unwrap();
         endpoint.get("x").url().to_string()
     }
 
@@ -392,7 +400,7 @@ mod tests {
         let own = [("AZURE_OPENAI_API_KEY", "k"), ("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com/")];
         assert_eq!(goes_to("azure", &own), "https://r.openai.azure.com/openai/v1/x");
         let base = "https://r.openai.azure.com/openai/deployments/d?api-version=2024-10-21";
-        let wishes = Wishes { base_url: Some(base.into()), ..Wishes::default() };
+        let wishes = ProviderOverrides { base_url: Some(base.into()), ..ProviderOverrides::default() };
         let endpoint = endpoint("azure", wishes, &[("AZURE_OPENAI_API_KEY", "k")]).unwrap();
         let expected =
             "https://r.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21";
@@ -407,7 +415,7 @@ mod tests {
             ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
         ] {
             let own = [(key, "k"), (variable, "r.example.com")];
-            let refused = endpoint(name, Wishes::default(), &own).unwrap_err().to_string();
+            let refused = endpoint(name, ProviderOverrides::default(), &own).unwrap_err().to_string();
             assert!(refused.starts_with("`r.example.com"), "{refused}");
             assert!(
                 refused.ends_with("is no address; write one such as https://example.com/v1"),
@@ -418,19 +426,25 @@ mod tests {
 
     #[test]
     fn a_key_that_is_missing_names_its_variables() {
-        let missing = endpoint("gemini", Wishes::default(), &[("GEMINI_API_KEY", " ")]).unwrap_err();
+        let missing =
+            endpoint("gemini", ProviderOverrides::default(), &[("GEMINI_API_KEY", " ")]).unwrap_err();
         let said = "there is no key for `gemini`; set GEMINI_API_KEY or GOOGLE_API_KEY";
         assert_eq!(missing.to_string(), said);
-        let nowhere = endpoint("compatible", Wishes::default(), &[]).unwrap_err();
+        let nowhere = endpoint("compatible", ProviderOverrides::default(), &[]).unwrap_err();
         assert_eq!(
             nowhere.to_string(),
             "nobody said where `compatible` is; set `baseUrl` below `providers` in haft.json"
         );
-        let nowhere = endpoint("azure", Wishes::default(), &[("AZURE_OPENAI_API_KEY", "k")]).unwrap_err();
+        let nowhere =
+            endpoint("azure", ProviderOverrides::default(), &[("AZURE_OPENAI_API_KEY", "k")]).unwrap_err();
         assert!(nowhere.to_string().contains("set AZURE_OPENAI_ENDPOINT, or `baseUrl`"), "{nowhere}");
         let headers = vec![("Authorization".to_owned(), "Basic x".into())];
-        assert!(endpoint("openai", Wishes { headers, ..Wishes::default() }, &[]).is_ok());
+        assert!(
+            endpoint("openai", ProviderOverrides { headers, ..ProviderOverrides::default() }, &[]).is_ok()
+        );
         let headers = vec![("X-Api-Key".to_owned(), "k".into())];
-        assert!(endpoint("anthropic", Wishes { headers, ..Wishes::default() }, &[]).is_ok());
+        assert!(
+            endpoint("anthropic", ProviderOverrides { headers, ..ProviderOverrides::default() }, &[]).is_ok()
+        );
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// The schema languages that providers accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Grammar {
+pub enum SchemaDialect {
     /// JSON Schema with a plain object at its root: OpenAI's tools without strict mode.
     Json,
     /// OpenAI's strict mode: closed objects, all properties required.
@@ -26,56 +26,56 @@ pub enum Grammar {
     Ollama,
 }
 
-impl Grammar {
-    pub const ALL: [Grammar; 6] = [
-        Grammar::Json,
-        Grammar::OpenaiStrict,
-        Grammar::Anthropic,
-        Grammar::AnthropicOutput,
-        Grammar::Gemini,
-        Grammar::Ollama,
+impl SchemaDialect {
+    pub const ALL: [SchemaDialect; 6] = [
+        SchemaDialect::Json,
+        SchemaDialect::OpenaiStrict,
+        SchemaDialect::Anthropic,
+        SchemaDialect::AnthropicOutput,
+        SchemaDialect::Gemini,
+        SchemaDialect::Ollama,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Grammar::Json => "openai",
-            Grammar::OpenaiStrict => "openai-strict",
-            Grammar::Anthropic => "anthropic",
-            Grammar::AnthropicOutput => "anthropic-output",
-            Grammar::Gemini => "gemini",
-            Grammar::Ollama => "ollama",
+            SchemaDialect::Json => "openai",
+            SchemaDialect::OpenaiStrict => "openai-strict",
+            SchemaDialect::Anthropic => "anthropic",
+            SchemaDialect::AnthropicOutput => "anthropic-output",
+            SchemaDialect::Gemini => "gemini",
+            SchemaDialect::Ollama => "ollama",
         }
     }
 
     /// Returns the rules of a language that is smaller than JSON Schema, or `None` for full JSON Schema.
-    fn rules(self) -> Option<&'static Rules> {
+    fn rules(self) -> Option<&'static SchemaRules> {
         match self {
-            Grammar::Json | Grammar::Anthropic => None,
-            Grammar::OpenaiStrict => Some(&OPENAI_STRICT),
-            Grammar::AnthropicOutput => Some(&ANTHROPIC_OUTPUT),
-            Grammar::Gemini => Some(&GEMINI),
-            Grammar::Ollama => Some(&OLLAMA),
+            SchemaDialect::Json | SchemaDialect::Anthropic => None,
+            SchemaDialect::OpenaiStrict => Some(&OPENAI_STRICT),
+            SchemaDialect::AnthropicOutput => Some(&ANTHROPIC_OUTPUT),
+            SchemaDialect::Gemini => Some(&GEMINI),
+            SchemaDialect::Ollama => Some(&OLLAMA),
         }
     }
 }
 
 /// The rules of a schema language, as data.
 #[derive(Debug)]
-struct Rules {
+struct SchemaRules {
     /// Keywords that are kept unchanged. Structural keywords are handled by name in `walk.rs`.
     keeps: &'static [&'static str],
     /// The accepted values of `format`; `None` accepts all.
     formats: Option<&'static [&'static str]>,
-    nulls: Nulls,
-    objects: Objects,
-    enums: Enums,
-    types: Types,
-    choices: Choices,
+    nulls: NullNotation,
+    objects: ObjectRule,
+    enums: EnumRule,
+    types: TypeRule,
+    choices: AnyOfSiblings,
 }
 
 /// The notation for a value that may be null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Nulls {
+enum NullNotation {
     /// `type: [T, "null"]`, or a branch of `anyOf`.
     AsType,
     /// `nullable: true`.
@@ -83,7 +83,7 @@ enum Nulls {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Objects {
+enum ObjectRule {
     /// `additionalProperties` is not supported.
     Open,
     /// `additionalProperties: false` everywhere.
@@ -93,7 +93,7 @@ enum Objects {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Enums {
+enum EnumRule {
     Any,
     /// Only strings, and no `const`.
     Strings,
@@ -101,7 +101,7 @@ enum Enums {
 
 /// The rule for schemas without a type and arrays without items: accepted, or filled in with an assumed type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Types {
+enum TypeRule {
     Optional,
     /// A schema has a single type; a missing one becomes `string`.
     Texts,
@@ -111,12 +111,12 @@ enum Types {
 
 /// The keywords that are allowed beside `anyOf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Choices {
+enum AnyOfSiblings {
     Anything,
     Nothing,
 }
 
-const OPENAI_STRICT: Rules = Rules {
+const OPENAI_STRICT: SchemaRules = SchemaRules {
     keeps: &[
         "title",
         "description",
@@ -130,14 +130,14 @@ const OPENAI_STRICT: Rules = Rules {
         "maxItems",
     ],
     formats: Some(&["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"]),
-    nulls: Nulls::AsType,
-    objects: Objects::ClosedAndRequired,
-    enums: Enums::Any,
-    types: Types::Scalars,
-    choices: Choices::Anything,
+    nulls: NullNotation::AsType,
+    objects: ObjectRule::ClosedAndRequired,
+    enums: EnumRule::Any,
+    types: TypeRule::Scalars,
+    choices: AnyOfSiblings::Anything,
 };
 
-const ANTHROPIC_OUTPUT: Rules = Rules {
+const ANTHROPIC_OUTPUT: SchemaRules = SchemaRules {
     keeps: &["title", "description", "default"],
     formats: Some(&[
         "date-time",
@@ -151,14 +151,14 @@ const ANTHROPIC_OUTPUT: Rules = Rules {
         "ipv6",
         "uuid",
     ]),
-    nulls: Nulls::AsType,
-    objects: Objects::Closed,
-    enums: Enums::Any,
-    types: Types::Optional,
-    choices: Choices::Anything,
+    nulls: NullNotation::AsType,
+    objects: ObjectRule::Closed,
+    enums: EnumRule::Any,
+    types: TypeRule::Optional,
+    choices: AnyOfSiblings::Anything,
 };
 
-const GEMINI: Rules = Rules {
+const GEMINI: SchemaRules = SchemaRules {
     keeps: &[
         "title",
         "description",
@@ -173,40 +173,40 @@ const GEMINI: Rules = Rules {
         "propertyOrdering",
     ],
     formats: Some(&["enum", "date-time", "float", "double", "int32", "int64"]),
-    nulls: Nulls::AsFlag,
-    objects: Objects::Open,
-    enums: Enums::Strings,
-    types: Types::Texts,
-    choices: Choices::Nothing,
+    nulls: NullNotation::AsFlag,
+    objects: ObjectRule::Open,
+    enums: EnumRule::Strings,
+    types: TypeRule::Texts,
+    choices: AnyOfSiblings::Nothing,
 };
 
-const OLLAMA: Rules = Rules {
+const OLLAMA: SchemaRules = SchemaRules {
     keeps: &["description"],
     formats: Some(&[]),
-    nulls: Nulls::AsType,
-    objects: Objects::Open,
-    enums: Enums::Any,
-    types: Types::Optional,
-    choices: Choices::Anything,
+    nulls: NullNotation::AsType,
+    objects: ObjectRule::Open,
+    enums: EnumRule::Any,
+    types: TypeRule::Optional,
+    choices: AnyOfSiblings::Anything,
 };
 
 /// A schema in a provider's language.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Downgraded {
+pub struct DowngradedSchema {
     pub schema: Value,
-    pub losses: Vec<Loss>,
+    pub losses: Vec<SchemaLoss>,
 }
 
 /// A part of a schema that the language cannot express.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
+pub struct SchemaLoss {
     /// A JSON pointer into the original schema.
     pub at: String,
     pub keyword: String,
     pub why: &'static str,
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for SchemaLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = if self.at.is_empty() { "/" } else { &self.at };
         write!(f, "{at}: `{}` {}", self.keyword, self.why)
@@ -214,7 +214,7 @@ impl fmt::Display for Loss {
 }
 
 /// Translates a schema. Never fails: unsupported parts are dropped and reported as losses.
-pub fn downgrade(schema: &Value, grammar: Grammar) -> Downgraded {
+pub fn downgrade(schema: &Value, grammar: SchemaDialect) -> DowngradedSchema {
     let mut losses = Vec::new();
     let plain = root::as_object(schema, &mut losses);
     let schema = match grammar.rules() {
@@ -225,7 +225,7 @@ pub fn downgrade(schema: &Value, grammar: Grammar) -> Downgraded {
             root::with_properties(said)
         }
     };
-    Downgraded { schema, losses }
+    DowngradedSchema { schema, losses }
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
 
-use crate::draft::Draft;
+use crate::draft::ReplyDraft;
 use crate::framing::{NdjsonDecoder, SseDecoder};
 use crate::wire::StreamDecoder;
 
 /// Splits bytes into frames of text.
-pub(crate) trait Frames: Default + Send {
+pub(crate) trait FrameSplitter: Default + Send {
     fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError>;
     fn finish(&mut self) -> Result<Option<String>, ModelError>;
 }
@@ -22,16 +22,16 @@ pub(crate) trait FrameReader: Send {
     /// Ends the reply, at `[DONE]` or at the end of the body.
     fn end(&mut self);
 
-    fn draft(&mut self) -> &mut Draft;
+    fn draft(&mut self) -> &mut ReplyDraft;
 }
 
 /// A frame reader with its framing.
-pub(crate) struct Framed<F, R> {
+pub(crate) struct FramedDecoder<F, R> {
     frames: F,
     reader: R,
 }
 
-impl<F: Frames, R: FrameReader> Framed<F, R> {
+impl<F: FrameSplitter, R: FrameReader> FramedDecoder<F, R> {
     pub(crate) fn new(reader: R) -> Self {
         Self { frames: F::default(), reader }
     }
@@ -49,7 +49,7 @@ impl<F: Frames, R: FrameReader> Framed<F, R> {
     }
 }
 
-impl<F: Frames, R: FrameReader> StreamDecoder for Framed<F, R> {
+impl<F: FrameSplitter, R: FrameReader> StreamDecoder for FramedDecoder<F, R> {
     fn push(&mut self, bytes: &[u8], events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
         let read = self.frames.push(bytes).and_then(|frames| self.read(frames));
         events.append(&mut self.reader.draft().take());
@@ -66,7 +66,7 @@ impl<F: Frames, R: FrameReader> StreamDecoder for Framed<F, R> {
     }
 }
 
-impl Frames for SseDecoder {
+impl FrameSplitter for SseDecoder {
     fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
         let events = self.push(bytes)?;
         Ok(events.into_iter().map(|event| event.data).collect())
@@ -77,7 +77,7 @@ impl Frames for SseDecoder {
     }
 }
 
-impl Frames for NdjsonDecoder {
+impl FrameSplitter for NdjsonDecoder {
     fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
         self.push(bytes)
     }

@@ -13,37 +13,41 @@ use haft_core::model_reply::ReplyFold;
 use haft_core::model_request::ModelRequest;
 pub use haft_core::settings::models::ToolCalling;
 
-use crate::fallback::Begun;
-use crate::kept::{Kept, Remembers};
-use crate::prompted::{Prompted, read_calls};
-use crate::wire::Asked;
+use crate::fallback::StartedReply;
+use crate::kept::{ConversationCache, ConversationState};
+use crate::prompted::{PromptedConversation, read_calls};
+use crate::wire::DecodeContext;
 
 /// The most models that are remembered as needing tools in the prompt.
 const FOUND_MAX: usize = 1000;
 
 /// A callback for a model that turned out to need its tools in the prompt.
-pub type Learned = Box<dyn Fn(&str) + Send + Sync>;
+pub type ToolCallingCallback = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A provider that passes tools to each model in the way it supports. An unknown model is asked natively; if its
 /// provider rejects tools, this request and all later ones describe them in the prompt.
-pub struct FitTools {
+pub struct ToolCallingProvider {
     inner: Box<dyn ModelProvider>,
     said: HashMap<String, ToolCalling>,
     found: Mutex<HashMap<String, ToolCalling>>,
-    learned: Option<Learned>,
-    plain: Kept<Prompted>,
+    learned: Option<ToolCallingCallback>,
+    plain: ConversationCache<PromptedConversation>,
 }
 
-impl FitTools {
+impl ToolCallingProvider {
     /// Wraps a provider. `said` is the operator's setting per model, which takes precedence over the provider's
     /// errors.
     pub fn new(inner: Box<dyn ModelProvider>, said: HashMap<String, ToolCalling>) -> Self {
-        Self { inner, said, found: Mutex::default(), learned: None, plain: Kept::default() }
+        Self { inner, said, found: Mutex::default(), learned: None, plain: ConversationCache::default() }
     }
 
     /// Starts with models that are known to need a prompt, and calls `learned` for each new one.
     #[must_use]
-    pub fn remembering(self, known: impl IntoIterator<Item = String>, learned: Learned) -> Self {
+    pub fn with_known_models(
+        self,
+        known: impl IntoIterator<Item = String>,
+        learned: ToolCallingCallback,
+    ) -> Self {
         let known = known.into_iter().take(FOUND_MAX).map(|model| (model, ToolCalling::Prompted)).collect();
         Self { found: Mutex::new(known), learned: Some(learned), ..self }
     }
@@ -65,8 +69,8 @@ impl FitTools {
     }
 
     /// Asks natively, and with a prompt if the provider reports that the model does not support tools.
-    async fn find_out(&self, request: ModelRequest, cx: ModelContext) -> ReplyStream<'_> {
-        let begun = Begun::of(self.inner.ask(request.clone(), &cx)).await;
+    async fn try_native_tools(&self, request: ModelRequest, cx: ModelContext) -> ReplyStream<'_> {
+        let begun = StartedReply::of(self.inner.ask(request.clone(), &cx)).await;
         match &begun.first {
             Err(error) if error.kind == ModelErrorKind::ToolsUnsupported => {
                 self.remember(&request.model);
@@ -87,7 +91,7 @@ impl FitTools {
     /// Asks with tools in the prompt. Calls can be parsed only from the complete text, so the reply comes in one
     /// piece.
     fn ask_prompted(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
-        let asked = Asked { turn: request.conversation.messages().len(), ..Asked::default() };
+        let asked = DecodeContext { turn: request.conversation.messages().len(), ..DecodeContext::default() };
         let cx = cx.clone();
         let reply = async move {
             let mut replies = self.inner.ask(self.rewritten(&request)?, &cx);
@@ -108,7 +112,7 @@ impl FitTools {
     }
 }
 
-impl ModelProvider for FitTools {
+impl ModelProvider for ToolCallingProvider {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -121,7 +125,7 @@ impl ModelProvider for FitTools {
             Some(ToolCalling::Prompted) if offers_none => self.ask_plain(&request, cx),
             Some(ToolCalling::Prompted) => self.ask_prompted(request, cx),
             None if offers_none => self.inner.ask(request, cx),
-            None => stream::once(self.find_out(request, cx.clone())).flatten().boxed(),
+            None => stream::once(self.try_native_tools(request, cx.clone())).flatten().boxed(),
         }
     }
 }
@@ -133,7 +137,7 @@ fn each(reply: Result<Vec<ModelEvent>, ModelError>) -> Vec<Result<ModelEvent, Mo
     }
 }
 
-impl Remembers for Prompted {
+impl ConversationState for PromptedConversation {
     fn knows(&self, conversation: &Conversation) -> Option<usize> {
         self.known_messages(conversation)
     }
@@ -143,9 +147,9 @@ impl Remembers for Prompted {
     }
 }
 
-impl fmt::Debug for FitTools {
+impl fmt::Debug for ToolCallingProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FitTools")
+        f.debug_struct("ToolCallingProvider")
             .field("inner", &self.inner.name())
             .field("said", &self.said)
             .finish_non_exhaustive()

@@ -1,32 +1,37 @@
 //! The interface between conversations and bytes, with one implementation per wire format, each without IO.
 
-use haft_core::settings::models::Delivery;
+use haft_core::settings::models::ReplyDelivery;
 use std::time::Duration;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
 use haft_core::model_reply::ModelReply;
 use haft_core::model_request::ModelRequest;
 
 use crate::failure;
-use crate::memo::Memo;
-use crate::unsaid::{Feature, Unsaid};
+use crate::memo::EncodeMemo;
+use crate::unsaid::{RequestFeature, UnsupportedFeature};
 
 /// Encodes requests and decodes replies.
 pub trait WireFormat: Send + Sync {
-    fn format(&self) -> Format;
+    fn format(&self) -> ModelApiFormat;
 
     /// Returns the features that this format does not support, with their substitutes.
-    fn unsaid(&self) -> &'static [Unsaid];
+    fn unsaid(&self) -> &'static [UnsupportedFeature];
 
     /// Encodes a request. `memo` belongs to one conversation in one format and saves encoding the earlier turns
     /// again.
-    fn encode(&self, request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest;
+    fn encode(
+        &self,
+        request: &ModelRequest,
+        delivery: ReplyDelivery,
+        memo: &mut EncodeMemo,
+    ) -> EncodedRequest;
 
-    fn decode(&self, body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError>;
+    fn decode(&self, body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError>;
 
-    fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder>;
+    fn stream_decoder(&self, asked: &DecodeContext) -> Box<dyn StreamDecoder>;
 
     /// Decodes a response with an error status.
     fn decode_error(&self, head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
@@ -37,31 +42,36 @@ pub trait WireFormat: Send + Sync {
 /// A format without dialects, as a table of functions.
 #[derive(Debug, Clone, Copy)]
 pub struct Codec {
-    pub(crate) format: Format,
-    pub(crate) unsaid: &'static [Unsaid],
-    pub(crate) encode: fn(&ModelRequest, Delivery, &mut Memo) -> EncodedRequest,
-    pub(crate) decode: fn(&[u8], &Asked) -> Result<ModelReply, ModelError>,
-    pub(crate) stream_decoder: fn(&Asked) -> Box<dyn StreamDecoder>,
+    pub(crate) format: ModelApiFormat,
+    pub(crate) unsaid: &'static [UnsupportedFeature],
+    pub(crate) encode: fn(&ModelRequest, ReplyDelivery, &mut EncodeMemo) -> EncodedRequest,
+    pub(crate) decode: fn(&[u8], &DecodeContext) -> Result<ModelReply, ModelError>,
+    pub(crate) stream_decoder: fn(&DecodeContext) -> Box<dyn StreamDecoder>,
 }
 
 impl WireFormat for Codec {
-    fn format(&self) -> Format {
+    fn format(&self) -> ModelApiFormat {
         self.format
     }
 
-    fn unsaid(&self) -> &'static [Unsaid] {
+    fn unsaid(&self) -> &'static [UnsupportedFeature] {
         self.unsaid
     }
 
-    fn encode(&self, request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
+    fn encode(
+        &self,
+        request: &ModelRequest,
+        delivery: ReplyDelivery,
+        memo: &mut EncodeMemo,
+    ) -> EncodedRequest {
         (self.encode)(request, delivery, memo)
     }
 
-    fn decode(&self, body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+    fn decode(&self, body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
         (self.decode)(body, asked)
     }
 
-    fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder> {
+    fn stream_decoder(&self, asked: &DecodeContext) -> Box<dyn StreamDecoder> {
         (self.stream_decoder)(asked)
     }
 }
@@ -75,14 +85,14 @@ pub struct EncodedRequest {
     pub headers: &'static [(&'static str, &'static str)],
     pub body: Vec<u8>,
     /// The facts about the request that the decoder needs.
-    pub asked: Asked,
+    pub asked: DecodeContext,
     /// The features of this request that the format does not support.
-    pub unsaid: Vec<Feature>,
+    pub unsaid: Vec<RequestFeature>,
 }
 
 /// The facts about a request that matter for decoding its reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct DecodeContext {
     /// The number of messages before the reply, from which missing call ids are generated.
     pub turn: usize,
     /// The size of all text in the prompt.

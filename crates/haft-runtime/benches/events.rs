@@ -15,8 +15,8 @@ use std::time::Duration;
 use haft_core::event::{Event, EventSink};
 use haft_core::event_store::RunKey;
 use haft_core::home::Home;
-use haft_core::model_event::{Delta, ModelEvent, PartStart};
-use haft_core::place::{Place, SessionId};
+use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
+use haft_core::place::{RunPosition, SessionId};
 use haft_core::run::event::RunEvent;
 use haft_runtime::event_log::{EventLog, EventSeq};
 use haft_store::events::FileEvents;
@@ -53,10 +53,10 @@ fn round(dir: &std::path::Path, readers: usize, stored: bool) -> Duration {
         let mut events = log.events(EventSeq::START);
         runtime.spawn(async move { while events.next().await.is_some() {} });
     }
-    let place = Place::first(SessionId(1));
+    let place = RunPosition::first(SessionId(1));
     let said = |event| Event::Run { place, event: Arc::new(RunEvent::Said(event)) };
     log.emit(said(ModelEvent::PartStarted { index: 0, part: PartStart::Text, mark: None }));
-    let delta = said(ModelEvent::PartDelta { index: 0, delta: Delta::Text("word ".into()) });
+    let delta = said(ModelEvent::PartDelta { index: 0, delta: PartDelta::Text("word ".into()) });
     let asked = Event::Run { place, event: Arc::new(RunEvent::Asked) };
     let began = thread_cpu();
     for number in 0..EVENTS {

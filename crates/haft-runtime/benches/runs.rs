@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream;
 use haft_config::agents::graph::AgentGraph;
-use haft_config::agents::{Overrides, loader};
+use haft_config::agents::{AgentOverrides, loader};
 use haft_core::home::Home;
 use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_request::ModelRequest;
@@ -25,11 +25,11 @@ const AGENT: &str = "---\nmodels: silent/m\ntools: [read, bash, edit, write]\n--
 
 /// Never answers, and counts the requests.
 #[derive(Default)]
-struct Silent {
+struct SilentModel {
     requests: AtomicUsize,
 }
 
-impl ModelProvider for Silent {
+impl ModelProvider for SilentModel {
     fn name(&self) -> &'static str {
         "silent"
     }
@@ -54,12 +54,12 @@ async fn measure() {
     std::fs::create_dir(&workspace).unwrap();
     let file = dir.path().join("haft.json");
     std::fs::write(&file, "{}").unwrap();
-    let sources = haft_config::Sources { home: None, project: None, named: Some(&file) };
+    let sources = haft_config::ConfigSources { home: None, project: None, named: Some(&file) };
     let config = haft_config::load(sources, &|_| None).unwrap().resolved;
-    let silent = Arc::new(Silent::default());
+    let silent = Arc::new(SilentModel::default());
     let models: Arc<dyn ModelProvider> = Arc::clone(&silent) as _;
     let runtime = Runtime::builder(config).home(home).models(models).build().await.unwrap();
-    let agent = loader::of_text("agent.md", AGENT, &Overrides::default()).unwrap();
+    let agent = loader::of_text("agent.md", AGENT, &AgentOverrides::default()).unwrap();
     let graph = AgentGraph::gather(agent, &loader::AgentLoader::default()).unwrap();
 
     println!("no run: {:.1} MB", resident_megabytes());

@@ -9,10 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use haft_models::claude_code::{
-    self, ClaudeCode, ClaudeCodeSettings, Ended, HandedOver, Order, RunningCommand, StartCommand,
+    self, ClaudeCode, ClaudeCodeSettings, ClaudeCommand, ClaudeExit, ClaudeMcpServers, RunningCommand,
+    StartCommand,
 };
 use haft_sandbox::{
-    Access, Exit, OutputPipes, Policy, SandboxedChild, StandardInput, sandboxed_command, user_home,
+    CommandExit, OutputPipes, ResourceAccess, SandboxPolicy, SandboxedChild, StandardInput,
+    sandboxed_command, user_home,
 };
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
@@ -21,8 +23,8 @@ use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 
 use crate::models::ModelsError;
-use haft_config::Resolved;
-use haft_config::resolved::{McpReach, Provider};
+use haft_config::ResolvedConfig;
+use haft_config::resolved::{McpEndpoint, ProviderSettings};
 
 /// The environment variables that the command needs: its credentials, its base URL and its proxies.
 const PASSED: [&str; 12] = [
@@ -58,10 +60,10 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// Builds the provider, confined by `policy`, or by a policy from the configuration when there is none.
 pub(crate) fn provider(
-    config: &Resolved,
+    config: &ResolvedConfig,
     name: &str,
-    wanted: &Provider,
-    policy: Option<&Policy>,
+    wanted: &ProviderSettings,
+    policy: Option<&SandboxPolicy>,
 ) -> Result<ClaudeCode, ModelsError> {
     let unusable = |problem: String| ModelsError::Command { provider: name.to_owned(), problem };
     let policy = match policy {
@@ -72,13 +74,13 @@ pub(crate) fn provider(
         name: name.into(),
         turns_max: wanted.command.turns_max,
         allowed_tools: wanted.command.allowed_tools.clone(),
-        servers: handed_over(config),
+        servers: mcp_servers_for_command(config),
         timeout: wanted.timeouts.total,
         resumes_max: wanted.command.resumes_max,
         resume_delay: claude_code::RESUME_DELAY,
     };
     let policy = command_policy(policy).map_err(unusable)?;
-    let start = Confined { command: wanted.command.command.clone(), policy };
+    let start = SandboxedStarter { command: wanted.command.command.clone(), policy };
     Ok(ClaudeCode::new(settings, Box::new(start)))
 }
 
@@ -91,7 +93,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
     directories.iter().any(|directory| directory.join(program).is_file())
 }
 
-fn plain_policy(config: &Resolved) -> Result<Policy, String> {
+fn plain_policy(config: &ResolvedConfig) -> Result<SandboxPolicy, String> {
     let home = crate::home::find().ok_or("haft has no home; set HAFT_HOME")?;
     let workspace = match &config.sandbox.workspace {
         Some(workspace) => workspace.clone(),
@@ -99,14 +101,14 @@ fn plain_policy(config: &Resolved) -> Result<Policy, String> {
     };
     let user_home = user_home();
     let sandbox = &config.sandbox;
-    Policy::new_with_readable(sandbox.mode, &workspace, &home, user_home.as_deref(), &sandbox.readable)
+    SandboxPolicy::new_with_readable(sandbox.mode, &workspace, &home, user_home.as_deref(), &sandbox.readable)
         .map_err(|error| error.to_string())
 }
 
 /// Returns the operator's policy, extended by the needs of the command: network access for its model, and a writable
 /// directory for its sessions.
-fn command_policy(policy: Policy) -> Result<Policy, String> {
-    let mut policy = policy.network(Access::Allow).cache(CACHE).map_err(|error| error.to_string())?;
+fn command_policy(policy: SandboxPolicy) -> Result<SandboxPolicy, String> {
+    let mut policy = policy.network(ResourceAccess::Allow).cache(CACHE).map_err(|error| error.to_string())?;
     policy = PASSED.iter().fold(policy, |policy, name| policy.environment(*name));
     policy =
         policy.variable("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").variable("DISABLE_AUTOUPDATER", "1");
@@ -120,7 +122,7 @@ fn command_policy(policy: Policy) -> Result<Policy, String> {
 }
 
 /// Returns the configured MCP servers in the format that the command reads.
-fn handed_over(config: &Resolved) -> Option<HandedOver> {
+fn mcp_servers_for_command(config: &ResolvedConfig) -> Option<ClaudeMcpServers> {
     let servers: Map<String, Value> = config
         .mcp_servers
         .iter()
@@ -131,23 +133,23 @@ fn handed_over(config: &Resolved) -> Option<HandedOver> {
         return None;
     }
     let names = servers.keys().cloned().collect();
-    Some(HandedOver { names, config: json!({ "mcpServers": servers }).to_string().into() })
+    Some(ClaudeMcpServers { names, config: json!({ "mcpServers": servers }).to_string().into() })
 }
 
-fn server_entry(reach: &McpReach) -> Value {
-    use haft_tools::mcp::Protocol;
+fn server_entry(reach: &McpEndpoint) -> Value {
+    use haft_tools::mcp::RemoteTransport;
     match reach {
-        McpReach::Process { command, args, env, .. } => {
+        McpEndpoint::Process { command, args, env, .. } => {
             let args: Vec<&str> = args.iter().map(|word| word.0.as_str()).collect();
             let env: Map<String, Value> =
                 env.iter().map(|(name, value)| (name.clone(), value.0.as_str().into())).collect();
             json!({ "command": command, "args": args, "env": env })
         }
-        McpReach::Remote { url, headers, protocol, oauth: _ } => {
+        McpEndpoint::Remote { url, headers, protocol, oauth: _ } => {
             let kind = match protocol {
-                Protocol::Http => "http",
-                Protocol::Sse => "sse",
-                Protocol::WebSocket => "ws",
+                RemoteTransport::Http => "http",
+                RemoteTransport::Sse => "sse",
+                RemoteTransport::WebSocket => "ws",
             };
             let headers: Map<String, Value> =
                 headers.iter().map(|(name, value)| (name.clone(), value.0.as_str().into())).collect();
@@ -157,13 +159,13 @@ fn server_entry(reach: &McpReach) -> Value {
 }
 
 /// Starts the command in the sandbox.
-struct Confined {
+struct SandboxedStarter {
     command: String,
-    policy: Policy,
+    policy: SandboxPolicy,
 }
 
-impl StartCommand for Confined {
-    fn start(&self, order: Order) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
+impl StartCommand for SandboxedStarter {
+    fn start(&self, order: ClaudeCommand) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
         Box::pin(async move {
             let file = match &order.private_file {
                 Some(text) => Some(
@@ -176,13 +178,14 @@ impl StartCommand for Confined {
             let command = sandboxed_command(&self.command, &self.policy).args(&order.words).args(path);
             let command = command.stdin(StandardInput::Piped).output(OutputPipes::Separate);
             let child = command.spawn().await.map_err(|error| cannot_start(&self.command, &error))?;
-            Ok(Box::new(Command::over(&self.command, child, order.stdin, file)) as Box<dyn RunningCommand>)
+            Ok(Box::new(ClaudeCodeProcess::over(&self.command, child, order.stdin, file))
+                as Box<dyn RunningCommand>)
         })
     }
 }
 
 /// The running command. Dropping it makes the sandbox kill the command and every process that it started.
-struct Command {
+struct ClaudeCodeProcess {
     program: String,
     child: SandboxedChild,
     stdout: Option<pipe::Receiver>,
@@ -192,7 +195,7 @@ struct Command {
     _file: Option<PrivateFile>,
 }
 
-impl Command {
+impl ClaudeCodeProcess {
     fn over(program: &str, mut child: SandboxedChild, input: Vec<u8>, file: Option<PrivateFile>) -> Self {
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
         let mut tasks = Vec::new();
@@ -203,7 +206,7 @@ impl Command {
             }));
         }
         if let Some(stderr) = child.stderr.take() {
-            tasks.push(tokio::spawn(keep_last_words(stderr, Arc::clone(&last_words))));
+            tasks.push(tokio::spawn(keep_stderr_tail(stderr, Arc::clone(&last_words))));
         }
         Self {
             program: program.to_owned(),
@@ -216,7 +219,7 @@ impl Command {
     }
 }
 
-impl RunningCommand for Command {
+impl RunningCommand for ClaudeCodeProcess {
     fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>> {
         Box::pin(async {
             let Some(stdout) = &mut self.stdout else { return Ok(Vec::new()) };
@@ -227,20 +230,20 @@ impl RunningCommand for Command {
         })
     }
 
-    fn end(mut self: Box<Self>) -> BoxFuture<'static, Result<Ended, String>> {
+    fn end(mut self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>> {
         Box::pin(async move {
             let how = match self.child.wait().await {
-                Ok(Exit::Code(code)) => format!("ended with code {code}"),
-                Ok(Exit::Signal(signal)) => format!("was killed by signal {signal}"),
+                Ok(CommandExit::Code(code)) => format!("ended with code {code}"),
+                Ok(CommandExit::Signal(signal)) => format!("was killed by signal {signal}"),
                 Err(error) => return Err(cannot_start(&self.program, &error)),
             };
             let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Ok(Ended { how, last_words: String::from_utf8_lossy(&words).into_owned() })
+            Ok(ClaudeExit { how, last_words: String::from_utf8_lossy(&words).into_owned() })
         })
     }
 }
 
-impl Drop for Command {
+impl Drop for ClaudeCodeProcess {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
@@ -254,7 +257,7 @@ fn cannot_start(program: &str, error: &dyn std::fmt::Display) -> String {
 pub(crate) const HOW_TO_INSTALL: &str =
     "install it with `npm install -g @anthropic-ai/claude-code`, or name it in `command` of the provider";
 
-async fn keep_last_words(mut stderr: pipe::Receiver, last_words: Arc<Mutex<Vec<u8>>>) {
+async fn keep_stderr_tail(mut stderr: pipe::Receiver, last_words: Arc<Mutex<Vec<u8>>>) {
     let mut piece = vec![0; PIECE_BYTES];
     while let Ok(read @ 1..) = stderr.read(&mut piece).await {
         let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,7 +273,7 @@ struct PrivateFile(PathBuf);
 impl PrivateFile {
     /// Writes the file and gives it to the owner of the directory: the command runs as the owner of its workspace.
     fn write(directory: &Path, text: &str) -> io::Result<Self> {
-        remove_forgotten(directory, SystemTime::now());
+        remove_stale_files(directory, SystemTime::now());
         let path = directory.join(format!("{HANDED}{}.json", uuid::Uuid::new_v4().simple()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         let this = Self(path);
@@ -282,7 +285,7 @@ impl PrivateFile {
 }
 
 /// Removes old files of runs that were killed before they could do so: the files may hold secrets.
-fn remove_forgotten(directory: &Path, now: SystemTime) {
+fn remove_stale_files(directory: &Path, now: SystemTime) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let written = entry.metadata().and_then(|about| about.modified());
@@ -309,9 +312,9 @@ mod tests {
         let file = PrivateFile::write(directory.path(), "{}").unwrap();
         let other = directory.path().join("settings.json");
         std::fs::write(&other, "{}").unwrap();
-        remove_forgotten(directory.path(), SystemTime::now());
+        remove_stale_files(directory.path(), SystemTime::now());
         assert!(file.0.exists() && other.exists());
-        remove_forgotten(directory.path(), SystemTime::now() + FORGOTTEN_AFTER + Duration::from_mins(1));
+        remove_stale_files(directory.path(), SystemTime::now() + FORGOTTEN_AFTER + Duration::from_mins(1));
         assert!(!file.0.exists() && other.exists());
     }
 }

@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
-use haft_core::approval::{Answer, ApprovalId, ApprovalRequest, Approver};
-use haft_core::elicitation::{Elicited, Elicitor};
+use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver};
+use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 use haft_core::event_log::LogEvent;
-use haft_core::place::Place;
+use haft_core::place::RunPosition;
 use haft_core::run::ApprovalVerdict;
 use haft_core::tool::ToolCall;
 use serde_json::Value;
@@ -37,13 +37,13 @@ pub enum ApprovalDecision {
 
 impl ApprovalDecision {
     /// Returns the answer for the engine, which asks again when it makes the call.
-    fn answer(self) -> Answer {
+    fn answer(self) -> ApprovalAnswer {
         match self {
-            Self::Allow => Answer::AllowOnce,
-            Self::AllowExact => Answer::AllowExact,
-            Self::AllowPrefix => Answer::AllowPrefix,
-            Self::AllowRule => Answer::AllowRule,
-            Self::Deny => Answer::Deny,
+            Self::Allow => ApprovalAnswer::AllowOnce,
+            Self::AllowExact => ApprovalAnswer::AllowExact,
+            Self::AllowPrefix => ApprovalAnswer::AllowPrefix,
+            Self::AllowRule => ApprovalAnswer::AllowRule,
+            Self::Deny => ApprovalAnswer::Deny,
         }
     }
 
@@ -130,33 +130,33 @@ impl fmt::Display for DecideError {
 impl std::error::Error for DecideError {}
 
 /// The desk of one root run; its sub-agents use it too.
-pub(crate) struct Desk {
+pub(crate) struct PendingDecisions {
     log: EventLog,
-    state: Mutex<DeskState>,
+    state: Mutex<PendingDecisionsState>,
     /// Counts the changes of the pending questions.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct DeskState {
+struct PendingDecisionsState {
     /// Requests that the engine sent, until the run waits for them.
     asked: BTreeMap<ApprovalId, ApprovalRequest>,
     approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<ApprovalDecision>)>,
     /// The answers for calls that were allowed and have not started yet.
-    allowed: HashMap<ApprovalId, Answer>,
+    allowed: HashMap<ApprovalId, ApprovalAnswer>,
     decided: HashSet<ApprovalId>,
-    elicitations: BTreeMap<u64, (PendingElicitation, oneshot::Sender<Elicited>)>,
+    elicitations: BTreeMap<u64, (PendingElicitation, oneshot::Sender<ElicitationAnswer>)>,
     next_elicitation: u64,
 }
 
-impl Desk {
+impl PendingDecisions {
     pub(crate) fn new(log: EventLog) -> Arc<Self> {
         Arc::new(Self { log, state: Mutex::default(), changed: watch::Sender::new(0) })
     }
 
     /// Restores a decision that the journal held when an earlier process ended.
     pub(crate) fn allow(&self, id: ApprovalId) {
-        self.state().allowed.insert(id, Answer::AllowOnce);
+        self.state().allowed.insert(id, ApprovalAnswer::AllowOnce);
     }
 
     pub(crate) fn approvals(&self) -> Vec<PendingApproval> {
@@ -192,7 +192,7 @@ impl Desk {
         Ok(())
     }
 
-    pub(crate) fn answer(&self, id: u64, answer: Elicited) -> Result<(), DecideError> {
+    pub(crate) fn answer(&self, id: u64, answer: ElicitationAnswer) -> Result<(), DecideError> {
         let waiting = self.state().elicitations.remove(&id);
         let (_, waiting) = waiting.ok_or_else(|| DecideError::NotPending { id: id.to_string() })?;
         let _ = waiting.send(answer);
@@ -201,7 +201,12 @@ impl Desk {
     }
 
     /// Registers a call and returns the channel that delivers its decision.
-    fn wait_for(&self, id: ApprovalId, place: Place, call: &ToolCall) -> oneshot::Receiver<ApprovalDecision> {
+    fn wait_for(
+        &self,
+        id: ApprovalId,
+        place: RunPosition,
+        call: &ToolCall,
+    ) -> oneshot::Receiver<ApprovalDecision> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         let request = state.asked.remove(&id);
@@ -225,21 +230,21 @@ impl Desk {
         receiver
     }
 
-    fn state(&self) -> MutexGuard<'_, DeskState> {
+    fn state(&self) -> MutexGuard<'_, PendingDecisionsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Approver for Desk {
+impl Approver for PendingDecisions {
     fn name(&self) -> &'static str {
         "caller"
     }
 
-    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
         let mut state = self.state();
         let answer = state.allowed.remove(&request.id).unwrap_or_else(|| {
             state.asked.insert(request.id, request.clone());
-            Answer::Later
+            ApprovalAnswer::Later
         });
         Box::pin(async move { answer })
     }
@@ -247,7 +252,7 @@ impl Approver for Desk {
     fn resolve<'a>(
         &'a self,
         id: ApprovalId,
-        place: Place,
+        place: RunPosition,
         call: &'a ToolCall,
     ) -> BoxFuture<'a, ApprovalVerdict> {
         Box::pin(async move {
@@ -262,8 +267,8 @@ impl Approver for Desk {
     }
 }
 
-impl Elicitor for Desk {
-    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, Elicited> {
+impl Elicitor for PendingDecisions {
+    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         state.next_elicitation += 1;
@@ -273,8 +278,8 @@ impl Elicitor for Desk {
         drop(state);
         self.changed.send_modify(|count| *count += 1);
         Box::pin(async move {
-            let withdrawn = Withdraw { desk: self, id };
-            let answer = receiver.await.unwrap_or(Elicited::Cancelled);
+            let withdrawn = ElicitationGuard { desk: self, id };
+            let answer = receiver.await.unwrap_or(ElicitationAnswer::Cancelled);
             drop(withdrawn);
             answer
         })
@@ -282,12 +287,12 @@ impl Elicitor for Desk {
 }
 
 /// Removes a question whose call has ended.
-struct Withdraw<'a> {
-    desk: &'a Desk,
+struct ElicitationGuard<'a> {
+    desk: &'a PendingDecisions,
     id: u64,
 }
 
-impl Drop for Withdraw<'_> {
+impl Drop for ElicitationGuard<'_> {
     fn drop(&mut self) {
         if self.desk.state().elicitations.remove(&self.id).is_some() {
             self.desk.changed.send_modify(|count| *count += 1);
@@ -295,8 +300,10 @@ impl Drop for Withdraw<'_> {
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for PendingDecisions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("approvals", &self.state().approvals.len()).finish_non_exhaustive()
+        f.debug_struct("PendingDecisions")
+            .field("approvals", &self.state().approvals.len())
+            .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use haft_core::event::{Event, EventSink};
 use haft_core::event_log::{EventEnvelope, EventReader, LogEvent};
 use haft_core::event_store::{EventStore, RunKey};
-use haft_core::place::Place;
+use haft_core::place::RunPosition;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -39,11 +39,11 @@ impl EventSeq {
 /// Receives the events of a run. Clones share the log.
 #[derive(Clone)]
 pub struct EventLog {
-    shared: Arc<Shared>,
+    shared: Arc<EventLogShared>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct EventLogShared {
+    state: Mutex<EventLogState>,
     /// Wakes the pump, which is the only waiter: the cost of an append does not depend on the number of readers.
     changed: Arc<Notify>,
     /// The number of the next event, as published to readers.
@@ -51,7 +51,7 @@ struct Shared {
     store: Option<(RunKey, Arc<dyn EventStore>)>,
 }
 
-struct State {
+struct EventLogState {
     reader: EventReader,
     events: VecDeque<Arc<EventEnvelope>>,
     bytes: usize,
@@ -63,13 +63,13 @@ struct State {
     store_failed: bool,
     delta: Option<PendingDelta>,
     /// The part whose delta was numbered last, and when.
-    last_delta: Option<(Place, DeltaKind, Instant)>,
+    last_delta: Option<(RunPosition, DeltaKind, Instant)>,
     closed: bool,
 }
 
 /// A delta that waits for more of the same part.
 struct PendingDelta {
-    place: Place,
+    place: RunPosition,
     kind: DeltaKind,
     text: String,
     due: Instant,
@@ -102,7 +102,7 @@ impl EventLog {
     }
 
     fn new(store: Option<(RunKey, Arc<dyn EventStore>)>, next: u64) -> Self {
-        let state = State {
+        let state = EventLogState {
             reader: EventReader::default(),
             events: VecDeque::new(),
             bytes: 0,
@@ -114,7 +114,7 @@ impl EventLog {
             closed: false,
         };
         let changed = Arc::new(Notify::new());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(EventLogShared {
             state: Mutex::new(state),
             changed: Arc::clone(&changed),
             next: watch::Sender::new(next),
@@ -125,7 +125,7 @@ impl EventLog {
     }
 
     /// Appends an event that did not come through the event sink.
-    pub fn append(&self, place: Place, event: LogEvent) {
+    pub fn append(&self, place: RunPosition, event: LogEvent) {
         self.shared.state().append(place, event);
         self.shared.changed.notify_one();
     }
@@ -176,15 +176,15 @@ impl fmt::Debug for EventLog {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl EventLogShared {
+    fn state(&self) -> MutexGuard<'_, EventLogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl EventLogState {
     /// Numbers the first delta of a part at once and joins those that follow quickly.
-    fn take(&mut self, place: Place, event: LogEvent, now: Instant) {
+    fn take(&mut self, place: RunPosition, event: LogEvent, now: Instant) {
         let (kind, text) = match event {
             LogEvent::TextDelta { text } => (DeltaKind::Text, text),
             LogEvent::ReasoningDelta { text } => (DeltaKind::Reasoning, text),
@@ -223,7 +223,7 @@ impl State {
         }
     }
 
-    fn append(&mut self, place: Place, event: LogEvent) {
+    fn append(&mut self, place: RunPosition, event: LogEvent) {
         let envelope = EventEnvelope::new(self.next, Some(now_ms()), place, event);
         self.bytes += size(&envelope);
         self.events.push_back(Arc::new(envelope));
@@ -255,7 +255,7 @@ impl State {
 }
 
 /// Stores new events and wakes readers, until the log is closed or dropped.
-async fn pump(log: Weak<Shared>, changed: Arc<Notify>) {
+async fn pump(log: Weak<EventLogShared>, changed: Arc<Notify>) {
     loop {
         changed.notified().await;
         loop {
@@ -275,7 +275,7 @@ async fn pump(log: Weak<Shared>, changed: Arc<Notify>) {
 }
 
 /// Runs one round; returns true when the log is closed and everything is stored.
-async fn step(shared: &Shared) -> bool {
+async fn step(shared: &EventLogShared) -> bool {
     let (next, closed, unstored) = {
         let state = shared.state();
         let unstored: Vec<Arc<EventEnvelope>> =
@@ -299,7 +299,7 @@ async fn step(shared: &Shared) -> bool {
 /// Reads the events of a run. A reader never blocks the run: one that falls too far behind reads from the store, or
 /// gets an [`EventGap`] when nothing is stored.
 pub struct RunEvents {
-    shared: Arc<Shared>,
+    shared: Arc<EventLogShared>,
     next: u64,
     told: watch::Receiver<u64>,
     /// Events that were read from the store and not returned yet.
@@ -324,7 +324,7 @@ impl fmt::Display for EventGap {
 impl std::error::Error for EventGap {}
 
 /// The location of the next event.
-enum Found {
+enum NextEvent {
     Event(Arc<EventEnvelope>),
     InStore { before: u64 },
     Gap(EventGap),
@@ -341,22 +341,22 @@ impl RunEvents {
                 return Some(Ok(event));
             }
             match self.find() {
-                Found::Event(event) => {
+                NextEvent::Event(event) => {
                     self.next += 1;
                     return Some(Ok(event));
                 }
-                Found::Ended => return None,
-                Found::Gap(gap) => {
+                NextEvent::Ended => return None,
+                NextEvent::Gap(gap) => {
                     self.next = gap.last + 1;
                     return Some(Err(gap));
                 }
-                Found::InStore { before } => {
+                NextEvent::InStore { before } => {
                     if let Some(gap) = self.read_store(before).await {
                         self.next = gap.last + 1;
                         return Some(Err(gap));
                     }
                 }
-                Found::NotYet => {
+                NextEvent::NotYet => {
                     if self.told.changed().await.is_err() {
                         return None;
                     }
@@ -365,21 +365,21 @@ impl RunEvents {
         }
     }
 
-    fn find(&self) -> Found {
+    fn find(&self) -> NextEvent {
         let state = self.shared.state();
         let first = state.first();
         if self.next < first {
             let gap = EventGap { first: self.next, last: first - 1 };
             return if self.shared.store.is_some() {
-                Found::InStore { before: first }
+                NextEvent::InStore { before: first }
             } else {
-                Found::Gap(gap)
+                NextEvent::Gap(gap)
             };
         }
         match state.from(self.next).next() {
-            Some(event) => Found::Event(Arc::clone(event)),
-            None if state.closed && state.delta.is_none() => Found::Ended,
-            None => Found::NotYet,
+            Some(event) => NextEvent::Event(Arc::clone(event)),
+            None if state.closed && state.delta.is_none() => NextEvent::Ended,
+            None => NextEvent::NotYet,
         }
     }
 

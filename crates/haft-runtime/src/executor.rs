@@ -7,12 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use haft_core::arguments::Arguments;
-use haft_core::naming::Scheme;
+use haft_core::arguments::RawArguments;
+use haft_core::naming::NamingScheme;
 use haft_core::provider::ToolProvider;
 use haft_core::tool::{CallId, ToolCall, ToolDefinition};
-use haft_engine::{Orchestrator, RunContext, Selection};
-use haft_sandbox::{Home, Policy, PolicyError, SandboxMode, user_home};
+use haft_engine::{Orchestrator, RunContext, ToolFilter};
+use haft_sandbox::{Home, PolicyError, SandboxMode, SandboxPolicy, user_home};
 use haft_tools::mcp::McpProvider;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,7 +39,7 @@ pub struct ToolDef {
 
 /// The output text of a tool, and a flag that marks a failure.
 #[derive(Debug, Clone)]
-pub struct ToolResult {
+pub struct ExecutorOutput {
     /// The text for the model. Of a failed call it is the error.
     pub content: String,
     /// True if the call failed.
@@ -52,10 +52,10 @@ pub struct ToolExecutor {
     workspace_path: PathBuf,
     data_dir: PathBuf,
     sandbox_mode: SandboxMode,
-    naming: Scheme,
-    policy: Result<Policy, String>,
+    naming: NamingScheme,
+    policy: Result<SandboxPolicy, String>,
     mcp_clients: HashMap<String, Arc<McpProvider>>,
-    mcp_servers: BTreeMap<String, resolved::McpServer>,
+    mcp_servers: BTreeMap<String, resolved::McpServerSettings>,
     /// `Err` when the workspace cannot be used; every call then returns that error.
     orchestrator: Result<Orchestrator, String>,
 }
@@ -76,7 +76,7 @@ impl ToolExecutor {
             workspace_path,
             data_dir,
             sandbox_mode,
-            naming: Scheme::default(),
+            naming: NamingScheme::default(),
             policy,
             mcp_clients: HashMap::new(),
             mcp_servers: BTreeMap::new(),
@@ -88,7 +88,7 @@ impl ToolExecutor {
 
     /// Names the tools of MCP servers by another scheme; the default is `double`, as in `server__tool`.
     #[must_use]
-    pub fn with_naming(mut self, scheme: Scheme) -> Self {
+    pub fn with_naming(mut self, scheme: NamingScheme) -> Self {
         self.naming = scheme;
         self.rebuild();
         self
@@ -124,7 +124,7 @@ impl ToolExecutor {
         let all = self
             .orchestrator
             .iter()
-            .flat_map(|orchestrator| orchestrator.tools(&Selection::default(), &RunContext::default()));
+            .flat_map(|orchestrator| orchestrator.tools(&ToolFilter::default(), &RunContext::default()));
         let of_servers =
             all.filter(|shown| served.contains_key(shown.entry.exposed().as_str())).map(|shown| {
                 let name = shown.entry.exposed().to_string();
@@ -134,18 +134,18 @@ impl ToolExecutor {
     }
 
     /// Runs one tool. It always returns a result. Names match exactly first, then without regard to case.
-    pub async fn execute(&mut self, tool_name: &str, args: &Value) -> ToolResult {
+    pub async fn execute(&mut self, tool_name: &str, args: &Value) -> ExecutorOutput {
         let orchestrator = match &self.orchestrator {
             Ok(orchestrator) => orchestrator,
-            Err(reason) => return ToolResult { content: reason.clone(), is_error: true },
+            Err(reason) => return ExecutorOutput { content: reason.clone(), is_error: true },
         };
         let call = ToolCall {
             id: CallId("executor".into()),
             name: tool_name.into(),
-            arguments: Arguments::from_value(args),
+            arguments: RawArguments::from_value(args),
         };
         let result = orchestrator.execute(call).await;
-        ToolResult { content: result.text(), is_error: result.outcome.is_err() }
+        ExecutorOutput { content: result.text(), is_error: result.outcome.is_err() }
     }
 
     /// Tests if the sandbox mode allows a write to this path; a relative path is resolved against the workspace.
@@ -173,13 +173,13 @@ impl From<ToolDefinition> for ToolDef {
     }
 }
 
-fn policy(workspace: &Path, data_dir: &Path, mode: SandboxMode) -> Result<Policy, String> {
+fn policy(workspace: &Path, data_dir: &Path, mode: SandboxMode) -> Result<SandboxPolicy, String> {
     let home = crate::home::find().ok_or("neither HAFT_HOME nor HOME is set")?;
     haft_config::home::create(&home)
         .map_err(|error| format!("haft's home `{}` cannot be made: {error}", home.root().display()))?;
     let user_home = user_home();
-    let policy =
-        Policy::new(mode, workspace, &home, user_home.as_deref()).map_err(|error| error.to_string())?;
+    let policy = SandboxPolicy::new(mode, workspace, &home, user_home.as_deref())
+        .map_err(|error| error.to_string())?;
     let data_dir = data_dir.canonicalize().map_err(|error| error.to_string())?;
     if !is_grantable(&data_dir, &home, user_home.as_deref()) {
         return Ok(policy);
@@ -213,7 +213,7 @@ fn ignore_existing(made: io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn grant(policy: Policy, data_dir: &Path) -> Result<Policy, PolicyError> {
+fn grant(policy: SandboxPolicy, data_dir: &Path) -> Result<SandboxPolicy, PolicyError> {
     let policy = policy.writable(data_dir)?;
     let policy = HIDDEN.iter().fold(policy, |policy, name| policy.protect(&data_dir.join(name)));
     Ok(FROZEN.iter().fold(policy, |policy, name| policy.freeze(&data_dir.join(name))))

@@ -8,42 +8,42 @@ use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, Namespace, ToolName};
 use haft_core::provider::ProviderKind;
 use haft_core::tool::{Effects, OutputFact, OutputPolicy, ToolFacts, ToolPolicy};
-use haft_engine::{Activity, CatalogEntry, Governed, Governor};
+use haft_engine::{CatalogEntry, GovernedTool, Governor, ToolActivity};
 use serde::Deserialize;
 
-use haft_config::Resolved;
-use haft_config::resolved::{CacheFor, McpServer, Oversize, Tool};
+use haft_config::ResolvedConfig;
+use haft_config::resolved::{CacheTtl, McpServerSettings, OversizeAction, PerToolSettings};
 
 /// The operator's settings, as a governor of tools.
 #[derive(Debug, Clone)]
-pub struct Configured {
+pub struct ConfiguredGovernor {
     /// The configuration that holds the settings of tools, groups and servers.
-    pub config: Arc<Resolved>,
+    pub config: Arc<ResolvedConfig>,
     /// Overrides the configured timeout of every tool.
     pub timeout: Option<Duration>,
     /// The time that answers of agents stay cached, by the names of the agents as tools.
     pub answers_kept: HashMap<ToolName, Duration>,
 }
 
-impl Governor for Configured {
-    fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
+impl Governor for ConfiguredGovernor {
+    fn govern(&self, tool: &CatalogEntry, undecided: GovernedTool) -> GovernedTool {
         let undecided = with_own_timeout(undecided, tool);
-        let policy = of_its_source(tool, undecided.policy, &self.config, &self.answers_kept);
+        let policy = policy_of_source(tool, undecided.policy, &self.config, &self.answers_kept);
         let mut decided =
-            self.decide(tool.exposed(), &tool.definition().facts, Governed { policy, ..undecided });
+            self.decide(tool.exposed(), &tool.definition().facts, GovernedTool { policy, ..undecided });
         if let Some(server) = self.server(tool) {
-            self.fill_in(&mut decided.policy, tool, server);
-            decided.trusted_effects = self.assured_of(tool, server);
+            self.apply_server_settings(&mut decided.policy, tool, server);
+            decided.trusted_effects = self.trusted_effects_of(tool, server);
         }
         decided
     }
 }
 
 /// Returns the policy that a tool gets from its source: a REST configuration or an agent.
-fn of_its_source(
+fn policy_of_source(
     tool: &CatalogEntry,
     undecided: ToolPolicy,
-    config: &Resolved,
+    config: &ResolvedConfig,
     agents: &HashMap<ToolName, Duration>,
 ) -> ToolPolicy {
     match tool.identity().kind {
@@ -61,17 +61,17 @@ fn of_its_source(
     }
 }
 
-fn ttl_or(wanted: Option<CacheFor>, undecided: Option<Duration>) -> Option<Duration> {
+fn ttl_or(wanted: Option<CacheTtl>, undecided: Option<Duration>) -> Option<Duration> {
     wanted.map_or(undecided, ttl)
 }
 
-impl Configured {
+impl ConfiguredGovernor {
     /// Applies the settings of the tool with this exposed name.
-    pub fn decide(&self, exposed: &ToolName, facts: &ToolFacts, undecided: Governed) -> Governed {
+    pub fn decide(&self, exposed: &ToolName, facts: &ToolFacts, undecided: GovernedTool) -> GovernedTool {
         let name = exposed.as_str();
         let wanted = self.config.tool(name);
-        let groups = with_named(undecided.groups, name, &self.config);
-        Governed {
+        let groups = with_configured_groups(undecided.groups, name, &self.config);
+        GovernedTool {
             activity: activity(name, &groups, wanted.enabled, &self.config),
             effects: wanted.effects.unwrap_or(undecided.effects),
             trusted_effects: wanted.effects.unwrap_or(undecided.trusted_effects),
@@ -81,7 +81,7 @@ impl Configured {
     }
 
     /// Returns the MCP server that provides the tool.
-    fn server(&self, tool: &CatalogEntry) -> Option<&McpServer> {
+    fn server(&self, tool: &CatalogEntry) -> Option<&McpServerSettings> {
         if tool.identity().kind != ProviderKind::Mcp {
             return None;
         }
@@ -91,7 +91,12 @@ impl Configured {
     }
 
     /// Applies the settings of the server that the tool itself does not set.
-    fn fill_in(&self, policy: &mut ToolPolicy, tool: &CatalogEntry, server: &McpServer) {
+    fn apply_server_settings(
+        &self,
+        policy: &mut ToolPolicy,
+        tool: &CatalogEntry,
+        server: &McpServerSettings,
+    ) {
         if policy.queue.is_none() {
             policy.queue.clone_from(&server.queue);
         }
@@ -102,12 +107,12 @@ impl Configured {
 
     /// Returns the effects that the operator declared for a server's tool. The server's own annotations are not
     /// trusted.
-    fn assured_of(&self, tool: &CatalogEntry, server: &McpServer) -> Effects {
+    fn trusted_effects_of(&self, tool: &CatalogEntry, server: &McpServerSettings) -> Effects {
         let of_tool = self.config.tool(tool.exposed().as_str()).effects;
         of_tool.or_else(|| server.effects_of(&own_name(tool))).unwrap_or(Effects::Unknown)
     }
 
-    fn policy(&self, facts: &ToolFacts, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
+    fn policy(&self, facts: &ToolFacts, wanted: PerToolSettings, undecided: &ToolPolicy) -> ToolPolicy {
         ToolPolicy {
             timeout: self.timeout.or(wanted.timeout).unwrap_or(undecided.timeout),
             output: output(facts.output, &wanted, self.config.tool_response_bytes_max),
@@ -122,40 +127,40 @@ impl Configured {
 /// Returns the name that the server uses for the tool, which may contain characters that our tool names cannot.
 fn own_name(tool: &CatalogEntry) -> String {
     #[derive(Deserialize)]
-    struct Named {
+    struct RawToolName {
         name: String,
     }
     let definition = tool.definition();
-    let sent = definition.raw.as_ref().and_then(|raw| serde_json::from_str::<Named>(raw.get()).ok());
+    let sent = definition.raw.as_ref().and_then(|raw| serde_json::from_str::<RawToolName>(raw.get()).ok());
     sent.map_or_else(|| definition.name.as_str().to_owned(), |sent| sent.name)
 }
 
-fn ttl(cache: CacheFor) -> Option<Duration> {
+fn ttl(cache: CacheTtl) -> Option<Duration> {
     match cache {
-        CacheFor::Time(ttl) => Some(ttl),
-        CacheFor::Off => None,
+        CacheTtl::Time(ttl) => Some(ttl),
+        CacheTtl::Off => None,
     }
 }
 
 /// Sets the tool's own timeout. A tool without one is limited by `toolTimeout` and by its server.
-fn with_own_timeout(mut undecided: Governed, tool: &CatalogEntry) -> Governed {
+fn with_own_timeout(mut undecided: GovernedTool, tool: &CatalogEntry) -> GovernedTool {
     undecided.policy.timeout = tool.definition().facts.timeout.unwrap_or(Duration::MAX);
     undecided
 }
 
-fn output(fact: OutputFact, wanted: &Tool, bytes_max_default: usize) -> OutputPolicy {
+fn output(fact: OutputFact, wanted: &PerToolSettings, bytes_max_default: usize) -> OutputPolicy {
     let bytes_max = wanted.bytes_max.unwrap_or(bytes_max_default);
     match (wanted.output, fact) {
-        (Some(Oversize::Pass), _) => OutputPolicy::Pass,
+        (Some(OversizeAction::Pass), _) => OutputPolicy::Pass,
         (None, OutputFact::CapsItself) if wanted.bytes_max.is_none() => OutputPolicy::Pass,
         (None, OutputFact::Pages { chars_max }) => OutputPolicy::Truncate { chars_max },
-        (Some(Oversize::Truncate), _) => OutputPolicy::Truncate { chars_max: bytes_max },
-        (Some(Oversize::Store) | None, _) => OutputPolicy::Store { bytes_max },
+        (Some(OversizeAction::Truncate), _) => OutputPolicy::Truncate { chars_max: bytes_max },
+        (Some(OversizeAction::Store) | None, _) => OutputPolicy::Store { bytes_max },
     }
 }
 
 /// Returns the tool's own groups, and the configured groups whose patterns match it.
-fn with_named(mut groups: Vec<GroupName>, name: &str, config: &Resolved) -> Vec<GroupName> {
+fn with_configured_groups(mut groups: Vec<GroupName>, name: &str, config: &ResolvedConfig) -> Vec<GroupName> {
     for (group, globs) in &config.groups {
         if any(globs, name) && !groups.contains(group) {
             groups.push(group.clone());
@@ -165,17 +170,22 @@ fn with_named(mut groups: Vec<GroupName>, name: &str, config: &Resolved) -> Vec<
 }
 
 /// Decides if a tool is active: `toolsDenied` wins, then the settings of the tool itself, then its groups.
-fn activity(name: &str, groups: &[GroupName], enabled: Option<bool>, config: &Resolved) -> Activity {
+fn activity(
+    name: &str,
+    groups: &[GroupName],
+    enabled: Option<bool>,
+    config: &ResolvedConfig,
+) -> ToolActivity {
     let why = if any(&config.tools_denied, name) {
         "`toolsDenied` names it".to_owned()
     } else if !any(&config.tools_allowed, name) {
         "`toolsAllowed` does not name it".to_owned()
     } else {
         match (enabled, &config.active_groups) {
-            (Some(true), _) | (None, None) => return Activity::Active,
+            (Some(true), _) | (None, None) => return ToolActivity::Active,
             (Some(false), _) => "`tools` says that it is not enabled".to_owned(),
             (None, Some(active)) if groups.iter().any(|group| active.contains(group)) => {
-                return Activity::Active;
+                return ToolActivity::Active;
             }
             (None, Some(_)) => {
                 let names: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
@@ -183,7 +193,7 @@ fn activity(name: &str, groups: &[GroupName], enabled: Option<bool>, config: &Re
             }
         }
     };
-    Activity::Inactive { why }
+    ToolActivity::Inactive { why }
 }
 
 fn any(globs: &[ToolGlob], name: &str) -> bool {
@@ -194,13 +204,13 @@ fn any(globs: &[ToolGlob], name: &str) -> bool {
 mod tests {
     use futures_util::future::BoxFuture;
     use haft_core::glob::ToolGlob;
-    use haft_core::naming::Scheme;
+    use haft_core::naming::NamingScheme;
     use haft_core::output::ToolOutput;
     use haft_core::provider::{CallContext, ToolProvider};
     use haft_core::result::ToolError;
     use haft_core::tool::ToolDefinition;
     use haft_core::validate::ValidArguments;
-    use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, Policies};
+    use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, ToolPolicies};
 
     use super::*;
 
@@ -214,9 +224,9 @@ mod tests {
 
     /// One tool `t` of the server, spec or agent `s`, with arbitrary declared effects.
     #[derive(Debug)]
-    struct Says(ProviderKind, Namespace, Arc<[ToolDefinition]>);
+    struct DeclaredEffectsProvider(ProviderKind, Namespace, Arc<[ToolDefinition]>);
 
-    impl Says {
+    impl DeclaredEffectsProvider {
         fn of(kind: ProviderKind, effects: Effects) -> Self {
             let schema = serde_json::json!({"type": "object"});
             let tool = ToolDefinition::new("t", "", schema).with_effects(effects);
@@ -224,7 +234,7 @@ mod tests {
         }
     }
 
-    impl ToolProvider for Says {
+    impl ToolProvider for DeclaredEffectsProvider {
         fn kind(&self) -> ProviderKind {
             self.0
         }
@@ -257,12 +267,15 @@ mod tests {
         let check = |kind: ProviderKind, says: Effects, operator: &str, expected: bool| {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), format!("{{{operator}}}")).unwrap();
-            let sources = haft_config::Sources { home: None, project: None, named: Some(file.path()) };
+            let sources = haft_config::ConfigSources { home: None, project: None, named: Some(file.path()) };
             let config = haft_config::load(sources, &|_| None).unwrap().resolved;
             let governor =
-                Configured { config: Arc::new(config), timeout: None, answers_kept: HashMap::new() };
-            let policies = Policies { governor: Some(Arc::new(governor)), ..Policies::default() };
-            let catalog = Catalog::new(vec![Arc::new(Says::of(kind, says)) as _], Scheme::Double);
+                ConfiguredGovernor { config: Arc::new(config), timeout: None, answers_kept: HashMap::new() };
+            let policies = ToolPolicies { governor: Some(Arc::new(governor)), ..ToolPolicies::default() };
+            let catalog = Catalog::new(
+                vec![Arc::new(DeclaredEffectsProvider::of(kind, says)) as _],
+                NamingScheme::Double,
+            );
             let orchestrator =
                 Orchestrator::new(catalog, OrchestratorConfig { policies, ..OrchestratorConfig::default() });
             let [tool] = orchestrator.catalog().tools().collect::<Vec<_>>().try_into().unwrap();
@@ -291,13 +304,13 @@ mod tests {
 
     #[test]
     fn deny_wins_then_the_tool_itself_then_its_groups() {
-        let check = |name: &str, enabled: Option<bool>, change: fn(&mut Resolved), expected: &str| {
+        let check = |name: &str, enabled: Option<bool>, change: fn(&mut ResolvedConfig), expected: &str| {
             let mut config = haft_config::defaults().unwrap();
             change(&mut config);
-            let groups = with_named(vec![group("git")], name, &config);
+            let groups = with_configured_groups(vec![group("git")], name, &config);
             let told = match activity(name, &groups, enabled, &config) {
-                Activity::Active => "active".to_owned(),
-                Activity::Inactive { why } => why,
+                ToolActivity::Active => "active".to_owned(),
+                ToolActivity::Inactive { why } => why,
             };
             assert_eq!(told, expected, "{name} {enabled:?}");
         };
@@ -325,7 +338,7 @@ mod tests {
             },
             "`toolsDenied` names it",
         );
-        let some_groups = |config: &mut Resolved| {
+        let some_groups = |config: &mut ResolvedConfig| {
             config.groups.insert(group("reading"), globs(&["*__log", "read"]));
             config.active_groups = Some(vec![group("reading")]);
         };

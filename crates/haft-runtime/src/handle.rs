@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use futures_util::future::BoxFuture;
 use haft_core::approval::ApprovalId;
 use haft_core::conversation::ToolReply;
-use haft_core::elicitation::Elicited;
+use haft_core::elicitation::ElicitationAnswer;
 use haft_core::place::SessionId;
 use haft_core::principal::Principal;
-use haft_core::run::Abort;
-use haft_core::run::event::Bill;
-use haft_core::run::finish::Finish;
+use haft_core::run::AbortReason;
+use haft_core::run::event::RunBill;
+use haft_core::run::finish::RunFinish;
 use haft_core::run::meter::Meter;
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::Driven;
+use haft_engine::DriveOutcome;
 use tokio::sync::{oneshot, watch};
 
-use crate::desk::{ApprovalDecision, DecideError, Desk, PendingApproval, PendingElicitation};
+use crate::desk::{ApprovalDecision, DecideError, PendingApproval, PendingDecisions, PendingElicitation};
 use crate::event_log::{EventLog, EventSeq, RunEvents};
 use crate::runs::{ActiveRun, ClientFunctions};
 
@@ -54,11 +54,11 @@ pub enum ParkReason {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutcome {
     /// The answer, and the reason the run ended.
-    pub finish: Finish,
+    pub finish: RunFinish,
     /// The turns of the agent that ended the run; agents that handed the request on are not counted.
     pub turns: u32,
     /// The cost of the whole run, with all its agents.
-    pub bill: Bill,
+    pub bill: RunBill,
 }
 
 /// Outputs that the run does not wait for.
@@ -94,8 +94,8 @@ pub(crate) struct RunShared {
     pub(crate) id: SessionId,
     pub(crate) principal: Principal,
     pub(crate) log: EventLog,
-    pub(crate) desk: Arc<Desk>,
-    client: ClientDesk,
+    pub(crate) desk: Arc<PendingDecisions>,
+    client: ClientCallSlot,
     outcome: watch::Sender<Option<Arc<RunEnd>>>,
     cancelled: watch::Sender<bool>,
     closed: watch::Sender<bool>,
@@ -165,7 +165,7 @@ impl RunHandle {
     }
 
     /// Answers a question of an MCP server.
-    pub fn answer(&self, elicitation: u64, answer: Elicited) -> Result<(), DecideError> {
+    pub fn answer(&self, elicitation: u64, answer: ElicitationAnswer) -> Result<(), DecideError> {
         self.shared.desk.answer(elicitation, answer)
     }
 
@@ -258,19 +258,24 @@ impl fmt::Debug for RunHandle {
 
 /// Tells if the caller runs functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Functions {
+pub(crate) enum CallerFunctions {
     None,
     OfCaller,
 }
 
 impl RunShared {
-    pub(crate) fn new(id: SessionId, principal: Principal, log: EventLog, desk: Arc<Desk>) -> Self {
+    pub(crate) fn new(
+        id: SessionId,
+        principal: Principal,
+        log: EventLog,
+        desk: Arc<PendingDecisions>,
+    ) -> Self {
         Self {
             id,
             principal,
             log,
             desk,
-            client: ClientDesk::default(),
+            client: ClientCallSlot::default(),
             outcome: watch::Sender::new(None),
             cancelled: watch::Sender::new(false),
             closed: watch::Sender::new(false),
@@ -307,18 +312,18 @@ impl RunShared {
     }
 
     /// Drives a run to its end and publishes the result.
-    pub(crate) async fn drive(&self, mut run: ActiveRun, functions: Functions) {
+    pub(crate) async fn drive(&self, mut run: ActiveRun, functions: CallerFunctions) {
         let end = self.to_the_end(&mut run, functions).await;
         self.log.close();
         self.log.flushed().await;
         self.outcome.send_replace(Some(Arc::new(end)));
     }
 
-    async fn to_the_end(&self, run: &mut ActiveRun, functions: Functions) -> RunEnd {
+    async fn to_the_end(&self, run: &mut ActiveRun, functions: CallerFunctions) -> RunEnd {
         let mut cancelled = self.cancelled.subscribe();
         let client: &dyn ClientFunctions = match functions {
-            Functions::None => &crate::runs::NoFunctions,
-            Functions::OfCaller => &self.client,
+            CallerFunctions::None => &crate::runs::NoFunctions,
+            CallerFunctions::OfCaller => &self.client,
         };
         let driven = tokio::select! {
             biased;
@@ -327,9 +332,9 @@ impl RunShared {
         };
         let finish = match driven {
             Some(finish) => finish,
-            None => match run.abort(Abort::Interrupted).await {
-                Ok(Driven::Done(finish)) => Ok(finish),
-                Ok(Driven::AwaitsClient(_) | Driven::AwaitsApproval(_)) => {
+            None => match run.abort(AbortReason::Interrupted).await {
+                Ok(DriveOutcome::Done(finish)) => Ok(finish),
+                Ok(DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_)) => {
                     return RunEnd::Defect("a cancelled run did not end".into());
                 }
                 Err(error) => Err(error),
@@ -350,18 +355,18 @@ impl RunShared {
 type PendingCalls = (Vec<ToolCall>, oneshot::Sender<Vec<ToolReply>>);
 
 /// Hands calls to the caller and waits for their outputs.
-struct ClientDesk {
+struct ClientCallSlot {
     pending: Mutex<Option<PendingCalls>>,
     changed: watch::Sender<u64>,
 }
 
-impl Default for ClientDesk {
+impl Default for ClientCallSlot {
     fn default() -> Self {
         Self { pending: Mutex::default(), changed: watch::Sender::new(0) }
     }
 }
 
-impl ClientDesk {
+impl ClientCallSlot {
     fn pending(&self) -> Vec<ToolCall> {
         self.lock().as_ref().map(|(calls, _)| calls.clone()).unwrap_or_default()
     }
@@ -395,7 +400,7 @@ impl ClientDesk {
     }
 }
 
-impl ClientFunctions for ClientDesk {
+impl ClientFunctions for ClientCallSlot {
     fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>> {
         let (sender, receiver) = oneshot::channel();
         *self.lock() = Some((calls.to_vec(), sender));

@@ -21,7 +21,7 @@ pub struct SecretServiceKeyring;
 
 impl Keyring for SecretServiceKeyring {
     fn get<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<Option<SecretString>, String>> {
-        Box::pin(within_patience(async move {
+        Box::pin(with_keyring_timeout(async move {
             let service = connect().await?;
             let open = unlocked(&service).await?;
             let found = open.search_items(attributes(account)).await?;
@@ -31,7 +31,7 @@ impl Keyring for SecretServiceKeyring {
     }
 
     fn put<'a>(&'a self, account: &'a str, secret: SecretString) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(within_patience(async move {
+        Box::pin(with_keyring_timeout(async move {
             let service = connect().await?;
             let open = unlocked(&service).await?;
             let label = format!("haft: token in {account}");
@@ -41,7 +41,7 @@ impl Keyring for SecretServiceKeyring {
     }
 
     fn remove<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(within_patience(async move {
+        Box::pin(with_keyring_timeout(async move {
             let service = connect().await?;
             for item in unlocked(&service).await?.search_items(attributes(account)).await? {
                 item.delete().await?;
@@ -51,8 +51,8 @@ impl Keyring for SecretServiceKeyring {
     }
 }
 
-async fn within_patience<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
-    if !there_is_a_bus(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
+async fn with_keyring_timeout<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+    if !has_session_bus(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
         return Err("there is no session bus".into());
     }
     match tokio::time::timeout(PATIENCE, work).await {
@@ -65,7 +65,7 @@ async fn within_patience<T>(work: impl Future<Output = Result<T, Error>>) -> Res
 }
 
 /// Tests if a session bus exists. Without this check the D-Bus library may start a bus just for us.
-fn there_is_a_bus(is_set: impl Fn(&str) -> bool) -> bool {
+fn has_session_bus(is_set: impl Fn(&str) -> bool) -> bool {
     is_set("DBUS_SESSION_BUS_ADDRESS") || is_set("XDG_RUNTIME_DIR")
 }
 

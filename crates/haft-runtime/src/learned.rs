@@ -22,19 +22,19 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The cached capabilities of one provider's models.
 #[derive(Debug, Clone)]
-pub(crate) struct Learned {
+pub(crate) struct CapabilityCacheFile {
     path: PathBuf,
     provider: String,
 }
 
 /// The content of the cache file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Written {
+struct CapabilityCacheJson {
     /// The Unix time in seconds at which each `provider/model` was found to need prompted tools.
     prompted: BTreeMap<String, u64>,
 }
 
-impl Learned {
+impl CapabilityCacheFile {
     pub(crate) fn of(home: &Home, provider: &str) -> Self {
         Self { path: home.data().join("tool-calling.json"), provider: provider.to_owned() }
     }
@@ -63,11 +63,11 @@ impl Learned {
     }
 
     /// Reads the file. An unreadable file counts as empty, and its entries are found again.
-    fn read(&self, now: u64) -> Written {
+    fn read(&self, now: u64) -> CapabilityCacheJson {
         let mut text = String::new();
         let read =
             File::open(&self.path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-        let mut written: Written =
+        let mut written: CapabilityCacheJson =
             read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or_default();
         written.prompted.retain(|_, found| *found <= now && now - *found < KEPT_SECONDS);
         written
@@ -86,7 +86,8 @@ mod tests {
     fn what_was_learned_is_known_until_it_is_old_or_unreadable() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
-        let (ollama, other) = (Learned::of(&home, "ollama"), Learned::of(&home, "other"));
+        let (ollama, other) =
+            (CapabilityCacheFile::of(&home, "ollama"), CapabilityCacheFile::of(&home, "other"));
         assert!(ollama.prompted().is_empty());
         ollama.remember("a/b");
         ollama.remember("c");

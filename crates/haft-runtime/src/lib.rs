@@ -34,7 +34,7 @@ pub use desk::{ApprovalDecision, DecideError, PendingApproval, PendingElicitatio
 pub use event_log::{EventGap, EventSeq, RunEvents};
 pub use handle::{ParkReason, RunDefect, RunHandle, RunOutcome, RunState, SubmitError};
 pub use reporting_grants::ReportingGrants;
-pub use runtime::{Answers, RunHooks, Runtime, RuntimeBuilder, Stores};
+pub use runtime::{AnswerSource, RunHooks, Runtime, RuntimeBuilder, Stores};
 pub use spec::{RunSecrets, RunSpec, WorkspaceSpec};
 
 #[cfg(feature = "model-server")]

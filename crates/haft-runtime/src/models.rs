@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use haft_core::model_error::ModelError;
 use haft_core::model_provider::ModelProvider;
 use haft_models::claude_code;
-use haft_models::fallback::Fallback;
-use haft_models::http::{Authorities, ClientPool, HttpProvider, HttpSettings, Listed};
+use haft_models::fallback::FallbackProvider;
+use haft_models::http::{CertificateAuthorities, ClientPool, HttpProvider, HttpSettings, ListedModel};
 use haft_models::prices::Prices;
-use haft_models::providers::{PROVIDERS, ProviderRow, SetupError, Wishes};
-use haft_models::tool_calling::{FitTools, ToolCalling};
-use haft_sandbox::{Home, Policy};
+use haft_models::providers::{PROVIDERS, ProviderOverrides, ProviderRow, SetupError};
+use haft_models::tool_calling::{ToolCalling, ToolCallingProvider};
+use haft_sandbox::{Home, SandboxPolicy};
 use secrecy::SecretString;
 
-use crate::learned::Learned;
-use haft_config::Resolved;
+use crate::learned::CapabilityCacheFile;
+use haft_config::ResolvedConfig;
 use haft_config::agents::loader::read_bounded;
-use haft_config::expand::{Lookup, expand};
-use haft_config::resolved::{ModelName, Provider, Template};
+use haft_config::expand::{VariableSource, expand};
+use haft_config::resolved::{ModelName, ProviderSettings, SecretTemplate};
 
 /// The largest file of CA certificates. The bundle of a whole machine is about a quarter of it.
 const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
@@ -28,8 +28,8 @@ const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
 /// Builds the default provider, and returns it with the names of its fast and its complex model. A request may name any
 /// other model of the same provider.
 pub fn build_provider(
-    config: &Resolved,
-    variables: Lookup<'_>,
+    config: &ResolvedConfig,
+    variables: VariableSource<'_>,
 ) -> Result<(Box<dyn ModelProvider>, String, String), ModelsError> {
     let models = &config.models;
     let default = models.default.as_ref().ok_or(ModelsError::NoModel)?;
@@ -46,22 +46,22 @@ pub fn build_provider(
 /// Builds the provider of the first model, with the others as fallbacks. A request to it names the first model; a
 /// fallback receives its own model name.
 pub fn chain(
-    config: &Resolved,
+    config: &ResolvedConfig,
     names: &[ModelName],
-    variables: Lookup<'_>,
+    variables: VariableSource<'_>,
 ) -> Result<Box<dyn ModelProvider>, ModelsError> {
-    Providers::default().chain(None, config, names, variables)
+    ModelProviders::default().chain(None, config, names, variables)
 }
 
 /// The providers of one configuration. All users of a provider share its connections and its cache of model
 /// capabilities.
 #[derive(Default)]
-pub struct Providers {
+pub struct ModelProviders {
     built: Mutex<HashMap<String, Arc<dyn ModelProvider>>>,
     clients: ClientPool,
 }
 
-impl Providers {
+impl ModelProviders {
     /// Returns the providers of another configuration or run. They use the connections of the pool and share nothing
     /// else: API keys and addresses belong to each run.
     pub fn sharing(clients: ClientPool) -> Self {
@@ -72,10 +72,10 @@ impl Providers {
     /// the configuration supplies one.
     pub fn chain(
         &self,
-        policy: Option<&Policy>,
-        config: &Resolved,
+        policy: Option<&SandboxPolicy>,
+        config: &ResolvedConfig,
         names: &[ModelName],
-        variables: Lookup<'_>,
+        variables: VariableSource<'_>,
     ) -> Result<Box<dyn ModelProvider>, ModelsError> {
         let (first, then) = names.split_first().ok_or(ModelsError::NoModel)?;
         let of = |name: &ModelName| self.of(policy, config, &name.provider, variables);
@@ -85,17 +85,17 @@ impl Providers {
         }
         let then: Result<Vec<_>, ModelsError> =
             then.iter().map(|name| Ok((of(name)?, name.model.clone()))).collect();
-        Ok(Box::new(Fallback::new(provider, then?)))
+        Ok(Box::new(FallbackProvider::new(provider, then?)))
     }
 
     /// Returns the shared provider of this name. A command is created anew each time: it has no connections to share,
     /// and its sessions belong to one user of it.
     fn of(
         &self,
-        policy: Option<&Policy>,
-        config: &Resolved,
+        policy: Option<&SandboxPolicy>,
+        config: &ResolvedConfig,
         name: &str,
-        variables: Lookup<'_>,
+        variables: VariableSource<'_>,
     ) -> Result<Box<dyn ModelProvider>, ModelsError> {
         if kind(config, name) == claude_code::NAME {
             return command(policy, config, name);
@@ -115,57 +115,57 @@ impl Providers {
     fn fitted(
         &self,
         home: Option<&Home>,
-        config: &Resolved,
+        config: &ResolvedConfig,
         name: &str,
-        variables: Lookup<'_>,
-    ) -> Result<FitTools, ModelsError> {
+        variables: VariableSource<'_>,
+    ) -> Result<ToolCallingProvider, ModelsError> {
         let provider = provider_of(config, name, variables, &self.clients)?;
-        let fitted = FitTools::new(Box::new(provider), said(config, name));
+        let fitted = ToolCallingProvider::new(Box::new(provider), said(config, name));
         let Some(home) = home else { return Ok(fitted) };
-        let learned = Learned::of(home, name);
+        let learned = CapabilityCacheFile::of(home, name);
         let known = learned.prompted();
-        Ok(fitted.remembering(known, Box::new(move |model| learned.remember(model))))
+        Ok(fitted.with_known_models(known, Box::new(move |model| learned.remember(model))))
     }
 }
 
-impl fmt::Debug for Providers {
+impl fmt::Debug for ModelProviders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Providers").finish_non_exhaustive()
+        f.debug_struct("ModelProviders").finish_non_exhaustive()
     }
 }
 
 /// Builds a provider that runs a command. The command has its own tools; ours are added to its prompt only if the
 /// operator configures that.
 fn command(
-    policy: Option<&Policy>,
-    config: &Resolved,
+    policy: Option<&SandboxPolicy>,
+    config: &ResolvedConfig,
     name: &str,
 ) -> Result<Box<dyn ModelProvider>, ModelsError> {
-    let usual = || Provider::of_kind(claude_code::NAME);
+    let usual = || ProviderSettings::of_kind(claude_code::NAME);
     let wanted = config.providers.get(name).cloned().unwrap_or_else(usual);
     let command = Box::new(crate::claude_code::provider(config, name, &wanted, policy)?);
     let said = said(config, name);
-    Ok(if said.is_empty() { command } else { Box::new(FitTools::new(command, said)) })
+    Ok(if said.is_empty() { command } else { Box::new(ToolCallingProvider::new(command, said)) })
 }
 
 /// Returns the operator's tool-calling settings for the models of a provider.
-fn said(config: &Resolved, name: &str) -> HashMap<String, ToolCalling> {
+fn said(config: &ResolvedConfig, name: &str) -> HashMap<String, ToolCalling> {
     let settings = config.models.settings.iter().filter(|(model, _)| model.provider == name);
     settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect()
 }
 
 /// Returns the kind of a provider, by its name.
-fn kind<'a>(config: &'a Resolved, name: &'a str) -> &'a str {
+fn kind<'a>(config: &'a ResolvedConfig, name: &'a str) -> &'a str {
     config.providers.get(name).map_or(name, |provider| provider.kind)
 }
 
 /// Tests if a provider can act by itself: a request to it may run its own tools.
-pub(crate) fn has_tools_of_its_own(config: &Resolved, name: &str) -> bool {
+pub(crate) fn has_tools_of_its_own(config: &ResolvedConfig, name: &str) -> bool {
     kind(config, name) == claude_code::NAME
 }
 
 /// Returns every known API key and header value, so that recordings can redact them.
-pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
+pub fn secrets(config: &ResolvedConfig, variables: VariableSource<'_>) -> Vec<SecretString> {
     let names = PROVIDERS.iter().flat_map(|row| row.key_variables).filter_map(|name| variables(name));
     let configured = config
         .providers
@@ -176,14 +176,18 @@ pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
 }
 
 /// Builds one provider: a configured one, or a known one by its name.
-pub fn provider(config: &Resolved, name: &str, variables: Lookup<'_>) -> Result<HttpProvider, ModelsError> {
+pub fn provider(
+    config: &ResolvedConfig,
+    name: &str,
+    variables: VariableSource<'_>,
+) -> Result<HttpProvider, ModelsError> {
     provider_of(config, name, variables, &ClientPool::default())
 }
 
 fn provider_of(
-    config: &Resolved,
+    config: &ResolvedConfig,
     name: &str,
-    variables: Lookup<'_>,
+    variables: VariableSource<'_>,
     clients: &ClientPool,
 ) -> Result<HttpProvider, ModelsError> {
     if kind(config, name) == claude_code::NAME {
@@ -212,34 +216,38 @@ fn provider_of(
 /// Returns the certificate authorities of a provider, from the file in the configuration.
 fn authorities(
     name: &str,
-    file: Option<&Template>,
-    variables: Lookup<'_>,
-) -> Result<Authorities, ModelsError> {
+    file: Option<&SecretTemplate>,
+    variables: VariableSource<'_>,
+) -> Result<CertificateAuthorities, ModelsError> {
     let key = || format!("providers.{name}.caFile");
     let wrong = |message: String| ModelsError::Variable { key: key(), message };
-    let Some(file) = file else { return Ok(Authorities::default()) };
+    let Some(file) = file else { return Ok(CertificateAuthorities::default()) };
     let path = expand(&file.0, variables).map_err(|error| wrong(error.to_string()))?;
     let text = read_bounded(Path::new(&path), AUTHORITIES_BYTES_MAX)
         .map_err(|problem| wrong(format!("{path}: {problem}")))?;
-    Authorities::from_pem(text.as_bytes()).map_err(|problem| wrong(format!("{path}: {problem}")))
+    CertificateAuthorities::from_pem(text.as_bytes()).map_err(|problem| wrong(format!("{path}: {problem}")))
 }
 
-fn found(config: &Resolved, name: &str) -> Result<(&'static ProviderRow, Provider), ModelsError> {
+fn found(
+    config: &ResolvedConfig,
+    name: &str,
+) -> Result<(&'static ProviderRow, ProviderSettings), ModelsError> {
     let configured = config.providers.get(name).cloned();
     let row = configured.as_ref().map_or(name, |provider| provider.kind);
     let unknown = || ModelsError::Unknown { provider: name.to_owned(), known: known(config) };
     let row = ProviderRow::named(row).ok_or_else(unknown)?;
-    Ok((row, configured.unwrap_or_else(|| Provider::of_kind(row.name))))
+    Ok((row, configured.unwrap_or_else(|| ProviderSettings::of_kind(row.name))))
 }
 
 /// Lists the models of a provider. A command has no list; its aliases select the newest model of each kind.
 pub async fn listed(
-    config: &Resolved,
+    config: &ResolvedConfig,
     name: &str,
-    variables: Lookup<'_>,
-) -> Result<Vec<Listed>, ModelsError> {
+    variables: VariableSource<'_>,
+) -> Result<Vec<ListedModel>, ModelsError> {
     if kind(config, name) == claude_code::NAME {
-        let alias = |id: &str| Listed { id: id.to_owned(), context_tokens: None, output_tokens_max: None };
+        let alias =
+            |id: &str| ListedModel { id: id.to_owned(), context_tokens: None, output_tokens_max: None };
         return Ok([claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX].map(alias).into());
     }
     provider(config, name, variables)?.models().await.map_err(ModelsError::Client)
@@ -247,9 +255,9 @@ pub async fn listed(
 
 /// Returns the wire format of a provider, and the reason it cannot be used, if any. Sends no request.
 pub fn state(
-    config: &Resolved,
+    config: &ResolvedConfig,
     name: &str,
-    variables: Lookup<'_>,
+    variables: VariableSource<'_>,
 ) -> (&'static str, Result<(), ModelsError>) {
     let kind = kind(config, name);
     if kind != claude_code::NAME {
@@ -268,7 +276,7 @@ pub fn state(
 }
 
 /// Returns the names of all usable providers.
-pub fn known(config: &Resolved) -> Vec<String> {
+pub fn known(config: &ResolvedConfig) -> Vec<String> {
     let rows = PROVIDERS.iter().map(|row| row.name).chain([claude_code::NAME]).map(str::to_owned);
     let mut names: Vec<String> = rows.chain(config.providers.keys().cloned()).collect();
     names.sort();
@@ -276,20 +284,25 @@ pub fn known(config: &Resolved) -> Vec<String> {
     names
 }
 
-fn wishes(name: &str, wanted: &Provider, variables: Lookup<'_>) -> Result<Wishes, ModelsError> {
-    let fill = |key: &str, template: &Template| {
+fn wishes(
+    name: &str,
+    wanted: &ProviderSettings,
+    variables: VariableSource<'_>,
+) -> Result<ProviderOverrides, ModelsError> {
+    let fill = |key: &str, template: &SecretTemplate| {
         expand(&template.0, variables).map_err(|error| ModelsError::Variable {
             key: format!("providers.{name}.{key}"),
             message: error.to_string(),
         })
     };
-    let optional = |key: &str, template: Option<&Template>| template.map(|text| fill(key, text)).transpose();
+    let optional =
+        |key: &str, template: Option<&SecretTemplate>| template.map(|text| fill(key, text)).transpose();
     let headers: Result<Vec<_>, ModelsError> = wanted
         .headers
         .iter()
         .map(|(header, text)| Ok((header.clone(), fill(&format!("headers.{header}"), text)?.into())))
         .collect();
-    Ok(Wishes {
+    Ok(ProviderOverrides {
         format: wanted.format,
         base_url: optional("baseUrl", wanted.base_url.as_ref())?,
         key: optional("apiKey", wanted.api_key.as_ref())?.map(Into::into),
@@ -360,11 +373,12 @@ impl std::error::Error for ModelsError {}
 mod tests {
     use super::*;
 
-    fn config(text: &str) -> Resolved {
+    fn config(text: &str) -> ResolvedConfig {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("haft.json");
         std::fs::write(&file, text).unwrap();
-        let sources = haft_config::Sources { named: Some(&file), ..haft_config::Sources::default() };
+        let sources =
+            haft_config::ConfigSources { named: Some(&file), ..haft_config::ConfigSources::default() };
         haft_config::load(sources, &|_| None).unwrap().resolved
     }
 
@@ -398,7 +412,7 @@ mod tests {
     #[test]
     fn who_asks_the_same_provider_shares_its_connections() {
         let config = config(r#"{"providers": {"mine": {"baseUrl": "http://h/v1", "apiKey": "k"}}}"#);
-        let providers = Providers::default();
+        let providers = ModelProviders::default();
         let chain = |names: &[&str]| {
             let names: Vec<_> = names.iter().map(|name| ModelName::parse(name).unwrap()).collect();
             providers.chain(None, &config, &names, &variables).map(|_| ()).unwrap();

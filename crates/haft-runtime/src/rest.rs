@@ -10,30 +10,33 @@ use std::sync::Arc;
 use haft_core::name::ToolName;
 use haft_core::tool::{ToolDefinition, ToolFacts};
 use haft_sandbox::Home;
-use haft_tools::rest::openapi::{self, Filter, Imported, Settings, Source};
-use haft_tools::rest::{Expected, Plan, Private, Reach, RestTool, Service, Templated, Written};
+use haft_tools::rest::openapi::{self, ImportResult, ImportSettings, OpenApiSource, OperationFilter};
+use haft_tools::rest::{
+    AllowedHosts, ExpectedContent, PrivateAddressRule, RequestPlan, RequestTemplates, RestService, RestTool,
+    TemplateSettings,
+};
 use http::HeaderName;
 use secrecy::SecretString;
 use serde_json::Value;
 use url::Url;
 
-use haft_config::expand::{ExpandError, Lookup, expand};
-use haft_config::resolved::{self, Secret, Spec};
+use haft_config::expand::{ExpandError, VariableSource, expand};
+use haft_config::resolved::{self, OpenapiSettings, Secret};
 
 pub use kept::Freshness;
 
 /// The tools that could be loaded, and the problems with the others.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct LoadedRestTools {
     /// The tools that can be called.
     pub tools: Vec<RestTool>,
     /// The entries that cannot be used.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<RestConfigProblem>,
 }
 
 /// A configured entry that cannot be used. The other entries still work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct RestConfigProblem {
     /// The configuration key of the entry.
     pub key: String,
     /// The problem, in words for the operator.
@@ -42,18 +45,18 @@ pub struct Problem {
 
 /// The inputs of loading beside the configuration.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
+pub struct RestLoadContext<'a> {
     /// The home whose cache stores fetched descriptions.
     pub home: Option<&'a Home>,
     /// Resolves `${VARIABLE}` in configured values.
-    pub variables: Lookup<'a>,
+    pub variables: VariableSource<'a>,
     /// Decides if a cached description may be used.
     pub freshness: Freshness,
 }
 
 /// Loads all configured tools. A problem with one entry does not affect the others.
-pub async fn load(config: &resolved::Rest, around: Around<'_>) -> Loaded {
-    let mut loaded = Loaded::default();
+pub async fn load(config: &resolved::RestSettings, around: RestLoadContext<'_>) -> LoadedRestTools {
+    let mut loaded = LoadedRestTools::default();
     for (name, tool) in &config.tools {
         let key = format!("restTools.{name}");
         loaded.take(&key, written_tool(name, tool, around.variables).map(|tool| vec![tool]));
@@ -65,7 +68,7 @@ pub async fn load(config: &resolved::Rest, around: Around<'_>) -> Loaded {
     loaded
 }
 
-impl Loaded {
+impl LoadedRestTools {
     /// Adds the tools of one entry. The first tool with a name wins; a later one becomes a problem.
     fn take(&mut self, key: &str, made: Result<Vec<RestTool>, String>) {
         match made {
@@ -74,19 +77,23 @@ impl Loaded {
                     let name = &tool.definition.name;
                     if self.tools.iter().any(|other| other.definition.name == *name) {
                         let message = format!("there is another tool `{name}`");
-                        self.problems.push(Problem { key: key.to_owned(), message });
+                        self.problems.push(RestConfigProblem { key: key.to_owned(), message });
                     } else {
                         self.tools.push(tool);
                     }
                 }
             }
-            Err(message) => self.problems.push(Problem { key: key.to_owned(), message }),
+            Err(message) => self.problems.push(RestConfigProblem { key: key.to_owned(), message }),
         }
     }
 }
 
 /// Reads one OpenAPI description and builds its tools.
-pub async fn import(name: &str, spec: &Spec, around: Around<'_>) -> Result<Imported, String> {
+pub async fn import(
+    name: &str,
+    spec: &OpenapiSettings,
+    around: RestLoadContext<'_>,
+) -> Result<ImportResult, String> {
     let expanded = |key: &str, secret: &Secret| {
         secret.expand(around.variables).map_err(|error| format!("`{key}`: {error}"))
     };
@@ -101,7 +108,7 @@ pub async fn import(name: &str, spec: &Spec, around: Around<'_>) -> Result<Impor
         let part = |key: &str, secret: &Option<Secret>| {
             secret.as_ref().map(|secret| expanded(&format!("auth.{scheme}.{key}"), secret)).transpose()
         };
-        let login = openapi::Login {
+        let login = openapi::SchemeCredentials {
             token: part("token", &login.token)?.map(SecretString::from),
             username: part("username", &login.username)?,
             password: part("password", &login.password)?.map(SecretString::from),
@@ -113,19 +120,19 @@ pub async fn import(name: &str, spec: &Spec, around: Around<'_>) -> Result<Impor
         logins.insert(scheme.clone(), login);
     }
     let documents =
-        match Source::parse(&expanded("spec", &spec.source)?).map_err(|error| error.to_string())? {
-            Source::File(path) => read_file(&path).await?,
-            Source::Url(url) => {
-                let private = spec.allow_private.then_some(Private::Allowed);
+        match OpenApiSource::parse(&expanded("spec", &spec.source)?).map_err(|error| error.to_string())? {
+            OpenApiSource::File(path) => read_file(&path).await?,
+            OpenApiSource::Url(url) => {
+                let private = spec.allow_private.then_some(PrivateAddressRule::Allowed);
                 kept::read(&url, private, &headers, around).await?
             }
         };
-    let settings = Settings {
+    let settings = ImportSettings {
         name,
         base_url,
         headers,
         logins,
-        filter: Filter {
+        filter: OperationFilter {
             methods: spec.methods.clone(),
             tags: spec.tags.clone(),
             include: spec.include.clone(),
@@ -133,7 +140,7 @@ pub async fn import(name: &str, spec: &Spec, around: Around<'_>) -> Result<Impor
             deprecated: spec.deprecated,
         },
         hosts: spec.hosts.clone(),
-        private: spec.allow_private.then_some(Private::Allowed),
+        private: spec.allow_private.then_some(PrivateAddressRule::Allowed),
     };
     openapi::import(&documents, settings).map_err(|error| error.to_string())
 }
@@ -141,13 +148,13 @@ pub async fn import(name: &str, spec: &Spec, around: Around<'_>) -> Result<Impor
 /// Reads a description on a blocking thread: parsing a large one takes long, and other tasks must not wait for it.
 async fn read_file(path: &Path) -> Result<openapi::Documents, String> {
     let path = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || Source::read_file(&path)).await;
+    let read = tokio::task::spawn_blocking(move || OpenApiSource::read_file(&path)).await;
     read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
 fn headers(
     written: &BTreeMap<String, Secret>,
-    variables: Lookup<'_>,
+    variables: VariableSource<'_>,
 ) -> Result<Vec<(HeaderName, SecretString)>, String> {
     let made = written.iter().map(|(name, value)| {
         let header = HeaderName::from_bytes(name.as_bytes())
@@ -161,7 +168,11 @@ fn headers(
     made.collect()
 }
 
-fn written_tool(name: &str, tool: &resolved::RestTool, variables: Lookup<'_>) -> Result<RestTool, String> {
+fn written_tool(
+    name: &str,
+    tool: &resolved::RestToolSettings,
+    variables: VariableSource<'_>,
+) -> Result<RestTool, String> {
     let url = tool.url.expand(variables).map_err(|error| format!("`url`: {error}"))?;
     let mut headers = BTreeMap::new();
     for (header, value) in &tool.headers {
@@ -170,7 +181,7 @@ fn written_tool(name: &str, tool: &resolved::RestTool, variables: Lookup<'_>) ->
     }
     let body = tool.body.as_ref().map(|body| expanded(body, variables)).transpose();
     let body = body.map_err(|error| format!("`bodyTemplate`: {error}"))?;
-    let templated = Templated::new(&Written {
+    let templated = RequestTemplates::new(&TemplateSettings {
         method: tool.method,
         url: &url,
         headers: &headers,
@@ -180,8 +191,8 @@ fn written_tool(name: &str, tool: &resolved::RestTool, variables: Lookup<'_>) ->
         query_form: tool.query_form,
     });
     let templated = templated.map_err(|error| error.to_string())?;
-    let reach = Reach::named(&templated.origin);
-    let reach = if tool.allow_private { reach.with_private(Private::Allowed) } else { reach };
+    let reach = AllowedHosts::named(&templated.origin);
+    let reach = if tool.allow_private { reach.with_private(PrivateAddressRule::Allowed) } else { reach };
     Ok(RestTool {
         definition: ToolDefinition {
             name: ToolName::sanitize(name),
@@ -193,16 +204,16 @@ fn written_tool(name: &str, tool: &resolved::RestTool, variables: Lookup<'_>) ->
             facts: ToolFacts::default(),
             raw: None,
         },
-        plan: Plan::Templated(templated),
-        service: Arc::new(Service::new(reach, Vec::new(), BTreeMap::new())),
-        expected: Expected::Anything,
+        plan: RequestPlan::Templated(templated),
+        service: Arc::new(RestService::new(reach, Vec::new(), BTreeMap::new())),
+        expected: ExpectedContent::Anything,
         streaming: tool.streaming.clone(),
         credentials: Vec::new(),
     })
 }
 
 /// Expands variables in string values, never in keys.
-fn expanded(value: &Value, variables: Lookup<'_>) -> Result<Value, ExpandError> {
+fn expanded(value: &Value, variables: VariableSource<'_>) -> Result<Value, ExpandError> {
     Ok(match value {
         Value::String(text) => Value::String(expand(text, variables)?),
         Value::Array(items) => {
@@ -216,8 +227,8 @@ fn expanded(value: &Value, variables: Lookup<'_>) -> Result<Value, ExpandError> 
     })
 }
 
-impl std::fmt::Debug for Around<'_> {
+impl std::fmt::Debug for RestLoadContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Around").field("freshness", &self.freshness).finish_non_exhaustive()
+        f.debug_struct("RestLoadContext").field("freshness", &self.freshness).finish_non_exhaustive()
     }
 }

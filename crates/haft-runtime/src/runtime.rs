@@ -18,31 +18,31 @@ use haft_core::event::Event;
 use haft_core::event_store::RunKey;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
-use haft_core::place::{Place, SessionId};
+use haft_core::place::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::run::context::RunContext;
-use haft_core::run::event::Bill;
+use haft_core::run::event::RunBill;
 use haft_store::journals::{self, ClaimedJournal};
 use haft_store::outputs::FileStore;
 use haft_store::sessions::SessionError;
-use haft_store::sessions::line::Opened;
+use haft_store::sessions::line::SessionStart;
 use haft_store::sweep;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 use secrecy::ExposeSecret;
 
-use crate::desk::Desk;
+use crate::desk::PendingDecisions;
 use crate::event_log::EventLog;
-use crate::handle::{Functions, RunHandle, RunShared};
+use crate::handle::{CallerFunctions, RunHandle, RunShared};
 use crate::models::ModelsError;
 use crate::runs::{ActiveRun, LeftSessions, PreparedAgent, ResumedSession, RunRequest, Variables};
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
 use crate::wiring;
-use haft_config::Resolved;
+use haft_config::ResolvedConfig;
 
-pub use builder::{Answers, NoHome, RunHooks, RuntimeBuilder, Stores};
+pub use builder::{AnswerSource, NoHome, RunHooks, RuntimeBuilder, Stores};
 pub use error::{ResumeFailure, StartError};
-use generation::Generation;
-pub use haft_store::journals::{ListedRun, Page, Takeover};
+use generation::ConfigGeneration;
+pub use haft_store::journals::{ListedRun, RunListPage, Takeover};
 
 /// The shortest time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
@@ -59,7 +59,7 @@ pub struct Runtime {
 struct RuntimeShared {
     home: Home,
     stores: Stores,
-    generation: RwLock<Arc<Generation>>,
+    generation: RwLock<Arc<ConfigGeneration>>,
     variables: Variables,
     servers: Arc<SharedServers>,
     trace: Option<Arc<dyn TraceSink>>,
@@ -69,7 +69,7 @@ struct RuntimeShared {
 }
 
 /// One run on its way to being driven.
-struct Prepared {
+struct PreparedRun {
     agent: Arc<PreparedAgent>,
     context: Arc<RunContext>,
     shared: RunShared,
@@ -78,7 +78,7 @@ struct Prepared {
 
 impl Runtime {
     /// A builder over a resolved configuration.
-    pub fn builder(config: Resolved) -> RuntimeBuilder {
+    pub fn builder(config: ResolvedConfig) -> RuntimeBuilder {
         RuntimeBuilder::new(config)
     }
 
@@ -92,7 +92,7 @@ impl Runtime {
     }
 
     /// Returns the configuration of runs that start now; a reload replaces it.
-    pub fn config(&self) -> Arc<Resolved> {
+    pub fn config(&self) -> Arc<ResolvedConfig> {
         Arc::clone(&self.generation().config)
     }
 
@@ -138,7 +138,7 @@ impl Runtime {
         mut spec: RunSpec,
         secrets: &RunSecrets,
         hooks: RunHooks,
-        generation: &Arc<Generation>,
+        generation: &Arc<ConfigGeneration>,
     ) -> Result<RunHandle, StartError> {
         let variables = self.variables(secrets);
         trigger_skills(&mut spec, None, generation, &*variables);
@@ -146,7 +146,7 @@ impl Runtime {
         let keeps_session = hooks.keeps_session && generation.config.sessions.enabled;
         let recorder = hooks.recorder.clone();
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, generation).await?;
-        let Prepared { agent, context, shared, routing } = prepared;
+        let PreparedRun { agent, context, shared, routing } = prepared;
         let (stored, blob) = StoredSpec::of(&spec);
         if keeps_session {
             self.shared.stores.blobs.put(&blob).map_err(StartError::Store)?;
@@ -154,13 +154,13 @@ impl Runtime {
         if let Some((_, recorder)) = recorder {
             recorder.sources(&blob);
         }
-        let spent = Bill::of(&routing);
+        let spent = RunBill::of(&routing);
         let request = RunRequest {
             before: routing,
             spec: serde_json::to_value(&stored).unwrap_or_default(),
             tool_choice: spec.tool_choice.clone(),
             functions: spec.functions.clone(),
-            ..RunRequest::first(&agent, spec.request.clone(), Place::first(id), context, spent)
+            ..RunRequest::first(&agent, spec.request.clone(), RunPosition::first(id), context, spent)
         };
         let run = ActiveRun::begin(agent, request).await.map_err(StartError::Run)?;
         Ok(self.launch(run, shared, functions))
@@ -190,7 +190,7 @@ impl Runtime {
     }
 
     /// Returns the first line of a run's journal. The run of another principal is not found.
-    async fn opened(&self, principal: &Principal, id: SessionId) -> Result<Opened, ResumeFailure> {
+    async fn opened(&self, principal: &Principal, id: SessionId) -> Result<SessionStart, ResumeFailure> {
         let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
         let journals = self.shared.stores.journals(&self.config());
         let opened = journals::opened(&*journals, &key).await.map_err(ResumeFailure::Session)?;
@@ -253,7 +253,7 @@ impl Runtime {
         let takeover = hooks.takeover;
         let left = LeftSessions::Continued(takeover);
         let prepared = self.prepare(id, &spec, variables, hooks, left, &generation).await;
-        let Prepared { agent, context, shared, .. } = prepared.map_err(ResumeFailure::Start)?;
+        let PreparedRun { agent, context, shared, .. } = prepared.map_err(ResumeFailure::Start)?;
         let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
         let journals = self.shared.stores.journals(&generation.config);
         let claimed = journals.claim(&key, takeover).await.map_err(ResumeFailure::Session)?;
@@ -278,13 +278,17 @@ impl Runtime {
     }
 
     /// Returns the stored root runs of a principal, newest first.
-    pub async fn list(&self, principal: &Principal, page: Page) -> Result<Vec<ListedRun>, SessionError> {
+    pub async fn list(
+        &self,
+        principal: &Principal,
+        page: RunListPage,
+    ) -> Result<Vec<ListedRun>, SessionError> {
         self.shared.stores.journals(&self.config()).list(principal, page).await
     }
 
     /// Uses another configuration for runs that start from now on. Running runs keep theirs; queues that did not change
     /// keep their slots, and shared servers that did not change keep their processes.
-    pub async fn reload(&self, config: Resolved) -> Vec<String> {
+    pub async fn reload(&self, config: ResolvedConfig) -> Vec<String> {
         let before = self.generation();
         let (next, warnings) = before.next(config, &self.shared.home, &self.shared.variables).await;
         *self.shared.generation.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
@@ -305,7 +309,7 @@ impl Runtime {
         }
     }
 
-    fn launch(&self, run: ActiveRun, shared: RunShared, functions: Functions) -> RunHandle {
+    fn launch(&self, run: ActiveRun, shared: RunShared, functions: CallerFunctions) -> RunHandle {
         let shared = shared.with_meter(&run.task().scope.meter);
         if let Some(error) = run.unkept() {
             shared.warn([format!("the run cannot be resumed: {error}")]);
@@ -331,7 +335,7 @@ impl Runtime {
         principal: &Principal,
         kept: bool,
         takeover: Takeover,
-    ) -> (EventLog, Arc<Desk>) {
+    ) -> (EventLog, Arc<PendingDecisions>) {
         let log = match self.shared.stores.events.as_ref().filter(|_| kept) {
             Some(store) => {
                 let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
@@ -344,7 +348,7 @@ impl Runtime {
             }
             None => EventLog::in_memory(),
         };
-        let desk = Desk::new(log.clone());
+        let desk = PendingDecisions::new(log.clone());
         (log, desk)
     }
 
@@ -352,7 +356,7 @@ impl Runtime {
     fn outputs(
         &self,
         id: SessionId,
-        config: &Resolved,
+        config: &ResolvedConfig,
     ) -> Result<Option<Arc<dyn haft_core::store::OutputStore>>, StartError> {
         if !config.tool_output.enabled {
             return Ok(None);
@@ -380,7 +384,7 @@ impl Runtime {
         tokio::task::spawn_blocking(move || shared.stores.sweep(&config));
     }
 
-    fn generation(&self) -> Arc<Generation> {
+    fn generation(&self) -> Arc<ConfigGeneration> {
         Arc::clone(&self.shared.generation.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -393,7 +397,7 @@ impl Runtime {
 fn trigger_skills(
     spec: &mut RunSpec,
     more: Option<&str>,
-    generation: &Generation,
+    generation: &ConfigGeneration,
     variables: &dyn Fn(&str) -> Option<String>,
 ) {
     let asked = [Some(spec.request.as_str()), more].into_iter().flatten().collect::<Vec<_>>().join("\n");
@@ -404,8 +408,8 @@ fn trigger_skills(
     }
 }
 
-fn functions_of(spec: &RunSpec) -> Functions {
-    if spec.functions.is_empty() { Functions::None } else { Functions::OfCaller }
+fn functions_of(spec: &RunSpec) -> CallerFunctions {
+    if spec.functions.is_empty() { CallerFunctions::None } else { CallerFunctions::OfCaller }
 }
 
 impl From<ModelsError> for StartError {

@@ -8,45 +8,50 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use haft_core::model_provider::ModelContext;
 use haft_core::model_reply::{ModelReply, ReplyFold};
-use haft_core::model_request::{ModelRequest, PromptCaching, Sampling, ToolChoice};
+use haft_core::model_request::{ModelRequest, PromptCaching, SamplingParameters, ToolChoice};
 use haft_core::place::SessionId;
-use haft_core::run::meter::{Amount, Held};
-use haft_sandbox::Policy;
-use haft_tools::mcp::{Caller, Sample, Sampled, Sampler};
+use haft_core::run::meter::{SpendAmount, SpendReservation};
+use haft_sandbox::SandboxPolicy;
+use haft_tools::mcp::{Caller, Sampler, SamplingReply, SamplingRequest};
 
-use crate::models::{self, Providers};
+use crate::models::{self, ModelProviders};
 use crate::runs::Variables;
-use haft_config::Resolved;
+use haft_config::ResolvedConfig;
 use haft_config::resolved::ModelName;
 
 /// Answers the sampling requests of servers. The model gets no tools, and sees only the server's own conversation.
 pub struct ModelSampler {
-    config: Arc<Resolved>,
-    policy: Policy,
+    config: Arc<ResolvedConfig>,
+    policy: SandboxPolicy,
     variables: Variables,
-    providers: Providers,
+    providers: ModelProviders,
     /// The model for servers without a configured one.
     usual: Option<ModelName>,
 }
 
 impl ModelSampler {
     /// Creates a sampler. `usual` is the model of the run; without one the configured default applies.
-    pub fn new(config: &Resolved, policy: &Policy, variables: Variables, usual: Option<ModelName>) -> Self {
-        Self::of_run(Arc::new(config.clone()), policy, (variables, Providers::default()), usual)
+    pub fn new(
+        config: &ResolvedConfig,
+        policy: &SandboxPolicy,
+        variables: Variables,
+        usual: Option<ModelName>,
+    ) -> Self {
+        Self::of_run(Arc::new(config.clone()), policy, (variables, ModelProviders::default()), usual)
     }
 
     /// Creates the sampler of a run, over the run's configuration and the connections of its runtime.
     pub(crate) fn of_run(
-        config: Arc<Resolved>,
-        policy: &Policy,
-        (variables, providers): (Variables, Providers),
+        config: Arc<ResolvedConfig>,
+        policy: &SandboxPolicy,
+        (variables, providers): (Variables, ModelProviders),
         usual: Option<ModelName>,
     ) -> Self {
         let usual = usual.or_else(|| config.models.default.clone());
         Self { config, policy: policy.clone(), variables, providers, usual }
     }
 
-    async fn write(&self, wanted: Sample, caller: &Caller) -> Result<Sampled, String> {
+    async fn write(&self, wanted: SamplingRequest, caller: &Caller) -> Result<SamplingReply, String> {
         let model = self.model(&wanted)?;
         let (request, _held) = within_budget(request(&wanted, &model), &wanted, caller)?;
         let unusable = |error: models::ModelsError| error.to_string();
@@ -61,7 +66,7 @@ impl ModelSampler {
         Ok(sampled(&fold.finish(), &model))
     }
 
-    fn model(&self, wanted: &Sample) -> Result<ModelName, String> {
+    fn model(&self, wanted: &SamplingRequest) -> Result<ModelName, String> {
         let named = wanted.model.as_deref().map(ModelName::parse).transpose()?;
         let hint = "`sampling.model` or `models.default` names one";
         let model =
@@ -75,7 +80,11 @@ impl ModelSampler {
 }
 
 impl Sampler for ModelSampler {
-    fn sample<'a>(&'a self, wanted: Sample, caller: &'a Caller) -> BoxFuture<'a, Result<Sampled, String>> {
+    fn sample<'a>(
+        &'a self,
+        wanted: SamplingRequest,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<SamplingReply, String>> {
         Box::pin(self.write(wanted, caller))
     }
 }
@@ -86,14 +95,14 @@ impl fmt::Debug for ModelSampler {
     }
 }
 
-fn request(wanted: &Sample, model: &ModelName) -> ModelRequest {
+fn request(wanted: &SamplingRequest, model: &ModelName) -> ModelRequest {
     ModelRequest {
         system: wanted.system.as_str().into(),
         tool_choice: ToolChoice::None,
-        sampling: Sampling {
+        sampling: SamplingParameters {
             temperature: wanted.temperature,
             stop: wanted.stop.clone(),
-            ..Sampling::default()
+            ..SamplingParameters::default()
         },
         output_tokens_max: Some(wanted.output_tokens_max),
         // A sampling request is not repeated, so caching its prompt would only cost.
@@ -106,9 +115,9 @@ fn request(wanted: &Sample, model: &ModelName) -> ModelRequest {
 /// error.
 fn within_budget(
     mut request: ModelRequest,
-    wanted: &Sample,
+    wanted: &SamplingRequest,
     caller: &Caller,
-) -> Result<(ModelRequest, Option<Held>), String> {
+) -> Result<(ModelRequest, Option<SpendReservation>), String> {
     let Some(scope) = &caller.scope else { return Ok((request, None)) };
     let left = scope.meter.left(scope.began.elapsed());
     if let Some(part) = left.used_up() {
@@ -117,7 +126,7 @@ fn within_budget(
     let tokens_left = left.tokens.map_or(u32::MAX, |tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
     let output = wanted.output_tokens_max.min(tokens_left);
     request.output_tokens_max = Some(output);
-    Ok((request, Some(scope.meter.hold(Amount { tokens: output.into(), calls: 0 }))))
+    Ok((request, Some(scope.meter.hold(SpendAmount { tokens: output.into(), calls: 0 }))))
 }
 
 /// Returns the context of a new session below the call.
@@ -128,8 +137,8 @@ fn context(caller: &Caller) -> ModelContext {
     ModelContext::new(format!("{session}/1"), caller.run.principal.clone(), events).at(place)
 }
 
-fn sampled(reply: &ModelReply, model: &ModelName) -> Sampled {
-    Sampled {
+fn sampled(reply: &ModelReply, model: &ModelName) -> SamplingReply {
+    SamplingReply {
         model: reply.model.clone().unwrap_or_else(|| model.model.clone()),
         text: reply.text(),
         stop: reply.stop.clone(),
@@ -142,15 +151,15 @@ mod tests {
 
     use haft_core::conversation::Conversation;
     use haft_core::event::NoEvents;
-    use haft_core::place::{OperationId, Place};
-    use haft_core::run::budget::Budget;
+    use haft_core::place::{OperationId, RunPosition};
+    use haft_core::run::budget::SpendLimit;
     use haft_core::run::meter::Meter;
     use haft_core::run::scope::RunScope;
 
     use super::*;
 
-    fn wanted() -> Sample {
-        Sample {
+    fn wanted() -> SamplingRequest {
+        SamplingRequest {
             server: "s".into(),
             model: None,
             system: String::new(),
@@ -162,13 +171,13 @@ mod tests {
     }
 
     fn within(tokens: Option<u64>) -> Result<(Option<u32>, Option<u64>), String> {
-        let meter = Meter::new(Arc::new(NoEvents), Budget { tokens, ..Budget::default() });
+        let meter = Meter::new(Arc::new(NoEvents), SpendLimit { tokens, ..SpendLimit::default() });
         let (began, until) = (Instant::now(), Instant::now() + Duration::from_mins(1));
         let scope = RunScope { meter: Arc::clone(&meter), path: Vec::new(), began, until };
         let caller = Caller {
             run: Arc::default(),
             operation: OperationId(1),
-            place: Place::default(),
+            place: RunPosition::default(),
             scope: Some(Arc::new(scope)),
             events: Arc::new(NoEvents),
         };

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_config::agents::graph::{AgentGraph, AgentGraphError, AgentGraphSource};
-use haft_config::agents::{Agent, AgentError, Overrides, ReportBy, loader};
+use haft_config::agents::{AgentDefinition, AgentError, AgentOverrides, ReportDelivery, loader};
 use haft_core::glob::ToolGlob;
 use haft_core::home::Home;
 use haft_core::internal::final_report::ReportShape;
 use haft_core::model_request::ToolChoice;
 use haft_core::principal::Principal;
-use haft_core::settings::limits::Limits;
+use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::sandbox::{Access, GitMetadata};
-use haft_sandbox::{Policy, PolicyError, user_home};
+use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
+use haft_sandbox::{PolicyError, SandboxPolicy, user_home};
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -75,7 +75,7 @@ pub struct AgentChanges {
     /// The JSON Schema of the answer.
     pub output_schema: Option<Arc<Value>>,
     /// Keys of the agent's file, replaced.
-    pub overrides: Overrides,
+    pub overrides: AgentOverrides,
 }
 
 /// The directory that tools work in, and the sandbox around it.
@@ -86,9 +86,9 @@ pub struct WorkspaceSpec {
     /// The level of confinement, before the grants below.
     pub mode: SandboxMode,
     /// `None` keeps the default of the mode.
-    pub network: Option<Access>,
+    pub network: Option<ResourceAccess>,
     /// Connections to Unix sockets. `None` keeps the default of the mode.
-    pub unix_sockets: Option<Access>,
+    pub unix_sockets: Option<ResourceAccess>,
     /// Decides if tools may write hooks and configuration of git.
     pub git: GitMetadata,
     /// Further directories that tools may write to.
@@ -100,7 +100,7 @@ pub struct WorkspaceSpec {
     /// Files that tools must not change, such as the configuration that is in force.
     pub protected: Vec<PathBuf>,
     /// The resources that one command may use.
-    pub limits: Limits,
+    pub limits: CommandLimits,
 }
 
 /// The files that the configuration of a run came from, beside haft's own directory.
@@ -218,7 +218,7 @@ impl WorkspaceSpec {
             readable: Vec::new(),
             environment: Vec::new(),
             protected: Vec::new(),
-            limits: Limits::default(),
+            limits: CommandLimits::default(),
         }
     }
 }
@@ -226,10 +226,10 @@ impl WorkspaceSpec {
 impl WorkspaceSpec {
     /// Builds the sandbox policy. Fails for paths that do not exist, and for a directory that would expose haft's own
     /// data.
-    pub fn policy(&self, home: &Home) -> Result<Policy, PolicyError> {
+    pub fn policy(&self, home: &Home) -> Result<SandboxPolicy, PolicyError> {
         let user_home = user_home();
         // Readable secrets must leave the protected list before the workspace is checked against that list.
-        let mut policy = Policy::new_with_readable(
+        let mut policy = SandboxPolicy::new_with_readable(
             self.mode,
             &self.directory,
             home,
@@ -256,7 +256,7 @@ impl WorkspaceSpec {
 }
 
 impl AgentChanges {
-    fn apply(&self, agent: &mut Agent) -> Result<(), AgentError> {
+    fn apply(&self, agent: &mut AgentDefinition) -> Result<(), AgentError> {
         if !self.models.is_empty() {
             agent.models.clone_from(&self.models);
         }
@@ -275,8 +275,8 @@ impl AgentChanges {
             agent.report.shape = ReportShape::json(Arc::clone(schema))
                 .map_err(|problem| AgentError::new("output schema", 1, problem))?;
             agent.report.by = match agent.report.by {
-                ReportBy::None | ReportBy::Tool => ReportBy::Tool,
-                ReportBy::Xml => ReportBy::Xml,
+                ReportDelivery::None | ReportDelivery::Tool => ReportDelivery::Tool,
+                ReportDelivery::Xml => ReportDelivery::Xml,
             };
         }
         Ok(())

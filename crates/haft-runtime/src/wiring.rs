@@ -11,34 +11,34 @@ use std::time::Duration;
 
 use haft_core::name::QueueName;
 use haft_core::provider::ToolProvider;
-use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
-use haft_core::tool::{Approval, ToolDefinition};
+use haft_core::rules::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules};
+use haft_core::tool::{ApprovalPolicy, ToolDefinition};
 use haft_engine::{
-    Activity, Catalog, CatalogConfig, CatalogWarning, Governed, Orchestrator, PROVIDERS_AT_ONCE_MAX,
-    Policies, QueueConfig, Queues,
+    Catalog, CatalogConfig, CatalogWarning, GovernedTool, Orchestrator, PROVIDERS_AT_ONCE_MAX, QueueConfig,
+    Queues, ToolActivity, ToolPolicies,
 };
-use haft_sandbox::Policy;
+use haft_sandbox::SandboxPolicy;
 use haft_store::cache::FileCache;
 use haft_tools::output::OUTPUT_TOOL;
 use haft_tools::rest::{RestTool, RestTools};
 
-pub use authorization::{Keeping, authorizer};
-pub use mcp::{McpFace, McpServers, mcp_servers, remembered};
-pub use parts::{EngineState, Own, Parts, cache_limits};
+pub use authorization::{TokenStorage, authorizer};
+pub use mcp::{McpClientSettings, McpServers, mcp_servers, remembered};
+pub use parts::{EngineState, OrchestratorOptions, OrchestratorParts, cache_limits};
 
-use crate::governing::Configured;
-use haft_config::Resolved;
+use crate::governing::ConfiguredGovernor;
+use haft_config::ResolvedConfig;
 
 /// The configuration and sandbox policy of an orchestrator. Principal, approver, output store and event sink belong to
 /// each run: see [`RunContext`](haft_core::run::context::RunContext).
 #[derive(Debug)]
 pub struct ToolSettings {
     /// The sandbox of the built-in tools and of local MCP servers.
-    pub policy: Policy,
+    pub policy: SandboxPolicy,
     /// Replaces the configured timeout of every tool.
     pub timeout: Option<Duration>,
     /// The settings of tools, queues, cache and rules.
-    pub config: Resolved,
+    pub config: ResolvedConfig,
 }
 
 /// Builds an orchestrator over the built-in tools, as configured.
@@ -49,8 +49,8 @@ pub fn orchestrator(settings: ToolSettings) -> Orchestrator {
 /// Builds an orchestrator over the built-in tools and those of other providers, for example [MCP
 /// servers](McpServers::providers) or a [`Registry`](haft_tools::registry::Registry) of the embedding program.
 pub fn orchestrator_with(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
-    let parts = Parts::new(settings, others);
-    parts.orchestrator(parts.config(), Own::default())
+    let parts = OrchestratorParts::new(settings, others);
+    parts.orchestrator(parts.config(), OrchestratorOptions::default())
 }
 
 /// Like [`orchestrator_with`], with cached outputs below haft's own directory, so that other processes share them.
@@ -60,11 +60,11 @@ pub fn orchestrator_with_stored_cache(
 ) -> Orchestrator {
     let store = FileCache::of(settings.policy.home(), cache_limits(&settings.config));
     let engine = EngineState::new(&settings.config).with_cache_store(Some(Arc::new(store)));
-    let parts = Parts::with_engine(settings, others, &engine);
-    parts.orchestrator(parts.config(), Own::default())
+    let parts = OrchestratorParts::with_engine(settings, others, &engine);
+    parts.orchestrator(parts.config(), OrchestratorOptions::default())
 }
 
-fn catalog_config(config: &Resolved) -> CatalogConfig {
+fn catalog_config(config: &ResolvedConfig) -> CatalogConfig {
     CatalogConfig {
         scheme: config.naming,
         tools_per_provider_max: config.catalog.tools_per_provider_max,
@@ -76,7 +76,7 @@ fn catalog_config(config: &Resolved) -> CatalogConfig {
 
 /// Returns the longest configured startup time. The first start of a server may download it, so a warm-up must not give
 /// up before the server's own `startup_timeout`.
-fn warmup_timeout(config: &Resolved) -> Duration {
+fn warmup_timeout(config: &ResolvedConfig) -> Duration {
     let servers = config.mcp_servers.values().filter(|server| server.enabled);
     servers.map(|server| server.startup_timeout).fold(config.catalog.warmup_timeout, Duration::max)
 }
@@ -88,19 +88,20 @@ pub fn is_builtin(name: &str) -> bool {
 }
 
 /// Returns the active tools with the operator's settings applied, under the names by which a model calls them.
-pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
+pub fn definitions(config: &ResolvedConfig, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
     let governor =
-        Configured { config: Arc::new(config.clone()), timeout: None, answers_kept: HashMap::new() };
+        ConfiguredGovernor { config: Arc::new(config.clone()), timeout: None, answers_kept: HashMap::new() };
     let described = |tool: ToolDefinition| {
-        let policy = Policies::default().default;
-        let undecided = Governed {
+        let policy = ToolPolicies::default().default;
+        let undecided = GovernedTool {
             policy,
             effects: tool.effects,
             trusted_effects: tool.effects,
             groups: tool.groups.clone(),
-            activity: Activity::Active,
+            activity: ToolActivity::Active,
         };
-        let Governed { effects, groups, activity, .. } = governor.decide(&tool.name, &tool.facts, undecided);
+        let GovernedTool { effects, groups, activity, .. } =
+            governor.decide(&tool.name, &tool.facts, undecided);
         activity.is_active().then_some(ToolDefinition { effects, groups, ..tool })
     };
     let catalog = Catalog::with(vec![Arc::new(RestTools::new(rest))], catalog_config(config));
@@ -111,23 +112,23 @@ pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition
 }
 
 /// Returns the operator's rules in the form that the engine evaluates.
-pub fn rules(config: &Resolved) -> Rules {
+pub fn rules(config: &ResolvedConfig) -> PermissionRules {
     let rules = config.policy.rules.iter().filter_map(|rule| {
         // The configuration reader already rejected patterns that do not compile.
         let command = match &rule.command {
             Some(pattern) => Some(CommandPattern::new(pattern).ok()?),
             None => None,
         };
-        Some(Rule { tool: rule.tool.clone(), command, decision: decision(rule.decision) })
+        Some(PermissionRule { tool: rule.tool.clone(), command, decision: decision(rule.decision) })
     });
-    Rules { rules: rules.collect(), default: decision(config.policy.default) }
+    PermissionRules { rules: rules.collect(), default: decision(config.policy.default) }
 }
 
-fn decision(approval: Approval) -> Decision {
+fn decision(approval: ApprovalPolicy) -> PermissionDecision {
     match approval {
-        Approval::Allow => Decision::Allow,
-        Approval::Ask => Decision::Ask,
-        Approval::Deny => Decision::Deny,
+        ApprovalPolicy::Allow => PermissionDecision::Allow,
+        ApprovalPolicy::Ask => PermissionDecision::Ask,
+        ApprovalPolicy::Deny => PermissionDecision::Deny,
     }
 }
 
@@ -137,11 +138,11 @@ pub fn command_argument(tool: &str) -> Option<&'static str> {
     tools.find(|definition| definition.name.as_str() == tool)?.facts.command_argument
 }
 
-fn queues(config: &Resolved) -> Queues {
+fn queues(config: &ResolvedConfig) -> Queues {
     Queues::new(queue_configs(config))
 }
 
-fn queue_configs(config: &Resolved) -> impl Iterator<Item = (QueueName, QueueConfig)> {
+fn queue_configs(config: &ResolvedConfig) -> impl Iterator<Item = (QueueName, QueueConfig)> {
     config.queues.iter().map(|(name, queue)| {
         let concurrent = NonZeroUsize::new(queue.concurrent).unwrap_or(NonZeroUsize::MIN);
         let queue =

@@ -1,5 +1,5 @@
 //! Runs its arguments confined: `cargo run -p haft-sandbox --example confine -- ls`.
-use haft_sandbox::{Home, Policy, SandboxMode, init, sandboxed_command, user_home};
+use haft_sandbox::{Home, SandboxMode, SandboxPolicy, init, sandboxed_command, user_home};
 use std::io::Write;
 use tokio::io::AsyncReadExt;
 
@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = words.next().ok_or("usage: confine PROGRAM ARGS…")?;
     let home = Home::at(&user_home().ok_or("no home")?.join(".haft"));
     let mode: SandboxMode = std::env::var("MODE").unwrap_or("sandbox".into()).parse()?;
-    let policy = Policy::new(mode, &std::env::current_dir()?, &home, user_home().as_deref())?;
+    let policy = SandboxPolicy::new(mode, &std::env::current_dir()?, &home, user_home().as_deref())?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut child = sandboxed_command(program, &policy).args(words).spawn().await?;
         let mut output = Vec::new();

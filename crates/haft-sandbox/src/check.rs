@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::git::GIT_NAMES;
 use crate::path::{is_within, resolve};
-use crate::policy::Policy;
+use crate::policy::SandboxPolicy;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::GitMetadata;
 
@@ -30,7 +30,7 @@ pub const WRITE_BLOCKLIST: [&str; 14] = [
 const HARMLESS_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
 /// Returns true when the mode grants writing this path. It ignores the blocklist: see [`is_write_blocked`].
-pub fn is_write_allowed(path: &Path, policy: &Policy) -> bool {
+pub fn is_write_allowed(path: &Path, policy: &SandboxPolicy) -> bool {
     let roots = policy.writable_roots();
     let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
     is_within_roots(&policy.workspace().join(path), policy.mode(), &roots)
@@ -48,7 +48,7 @@ pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool 
 }
 
 /// Returns true when a write to this path is refused even where the mode grants it. A relative path is refused.
-pub fn is_write_blocked(path: &Path, policy: &Policy) -> bool {
+pub fn is_write_blocked(path: &Path, policy: &SandboxPolicy) -> bool {
     if path.is_relative() {
         return true;
     }
@@ -64,13 +64,13 @@ pub fn is_write_blocked(path: &Path, policy: &Policy) -> bool {
 }
 
 /// Returns true when the path decides which code git runs in the workspace.
-fn in_git_metadata(path: &Path, policy: &Policy) -> bool {
+fn in_git_metadata(path: &Path, policy: &SandboxPolicy) -> bool {
     let git = policy.workspace().join(".git");
     policy.git == GitMetadata::Frozen && GIT_NAMES.iter().any(|(name, _)| is_within(path, &git.join(name)))
 }
 
 /// Returns true when the policy hides this path. A relative path counts as hidden.
-pub fn is_read_blocked(path: &Path, policy: &Policy) -> bool {
+pub fn is_read_blocked(path: &Path, policy: &SandboxPolicy) -> bool {
     if path.is_relative() {
         return true;
     }
@@ -88,11 +88,11 @@ mod tests {
     use super::*;
     use haft_core::home::Home;
 
-    struct Place {
+    struct CheckFixture {
         dir: tempfile::TempDir,
     }
 
-    impl Place {
+    impl CheckFixture {
         fn new() -> Self {
             let place = Self { dir: tempfile::tempdir_in("/var/tmp").unwrap() };
             for name in ["ws", "home/data", "home/workspace", "user/.ssh"] {
@@ -105,15 +105,15 @@ mod tests {
             self.dir.path().canonicalize().unwrap().join(name)
         }
 
-        fn policy(&self, mode: SandboxMode) -> Policy {
+        fn policy(&self, mode: SandboxMode) -> SandboxPolicy {
             let home = Home::at(&self.path("home"));
-            Policy::new(mode, &self.path("ws"), &home, Some(&self.path("user"))).unwrap()
+            SandboxPolicy::new(mode, &self.path("ws"), &home, Some(&self.path("user"))).unwrap()
         }
     }
 
     #[test]
     fn modes_decide_writes() {
-        let place = Place::new();
+        let place = CheckFixture::new();
         let check = |mode, path: &str, expected| {
             assert_eq!(is_write_allowed(&place.path(path), &place.policy(mode)), expected, "{mode} {path}");
         };
@@ -133,14 +133,14 @@ mod tests {
 
     #[test]
     fn a_symlink_out_of_the_workspace_is_outside() {
-        let place = Place::new();
+        let place = CheckFixture::new();
         std::os::unix::fs::symlink(place.path("user"), place.path("ws/link")).unwrap();
         assert!(!is_write_allowed(&place.path("ws/link/new"), &place.policy(SandboxMode::Sandbox)));
     }
 
     #[test]
     fn the_blocklist_holds_in_every_mode() {
-        let place = Place::new();
+        let place = CheckFixture::new();
         for mode in SandboxMode::ALL {
             let check = |path: &str, expected| {
                 assert_eq!(
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn reads_are_open_but_for_what_is_hidden() {
-        let place = Place::new();
+        let place = CheckFixture::new();
         let check = |mode, path: &str, expected| {
             assert_eq!(is_read_blocked(&place.path(path), &place.policy(mode)), expected, "{mode} {path}");
         };

@@ -8,16 +8,16 @@ use tokio::net::unix::pipe;
 use crate::error::SandboxError;
 use crate::launch::Launch;
 use crate::launcher::Launcher;
-use crate::message::{Confinement, Exit, Program};
+use crate::message::{CommandExit, LaunchProgram, SandboxStatus};
 use crate::pipes::Pipes;
-use crate::plan::Plan;
-use crate::policy::{Policy, PolicyError};
+use crate::plan::SandboxPlan;
+use crate::policy::{PolicyError, SandboxPolicy};
 use crate::system::Lifeline;
 use haft_core::home::Home;
 use haft_core::settings::mode::SandboxMode;
 
 /// Builds a command that runs under the operator's policy.
-pub fn sandboxed_command(program: impl Into<OsString>, policy: &Policy) -> SandboxedCommand {
+pub fn sandboxed_command(program: impl Into<OsString>, policy: &SandboxPolicy) -> SandboxedCommand {
     SandboxedCommand {
         words: vec![program.into()],
         policy: policy.clone(),
@@ -34,7 +34,7 @@ pub fn protected_command(
     workspace: &Path,
     home: &Home,
 ) -> Result<SandboxedCommand, PolicyError> {
-    let policy = Policy::new(SandboxMode::Rwx, workspace, home, None)?;
+    let policy = SandboxPolicy::new(SandboxMode::Rwx, workspace, home, None)?;
     Ok(sandboxed_command(program, &policy))
 }
 
@@ -57,7 +57,7 @@ pub enum OutputPipes {
 #[derive(Debug, Clone)]
 pub struct SandboxedCommand {
     words: Vec<OsString>,
-    policy: Policy,
+    policy: SandboxPolicy,
     launcher: Option<Launcher>,
     stdin: StandardInput,
     output: OutputPipes,
@@ -69,7 +69,7 @@ pub struct SandboxedChild {
     pub stdin: Option<pipe::Sender>,
     pub stdout: Option<pipe::Receiver>,
     pub stderr: Option<pipe::Receiver>,
-    confinement: Confinement,
+    confinement: SandboxStatus,
     lifeline: Lifeline,
 }
 
@@ -101,14 +101,14 @@ impl SandboxedCommand {
 
     /// Starts the command and returns once it is confined and about to run.
     pub async fn spawn(self) -> Result<SandboxedChild, SandboxError> {
-        let plan = Plan::of(&self.policy)?;
+        let plan = SandboxPlan::of(&self.policy)?;
         let launcher = self.launcher.map_or_else(Launcher::find, Ok)?;
         let pipes = Pipes::new(self.stdin, self.output).map_err(|error| SandboxError::launcher(&error))?;
         let mut lifeline = Lifeline::start(Launch {
             launcher: &launcher,
             policy: &self.policy,
             plan: &plan,
-            program: Program::Command,
+            program: LaunchProgram::Command,
             words: &self.words,
             stdin: pipes.stdin_for_child,
             stdout: pipes.stdout_for_child,
@@ -127,12 +127,12 @@ impl SandboxedCommand {
 
 impl SandboxedChild {
     /// Returns the layers that confine the command.
-    pub fn confinement(&self) -> &Confinement {
+    pub fn confinement(&self) -> &SandboxStatus {
         &self.confinement
     }
 
     /// Waits until the command has ended and everything it started is gone.
-    pub async fn wait(&mut self) -> Result<Exit, SandboxError> {
+    pub async fn wait(&mut self) -> Result<CommandExit, SandboxError> {
         self.lifeline.exited().await
     }
 

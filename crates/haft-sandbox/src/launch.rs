@@ -6,18 +6,18 @@ use std::process::Stdio;
 
 use crate::environment::environment;
 use crate::launcher::Launcher;
-use crate::message::Program;
+use crate::message::LaunchProgram;
 use crate::passwd;
-use crate::plan::{Identity, Plan};
-use crate::policy::Policy;
+use crate::plan::{SandboxPlan, UnixIdentity};
+use crate::policy::SandboxPolicy;
 
 /// The program to start, its plan and its streams.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) launcher: &'a Launcher,
-    pub(crate) policy: &'a Policy,
-    pub(crate) plan: &'a Plan,
-    pub(crate) program: Program,
+    pub(crate) policy: &'a SandboxPolicy,
+    pub(crate) plan: &'a SandboxPlan,
+    pub(crate) program: LaunchProgram,
     /// The command line of a program; empty for a worker.
     pub(crate) words: &'a [OsString],
     pub(crate) stdin: Option<OwnedFd>,
@@ -29,7 +29,7 @@ impl Launch<'_> {
     /// Builds the environment of the command and its launcher. Our own environment never gets past this point.
     pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut built = environment(std::env::vars_os(), &self.policy.environment);
-        if let Some(Identity { uid, .. }) = self.plan.identity {
+        if let Some(UnixIdentity { uid, .. }) = self.plan.identity {
             let nobody = || (uid.to_string(), self.plan.workspace.to_string_lossy().into_owned());
             let (name, home) = passwd::entry(uid).unwrap_or_else(nobody);
             built.retain(|(key, _)| key != "USER" && key != "HOME");

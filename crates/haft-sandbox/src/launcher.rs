@@ -43,7 +43,7 @@ impl Launcher {
             return Ok(Self::at(system::ourselves()));
         }
         let named = env::var_os("HAFT_LAUNCHER").map(PathBuf::from);
-        named.or_else(beside_us).or_else(on_path).map(Self::at).ok_or(SandboxError::NoLauncher)
+        named.or_else(beside_own_binary).or_else(on_path).map(Self::at).ok_or(SandboxError::NoLauncher)
     }
 
     pub fn path(&self) -> &Path {
@@ -53,7 +53,7 @@ impl Launcher {
 
 /// Looks for `haft` beside our own binary, and one directory up if that is `deps`: cargo puts test binaries there,
 /// below the programs they are built with.
-fn beside_us() -> Option<PathBuf> {
+fn beside_own_binary() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;
     let directory = own.parent()?;
     let parent = directory.parent().filter(|_| directory.ends_with("deps"));

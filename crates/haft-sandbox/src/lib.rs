@@ -1,6 +1,6 @@
 //! Runs a command, or one of our own functions, under an OS policy; the only crate with `unsafe`.
 //!
-//! Start reading at [`Policy`] (the operator's decision), then `plan` (the steps that carry it out on this machine) and
+//! Start reading at [`SandboxPolicy`] (the operator's decision), then `plan` (the steps that carry it out on this machine) and
 //! [`SandboxedCommand`] (the only way to start a process); `linux` holds the mechanism. This crate knows nothing of
 //! tools, models or calls, and model output never reaches a policy.
 
@@ -43,17 +43,17 @@ pub use command::{
 };
 pub use error::SandboxError;
 pub use haft_core::home::Home;
-pub use haft_core::settings::limits::{LimitError, Limits};
+pub use haft_core::settings::limits::{CommandLimits, LimitError};
 pub use haft_core::settings::mode::{SandboxMode, UnknownMode};
-pub use haft_core::settings::sandbox::{Access, GitMetadata};
+pub use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 pub use launcher::{Launcher, init};
-pub use message::{Confinement, Exit, Layer, Level};
+pub use message::{CommandExit, SandboxLayer, SandboxLevel, SandboxStatus};
 pub use passwd::user_home;
 pub use plan::PlanError;
-pub use policy::{Policy, PolicyError};
+pub use policy::{PolicyError, SandboxPolicy};
 pub use seatbelt::{SeatbeltProfile, SeatbeltRules, seatbelt_profile};
 pub use secrets::default_secrets;
-pub use worker::{Worker, Workers};
+pub use worker::{SandboxedWorker, WorkerPool};
 
 /// A function of ours that runs confined and talks over the given socket until the socket closes.
 pub type WorkerFn = fn(UnixStream);

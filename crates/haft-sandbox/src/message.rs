@@ -4,18 +4,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Plan;
+use crate::plan::SandboxPlan;
 
 /// The order that our process sends to the launcher, once.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
-    pub(crate) plan: Plan,
-    pub(crate) program: Program,
+pub(crate) struct LaunchRequest {
+    pub(crate) plan: SandboxPlan,
+    pub(crate) program: LaunchProgram,
 }
 
 /// The program to run once the sandbox is in place.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Program {
+pub(crate) enum LaunchProgram {
     /// A command line, taken from the launcher's remaining arguments.
     Command,
     /// One of our own functions, by its name in [`crate::init`]. It talks over standard output.
@@ -24,10 +24,10 @@ pub(crate) enum Program {
 
 /// A message from the launcher to our process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Report {
+pub(crate) enum LaunchReport {
     /// The launcher could not set up a level and tries the next weaker one.
     Skipped {
-        level: Level,
+        level: SandboxLevel,
         reason: String,
     },
     /// The sandbox could not be set up, or the program could not be run.
@@ -36,14 +36,14 @@ pub(crate) enum Report {
         reason: String,
     },
     /// The program is about to run under this confinement.
-    Ready(Confinement),
-    Exited(Exit),
+    Ready(SandboxStatus),
+    Exited(CommandExit),
 }
 
 /// The strength of the sandbox, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum SandboxLevel {
     /// Namespaces created with our own privileges.
     Namespaces,
     /// Namespaces inside a user namespace, as an ordinary user.
@@ -54,29 +54,29 @@ pub enum Level {
     Seatbelt,
 }
 
-impl Level {
+impl SandboxLevel {
     pub fn name(self) -> &'static str {
         match self {
-            Level::Namespaces => "namespaces",
-            Level::UserNamespaces => "user-namespaces",
-            Level::Landlock => "landlock",
-            Level::Seatbelt => "seatbelt",
+            SandboxLevel::Namespaces => "namespaces",
+            SandboxLevel::UserNamespaces => "user-namespaces",
+            SandboxLevel::Landlock => "landlock",
+            SandboxLevel::Seatbelt => "seatbelt",
         }
     }
 }
 
 /// The layers that confine a running command, and the consequences of the missing ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Confinement {
-    pub level: Level,
-    pub layers: Vec<Layer>,
+pub struct SandboxStatus {
+    pub level: SandboxLevel,
+    pub layers: Vec<SandboxLayer>,
     /// Each guarantee that this system cannot give, as a sentence.
     pub weaker: Vec<String>,
 }
 
 /// One layer of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layer {
+pub struct SandboxLayer {
     pub name: String,
     pub active: bool,
     pub detail: String,
@@ -85,13 +85,13 @@ pub struct Layer {
 /// The exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Exit {
+pub enum CommandExit {
     Code(i32),
     Signal(i32),
 }
 
-impl Exit {
+impl CommandExit {
     pub fn success(self) -> bool {
-        self == Exit::Code(0)
+        self == CommandExit::Code(0)
     }
 }

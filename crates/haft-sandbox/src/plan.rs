@@ -9,40 +9,40 @@ use serde::{Deserialize, Serialize};
 use crate::check::blocklist;
 use crate::git::git_paths;
 use crate::path::{between, is_within};
-use crate::policy::{Neighbours, Policy};
+use crate::policy::{NeighbourVisibility, SandboxPolicy};
 use crate::system::effective_uid;
 use haft_core::home::Home;
-use haft_core::settings::limits::Limits;
+use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::sandbox::{Access, GitMetadata};
+use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 
 /// Everything the launcher needs to know. Two equal plans produce equal sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct SandboxPlan {
     pub(crate) mode: SandboxMode,
     pub(crate) workspace: PathBuf,
     pub(crate) writable: Vec<PathBuf>,
     /// Steps for the mount namespace, parents before children.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<MountStep>,
     /// Hidden paths, for Landlock without a mount namespace and for Seatbelt.
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
     pub(crate) network: bool,
     pub(crate) unix_sockets: bool,
-    pub(crate) identity: Option<Identity>,
-    pub(crate) limits: Limits,
+    pub(crate) identity: Option<UnixIdentity>,
+    pub(crate) limits: CommandLimits,
 }
 
 /// The user the command runs as, when it is not our own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub(crate) struct UnixIdentity {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
 
 /// One mount to set up in the new mount namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Step {
+pub(crate) enum MountStep {
     /// A fresh `/proc` that shows only the processes of the call.
     Processes,
     /// A bind mount of the path onto itself, writable. It also pins the name: a mount point cannot be renamed.
@@ -56,35 +56,35 @@ pub(crate) enum Step {
     /// A file covered by one that cannot be opened.
     HiddenFile(PathBuf),
     /// A directory covered by an empty one, in which only the entries of `keep` stay visible.
-    HiddenDirectory { path: PathBuf, keep: Vec<Kept> },
+    HiddenDirectory { path: PathBuf, keep: Vec<VisibleEntry> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct VisibleEntry {
     /// The path below the covered directory.
     pub(crate) name: String,
     pub(crate) writable: bool,
 }
 
-impl Step {
+impl MountStep {
     fn path(&self) -> &Path {
         match self {
-            Step::Processes => Path::new("/proc"),
-            Step::Writable(path)
-            | Step::Frozen(path)
-            | Step::Device(path)
-            | Step::Scratch(path)
-            | Step::HiddenFile(path)
-            | Step::HiddenDirectory { path, .. } => path,
+            MountStep::Processes => Path::new("/proc"),
+            MountStep::Writable(path)
+            | MountStep::Frozen(path)
+            | MountStep::Device(path)
+            | MountStep::Scratch(path)
+            | MountStep::HiddenFile(path)
+            | MountStep::HiddenDirectory { path, .. } => path,
         }
     }
 
     /// Orders parents before children. On the same path the stricter step comes last, so that its mount ends up on top.
     fn order(&self) -> (usize, u8) {
         let strictness = match self {
-            Step::Processes | Step::Writable(_) | Step::Device(_) | Step::Scratch(_) => 0,
-            Step::Frozen(_) => 1,
-            Step::HiddenFile(_) | Step::HiddenDirectory { .. } => 2,
+            MountStep::Processes | MountStep::Writable(_) | MountStep::Device(_) | MountStep::Scratch(_) => 0,
+            MountStep::Frozen(_) => 1,
+            MountStep::HiddenFile(_) | MountStep::HiddenDirectory { .. } => 2,
         };
         (self.path().components().count(), strictness)
     }
@@ -93,9 +93,9 @@ impl Step {
 /// The device files that a command can use.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-impl Plan {
+impl SandboxPlan {
     /// Inspects the file system and decides the steps.
-    pub(crate) fn of(policy: &Policy) -> Result<Self, PlanError> {
+    pub(crate) fn of(policy: &SandboxPolicy) -> Result<Self, PlanError> {
         let writable = granted(policy);
         let git = match policy.git {
             GitMetadata::Frozen => git_paths(&policy.workspace, &writable)?,
@@ -111,20 +111,20 @@ impl Plan {
             hidden: policy.hidden(),
             frozen: [frozen, vec![policy.home.root().to_path_buf()]].concat(),
             writable,
-            network: policy.network == Access::Allow,
-            unix_sockets: policy.unix_sockets == Access::Allow,
+            network: policy.network == ResourceAccess::Allow,
+            unix_sockets: policy.unix_sockets == ResourceAccess::Allow,
             identity: identity(&policy.workspace),
             limits: policy.limits.clone(),
         };
-        plan.refuse_unspeakable()
+        plan.refuse_non_utf8_paths()
     }
 
     /// Refuses paths that are not UTF-8, because the plan travels to the launcher as JSON.
-    fn refuse_unspeakable(self) -> Result<Self, PlanError> {
+    fn refuse_non_utf8_paths(self) -> Result<Self, PlanError> {
         let odd = self
             .steps
             .iter()
-            .map(Step::path)
+            .map(MountStep::path)
             .chain([self.workspace.as_path()])
             .find(|path| path.to_str().is_none());
         match odd {
@@ -134,7 +134,7 @@ impl Plan {
     }
 }
 
-fn granted(policy: &Policy) -> Vec<PathBuf> {
+fn granted(policy: &SandboxPolicy) -> Vec<PathBuf> {
     match policy.mode {
         SandboxMode::Sandbox | SandboxMode::Rx => policy.writable_roots(),
         SandboxMode::Rwx => top_directories(),
@@ -168,20 +168,23 @@ fn blocked_within(writable: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-fn hidden_steps(policy: &Policy, writable: &[PathBuf]) -> Result<Vec<Step>, PlanError> {
+fn hidden_steps(policy: &SandboxPolicy, writable: &[PathBuf]) -> Result<Vec<MountStep>, PlanError> {
     let home = policy.home.root();
     let is_writable = |path: &Path| writable.iter().any(|root| is_within(path, root));
     let mut steps = Vec::new();
     if home.is_dir() {
-        steps.push(Step::HiddenDirectory { path: home.into(), keep: kept(policy, is_writable) });
+        steps.push(MountStep::HiddenDirectory {
+            path: home.into(),
+            keep: visible_entries(policy, is_writable),
+        });
     } else if is_writable(home) {
         return Err(PlanError::NameUnprotected { path: home.into() });
     }
     for path in policy.hidden().into_iter().filter(|path| !is_within(path, home)) {
         if path.is_dir() {
-            steps.push(Step::HiddenDirectory { path, keep: Vec::new() });
+            steps.push(MountStep::HiddenDirectory { path, keep: Vec::new() });
         } else if path.exists() {
-            steps.push(Step::HiddenFile(path));
+            steps.push(MountStep::HiddenFile(path));
         } else if policy.protected.contains(&path) && is_writable(&path) {
             return Err(PlanError::NameUnprotected { path });
         }
@@ -190,44 +193,49 @@ fn hidden_steps(policy: &Policy, writable: &[PathBuf]) -> Result<Vec<Step>, Plan
 }
 
 /// Lists the entries of home that stay visible. Its data and configuration never do, even if they do not exist yet.
-fn kept(policy: &Policy, is_writable: impl Fn(&Path) -> bool) -> Vec<Kept> {
+fn visible_entries(policy: &SandboxPolicy, is_writable: impl Fn(&Path) -> bool) -> Vec<VisibleEntry> {
     let home = &policy.home;
     let workspaces = match policy.neighbours {
-        Neighbours::Visible => vec![home.workspace()],
-        Neighbours::Hidden => {
+        NeighbourVisibility::Visible => vec![home.workspace()],
+        NeighbourVisibility::Hidden => {
             policy.own().into_iter().filter(|own| is_within(own, &home.workspace())).collect()
         }
     };
     let workspace = |path: PathBuf| {
         let name = path.strip_prefix(home.root()).ok()?.to_str()?.to_owned();
-        Some(Kept { name, writable: is_writable(&path) })
+        Some(VisibleEntry { name, writable: is_writable(&path) })
     };
-    let readable = Home::READABLE.iter().map(|name| Kept { name: (*name).into(), writable: false });
+    let readable = Home::READABLE.iter().map(|name| VisibleEntry { name: (*name).into(), writable: false });
     let all = readable.chain(workspaces.into_iter().filter_map(workspace));
     all.filter(|kept| home.root().join(&kept.name).is_dir()).collect()
 }
 
 /// Sorts all steps parents first, and pins every directory between a writable root and a path below it, so that no
 /// parent of a protected path can be renamed.
-fn in_order(writable: &[PathBuf], pinned: &[PathBuf], frozen: &[PathBuf], hidden: &[Step]) -> Vec<Step> {
-    let mut steps = vec![Step::Processes, Step::Scratch("/dev/shm".into())];
-    steps.extend(DEVICES.iter().map(|device| Step::Device(device.into())));
-    steps.extend(frozen.iter().cloned().map(Step::Frozen));
+fn in_order(
+    writable: &[PathBuf],
+    pinned: &[PathBuf],
+    frozen: &[PathBuf],
+    hidden: &[MountStep],
+) -> Vec<MountStep> {
+    let mut steps = vec![MountStep::Processes, MountStep::Scratch("/dev/shm".into())];
+    steps.extend(DEVICES.iter().map(|device| MountStep::Device(device.into())));
+    steps.extend(frozen.iter().cloned().map(MountStep::Frozen));
     steps.extend(hidden.iter().cloned());
-    steps.extend(pinned.iter().cloned().map(Step::Writable));
-    steps.extend(writable.iter().cloned().map(Step::Writable));
+    steps.extend(pinned.iter().cloned().map(MountStep::Writable));
+    steps.extend(writable.iter().cloned().map(MountStep::Writable));
     let kept_in_place: Vec<PathBuf> = steps.iter().map(|step| step.path().to_path_buf()).collect();
     for path in kept_in_place.iter().filter(|path| !path.starts_with("/dev")) {
         for root in writable.iter().filter(|root| is_within(path, root)) {
-            steps.extend(between(root, path).into_iter().map(Step::Writable));
+            steps.extend(between(root, path).into_iter().map(MountStep::Writable));
         }
     }
     steps.retain(|step| is_mountable(step.path()) && !is_covered(step, hidden));
-    steps.sort_by_key(Step::order);
+    steps.sort_by_key(MountStep::order);
     steps.dedup();
     // A pin on a path that is also frozen would add a useless mount.
     let frozen_paths: Vec<PathBuf> = frozen.to_vec();
-    steps.retain(|step| !matches!(step, Step::Writable(path) if frozen_paths.contains(path)));
+    steps.retain(|step| !matches!(step, MountStep::Writable(path) if frozen_paths.contains(path)));
     steps
 }
 
@@ -236,28 +244,28 @@ fn is_mountable(path: &Path) -> bool {
 }
 
 /// Returns true when the step lies in a covered directory that does not keep it.
-fn is_covered(step: &Step, hidden: &[Step]) -> bool {
+fn is_covered(step: &MountStep, hidden: &[MountStep]) -> bool {
     hidden.iter().any(|cover| match cover {
-        Step::HiddenDirectory { path, keep } => {
+        MountStep::HiddenDirectory { path, keep } => {
             step.path() != path
                 && is_within(step.path(), path)
                 && !keep.iter().any(|kept| is_within(step.path(), &path.join(&kept.name)))
         }
-        Step::Processes
-        | Step::Writable(_)
-        | Step::Frozen(_)
-        | Step::Device(_)
-        | Step::Scratch(_)
-        | Step::HiddenFile(_) => false,
+        MountStep::Processes
+        | MountStep::Writable(_)
+        | MountStep::Frozen(_)
+        | MountStep::Device(_)
+        | MountStep::Scratch(_)
+        | MountStep::HiddenFile(_) => false,
     })
 }
 
 /// Returns the owner of the workspace when root runs on another user's workspace. The command then runs as that user,
 /// so the files it creates belong to them.
-pub(crate) fn identity(workspace: &Path) -> Option<Identity> {
+pub(crate) fn identity(workspace: &Path) -> Option<UnixIdentity> {
     let meta = workspace.metadata().ok()?;
     let we_are_root = effective_uid() == 0;
-    (we_are_root && meta.uid() != 0).then(|| Identity { uid: meta.uid(), gid: meta.gid() })
+    (we_are_root && meta.uid() != 0).then(|| UnixIdentity { uid: meta.uid(), gid: meta.gid() })
 }
 
 /// The reasons a policy cannot be carried out on this machine. The text is for the operator.
@@ -308,7 +316,7 @@ impl std::error::Error for PlanError {}
 mod tests;
 
 #[cfg(test)]
-impl Plan {
+impl SandboxPlan {
     /// Builds an empty plan for tests of the code that consumes one.
     pub(crate) fn for_tests(mode: SandboxMode) -> Self {
         Self {
@@ -321,7 +329,7 @@ impl Plan {
             network: false,
             unix_sockets: false,
             identity: None,
-            limits: Limits::default(),
+            limits: CommandLimits::default(),
         }
     }
 }

@@ -10,13 +10,13 @@ use crate::path::{self, is_within};
 use crate::plan::identity;
 use crate::secrets::default_secrets;
 use haft_core::home::Home;
-use haft_core::settings::limits::Limits;
+use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::sandbox::{Access, Confinement, GitMetadata};
+use haft_core::settings::sandbox::{GitMetadata, ResourceAccess, SandboxBinding};
 
 /// The operator's decision for one workspace. Its paths are stored resolved: symlinks followed, `.` and `..` removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct SandboxPolicy {
     pub(crate) mode: SandboxMode,
     pub(crate) workspace: PathBuf,
     pub(crate) home: Home,
@@ -29,35 +29,35 @@ pub struct Policy {
     /// Paths that stay readable but are never writable, even inside a writable directory.
     pub(crate) frozen: Vec<PathBuf>,
     pub(crate) git: GitMetadata,
-    pub(crate) neighbours: Neighbours,
-    pub(crate) network: Access,
-    pub(crate) unix_sockets: Access,
+    pub(crate) neighbours: NeighbourVisibility,
+    pub(crate) network: ResourceAccess,
+    pub(crate) unix_sockets: ResourceAccess,
     pub(crate) environment: Vec<OsString>,
-    pub(crate) variables: Vec<Variable>,
-    pub(crate) limits: Limits,
+    pub(crate) variables: Vec<PolicyVariable>,
+    pub(crate) limits: CommandLimits,
 }
 
 /// Other workspaces in haft's home, next to that of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Neighbours {
+pub(crate) enum NeighbourVisibility {
     Visible,
     Hidden,
 }
 
 /// A variable with the value the operator gave it. `Debug` omits the value because it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Variable {
+pub(crate) struct PolicyVariable {
     pub(crate) name: OsString,
     pub(crate) value: OsString,
 }
 
-impl fmt::Debug for Variable {
+impl fmt::Debug for PolicyVariable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Variable").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("PolicyVariable").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Policy {
+impl SandboxPolicy {
     /// Builds the default policy of a mode for a workspace, hiding the secrets of the user whose home is `user_home`.
     pub fn new(
         mode: SandboxMode,
@@ -93,12 +93,12 @@ impl Policy {
             protected: Vec::new(),
             frozen: Vec::new(),
             git: GitMetadata::Frozen,
-            neighbours: Neighbours::Visible,
-            network: if mode == SandboxMode::Sandbox { Access::Deny } else { Access::Allow },
-            unix_sockets: if mode == SandboxMode::Rwx { Access::Allow } else { Access::Deny },
+            neighbours: NeighbourVisibility::Visible,
+            network: if mode == SandboxMode::Sandbox { ResourceAccess::Deny } else { ResourceAccess::Allow },
+            unix_sockets: if mode == SandboxMode::Rwx { ResourceAccess::Allow } else { ResourceAccess::Deny },
             environment: Vec::new(),
             variables: Vec::new(),
-            limits: Limits::default(),
+            limits: CommandLimits::default(),
         };
         for path in readable {
             policy = policy.readable(path)?;
@@ -168,16 +168,16 @@ impl Policy {
     /// Hides all other workspaces in haft's home, which belong to other principals.
     #[must_use]
     pub fn hide_neighbours(mut self) -> Self {
-        self.neighbours = Neighbours::Hidden;
+        self.neighbours = NeighbourVisibility::Hidden;
         self
     }
 
-    pub fn network(mut self, access: Access) -> Self {
+    pub fn network(mut self, access: ResourceAccess) -> Self {
         self.network = access;
         self
     }
 
-    pub fn unix_sockets(mut self, access: Access) -> Self {
+    pub fn unix_sockets(mut self, access: ResourceAccess) -> Self {
         self.unix_sockets = access;
         self
     }
@@ -195,11 +195,11 @@ impl Policy {
 
     /// Sets a variable to a fixed value, which overrides our own environment.
     pub fn variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.variables.push(Variable { name: name.into(), value: value.into() });
+        self.variables.push(PolicyVariable { name: name.into(), value: value.into() });
         self
     }
 
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: CommandLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -209,8 +209,8 @@ impl Policy {
     }
 
     /// Returns the parts of the policy that an approval is bound to.
-    pub fn confinement(&self) -> Confinement {
-        Confinement { mode: self.mode, network: self.network }
+    pub fn confinement(&self) -> SandboxBinding {
+        SandboxBinding { mode: self.mode, network: self.network }
     }
 
     pub fn workspace(&self) -> &Path {
@@ -238,15 +238,15 @@ impl Policy {
             SandboxMode::Rwx => {}
         }
         match self.neighbours {
-            Neighbours::Visible => {}
-            Neighbours::Hidden => add_neighbours(&self.home.workspace(), &self.own(), &mut hidden),
+            NeighbourVisibility::Visible => {}
+            NeighbourVisibility::Hidden => add_neighbours(&self.home.workspace(), &self.own(), &mut hidden),
         }
         hidden
     }
 
     /// Returns true if the path lies in another workspace in haft's home, whether that exists or not.
     pub(crate) fn is_neighbour(&self, path: &Path) -> bool {
-        self.neighbours == Neighbours::Hidden
+        self.neighbours == NeighbourVisibility::Hidden
             && is_within(path, &self.home.workspace())
             && !self.own().iter().any(|own| is_within(path, own) || is_within(own, path))
     }

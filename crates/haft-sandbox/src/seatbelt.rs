@@ -23,7 +23,7 @@ pub struct SeatbeltRules {
 
 /// Builds the profile. Later rules win, so the denials of paths follow the grants.
 pub fn seatbelt_profile(rules: &SeatbeltRules) -> SeatbeltProfile {
-    let mut profile = Writer::default();
+    let mut profile = SeatbeltWriter::default();
     profile.line("(version 1)\n(deny default)\n(allow process*)\n(allow sysctl-read)\n(allow mach-lookup)");
     profile.line("(allow signal (target same-sandbox))\n(allow file-read*)\n(allow file-ioctl)");
     match &rules.writable {
@@ -56,12 +56,12 @@ pub fn seatbelt_profile(rules: &SeatbeltRules) -> SeatbeltProfile {
 }
 
 #[derive(Default)]
-struct Writer {
+struct SeatbeltWriter {
     text: String,
     parameters: Vec<(String, PathBuf)>,
 }
 
-impl Writer {
+impl SeatbeltWriter {
     fn line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');

@@ -10,30 +10,34 @@ use tokio::net::UnixStream;
 use crate::error::SandboxError;
 use crate::launch::Launch;
 use crate::launcher::Launcher;
-use crate::message::{Confinement, Program};
-use crate::plan::Plan;
-use crate::policy::Policy;
+use crate::message::{LaunchProgram, SandboxStatus};
+use crate::plan::SandboxPlan;
+use crate::policy::SandboxPolicy;
 use crate::system::Lifeline;
 
 /// One confined worker. Dropping it kills the process.
 #[derive(Debug)]
-pub struct Worker {
+pub struct SandboxedWorker {
     pub channel: UnixStream,
-    confinement: Confinement,
-    plan: Plan,
+    confinement: SandboxStatus,
+    plan: SandboxPlan,
     lifeline: Lifeline,
 }
 
-impl Worker {
+impl SandboxedWorker {
     /// Starts the named worker under the policy.
-    pub async fn start(name: &str, policy: &Policy, launcher: &Launcher) -> Result<Self, SandboxError> {
-        Self::start_planned(name, policy, Plan::of(policy)?, launcher).await
+    pub async fn start(
+        name: &str,
+        policy: &SandboxPolicy,
+        launcher: &Launcher,
+    ) -> Result<Self, SandboxError> {
+        Self::start_planned(name, policy, SandboxPlan::of(policy)?, launcher).await
     }
 
     async fn start_planned(
         name: &str,
-        policy: &Policy,
-        plan: Plan,
+        policy: &SandboxPolicy,
+        plan: SandboxPlan,
         launcher: &Launcher,
     ) -> Result<Self, SandboxError> {
         let failed = |error: std::io::Error| SandboxError::launcher(&error);
@@ -42,7 +46,7 @@ impl Worker {
             launcher,
             policy,
             plan: &plan,
-            program: Program::Worker(name.into()),
+            program: LaunchProgram::Worker(name.into()),
             words: &[],
             stdin: None,
             stdout: Stdio::from(OwnedFd::from(theirs)),
@@ -54,7 +58,7 @@ impl Worker {
         Ok(Self { channel, confinement, plan, lifeline })
     }
 
-    pub fn confinement(&self) -> &Confinement {
+    pub fn confinement(&self) -> &SandboxStatus {
         &self.confinement
     }
 
@@ -69,36 +73,36 @@ const IDLE_WORKERS_MAX: usize = 4;
 
 /// Idle workers of one kind under one policy.
 #[derive(Debug)]
-pub struct Workers {
+pub struct WorkerPool {
     name: &'static str,
-    policy: Policy,
-    idle: Mutex<Vec<Worker>>,
+    policy: SandboxPolicy,
+    idle: Mutex<Vec<SandboxedWorker>>,
 }
 
-impl Workers {
-    pub fn new(name: &'static str, policy: Policy) -> Self {
+impl WorkerPool {
+    pub fn new(name: &'static str, policy: SandboxPolicy) -> Self {
         Self { name, policy, idle: Mutex::default() }
     }
 
-    pub fn policy(&self) -> &Policy {
+    pub fn policy(&self) -> &SandboxPolicy {
         &self.policy
     }
 
     /// Returns an idle worker, or starts a new one. It drops a worker whose plan no longer holds, for example because a
     /// protected file has appeared since.
-    pub async fn take(&self) -> Result<Worker, SandboxError> {
-        let plan = Plan::of(&self.policy)?;
+    pub async fn take(&self) -> Result<SandboxedWorker, SandboxError> {
+        let plan = SandboxPlan::of(&self.policy)?;
         while let Some(worker) = self.pop() {
             if worker.plan == plan {
                 return Ok(worker);
             }
         }
-        Worker::start_planned(self.name, &self.policy, plan, &Launcher::find()?).await
+        SandboxedWorker::start_planned(self.name, &self.policy, plan, &Launcher::find()?).await
     }
 
     /// Returns a worker to the pool, ready for its next request. A worker in the middle of a request must be dropped
     /// instead.
-    pub fn give_back(&self, worker: Worker) {
+    pub fn give_back(&self, worker: SandboxedWorker) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_WORKERS_MAX {
             idle.push(worker);
@@ -112,7 +116,7 @@ impl Workers {
         }
     }
 
-    fn pop(&self) -> Option<Worker> {
+    fn pop(&self) -> Option<SandboxedWorker> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }

@@ -21,15 +21,15 @@ use haft_core::model_request::ModelRequest;
 use haft_core::place::SessionId;
 use haft_core::run::input::RunInput;
 use haft_core::run::snapshot::StoredInput;
-use haft_core::run::{AgentRun, Readings, RunPlan};
+use haft_core::run::{AgentRun, DriverReadings, RunPlan};
 use haft_core::store::OutputStore;
-use haft_store::accounting::{self, ModelRecord, Record};
+use haft_store::accounting::{self, ModelRecord, ToolRecord};
 use haft_store::outputs::{FileStore, StoreLimits};
-use haft_store::sessions::line::{Line, Opened};
-use haft_store::sessions::{SessionLimits, Sessions};
+use haft_store::sessions::line::{SessionJournalLine, SessionStart};
+use haft_store::sessions::{SessionLimits, SessionStore};
 use serde_json::Value;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type MeasureResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// The number of processes that each figure about a start is the median of.
 const STARTS: usize = 40;
@@ -39,7 +39,7 @@ const WORK: Duration = Duration::from_millis(20);
 
 const LIST_LIMIT: usize = 50;
 
-fn main() -> Outcome<()> {
+fn main() -> MeasureResult<()> {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["start-with-outputs", root] => start_with_outputs(Path::new(root)),
@@ -48,7 +48,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-fn measure_all() -> Outcome<()> {
+fn measure_all() -> MeasureResult<()> {
     println!("load average: {}", fs::read_to_string("/proc/loadavg")?.trim());
     let starts = [measure_outputs(100)?, measure_outputs(10_000)?];
     print("start, with 100 or 10,000 outputs: open and store one", starts.map(|start| start.time));
@@ -75,7 +75,7 @@ struct StartCosts {
     cpu: Duration,
 }
 
-fn measure_outputs(count: usize) -> Outcome<StartCosts> {
+fn measure_outputs(count: usize) -> MeasureResult<StartCosts> {
     let directory = tempfile::tempdir()?;
     for _ in 0..count {
         store_output(&FileStore::open(directory.path(), StoreLimits::untouched())?)?;
@@ -85,7 +85,7 @@ fn measure_outputs(count: usize) -> Outcome<StartCosts> {
     measure_starts("start-with-outputs", directory.path())
 }
 
-fn start_with_outputs(root: &Path) -> Outcome<()> {
+fn start_with_outputs(root: &Path) -> MeasureResult<()> {
     let start = Instant::now();
     store_output(&FileStore::open(root, StoreLimits::default())?)?;
     println!("{}", start.elapsed().as_nanos());
@@ -93,7 +93,7 @@ fn start_with_outputs(root: &Path) -> Outcome<()> {
     Ok(())
 }
 
-fn store_output(store: &FileStore) -> Outcome<()> {
+fn store_output(store: &FileStore) -> MeasureResult<()> {
     let mut spool = store.begin()?;
     spool.write(&[b'x'; 1_000])?;
     spool.finish()?;
@@ -101,7 +101,7 @@ fn store_output(store: &FileStore) -> Outcome<()> {
 }
 
 /// Starts this program again and again. Each process prints the nanoseconds of its measured part.
-fn measure_starts(word: &str, path: &Path) -> Outcome<StartCosts> {
+fn measure_starts(word: &str, path: &Path) -> MeasureResult<StartCosts> {
     let cpu_before = cpu_of_children()?;
     let mut times = Vec::new();
     for _ in 0..STARTS {
@@ -114,7 +114,7 @@ fn measure_starts(word: &str, path: &Path) -> Outcome<StartCosts> {
 
 /// The CPU time of all processes that have ended, user and system, from fields 16 and 17 of `/proc/self/stat` in ticks of
 /// 10 ms.
-fn cpu_of_children() -> Outcome<Duration> {
+fn cpu_of_children() -> MeasureResult<Duration> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     // The name of the program is in parentheses and may contain spaces.
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
@@ -128,7 +128,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// The time of a summary and the peak memory of this process meanwhile, in KB.
-fn measure_stats(lines: u64) -> Outcome<(Duration, u64)> {
+fn measure_stats(lines: u64) -> MeasureResult<(Duration, u64)> {
     let directory = tempfile::tempdir()?;
     let home = Home::at(directory.path());
     fs::create_dir_all(home.data())?;
@@ -147,24 +147,24 @@ fn measure_stats(lines: u64) -> Outcome<(Duration, u64)> {
     Ok((median(times), peak_memory()?))
 }
 
-fn peak_memory() -> Outcome<u64> {
+fn peak_memory() -> MeasureResult<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
     Ok(peak.trim().trim_end_matches(" kB").parse()?)
 }
 
 /// Two calls for each request to a model.
-fn write_accounting(home: &Home, lines: u64) -> Outcome<()> {
+fn write_accounting(home: &Home, lines: u64) -> MeasureResult<()> {
     let mut file = BufWriter::new(File::create(home.data().join("accounting.jsonl"))?);
     for number in 0..lines {
         let line = if number % 3 == 0 { model_event(number)? } else { tool_event(number)? };
-        serde_json::to_writer(&mut file, &accounting::Line::Event(Box::new(line)))?;
+        serde_json::to_writer(&mut file, &accounting::AccountingLine::Event(Box::new(line)))?;
         file.write_all(b"\n")?;
     }
     Ok(file.flush()?)
 }
 
-fn tool_event(number: u64) -> Outcome<EventEnvelope> {
+fn tool_event(number: u64) -> MeasureResult<EventEnvelope> {
     let text = r#"{"seq":1,"run":"01234567-89ab-4def-8123-456789abcdef","event":{"turn":7,"type":"tool_finished",
         "id":"call_0123456789abcdef01234567","operation":1,"tool":"","error_kind":null,"latency_ms":1,"executed":true,
         "cached":false,"bytes_in":120,"bytes_out":4096,"principal":"local/local",
@@ -179,7 +179,7 @@ fn tool_event(number: u64) -> Outcome<EventEnvelope> {
     Ok(line)
 }
 
-fn model_event(number: u64) -> Outcome<EventEnvelope> {
+fn model_event(number: u64) -> MeasureResult<EventEnvelope> {
     let text = r#"{"seq":1,"run":"01234567-89ab-4def-8123-456789abcdef","event":{"turn":7,"type":"model_finished","model":"",
         "attempt":1,"error_kind":null,"latency_ms":900,"usage":{"input_tokens":20000,"output_tokens":300,
         "cache_read_tokens":15000,"cache_write_tokens":0,"reasoning_tokens":0},"cost_nano_usd":1000000,
@@ -192,13 +192,13 @@ fn model_event(number: u64) -> Outcome<EventEnvelope> {
     Ok(line)
 }
 
-fn tool_record(number: u64) -> Outcome<Record> {
+fn tool_record(number: u64) -> MeasureResult<ToolRecord> {
     let text = r#"{"timestampMs":1,"status":"ok","errorKind":null,"tool":"","callId":"call_0123456789abcdef01234567",
         "principal":"local/local","latencyMs":1,"bytesIn":120,"bytesOut":4096,"executed":true,"cached":false,
         "argumentsDigest":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","providerKind":"builtin",
         "namespace":"haft","session":"01234567-89ab-4def-8123-456789abcdef","turn":7,"operation":1,
         "origin":"01234567-89ab-4def-8123-456789abcdef","decision":"allow","rule":"allow read"}"#;
-    let mut record: Record = serde_json::from_str(text)?;
+    let mut record: ToolRecord = serde_json::from_str(text)?;
     record.timestamp_ms = 1_700_000_000_000 + number;
     record.tool = format!("tool-{}", number % 40);
     record.latency_ms = number * 7_919 % 50_000;
@@ -206,7 +206,7 @@ fn tool_record(number: u64) -> Outcome<Record> {
     Ok(record)
 }
 
-fn model_record(number: u64) -> Outcome<ModelRecord> {
+fn model_record(number: u64) -> MeasureResult<ModelRecord> {
     let text = r#"{"timestampMs":1,"status":"ok","errorKind":null,"provider":"openai","model":"","requestId":"req-01234567",
         "session":"01234567-89ab-4def-8123-456789abcdef","turn":7,"attempt":1,"principal":"local/local","latencyMs":900,
         "firstEventMs":300,"inputTokens":20000,"outputTokens":300,"cacheReadTokens":15000,"cacheWriteTokens":0,
@@ -218,11 +218,11 @@ fn model_record(number: u64) -> Outcome<ModelRecord> {
 }
 
 /// The time of a list as `haft sessions list` makes it, and of the start of a session.
-fn measure_sessions(count: u64) -> Outcome<(Duration, Duration)> {
+fn measure_sessions(count: u64) -> MeasureResult<(Duration, Duration)> {
     let directory = tempfile::tempdir()?;
     let home = Home::at(directory.path());
     write_sessions(&home, count)?;
-    let sessions = Sessions::of(&home, SessionLimits { bytes_max: u64::MAX, keep: Duration::MAX });
+    let sessions = SessionStore::of(&home, SessionLimits { bytes_max: u64::MAX, keep: Duration::MAX });
     let mut times = Vec::new();
     for _ in 0..9 {
         let start = Instant::now();
@@ -235,12 +235,12 @@ fn measure_sessions(count: u64) -> Outcome<(Duration, Duration)> {
     Ok((median(times), start.time))
 }
 
-fn start_session(home: &Path) -> Outcome<()> {
+fn start_session(home: &Path) -> MeasureResult<()> {
     let limits = SessionLimits { bytes_max: 64 << 20, keep: Duration::from_hours(30 * 24) };
     let opened = opened("a request");
     let start = Instant::now();
     let id = SessionId(uuid::Uuid::new_v4().as_u128());
-    let journal = Sessions::of(&Home::at(home), limits).open(id, opened)?;
+    let journal = SessionStore::of(&Home::at(home), limits).open(id, opened)?;
     println!("{}", start.elapsed().as_nanos());
     thread::sleep(WORK);
     drop(journal);
@@ -249,7 +249,7 @@ fn start_session(home: &Path) -> Outcome<()> {
 
 /// Every third session is a root. The newest ones have twenty turns, as much as a list can reach; the older ones have one,
 /// to save space.
-fn write_sessions(home: &Home, count: u64) -> Outcome<()> {
+fn write_sessions(home: &Home, count: u64) -> MeasureResult<()> {
     const NEWEST: u64 = 300;
     let root = home.data().join("sessions");
     fs::create_dir_all(&root)?;
@@ -271,28 +271,34 @@ fn write_sessions(home: &Home, count: u64) -> Outcome<()> {
 }
 
 /// A session of about 5 KB per turn.
-fn session_text(turns: u32) -> Outcome<String> {
+fn session_text(turns: u32) -> MeasureResult<String> {
     let opened = opened(&"Look at this file and tell me what it does.\n".repeat(100));
-    let mut lines = vec![Line::Session(Box::new(opened))];
+    let mut lines = vec![SessionJournalLine::Session(Box::new(opened))];
     for turn in 1..=turns {
-        let input = |input: RunInput| Line::Input { at_ms: 1, input: StoredInput::of(&input) };
+        let input = |input: RunInput| SessionJournalLine::Input { at_ms: 1, input: StoredInput::of(&input) };
         lines.extend([
-            input(RunInput::Stepped(Readings::default())),
-            Line::Model(Box::new(model_record(turn.into())?)),
-            Line::Begun { at_ms: 1, call: "1".into(), tool: "read".into(), turn, operation: turn.into() },
-            Line::Tool(Box::new(tool_record(turn.into())?)),
+            input(RunInput::Stepped(DriverReadings::default())),
+            SessionJournalLine::Model(Box::new(model_record(turn.into())?)),
+            SessionJournalLine::Begun {
+                at_ms: 1,
+                call: "1".into(),
+                tool: "read".into(),
+                turn,
+                operation: turn.into(),
+            },
+            SessionJournalLine::Tool(Box::new(tool_record(turn.into())?)),
             input(RunInput::Requested("0123456789abcdef\n".repeat(240))),
         ]);
     }
-    lines.push(Line::Finished { at_ms: 1, reason: "completed".into(), turns });
+    lines.push(SessionJournalLine::Finished { at_ms: 1, reason: "completed".into(), turns });
     let lines: Result<Vec<String>, _> = lines.iter().map(serde_json::to_string).collect();
     Ok(lines?.join("\n") + "\n")
 }
 
-fn opened(request: &str) -> Opened {
+fn opened(request: &str) -> SessionStart {
     let mut conversation = Conversation::default();
     // The first message of an empty conversation is always accepted.
     let _ = conversation.push(Message::user(request));
     let run = AgentRun::new(ModelRequest::new("m", Arc::new(conversation)), RunPlan::default());
-    Opened::new(SessionId(0), request, Value::Null, run.snapshot())
+    SessionStart::new(SessionId(0), request, Value::Null, run.snapshot())
 }

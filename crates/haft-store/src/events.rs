@@ -220,13 +220,13 @@ fn unavailable(error: io::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use haft_core::event_log::LogEvent;
-    use haft_core::place::{Place, SessionId};
+    use haft_core::place::{RunPosition, SessionId};
 
     use super::*;
 
     fn event(seq: u64) -> Arc<EventEnvelope> {
         let text = LogEvent::TextDelta { text: format!("{seq}") };
-        Arc::new(EventEnvelope::new(seq, Some(seq), Place::first(SessionId(1)), text))
+        Arc::new(EventEnvelope::new(seq, Some(seq), RunPosition::first(SessionId(1)), text))
     }
 
     fn fixture() -> (tempfile::TempDir, FileEvents, RunKey) {

@@ -1,6 +1,6 @@
 //! The store of journals. A journal belongs to one run, and one holder at a time may append to it.
 //!
-//! [`Sessions`](crate::sessions::Sessions) keeps journals in files, [`MemoryJournals`] in memory. Both pass the same
+//! [`SessionStore`](crate::sessions::SessionStore) keeps journals in files, [`MemoryJournals`] in memory. Both pass the same
 //! tests, so a further store (for example a database for a fleet of servers) is a third implementation.
 
 mod memory;
@@ -15,8 +15,8 @@ use haft_core::place::SessionId;
 use haft_core::principal::Principal;
 use haft_core::run::journal::{Epoch, JournalError};
 
-use crate::sessions::line::{Line, Opened};
-use crate::sessions::{Past, SessionError, SessionJournal};
+use crate::sessions::line::{SessionJournalLine, SessionStart};
+use crate::sessions::{SessionError, SessionHistory, SessionJournal};
 
 pub use memory::MemoryJournals;
 
@@ -26,7 +26,7 @@ pub trait JournalStore: fmt::Debug + Send + Sync {
     fn create<'a>(
         &'a self,
         key: &'a RunKey,
-        opened: Opened,
+        opened: SessionStart,
     ) -> BoxFuture<'a, Result<SessionJournal, SessionError>>;
 
     /// Claims the journal of a stored run. Its holder before can append nothing more.
@@ -42,13 +42,13 @@ pub trait JournalStore: fmt::Debug + Send + Sync {
         key: &'a RunKey,
         from: usize,
         count: usize,
-    ) -> BoxFuture<'a, Result<Vec<Line>, SessionError>>;
+    ) -> BoxFuture<'a, Result<Vec<SessionJournalLine>, SessionError>>;
 
     /// Returns the root runs of a principal, newest first.
     fn list<'a>(
         &'a self,
         principal: &'a Principal,
-        page: Page,
+        page: RunListPage,
     ) -> BoxFuture<'a, Result<Vec<ListedRun>, SessionError>>;
 
     /// Removes a journal that has no holder.
@@ -62,7 +62,7 @@ pub trait JournalClaim: fmt::Debug + Send + Sync {
 
     /// Buffers a line. It survives a crash of the machine only after `sync`. Once another holder has claimed the
     /// journal, this or the next `sync` fails with [`JournalError::Fenced`].
-    fn append(&self, line: &Line) -> Result<(), JournalError>;
+    fn append(&self, line: &SessionJournalLine) -> Result<(), JournalError>;
 
     /// Makes all appended lines durable.
     fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>>;
@@ -82,7 +82,7 @@ pub enum Takeover {
 #[derive(Debug)]
 pub struct ClaimedJournal {
     /// The content of the journal.
-    pub past: Past,
+    pub past: SessionHistory,
     /// The journal, for further lines.
     pub journal: SessionJournal,
     /// The relation to the holder before.
@@ -100,7 +100,7 @@ pub enum HolderBefore {
 
 /// A page of a list.
 #[derive(Debug, Clone, Copy)]
-pub struct Page {
+pub struct RunListPage {
     /// The number of newer runs to skip.
     pub skip: usize,
     /// The longest page.
@@ -123,16 +123,16 @@ pub struct ListedRun {
 }
 
 impl ListedRun {
-    pub(crate) fn of(id: SessionId, opened: Opened, is_running: bool) -> Self {
-        let Opened { title, agent, at_ms, .. } = opened;
+    pub(crate) fn of(id: SessionId, opened: SessionStart, is_running: bool) -> Self {
+        let SessionStart { title, agent, at_ms, .. } = opened;
         Self { id, title, agent, started_ms: at_ms, is_running }
     }
 }
 
 /// Returns the first line of a journal: how the run began.
-pub async fn opened(store: &dyn JournalStore, key: &RunKey) -> Result<Opened, SessionError> {
+pub async fn opened(store: &dyn JournalStore, key: &RunKey) -> Result<SessionStart, SessionError> {
     match store.read(key, 0, 1).await?.pop() {
-        Some(Line::Session(opened)) => Ok(*opened),
+        Some(SessionJournalLine::Session(opened)) => Ok(*opened),
         _ => Err(SessionError::NotFound { id: key.run.to_string() }),
     }
 }

@@ -13,7 +13,7 @@ pub(crate) fn slot_of(number: u64) -> u32 {
 }
 
 /// Returns the number in the middle of a slot. It differs from every number of the slot by less than 0.4 %.
-pub(crate) fn middle_of(slot: u32) -> u64 {
+pub(crate) fn slot_midpoint(slot: u32) -> u64 {
     let shift = (slot >> SLOT_BITS).saturating_sub(1);
     let lowest = u64::from(slot - (shift << SLOT_BITS)) << shift;
     lowest + ((1 << shift) - 1) / 2
@@ -35,7 +35,7 @@ mod tests {
             assert!(slot_of(pair[0]) <= slot_of(pair[1]), "{pair:?}");
         }
         for number in numbers {
-            let middle = middle_of(slot_of(number));
+            let middle = slot_midpoint(slot_of(number));
             assert_eq!(slot_of(middle), slot_of(number), "{number}");
             assert!(middle.abs_diff(number) <= number / 250, "{number} became {middle}");
             assert!(number >= 256 || middle == number);

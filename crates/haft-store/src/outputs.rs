@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::place::SessionId;
 pub use haft_core::settings::outputs::StoreLimits;
-use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored};
+use haft_core::store::{Handle, OutputStore, Spool, StoreEntry, StoreError};
 use uuid::Uuid;
 
 use self::session::SessionOutputs;
@@ -164,7 +164,7 @@ impl OutputStore for FileStore {
         Ok(Box::new(FileSpool {
             file,
             whole: part.with_extension(""),
-            part: Part(Some(part)),
+            part: UnfinishedFile(Some(part)),
             handle: Handle::new(&self.id.to_string(), &name).ok_or(StoreError::NotFound)?,
             bytes_max: self.limits.output_bytes_max,
             bytes: 0,
@@ -198,7 +198,7 @@ fn is_gone(error: &io::Error) -> bool {
 
 struct FileSpool {
     file: File,
-    part: Part,
+    part: UnfinishedFile,
     whole: PathBuf,
     handle: Handle,
     bytes_max: u64,
@@ -220,7 +220,7 @@ impl Spool for FileSpool {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Stored, StoreError> {
+    fn finish(mut self: Box<Self>) -> Result<StoreEntry, StoreError> {
         if let Some(part) = &self.part.0 {
             fs::rename(part, &self.whole).map_err(unavailable)?;
         }
@@ -228,14 +228,14 @@ impl Spool for FileSpool {
         self.session.add(self.handle.file());
         self.unswept_bytes.fetch_add(self.bytes, Ordering::Relaxed);
         let Self { handle, bytes, lines, complete, .. } = *self;
-        Ok(Stored { handle, bytes, lines, complete })
+        Ok(StoreEntry { handle, bytes, lines, complete })
     }
 }
 
 /// A file that is not whole yet. Dropping it removes the file.
-struct Part(Option<PathBuf>);
+struct UnfinishedFile(Option<PathBuf>);
 
-impl Drop for Part {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if let Some(path) = self.0.take() {
             let _ = fs::remove_file(path);

@@ -18,9 +18,9 @@ use prost::Message;
 
 /// A collector that listens on its own port for as long as it lives.
 #[derive(Debug)]
-pub struct Collector {
+pub struct SpanCollector {
     address: SocketAddr,
-    received: Received,
+    received: ReceivedSpans,
     /// Dropping this sender stops the server.
     _end: tokio::sync::oneshot::Sender<()>,
 }
@@ -43,11 +43,11 @@ pub struct CollectedSpan {
     pub headers: BTreeMap<String, String>,
 }
 
-type Received = Arc<Mutex<Vec<CollectedSpan>>>;
+type ReceivedSpans = Arc<Mutex<Vec<CollectedSpan>>>;
 
-impl Collector {
+impl SpanCollector {
     pub fn start() -> Self {
-        let received = Received::default();
+        let received = ReceivedSpans::default();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let (tell, told) = mpsc::channel();
         let service = Router::new()
@@ -77,7 +77,7 @@ impl Collector {
     }
 }
 
-async fn take(State(received): State<Received>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn take(State(received): State<ReceivedSpans>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let request = match headers.get("content-type").and_then(|value| value.to_str().ok()) {
         Some("application/x-protobuf") => ExportTraceServiceRequest::decode(body).ok(),
         Some("application/json") => serde_json::from_slice(&body).ok(),

@@ -21,14 +21,14 @@ pub const CANARY: &str = "c4n4ry";
 #[derive(Debug)]
 pub struct GuardedServer {
     address: SocketAddr,
-    guard: Arc<Mutex<Guard>>,
+    guard: Arc<Mutex<GuardedServerState>>,
     /// Dropping this sender stops the server.
     _end: tokio::sync::oneshot::Sender<()>,
 }
 
 /// The state of both servers: the valid token, and a record of the requests.
 #[derive(Debug, Default)]
-struct Guard {
+struct GuardedServerState {
     address: String,
     /// The number of the last token issued; only that token is valid.
     given: u32,
@@ -47,7 +47,7 @@ struct Guard {
 
 impl GuardedServer {
     pub fn start() -> Self {
-        let guard = Arc::<Mutex<Guard>>::default();
+        let guard = Arc::<Mutex<GuardedServerState>>::default();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let (tell, told) = mpsc::channel();
         let service = Router::new().fallback(answer).with_state(Arc::clone(&guard));
@@ -85,16 +85,16 @@ impl GuardedServer {
     }
 
     /// Returns the scopes that the last login requested.
-    pub fn asked_for(&self) -> String {
+    pub fn requested_scopes(&self) -> String {
         self.guard().scope.clone()
     }
 
-    /// Makes the token endpoint unavailable until `come_up`.
-    pub fn go_down(&self) {
+    /// Makes the token endpoint unavailable until `start_token_endpoint`.
+    pub fn stop_token_endpoint(&self) {
         self.guard().down = true;
     }
 
-    pub fn come_up(&self) {
+    pub fn start_token_endpoint(&self) {
         self.guard().down = false;
     }
 
@@ -108,13 +108,13 @@ impl GuardedServer {
         self.guard().shown.clone()
     }
 
-    fn guard(&self) -> MutexGuard<'_, Guard> {
+    fn guard(&self) -> MutexGuard<'_, GuardedServerState> {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 async fn answer(
-    State(guard): State<Arc<Mutex<Guard>>>,
+    State(guard): State<Arc<Mutex<GuardedServerState>>>,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
@@ -123,8 +123,10 @@ async fn answer(
     let body = String::from_utf8_lossy(&body).into_owned();
     match uri.path() {
         "/mcp" => guard.mcp(&headers, &body),
-        "/.well-known/oauth-protected-resource/mcp" => axum::Json(guard.about_the_server()).into_response(),
-        "/.well-known/oauth-authorization-server" => axum::Json(guard.about_tokens()).into_response(),
+        "/.well-known/oauth-protected-resource/mcp" => axum::Json(guard.resource_metadata()).into_response(),
+        "/.well-known/oauth-authorization-server" => {
+            axum::Json(guard.authorization_server_metadata()).into_response()
+        }
         "/register" => axum::Json(json!({
             "client_id": "me", "client_secret": format!("client-{CANARY}"),
             "token_endpoint_auth_method": "client_secret_basic",
@@ -136,15 +138,15 @@ async fn answer(
     }
 }
 
-impl Guard {
-    fn about_the_server(&self) -> Value {
+impl GuardedServerState {
+    fn resource_metadata(&self) -> Value {
         json!({
             "resource": format!("{}/mcp", self.address), "authorization_servers": [self.address],
             "scopes_supported": ["read"],
         })
     }
 
-    fn about_tokens(&self) -> Value {
+    fn authorization_server_metadata(&self) -> Value {
         let at = |path: &str| format!("{}{path}", self.address);
         json!({
             "issuer": self.address, "authorization_endpoint": at("/authorize"), "token_endpoint": at("/token"),

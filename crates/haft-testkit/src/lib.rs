@@ -1,6 +1,6 @@
 //! The fixtures that haft's own tests share: a directory tree, users to run as, and a way to run the real binary there.
 //!
-//! Start reading at [`Place`]. This crate is for tests alone: no product crate may depend on it.
+//! Start reading at [`TestTree`]. This crate is for tests alone: no product crate may depend on it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,12 +17,12 @@ mod secure_server;
 mod snapshot;
 mod user;
 
-pub use collector::{CollectedSpan, Collector};
+pub use collector::{CollectedSpan, SpanCollector};
 pub use guarded_server::{CANARY, GuardedServer};
 pub use libc;
-pub use place::Place;
+pub use place::TestTree;
 pub use process::{processes_with, send_signal, unique_marker};
-pub use run::{Ran, Run, binary, copy_program, eventually, stream_events};
-pub use secure_server::{Arrived, Offer, SecureServer};
-pub use snapshot::{Snapshot, set_attribute};
-pub use user::{User, users};
+pub use run::{HaftCommand, HaftOutput, binary, copy_program, eventually, stream_events};
+pub use secure_server::{OfferedProtocols, ReceivedHttpRequest, SecureServer};
+pub use snapshot::{TreeSnapshot, set_attribute};
+pub use user::{TestUser, users};

@@ -3,25 +3,25 @@
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
-use crate::run::{Ran, Run};
-use crate::snapshot::Snapshot;
-use crate::user::{NOBODY, User};
+use crate::run::{HaftCommand, HaftOutput};
+use crate::snapshot::TreeSnapshot;
+use crate::user::{NOBODY, TestUser};
 
 /// `ws/` is the workspace, `home/` haft's home, `user/` the user's home directory, `outside/` a tree that must not
 /// change.
 #[derive(Debug)]
-pub struct Place {
+pub struct TestTree {
     dir: tempfile::TempDir,
-    user: User,
+    user: TestUser,
 }
 
-impl Place {
-    pub fn new(user: User) -> Self {
+impl TestTree {
+    pub fn new(user: TestUser) -> Self {
         Self::below(Path::new("/var/tmp"), user)
     }
 
     /// Creates the tree below `parent`, for tests in which everything lies below `/tmp`.
-    pub fn below(parent: &Path, user: User) -> Self {
+    pub fn below(parent: &Path, user: TestUser) -> Self {
         let dir = tempfile::Builder::new().prefix("haft-test-").tempdir_in(parent).unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let place = Self { dir, user };
@@ -36,7 +36,7 @@ impl Place {
         self.dir.path()
     }
 
-    pub fn user(&self) -> User {
+    pub fn user(&self) -> TestUser {
         self.user
     }
 
@@ -76,18 +76,18 @@ impl Place {
     }
 
     /// Prepares a run of haft in this place, as the place's user.
-    pub fn haft(&self, words: &[&str]) -> Run {
-        Run::new(self, words)
+    pub fn haft(&self, words: &[&str]) -> HaftCommand {
+        HaftCommand::new(self, words)
     }
 
     /// Prepares a shell script that runs in the sandbox, through `haft sandbox`.
-    pub fn confined(&self, flags: &[&str], script: &str) -> Run {
+    pub fn confined(&self, flags: &[&str], script: &str) -> HaftCommand {
         self.haft(&[&["sandbox"], flags, &["--", "bash", "-c", script]].concat())
     }
 
     /// Runs the same script without any sandbox, as the control of an experiment.
-    pub fn unconfined(&self, script: &str) -> Ran {
-        Run::of_program(self, Path::new("bash"), &["-c", script]).output()
+    pub fn unconfined(&self, script: &str) -> HaftOutput {
+        HaftCommand::of_program(self, Path::new("bash"), &["-c", script]).output()
     }
 
     /// Writes an MCP server that misbehaves as `mode` says, and returns the `command` and `args` that start it, as JSON
@@ -103,13 +103,13 @@ impl Place {
     }
 
     /// Takes a snapshot of the trees that must not change.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(&["home", "user", "outside"].map(|name| self.path(name)))
+    pub fn snapshot(&self) -> TreeSnapshot {
+        TreeSnapshot::of(&["home", "user", "outside"].map(|name| self.path(name)))
     }
 
     /// Makes the place's user the owner of a path.
     pub fn give(&self, path: &Path) {
-        if self.user == User::Nobody {
+        if self.user == TestUser::Nobody {
             lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
         }
     }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::place::Place;
-use crate::user::{NOBODY, User};
+use crate::place::TestTree;
+use crate::user::{NOBODY, TestUser};
 
 /// A run of haft that has not started yet.
 #[derive(Debug)]
-pub struct Run {
+pub struct HaftCommand {
     /// Switches to the user, then executes the program that `words` names.
     command: Command,
     words: Vec<OsString>,
@@ -23,19 +23,19 @@ pub struct Run {
 
 /// The exit code and output of a finished run.
 #[derive(Debug)]
-pub struct Ran {
+pub struct HaftOutput {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Run {
-    pub(crate) fn new(place: &Place, words: &[&str]) -> Self {
+impl HaftCommand {
+    pub(crate) fn new(place: &TestTree, words: &[&str]) -> Self {
         Self::of_program(place, &binary(), words)
     }
 
     /// Prepares a run of any program in the same place and environment.
-    pub(crate) fn of_program(place: &Place, program: &Path, words: &[&str]) -> Self {
+    pub(crate) fn of_program(place: &TestTree, program: &Path, words: &[&str]) -> Self {
         let mut command = as_user(place.user());
         command.env_clear().current_dir(place.path("ws"));
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -66,7 +66,7 @@ impl Run {
     }
 
     /// Runs the program to its end.
-    pub fn output(mut self) -> Ran {
+    pub fn output(mut self) -> HaftOutput {
         let input = std::mem::take(&mut self.stdin);
         let mut child = self.start();
         let mut stdin = child.stdin.take().unwrap();
@@ -76,7 +76,7 @@ impl Run {
         let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
         drop(watchdog);
         feeder.join().unwrap();
-        Ran {
+        HaftOutput {
             code: status.code(),
             stdout: String::from_utf8_lossy(&stdout).into_owned(),
             stderr: String::from_utf8_lossy(&stderr).into_owned(),
@@ -91,7 +91,7 @@ impl Run {
     }
 }
 
-impl Ran {
+impl HaftOutput {
     /// The events of `stream-json`, each with its run as `session`.
     pub fn events(&self) -> Vec<Value> {
         stream_events(&self.stdout)
@@ -131,7 +131,7 @@ impl Watchdog {
     }
 }
 
-impl Ran {
+impl HaftOutput {
     /// Fails the test, showing all output, unless the exit code is `code`.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Self {
@@ -151,14 +151,14 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Builds a command that executes the program named by its next argument, as the given user.
-fn as_user(user: User) -> Command {
+fn as_user(user: TestUser) -> Command {
     let mut command = match user {
-        User::Ourselves => Command::new("env"),
-        User::Nobody => Command::new("setpriv"),
+        TestUser::Ourselves => Command::new("env"),
+        TestUser::Nobody => Command::new("setpriv"),
     };
     match user {
-        User::Ourselves => {}
-        User::Nobody => {
+        TestUser::Ourselves => {}
+        TestUser::Nobody => {
             command
                 .arg(format!("--reuid={NOBODY}"))
                 .arg(format!("--regid={NOBODY}"))
@@ -175,7 +175,7 @@ pub fn binary() -> PathBuf {
         let own = std::env::current_exe().unwrap();
         let built = own.ancestors().map(|place| place.join("haft")).find(|path| path.is_file());
         let built = built.expect("the haft binary is built beside the tests");
-        remove_copies_of_the_dead();
+        remove_stale_copies();
         let reachable = Path::new("/var/tmp").join(format!("{COPY_PREFIX}{}", std::process::id()));
         std::fs::create_dir_all(&reachable).unwrap();
         let copy = reachable.join("haft");
@@ -188,7 +188,7 @@ pub fn binary() -> PathBuf {
 const COPY_PREFIX: &str = "haft-test-binary-";
 
 /// Removes copies left by earlier test binaries. A test binary has no hook at its end to remove its own.
-fn remove_copies_of_the_dead() {
+fn remove_stale_copies() {
     for entry in std::fs::read_dir("/var/tmp").unwrap().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let owner = name.strip_prefix(COPY_PREFIX);

@@ -28,7 +28,7 @@ const REPLY: &str = r#"{"id":"r","model":"m","choices":[{"message":{"content":"s
 
 /// The protocols that the server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offer {
+pub enum OfferedProtocols {
     /// TLS, and both HTTP versions through ALPN, the newer one first.
     Http2,
     /// TLS, and only HTTP/1.1.
@@ -39,7 +39,7 @@ pub enum Offer {
 
 /// A request that the server received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrived {
+pub struct ReceivedHttpRequest {
     pub version: Version,
     /// The number of the connection, counted from 0 over the server's life.
     pub connection: usize,
@@ -49,22 +49,25 @@ pub struct Arrived {
 #[derive(Debug)]
 pub struct SecureServer {
     address: SocketAddr,
-    offer: Offer,
+    offer: OfferedProtocols,
     directory: tempfile::TempDir,
-    desk: Desk,
+    desk: SecureServerState,
     _stop: oneshot::Sender<()>,
 }
 
 impl SecureServer {
     /// Starts a server that answers its first request at once. The requests after it wait until `together` of them have
     /// arrived, and are then answered together.
-    pub fn start(offer: Offer, together: usize) -> Self {
+    pub fn start(offer: OfferedProtocols, together: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let acceptor = acceptor(offer, directory.path());
         let listener = StdListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let desk = Desk { together: Arc::new(Barrier::new(together.max(1))), ..Desk::default() };
+        let desk = SecureServerState {
+            together: Arc::new(Barrier::new(together.max(1))),
+            ..SecureServerState::default()
+        };
         let served = desk.clone();
         thread::spawn(move || serve(listener, acceptor.as_ref(), &served, stopped));
         Self { address, offer, directory, desk, _stop: stop }
@@ -72,7 +75,7 @@ impl SecureServer {
 
     /// Returns the base URL of its chat completions API.
     pub fn url(&self) -> String {
-        let scheme = if self.offer == Offer::Plain { "http" } else { "https" };
+        let scheme = if self.offer == OfferedProtocols::Plain { "http" } else { "https" };
         format!("{scheme}://{}/v1", self.address)
     }
 
@@ -81,7 +84,7 @@ impl SecureServer {
         self.directory.path().join("ca.pem")
     }
 
-    pub fn arrived(&self) -> Vec<Arrived> {
+    pub fn arrived(&self) -> Vec<ReceivedHttpRequest> {
         self.desk.arrived.lock().unwrap().clone()
     }
 
@@ -97,14 +100,14 @@ impl SecureServer {
 }
 
 #[derive(Debug, Clone)]
-struct Desk {
-    arrived: Arc<Mutex<Vec<Arrived>>>,
+struct SecureServerState {
+    arrived: Arc<Mutex<Vec<ReceivedHttpRequest>>>,
     abandoned: Arc<AtomicUsize>,
     together: Arc<Barrier>,
     lines: Arc<Mutex<Vec<Arc<AtomicBool>>>>,
 }
 
-impl Default for Desk {
+impl Default for SecureServerState {
     fn default() -> Self {
         Self {
             arrived: Arc::default(),
@@ -116,9 +119,9 @@ impl Default for Desk {
 }
 
 /// Counts a request as abandoned if it is dropped before its answer.
-struct Unanswered<'a>(Option<&'a AtomicUsize>);
+struct AbandonGuard<'a>(Option<&'a AtomicUsize>);
 
-impl Drop for Unanswered<'_> {
+impl Drop for AbandonGuard<'_> {
     fn drop(&mut self) {
         if let Some(abandoned) = self.0 {
             abandoned.fetch_add(1, Ordering::SeqCst);
@@ -126,14 +129,14 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-impl Desk {
+impl SecureServerState {
     async fn answer(self, request: Request<hyper::body::Incoming>, connection: usize) -> Response<Body> {
         let first = {
             let mut arrived = self.arrived.lock().unwrap();
-            arrived.push(Arrived { version: request.version(), connection });
+            arrived.push(ReceivedHttpRequest { version: request.version(), connection });
             arrived.len() == 1
         };
-        let mut unanswered = Unanswered(Some(&self.abandoned));
+        let mut unanswered = AbandonGuard(Some(&self.abandoned));
         if !first {
             self.together.wait().await;
         }
@@ -146,7 +149,7 @@ impl Desk {
 async fn serve(
     listener: StdListener,
     acceptor: Option<&TlsAcceptor>,
-    desk: &Desk,
+    desk: &SecureServerState,
     stopped: oneshot::Receiver<()>,
 ) {
     listener.set_nonblocking(true).unwrap();
@@ -174,10 +177,14 @@ async fn serve(
     }
 }
 
-async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, desk: Desk, connection: usize) {
+async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    desk: SecureServerState,
+    connection: usize,
+) {
     let frozen = Arc::<AtomicBool>::default();
     desk.lines.lock().unwrap().push(Arc::clone(&frozen));
-    let stream = Line { stream, frozen };
+    let stream = FreezableStream { stream, frozen };
     let service = service_fn(move |request| {
         let desk = desk.clone();
         async move { Ok::<_, Infallible>(desk.answer(request, connection).await) }
@@ -187,19 +194,19 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, des
 }
 
 /// A connection that can fall silent.
-struct Line<S> {
+struct FreezableStream<S> {
     stream: S,
     frozen: Arc<AtomicBool>,
 }
 
-impl<S> Line<S> {
+impl<S> FreezableStream<S> {
     /// Returns true once the connection is silent. Reads and writes then stay pending and never wake their task.
     fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::SeqCst)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FreezableStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -209,7 +216,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FreezableStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.is_frozen() { Poll::Pending } else { Pin::new(&mut self.stream).poll_write(cx, bytes) }
     }
@@ -224,7 +231,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
 }
 
 /// Creates a certificate for localhost, signed by an authority whose certificate is only in `directory`.
-fn acceptor(offer: Offer, directory: &Path) -> Option<TlsAcceptor> {
+fn acceptor(offer: OfferedProtocols, directory: &Path) -> Option<TlsAcceptor> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
@@ -234,9 +241,9 @@ fn acceptor(offer: Offer, directory: &Path) -> Option<TlsAcceptor> {
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
     let protocols: &[&[u8]] = match offer {
-        Offer::Http2 => &[b"h2", b"http/1.1"],
-        Offer::Http1 => &[b"http/1.1"],
-        Offer::Plain => return None,
+        OfferedProtocols::Http2 => &[b"h2", b"http/1.1"],
+        OfferedProtocols::Http1 => &[b"http/1.1"],
+        OfferedProtocols::Plain => return None,
     };
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))

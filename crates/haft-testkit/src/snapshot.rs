@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 /// One line per file: kind, mode, owner, modification time, attributes, content. Access times are left out, because
 /// reading is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct TreeSnapshot {
     files: BTreeMap<PathBuf, String>,
 }
 
-impl Snapshot {
+impl TreeSnapshot {
     /// Takes a snapshot of these trees, including their roots.
     pub fn of(trees: &[PathBuf]) -> Self {
         let mut files = BTreeMap::new();
@@ -24,7 +24,7 @@ impl Snapshot {
     }
 
     /// Describes the differences, one entry per file; empty when there are none.
-    pub fn difference(&self, later: &Snapshot) -> String {
+    pub fn difference(&self, later: &TreeSnapshot) -> String {
         let mut text = String::new();
         for (path, was) in &self.files {
             let is = later.files.get(path).map_or("gone", String::as_str);

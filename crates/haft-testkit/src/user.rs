@@ -2,7 +2,7 @@
 
 /// The user who runs the tests, or one without any privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum User {
+pub enum TestUser {
     /// The user who runs the tests.
     Ourselves,
     /// The user with uid 65534; only root can switch to it.
@@ -13,10 +13,10 @@ pub enum User {
 pub(crate) const NOBODY: u32 = 65534;
 
 /// Returns the users that a test can run as: both for root, otherwise only our own.
-pub fn users() -> Vec<User> {
+pub fn users() -> Vec<TestUser> {
     if rustix::process::geteuid().is_root() {
-        vec![User::Ourselves, User::Nobody]
+        vec![TestUser::Ourselves, TestUser::Nobody]
     } else {
-        vec![User::Ourselves]
+        vec![TestUser::Ourselves]
     }
 }

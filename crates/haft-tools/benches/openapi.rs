@@ -12,16 +12,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use haft_tools::rest::openapi::{Filter, Imported, Settings, Source, import};
+use haft_tools::rest::openapi::{ImportResult, ImportSettings, OpenApiSource, OperationFilter, import};
 
-fn imported(path: &Path) -> Imported {
-    let documents = Source::read_file(path).unwrap();
-    let settings = Settings {
+fn imported(path: &Path) -> ImportResult {
+    let documents = OpenApiSource::read_file(path).unwrap();
+    let settings = ImportSettings {
         name: "github",
         base_url: None,
         headers: Vec::new(),
         logins: BTreeMap::new(),
-        filter: Filter::default(),
+        filter: OperationFilter::default(),
         hosts: Vec::new(),
         private: None,
     };

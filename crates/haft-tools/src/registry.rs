@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use futures_util::future::{BoxFuture, join_all};
-use haft_core::changes::Changes;
+use haft_core::changes::ChangeCounter;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
@@ -40,19 +40,19 @@ pub trait Tool: Send + Sync + 'static {
 /// The tools of a program, by name. Tools may be added and removed at any time; the change applies to the next call.
 pub struct Registry {
     namespace: Namespace,
-    registered: RwLock<Registered>,
-    changes: Changes,
+    registered: RwLock<ToolTable>,
+    changes: ChangeCounter,
 }
 
 #[derive(Default)]
-struct Registered {
+struct ToolTable {
     /// In the order of registration.
-    tools: Vec<Arc<Held>>,
+    tools: Vec<Arc<RegisteredTool>>,
     definitions: Arc<[ToolDefinition]>,
 }
 
 /// A tool, and whether it is initialized.
-struct Held {
+struct RegisteredTool {
     name: ToolName,
     tool: Box<dyn DynTool>,
     ready: OnceCell<()>,
@@ -62,14 +62,14 @@ impl Registry {
     /// Creates an empty registry. The namespace distinguishes these tools from others and names their group; it is not
     /// a part of their names.
     pub fn new(namespace: Namespace) -> Self {
-        Self { namespace, registered: RwLock::default(), changes: Changes::default() }
+        Self { namespace, registered: RwLock::default(), changes: ChangeCounter::default() }
     }
 
     /// Adds a tool. Fails if the name is already registered.
     pub fn register(&self, tool: impl Tool) -> Result<(), AlreadyRegistered> {
         let definition = tool.definition();
         let name = definition.name.clone();
-        let held = Held { name: name.clone(), tool: Box::new(tool), ready: OnceCell::new() };
+        let held = RegisteredTool { name: name.clone(), tool: Box::new(tool), ready: OnceCell::new() };
         let mut registered = self.registered.write().unwrap_or_else(PoisonError::into_inner);
         if registered.tools.iter().any(|known| known.name == name) {
             return Err(AlreadyRegistered(name));
@@ -106,17 +106,17 @@ impl Registry {
         Arc::clone(&self.read().definitions)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Registered> {
+    fn read(&self) -> RwLockReadGuard<'_, ToolTable> {
         self.registered.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self, name: &ToolName) -> Result<Arc<Held>, ToolError> {
+    fn held(&self, name: &ToolName) -> Result<Arc<RegisteredTool>, ToolError> {
         let held = self.read().tools.iter().find(|held| held.name == *name).map(Arc::clone);
         held.ok_or_else(|| ToolError::new(ToolErrorKind::UnknownTool, format!("Unknown tool: {name}")))
     }
 }
 
-impl Held {
+impl RegisteredTool {
     async fn make_ready(&self) -> Result<(), ToolError> {
         self.ready.get_or_try_init(|| self.tool.initialize()).await.map(|&()| ())
     }
@@ -136,7 +136,7 @@ impl ToolProvider for Registry {
         self.list()
     }
 
-    fn changes(&self) -> Option<&Changes> {
+    fn changes(&self) -> Option<&ChangeCounter> {
         Some(&self.changes)
     }
 

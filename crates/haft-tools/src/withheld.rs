@@ -4,7 +4,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 /// The secrets to redact.
 #[derive(Debug, Default)]
-pub(crate) struct Withheld(Vec<SecretString>);
+pub(crate) struct SecretRedactor(Vec<SecretString>);
 
 /// The replacement for a secret.
 const MARK: &str = "[secret]";
@@ -23,7 +23,7 @@ pub fn names_a_secret(name: &str) -> bool {
     SECRET_NAMES.iter().any(|secret| name.contains(secret))
 }
 
-impl Withheld {
+impl SecretRedactor {
     /// Collects the secrets, and for those of several words also the last word: a server may echo a token without
     /// `Bearer`.
     pub(crate) fn of<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
@@ -38,8 +38,8 @@ impl Withheld {
     }
 
     /// Starts redacting a text that arrives in pieces.
-    pub(crate) fn in_pieces(&self) -> Pieces<'_> {
-        Pieces { withheld: self, tail: String::new() }
+    pub(crate) fn redact_stream(&self) -> StreamRedactor<'_> {
+        StreamRedactor { withheld: self, tail: String::new() }
     }
 
     /// Returns the length of the text that can be shown now. The rest may be the beginning of a secret, or contains one
@@ -62,16 +62,16 @@ impl Withheld {
     }
 
     /// Redacts the secrets from a text.
-    pub(crate) fn left_of(&self, text: String) -> String {
+    pub(crate) fn redact(&self, text: String) -> String {
         let secrets = self.0.iter().map(ExposeSecret::expose_secret);
         secrets
             .fold(text, |text, secret| if text.contains(secret) { text.replace(secret, MARK) } else { text })
     }
 
     /// Redacts the secrets from bytes that are UTF-8; returns other bytes unchanged.
-    pub(crate) fn left_of_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn redact_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         match String::from_utf8(bytes) {
-            Ok(text) => self.left_of(text).into_bytes(),
+            Ok(text) => self.redact(text).into_bytes(),
             Err(no_text) => no_text.into_bytes(),
         }
     }
@@ -79,23 +79,23 @@ impl Withheld {
 
 /// Redacts a text that arrives in pieces, also secrets that are split between pieces.
 #[derive(Debug)]
-pub(crate) struct Pieces<'a> {
-    withheld: &'a Withheld,
+pub(crate) struct StreamRedactor<'a> {
+    withheld: &'a SecretRedactor,
     /// Text that may be the beginning of a secret.
     tail: String,
 }
 
-impl Pieces<'_> {
+impl StreamRedactor<'_> {
     /// Adds a piece and returns the text that can be shown now.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.tail.push_str(piece);
         let rest = self.tail.split_off(self.withheld.safe_until(&self.tail));
-        self.withheld.left_of(std::mem::replace(&mut self.tail, rest))
+        self.withheld.redact(std::mem::replace(&mut self.tail, rest))
     }
 
     /// Returns the rest: no more text follows, so it cannot be the beginning of a longer secret.
     pub(crate) fn end(self) -> String {
-        self.withheld.left_of(self.tail)
+        self.withheld.redact(self.tail)
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
         let in_a_row = ["12345678ab", "ab345678cd", "cd345678ef"];
         let mut secrets: Vec<_> = alone.into_iter().chain(in_a_row).map(SecretString::from).collect();
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose_secret().len()));
-        let withheld = Withheld(secrets);
+        let withheld = SecretRedactor(secrets);
         for text in [
             "a t0ken-of-mine b",
             "t0ken-of-mine-2",
@@ -121,13 +121,13 @@ mod tests {
             "t0ken-of",
             "",
         ] {
-            let whole = withheld.left_of(text.to_owned());
+            let whole = withheld.redact(text.to_owned());
             for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
-                let mut pieces = withheld.in_pieces();
+                let mut pieces = withheld.redact_stream();
                 let shown = [pieces.push(&text[..cut]), pieces.push(&text[cut..]), pieces.end()].concat();
                 assert_eq!(shown, whole, "{text} at {cut}");
             }
-            let mut pieces = withheld.in_pieces();
+            let mut pieces = withheld.redact_stream();
             let one_by_one: String = text.chars().map(|one| pieces.push(&one.to_string())).collect();
             assert_eq!(one_by_one + &pieces.end(), whole, "{text}");
         }
@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn what_is_too_short_is_a_word_like_others() {
-        let withheld = Withheld::of(["Bearer t0ken-of-mine", "short"]);
-        let check = |text: &str, expected: &str| assert_eq!(withheld.left_of(text.to_owned()), expected);
+        let withheld = SecretRedactor::of(["Bearer t0ken-of-mine", "short"]);
+        let check = |text: &str, expected: &str| assert_eq!(withheld.redact(text.to_owned()), expected);
         check("Bearer t0ken-of-mine", "[secret]");
         check("{\"t\":\"t0ken-of-mine\"} short", "{\"t\":\"[secret]\"} short");
-        assert_eq!(withheld.left_of_bytes(vec![0xff]), [0xff]);
+        assert_eq!(withheld.redact_bytes(vec![0xff]), [0xff]);
         assert!(!format!("{withheld:?}").contains("t0ken"));
         assert!(names_a_secret("GITHUB_TOKEN") && names_a_secret("x-api-key") && !names_a_secret("LANG"));
     }

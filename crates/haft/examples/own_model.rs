@@ -2,8 +2,8 @@
 #![expect(clippy::print_stdout, reason = "an example shows its answer")]
 
 use futures_util::stream;
-use haft::core::conversation::Body;
-use haft::core::model_event::{Delta, ModelEvent, PartStart};
+use haft::core::conversation::PartBody;
+use haft::core::model_event::{ModelEvent, PartDelta, PartStart};
 use haft::core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft::core::model_reply::StopReason;
 use haft::core::model_request::ModelRequest;
@@ -20,14 +20,14 @@ impl ModelProvider for Parrot {
     fn ask(&self, request: ModelRequest, _: &ModelContext) -> ReplyStream<'_> {
         let parts = request.conversation.messages().last().map(|message| message.parts.as_slice());
         let heard = parts.into_iter().flatten().find_map(|part| match &part.body {
-            Body::Text { text, .. } => Some(text.as_str()),
+            PartBody::Text { text, .. } => Some(text.as_str()),
             _ => None,
         });
         let heard = heard.unwrap_or_default();
         let events = [
             ModelEvent::Started { id: None, model: None },
             ModelEvent::PartStarted { index: 0, part: PartStart::Text, mark: None },
-            ModelEvent::PartDelta { index: 0, delta: Delta::Text(format!("{heard}!")) },
+            ModelEvent::PartDelta { index: 0, delta: PartDelta::Text(format!("{heard}!")) },
             ModelEvent::PartFinished { index: 0, mark: None },
             ModelEvent::Finished { stop: StopReason::EndOfTurn },
         ];

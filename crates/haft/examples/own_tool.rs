@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let registry = Registry::new(Namespace::new("app")?);
     registry.register(CountWords)?;
     let orchestrator = Orchestrator::new(
-        Catalog::new(vec![Arc::new(registry)], Scheme::Double),
+        Catalog::new(vec![Arc::new(registry)], NamingScheme::Double),
         OrchestratorConfig::default(),
     );
     let call = ToolCall::new("1", "count_words", &json!({"text": "one two three"}));

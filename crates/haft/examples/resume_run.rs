@@ -2,7 +2,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows its answer")]
 
 use haft::config::agents::graph::AgentGraph;
-use haft::config::agents::{Overrides, loader};
+use haft::config::agents::{AgentOverrides, loader};
 use haft::core::place::SessionId;
 use haft::prelude::*;
 use haft::{ParkReason, RunSecrets, RunSpec, RunState, Runtime, WorkspaceSpec};
@@ -20,7 +20,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let word = std::env::args().nth(1).unwrap_or_default();
     let runtime = Runtime::builder(haft::config::defaults()?).build().await?;
     let run = if word == "start" {
-        let agent = loader::of_text("weather", AGENT, &Overrides::default())?;
+        let agent = loader::of_text("weather", AGENT, &AgentOverrides::default())?;
         let graph = AgentGraph::gather(agent, &loader::AgentLoader::default())?;
         let mut spec =
             RunSpec::new(&graph, "Is it warm in Rome?", WorkspaceSpec::at(std::env::current_dir()?));

@@ -2,8 +2,8 @@
 #![expect(clippy::print_stdout, reason = "an example shows its answer")]
 
 use haft::config::agents::graph::AgentGraph;
-use haft::config::agents::{Overrides, loader};
-use haft::core::tool::Approval;
+use haft::config::agents::{AgentOverrides, loader};
+use haft::core::tool::ApprovalPolicy;
 use haft::{ApprovalDecision, EventSeq, ParkReason, RunSecrets, RunSpec, RunState, Runtime, WorkspaceSpec};
 
 const AGENT: &str = "---\nmodels: openai/gpt-4o\ntools: [current_date]\n---\nYou tell the date.\n";
@@ -16,10 +16,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = haft::config::defaults()?;
-    config.policy.default = Approval::Ask;
+    config.policy.default = ApprovalPolicy::Ask;
 
     let runtime = Runtime::builder(config).build().await?;
-    let agent = loader::of_text("clock", AGENT, &Overrides::default())?;
+    let agent = loader::of_text("clock", AGENT, &AgentOverrides::default())?;
     let graph = AgentGraph::gather(agent, &loader::AgentLoader::default())?;
     let directory = std::env::current_dir()?;
     let run = runtime

@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use haft_config::agents::graph::{AgentGraph, AgentGraphError};
-use haft_config::agents::{AgentError, Overrides, loader};
+use haft_config::agents::{AgentError, AgentOverrides, loader};
 use haft_config::{ConfigErrors, resolved};
 use haft_core::home::Home;
 use haft_core::model_provider::ModelProvider;
 use haft_core::name::Namespace;
-use haft_core::run::finish::{Answer, FinishClass};
+use haft_core::run::finish::{FinishClass, RunAnswer};
 use haft_runtime::executor::McpServer;
 use haft_runtime::runtime::{NoHome, StartError};
-use haft_runtime::{Answers, RunDefect, RunHooks, RunOutcome, RunSecrets, RunSpec, Runtime, WorkspaceSpec};
+use haft_runtime::{
+    AnswerSource, RunDefect, RunHooks, RunOutcome, RunSecrets, RunSpec, Runtime, WorkspaceSpec,
+};
 use haft_tools::registry::{AlreadyRegistered, Registry, Tool};
 
 /// An agent that a program puts together and asks.
@@ -158,8 +160,8 @@ impl Agent {
     pub async fn run(self, request: &str) -> Result<String, AgentRunError> {
         let (runtime, spec) = self.build(request).await.map_err(AgentRunError::Build)?;
         let hooks = RunHooks {
-            approvals: Answers::Denied,
-            elicitations: Answers::Denied,
+            approvals: AnswerSource::Denied,
+            elicitations: AnswerSource::Denied,
             keeps_session: false,
             ..RunHooks::default()
         };
@@ -176,7 +178,7 @@ impl Agent {
         let mut config = haft_config::defaults().map_err(AgentBuildError::Config)?;
         for server in &self.servers {
             let name = server.name.clone();
-            let resolved: Result<resolved::McpServer, String> = server.resolved();
+            let resolved: Result<resolved::McpServerSettings, String> = server.resolved();
             match resolved {
                 Ok(resolved) => drop(config.mcp_servers.insert(name, resolved)),
                 Err(reason) => return Err(AgentBuildError::Server { name, reason }),
@@ -187,8 +189,8 @@ impl Agent {
         haft_config::home::create(&home).map_err(AgentBuildError::Workspace)?;
         let workspace = self.workspace.unwrap_or_else(|| home.workspace());
         std::fs::create_dir_all(&workspace).map_err(AgentBuildError::Workspace)?;
-        let agent =
-            loader::of_text("agent", &self.system, &Overrides::default()).map_err(AgentBuildError::Agent)?;
+        let agent = loader::of_text("agent", &self.system, &AgentOverrides::default())
+            .map_err(AgentBuildError::Agent)?;
         let graph =
             AgentGraph::gather(agent, &loader::AgentLoader::default()).map_err(AgentBuildError::Graph)?;
         let mut spec = RunSpec::new(&graph, request, WorkspaceSpec::at(workspace));
@@ -216,7 +218,7 @@ impl Agent {
 fn answer(outcome: RunOutcome) -> Result<String, AgentRunError> {
     let row = outcome.finish.reason.row();
     match (row.class, &outcome.finish.answer) {
-        (FinishClass::Answered, Some(answer)) => Ok(Answer::text(answer)),
+        (FinishClass::Answered, Some(answer)) => Ok(RunAnswer::text(answer)),
         _ => Err(AgentRunError::NoAnswer { reason: row.name.to_owned(), detail: outcome.finish.detail }),
     }
 }

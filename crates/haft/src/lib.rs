@@ -16,8 +16,8 @@ pub use haft_core as core;
 pub use haft_engine as engine;
 pub use haft_models as models;
 pub use haft_runtime::{
-    Answers, ApprovalDecision, EventSeq, ParkReason, RunHandle, RunHooks, RunOutcome, RunSecrets, RunSpec,
-    RunState, Runtime, Stores, WorkspaceSpec, executor, init, runtime, spec, wiring,
+    AnswerSource, ApprovalDecision, EventSeq, ParkReason, RunHandle, RunHooks, RunOutcome, RunSecrets,
+    RunSpec, RunState, Runtime, Stores, WorkspaceSpec, executor, init, runtime, spec, wiring,
 };
 pub use haft_sandbox as sandbox;
 pub use haft_store as store;

@@ -7,12 +7,12 @@ use futures_util::StreamExt;
 const PAGE_BYTES: usize = 4096;
 
 /// Microseconds per call.
-pub(crate) struct Cost {
+pub(crate) struct McpCallCost {
     pub(crate) wall: f64,
     pub(crate) cpu: f64,
 }
 
-impl Cost {
+impl McpCallCost {
     pub(crate) fn worst() -> Self {
         Self { wall: f64::INFINITY, cpu: f64::INFINITY }
     }
@@ -29,11 +29,11 @@ pub(crate) async fn measure<F: Future<Output = ()>>(
     calls: usize,
     at_once: usize,
     call: impl Fn() -> F,
-) -> Cost {
+) -> McpCallCost {
     let (began, cpu) = (Instant::now(), cpu_time());
     futures_util::stream::iter(0..calls).for_each_concurrent(at_once, |_| call()).await;
     let each = |time: Duration| time.as_secs_f64() * 1e6 / calls as f64;
-    Cost { wall: each(began.elapsed()), cpu: each(cpu_time().saturating_sub(cpu)) }
+    McpCallCost { wall: each(began.elapsed()), cpu: each(cpu_time().saturating_sub(cpu)) }
 }
 
 /// Returns the CPU time of this process. The servers are separate processes and are not counted. The first number of a

@@ -18,12 +18,12 @@ use std::path::Path;
 use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use cost::{Cost, measure, resident_bytes};
-use haft_config::{self, Resolved, Sources};
+use cost::{McpCallCost, measure, resident_bytes};
+use haft_config::{self, ConfigSources, ResolvedConfig};
 use haft_core::tool::ToolCall;
 use haft_engine::Orchestrator;
-use haft_runtime::wiring::{self, McpFace, ToolSettings};
-use haft_sandbox::{Home, Policy, SandboxMode};
+use haft_runtime::wiring::{self, McpClientSettings, ToolSettings};
+use haft_sandbox::{Home, SandboxMode, SandboxPolicy};
 use rmcp::ServiceExt;
 use rmcp::model::CallToolRequestParams;
 use rmcp::service::{RoleClient, RunningService};
@@ -96,11 +96,11 @@ async fn calls(dir: &Path) -> bool {
     kept
 }
 
-async fn compare(name: &str, dir: &Path, server: Value, bare: Bare) -> bool {
+async fn compare(name: &str, dir: &Path, server: Value, bare: BareRmcpClient) -> bool {
     let orchestrator = governed(dir, [server]).await;
     let mut kept = true;
     for at_once in AT_ONCE {
-        let (mut ours, mut theirs) = (Cost::worst(), Cost::worst());
+        let (mut ours, mut theirs) = (McpCallCost::worst(), McpCallCost::worst());
         for _ in 0..ROUNDS {
             theirs.best(&measure(CALLS, at_once, || bare_call(&bare)).await);
             ours.best(&measure(CALLS, at_once, || governed_call(&orchestrator)).await);
@@ -180,21 +180,21 @@ fn settings(dir: &Path, servers: impl IntoIterator<Item = Value>) -> ToolSetting
     haft_config::home::create(&home).unwrap();
     let workspace = dir.join("ws");
     std::fs::create_dir_all(&workspace).unwrap();
-    let policy = Policy::new(SandboxMode::Sandbox, &workspace, &home, None).unwrap();
+    let policy = SandboxPolicy::new(SandboxMode::Sandbox, &workspace, &home, None).unwrap();
     ToolSettings { policy, timeout: None, config: configuration(&home, servers) }
 }
 
-fn configuration(home: &Home, servers: impl IntoIterator<Item = Value>) -> Resolved {
+fn configuration(home: &Home, servers: impl IntoIterator<Item = Value>) -> ResolvedConfig {
     let named = servers.into_iter().enumerate().map(|(number, server)| (format!("s{number}"), server));
     let servers: serde_json::Map<String, Value> = named.collect();
     std::fs::write(home.config(), json!({ "mcpServers": servers }).to_string()).unwrap();
-    let sources = Sources { home: Some(home), ..Sources::default() };
+    let sources = ConfigSources { home: Some(home), ..ConfigSources::default() };
     haft_config::load(sources, &haft_config::environment).unwrap().resolved
 }
 
 async fn governed(dir: &Path, servers: impl IntoIterator<Item = Value>) -> Orchestrator {
     let settings = settings(dir, servers);
-    let found = wiring::mcp_servers(&settings.config, &settings.policy, &McpFace::default());
+    let found = wiring::mcp_servers(&settings.config, &settings.policy, &McpClientSettings::default());
     let orchestrator = wiring::orchestrator_with(settings, found.providers());
     let warnings = wiring::warm_up(&orchestrator).await;
     assert!(warnings.is_empty(), "{warnings:?}");
@@ -206,9 +206,9 @@ async fn governed_call(orchestrator: &Orchestrator) {
     assert_eq!(orchestrator.execute(call).await.outcome.unwrap().as_text(), "hello");
 }
 
-type Bare = RunningService<RoleClient, ()>;
+type BareRmcpClient = RunningService<RoleClient, ()>;
 
-async fn bare_over_streams() -> Bare {
+async fn bare_over_streams() -> BareRmcpClient {
     let mut command = tokio::process::Command::new(program());
     let piped = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = piped.spawn().unwrap();
@@ -218,7 +218,7 @@ async fn bare_over_streams() -> Bare {
     ().serve(streams).await.unwrap()
 }
 
-async fn bare_call(client: &Bare) {
+async fn bare_call(client: &BareRmcpClient) {
     let arguments = json!({ "text": "hello" }).as_object().cloned().unwrap_or_default();
     let result =
         client.call_tool(CallToolRequestParams::new("echo").with_arguments(arguments)).await.unwrap();

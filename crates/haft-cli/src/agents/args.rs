@@ -21,14 +21,14 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentsCommand {
-    List(ListArgs),
-    Check(CheckArgs),
-    New(NewArgs),
+    List(AgentsListArgs),
+    Check(AgentsCheckArgs),
+    New(AgentsNewArgs),
 }
 
 /// List the agents of haft's home and of the project here
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct AgentsListArgs {
     #[arg(long, help = "Print them as JSON")]
     pub(crate) json: bool,
 
@@ -38,7 +38,7 @@ pub(crate) struct ListArgs {
 
 /// Say what is wrong with agents and with everybody they lead to
 #[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct AgentsCheckArgs {
     /// Agents to look at, as names or files [default: all that `haft agents list` looks at]
     #[arg(value_name = "AGENT")]
     pub(crate) names: Vec<String>,
@@ -52,7 +52,7 @@ pub(crate) struct CheckArgs {
 
 /// Write the file of an agent to begin with
 #[derive(Debug, Args)]
-pub(crate) struct NewArgs {
+pub(crate) struct AgentsNewArgs {
     /// Its name; the file is `agents/NAME.md`
     pub(crate) name: String,
 

@@ -12,11 +12,11 @@ pub(crate) enum ToolsCommand {
     #[command(
         after_help = "Examples:\n  haft tools check --provider gemini\n  haft tools check --provider openai-strict --json"
     )]
-    Check(CheckArgs),
+    Check(ToolsCheckArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct ToolsCheckArgs {
     /// Whose grammar the schemas are said in
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) provider: GrammarName,

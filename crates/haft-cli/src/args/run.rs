@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::{LogFormat, PolicyArgs};
-use haft_config::agents::Override;
+use haft_config::agents::AgentOverride;
 
 /// Let a model work on a request with tools
 #[derive(Debug, Args)]
@@ -38,8 +38,8 @@ pub(crate) struct RunArgs {
     pub(crate) allowed_tools: Option<Vec<String>>,
 
     /// A key of the agent's file, said anew, for example budget.usd=0.5; may be given more than once
-    #[arg(long = "override", value_name = "KEY=VALUE", value_parser = Override::parse)]
-    pub(crate) overrides: Vec<Override>,
+    #[arg(long = "override", value_name = "KEY=VALUE", value_parser = AgentOverride::parse)]
+    pub(crate) overrides: Vec<AgentOverride>,
 
     /// How many turns the run has; the last one is for the answer [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

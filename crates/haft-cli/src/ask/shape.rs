@@ -8,24 +8,24 @@ use haft_core::model_request::OutputShape;
 use haft_core::validate::{SCHEMA_BYTES_MAX, Schema};
 use serde_json::Value;
 
-use crate::exit::Exit;
-use crate::settings::Refused;
+use crate::exit::ExitReason;
+use crate::settings::CliError;
 use haft_config::agents::loader::read_bounded;
 
 /// The name of the schema in requests to providers.
 const NAME: &str = "answer";
 
 /// A schema read from a file.
-pub(super) struct Shape {
+pub(super) struct AnswerSchema {
     written: Arc<Value>,
     compiled: Schema,
 }
 
-impl Shape {
-    pub(super) fn read(file: &Path) -> Result<Self, Refused> {
+impl AnswerSchema {
+    pub(super) fn read(file: &Path) -> Result<Self, CliError> {
         let wrong = |problem: String| {
             let hint = "hint: give a file with one JSON Schema of an object";
-            (Exit::Input, format!("{}: {problem}\n{hint}", file.display()))
+            (ExitReason::Input, format!("{}: {problem}\n{hint}", file.display()))
         };
         let text = read_bounded(file, SCHEMA_BYTES_MAX as u64).map_err(wrong)?;
         let written: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;

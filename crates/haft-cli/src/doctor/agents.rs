@@ -9,13 +9,13 @@ use super::super::agents::problem;
 use haft_config::agents::loader::{AgentLoadError, AgentLoader};
 
 /// The result of the check of one file.
-pub(super) struct Finding {
+pub(super) struct AgentFinding {
     file: PathBuf,
     /// The reason why the agent cannot be run.
     problem: Option<String>,
 }
 
-impl Finding {
+impl AgentFinding {
     pub(super) fn is_good(&self) -> bool {
         self.problem.is_none()
     }
@@ -36,8 +36,8 @@ impl Finding {
 }
 
 /// Checks every agent of the loader. An agent that is not trusted yet is not an error.
-pub(super) fn look_at_all(loader: &AgentLoader) -> Vec<Finding> {
+pub(super) fn check_all(loader: &AgentLoader) -> Vec<AgentFinding> {
     let all =
         loader.all().into_iter().filter(|(_, read)| !matches!(read, Err(AgentLoadError::Untrusted { .. })));
-    all.map(|(file, read)| Finding { problem: problem(&read, loader), file }).collect()
+    all.map(|(file, read)| AgentFinding { problem: problem(&read, loader), file }).collect()
 }

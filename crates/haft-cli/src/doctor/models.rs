@@ -5,19 +5,19 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use haft_config::expand::Lookup;
+use haft_config::expand::VariableSource;
 use haft_config::resolved::ModelName;
-use haft_config::{Resolved, printable};
+use haft_config::{ResolvedConfig, printable};
 use haft_runtime::models;
 
 /// The result of the check of one provider.
-pub(super) struct Finding {
+pub(super) struct ModelFinding {
     name: String,
     /// The reason why the provider is not usable.
     problem: Option<String>,
 }
 
-impl Finding {
+impl ModelFinding {
     pub(super) fn is_good(&self) -> bool {
         self.problem.is_none()
     }
@@ -36,7 +36,7 @@ impl Finding {
 }
 
 /// Checks every provider that `models` or `providers` names.
-pub(super) fn look_at_all(config: &Resolved, variables: Lookup<'_>) -> Vec<Finding> {
+pub(super) fn check_all(config: &ResolvedConfig, variables: VariableSource<'_>) -> Vec<ModelFinding> {
     let models = &config.models;
     let wanted = models.default.iter().chain(&models.fast).chain(&models.complex).chain(&models.fallback);
     let names: BTreeSet<&str> = wanted
@@ -47,7 +47,7 @@ pub(super) fn look_at_all(config: &Resolved, variables: Lookup<'_>) -> Vec<Findi
         // The result does not depend on the model.
         let any = ModelName { provider: (*name).to_owned(), model: String::new() };
         let problem = models::chain(config, &[any], variables).err().map(|error| error.to_string());
-        Finding { name: (*name).to_owned(), problem }
+        ModelFinding { name: (*name).to_owned(), problem }
     };
     names.iter().map(finding).collect()
 }

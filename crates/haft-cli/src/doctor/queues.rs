@@ -5,13 +5,13 @@ use std::fmt::Write;
 use haft_core::name::QueueName;
 use serde_json::{Value, json};
 
-use haft_config::Resolved;
+use haft_config::ResolvedConfig;
 
 /// The queue of every tool that names no other.
 const DEFAULT: &str = "default";
 
 /// The result of the check of one queue.
-pub(super) struct Finding {
+pub(super) struct QueueFinding {
     name: String,
     concurrent: usize,
     waiting_max: usize,
@@ -19,7 +19,7 @@ pub(super) struct Finding {
     users: Vec<String>,
 }
 
-impl Finding {
+impl QueueFinding {
     fn is_used(&self) -> bool {
         self.name == DEFAULT || !self.users.is_empty()
     }
@@ -45,8 +45,8 @@ impl Finding {
     }
 }
 
-pub(super) fn look_at_all(config: &Resolved) -> Vec<Finding> {
-    let finding = |(name, queue): (&QueueName, &haft_config::resolved::Queue)| Finding {
+pub(super) fn check_all(config: &ResolvedConfig) -> Vec<QueueFinding> {
+    let finding = |(name, queue): (&QueueName, &haft_config::resolved::QueueSettings)| QueueFinding {
         name: name.as_str().to_owned(),
         concurrent: queue.concurrent,
         waiting_max: queue.waiting_max,
@@ -55,7 +55,7 @@ pub(super) fn look_at_all(config: &Resolved) -> Vec<Finding> {
     config.queues.iter().map(finding).collect()
 }
 
-fn users(config: &Resolved, queue: &QueueName) -> Vec<String> {
+fn users(config: &ResolvedConfig, queue: &QueueName) -> Vec<String> {
     let is_it = |named: &Option<QueueName>| named.as_ref() == Some(queue);
     let tools = config.tools.iter().filter(|(_, tool)| is_it(&tool.queue));
     let servers = config.mcp_servers.iter().filter(|(_, server)| is_it(&server.queue));

@@ -6,53 +6,56 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
-use haft_sandbox::Policy;
-use haft_tools::mcp::{McpProvider, Server};
+use haft_sandbox::SandboxPolicy;
+use haft_tools::mcp::{McpProvider, SupervisedServer};
 use serde_json::{Value, json};
 
-use super::super::mcp::rights::{lacked, where_to_look};
+use super::super::mcp::rights::{config_hint, lacked};
 use super::super::servers::face;
 use super::super::waiting::waiting;
-use haft_config::{Resolved, printable};
+use haft_config::{ResolvedConfig, printable};
 use haft_runtime::wiring;
 
 /// The time one server may take here; a server that is still downloading itself is reported as not ready yet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The result of the check of one server.
-pub(super) struct Finding {
+pub(super) struct ServerFinding {
     name: String,
-    outcome: Result<Ready, Broken>,
+    outcome: Result<ReadyServer, ServerFailure>,
 }
 
-struct Ready {
+struct ReadyServer {
     took: Duration,
     tools: usize,
     protocol: String,
     transport: &'static str,
 }
 
-struct Broken {
+struct ServerFailure {
     reason: String,
     hint: String,
 }
 
-impl Finding {
+impl ServerFinding {
     pub(super) fn is_ready(&self) -> bool {
         self.outcome.is_ok()
     }
 
     fn broken(name: &str, reason: &str, hint: String) -> Self {
-        Self { name: name.to_owned(), outcome: Err(Broken { reason: reason.trim_end().to_owned(), hint }) }
+        Self {
+            name: name.to_owned(),
+            outcome: Err(ServerFailure { reason: reason.trim_end().to_owned(), hint }),
+        }
     }
 
     pub(super) fn as_json(&self) -> Value {
         match &self.outcome {
-            Ok(Ready { took, tools, protocol, transport }) => json!({
+            Ok(ReadyServer { took, tools, protocol, transport }) => json!({
                 "name": self.name, "ready": true, "tools": tools, "protocol": protocol, "transport": transport,
                 "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             }),
-            Err(Broken { reason, hint }) => {
+            Err(ServerFailure { reason, hint }) => {
                 json!({ "name": self.name, "ready": false, "reason": reason, "hint": hint })
             }
         }
@@ -61,12 +64,12 @@ impl Finding {
     pub(super) fn tell(&self, text: &mut String) {
         let name = printable(&self.name);
         let _ = match &self.outcome {
-            Ok(Ready { took, tools, protocol, transport }) => writeln!(
+            Ok(ReadyServer { took, tools, protocol, transport }) => writeln!(
                 text,
                 "server     {name}: ready after {} ms, {tools} tools, {transport}, protocol {protocol}",
                 took.as_millis()
             ),
-            Err(Broken { reason, hint }) => {
+            Err(ServerFailure { reason, hint }) => {
                 let reason = reason.lines().map(printable).collect::<Vec<_>>().join("\n           ");
                 writeln!(text, "server     {name}: not ready: {reason}\n           hint: {}", printable(hint))
             }
@@ -75,13 +78,17 @@ impl Finding {
 }
 
 /// Tries every enabled server.
-pub(super) async fn try_all(config: &Resolved, policy: &Policy) -> Vec<Finding> {
+pub(super) async fn try_all(config: &ResolvedConfig, policy: &SandboxPolicy) -> Vec<ServerFinding> {
     if config.mcp_servers.is_empty() {
         return Vec::new();
     }
     let made = wiring::mcp_servers(config, policy, &face(config));
     let unusable = made.unusable.iter().map(|(name, reason)| {
-        Finding::broken(name, reason, format!("look at `mcpServers.{name}`, and at the variables it names"))
+        ServerFinding::broken(
+            name,
+            reason,
+            format!("look at `mcpServers.{name}`, and at the variables it names"),
+        )
     });
     let attempts: Vec<_> = made.providers.iter().map(try_one).collect();
     let all = stream::iter(attempts).buffered(config.mcp_init_concurrency).collect::<Vec<_>>();
@@ -89,7 +96,7 @@ pub(super) async fn try_all(config: &Resolved, policy: &Policy) -> Vec<Finding> 
     unusable.chain(tried).collect()
 }
 
-async fn try_one(provider: &Arc<McpProvider>) -> Finding {
+async fn try_one(provider: &Arc<McpProvider>) -> ServerFinding {
     let server = provider.server();
     let name = server.status().name;
     let began = Instant::now();
@@ -99,36 +106,36 @@ async fn try_one(provider: &Arc<McpProvider>) -> Finding {
         Ok(Err(error)) => {
             let reason = server.status().reason.unwrap_or(error.message);
             let hint = hint(&name, &reason, server);
-            Finding::broken(&name, &reason, hint)
+            ServerFinding::broken(&name, &reason, hint)
         }
         Err(_) => {
             let reason = format!("it is not ready after {} s, and may be so later", PATIENCE.as_secs());
-            Finding::broken(&name, &reason, format!("`haft mcp test {name}` waits longer"))
+            ServerFinding::broken(&name, &reason, format!("`haft mcp test {name}` waits longer"))
         }
     };
     server.stop().await;
     finding
 }
 
-fn ready(server: &Server, took: Duration) -> Finding {
+fn ready(server: &SupervisedServer, took: Duration) -> ServerFinding {
     let status = server.status();
     let protocol = status.era.as_ref().map_or("-", |era| era.version()).to_owned();
-    let ready = Ready {
+    let ready = ReadyServer {
         took,
         tools: status.listing.tools().len(),
         protocol,
         transport: status.transport.unwrap_or("-"),
     };
-    Finding { name: status.name, outcome: Ok(ready) }
+    ServerFinding { name: status.name, outcome: Ok(ready) }
 }
 
 /// Returns a hint: the missing permission, the key or login that the server requires, else the commands that show more.
-fn hint(name: &str, reason: &str, server: &Server) -> String {
+fn hint(name: &str, reason: &str, server: &SupervisedServer) -> String {
     let log = server.log(usize::MAX);
     let lines = log.iter().map(String::as_str).chain(reason.lines());
     let lacked = lacked(lines, |path| Path::new(path).is_dir());
     lacked
         .map(|lacked| lacked.hint(name))
-        .or_else(|| where_to_look(name, reason))
+        .or_else(|| config_hint(name, reason))
         .unwrap_or_else(|| format!("`haft mcp test {name}` and `haft mcp logs {name}` say more"))
 }

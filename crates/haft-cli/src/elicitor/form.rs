@@ -7,22 +7,22 @@ const FIELDS_MAX: usize = 32;
 
 /// A request in several fields.
 #[derive(Debug, PartialEq)]
-pub(super) struct Form {
+pub(super) struct ElicitationForm {
     pub(super) message: String,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<FormField>,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) struct Field {
+pub(super) struct FormField {
     pub(super) name: String,
     title: String,
-    kind: Kind,
+    kind: FormFieldKind,
     default: Option<Value>,
     required: bool,
 }
 
 #[derive(Debug, PartialEq)]
-enum Kind {
+enum FormFieldKind {
     Text,
     Number,
     Whole,
@@ -34,13 +34,13 @@ enum Kind {
 
 /// The meaning of a line typed by the person.
 #[derive(Debug, PartialEq)]
-pub(super) enum Answered {
+pub(super) enum FormFieldInput {
     Value(Value),
     LeftOut,
     No,
 }
 
-impl Form {
+impl ElicitationForm {
     /// Parses the request of a server. The error is the reason why a terminal cannot ask it.
     pub(super) fn of(request: &Value) -> Result<Self, String> {
         if request["mode"].as_str().is_some_and(|mode| mode != "form") {
@@ -61,7 +61,7 @@ impl Form {
                 ["description", "title"].iter().find_map(|key| schema[key].as_str()).unwrap_or_default();
             let default = schema.get("default").filter(|default| !default.is_null()).cloned();
             let required = required.contains(&name.as_str());
-            Ok(Field { name: name.clone(), title: title.to_owned(), kind, default, required })
+            Ok(FormField { name: name.clone(), title: title.to_owned(), kind, default, required })
         });
         let fields = fields.collect::<Result<_, String>>()?;
         Ok(Self { message: request["message"].as_str().unwrap_or_default().to_owned(), fields })
@@ -79,14 +79,14 @@ impl Form {
     }
 }
 
-fn kind(schema: &Value) -> Option<Kind> {
+fn kind(schema: &Value) -> Option<FormFieldKind> {
     match (schema["type"].as_str(), choices(schema), choices(&schema["items"])) {
-        (Some("string") | None, Some(values), _) => Some(Kind::OneOf(values)),
-        (Some("string"), None, _) => Some(Kind::Text),
-        (Some("number"), _, _) => Some(Kind::Number),
-        (Some("integer"), _, _) => Some(Kind::Whole),
-        (Some("boolean"), _, _) => Some(Kind::YesOrNo),
-        (Some("array"), _, Some(values)) => Some(Kind::SomeOf(values)),
+        (Some("string") | None, Some(values), _) => Some(FormFieldKind::OneOf(values)),
+        (Some("string"), None, _) => Some(FormFieldKind::Text),
+        (Some("number"), _, _) => Some(FormFieldKind::Number),
+        (Some("integer"), _, _) => Some(FormFieldKind::Whole),
+        (Some("boolean"), _, _) => Some(FormFieldKind::YesOrNo),
+        (Some("array"), _, Some(values)) => Some(FormFieldKind::SomeOf(values)),
         (_, _, _) => None,
     }
 }
@@ -100,22 +100,22 @@ fn choices(schema: &Value) -> Option<Vec<String>> {
     values.into_iter().map(|value| value.as_str().map(str::to_owned)).collect()
 }
 
-impl Field {
+impl FormField {
     /// The field for a request that asks for agreement only.
     pub(super) fn agreement() -> Self {
         let (name, title) = ("agree".to_owned(), String::new());
-        Self { name, title, kind: Kind::YesOrNo, default: None, required: true }
+        Self { name, title, kind: FormFieldKind::YesOrNo, default: None, required: true }
     }
 
     pub(super) fn question(&self) -> String {
         let title = if self.title.is_empty() { String::new() } else { format!(": {}", self.title) };
         let wanted = match &self.kind {
-            Kind::Text => "text".to_owned(),
-            Kind::Number => "number".to_owned(),
-            Kind::Whole => "whole number".to_owned(),
-            Kind::YesOrNo => "yes or no".to_owned(),
-            Kind::OneOf(values) => format!("one of {}", values.join(", ")),
-            Kind::SomeOf(values) => format!("some of {}, with commas", values.join(", ")),
+            FormFieldKind::Text => "text".to_owned(),
+            FormFieldKind::Number => "number".to_owned(),
+            FormFieldKind::Whole => "whole number".to_owned(),
+            FormFieldKind::YesOrNo => "yes or no".to_owned(),
+            FormFieldKind::OneOf(values) => format!("one of {}", values.join(", ")),
+            FormFieldKind::SomeOf(values) => format!("some of {}, with commas", values.join(", ")),
         };
         let default =
             self.default.as_ref().map(|value| format!(", else {}", plain(value))).unwrap_or_default();
@@ -124,35 +124,35 @@ impl Field {
     }
 
     /// Parses a line according to the kind of the field. An empty line takes the default, if there is one.
-    pub(super) fn read(&self, line: &str) -> Result<Answered, String> {
+    pub(super) fn read(&self, line: &str) -> Result<FormFieldInput, String> {
         match (line, &self.default, self.required) {
-            ("", Some(default), _) => return Ok(Answered::Value(default.clone())),
-            ("", None, _) => return Ok(Answered::No),
-            ("-", _, false) => return Ok(Answered::LeftOut),
+            ("", Some(default), _) => return Ok(FormFieldInput::Value(default.clone())),
+            ("", None, _) => return Ok(FormFieldInput::No),
+            ("-", _, false) => return Ok(FormFieldInput::LeftOut),
             ("-", _, true) => return Err(format!("`{}` is needed", self.name)),
             (_, _, _) => {}
         }
-        self.value(line).map(Answered::Value)
+        self.value(line).map(FormFieldInput::Value)
     }
 
     fn value(&self, line: &str) -> Result<Value, String> {
         let number = || line.parse::<f64>().ok().filter(|number| number.is_finite());
         match &self.kind {
-            Kind::Text => Ok(line.into()),
-            Kind::Number => {
+            FormFieldKind::Text => Ok(line.into()),
+            FormFieldKind::Number => {
                 number().map(Value::from).ok_or_else(|| format!("expected a number; got `{line}`"))
             }
-            Kind::Whole => line
+            FormFieldKind::Whole => line
                 .parse::<i64>()
                 .map(Value::from)
                 .map_err(|_| format!("expected a whole number; got `{line}`")),
-            Kind::YesOrNo => match line.to_lowercase().as_str() {
+            FormFieldKind::YesOrNo => match line.to_lowercase().as_str() {
                 "y" | "yes" | "true" => Ok(true.into()),
                 "n" | "no" | "false" => Ok(false.into()),
                 _ => Err(format!("expected yes or no; got `{line}`")),
             },
-            Kind::OneOf(values) => chosen(values, line).map(Value::from),
-            Kind::SomeOf(values) => {
+            FormFieldKind::OneOf(values) => chosen(values, line).map(Value::from),
+            FormFieldKind::SomeOf(values) => {
                 let words = line.split(',').map(str::trim).filter(|word| !word.is_empty());
                 words
                     .map(|word| chosen(values, word))
@@ -177,16 +177,16 @@ fn plain(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn field(schema: &Value, required: &[&str]) -> Field {
+    fn field(schema: &Value, required: &[&str]) -> FormField {
         let request = json!({ "message": "m", "requestedSchema": { "type": "object", "properties": { "f": schema }, "required": required } });
-        Form::of(&request).unwrap().fields.remove(0)
+        ElicitationForm::of(&request).unwrap().fields.remove(0)
     }
 
     #[test]
     fn answers_are_read_in_the_kind_that_is_wanted() {
         let check = |schema: Value, line: &str, expected: Option<Value>| {
             let read = field(&schema, &["f"]).read(line);
-            assert_eq!(read.ok(), expected.map(Answered::Value), "{schema} {line}");
+            assert_eq!(read.ok(), expected.map(FormFieldInput::Value), "{schema} {line}");
         };
         check(json!({ "type": "string" }), "two words", Some("two words".into()));
         check(json!({ "type": "integer" }), "-7", Some((-7).into()));
@@ -209,8 +209,8 @@ mod tests {
 
     #[test]
     fn an_empty_line_says_no_and_a_dash_leaves_out() {
-        assert_eq!(field(&json!({ "type": "string" }), &[]).read(""), Ok(Answered::No));
-        assert_eq!(field(&json!({ "type": "string" }), &[]).read("-"), Ok(Answered::LeftOut));
+        assert_eq!(field(&json!({ "type": "string" }), &[]).read(""), Ok(FormFieldInput::No));
+        assert_eq!(field(&json!({ "type": "string" }), &[]).read("-"), Ok(FormFieldInput::LeftOut));
         let question = field(&json!({ "type": "boolean", "title": "Sure?" }), &[]).question();
         assert_eq!(question, "f: Sure? (yes or no, may be left out)");
     }
@@ -219,24 +219,24 @@ mod tests {
     fn what_a_line_may_be_is_told_for_this_very_form() {
         let check = |properties: Value, expected: &str| {
             let request = json!({ "message": "m", "requestedSchema": { "properties": properties } });
-            let told = Form::of(&request).unwrap().how_to_answer();
+            let told = ElicitationForm::of(&request).unwrap().how_to_answer();
             assert!(told.contains(expected), "{told}");
         };
         check(json!({}), "an empty line says no");
         check(json!({ "a": { "type": "string" } }), "or an empty line to say no");
         check(json!({ "a": { "type": "string", "default": "d" } }), "takes what stands after `else`");
-        assert_eq!(Field::agreement().read(""), Ok(Answered::No));
-        assert_eq!(Field::agreement().read("y"), Ok(Answered::Value(true.into())));
+        assert_eq!(FormField::agreement().read(""), Ok(FormFieldInput::No));
+        assert_eq!(FormField::agreement().read("y"), Ok(FormFieldInput::Value(true.into())));
     }
 
     #[test]
     fn what_no_terminal_can_ask_is_not_asked() {
-        assert!(Form::of(&json!({ "mode": "url", "url": "https://h" })).is_err());
+        assert!(ElicitationForm::of(&json!({ "mode": "url", "url": "https://h" })).is_err());
         let deep = json!({ "requestedSchema": { "properties": { "a": { "type": "object" } } } });
-        assert!(Form::of(&deep).is_err());
+        assert!(ElicitationForm::of(&deep).is_err());
         let many: serde_json::Map<String, Value> =
             (0..100).map(|number| (format!("f{number}"), json!({ "type": "string" }))).collect();
-        assert!(Form::of(&json!({ "requestedSchema": { "properties": many } })).is_err());
-        assert_eq!(Form::of(&json!({ "message": "sure?" })).unwrap().fields, []);
+        assert!(ElicitationForm::of(&json!({ "requestedSchema": { "properties": many } })).is_err());
+        assert_eq!(ElicitationForm::of(&json!({ "message": "sure?" })).unwrap().fields, []);
     }
 }

@@ -43,7 +43,7 @@ impl JsonLines {
 mod tests {
     use std::sync::Arc;
 
-    use haft_core::place::Place;
+    use haft_core::place::RunPosition;
     use haft_core::run::RunNote;
     use haft_core::run::event::RunEvent;
     use serde_json::{Value, json};
@@ -54,7 +54,8 @@ mod tests {
         let note = RunNote::Refused { tool: "canary".into(), why: "canary".into() };
         let events = [RunEvent::Asked, RunEvent::Noted(note), RunEvent::Asked];
         let mut lines = JsonLines::new(content);
-        let read = |event| lines.line(&Event::Run { place: Place::default(), event: Arc::new(event) }, 5);
+        let read =
+            |event| lines.line(&Event::Run { place: RunPosition::default(), event: Arc::new(event) }, 5);
         events.into_iter().filter_map(read).map(|line| serde_json::from_str(&line).unwrap()).collect()
     }
 

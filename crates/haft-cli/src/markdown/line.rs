@@ -1,10 +1,10 @@
 //! Classifies a Markdown line by its first characters.
 
-use super::Rest;
+use super::TextCompleteness;
 
 /// The kind of a line. Its marker is not shown, except that of a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum MarkdownLine {
     Text,
     Heading,
     Item {
@@ -17,21 +17,23 @@ pub(super) enum Line {
     Fence(String),
 }
 
-impl Line {
+impl MarkdownLine {
     /// Classifies the line and returns the length of its marker in bytes; `None` while more text is needed to decide.
-    pub(super) fn of(text: &str, rest: Rest) -> Option<(usize, Self)> {
+    pub(super) fn of(text: &str, rest: TextCompleteness) -> Option<(usize, Self)> {
         let begin = text.trim_start_matches(' ');
         let indent = text.len() - begin.len();
-        let Some(mark) = begin.chars().next() else { return known(rest, (indent, Line::Text)) };
+        let Some(mark) = begin.chars().next() else { return known(rest, (indent, MarkdownLine::Text)) };
         let run = begin.len() - begin.trim_start_matches(mark).len();
         let after = begin[run..].chars().next();
-        let plain = Some((indent, Line::Text));
+        let plain = Some((indent, MarkdownLine::Text));
         match (mark, after) {
-            ('#' | '>' | '-' | '*' | '+' | '_' | '`' | '~', None) if rest == Rest::MayCome => None,
-            ('#', Some(' ')) if run <= 6 => Some((indent + run + 1, Line::Heading)),
-            ('>', _) => Some((indent + 1 + usize::from(begin[1..].starts_with(' ')), Line::Quote)),
-            ('-' | '*' | '+', Some(' ')) if run == 1 => Some((indent + 2, Line::Item { indent })),
-            ('-' | '*' | '_', None | Some('\n')) if run >= 3 => Some((indent + run, Line::Rule)),
+            ('#' | '>' | '-' | '*' | '+' | '_' | '`' | '~', None) if rest == TextCompleteness::MayCome => {
+                None
+            }
+            ('#', Some(' ')) if run <= 6 => Some((indent + run + 1, MarkdownLine::Heading)),
+            ('>', _) => Some((indent + 1 + usize::from(begin[1..].starts_with(' ')), MarkdownLine::Quote)),
+            ('-' | '*' | '+', Some(' ')) if run == 1 => Some((indent + 2, MarkdownLine::Item { indent })),
+            ('-' | '*' | '_', None | Some('\n')) if run >= 3 => Some((indent + run, MarkdownLine::Rule)),
             ('`' | '~', _) if run >= 3 => fence(text, indent, &begin[..run], rest),
             _ => plain,
         }
@@ -40,13 +42,13 @@ impl Line {
 
 /// Recognizes a fence. A fence may name a language, so its line must be complete. A line that repeats the marker is
 /// inline code.
-fn fence(text: &str, indent: usize, mark: &str, rest: Rest) -> Option<(usize, Line)> {
+fn fence(text: &str, indent: usize, mark: &str, rest: TextCompleteness) -> Option<(usize, MarkdownLine)> {
     let end = text.find('\n');
     let taken = end.unwrap_or(text.len());
     if mark.starts_with('`') && text[indent + mark.len()..taken].contains('`') {
-        return Some((indent, Line::Text));
+        return Some((indent, MarkdownLine::Text));
     }
-    let told = (taken, Line::Fence(mark.to_owned()));
+    let told = (taken, MarkdownLine::Fence(mark.to_owned()));
     if end.is_some() { Some(told) } else { known(rest, told) }
 }
 
@@ -59,7 +61,7 @@ pub(super) enum CodeLine {
 
 impl CodeLine {
     /// Classifies the line; `None` while more text is needed to decide.
-    pub(super) fn of(text: &str, mark: &str, rest: Rest) -> Option<Self> {
+    pub(super) fn of(text: &str, mark: &str, rest: TextCompleteness) -> Option<Self> {
         let newline = text.find('\n');
         let end = newline.unwrap_or(text.len());
         let line = text[..end].trim();
@@ -70,9 +72,9 @@ impl CodeLine {
     }
 }
 
-fn known<T>(rest: Rest, told: T) -> Option<T> {
+fn known<T>(rest: TextCompleteness, told: T) -> Option<T> {
     match rest {
-        Rest::MayCome => None,
-        Rest::IsThere => Some(told),
+        TextCompleteness::MayCome => None,
+        TextCompleteness::IsThere => Some(told),
     }
 }

@@ -1,28 +1,28 @@
 //! The next piece inside a line: plain words, or text between two markers.
 
-use super::{BOLD, PLAIN, Rest};
+use super::{BOLD, PLAIN, TextCompleteness};
 
 const ITALIC: &str = "\x1b[3m";
 const CODE: &str = "\x1b[36m";
 
 /// A piece of a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Span<'a> {
+pub(super) enum MarkdownSpan<'a> {
     Words(&'a str),
     Code(&'a str),
     Emphasis { style: &'static str, text: &'a str },
     EndOfLine,
 }
 
-impl<'a> Span<'a> {
+impl<'a> MarkdownSpan<'a> {
     /// Returns the length in bytes of the first piece, and the piece; `None` while more text is needed to decide.
-    pub(super) fn of(text: &'a str, before: char, rest: Rest) -> Option<(usize, Self)> {
+    pub(super) fn of(text: &'a str, before: char, rest: TextCompleteness) -> Option<(usize, Self)> {
         let words = text.find(['\n', '*', '_', '`', '\\']).unwrap_or(text.len());
         if words > 0 {
-            return Some((words, Span::Words(&text[..words])));
+            return Some((words, MarkdownSpan::Words(&text[..words])));
         }
         match text.chars().next()? {
-            '\n' => Some((1, Span::EndOfLine)),
+            '\n' => Some((1, MarkdownSpan::EndOfLine)),
             '\\' => escaped(text, rest),
             mark => between(text, mark, before, rest),
         }
@@ -31,41 +31,46 @@ impl<'a> Span<'a> {
     /// Appends the piece to the output, and restores `style`, the style of the line, after it.
     pub(super) fn show(&self, style: &str, shown: &mut String) {
         match self {
-            Span::Words(words) => shown.push_str(words),
-            Span::Code(code) => shown.extend([CODE, code, PLAIN, style]),
-            Span::Emphasis { style: own, text } => {
+            MarkdownSpan::Words(words) => shown.push_str(words),
+            MarkdownSpan::Code(code) => shown.extend([CODE, code, PLAIN, style]),
+            MarkdownSpan::Emphasis { style: own, text } => {
                 let both = format!("{style}{own}");
                 shown.push_str(own);
-                show_whole(text, &both, shown);
+                show_nested_spans(text, &both, shown);
                 shown.extend([PLAIN, style]);
             }
-            Span::EndOfLine if style.is_empty() => shown.push('\n'),
-            Span::EndOfLine => shown.extend([PLAIN, "\n"]),
+            MarkdownSpan::EndOfLine if style.is_empty() => shown.push('\n'),
+            MarkdownSpan::EndOfLine => shown.extend([PLAIN, "\n"]),
         }
     }
 }
 
 /// Shows the text between two markers, which may contain further markers.
-fn show_whole(text: &str, style: &str, shown: &mut String) {
+fn show_nested_spans(text: &str, style: &str, shown: &mut String) {
     let (mut left, mut before) = (text, ' ');
-    while let Some((taken, span)) = Span::of(left, before, Rest::IsThere) {
+    while let Some((taken, span)) = MarkdownSpan::of(left, before, TextCompleteness::IsThere) {
         span.show(style, shown);
         before = left[..taken].chars().next_back().unwrap_or(before);
         left = &left[taken..];
     }
 }
 
-fn escaped(text: &str, rest: Rest) -> Option<(usize, Span<'_>)> {
+fn escaped(text: &str, rest: TextCompleteness) -> Option<(usize, MarkdownSpan<'_>)> {
     match text[1..].chars().next() {
-        Some(mark) if mark.is_ascii_punctuation() => Some((2, Span::Words(&text[1..2]))),
-        None if rest == Rest::MayCome => None,
-        Some(_) | None => Some((1, Span::Words(&text[..1]))),
+        Some(mark) if mark.is_ascii_punctuation() => Some((2, MarkdownSpan::Words(&text[1..2]))),
+        None if rest == TextCompleteness::MayCome => None,
+        Some(_) | None => Some((1, MarkdownSpan::Words(&text[..1]))),
     }
 }
 
-fn between(text: &str, mark: char, before: char, rest: Rest) -> Option<(usize, Span<'_>)> {
+fn between(
+    text: &str,
+    mark: char,
+    before: char,
+    rest: TextCompleteness,
+) -> Option<(usize, MarkdownSpan<'_>)> {
     let run = text.len() - text.trim_start_matches(mark).len();
-    let itself = Some((run, Span::Words(&text[..run])));
+    let itself = Some((run, MarkdownSpan::Words(&text[..run])));
     let line_end = text.find('\n');
     let line = &text[..line_end.unwrap_or(text.len())];
     let opens = mark == '`' || opens(&line[run..], before);
@@ -74,10 +79,12 @@ fn between(text: &str, mark: char, before: char, rest: Rest) -> Option<(usize, S
     }
     match closing(line, mark, run) {
         // The next character decides whether this marker closes the span, so wait for it.
-        Some(close) if close + run == text.len() && rest == Rest::MayCome => None,
-        Some(close) if mark == '`' => Some((close + run, Span::Code(&line[run..close]))),
-        Some(close) => Some((close + run, Span::Emphasis { style: style(run), text: &line[run..close] })),
-        None if line_end.is_some() || rest == Rest::IsThere => itself,
+        Some(close) if close + run == text.len() && rest == TextCompleteness::MayCome => None,
+        Some(close) if mark == '`' => Some((close + run, MarkdownSpan::Code(&line[run..close]))),
+        Some(close) => {
+            Some((close + run, MarkdownSpan::Emphasis { style: style(run), text: &line[run..close] }))
+        }
+        None if line_end.is_some() || rest == TextCompleteness::IsThere => itself,
         None => None,
     }
 }

@@ -3,14 +3,14 @@ use proptest::prelude::*;
 use super::*;
 
 fn whole(text: &str) -> String {
-    let mut markdown = Markdown::default();
+    let mut markdown = MarkdownRenderer::default();
     let shown = markdown.push(text);
     shown + &markdown.finish()
 }
 
 /// Pushes one character at a time, because a model may split its text anywhere.
 fn in_pieces(text: &str) -> String {
-    let mut markdown = Markdown::default();
+    let mut markdown = MarkdownRenderer::default();
     let shown: String = text.chars().map(|c| markdown.push(&c.to_string())).collect();
     shown + &markdown.finish()
 }
@@ -78,7 +78,7 @@ fn code_between_fences_is_not_touched() {
 
 #[test]
 fn an_open_mark_is_held_back_only_so_long() {
-    let mut markdown = Markdown::default();
+    let mut markdown = MarkdownRenderer::default();
     assert_eq!(markdown.push("a **b"), "a ");
     assert_eq!(markdown.push(" c** d"), "\x1b[1mb c\x1b[0m d");
     let long = "x".repeat(2 * HELD_BYTES_MAX);

@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::super::args::FileArgs;
-use super::super::exit::Exit;
-use super::super::settings::{self, Refused};
-use super::args::{AddArgs, RemoveArgs, Scope, Transport};
-use super::{Answer, SECTION, directory, file_of, login, namespace};
-use haft_config::edit::{self, EditError, Entry};
-use haft_config::namesake::shares_its_name;
-use haft_config::trust::{self, Record, Trust};
+use super::super::exit::ExitReason;
+use super::super::settings::{self, CliError};
+use super::args::{ConfigScopeArg, McpAddArgs, McpRemoveArgs, McpTransportArg};
+use super::{McpCommandOutput, SECTION, directory, file_of, login, namespace};
+use haft_config::edit::{self, ConfigEntry, EditError};
+use haft_config::namesake::shares_namespace;
+use haft_config::trust::{self, FileTrust, TrustRecord};
 use haft_config::{self};
 
 /// Parses `NAME=VALUE`.
@@ -35,14 +35,15 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub(super) fn add(args: &AddArgs) -> Result<Answer, Refused> {
+pub(super) fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
     let home = settings::home()?;
     if args.name.trim().is_empty() {
-        return Err((Exit::Usage, "a server needs a name; its tools are called by it".into()));
+        return Err((ExitReason::Usage, "a server needs a name; its tools are called by it".into()));
     }
-    let value = value(args).map_err(|message| (Exit::Usage, message))?;
+    let value = value(args).map_err(|message| (ExitReason::Usage, message))?;
     let name = &args.name;
-    let path = changed(&home, args.scope, |path| edit::add(path, Entry { section: SECTION, name }, &value))?;
+    let path =
+        changed(&home, args.scope, |path| edit::add(path, ConfigEntry { section: SECTION, name }, &value))?;
     let mut text = format!("added `{name}` to {}\n`haft mcp test {name}` tries it", path.file);
     let namespace = namespace(name);
     if namespace != *name {
@@ -52,17 +53,17 @@ pub(super) fn add(args: &AddArgs) -> Result<Answer, Refused> {
         );
     }
     text.push_str(&path.hint);
-    Ok(Answer::new(text, json!({ "name": name, "file": path.file, "server": value })))
+    Ok(McpCommandOutput::new(text, json!({ "name": name, "file": path.file, "server": value })))
 }
 
-pub(super) async fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
+pub(super) async fn remove(args: &McpRemoveArgs) -> Result<McpCommandOutput, CliError> {
     let home = settings::home()?;
     let name = &args.name;
     let before = settings::configuration(&FileArgs::default());
-    let is_shared = before.is_ok_and(|config| shares_its_name(&config.resolved.mcp_servers, name));
+    let is_shared = before.is_ok_and(|config| shares_namespace(&config.resolved.mcp_servers, name));
     // Looked up before the removal, because the token store is known only while the server is configured.
     let authorizer = login::authorizer_of(name);
-    let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
+    let path = changed(&home, args.scope, |path| edit::remove(path, ConfigEntry { section: SECTION, name }))?;
     // Another server with the same namespace stores its data under the same name, so that data stays.
     if !is_shared {
         if let Some(authorizer) = authorizer {
@@ -72,11 +73,11 @@ pub(super) async fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
         forget(&home, name);
     }
     let text = format!("removed `{name}` from {}{}", path.file, path.hint);
-    Ok(Answer::new(text, json!({ "name": name, "file": path.file })))
+    Ok(McpCommandOutput::new(text, json!({ "name": name, "file": path.file })))
 }
 
 /// Returns the entry of the server for the configuration file.
-fn value(args: &AddArgs) -> Result<Value, String> {
+fn value(args: &McpAddArgs) -> Result<Value, String> {
     let mut server = Map::new();
     if let Some(transport) = args.transport {
         server.insert("type".into(), transport.key().into());
@@ -98,7 +99,9 @@ fn value(args: &AddArgs) -> Result<Value, String> {
         server.insert("url".into(), first.as_str().into());
         insert_pairs(&mut server, "headers", &args.header);
     } else {
-        if let Some(transport @ (Transport::Http | Transport::Sse | Transport::Websocket)) = args.transport {
+        if let Some(transport @ (McpTransportArg::Http | McpTransportArg::Sse | McpTransportArg::Websocket)) =
+            args.transport
+        {
             let way = transport.key();
             return Err(format!("--transport {way} is for a URL; `{first}` is a command, which is stdio"));
         }
@@ -128,12 +131,12 @@ fn begins_with(word: &str, schemes: &[&str]) -> bool {
 }
 
 /// Rejects an address that can never be reached. An address with variables to expand is not checked.
-fn check_address(address: &str, transport: Option<Transport>) -> Result<(), String> {
+fn check_address(address: &str, transport: Option<McpTransportArg>) -> Result<(), String> {
     let fits = match transport {
         None => true,
-        Some(Transport::Http | Transport::Sse) => begins_with(address, &HTTP),
-        Some(Transport::Websocket) => begins_with(address, &WEBSOCKET),
-        Some(Transport::Stdio) => false,
+        Some(McpTransportArg::Http | McpTransportArg::Sse) => begins_with(address, &HTTP),
+        Some(McpTransportArg::Websocket) => begins_with(address, &WEBSOCKET),
+        Some(McpTransportArg::Stdio) => false,
     };
     if let (Some(transport), false) = (transport, fits) {
         return Err(format!(
@@ -155,7 +158,7 @@ fn insert_pairs(server: &mut Map<String, Value>, key: &str, pairs: &[(String, St
 }
 
 /// A changed file.
-struct Changed {
+struct ChangedFile {
     file: String,
     /// The next step for the user, on a line of its own.
     hint: String,
@@ -165,26 +168,26 @@ struct Changed {
 /// change.
 fn changed(
     home: &Home,
-    scope: Scope,
+    scope: ConfigScopeArg,
     change: impl FnOnce(&Path) -> Result<(), EditError>,
-) -> Result<Changed, Refused> {
+) -> Result<ChangedFile, CliError> {
     let path = file_of(scope, home)?;
     let trusted = match scope {
-        Scope::User => true,
-        Scope::Project => counts(home, &path),
+        ConfigScopeArg::User => true,
+        ConfigScopeArg::Project => counts(home, &path),
     };
     change(&path).map_err(|error| refused(&path, &error))?;
     let hint = match (scope, trusted) {
-        (Scope::User, _) => String::new(),
-        (Scope::Project, true) => trust_again(home, &path)?,
-        (Scope::Project, false) => {
+        (ConfigScopeArg::User, _) => String::new(),
+        (ConfigScopeArg::Project, true) => renew_trust(home, &path)?,
+        (ConfigScopeArg::Project, false) => {
             "\n`haft trust` shows what else is in the file and lets it count".to_owned()
         }
     };
-    Ok(Changed { file: path.display().to_string(), hint })
+    Ok(ChangedFile { file: path.display().to_string(), hint })
 }
 
-fn refused(path: &Path, error: &EditError) -> Refused {
+fn refused(path: &Path, error: &EditError) -> CliError {
     let hint = match error {
         EditError::Absent { .. } => format!(
             "\nhint: `haft config show` tells which file has it; here only what stands in {} is removed, and --scope chooses another",
@@ -193,23 +196,25 @@ fn refused(path: &Path, error: &EditError) -> Refused {
         EditError::Exists { .. } => "\nhint: choose another name, or remove it first".to_owned(),
         EditError::Unreadable(..) | EditError::Invalid(_) | EditError::Unwritable(..) => String::new(),
     };
-    (Exit::Input, format!("{error}{hint}"))
+    (ExitReason::Input, format!("{error}{hint}"))
 }
 
 fn counts(home: &Home, path: &Path) -> bool {
     let Some(found) = haft_config::digest_of(path) else { return !path.exists() };
-    Record::load(home).is_ok_and(|record| match trust::decide(record.files.get(path), &found) {
-        Trust::Trusted => true,
-        Trust::Changed | Trust::Never => false,
+    TrustRecord::load(home).is_ok_and(|record| match trust::decide(record.files.get(path), &found) {
+        FileTrust::Trusted => true,
+        FileTrust::Changed | FileTrust::Never => false,
     })
 }
 
-fn trust_again(home: &Home, path: &Path) -> Result<String, Refused> {
+fn renew_trust(home: &Home, path: &Path) -> Result<String, CliError> {
     if let Some(digest) = haft_config::digest_of(path) {
-        Record::change(home, |record| {
+        TrustRecord::change(home, |record| {
             record.files.insert(path.to_owned(), digest);
         })
-        .map_err(|error| (Exit::Internal, format!("the file was changed but is not trusted: {error}")))?;
+        .map_err(|error| {
+            (ExitReason::Internal, format!("the file was changed but is not trusted: {error}"))
+        })?;
     }
     Ok(String::new())
 }

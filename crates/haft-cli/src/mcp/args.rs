@@ -21,19 +21,19 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
-    Add(AddArgs),
-    List(ListArgs),
-    Test(TestArgs),
-    Logs(LogsArgs),
-    Login(LoginArgs),
-    Logout(LogoutArgs),
-    Remove(RemoveArgs),
+    Add(McpAddArgs),
+    List(McpListArgs),
+    Test(McpTestArgs),
+    Logs(McpLogsArgs),
+    Login(McpLoginArgs),
+    Logout(McpLogoutArgs),
+    Remove(McpRemoveArgs),
 }
 
 /// Put a server into haft.json; everything else in the file stays as it is
 #[derive(Debug, Args)]
 #[command(after_help = ADD_EXAMPLES)]
-pub(crate) struct AddArgs {
+pub(crate) struct McpAddArgs {
     /// What it is called; the names of its tools begin with it
     pub(crate) name: String,
 
@@ -47,11 +47,11 @@ pub(crate) struct AddArgs {
 
     /// How it is reached [default: a command is stdio; a URL says it]
     #[arg(long, value_name = "TRANSPORT")]
-    pub(crate) transport: Option<Transport>,
+    pub(crate) transport: Option<McpTransportArg>,
 
     /// Which haft.json: the one in haft's home, or the one here
     #[arg(long, value_name = "SCOPE", default_value = "user")]
-    pub(crate) scope: Scope,
+    pub(crate) scope: ConfigScopeArg,
 
     #[arg(long, help = "Print what was done as JSON")]
     pub(crate) json: bool,
@@ -73,14 +73,14 @@ Examples:
   haft mcp add old --transport sse https://example.com/events --scope project";
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Transport {
+pub(crate) enum McpTransportArg {
     Stdio,
     Http,
     Sse,
     Websocket,
 }
 
-impl Transport {
+impl McpTransportArg {
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
@@ -92,7 +92,7 @@ impl Transport {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Scope {
+pub(crate) enum ConfigScopeArg {
     User,
     Project,
 }
@@ -100,7 +100,7 @@ pub(crate) enum Scope {
 /// Which servers there are, how each is reached, and what is known of it; nothing is started
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp list --json")]
-pub(crate) struct ListArgs {
+pub(crate) struct McpListArgs {
     #[arg(long, help = "Print it as JSON")]
     pub(crate) json: bool,
 
@@ -111,7 +111,7 @@ pub(crate) struct ListArgs {
 /// Connect to a server and say what it is, what it has, and what was left out and why
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft mcp test time\n  haft mcp test time --trace-mcp")]
-pub(crate) struct TestArgs {
+pub(crate) struct McpTestArgs {
     /// The server
     pub(crate) name: String,
 
@@ -129,7 +129,7 @@ pub(crate) struct TestArgs {
 /// What a server said beside the protocol when it last ran: standard error, log messages, noise
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp logs time --lines 20")]
-pub(crate) struct LogsArgs {
+pub(crate) struct McpLogsArgs {
     /// The server
     pub(crate) name: String,
 
@@ -147,7 +147,7 @@ pub(crate) struct LogsArgs {
 /// Log in at a server elsewhere that asks who you are; the token is kept in haft's own data and renewed by itself
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp login docs")]
-pub(crate) struct LoginArgs {
+pub(crate) struct McpLoginArgs {
     /// The server
     pub(crate) name: String,
 
@@ -161,7 +161,7 @@ pub(crate) struct LoginArgs {
 /// Forget the token of a server
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp logout docs")]
-pub(crate) struct LogoutArgs {
+pub(crate) struct McpLogoutArgs {
     /// The server
     pub(crate) name: String,
 
@@ -175,13 +175,13 @@ pub(crate) struct LogoutArgs {
 /// Take a server out of haft.json, and forget what is known of it
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp remove time")]
-pub(crate) struct RemoveArgs {
+pub(crate) struct McpRemoveArgs {
     /// The server
     pub(crate) name: String,
 
     /// Which haft.json: the one in haft's home, or the one here
     #[arg(long, value_name = "SCOPE", default_value = "user")]
-    pub(crate) scope: Scope,
+    pub(crate) scope: ConfigScopeArg,
 
     #[arg(long, help = "Print what was done as JSON")]
     pub(crate) json: bool,

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use haft_tools::mcp::Consent;
+use haft_tools::mcp::OauthConsent;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -25,12 +25,12 @@ const PATH: &str = "/callback";
 
 /// An open port for the redirect. It listens on the loopback only.
 #[derive(Debug)]
-pub(super) struct Callback {
+pub(super) struct RedirectListener {
     listener: TcpListener,
     port: u16,
 }
 
-impl Callback {
+impl RedirectListener {
     pub(super) async fn open(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let port = listener.local_addr()?.port();
@@ -67,11 +67,11 @@ impl Callback {
     fn answer_in(&self, head: &str) -> Option<Url> {
         let target = head.lines().next()?.strip_prefix("GET ")?.split(' ').next()?;
         let url = Url::parse(&self.redirect_uri()).ok()?.join(target).ok()?;
-        (url.path() == PATH && is_answer(&url)).then_some(url)
+        (url.path() == PATH && is_login_redirect(&url)).then_some(url)
     }
 }
 
-impl Consent for Callback {
+impl OauthConsent for RedirectListener {
     fn redirect_uri(&self) -> String {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
@@ -102,7 +102,7 @@ async fn pasted() -> Url {
         let mut input = io::stdin().lock().take(ANSWER_BYTES_MAX as u64);
         let mut line = String::new();
         while input.read_line(&mut line).is_ok_and(|read| read > 0) {
-            if let Some(url) = Url::parse(line.trim()).ok().filter(is_answer) {
+            if let Some(url) = Url::parse(line.trim()).ok().filter(is_login_redirect) {
                 let _ = found.send(url);
                 return;
             }
@@ -129,7 +129,7 @@ async fn head(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(read).ok()
 }
 
-fn is_answer(url: &Url) -> bool {
+fn is_login_redirect(url: &Url) -> bool {
     let has = |wanted: &str| url.query_pairs().any(|(name, _)| name == wanted);
     has("state") && (has("code") || has("error"))
 }

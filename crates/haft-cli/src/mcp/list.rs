@@ -2,68 +2,73 @@
 
 use std::fmt::Write;
 
-use haft_tools::mcp::{Protocol, Remembrance};
+use haft_tools::mcp::{CatalogCacheSummary, RemoteTransport};
 use serde_json::{Value, json};
 
-use super::super::settings::{self, Refused};
-use super::Answer;
-use super::args::ListArgs;
-use haft_config::namesake::namesake;
-use haft_config::resolved::{McpReach, McpServer};
-use haft_config::{Resolved, printable};
+use super::super::settings::{self, CliError};
+use super::McpCommandOutput;
+use super::args::McpListArgs;
+use haft_config::namesake::namespace_conflict;
+use haft_config::resolved::{McpEndpoint, McpServerSettings};
+use haft_config::{ResolvedConfig, printable};
 use haft_runtime::wiring;
 
-pub(super) fn list(args: &ListArgs) -> Result<Answer, Refused> {
+pub(super) fn list(args: &McpListArgs) -> Result<McpCommandOutput, CliError> {
     let home = settings::home()?;
     let config = settings::configuration(&args.files)?.resolved;
-    let rows: Vec<Row> = rows(&config, |name, server| wiring::remembered(name, server, &home));
+    let rows: Vec<McpServerRow> = rows(&config, |name, server| wiring::remembered(name, server, &home));
     if rows.is_empty() {
         let text = "no MCP server is configured; `haft mcp add NAME -- COMMAND` adds one";
-        return Ok(Answer::new(text.into(), json!([])));
+        return Ok(McpCommandOutput::new(text.into(), json!([])));
     }
-    Ok(Answer::new(table(&rows), rows.iter().map(Row::as_json).collect()))
+    Ok(McpCommandOutput::new(table(&rows), rows.iter().map(McpServerRow::as_json).collect()))
 }
 
-struct Row {
+struct McpServerRow {
     name: String,
     transport: &'static str,
     state: &'static str,
     detail: String,
-    known: Option<Remembrance>,
+    known: Option<CatalogCacheSummary>,
 }
 
-fn rows(config: &Resolved, known: impl Fn(&str, &McpServer) -> Option<Remembrance>) -> Vec<Row> {
+fn rows(
+    config: &ResolvedConfig,
+    known: impl Fn(&str, &McpServerSettings) -> Option<CatalogCacheSummary>,
+) -> Vec<McpServerRow> {
     let servers = config.mcp_servers.iter();
     servers
-        .map(|(name, server)| match namesake(&config.mcp_servers, name).filter(|_| server.enabled) {
-            None => row(name, server, known(name, server)),
-            // The cache under this name belongs to the other server.
-            Some(reason) => row(name, &McpServer { reach: Err(reason), ..server.clone() }, None),
+        .map(|(name, server)| {
+            match namespace_conflict(&config.mcp_servers, name).filter(|_| server.enabled) {
+                None => row(name, server, known(name, server)),
+                // The cache under this name belongs to the other server.
+                Some(reason) => row(name, &McpServerSettings { reach: Err(reason), ..server.clone() }, None),
+            }
         })
         .collect()
 }
 
-fn row(name: &str, server: &McpServer, known: Option<Remembrance>) -> Row {
+fn row(name: &str, server: &McpServerSettings, known: Option<CatalogCacheSummary>) -> McpServerRow {
     let (state, detail) = match (&server.reach, server.enabled, &known) {
         (_, false, _) => ("disabled", "`enabled` is false".to_owned()),
         (Err(reason), true, _) => ("unusable", reason.clone()),
         (Ok(_), true, Some(known)) => ("known", format!("{} tools, protocol {}", known.tools, known.version)),
         (Ok(_), true, None) => ("new", format!("`haft mcp test {name}` tries it")),
     };
-    Row { name: name.to_owned(), transport: transport(server), state, detail, known }
+    McpServerRow { name: name.to_owned(), transport: transport(server), state, detail, known }
 }
 
-pub(super) fn transport(server: &McpServer) -> &'static str {
+pub(super) fn transport(server: &McpServerSettings) -> &'static str {
     match &server.reach {
-        Ok(McpReach::Process { .. }) => "stdio",
-        Ok(McpReach::Remote { protocol: Protocol::Http, .. }) => "http",
-        Ok(McpReach::Remote { protocol: Protocol::Sse, .. }) => "sse",
-        Ok(McpReach::Remote { protocol: Protocol::WebSocket, .. }) => "websocket",
+        Ok(McpEndpoint::Process { .. }) => "stdio",
+        Ok(McpEndpoint::Remote { protocol: RemoteTransport::Http, .. }) => "http",
+        Ok(McpEndpoint::Remote { protocol: RemoteTransport::Sse, .. }) => "sse",
+        Ok(McpEndpoint::Remote { protocol: RemoteTransport::WebSocket, .. }) => "websocket",
         Err(_) => "-",
     }
 }
 
-impl Row {
+impl McpServerRow {
     fn as_json(&self) -> Value {
         json!({
             "name": self.name,
@@ -76,10 +81,10 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[McpServerRow]) -> String {
     let width = rows.iter().map(|row| printable(&row.name).chars().count()).fold(4, usize::max);
     let mut text = format!("{:<width$}  TRANSPORT  STATE     DETAIL\n", "NAME");
-    for Row { name, transport, state, detail, .. } in rows {
+    for McpServerRow { name, transport, state, detail, .. } in rows {
         let (name, detail) = (printable(name), printable(detail));
         let _ = writeln!(text, "{name:<width$}  {transport:<9}  {state:<8}  {detail}");
     }

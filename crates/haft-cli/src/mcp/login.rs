@@ -3,45 +3,45 @@
 use std::sync::Arc;
 
 use haft_core::principal::Principal;
-use haft_tools::mcp::{AuthError, Authorizer, Consent, Grant, Preference};
+use haft_tools::mcp::{AuthError, Authorizer, KeyringPreference, OAuthGrant, OauthConsent};
 use serde_json::json;
 
 use super::super::args::FileArgs;
-use super::super::exit::Exit;
+use super::super::exit::ExitReason;
 use super::super::hints;
-use super::super::settings::{self, Refused};
-use super::args::{LoginArgs, LogoutArgs};
-use super::callback::Callback;
-use super::{Answer, unambiguous};
-use haft_config::resolved::McpReach;
-use haft_runtime::wiring::{self, Keeping};
+use super::super::settings::{self, CliError};
+use super::args::{McpLoginArgs, McpLogoutArgs};
+use super::callback::RedirectListener;
+use super::{McpCommandOutput, unambiguous};
+use haft_config::resolved::McpEndpoint;
+use haft_runtime::wiring::{self, TokenStorage};
 
-pub(super) async fn login(args: &LoginArgs) -> Result<Answer, Refused> {
+pub(super) async fn login(args: &McpLoginArgs) -> Result<McpCommandOutput, CliError> {
     let (reach, keyring) = reach(&args.files, &args.name)?;
-    let consent: Option<Arc<dyn Consent>> = match &reach {
-        McpReach::Remote { oauth, .. } if oauth.grant == Grant::Person => {
-            Some(Arc::new(Callback::open(oauth.redirect_port).await.map_err(|error| not_open(&error))?))
-        }
-        McpReach::Remote { .. } | McpReach::Process { .. } => None,
+    let consent: Option<Arc<dyn OauthConsent>> = match &reach {
+        McpEndpoint::Remote { oauth, .. } if oauth.grant == OAuthGrant::Person => Some(Arc::new(
+            RedirectListener::open(oauth.redirect_port).await.map_err(|error| not_open(&error))?,
+        )),
+        McpEndpoint::Remote { .. } | McpEndpoint::Process { .. } => None,
     };
     let authorizer = authorizer(&args.name, &reach, keyring, consent)?;
     authorizer.login().await.map_err(|error| not_logged_in(&args.name, &error))?;
     let text = format!("logged in at `{}`; try it with `haft mcp test {}`", args.name, args.name);
-    Ok(Answer::new(text, json!({ "name": args.name, "loggedIn": true })))
+    Ok(McpCommandOutput::new(text, json!({ "name": args.name, "loggedIn": true })))
 }
 
-pub(super) async fn logout(args: &LogoutArgs) -> Result<Answer, Refused> {
+pub(super) async fn logout(args: &McpLogoutArgs) -> Result<McpCommandOutput, CliError> {
     let (reach, keyring) = reach(&args.files, &args.name)?;
     let authorizer = authorizer(&args.name, &reach, keyring, None)?;
     let had = authorizer.forget().await.map_err(|error| {
-        (Exit::Internal, format!("the token of `{}` cannot be removed: {error}", args.name))
+        (ExitReason::Internal, format!("the token of `{}` cannot be removed: {error}", args.name))
     })?;
     let text = if had {
         format!("the token of `{}` is forgotten here; its issuer still knows it until it expires", args.name)
     } else {
         format!("there was no token of `{}`", args.name)
     };
-    Ok(Answer::new(text, json!({ "name": args.name, "forgotten": had })))
+    Ok(McpCommandOutput::new(text, json!({ "name": args.name, "forgotten": had })))
 }
 
 /// Returns the authorizer that holds the token of a server; `None` for a server without login.
@@ -50,7 +50,7 @@ pub(super) fn authorizer_of(name: &str) -> Option<Authorizer> {
     authorizer(name, &reach, keyring, None).ok()
 }
 
-fn reach(files: &FileArgs, name: &str) -> Result<(McpReach, Preference), Refused> {
+fn reach(files: &FileArgs, name: &str) -> Result<(McpEndpoint, KeyringPreference), CliError> {
     let config = settings::configuration(files)?.resolved;
     let reach = unambiguous(&config, name)?.reach.clone();
     Ok((reach.map_err(|reason| unusable(name, &reason))?, config.token_store))
@@ -58,35 +58,38 @@ fn reach(files: &FileArgs, name: &str) -> Result<(McpReach, Preference), Refused
 
 fn authorizer(
     name: &str,
-    reach: &McpReach,
-    keyring: Preference,
-    consent: Option<Arc<dyn Consent>>,
-) -> Result<Authorizer, Refused> {
+    reach: &McpEndpoint,
+    keyring: KeyringPreference,
+    consent: Option<Arc<dyn OauthConsent>>,
+) -> Result<Authorizer, CliError> {
     let home = settings::home()?;
     let made = wiring::authorizer(
         name,
         reach,
-        Keeping { home: &home, keyring, principal: &Principal::local() },
+        TokenStorage { home: &home, keyring, principal: &Principal::local() },
         consent,
     )
     .map_err(|reason| unusable(name, &reason))?;
     made.ok_or_else(|| {
         let hint =
             "a process gets what it needs in `env`, and an `Authorization` header says who you are already";
-        (Exit::Input, format!("there is nothing to log in to at MCP server `{name}`\nhint: {hint}"))
+        (ExitReason::Input, format!("there is nothing to log in to at MCP server `{name}`\nhint: {hint}"))
     })
 }
 
-fn unusable(name: &str, reason: &str) -> Refused {
-    (Exit::Input, format!("MCP server `{name}` cannot be used: {reason}"))
+fn unusable(name: &str, reason: &str) -> CliError {
+    (ExitReason::Input, format!("MCP server `{name}` cannot be used: {reason}"))
 }
 
-fn not_open(error: &std::io::Error) -> Refused {
+fn not_open(error: &std::io::Error) -> CliError {
     let hint = "`oauth.redirectPort` chooses another port";
-    (Exit::Unavailable, format!("no port can be opened for the login to come back to: {error}\nhint: {hint}"))
+    (
+        ExitReason::Unavailable,
+        format!("no port can be opened for the login to come back to: {error}\nhint: {hint}"),
+    )
 }
 
-fn not_logged_in(name: &str, error: &AuthError) -> Refused {
+fn not_logged_in(name: &str, error: &AuthError) -> CliError {
     let message = format!("not logged in at `{name}`: {error}");
-    (Exit::Unavailable, hints::with(&message, hints::login(name, error)))
+    (ExitReason::Unavailable, hints::with(&message, hints::login(name, error)))
 }

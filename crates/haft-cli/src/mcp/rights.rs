@@ -8,14 +8,14 @@ use crate::hints;
 
 /// A permission that the configuration would have to grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lacked {
+pub(crate) enum MissingPermission {
     /// To write in this directory.
     Writing { path: String, directory: String },
     /// To open a unix socket.
     Socket(Option<String>),
 }
 
-impl Lacked {
+impl MissingPermission {
     /// Returns the line for the server's entry that grants the permission.
     pub(crate) fn key(&self) -> String {
         match self {
@@ -35,7 +35,7 @@ impl Lacked {
 }
 
 /// Returns a hint for a server that could not be started or reached, or that rejected the credentials.
-pub(crate) fn where_to_look(server: &str, reason: &str) -> Option<String> {
+pub(crate) fn config_hint(server: &str, reason: &str) -> Option<String> {
     let said = |words: &[&str]| words.iter().any(|words| reason.contains(words));
     let key = match () {
         () if said(&[LOGIN_NEEDED]) => return Some(hints::login_at(server)),
@@ -72,7 +72,7 @@ const LINES_BEFORE: usize = 4;
 pub(crate) fn lacked<'a>(
     lines: impl IntoIterator<Item = &'a str>,
     is_directory: impl Fn(&str) -> bool,
-) -> Option<Lacked> {
+) -> Option<MissingPermission> {
     let lines: Vec<&str> = lines.into_iter().collect();
     (0..lines.len()).find_map(|at| {
         let before = &lines[at.saturating_sub(LINES_BEFORE)..at];
@@ -81,7 +81,7 @@ pub(crate) fn lacked<'a>(
 }
 
 /// Returns the permission that a line reports as refused.
-fn refused(line: &str, before: &[&str], is_directory: &impl Fn(&str) -> bool) -> Option<Lacked> {
+fn refused(line: &str, before: &[&str], is_directory: &impl Fn(&str) -> bool) -> Option<MissingPermission> {
     let words = line.to_ascii_lowercase();
     let has = |found: &[&str]| found.iter().any(|found| words.contains(found));
     // Node reports a recursive `mkdir` without permission as ENOENT.
@@ -93,12 +93,12 @@ fn refused(line: &str, before: &[&str], is_directory: &impl Fn(&str) -> bool) ->
     }
     let told = path(line);
     let of_sockets = |line: &str| OF_SOCKETS.iter().any(|found| line.to_ascii_lowercase().contains(found));
-    let is_socket = told.as_deref().is_some_and(ends_like_a_socket) || (not_permitted && of_sockets(line));
+    let is_socket = told.as_deref().is_some_and(has_socket_extension) || (not_permitted && of_sockets(line));
     match (is_socket, told) {
-        (true, told) => Some(Lacked::Socket(told)),
+        (true, told) => Some(MissingPermission::Socket(told)),
         (false, Some(path)) => Some(writing(path, is_directory)),
         (false, None) if not_permitted => {
-            before.iter().any(|line| of_sockets(line)).then_some(Lacked::Socket(None))
+            before.iter().any(|line| of_sockets(line)).then_some(MissingPermission::Socket(None))
         }
         (false, None) => {
             let told = before.iter().rev().filter(|line| !is_frame(line)).find_map(|line| path(line));
@@ -107,14 +107,14 @@ fn refused(line: &str, before: &[&str], is_directory: &impl Fn(&str) -> bool) ->
     }
 }
 
-fn writing(path: String, is_directory: &impl Fn(&str) -> bool) -> Lacked {
+fn writing(path: String, is_directory: &impl Fn(&str) -> bool) -> MissingPermission {
     let parent = path.rsplit_once('/').map_or("/", |(parent, _)| parent);
     let directory = if is_directory(&path) { &path } else { parent };
     let directory = if directory.is_empty() { "/" } else { directory }.to_owned();
-    Lacked::Writing { path, directory }
+    MissingPermission::Writing { path, directory }
 }
 
-fn ends_like_a_socket(path: &str) -> bool {
+fn has_socket_extension(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|end| end == "sock" || end == "socket")
 }
 
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn what_cannot_be_run_or_reached_is_looked_for_where_it_stands() {
         let check = |reason: &str, expected: Option<&str>| {
-            let found = where_to_look("far", reason);
+            let found = config_hint("far", reason);
             assert_eq!(found.is_some(), expected.is_some(), "{reason}: {found:?}");
             let found = found.unwrap_or_default();
             assert!(found.contains(expected.unwrap_or_default()), "{reason}: {found}");

@@ -5,38 +5,41 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use haft_tools::mcp::{Server, Status};
+use haft_tools::mcp::{McpServerStatus, SupervisedServer};
 use serde_json::{Value, json};
 
 use super::super::args::PolicyArgs;
-use super::super::exit::Exit;
+use super::super::exit::ExitReason;
 use super::super::servers::face;
-use super::super::settings::{self, Refused};
+use super::super::settings::{self, CliError};
 use super::super::waiting::waiting;
-use super::args::TestArgs;
-use super::rights::{lacked, where_to_look};
-use super::{Answer, unambiguous};
-use haft_config::{Resolved, printable};
+use super::args::McpTestArgs;
+use super::rights::{config_hint, lacked};
+use super::{McpCommandOutput, unambiguous};
+use haft_config::{ResolvedConfig, printable};
 use haft_runtime::wiring;
 
 /// The most log lines shown after a failure.
 const LINES_SHOWN_MAX: usize = 10;
 
-pub(super) async fn test(args: &TestArgs) -> Result<Answer, Refused> {
+pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliError> {
     let configuration = settings::configuration(&args.files)?;
     let server = unambiguous(&configuration.resolved, &args.name)?.clone();
     let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration)?;
     // Only this server, and enabled even where the configuration disables it.
-    let alone = Resolved {
-        mcp_servers: [(args.name.clone(), haft_config::resolved::McpServer { enabled: true, ..server })]
-            .into(),
+    let alone = ResolvedConfig {
+        mcp_servers: [(
+            args.name.clone(),
+            haft_config::resolved::McpServerSettings { enabled: true, ..server },
+        )]
+        .into(),
         trace_mcp: configuration.resolved.trace_mcp || args.trace_mcp,
         ..configuration.resolved
     };
     let found = wiring::mcp_servers(&alone, &policy, &face(&alone));
     let Some(server) = found.providers.first().map(|provider| provider.server()) else {
         let reason = found.unusable.first().map(|(_, reason)| reason.clone()).unwrap_or_default();
-        return Err((Exit::Input, format!("MCP server `{}` cannot be used: {reason}", args.name)));
+        return Err((ExitReason::Input, format!("MCP server `{}` cannot be used: {reason}", args.name)));
     };
     let began = Instant::now();
     let said = || server.log(1).pop().unwrap_or_default();
@@ -51,7 +54,7 @@ pub(super) async fn test(args: &TestArgs) -> Result<Answer, Refused> {
     Ok(answer)
 }
 
-fn ready(name: &str, status: &Status, took: Duration) -> Answer {
+fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutput {
     let tools = status.listing.tools();
     let protocol = status.era.as_ref().map_or("-", |era| era.version());
     let era = status.era.as_ref().map_or("-", |era| era.name());
@@ -87,11 +90,16 @@ fn ready(name: &str, status: &Status, took: Duration) -> Answer {
         "skipped": skipped.map(|skipped| json!({ "name": skipped.name, "reason": skipped.reason })).collect::<Vec<Value>>(),
         "noise": status.noise,
     });
-    Answer::new(text, json)
+    McpCommandOutput::new(text, json)
 }
 
 /// Reports the reason of a failure, the last log lines, and the missing permission if the log shows it.
-fn failed(name: &str, status: &Status, message: &str, server: &Arc<Server>) -> Answer {
+fn failed(
+    name: &str,
+    status: &McpServerStatus,
+    message: &str,
+    server: &Arc<SupervisedServer>,
+) -> McpCommandOutput {
     let reason = status.reason.clone().unwrap_or_else(|| message.to_owned());
     let said = server.log(LINES_SHOWN_MAX);
     let all = server.log(usize::MAX);
@@ -101,7 +109,7 @@ fn failed(name: &str, status: &Status, message: &str, server: &Arc<Server>) -> A
     for line in &said {
         let _ = writeln!(text, "  | {}", printable(line));
     }
-    let hint = lacked.as_ref().map(|lacked| lacked.hint(name)).or_else(|| where_to_look(name, &reason));
+    let hint = lacked.as_ref().map(|lacked| lacked.hint(name)).or_else(|| config_hint(name, &reason));
     if let Some(hint) = &hint {
         let _ = writeln!(text, "hint: {hint}");
     }
@@ -111,8 +119,8 @@ fn failed(name: &str, status: &Status, message: &str, server: &Arc<Server>) -> A
         "state": status.state,
         "reason": reason,
         "log": said,
-        "grant": lacked.as_ref().map(super::rights::Lacked::key),
+        "grant": lacked.as_ref().map(super::rights::MissingPermission::key),
         "hint": hint,
     });
-    Answer { text, json, exit: Exit::Unavailable }
+    McpCommandOutput { text, json, exit: ExitReason::Unavailable }
 }

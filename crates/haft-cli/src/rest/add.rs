@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use haft_core::name::Namespace;
-use haft_tools::rest::openapi::Source;
+use haft_tools::rest::openapi::OpenApiSource;
 use serde_json::{Map, Value, json};
 
-use super::super::exit::Exit;
-use super::super::settings::{self, Refused};
+use super::super::exit::ExitReason;
+use super::super::settings::{self, CliError};
 use super::args::{RestAddArgs, RestRemoveArgs};
-use super::{Answer, around};
-use haft_config::edit::{self, EditError, Entry};
-use haft_config::resolved::{Secret, Spec};
+use super::{RestCommandOutput, around};
+use haft_config::edit::{self, ConfigEntry, EditError};
+use haft_config::resolved::{OpenapiSettings, Secret};
 use haft_config::{self};
 use haft_runtime::rest::{self, Freshness};
 
@@ -29,10 +29,10 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
 }
 
 /// Adds a description. Reads it before writing the configuration, so that only a working one is added.
-pub(super) async fn add(args: &RestAddArgs) -> Result<Answer, Refused> {
+pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliError> {
     let home = settings::home()?;
-    Namespace::new(&args.name).map_err(|error| (Exit::Usage, error.to_string()))?;
-    let entry = Entry { section: SECTION, name: &args.name };
+    Namespace::new(&args.name).map_err(|error| (ExitReason::Usage, error.to_string()))?;
+    let entry = ConfigEntry { section: SECTION, name: &args.name };
     let path = home.config();
     if !args.replace {
         // Checked before the slow read of the description.
@@ -55,21 +55,22 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<Answer, Refused> {
         counted(tools, "tool"),
         counted(skipped, "operation")
     );
-    Ok(Answer {
+    Ok(RestCommandOutput {
         text,
         json: json!({ "name": name, "file": path.to_string_lossy(), "tools": tools, "skipped": skipped }),
     })
 }
 
-pub(super) fn remove(args: &RestRemoveArgs) -> Result<Answer, Refused> {
+pub(super) fn remove(args: &RestRemoveArgs) -> Result<RestCommandOutput, CliError> {
     let home = settings::home()?;
     let (path, name) = (home.config(), &args.name);
-    edit::remove(&path, Entry { section: SECTION, name }).map_err(|error| removal_refused(&path, &error))?;
+    edit::remove(&path, ConfigEntry { section: SECTION, name })
+        .map_err(|error| removal_refused(&path, &error))?;
     let text = format!("removed `{name}` from {}", path.display());
-    Ok(Answer { text, json: json!({ "name": name, "file": path.to_string_lossy() }) })
+    Ok(RestCommandOutput { text, json: json!({ "name": name, "file": path.to_string_lossy() }) })
 }
 
-fn refused(error: &EditError) -> Refused {
+fn refused(error: &EditError) -> CliError {
     let hint = match error {
         EditError::Exists { .. } => {
             "\nhint: choose another name, remove it first, or replace it with --replace"
@@ -79,10 +80,10 @@ fn refused(error: &EditError) -> Refused {
         | EditError::Invalid(_)
         | EditError::Unwritable(..) => "",
     };
-    (Exit::Input, format!("{error}{hint}"))
+    (ExitReason::Input, format!("{error}{hint}"))
 }
 
-fn removal_refused(path: &Path, error: &EditError) -> Refused {
+fn removal_refused(path: &Path, error: &EditError) -> CliError {
     let hint = match error {
         EditError::Absent { .. } => format!(
             "\nhint: `haft rest list` lists what is configured; only what stands in {} is removed here",
@@ -93,22 +94,22 @@ fn removal_refused(path: &Path, error: &EditError) -> Refused {
         | EditError::Invalid(_)
         | EditError::Unwritable(..) => String::new(),
     };
-    (Exit::Input, format!("{error}{hint}"))
+    (ExitReason::Input, format!("{error}{hint}"))
 }
 
-fn not_added(reason: &str) -> Refused {
+fn not_added(reason: &str) -> CliError {
     let hint =
         "hint: --base-url names the server, --header what lets you in; a variable must be set here too";
-    (Exit::Input, format!("nothing was added: {reason}\n{hint}"))
+    (ExitReason::Input, format!("nothing was added: {reason}\n{hint}"))
 }
 
 /// Returns the source with an absolute path, so that it is valid from every directory.
-fn absolute(source: &str) -> Result<String, Refused> {
-    match Source::parse(source).map_err(|error| (Exit::Usage, error.to_string()))? {
-        Source::Url(_) => Ok(source.to_owned()),
-        Source::File(path) => {
-            let path = std::path::absolute(&path).map_err(|error| (Exit::Usage, error.to_string()))?;
-            let text = path.to_str().ok_or((Exit::Usage, "the path is not UTF-8".to_owned()))?;
+fn absolute(source: &str) -> Result<String, CliError> {
+    match OpenApiSource::parse(source).map_err(|error| (ExitReason::Usage, error.to_string()))? {
+        OpenApiSource::Url(_) => Ok(source.to_owned()),
+        OpenApiSource::File(path) => {
+            let path = std::path::absolute(&path).map_err(|error| (ExitReason::Usage, error.to_string()))?;
+            let text = path.to_str().ok_or((ExitReason::Usage, "the path is not UTF-8".to_owned()))?;
             Ok(text.to_owned())
         }
     }
@@ -127,12 +128,12 @@ fn value(args: &RestAddArgs, source: &str) -> Value {
 }
 
 /// Returns the resolved form of the same entry.
-fn spec(args: &RestAddArgs, source: &str) -> Spec {
+fn spec(args: &RestAddArgs, source: &str) -> OpenapiSettings {
     let headers = args.headers.iter();
-    Spec {
+    OpenapiSettings {
         base_url: args.base_url.as_ref().map(Secret::new),
         headers: headers.map(|(name, value)| (name.clone(), Secret::new(value))).collect(),
-        ..Spec::of(Secret::new(source))
+        ..OpenapiSettings::of(Secret::new(source))
     }
 }
 

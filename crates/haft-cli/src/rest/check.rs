@@ -3,16 +3,16 @@
 use std::fmt::Write;
 
 use haft_tools::rest::RestTool;
-use haft_tools::rest::openapi::Imported;
+use haft_tools::rest::openapi::ImportResult;
 use serde_json::{Value, json};
 
-use super::super::exit::Exit;
-use super::super::settings::{self, Refused};
+use super::super::exit::ExitReason;
+use super::super::settings::{self, CliError};
 use super::args::RestCheckArgs;
-use super::{Answer, around};
+use super::{RestCommandOutput, around};
 use haft_runtime::rest::{self, Freshness};
 
-pub(super) async fn check(args: &RestCheckArgs) -> Result<Answer, Refused> {
+pub(super) async fn check(args: &RestCheckArgs) -> Result<RestCommandOutput, CliError> {
     let home = settings::home()?;
     let config = settings::configuration(&args.files)?.resolved;
     let Some(spec) = config.rest.specs.get(&args.name) else {
@@ -20,17 +20,17 @@ pub(super) async fn check(args: &RestCheckArgs) -> Result<Answer, Refused> {
         let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
         let message =
             format!("there is no description `{}`\nhint: `haft rest list` lists them: {known}", args.name);
-        return Err((Exit::Input, message));
+        return Err((ExitReason::Input, message));
     };
     let imported = rest::import(&args.name, spec, around(&home, Freshness::Fetched)).await;
     let imported = imported.map_err(|error| {
         let hint = "hint: what is asked for can be set in haft.json, below openapiSpecs";
-        (Exit::Input, format!("{}\n{hint}", haft_config::printable(&error)))
+        (ExitReason::Input, format!("{}\n{hint}", haft_config::printable(&error)))
     })?;
-    Ok(Answer { text: findings(&imported), json: findings_json(&imported) })
+    Ok(RestCommandOutput { text: findings(&imported), json: findings_json(&imported) })
 }
 
-fn findings(imported: &Imported) -> String {
+fn findings(imported: &ImportResult) -> String {
     let tools = imported.tools.iter().map(|tool| (tool, format!("rest__{}", tool.definition.name)));
     let tools: Vec<(&RestTool, String)> = tools.collect();
     let width = tools.iter().map(|(_, name)| name.len()).max().unwrap_or(0).max(4);
@@ -61,7 +61,7 @@ fn findings(imported: &Imported) -> String {
     text
 }
 
-fn findings_json(imported: &Imported) -> Value {
+fn findings_json(imported: &ImportResult) -> Value {
     let tools = imported.tools.iter().map(|tool| {
         json!({
             "name": format!("rest__{}", tool.definition.name),

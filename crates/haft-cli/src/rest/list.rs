@@ -3,14 +3,14 @@
 use haft_sandbox::Home;
 use serde_json::{Value, json};
 
-use super::super::settings::{self, Refused};
+use super::super::settings::{self, CliError};
 use super::args::RestListArgs;
-use super::{Answer, around};
-use haft_config::resolved::Rest;
+use super::{RestCommandOutput, around};
+use haft_config::resolved::RestSettings;
 use haft_runtime::rest::{self, Freshness};
 
 /// One line of the list.
-struct Row {
+struct RestToolRow {
     name: String,
     kind: &'static str,
     from: String,
@@ -18,38 +18,38 @@ struct Row {
     state: Result<(usize, usize), String>,
 }
 
-pub(super) async fn list(args: &RestListArgs) -> Result<Answer, Refused> {
+pub(super) async fn list(args: &RestListArgs) -> Result<RestCommandOutput, CliError> {
     let home = settings::home()?;
     let config = settings::configuration(&args.files)?.resolved.rest;
     let mut rows = described(&config, &home).await;
     rows.extend(written(&config, &home).await);
-    let json = rows.iter().map(Row::json).collect();
-    Ok(Answer { text: table(&rows), json })
+    let json = rows.iter().map(RestToolRow::json).collect();
+    Ok(RestCommandOutput { text: table(&rows), json })
 }
 
-async fn described(config: &Rest, home: &Home) -> Vec<Row> {
+async fn described(config: &RestSettings, home: &Home) -> Vec<RestToolRow> {
     let mut rows = Vec::new();
     for (name, spec) in &config.specs {
         let imported = rest::import(name, spec, around(home, Freshness::Kept)).await;
         let state = imported.map(|imported| (imported.tools.len(), imported.skipped.len()));
-        rows.push(Row { name: name.clone(), kind: "openapi", from: spec.place(), state });
+        rows.push(RestToolRow { name: name.clone(), kind: "openapi", from: spec.place(), state });
     }
     rows
 }
 
-async fn written(config: &Rest, home: &Home) -> Vec<Row> {
-    let alone = Rest { tools: config.tools.clone(), ..Rest::default() };
+async fn written(config: &RestSettings, home: &Home) -> Vec<RestToolRow> {
+    let alone = RestSettings { tools: config.tools.clone(), ..RestSettings::default() };
     let loaded = rest::load(&alone, around(home, Freshness::Kept)).await;
-    let row = |(name, tool): (&String, &haft_config::resolved::RestTool)| {
+    let row = |(name, tool): (&String, &haft_config::resolved::RestToolSettings)| {
         let key = format!("restTools.{name}");
         let problem = loaded.problems.iter().find(|problem| problem.key == key);
         let state = problem.map_or(Ok((1, 0)), |problem| Err(problem.message.clone()));
-        Row { name: name.clone(), kind: "tool", from: tool.method.name().to_owned(), state }
+        RestToolRow { name: name.clone(), kind: "tool", from: tool.method.name().to_owned(), state }
     };
     config.tools.iter().map(row).collect()
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[RestToolRow]) -> String {
     if rows.is_empty() {
         return "nothing is configured; `haft rest add NAME FILE|URL` adds a description".into();
     }
@@ -67,7 +67,7 @@ fn table(rows: &[Row]) -> String {
     head + &lines.collect::<String>()
 }
 
-impl Row {
+impl RestToolRow {
     fn state(&self) -> String {
         match &self.state {
             Ok((1, 0)) => "1 tool".into(),

@@ -4,42 +4,42 @@ use std::time::Duration;
 
 use haft_core::internal::final_report::ReportStatus;
 use haft_core::place::SessionId;
-use haft_core::run::event::Bill;
-use haft_core::run::finish::{Answer, Finish, FinishClass, FinishReason};
+use haft_core::run::event::RunBill;
+use haft_core::run::finish::{FinishClass, FinishReason, RunAnswer, RunFinish};
 
-use crate::exit::Exit;
+use crate::exit::ExitReason;
 use crate::hints;
 
 /// The effort and cost of a run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Summary {
+pub(super) struct RunSummary {
     pub(super) session: SessionId,
     pub(super) turns: u32,
     pub(super) took: Duration,
-    pub(super) bill: Bill,
-    pub(super) exit: Exit,
+    pub(super) bill: RunBill,
+    pub(super) exit: ExitReason,
 }
 
 /// Returns the exit code. Only a run with a complete answer is a success.
-pub(super) fn exit(finish: &Finish, denied_calls: u64) -> Exit {
-    let failed = if denied_calls > 0 { Exit::Denied } else { Exit::Failed };
+pub(super) fn exit(finish: &RunFinish, denied_calls: u64) -> ExitReason {
+    let failed = if denied_calls > 0 { ExitReason::Denied } else { ExitReason::Failed };
     match (&finish.reason, finish.reason.row().class) {
         (FinishReason::ModelFailed(kind), _) => (*kind).into(),
         (_, FinishClass::Answered) => match &finish.answer {
-            Some(Answer::Report(report)) if report.status != ReportStatus::Success => failed,
-            Some(Answer::Text(_) | Answer::Report(_)) => Exit::Success,
+            Some(RunAnswer::Report(report)) if report.status != ReportStatus::Success => failed,
+            Some(RunAnswer::Text(_) | RunAnswer::Report(_)) => ExitReason::Success,
             None => failed,
         },
-        (_, FinishClass::Limited) => Exit::Limit,
-        (_, FinishClass::Budget) => Exit::Budget,
-        (_, FinishClass::Interrupted) => Exit::Cancelled,
-        (_, FinishClass::TimedOut) => Exit::Timeout,
+        (_, FinishClass::Limited) => ExitReason::Limit,
+        (_, FinishClass::Budget) => ExitReason::Budget,
+        (_, FinishClass::Interrupted) => ExitReason::Cancelled,
+        (_, FinishClass::TimedOut) => ExitReason::Timeout,
         (_, FinishClass::Failed) => failed,
     }
 }
 
 /// Returns the error message for the user; `None` for a successful run.
-pub(super) fn complaint(finish: &Finish, exit: Exit) -> Option<String> {
+pub(super) fn complaint(finish: &RunFinish, exit: ExitReason) -> Option<String> {
     let row = finish.reason.row();
     let hint = match &finish.reason {
         FinishReason::ModelFailed(kind) => kind.row().hint,
@@ -52,7 +52,7 @@ pub(super) fn complaint(finish: &Finish, exit: Exit) -> Option<String> {
         .map_or(finish.detail.as_str(), |detail| detail.trim_end_matches("; "));
     let detail = if detail.is_empty() { row.name } else { detail };
     match row.class {
-        FinishClass::Answered if exit == Exit::Success => None,
+        FinishClass::Answered if exit == ExitReason::Success => None,
         FinishClass::Answered => Some("the model reports that it did not succeed".into()),
         FinishClass::Limited
         | FinishClass::Budget
@@ -63,8 +63,8 @@ pub(super) fn complaint(finish: &Finish, exit: Exit) -> Option<String> {
 }
 
 /// Formats one line with turns, calls, tokens, cost and time.
-pub(super) fn line(summary: &Summary) -> String {
-    let Bill { usage, cost, unpriced, calls, requests } = summary.bill;
+pub(super) fn line(summary: &RunSummary) -> String {
+    let RunBill { usage, cost, unpriced, calls, requests } = summary.bill;
     let price = match (unpriced, requests) {
         (0, 1..) => format!(", {cost}"),
         (unpriced, requests) if unpriced < requests => format!(", at least {cost}"),
@@ -98,38 +98,44 @@ mod tests {
 
     use super::*;
 
-    fn finish(reason: FinishReason, answer: Option<&str>) -> Finish {
-        let answer = answer.map(|text| Answer::Text(text.into()));
-        Finish { reason, answer, detail: String::new(), ended_ms: None }
+    fn finish(reason: FinishReason, answer: Option<&str>) -> RunFinish {
+        let answer = answer.map(|text| RunAnswer::Text(text.into()));
+        RunFinish { reason, answer, detail: String::new(), ended_ms: None }
     }
 
     #[test]
     fn only_a_whole_answer_is_a_success() {
-        let check = |reason: FinishReason, answer: Option<&str>, denied: u64, expected: Exit| {
+        let check = |reason: FinishReason, answer: Option<&str>, denied: u64, expected: ExitReason| {
             let finish = finish(reason, answer);
             assert_eq!(exit(&finish, denied), expected, "{finish:?}");
-            assert_eq!(complaint(&finish, expected).is_none(), expected == Exit::Success);
+            assert_eq!(complaint(&finish, expected).is_none(), expected == ExitReason::Success);
         };
-        check(FinishReason::Completed, Some("x"), 0, Exit::Success);
-        check(FinishReason::Completed, Some("x"), 1, Exit::Success);
-        check(FinishReason::Completed, None, 0, Exit::Failed);
-        check(FinishReason::MaxTurns, Some("x"), 0, Exit::Limit);
-        check(FinishReason::ContextFull, Some("x"), 0, Exit::Limit);
-        check(FinishReason::Budget, Some("x"), 0, Exit::Budget);
-        check(FinishReason::Aborted, None, 0, Exit::Cancelled);
-        check(FinishReason::TimedOut, None, 0, Exit::Timeout);
-        check(FinishReason::DoomLoop, None, 0, Exit::Failed);
-        check(FinishReason::DoomLoop, None, 2, Exit::Denied);
-        check(FinishReason::ModelFailed(ModelErrorKind::Unauthorized), None, 0, Exit::Unauthorized);
-        check(FinishReason::ModelFailed(ModelErrorKind::QuotaExhausted), None, 3, Exit::Quota);
+        check(FinishReason::Completed, Some("x"), 0, ExitReason::Success);
+        check(FinishReason::Completed, Some("x"), 1, ExitReason::Success);
+        check(FinishReason::Completed, None, 0, ExitReason::Failed);
+        check(FinishReason::MaxTurns, Some("x"), 0, ExitReason::Limit);
+        check(FinishReason::ContextFull, Some("x"), 0, ExitReason::Limit);
+        check(FinishReason::Budget, Some("x"), 0, ExitReason::Budget);
+        check(FinishReason::Aborted, None, 0, ExitReason::Cancelled);
+        check(FinishReason::TimedOut, None, 0, ExitReason::Timeout);
+        check(FinishReason::DoomLoop, None, 0, ExitReason::Failed);
+        check(FinishReason::DoomLoop, None, 2, ExitReason::Denied);
+        check(FinishReason::ModelFailed(ModelErrorKind::Unauthorized), None, 0, ExitReason::Unauthorized);
+        check(FinishReason::ModelFailed(ModelErrorKind::QuotaExhausted), None, 3, ExitReason::Quota);
     }
 
     #[test]
     fn the_line_says_what_is_known_of_the_cost() {
-        let mut bill = Bill::default();
+        let mut bill = RunBill::default();
         let line_of = |bill| {
             let session = SessionId(1);
-            line(&Summary { session, turns: 1, took: Duration::from_millis(1500), bill, exit: Exit::Success })
+            line(&RunSummary {
+                session,
+                turns: 1,
+                took: Duration::from_millis(1500),
+                bill,
+                exit: ExitReason::Success,
+            })
         };
         assert_eq!(line_of(bill), "1 turn, 0 calls, 0 tokens read, 0 written, 1.5 s");
         bill.add_request(None, Some(haft_core::price::Cost { nano_usd: 2_000 }));

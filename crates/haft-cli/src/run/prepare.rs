@@ -9,33 +9,33 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::place::SessionId;
 use haft_models::cassette::Tape;
 
-use super::show::Show;
-use super::wire::Output;
+use super::show::RunDisplay;
+use super::wire::RunOutput;
 use crate::approver::TerminalApprover;
 use crate::args::{FileArgs, ShowArgs};
 use crate::ask;
 use crate::elicitor::TerminalElicitor;
-use crate::exit::Exit;
+use crate::exit::ExitReason;
 use crate::hints;
 use crate::servers;
 use crate::sessions;
-use crate::settings::{self, Configuration, Refused};
+use crate::settings::{self, CliError, Configuration};
 use crate::skills;
 use crate::terminal;
 use crate::waiting::waiting;
-use crate::watch::{self, Watch};
+use crate::watch::{self, CommandWatchers};
 use haft_config::agents::graph::AgentGraphError;
 use haft_config::skills::Skills;
-use haft_config::{Resolved, environment, printable};
+use haft_config::{ResolvedConfig, environment, printable};
 use haft_runtime::models;
 use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::{ResumeError, Variables};
 use haft_runtime::runtime::{ResumeFailure, StartError, Takeover};
 use haft_runtime::spec::{RunSecrets, RunSpec};
-use haft_runtime::{Answers, RunHandle, RunHooks, Runtime};
+use haft_runtime::{AnswerSource, RunHandle, RunHooks, Runtime};
 
 /// The configuration and environment of a run, beside its spec.
-pub(crate) struct Given {
+pub(crate) struct RunSetup {
     pub(crate) configuration: Configuration,
     pub(crate) skills: Skills,
     /// The variables that name the model provider and hold its API key.
@@ -46,9 +46,9 @@ pub(crate) struct Given {
     pub(crate) keeps_session: bool,
 }
 
-impl Given {
+impl RunSetup {
     /// Reads the operator's files and environment.
-    pub(super) fn configured(files: &FileArgs) -> Result<Self, Refused> {
+    pub(super) fn configured(files: &FileArgs) -> Result<Self, CliError> {
         Ok(Self {
             configuration: settings::configuration(files)?,
             skills: skills::found(files)?,
@@ -60,16 +60,16 @@ impl Given {
 }
 
 /// The kind of run that the command line requests.
-pub(crate) enum Job {
+pub(crate) enum RunLaunch {
     New(Box<RunSpec>),
     Resume { id: SessionId, spec: Box<RunSpec>, more: Option<String>, takeover: Takeover },
 }
 
 /// A started run, and everything that watches it.
-pub(crate) struct Started {
+pub(crate) struct StartedRun {
     pub(super) handle: RunHandle,
-    pub(super) watch: Watch,
-    pub(super) show: Show,
+    pub(super) watch: CommandWatchers,
+    pub(super) show: RunDisplay,
     recorder: Option<Arc<RunRecorder>>,
     pub(super) began: Instant,
     /// Warnings that were shown when the run began.
@@ -82,24 +82,24 @@ pub(crate) struct Started {
 pub(crate) async fn start(
     show_args: ShowArgs,
     record: Option<&Path>,
-    given: Given,
-    job: Job,
-) -> Result<Started, Refused> {
-    let Given { mut configuration, skills, variables, models, keeps_session } = given;
+    given: RunSetup,
+    job: RunLaunch,
+) -> Result<StartedRun, CliError> {
+    let RunSetup { mut configuration, skills, variables, models, keeps_session } = given;
     let home = settings::home()?;
     let config = &mut configuration.resolved;
     config.trace_mcp |= show_args.trace_mcp;
-    let show = Show::new(show_args, Output::new(show_args.output_format));
-    let mut watch = Watch::of_run(show_args, &home, watch::content(config.telemetry), show.sinks());
-    if let Job::Resume { id, .. } = &job {
-        watch.go_on_in(*id);
+    let show = RunDisplay::new(show_args, RunOutput::new(show_args.output_format));
+    let mut watch = CommandWatchers::of_run(show_args, &home, watch::content(config.telemetry), show.sinks());
+    if let RunLaunch::Resume { id, .. } = &job {
+        watch.continue_session(*id);
     }
     config.telemetry.capture_content = watch.captures_content();
-    let recording = record.map(|file| Recording::create(file, config, &variables)).transpose()?;
+    let recording = record.map(|file| PendingRecording::create(file, config, &variables)).transpose()?;
     let keeps_session = keeps_session && configuration.resolved.sessions.enabled;
     let hooks = RunHooks {
-        approvals: Answers::by(TerminalApprover::when_somebody_is_there()),
-        elicitations: Answers::by(TerminalElicitor::when_somebody_is_there()),
+        approvals: AnswerSource::by(TerminalApprover::for_interactive_terminal()),
+        elicitations: AnswerSource::by(TerminalElicitor::for_interactive_terminal()),
         watchers: watch.sinks(),
         recorder: recording.as_ref().map(|made| (Arc::clone(&made.tape), Arc::clone(&made.recorder))),
         models,
@@ -125,25 +125,25 @@ pub(crate) async fn start(
     if let (Some(screen), Some(meter)) = (show.screen(), handle.meter()) {
         screen.show_budget(&meter);
     }
-    let recorder = recording.map(Recording::keep);
-    Ok(Started { handle, watch, show, recorder, began, shown_warnings: warnings.len(), keeps_session })
+    let recorder = recording.map(PendingRecording::keep);
+    Ok(StartedRun { handle, watch, show, recorder, began, shown_warnings: warnings.len(), keeps_session })
 }
 
 async fn launch(
     builder: haft_runtime::RuntimeBuilder,
     hooks: RunHooks,
-    job: Job,
-) -> Result<RunHandle, Refused> {
+    job: RunLaunch,
+) -> Result<RunHandle, CliError> {
     let built = builder.build_with_warnings().await;
-    let (runtime, warnings) = built.map_err(|error| (Exit::Usage, error.to_string()))?;
+    let (runtime, warnings) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
     for warning in &warnings {
         terminal::warn(&printable(warning));
     }
     match job {
-        Job::New(spec) => {
+        RunLaunch::New(spec) => {
             runtime.start_with(*spec, RunSecrets::none(), hooks).await.map_err(|error| not_started(&error))
         }
-        Job::Resume { id, spec, more, takeover } => {
+        RunLaunch::Resume { id, spec, more, takeover } => {
             let hooks = RunHooks { takeover, ..hooks };
             let resumed = runtime.resume_with(id, *spec, more, RunSecrets::none(), hooks).await;
             resumed.map_err(|error| not_resumed(&error))
@@ -157,59 +157,59 @@ pub(super) fn warn(warning: &str) {
 }
 
 /// Returns the exit code, and the message with its hint.
-pub(super) fn not_started(error: &StartError) -> Refused {
-    let (exit, message): (Exit, &dyn std::fmt::Display) = match error {
+pub(super) fn not_started(error: &StartError) -> CliError {
+    let (exit, message): (ExitReason, &dyn std::fmt::Display) = match error {
         // The inner error names the file already.
-        StartError::Agent(AgentGraphError::Load { error, .. }) => (Exit::Input, error),
-        StartError::Agent(_) | StartError::Input { .. } => (Exit::Input, error),
-        StartError::Policy(_) => (Exit::Usage, error),
+        StartError::Agent(AgentGraphError::Load { error, .. }) => (ExitReason::Input, error),
+        StartError::Agent(_) | StartError::Input { .. } => (ExitReason::Input, error),
+        StartError::Policy(_) => (ExitReason::Usage, error),
         StartError::Models(error) => return ask::refused(error),
         StartError::Outputs(_)
         | StartError::Store(_)
         | StartError::AlreadyStarted { .. }
-        | StartError::Run(_) => (Exit::Internal, error),
+        | StartError::Run(_) => (ExitReason::Internal, error),
     };
     (exit, hints::with(message, hints::start(error)))
 }
 
 /// Returns the error for a stored run that cannot be restored.
-pub(super) fn lost(problem: &dyn std::fmt::Display) -> Refused {
+pub(super) fn lost(problem: &dyn std::fmt::Display) -> CliError {
     let message = format!("the run cannot be restored: {problem}");
-    (Exit::Input, hints::with(&message, Some(hints::NOT_RESTORED)))
+    (ExitReason::Input, hints::with(&message, Some(hints::NOT_RESTORED)))
 }
 
-pub(super) fn not_resumed(error: &ResumeFailure) -> Refused {
+pub(super) fn not_resumed(error: &ResumeFailure) -> CliError {
     let exit = match error {
         ResumeFailure::Session(error) => return sessions::refused_by(error),
         ResumeFailure::NoSpec | ResumeFailure::Spec(_) => return lost(error),
         ResumeFailure::Start(error) => return not_started(error),
         ResumeFailure::WorksForAnother { .. } | ResumeFailure::Run(ResumeError::Finished { .. }) => {
-            Exit::Input
+            ExitReason::Input
         }
-        ResumeFailure::Run(ResumeError::Run(_)) => Exit::Internal,
+        ResumeFailure::Run(ResumeError::Run(_)) => ExitReason::Internal,
     };
     (exit, hints::with(error, hints::resume(error)))
 }
 
-impl Started {
+impl StartedRun {
     /// Records the end; returns the reason the recording is incomplete, if it is.
-    pub(super) fn record_end(&self, took: Duration, stopped_by: Option<Exit>) -> Option<String> {
+    pub(super) fn record_end(&self, took: Duration, stopped_by: Option<ExitReason>) -> Option<String> {
         let recorder = self.recorder.as_ref()?;
-        recorder.end(took, stopped_by.map(Exit::code));
+        recorder.end(took, stopped_by.map(ExitReason::code));
         recorder.problem()
     }
 }
 
 /// The recording of a run that has not started yet. Dropping it removes the file, so that the user can correct a
 /// mistake and type the same command again.
-struct Recording {
+struct PendingRecording {
     tape: Arc<Tape>,
     recorder: Arc<RunRecorder>,
     unused: Cell<Option<PathBuf>>,
 }
 
-impl Recording {
-    fn create(file: &Path, config: &Resolved, variables: &Variables) -> Result<Self, Refused> {
+impl PendingRecording {
+    fn create(file: &Path, config: &ResolvedConfig, variables: &Variables) -> Result<Self, CliError> {
         let tape = Tape::create(file, models::secrets(config, &**variables));
         let tape = tape.map_err(|error| ask::unusable(&error))?;
         let recorder = RunRecorder::new(Arc::clone(&tape));
@@ -223,7 +223,7 @@ impl Recording {
     }
 }
 
-impl Drop for Recording {
+impl Drop for PendingRecording {
     fn drop(&mut self) {
         if let Some(file) = self.unused.take() {
             let _ = std::fs::remove_file(file);

@@ -3,22 +3,22 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use haft_core::event::Watchers;
-use haft_models::cassette::{Matching, Recording, Replayer};
+use haft_core::event::EventSinks;
+use haft_models::cassette::{MatchRule, Recording, Replayer};
 use haft_runtime::runtime::ResumeFailure;
 use haft_runtime::spec::{RunSpec, SpecError, StoredSpec};
 use serde_json::Value;
 
-use super::prepare::{Given, Job, not_resumed, start};
-use super::show::Show;
-use super::wire::Output;
+use super::prepare::{RunLaunch, RunSetup, not_resumed, start};
+use super::show::RunDisplay;
+use super::wire::RunOutput;
 use super::{carry_out, ending, request, resume};
 use crate::args::{ReplayArgs, ShowArgs};
 use crate::ask::unusable;
-use crate::exit::Exit;
-use crate::settings::Refused;
+use crate::exit::ExitReason;
+use crate::settings::CliError;
 use crate::terminal;
-use haft_runtime::recordings::{self, Played, RunPlayer};
+use haft_runtime::recordings::{self, ReplayOutcome, RunPlayer};
 
 pub(crate) async fn run(args: &ReplayArgs) -> ExitCode {
     let played = async {
@@ -35,28 +35,30 @@ pub(crate) async fn run(args: &ReplayArgs) -> ExitCode {
 }
 
 /// Replays the model replies, but makes the calls again with the tools of the recorded spec.
-async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refused> {
+async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, CliError> {
     let beginning = recordings::beginning(recording).map_err(|error| unusable(&error))?;
     let order = recordings::order(recording).map_err(|error| unusable(&error))?;
-    let models = Replayer::new(recording, Matching::Turn).map_err(|error| unusable(&error))?;
+    let models = Replayer::new(recording, MatchRule::Turn).map_err(|error| unusable(&error))?;
     let spec = recorded_spec(order, &beginning.start.request).await?;
-    let given = Given {
+    let given = RunSetup {
         models: Some(Arc::new(models)),
         keeps_session: false,
-        ..Given::configured(&request::files_of(&spec))?
+        ..RunSetup::configured(&request::files_of(&spec))?
     };
-    Ok(carry_out(Box::pin(start(shown_as(args), None, given, Job::New(Box::new(spec))))).await)
+    Ok(carry_out(Box::pin(start(show_args(args), None, given, RunLaunch::New(Box::new(spec))))).await)
 }
 
 /// Returns the spec in the recording; recordings of version 0.1 hold a command line instead.
-async fn recorded_spec(order: Value, request: &str) -> Result<RunSpec, Refused> {
-    let Some(sources) = order["sources"].as_str() else { return resume::typed_spec(order, request).await };
+async fn recorded_spec(order: Value, request: &str) -> Result<RunSpec, CliError> {
+    let Some(sources) = order["sources"].as_str() else {
+        return resume::spec_of_stored_command_line(order, request).await;
+    };
     let broken = |error: SpecError| not_resumed(&ResumeFailure::Spec(error));
     StoredSpec::read(&order["spec"]).and_then(|stored| stored.into_spec(sources.as_bytes())).map_err(broken)
 }
 
 /// Returns the display options of a run for a replay.
-fn shown_as(args: &ReplayArgs) -> ShowArgs {
+fn show_args(args: &ReplayArgs) -> ShowArgs {
     ShowArgs {
         output_format: args.output_format,
         quiet: args.quiet,
@@ -69,22 +71,22 @@ fn shown_as(args: &ReplayArgs) -> ShowArgs {
 }
 
 /// Replays the whole run from the recording, with the same driver as a live run. It calls no model and no tool.
-async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refused> {
+async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, CliError> {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();
     }
     let broken = |problem: &dyn std::fmt::Display| {
-        (Exit::Input, format!("{}: {problem}\nhint: record anew", args.file.display()))
+        (ExitReason::Input, format!("{}: {problem}\nhint: record anew", args.file.display()))
     };
-    let show = Show::new(shown_as(args), Output::new(args.output_format));
+    let show = RunDisplay::new(show_args(args), RunOutput::new(args.output_format));
     let player =
-        RunPlayer::of(recording, Arc::new(Watchers(show.sinks()))).map_err(|error| unusable(&error))?;
-    let Played { session, finish, turns, bill, took, stopped_by, difference } =
+        RunPlayer::of(recording, Arc::new(EventSinks(show.sinks()))).map_err(|error| unusable(&error))?;
+    let ReplayOutcome { session, finish, turns, bill, took, stopped_by, difference } =
         player.play().await.map_err(|error| broken(&error))?;
     if let Some(difference) = difference {
         let hint = "hint: record anew, or let the calls be made with --live-tools";
-        return Err((Exit::Failed, format!("{difference}\n{hint}")));
+        return Err((ExitReason::Failed, format!("{difference}\n{hint}")));
     }
-    let exit = stopped_by.and_then(Exit::of_code).unwrap_or_else(|| show.exit(&finish));
-    Ok(show.end(&finish, &ending::Summary { session, turns, took, bill, exit }))
+    let exit = stopped_by.and_then(ExitReason::of_code).unwrap_or_else(|| show.exit(&finish));
+    Ok(show.end(&finish, &ending::RunSummary { session, turns, took, bill, exit }))
 }

@@ -9,10 +9,10 @@ use haft_core::internal::final_report::ReportShape;
 use serde_json::Value;
 
 use crate::args::{FileArgs, PolicyArgs, RunArgs};
-use crate::exit::Exit;
+use crate::exit::ExitReason;
 use crate::hints;
-use crate::settings::{self, Configuration, Refused};
-use haft_config::agents::Overrides;
+use crate::settings::{self, CliError, Configuration};
+use haft_config::agents::AgentOverrides;
 use haft_config::agents::graph::{AgentGraph, AgentGraphError};
 use haft_config::agents::loader::{self, AgentLoadError, AgentLoader, read_bounded};
 use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec, WorkspaceSpec};
@@ -28,27 +28,30 @@ pub(super) async fn spec(
     args: &RunArgs,
     configuration: &Configuration,
     loader: &AgentLoader,
-) -> Result<RunSpec, Refused> {
-    let overrides = Overrides(args.overrides.clone());
+) -> Result<RunSpec, CliError> {
+    let overrides = AgentOverrides(args.overrides.clone());
     let (agent, request) = match args.words.as_slice() {
         [agent, request] if agent.starts_with('@') => {
             let agent = loader.read(&agent[1..], &overrides);
-            let refused = |error: AgentLoadError| (Exit::Input, hints::with(&error, hints::agent(&error)));
+            let refused =
+                |error: AgentLoadError| (ExitReason::Input, hints::with(&error, hints::agent(&error)));
             (agent.map_err(refused)?, request)
         }
         [agent] if agent.starts_with('@') => {
             let hint = "hint: haft run @AGENT 'what it shall do', or - to read it from standard input";
-            return Err((Exit::Usage, format!("nothing is asked of the agent\n{hint}")));
+            return Err((ExitReason::Usage, format!("nothing is asked of the agent\n{hint}")));
         }
-        [request] => {
-            (loader::unnamed(&overrides).map_err(|error| (Exit::Input, error.to_string()))?, request)
-        }
+        [request] => (
+            loader::default_agent(&overrides).map_err(|error| (ExitReason::Input, error.to_string()))?,
+            request,
+        ),
         _ => {
             let hint = "hint: put it in quotation marks; an agent's file is written @FILE";
-            return Err((Exit::Usage, format!("the request must be one word for the shell\n{hint}")));
+            return Err((ExitReason::Usage, format!("the request must be one word for the shell\n{hint}")));
         }
     };
-    let refused = |error: AgentGraphError| (Exit::Input, hints::with(&error, hints::agent_graph(&error)));
+    let refused =
+        |error: AgentGraphError| (ExitReason::Input, hints::with(&error, hints::agent_graph(&error)));
     let graph = AgentGraph::gather(agent, loader).map_err(refused)?;
     let changes = changes(args, overrides)?;
     let request = written_request(request).await?;
@@ -73,7 +76,7 @@ pub(super) fn files_of(spec: &RunSpec) -> FileArgs {
     FileArgs { config: spec.config.named.clone(), workspace: Some(project.clone()) }
 }
 
-fn changes(args: &RunArgs, overrides: Overrides) -> Result<AgentChanges, Refused> {
+fn changes(args: &RunArgs, overrides: AgentOverrides) -> Result<AgentChanges, CliError> {
     let globs =
         |tools: &[String]| words(tools).iter().map(|word| ToolGlob::new(word)).collect::<Result<Vec<_>, _>>();
     let tools = args.tools.as_deref().map(globs).transpose();
@@ -82,7 +85,7 @@ fn changes(args: &RunArgs, overrides: Overrides) -> Result<AgentChanges, Refused
         system: args.system.clone(),
         turns_max: args.max_turns,
         timeout: args.timeout,
-        tools: tools.map_err(|error| (Exit::Usage, format!("--tools: {error}")))?,
+        tools: tools.map_err(|error| (ExitReason::Usage, format!("--tools: {error}")))?,
         allowed_tools: args.allowed_tools.as_deref().map(words),
         output_schema: output_schema(args)?,
         overrides,
@@ -90,7 +93,7 @@ fn changes(args: &RunArgs, overrides: Overrides) -> Result<AgentChanges, Refused
 }
 
 /// Builds the workspace and its sandbox: the command line first, then the configuration.
-fn workspace(args: &PolicyArgs, configuration: &Configuration) -> Result<WorkspaceSpec, Refused> {
+fn workspace(args: &PolicyArgs, configuration: &Configuration) -> Result<WorkspaceSpec, CliError> {
     let config = &configuration.resolved.sandbox;
     Ok(WorkspaceSpec {
         directory: settings::workspace(args, config)?,
@@ -108,10 +111,10 @@ fn workspace(args: &PolicyArgs, configuration: &Configuration) -> Result<Workspa
 
 /// Returns the request, or standard input for `-`. A user may take long to type it, or interrupt, so the read must not
 /// block signals.
-pub(super) async fn written_request(word: &str) -> Result<String, Refused> {
+pub(super) async fn written_request(word: &str) -> Result<String, CliError> {
     let unusable = |problem: &dyn std::fmt::Display| {
         (
-            Exit::Input,
+            ExitReason::Input,
             format!("the request cannot be used: {problem}\nhint: give UTF-8 text that is not empty"),
         )
     };
@@ -137,10 +140,10 @@ fn read_stdin() -> std::io::Result<String> {
     Ok(text)
 }
 
-fn output_schema(args: &RunArgs) -> Result<Option<Arc<Value>>, Refused> {
+fn output_schema(args: &RunArgs) -> Result<Option<Arc<Value>>, CliError> {
     let Some(file) = &args.output_schema else { return Ok(None) };
     let wrong = |problem: String| {
-        (Exit::Input, format!("{}: {problem}\nhint: give a file with one JSON Schema", file.display()))
+        (ExitReason::Input, format!("{}: {problem}\nhint: give a file with one JSON Schema", file.display()))
     };
     let text = read_bounded(file, SCHEMA_BYTES_MAX).map_err(wrong)?;
     let schema: Arc<Value> =

@@ -8,17 +8,17 @@ use std::process::ExitCode;
 use clap::Parser;
 use haft_core::place::SessionId;
 use haft_core::principal::Principal;
-use haft_store::sessions::line::Opened;
+use haft_store::sessions::line::SessionStart;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::prepare::{Given, Job, Started, lost, not_resumed, start};
+use super::prepare::{RunLaunch, RunSetup, StartedRun, lost, not_resumed, start};
 use super::{carry_out, request};
 use crate::agents;
-use crate::args::{Cli, Command, ResumeArgs, RunArgs};
-use crate::exit::Exit;
+use crate::args::{Cli, CliCommand, ResumeArgs, RunArgs};
+use crate::exit::ExitReason;
 use crate::sessions;
-use crate::settings::{self, Refused};
+use crate::settings::{self, CliError};
 use haft_runtime::Runtime;
 use haft_runtime::runtime::{ResumeFailure, Takeover};
 use haft_runtime::spec::RunSpec;
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &ResumeArgs) -> ExitCode {
     carry_out(Box::pin(resumed(args))).await
 }
 
-async fn resumed(args: &ResumeArgs) -> Result<Started, Refused> {
+async fn resumed(args: &ResumeArgs) -> Result<StartedRun, CliError> {
     if args.show.no_color {
         anstream::ColorChoice::Never.write_global();
     }
@@ -46,50 +46,50 @@ async fn resumed(args: &ResumeArgs) -> Result<Started, Refused> {
     if !directory.is_dir() {
         return Err(lost(&format!("its directory `{}` does not exist", directory.display())));
     }
-    let given = Given::configured(&request::files_of(&spec))?;
+    let given = RunSetup::configured(&request::files_of(&spec))?;
     // Protect the files of the current configuration, which may differ from those at the start of the run.
     spec.workspace.protected = given.configuration.in_use().to_vec();
     let takeover = if args.take_over { Takeover::Allowed } else { Takeover::Never };
-    let job = Job::Resume { id, spec: Box::new(spec), more, takeover };
+    let job = RunLaunch::Resume { id, spec: Box::new(spec), more, takeover };
     Box::pin(start(args.show, None, given, job)).await
 }
 
 /// Returns the spec that the session was started with. Version 1 stored the command line instead.
-async fn spec_of(id: SessionId, opened: Opened, more: Option<&str>) -> Result<RunSpec, Refused> {
+async fn spec_of(id: SessionId, opened: SessionStart, more: Option<&str>) -> Result<RunSpec, CliError> {
     if let Some(origin) = opened.origin {
         return Err(not_resumed(&ResumeFailure::WorksForAnother { origin }));
     }
     if opened.spec.is_null() {
         let asked = [opened.run.request(), more.map(str::to_owned)];
         let asked = asked.into_iter().flatten().collect::<Vec<_>>().join("\n");
-        let mut spec = typed_spec(opened.order, &asked).await?;
+        let mut spec = spec_of_stored_command_line(opened.order, &asked).await?;
         if let (true, Some(model)) = (spec.changes.models.is_empty(), opened.model) {
             spec.changes.models = vec![model];
         }
         return Ok(spec);
     }
-    let defaults = haft_config::defaults().map_err(|error| (Exit::Internal, error.to_string()))?;
+    let defaults = haft_config::defaults().map_err(|error| (ExitReason::Internal, error.to_string()))?;
     let runtime = Runtime::builder(defaults).home(settings::home()?).build().await;
-    let runtime = runtime.map_err(|error| (Exit::Usage, error.to_string()))?;
+    let runtime = runtime.map_err(|error| (ExitReason::Usage, error.to_string()))?;
     runtime.stored_spec(&Principal::local(), id).await.map_err(|error| not_resumed(&error))
 }
 
 /// The command line that started a session of version 1, and its directory.
 #[derive(Debug, Deserialize)]
-struct Order {
-    directory: Word,
-    words: Vec<Word>,
+struct StoredCommandLine {
+    directory: StoredArgument,
+    words: Vec<StoredArgument>,
 }
 
 /// An argument. File names need not be UTF-8.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Word {
+enum StoredArgument {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl Word {
+impl StoredArgument {
     fn into_os(self) -> OsString {
         match self {
             Self::Text(text) => text.into(),
@@ -99,21 +99,21 @@ impl Word {
 }
 
 /// Builds the spec of a run that version 1 stored as a command line.
-pub(super) async fn typed_spec(order: Value, request: &str) -> Result<RunSpec, Refused> {
-    let typed = typed_then(order, request)?;
+pub(super) async fn spec_of_stored_command_line(order: Value, request: &str) -> Result<RunSpec, CliError> {
+    let typed = parse_stored_command_line(order, request)?;
     let configuration = settings::configuration(&typed.policy.files)?;
     request::spec(&typed, &configuration, &agents::loader(&typed.policy.files)?).await
 }
 
 /// Parses that command line with another request. Changes to its directory first, because its files are relative to it.
-fn typed_then(order: Value, request: &str) -> Result<RunArgs, Refused> {
-    let order: Order = serde_json::from_value(order).map_err(|_| lost(&"it was not typed"))?;
+fn parse_stored_command_line(order: Value, request: &str) -> Result<RunArgs, CliError> {
+    let order: StoredCommandLine = serde_json::from_value(order).map_err(|_| lost(&"it was not typed"))?;
     let directory = order.directory.into_os();
     let missing = |error| lost(&format!("its directory `{}`: {error}", Path::new(&directory).display()));
     std::env::set_current_dir(&directory).map_err(missing)?;
-    let words = std::iter::once("haft".into()).chain(order.words.into_iter().map(Word::into_os));
+    let words = std::iter::once("haft".into()).chain(order.words.into_iter().map(StoredArgument::into_os));
     let mut typed = match Cli::try_parse_from(words).map(|cli| cli.command) {
-        Ok(Command::Run(typed)) => typed,
+        Ok(CliCommand::Run(typed)) => typed,
         Ok(_) => return Err(lost(&"it was not typed as `haft run`")),
         Err(error) => return Err(lost(&error)),
     };

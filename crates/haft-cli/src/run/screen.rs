@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use haft_core::event::{Event, EventSink};
 use haft_core::event_log::note_text;
-use haft_core::model_event::{Delta, ModelEvent, PartStart};
+use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
 use haft_core::model_reply::ReplyNote;
-use haft_core::place::{Operation, Place, SessionId};
+use haft_core::place::{CallOperation, RunPosition, SessionId};
 use haft_core::run::RunNote;
-use haft_core::run::event::{Answered, RunEvent};
-use haft_core::run::final_turn::WhyFinal;
+use haft_core::run::event::{CallAnswer, RunEvent};
+use haft_core::run::final_turn::FinalTurnReason;
 use haft_core::run::meter::Meter;
 use haft_core::tool::ToolCall;
 use serde_json::{Map, Value};
 
-use super::ending::{Summary, line, time};
-use super::wire::{Output, Texts};
+use super::ending::{RunSummary, line, time};
+use super::wire::{RunOutput, TextDestination};
 use crate::args::{OutputFormat, ShowArgs};
 use crate::{question, terminal};
 
@@ -29,20 +29,20 @@ const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "�
 
 /// The standard error of a run.
 #[derive(Debug)]
-pub(crate) struct Screen {
-    words: Words,
+pub(crate) struct RunScreen {
+    words: ScreenVerbosity,
     /// True on a terminal, where the status line can be redrawn.
     moves: bool,
-    output: Arc<Output>,
+    output: Arc<RunOutput>,
     /// The meter of the run, for the spent budget. Weak, because the meter holds its watchers, and this screen is one
     /// of them.
     meter: OnceLock<Weak<Meter>>,
-    state: Mutex<State>,
+    state: Mutex<ScreenState>,
 }
 
 /// The amount of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Words {
+enum ScreenVerbosity {
     /// Only the end of the run: programs read the rest from standard output.
     Few,
     Usual,
@@ -50,8 +50,8 @@ enum Words {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    running: Vec<Running>,
+struct ScreenState {
+    running: Vec<RunningCall>,
     /// The names of the agents below the root run, by session.
     below: HashMap<SessionId, Vec<String>>,
     frame: usize,
@@ -63,21 +63,21 @@ struct State {
 
 /// A call that the model requested. It may wait for a slot or for an approval.
 #[derive(Debug)]
-struct Running {
+struct RunningCall {
     session: SessionId,
     call: ToolCall,
     /// The time at which its tool started.
     began: Option<Instant>,
 }
 
-impl Screen {
-    pub(super) fn new(args: ShowArgs, output: &Arc<Output>) -> Self {
+impl RunScreen {
+    pub(super) fn new(args: ShowArgs, output: &Arc<RunOutput>) -> Self {
         let words = match (args.output_format, args.verbose) {
-            (_, true) => Words::Many,
-            (OutputFormat::Text, false) => Words::Usual,
-            (OutputFormat::Json | OutputFormat::StreamJson, false) => Words::Few,
+            (_, true) => ScreenVerbosity::Many,
+            (OutputFormat::Text, false) => ScreenVerbosity::Usual,
+            (OutputFormat::Json | OutputFormat::StreamJson, false) => ScreenVerbosity::Few,
         };
-        let moves = terminal::can_move() && words != Words::Few;
+        let moves = terminal::can_redraw() && words != ScreenVerbosity::Few;
         Self { words, moves, output: Arc::clone(output), meter: OnceLock::new(), state: Mutex::default() }
     }
 
@@ -93,14 +93,14 @@ impl Screen {
         self.show_running(&state);
     }
 
-    pub(super) fn end(&self, summary: &Summary) {
-        terminal::clear_moving();
-        if self.words != Words::Few {
+    pub(super) fn end(&self, summary: &RunSummary) {
+        terminal::clear_status_line();
+        if self.words != ScreenVerbosity::Few {
             terminal::coloured(&format!("\x1b[2m{}\x1b[0m", line(summary)));
         }
     }
 
-    fn run_event(&self, place: Place, event: &RunEvent) {
+    fn run_event(&self, place: RunPosition, event: &RunEvent) {
         let mut state = self.state();
         match event {
             RunEvent::Began(began) if place.parent.is_some() => {
@@ -114,15 +114,15 @@ impl Screen {
                 state.said.clear();
                 state.texts.clear();
             }
-            RunEvent::Said(ModelEvent::Noted(note)) if self.words == Words::Many => {
+            RunEvent::Said(ModelEvent::Noted(note)) if self.words == ScreenVerbosity::Many => {
                 warn(note);
             }
             RunEvent::Said(event) => keep_text(&mut state, event),
             RunEvent::Called(call) => {
                 if place.parent.is_none() {
-                    self.tell_aside(&mut state);
+                    self.show_interim_text(&mut state);
                 }
-                state.running.push(Running { session: place.session, call: call.clone(), began: None });
+                state.running.push(RunningCall { session: place.session, call: call.clone(), began: None });
             }
             RunEvent::Answered(answered) => self.ended(&mut state, place.session, answered),
             RunEvent::Noted(note) => self.noted(&state, place.session, note),
@@ -131,7 +131,7 @@ impl Screen {
     }
 
     /// Shows the text that the model wrote before a tool call. It is not part of the answer, but useful to read.
-    fn tell_aside(&self, state: &mut State) {
+    fn show_interim_text(&self, state: &mut ScreenState) {
         let said = std::mem::take(&mut state.said);
         let said = terminal::harmless(said.trim());
         if said.is_empty() {
@@ -139,15 +139,15 @@ impl Screen {
         }
         match self.output.texts() {
             // The terminal already shows the streamed text.
-            Texts::Streamed => {}
-            Texts::Held => self.say(&format!("\x1b[2m{said}\x1b[0m")),
+            TextDestination::Streamed => {}
+            TextDestination::Held => self.say(&format!("\x1b[2m{said}\x1b[0m")),
         }
     }
 
     /// Marks a call as started. Events carry only a prefix of the call id.
-    fn started(&self, operation: &Operation) {
+    fn started(&self, operation: &CallOperation) {
         let mut state = self.state();
-        let waits = |running: &&mut Running| {
+        let waits = |running: &&mut RunningCall| {
             running.began.is_none()
                 && running.session == operation.place.session
                 && running.call.id.0.starts_with(&operation.call.0)
@@ -158,8 +158,8 @@ impl Screen {
         self.show_running(&state);
     }
 
-    fn ended(&self, state: &mut State, session: SessionId, answered: &Answered) {
-        let is_it = |running: &Running| running.session == session && running.call.id == answered.call;
+    fn ended(&self, state: &mut ScreenState, session: SessionId, answered: &CallAnswer) {
+        let is_it = |running: &RunningCall| running.session == session && running.call.id == answered.call;
         let found = state.running.iter().position(is_it);
         let Some(running) = found.map(|position| state.running.remove(position)) else { return };
         let sign = if answered.failure.is_none() { "\x1b[32m✓\x1b[0m" } else { "\x1b[31m✗\x1b[0m" };
@@ -169,14 +169,15 @@ impl Screen {
             |kind| format!("{took}, {}: {}", kind.name(), first_line(&answered.text)),
         );
         let (indent, who) = standing(state.below.get(&session));
-        self.say(&format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", in_words(&running.call)));
+        self.say(&format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", describe(&running.call)));
         self.show_running(state);
     }
 
-    fn noted(&self, state: &State, session: SessionId, note: &RunNote) {
+    fn noted(&self, state: &ScreenState, session: SessionId, note: &RunNote) {
         let told = match note {
-            RunNote::AskedAgain { .. } | RunNote::FinalTurn(WhyFinal::OnlyTurn | WhyFinal::TaskComplete) => {
-                self.words == Words::Many
+            RunNote::AskedAgain { .. }
+            | RunNote::FinalTurn(FinalTurnReason::OnlyTurn | FinalTurnReason::TaskComplete) => {
+                self.words == ScreenVerbosity::Many
             }
             RunNote::Status(_)
             | RunNote::Refused { .. }
@@ -191,17 +192,17 @@ impl Screen {
     }
 
     fn say(&self, text: &str) {
-        if self.words != Words::Few {
+        if self.words != ScreenVerbosity::Few {
             terminal::coloured(text.trim_end());
         }
     }
 
-    fn show_running(&self, state: &State) {
+    fn show_running(&self, state: &ScreenState) {
         // Do not redraw while a question is open: the question and the user's input must stay readable.
         if !self.moves || question::is_open() {
             return;
         }
-        terminal::clear_moving();
+        terminal::clear_status_line();
         let mut at_work = state.running.iter().filter_map(|running| Some((running, running.began?)));
         let Some((running, began)) = at_work.next() else { return };
         let more = match at_work.count() {
@@ -210,7 +211,7 @@ impl Screen {
         };
         let frame = FRAMES[state.frame % FRAMES.len()];
         let (_, who) = standing(state.below.get(&running.session));
-        let call = in_words(&running.call);
+        let call = describe(&running.call);
         let end = format!(" {}{}", time(began.elapsed()), self.spent());
         terminal::moving(&format!("{frame} {who}{call}{more}"), &end);
     }
@@ -222,12 +223,12 @@ impl Screen {
         used.map(|percent| format!(", {percent} % of the budget")).unwrap_or_default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ScreenState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl EventSink for Screen {
+impl EventSink for RunScreen {
     fn emit(&self, event: Event) {
         match &event {
             Event::Run { place, event } => self.run_event(*place, event),
@@ -251,16 +252,16 @@ fn warn(note: &ReplyNote) {
     terminal::coloured(&format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
 }
 
-fn keep_text(state: &mut State, event: &ModelEvent) {
+fn keep_text(state: &mut ScreenState, event: &ModelEvent) {
     match event {
         ModelEvent::PartStarted { part, .. } => state.texts.push(matches!(part, PartStart::Text)),
-        ModelEvent::PartDelta { index, delta: Delta::Text(text) } => {
+        ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } => {
             if state.texts.get(*index).copied().unwrap_or_default() {
                 state.said.push_str(text);
             }
         }
         ModelEvent::Started { .. }
-        | ModelEvent::PartDelta { delta: Delta::Annotation(_), .. }
+        | ModelEvent::PartDelta { delta: PartDelta::Annotation(_), .. }
         | ModelEvent::PartFinished { .. }
         | ModelEvent::Usage(_)
         | ModelEvent::Noted(_)
@@ -269,10 +270,10 @@ fn keep_text(state: &mut State, event: &ModelEvent) {
 }
 
 /// Formats the tool and the beginning of its arguments on one line, without terminal control characters.
-fn in_words(call: &ToolCall) -> String {
+fn describe(call: &ToolCall) -> String {
     let text = call.arguments.as_text();
     let said = match serde_json::from_str::<Value>(text) {
-        Ok(Value::Object(fields)) => telling(&fields).to_owned(),
+        Ok(Value::Object(fields)) => most_informative_argument(&fields).to_owned(),
         Ok(_) | Err(_) => text.to_owned(),
     };
     let name = first_line(&call.name);
@@ -281,7 +282,7 @@ fn in_words(call: &ToolCall) -> String {
 }
 
 /// Returns the most informative argument: one with a well-known name, else the first string.
-fn telling(fields: &Map<String, Value>) -> &str {
+fn most_informative_argument(fields: &Map<String, Value>) -> &str {
     const NAMES: [&str; 6] = ["command", "file_path", "path", "pattern", "url", "query"];
     let named = NAMES.iter().find_map(|name| fields.get(*name).and_then(Value::as_str));
     named.or_else(|| fields.values().find_map(Value::as_str)).unwrap_or_default()
@@ -299,15 +300,15 @@ fn first_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haft_core::arguments::Arguments;
+    use haft_core::arguments::RawArguments;
     use haft_core::tool::CallId;
 
     #[test]
     fn a_call_is_one_short_line_that_steers_no_terminal() {
         let check = |name: &str, arguments: &str, expected: &str| {
             let (id, name) = (CallId("1".into()), name.to_owned());
-            let call = ToolCall { id, name, arguments: Arguments::from_text(arguments) };
-            assert_eq!(in_words(&call), expected);
+            let call = ToolCall { id, name, arguments: RawArguments::from_text(arguments) };
+            assert_eq!(describe(&call), expected);
         };
         check("bash", r#"{"command":"ls -la"}"#, "bash ls -la");
         check("bash", r#"{"command":"a\nb"}"#, "bash a…");

@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haft_core::event::{Event, EventSink};
 use haft_core::result::ToolErrorKind;
-use haft_core::run::finish::Finish;
+use haft_core::run::finish::RunFinish;
 
-use super::ending::{self, Summary};
-use super::screen::Screen;
-use super::wire::Output;
+use super::ending::{self, RunSummary};
+use super::screen::RunScreen;
+use super::wire::RunOutput;
 use crate::args::ShowArgs;
-use crate::exit::Exit;
+use crate::exit::ExitReason;
 use crate::terminal;
 
 /// The outputs that show a run to the user.
-pub(super) struct Show {
-    output: Arc<Output>,
+pub(super) struct RunDisplay {
+    output: Arc<RunOutput>,
     /// `None` with `--quiet`.
-    screen: Option<Arc<Screen>>,
-    denials: Arc<Denials>,
+    screen: Option<Arc<RunScreen>>,
+    denials: Arc<DenialCounter>,
 }
 
-impl Show {
-    pub(super) fn new(args: ShowArgs, output: Output) -> Self {
+impl RunDisplay {
+    pub(super) fn new(args: ShowArgs, output: RunOutput) -> Self {
         let output = Arc::new(output);
-        let screen = (!args.quiet).then(|| Arc::new(Screen::new(args, &output)));
+        let screen = (!args.quiet).then(|| Arc::new(RunScreen::new(args, &output)));
         Self { output, screen, denials: Arc::default() }
     }
 
@@ -37,21 +37,21 @@ impl Show {
         sinks
     }
 
-    pub(super) fn screen(&self) -> Option<&Screen> {
+    pub(super) fn screen(&self) -> Option<&RunScreen> {
         self.screen.as_deref()
     }
 
     /// Returns the exit code of a run that no signal ended.
-    pub(super) fn exit(&self, finish: &Finish) -> Exit {
+    pub(super) fn exit(&self, finish: &RunFinish) -> ExitReason {
         ending::exit(finish, self.denials.count())
     }
 
     /// Prints the answer and the summary, and returns the exit code.
-    pub(super) fn end(&self, finish: &Finish, summary: &Summary) -> ExitCode {
+    pub(super) fn end(&self, finish: &RunFinish, summary: &RunSummary) -> ExitCode {
         let written = self.output.end(finish, summary);
         self.screen.iter().for_each(|screen| screen.end(summary));
         let complaint = ending::complaint(finish, summary.exit);
-        if let Some(complaint) = complaint.filter(|_| summary.exit != Exit::ClosedPipe) {
+        if let Some(complaint) = complaint.filter(|_| summary.exit != ExitReason::ClosedPipe) {
             let _ = terminal::failed(summary.exit, &complaint);
         }
         if written == ExitCode::SUCCESS { summary.exit.into() } else { written }
@@ -60,15 +60,15 @@ impl Show {
 
 /// Counts denied calls: a run that fails because of them has its own exit code.
 #[derive(Debug, Default)]
-struct Denials(AtomicU64);
+struct DenialCounter(AtomicU64);
 
-impl Denials {
+impl DenialCounter {
     fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl EventSink for Denials {
+impl EventSink for DenialCounter {
     fn emit(&self, event: Event) {
         if let Event::ToolFinished { failure: Some(ToolErrorKind::Denied), .. } = event {
             self.0.fetch_add(1, Ordering::Relaxed);

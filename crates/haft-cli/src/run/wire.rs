@@ -9,38 +9,38 @@ use haft_core::event::{Event, EventSink};
 use haft_core::event_log::{EventEnvelope, EventReader, LogEvent, LogUsage};
 use haft_core::internal::final_report::ReportContent;
 use haft_core::internal::report_format::ReportFormat;
-use haft_core::model_event::{Delta, ModelEvent, PartStart};
-use haft_core::place::Place;
-use haft_core::run::event::{Began, RunEvent, Speaks};
-use haft_core::run::finish::{Answer, Finish};
+use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
+use haft_core::place::RunPosition;
+use haft_core::run::event::{RunEvent, RunStart, TextPurpose};
+use haft_core::run::finish::{RunAnswer, RunFinish};
 use serde_json::{Value, json};
 
-use super::ending::{Summary, complaint};
+use super::ending::{RunSummary, complaint};
 use crate::args::OutputFormat;
-use crate::exit::Exit;
-use crate::prose::Prose;
+use crate::exit::ExitReason;
+use crate::prose::AnswerWriter;
 use crate::terminal;
 
 /// The standard output of a run.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct RunOutput {
     format: OutputFormat,
     /// The destination of the text of the current root run.
-    texts: Mutex<Texts>,
-    reply: Mutex<Reply>,
-    stream: Mutex<Stream>,
+    texts: Mutex<TextDestination>,
+    reply: Mutex<ArrivingReply>,
+    stream: Mutex<JsonEventStream>,
 }
 
 /// The numbered events that programs read.
 #[derive(Debug, Default)]
-struct Stream {
+struct JsonEventStream {
     reader: EventReader,
     seq: u64,
 }
 
 /// The destination of model text while it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Texts {
+pub(super) enum TextDestination {
     /// The user's terminal, as the text arrives.
     Streamed,
     /// Held back until the reply is complete. Only then it is known to be the answer, and a pipe gets nothing else.
@@ -49,34 +49,34 @@ pub(super) enum Texts {
 
 /// The reply that is arriving.
 #[derive(Debug, Default)]
-struct Reply {
+struct ArrivingReply {
     /// For each part, true when it is text.
     texts: Vec<bool>,
-    prose: Prose,
+    prose: AnswerWriter,
     /// True once the user has seen some of it.
     seen: bool,
 }
 
-impl Output {
+impl RunOutput {
     pub(super) fn new(format: OutputFormat) -> Self {
-        let texts = Mutex::new(Texts::Held);
+        let texts = Mutex::new(TextDestination::Held);
         Self { format, texts, reply: Mutex::default(), stream: Mutex::default() }
     }
 
     /// Returns the destination of the text of the current root run.
-    pub(super) fn texts(&self) -> Texts {
+    pub(super) fn texts(&self) -> TextDestination {
         *lock(&self.texts)
     }
 
-    fn begin(&self, speaks: Speaks) {
+    fn begin(&self, speaks: TextPurpose) {
         *lock(&self.texts) = match speaks {
-            Speaks::Answer => answer_texts(self.format),
-            Speaks::Draft => Texts::Held,
+            TextPurpose::Answer => answer_texts(self.format),
+            TextPurpose::Draft => TextDestination::Held,
         };
     }
 
     /// Writes the answer and, with JSON, the account of the run.
-    pub(super) fn end(&self, finish: &Finish, summary: &Summary) -> ExitCode {
+    pub(super) fn end(&self, finish: &RunFinish, summary: &RunSummary) -> ExitCode {
         match self.format {
             OutputFormat::Text => self.end_text(finish),
             OutputFormat::Json => {
@@ -92,12 +92,12 @@ impl Output {
         }
     }
 
-    fn end_text(&self, finish: &Finish) -> ExitCode {
+    fn end_text(&self, finish: &RunFinish) -> ExitCode {
         let mut reply = lock(&self.reply);
         if reply.seen {
             return terminal::written(reply.prose.end());
         }
-        let Some(answer) = &finish.answer else { return Exit::Success.into() };
+        let Some(answer) = &finish.answer else { return ExitReason::Success.into() };
         let mut prose = prose_for(answer);
         terminal::written(prose.write(&answer.text()).and_then(|()| prose.end()))
     }
@@ -109,11 +109,11 @@ impl Output {
     }
 
     /// Shows the text of the root run as it arrives. The text of sub-agents is not part of the answer.
-    fn show(&self, place: Place, event: &RunEvent) {
+    fn show(&self, place: RunPosition, event: &RunEvent) {
         match event {
             RunEvent::Said(event) if place.parent.is_none() => self.said(event),
             RunEvent::Said(_) | RunEvent::Finished { .. } => {}
-            RunEvent::Began(Began { speaks, .. }) => {
+            RunEvent::Began(RunStart { speaks, .. }) => {
                 self.end_line();
                 if place.parent.is_none() {
                     self.begin(*speaks);
@@ -128,17 +128,17 @@ impl Output {
     fn said(&self, event: &ModelEvent) {
         let mut reply = lock(&self.reply);
         match event {
-            ModelEvent::Started { .. } => *reply = Reply::default(),
+            ModelEvent::Started { .. } => *reply = ArrivingReply::default(),
             ModelEvent::PartStarted { part, .. } => {
                 reply.texts.push(matches!(part, PartStart::Text | PartStart::Refusal));
             }
-            ModelEvent::PartDelta { index, delta: Delta::Text(text) } => {
-                if reply.texts.get(*index) == Some(&true) && self.texts() == Texts::Streamed {
+            ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } => {
+                if reply.texts.get(*index) == Some(&true) && self.texts() == TextDestination::Streamed {
                     let _ = reply.prose.write(text);
                     reply.seen |= !text.is_empty();
                 }
             }
-            ModelEvent::PartDelta { delta: Delta::Annotation(_), .. }
+            ModelEvent::PartDelta { delta: PartDelta::Annotation(_), .. }
             | ModelEvent::PartFinished { .. }
             | ModelEvent::Usage(_)
             | ModelEvent::Noted(_)
@@ -168,7 +168,7 @@ impl Output {
     }
 }
 
-impl EventSink for Output {
+impl EventSink for RunOutput {
     fn emit(&self, event: Event) {
         match self.format {
             OutputFormat::StreamJson => self.stream(&event),
@@ -183,30 +183,30 @@ impl EventSink for Output {
 }
 
 /// Returns the writer for an answer that was not streamed.
-fn prose_for(answer: &Answer) -> Prose {
+fn prose_for(answer: &RunAnswer) -> AnswerWriter {
     match answer {
-        Answer::Text(_) => Prose::default(),
-        Answer::Report(report) => match report.format {
-            ReportFormat::Markdown | ReportFormat::SubAgent => Prose::default(),
+        RunAnswer::Text(_) => AnswerWriter::default(),
+        RunAnswer::Report(report) => match report.format {
+            ReportFormat::Markdown | ReportFormat::SubAgent => AnswerWriter::default(),
             ReportFormat::Json | ReportFormat::SlackBlockKit | ReportFormat::Pipe | ReportFormat::Text => {
-                Prose::plain()
+                AnswerWriter::plain()
             }
             // The escape sequences were checked when the report was accepted.
-            ReportFormat::Tty => Prose::coloured(),
+            ReportFormat::Tty => AnswerWriter::coloured(),
         },
     }
 }
 
 /// Returns the destination of text that belongs to the answer.
-fn answer_texts(format: OutputFormat) -> Texts {
+fn answer_texts(format: OutputFormat) -> TextDestination {
     let streams = format == OutputFormat::Text && std::io::stdout().is_terminal();
-    if streams { Texts::Streamed } else { Texts::Held }
+    if streams { TextDestination::Streamed } else { TextDestination::Held }
 }
 
-fn result(finish: &Finish, summary: &Summary) -> Value {
+fn result(finish: &RunFinish, summary: &RunSummary) -> Value {
     let report = match &finish.answer {
-        Some(Answer::Report(report)) => Some(report),
-        Some(Answer::Text(_)) | None => None,
+        Some(RunAnswer::Report(report)) => Some(report),
+        Some(RunAnswer::Text(_)) | None => None,
     };
     let structured = report.and_then(|report| match &report.content {
         ReportContent::Json(value) => Some(value.clone()),
@@ -215,9 +215,9 @@ fn result(finish: &Finish, summary: &Summary) -> Value {
     json!({
         "type": "result",
         "finish": finish.reason.name(),
-        "is_error": summary.exit != Exit::Success,
+        "is_error": summary.exit != ExitReason::Success,
         "exit_code": summary.exit.code(),
-        "answer": finish.answer.as_ref().map(Answer::text),
+        "answer": finish.answer.as_ref().map(RunAnswer::text),
         "answer_json": structured,
         "status": report.map(|report| report.status.name()),
         "metadata": report.map(|report| &report.metadata),

@@ -22,13 +22,13 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SkillsCommand {
-    List(ListArgs),
-    Check(CheckArgs),
+    List(SkillsListArgs),
+    Check(SkillsCheckArgs),
 }
 
 /// List the skills of haft's home and of the project here
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct SkillsListArgs {
     #[arg(long, help = "Print them as JSON")]
     pub(crate) json: bool,
 
@@ -38,7 +38,7 @@ pub(crate) struct ListArgs {
 
 /// Say what is wrong with skills, with file and line
 #[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct SkillsCheckArgs {
     /// Files to look at, whether they count or not [default: all skills]
     #[arg(value_name = "FILE")]
     pub(crate) paths: Vec<PathBuf>,

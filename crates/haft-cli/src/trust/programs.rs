@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use haft_config::Row;
-use haft_config::resolved::McpReach;
+use haft_config::ConfigRow;
+use haft_config::resolved::McpEndpoint;
 use haft_config::skills::Skill;
 
 /// Returns the files that the rows of a configuration name, under any server or tool.
-pub(super) fn of_rows(project: &Path, rows: &[Row]) -> Vec<PathBuf> {
+pub(super) fn of_rows(project: &Path, rows: &[ConfigRow]) -> Vec<PathBuf> {
     let names_files =
-        |row: &&Row| matches!(row.key.rsplit('.').next(), Some("command" | "args" | "spec" | "caFile"));
+        |row: &&ConfigRow| matches!(row.key.rsplit('.').next(), Some("command" | "args" | "spec" | "caFile"));
     let named = rows.iter().filter(names_files);
     let words = named.filter_map(|row| row.value.as_ref()).flat_map(|value| match value {
         Value::Array(words) => words.iter().filter_map(Value::as_str).collect(),
@@ -26,10 +26,10 @@ pub(super) fn of_rows(project: &Path, rows: &[Row]) -> Vec<PathBuf> {
 pub(super) fn of_skill(project: &Path, skill: &Skill) -> Vec<PathBuf> {
     let reached = skill.servers.values().filter_map(|server| server.reach.as_ref().ok());
     let words = reached.flat_map(|reach| match reach {
-        McpReach::Process { command, args, .. } => {
+        McpEndpoint::Process { command, args, .. } => {
             std::iter::once(command.as_str()).chain(args.iter().map(|word| word.0.as_str())).collect()
         }
-        McpReach::Remote { .. } => Vec::new(),
+        McpEndpoint::Remote { .. } => Vec::new(),
     });
     inside(project, words)
 }

@@ -1,31 +1,35 @@
 //! Agents that use agents, end to end: the real binary, the scripted model server, real tools in the real sandbox.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{Expect, ModelServer, Pace, Part, Script, Step, Usage};
-use haft_testkit::{Place, Ran, Run, eventually, libc, processes_with, send_signal, unique_marker};
+use haft_model_server::{
+    ModelServer, RequestExpectation, ResponsePace, Script, ScriptPart, ScriptStep, ScriptUsage,
+};
+use haft_testkit::{
+    HaftCommand, HaftOutput, TestTree, eventually, libc, processes_with, send_signal, unique_marker,
+};
 use serde_json::{Value, json};
 
 use super::call::here;
 use super::watching::accounting;
 
 /// Scripts the replies of each agent; the server selects them by a text in the request.
-pub(crate) fn script(about: impl IntoIterator<Item = (&'static str, Vec<Step>)>) -> Script {
+pub(crate) fn script(about: impl IntoIterator<Item = (&'static str, Vec<ScriptStep>)>) -> Script {
     about.into_iter().fold(Script::default(), |script, (text, steps)| script.about(text, steps))
 }
 
-pub(crate) fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+pub(crate) fn haft(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     place
         .haft(&[&["run", "-m", "openai/m"], words].concat())
         .env("OPENAI_BASE_URL", &format!("{}/v1", server.url()))
         .env("OPENAI_API_KEY", "k")
 }
 
-fn run(place: &Place, script: Script, words: &[&str]) -> Ran {
+fn run(place: &TestTree, script: Script, words: &[&str]) -> HaftOutput {
     let server = ModelServer::start(script).unwrap();
     haft(place, &server, words).output()
 }
 
-pub(crate) fn agents(files: &[(&str, &str)]) -> Place {
+pub(crate) fn agents(files: &[(&str, &str)]) -> TestTree {
     let place = here();
     for (name, yaml) in files {
         place.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
@@ -33,20 +37,23 @@ pub(crate) fn agents(files: &[(&str, &str)]) -> Place {
     place
 }
 
-pub(crate) fn ask(agent: &str, request: &str) -> Part {
-    Part::call(&format!("agent__{agent}"), json!({ "request": request }))
+pub(crate) fn ask(agent: &str, request: &str) -> ScriptPart {
+    ScriptPart::call(&format!("agent__{agent}"), json!({ "request": request }))
 }
 
-pub(crate) fn bash(command: &str) -> Step {
-    Step::call("bash", json!({ "command": command }))
+pub(crate) fn bash(command: &str) -> ScriptStep {
+    ScriptStep::call("bash", json!({ "command": command }))
 }
 
-pub(crate) fn told(step: Step, text: &str) -> Step {
-    step.expecting(Expect { last_tool_result: Some(text.into()), ..Expect::default() })
+pub(crate) fn told(step: ScriptStep, text: &str) -> ScriptStep {
+    step.expecting(RequestExpectation {
+        last_tool_result: Some(text.into()),
+        ..RequestExpectation::default()
+    })
 }
 
-fn using(step: Step, tokens: u64) -> Step {
-    step.using(Usage { input: tokens, output: 0, ..Usage::default() })
+fn using(step: ScriptStep, tokens: u64) -> ScriptStep {
+    step.using(ScriptUsage { input: tokens, output: 0, ..ScriptUsage::default() })
 }
 
 #[test]
@@ -61,23 +68,23 @@ fn an_agent_asks_another_that_asks_a_third_and_everything_is_counted_once() {
         (
             "LEAD",
             vec![
-                using(Step::say([ask("researcher", "RESEARCH it")]), 100),
-                told(Step::text("It is 42."), "forty-two"),
+                using(ScriptStep::say([ask("researcher", "RESEARCH it")]), 100),
+                told(ScriptStep::text("It is 42."), "forty-two"),
             ],
         ),
         (
             "RESEARCH",
             vec![
-                using(Step::say([ask("reader", "READ it")]), 100),
-                told(Step::text("forty-two"), "it says 42"),
+                using(ScriptStep::say([ask("reader", "READ it")]), 100),
+                told(ScriptStep::text("forty-two"), "it says 42"),
             ],
         ),
         (
             "READ",
             vec![
-                Step::call("read", json!({"file_path": "facts.txt"})),
+                ScriptStep::call("read", json!({"file_path": "facts.txt"})),
                 told(bash("wc -c < facts.txt"), "42"),
-                told(Step::text("it says 42"), "17"),
+                told(ScriptStep::text("it says 42"), "17"),
             ],
         ),
     ]);
@@ -104,12 +111,21 @@ fn an_agent_asks_another_that_asks_a_third_and_everything_is_counted_once() {
 fn lines_of_agents_below_are_moved_in_and_say_whose_they_are() {
     let place = agents(&[("lead.md", "agents: helper.md"), ("helper.md", "tools: current_date")]);
     let script = script([
-        ("LEAD", vec![Step::say([Part::Text("I ask.".into()), ask("helper", "HELP")]), Step::text("done")]),
+        (
+            "LEAD",
+            vec![
+                ScriptStep::say([ScriptPart::Text("I ask.".into()), ask("helper", "HELP")]),
+                ScriptStep::text("done"),
+            ],
+        ),
         (
             "HELP",
             vec![
-                Step::say([Part::Text("only for the lead".into()), Part::call("current_date", json!({}))]),
-                Step::text("today"),
+                ScriptStep::say([
+                    ScriptPart::Text("only for the lead".into()),
+                    ScriptPart::call("current_date", json!({})),
+                ]),
+                ScriptStep::text("today"),
             ],
         ),
     ]);
@@ -140,28 +156,28 @@ fn two_agents_work_at_once_and_no_slot_is_held_for_them() {
     let place = agents(&[("lead.md", "agents: [one.md, two.md]"), ("one.md", ""), ("two.md", "")]);
     let meet =
         |own: &str, other: &str| bash(&format!("touch {own}; until [ -e {other} ]; do sleep 0.05; done"));
-    let both = || Step::say([ask("one", "FIRST"), ask("two", "SECOND")]);
+    let both = || ScriptStep::say([ask("one", "FIRST"), ask("two", "SECOND")]);
     let meeting = script([
         (
             "LEAD",
             vec![
                 both(),
-                Step::text("met").expecting(Expect {
+                ScriptStep::text("met").expecting(RequestExpectation {
                     tool_results: Some(vec!["one saw".into(), "two saw".into()]),
-                    ..Expect::default()
+                    ..RequestExpectation::default()
                 }),
             ],
         ),
-        ("FIRST", vec![meet("a", "b"), Step::text("one saw")]),
-        ("SECOND", vec![meet("b", "a"), Step::text("two saw")]),
+        ("FIRST", vec![meet("a", "b"), ScriptStep::text("one saw")]),
+        ("SECOND", vec![meet("b", "a"), ScriptStep::text("two saw")]),
     ]);
     assert_eq!(run(&place, meeting, &["@lead.md", "LEAD"]).expect_code(0).stdout, "met\n");
     // With a single queue slot, the calls of an agent would deadlock if the call of the agent itself held the slot.
     place.file("home/haft.json", r#"{"queues": {"default": {"concurrent": 1}}}"#);
     let one_by_one = script([
-        ("LEAD", vec![both(), Step::text("done")]),
-        ("FIRST", vec![bash("echo 1 >> log"), Step::text("x")]),
-        ("SECOND", vec![bash("echo 2 >> log"), Step::text("x")]),
+        ("LEAD", vec![both(), ScriptStep::text("done")]),
+        ("FIRST", vec![bash("echo 1 >> log"), ScriptStep::text("x")]),
+        ("SECOND", vec![bash("echo 2 >> log"), ScriptStep::text("x")]),
     ]);
     run(&place, one_by_one, &["@lead.md", "LEAD"]).expect_code(0);
     assert_eq!(place.text("ws/log").lines().count(), 2);
@@ -172,8 +188,8 @@ fn an_interrupt_ends_everything_below() {
     let marker = unique_marker();
     let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "")]);
     let server = ModelServer::start(script([
-        ("LEAD", vec![Step::say([ask("a", "MIDDLE")])]),
-        ("MIDDLE", vec![Step::say([ask("b", "LOWEST")])]),
+        ("LEAD", vec![ScriptStep::say([ask("a", "MIDDLE")])]),
+        ("MIDDLE", vec![ScriptStep::say([ask("b", "LOWEST")])]),
         ("LOWEST", vec![bash(&format!("exec -a {marker} sleep 300"))]),
     ]))
     .unwrap();
@@ -193,31 +209,35 @@ fn an_interrupt_ends_everything_below() {
 #[test]
 fn a_budget_holds_for_an_agent_and_all_below_it() {
     let place = agents(&[("lead.md", "agents: helper.md\nbudget: {tokens: 1000}"), ("helper.md", "")]);
-    let date = || Step::call("current_date", json!({}));
-    let script = |helper: Vec<Step>| {
+    let date = || ScriptStep::call("current_date", json!({}));
+    let script = |helper: Vec<ScriptStep>| {
         script([
             (
                 "LEAD",
                 vec![
-                    using(Step::say([ask("helper", "HELP")]), 100),
-                    told(Step::text("what we have"), "cut short: budget; this is what it had)\nhalf"),
+                    using(ScriptStep::say([ask("helper", "HELP")]), 100),
+                    told(ScriptStep::text("what we have"), "cut short: budget; this is what it had)\nhalf"),
                 ],
             ),
             ("HELP", helper),
         ])
     };
     // The helper spends the rest of the budget: it gets a last turn, and then the lead gets one.
-    let helper = vec![using(date(), 950), told(Step::text("half"), "the call was not made")];
+    let helper = vec![using(date(), 950), told(ScriptStep::text("half"), "the call was not made")];
     let ran = run(&place, script(helper), &["--output-format", "json", "@lead.md", "LEAD"]).expect_code(10);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&said["finish"], &said["answer"]), (&"budget".into(), &"what we have".into()));
     // With a budget of its own, only the helper is cut short.
     place.file("ws/helper.md", "---\nbudget: {calls: 1}\n---\n");
     let helper = vec![
-        Step::say([Part::call("current_date", json!({})), Part::call("current_date", json!({}))]),
-        Step::text("half"),
+        ScriptStep::say([
+            ScriptPart::call("current_date", json!({})),
+            ScriptPart::call("current_date", json!({})),
+        ]),
+        ScriptStep::text("half"),
     ];
-    let lead = vec![Step::say([ask("helper", "HELP")]), told(Step::text("fine"), "cut short: budget")];
+    let lead =
+        vec![ScriptStep::say([ask("helper", "HELP")]), told(ScriptStep::text("fine"), "cut short: budget")];
     let ran =
         run(&place, self::script([("LEAD", lead), ("HELP", helper)]), &["@lead.md", "LEAD"]).expect_code(0);
     assert!(ran.stderr.contains("✓ helper: current_date"), "{}", ran.stderr);
@@ -228,8 +248,12 @@ fn a_budget_holds_for_an_agent_and_all_below_it() {
 #[test]
 fn time_is_handed_down() {
     let place = agents(&[("lead.md", "agents: helper.md\ntimeout: 60s"), ("helper.md", "timeout: 1s")]);
-    let slow = Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
-    let lead = vec![Step::say([ask("helper", "HELP")]), told(Step::text("it took too long"), "timed_out")];
+    let slow = ScriptStep::text("x")
+        .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() });
+    let lead = vec![
+        ScriptStep::say([ask("helper", "HELP")]),
+        told(ScriptStep::text("it took too long"), "timed_out"),
+    ];
     let ran =
         run(&place, script([("LEAD", lead), ("HELP", vec![slow])]), &["@lead.md", "LEAD"]).expect_code(0);
     assert!(ran.stderr.contains("✗ agent__helper") && ran.stderr.contains("timeout"), "{}", ran.stderr);
@@ -243,9 +267,9 @@ fn what_is_typed_answers_the_question_that_stands_there() {
     place.file("ws/lead.md", "---\nagents: helper.md\n---\n");
     place.file("ws/helper.md", "---\ntimeout: 1s\n---\n");
     let lead = [
-        Step::call("agent__helper", json!({"request": "BELOW"})),
+        ScriptStep::call("agent__helper", json!({"request": "BELOW"})),
         bash("echo second > second"),
-        Step::text("done"),
+        ScriptStep::text("done"),
     ];
     let script = Script::of(lead).about("BELOW", [bash("echo first > first")]);
     let server = ModelServer::start(script).unwrap();
@@ -297,35 +321,35 @@ fn a_router_hands_the_request_on_and_the_last_agent_gets_the_answer() {
         ("sales.md", "description: Sells"),
         ("editor.md", "tools: []"),
     ]);
-    let desk = Expect {
+    let desk = RequestExpectation {
         system: Some("- `legal`: Knows the law".into()),
         tools: Some(vec!["router__handoff-to".into()]),
-        ..Expect::default()
+        ..RequestExpectation::default()
     };
     let server = ModelServer::start(script([
         ("LEGAL answered", vec![]),
         (
             "The request was",
-            vec![Step::text("Edited.").expecting(Expect {
+            vec![ScriptStep::text("Edited.").expecting(RequestExpectation {
                 user: Some("The agent `legal` answered:\nIt is allowed.".into()),
                 system: Some("You are editor.md".into()),
-                ..Expect::default()
+                ..RequestExpectation::default()
             })],
         ),
         (
             "hands this request",
-            vec![Step::text("It is allowed.").expecting(Expect {
+            vec![ScriptStep::text("It is allowed.").expecting(RequestExpectation {
                 user: Some("MAY I?".into()),
                 system: Some("You are legal.md".into()),
-                ..Expect::default()
+                ..RequestExpectation::default()
             })],
         ),
         (
             "MAY I?",
             vec![
-                Step::call("router__handoff-to", json!({"agent": "nobody"})).expecting(desk),
+                ScriptStep::call("router__handoff-to", json!({"agent": "nobody"})).expecting(desk),
                 told(
-                    Step::call(
+                    ScriptStep::call(
                         "router__handoff-to",
                         json!({"agent": "legal", "message": "Look at paragraph 5."}),
                     ),
@@ -359,13 +383,16 @@ fn a_batch_and_a_status_are_offered_to_who_asks_for_them() {
     let status = json!({"status": "completed", "done": "all", "pending": "", "now": "I am through",
         "ready_for_final_report": true, "need_to_run_more_tools": false});
     let offered = ["agent__batch", "agent__helper", "agent__task_status", "current_date"];
-    let tools = Expect { tools: Some(offered.map(str::to_owned).to_vec()), ..Expect::default() };
+    let tools = RequestExpectation {
+        tools: Some(offered.map(str::to_owned).to_vec()),
+        ..RequestExpectation::default()
+    };
     let lead = vec![
-        Step::call("agent__batch", calls).expecting(tools),
-        told(Step::call("agent__task_status", status), "helped"),
-        Step::text("ready"),
+        ScriptStep::call("agent__batch", calls).expecting(tools),
+        told(ScriptStep::call("agent__task_status", status), "helped"),
+        ScriptStep::text("ready"),
     ];
-    let script = script([("LEAD", lead), ("HELP", vec![Step::text("helped")])]);
+    let script = script([("LEAD", lead), ("HELP", vec![ScriptStep::text("helped")])]);
     let ran = run(&place, script.clone(), &["@lead.md", "LEAD"]).expect_code(0);
     assert_eq!(ran.stdout, "ready\n");
     assert!(ran.stderr.contains("I am through"), "{}", ran.stderr);
@@ -386,13 +413,14 @@ fn an_agent_is_given_what_its_input_says() {
         "input: {schema: {type: object, properties: {city: {type: string}}, required: [city]}}\ntools: []";
     let place = agents(&[("lead.md", "agents: weather.md\ntools: []"), ("weather.md", schema)]);
     let lead = vec![
-        Step::call("agent__weather", json!({"town": 1})),
-        told(Step::call("agent__weather", json!({"city": "Oslo"})), "city"),
-        told(Step::text("It rains."), "rain"),
+        ScriptStep::call("agent__weather", json!({"town": 1})),
+        told(ScriptStep::call("agent__weather", json!({"city": "Oslo"})), "city"),
+        told(ScriptStep::text("It rains."), "rain"),
     ];
-    let weather = vec![
-        Step::text("rain").expecting(Expect { user: Some(r#"{"city":"Oslo"}"#.into()), ..Expect::default() }),
-    ];
+    let weather = vec![ScriptStep::text("rain").expecting(RequestExpectation {
+        user: Some(r#"{"city":"Oslo"}"#.into()),
+        ..RequestExpectation::default()
+    })];
     run(&place, script([("LEAD", lead), ("Oslo", weather)]), &["@lead.md", "LEAD"]).expect_code(0);
 }
 
@@ -400,11 +428,12 @@ fn an_agent_is_given_what_its_input_says() {
 fn the_answer_of_an_agent_is_kept_for_an_equal_request() {
     let place = agents(&[("lead.md", "agents: helper.md\ntools: []"), ("helper.md", "cache: 1h\ntools: []")]);
     let lead = vec![
-        Step::say([ask("helper", "HELP")]),
-        Step::say([ask("helper", "HELP")]),
-        told(Step::text("done"), "helped"),
+        ScriptStep::say([ask("helper", "HELP")]),
+        ScriptStep::say([ask("helper", "HELP")]),
+        told(ScriptStep::text("done"), "helped"),
     ];
-    let server = ModelServer::start(script([("LEAD", lead), ("HELP", vec![Step::text("helped")])])).unwrap();
+    let server =
+        ModelServer::start(script([("LEAD", lead), ("HELP", vec![ScriptStep::text("helped")])])).unwrap();
     haft(&place, &server, &["@lead.md", "LEAD"]).output().expect_code(0);
     assert_eq!(server.requests().len(), 4, "the helper was asked once");
 }
@@ -414,10 +443,11 @@ fn times_and_sizes_of_an_agents_file_hold_for_its_calls() {
     let place = agents(&[("a.md", "toolTimeout: 1500\nllmTimeout: 3s\ntoolResponseMaxBytes: 600")]);
     place.file("home/haft.json", r#"{"tools": {"read": {"output": "store"}}}"#);
     place.file("ws/long.txt", &"0123456789\n".repeat(100));
-    let slow = Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
+    let slow = ScriptStep::text("x")
+        .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() });
     let steps = [
         bash("sleep 30"),
-        told(Step::call("read", json!({"file_path": "long.txt"})), "timed out after 1.5s"),
+        told(ScriptStep::call("read", json!({"file_path": "long.txt"})), "timed out after 1.5s"),
         told(slow, "tool_output"),
     ];
     let ran = run(&place, Script::of(steps), &["@a.md", "go"]).expect_code(124);
@@ -427,7 +457,7 @@ fn times_and_sizes_of_an_agents_file_hold_for_its_calls() {
 #[test]
 fn what_is_said_anew_on_the_command_line_holds() {
     let place = agents(&[("a.md", "maxTurns: 2\ntools: [read]")]);
-    let steps = || [Step::call("current_date", json!({})), Step::text("done")];
+    let steps = || [ScriptStep::call("current_date", json!({})), ScriptStep::text("done")];
     run(&place, Script::of(steps()), &["@a.md", "go"]).expect_code(9);
     let words = ["--override", "maxTurns=3", "--override", "tools=[current_date]", "@a.md", "go"];
     assert_eq!(run(&place, Script::of(steps()), &words).expect_code(0).stdout, "done\n");
@@ -440,7 +470,7 @@ fn what_is_said_anew_on_the_command_line_holds() {
 fn the_input_of_an_agent_holds_for_who_asks_it_first() {
     let place = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
     let check = |request: &str, code: i32| {
-        run(&place, Script::of([Step::text("ok")]), &["@a.md", request]).expect_code(code)
+        run(&place, Script::of([ScriptStep::text("ok")]), &["@a.md", request]).expect_code(code)
     };
     check(r#"{"city": "Oslo"}"#, 0);
     assert!(check("{}", 42).stderr.contains("city"));
@@ -450,7 +480,7 @@ fn the_input_of_an_agent_holds_for_who_asks_it_first() {
 #[test]
 fn a_provider_is_asked_to_keep_what_it_read_unless_the_agent_says_no() {
     let place = agents(&[("a.md", "caching: none"), ("b.md", "caching: full")]);
-    let server = ModelServer::start(Script::of([Step::text("ok")])).unwrap();
+    let server = ModelServer::start(Script::of([ScriptStep::text("ok")])).unwrap();
     let marked = |agent: &str| {
         let words = ["run", "-m", "anthropic/m", agent, "go"];
         let haft = place.haft(&words).env("ANTHROPIC_BASE_URL", &server.url()).env("ANTHROPIC_API_KEY", "k");
@@ -467,7 +497,7 @@ fn the_fast_model_says_which_one_is_asked() {
     let models = r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
     place.file("home/haft.json", models);
     let check = |word: &str, words: &[&str], expected: &[&str]| {
-        let server = ModelServer::start(Script::of([Step::text(word)])).unwrap();
+        let server = ModelServer::start(Script::of([ScriptStep::text(word)])).unwrap();
         let haft = place.haft(&[&["run", "--output-format", "json"], words, &["go"]].concat());
         let haft = haft.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
         let said: Value = serde_json::from_str(&haft.output().expect_code(0).stdout).unwrap();
@@ -496,8 +526,12 @@ fn agents_are_found_by_name_where_they_count() {
     place.file("ws/agents/rules.txt", "Be brief.");
     let list = || place.haft(&["agents", "list"]).output().expect_code(0);
     let go = |agent: &str| {
-        let kind = Expect { system: Some("Be brief.".into()), ..Expect::default() };
-        let steps = if agent == "@helper" { [Step::text("ok").expecting(kind)] } else { [Step::text("ok")] };
+        let kind = RequestExpectation { system: Some("Be brief.".into()), ..RequestExpectation::default() };
+        let steps = if agent == "@helper" {
+            [ScriptStep::text("ok").expecting(kind)]
+        } else {
+            [ScriptStep::text("ok")]
+        };
         run(&place, Script::of(steps), &[agent, "go"])
     };
     assert!(
@@ -518,7 +552,7 @@ fn agents_are_found_by_name_where_they_count() {
     let changed = go("@helper").expect_code(42).stderr;
     assert!(changed.contains("changed since it was trusted") && changed.contains("haft trust"), "{changed}");
     // A user who writes out a path has chosen that file, so trust is not checked.
-    run(&place, Script::of([Step::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
+    run(&place, Script::of([ScriptStep::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
 }
 
 #[test]
@@ -559,7 +593,7 @@ fn a_pipe_in_the_place_of_what_an_agent_includes_is_not_waited_for() {
 fn nothing_becomes_an_agent_of_a_project_by_a_link_or_by_its_name() {
     let place = here();
     let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, place.path(from)).unwrap();
-    let go = |agent: &str| run(&place, Script::of([Step::text("ok")]), &[agent, "go"]);
+    let go = |agent: &str| run(&place, Script::of([ScriptStep::text("ok")]), &[agent, "go"]);
     place.file("ws/notes.md", "Be evil.");
     place.file("ws/agents/lead.md", "---\nagents: [inner]\n---\n");
     place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
@@ -583,8 +617,8 @@ fn nothing_becomes_an_agent_of_a_project_by_a_link_or_by_its_name() {
     // A file in the workspace with the name of an agent does not replace that agent.
     place.file("home/agents/clerk.md", "Be kind.");
     place.file("ws/clerk", "Be evil.");
-    let kind = Expect { system: Some("Be kind.".into()), ..Expect::default() };
-    run(&place, Script::of([Step::text("ok").expecting(kind)]), &["@clerk", "go"]).expect_code(0);
+    let kind = RequestExpectation { system: Some("Be kind.".into()), ..RequestExpectation::default() };
+    run(&place, Script::of([ScriptStep::text("ok").expecting(kind)]), &["@clerk", "go"]).expect_code(0);
     go("@./clerk").expect_code(0);
 }
 
@@ -595,7 +629,7 @@ fn a_new_agent_is_written_checked_and_run() {
     place.haft(&["agents", "new", "reviewer"]).output().expect_code(42);
     place.haft(&["agents", "new", "../evil"]).output().expect_code(2);
     place.haft(&["agents", "check", "agents/reviewer.md"]).output().expect_code(0);
-    run(&place, Script::of([Step::text("ok")]), &["@agents/reviewer.md", "go"]).expect_code(0);
+    run(&place, Script::of([ScriptStep::text("ok")]), &["@agents/reviewer.md", "go"]).expect_code(0);
     place.haft(&["agents", "new", "--home", "clerk"]).output().expect_code(0);
     place.haft(&["agents", "check"]).output().expect_code(42);
     place.haft(&["trust"]).output().expect_code(0);
@@ -619,7 +653,7 @@ fn skills_that_a_request_calls_for_are_told_and_others_are_named() {
         "---\nname: stars\ndescription: Knows the sky\ntrigger: star\n---\nLook up.\n",
     );
     let check = |request: &str, contains: &[&str], lacks: &[&str]| {
-        let server = ModelServer::start(Script::of([Step::text("ok")])).unwrap();
+        let server = ModelServer::start(Script::of([ScriptStep::text("ok")])).unwrap();
         haft(&place, &server, &[request]).output().expect_code(0);
         let sent = &server.requests()[0].raw;
         assert!(contains.iter().all(|part| sent.contains(part)), "{request}: {sent}");
@@ -644,21 +678,24 @@ fn a_stored_output_is_read_by_a_model() {
     place.file("ws/short.txt", &lines[..3_000]);
     place.file("ws/long.txt", &lines);
     let handle = "{{word session-}}";
-    let ask_about = |file: &str, mode: &str, about: Vec<(&'static str, Vec<Step>)>, expected: &str| {
-        let read = Step::call("read", json!({"file_path": file, "limit": 50_000}));
+    let ask_about = |file: &str, mode: &str, about: Vec<(&'static str, Vec<ScriptStep>)>, expected: &str| {
+        let read = ScriptStep::call("read", json!({"file_path": file, "limit": 50_000}));
         let question = json!({"handle": handle, "extract": "which number is the largest?", "mode": mode});
-        let ask = told(Step::call("tool_output", question), "tool_output");
-        let ask = Step {
-            expect: Expect { body_contains: vec!["Ask about a tool output".into()], ..ask.expect.clone() },
+        let ask = told(ScriptStep::call("tool_output", question), "tool_output");
+        let ask = ScriptStep {
+            expect: RequestExpectation {
+                body_contains: vec!["Ask about a tool output".into()],
+                ..ask.expect.clone()
+            },
             ..ask
         };
-        let script = script(about).about("GO", vec![read, ask, told(Step::text("done"), expected)]);
+        let script = script(about).about("GO", vec![read, ask, told(ScriptStep::text("done"), expected)]);
         let server = ModelServer::start(script).unwrap();
         let ran = haft(&place, &server, &["--tree", "@a.md", "GO"]).output().expect_code(0);
         assert!(server.requests().iter().any(|request| request.body["model"] == "reader"), "{file} {mode}");
         ran
     };
-    let found = |text: &str| vec![Step::text(text)];
+    let found = |text: &str| vec![ScriptStep::text(text)];
     ask_about(
         "short.txt",
         "auto",
@@ -666,8 +703,8 @@ fn a_stored_output_is_read_by_a_model() {
         "(read by a model, full-chunked)\nit is 300",
     );
     let search = vec![
-        Step::call("tool_output", json!({"handle": handle, "extract": "last 1 lines"})),
-        told(Step::text("it is 39999"), "line 39999"),
+        ScriptStep::call("tool_output", json!({"handle": handle, "extract": "last 1 lines"})),
+        told(ScriptStep::text("it is 39999"), "line 39999"),
     ];
     let ran = ask_about(
         "long.txt",

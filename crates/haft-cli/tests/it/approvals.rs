@@ -1,13 +1,13 @@
 //! Remembered approvals: given at a terminal, listed, explained and revoked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{Place, Ran, User};
+use haft_testkit::{HaftOutput, TestTree, TestUser};
 use serde_json::Value;
 
 const GIT_RULE: &str = r#"{"policy": {"rules": [{"tool": "bash", "command": "git *", "decision": "ask"}]}}"#;
 
-fn place() -> Place {
-    let place = Place::new(User::Ourselves);
+fn place() -> TestTree {
+    let place = TestTree::new(TestUser::Ourselves);
     place.file("home/haft.json", GIT_RULE);
     place
 }
@@ -18,7 +18,7 @@ fn bash(command: &str) -> String {
 
 /// Calls `bash` on a terminal, types this answer, and returns everything that the terminal showed. Without a question the
 /// typed answer is not read.
-fn at_a_terminal(place: &Place, flags: &str, command: &str, typed: &str) -> String {
+fn at_a_terminal(place: &TestTree, flags: &str, command: &str, typed: &str) -> String {
     place.file("ws/arguments.json", &bash(command));
     place.file("ws/call.sh", &format!("exec \"$1\" call {flags} bash \"$(cat arguments.json)\""));
     let script = r#"script -qec "sh call.sh $0" typescript"#;
@@ -28,16 +28,16 @@ fn at_a_terminal(place: &Place, flags: &str, command: &str, typed: &str) -> Stri
 
 const QUESTION: &str = "allow? [o] once";
 
-fn is_asked(place: &Place, flags: &str, command: &str) -> bool {
+fn is_asked(place: &TestTree, flags: &str, command: &str) -> bool {
     at_a_terminal(place, flags, command, "n\n").contains(QUESTION)
 }
 
-fn list(place: &Place) -> Vec<Value> {
+fn list(place: &TestTree) -> Vec<Value> {
     let ran = place.haft(&["approvals", "list", "--json"]).output().expect_code(0);
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
-fn explain(place: &Place, command: &str) -> Ran {
+fn explain(place: &TestTree, command: &str) -> HaftOutput {
     place.haft(&["policy", "explain", "bash", &bash(command)]).output().expect_code(0)
 }
 

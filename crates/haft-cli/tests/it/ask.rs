@@ -5,8 +5,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::time::Instant;
 
-use haft_model_server::{Expect, Failure, Fault, ModelServer, Outcome, Pace, Script, Step, Stop, Usage};
-use haft_testkit::{Offer, Place, Ran, Run, SecureServer, eventually, libc, send_signal};
+use haft_model_server::{
+    ErrorResponse, ModelServer, RequestExpectation, RequestOutcome, ResponseFault, ResponsePace, Script,
+    ScriptStep, ScriptStop, ScriptUsage,
+};
+use haft_testkit::{
+    HaftCommand, HaftOutput, OfferedProtocols, SecureServer, TestTree, eventually, libc, send_signal,
+};
 use serde_json::{Value, json};
 
 use super::call::here;
@@ -16,12 +21,12 @@ const KEY: &str = "sk-test-0123456789";
 /// One model of each provider.
 const PROVIDERS: [&str; 5] = ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
 
-fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
+fn server(steps: impl IntoIterator<Item = ScriptStep>) -> ModelServer {
     ModelServer::start(Script::of(steps).with_key(KEY)).unwrap()
 }
 
 /// Returns haft with the usual environment variables of every provider, pointing at the server.
-fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+fn haft(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     let url = server.url();
     place
         .haft(words)
@@ -34,17 +39,20 @@ fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
         .env("GEMINI_API_KEY", KEY)
 }
 
-fn ask(steps: impl IntoIterator<Item = Step>, words: &[&str]) -> Ran {
+fn ask(steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutput {
     haft(&here(), &server(steps), &[&["ask"], words].concat()).output()
 }
 
 #[test]
 fn every_provider_answers_with_the_usual_variables_alone() {
     for model in PROVIDERS {
-        let expected =
-            Expect { user: Some("hi".into()), system: Some("be brief".into()), ..Expect::default() };
+        let expected = RequestExpectation {
+            user: Some("hi".into()),
+            system: Some("be brief".into()),
+            ..RequestExpectation::default()
+        };
         let ran = ask(
-            [Step::text("Hello\nthere.").expecting(expected)],
+            [ScriptStep::text("Hello\nthere.").expecting(expected)],
             &["-m", model, "--system", "be brief", "hi"],
         );
         assert_eq!(ran.expect_code(0).stdout, "Hello\nthere.\n", "{model}");
@@ -53,8 +61,8 @@ fn every_provider_answers_with_the_usual_variables_alone() {
 
 #[test]
 fn the_answer_in_json_has_usage_cost_and_attempts() {
-    let spent = Usage { input: 1_000_000, output: 10, ..Usage::default() };
-    let steps = [Step::fail(Failure::new(500, "oh")), Step::text("x").using(spent)];
+    let spent = ScriptUsage { input: 1_000_000, output: 10, ..ScriptUsage::default() };
+    let steps = [ScriptStep::fail(ErrorResponse::new(500, "oh")), ScriptStep::text("x").using(spent)];
     let place = here();
     place.file(
         "home/haft.json",
@@ -85,23 +93,28 @@ fn the_answer_in_json_has_usage_cost_and_attempts() {
 #[test]
 fn failures_have_codes_of_their_own_and_no_key_is_shown() {
     let once = r#"{"providers": {"openai": {"attemptsMax": 1, "firstByteTimeout": "300ms"}}}"#;
-    let check = |step: Step, code: i32, words: &str| {
+    let check = |step: ScriptStep, code: i32, words: &str| {
         let place = here();
         place.file("home/haft.json", once);
         let ran = haft(&place, &server([step]), &["ask", "-m", "openai/m", "hi"]).output().expect_code(code);
         assert!(ran.stderr.contains(words) && ran.stderr.contains("hint:"), "{}", ran.stderr);
         assert!(!ran.stderr.contains(KEY), "{}", ran.stderr);
     };
-    let failing = |status, message: &str| Step::fail(Failure::new(status, message));
+    let failing = |status, message: &str| ScriptStep::fail(ErrorResponse::new(status, message));
     check(failing(401, &format!("wrong key {KEY}")), 6, "check the provider's key");
     check(failing(429, "You exceeded your current quota"), 7, "add credit");
     check(failing(429, "slow down"), 7, "slow down");
     check(failing(404, "no such model"), 42, "no such model");
     check(failing(500, "oh no"), 5, "oh no");
-    check(Step::text("x").at_pace(Pace { first_byte_milliseconds: 30_000, ..Pace::default() }), 124, "300ms");
-    check(Step::text("cut").stopping(Stop::Length), 3, "--max-output-tokens");
-    let page = Failure { raw: Some("<html>".into()), ..Failure::new(502, "") };
-    check(Step::fail(page), 5, "status 502");
+    check(
+        ScriptStep::text("x")
+            .at_pace(ResponsePace { first_byte_milliseconds: 30_000, ..ResponsePace::default() }),
+        124,
+        "300ms",
+    );
+    check(ScriptStep::text("cut").stopping(ScriptStop::Length), 3, "--max-output-tokens");
+    let page = ErrorResponse { raw: Some("<html>".into()), ..ErrorResponse::new(502, "") };
+    check(ScriptStep::fail(page), 5, "status 502");
 }
 
 #[test]
@@ -126,12 +139,12 @@ fn the_question_may_come_from_standard_input_and_with_images() {
     let place = here();
     place.file("ws/picture", "\u{0}");
     std::fs::write(place.path("ws/picture"), b"\x89PNG not really").unwrap();
-    let expected = Expect {
+    let expected = RequestExpectation {
         user: Some("what is this".into()),
         body_contains: vec!["iVBORyBub3QgcmVhbGx5".into()],
-        ..Expect::default()
+        ..RequestExpectation::default()
     };
-    let server = server([Step::text("A picture.").expecting(expected)]);
+    let server = server([ScriptStep::text("A picture.").expecting(expected)]);
     let words = ["ask", "-m", "anthropic/m", "--image", "picture", "-"];
     let ran = haft(&place, &server, &words).stdin("what is this").output().expect_code(0);
     assert_eq!(ran.stdout, "A picture.\n");
@@ -151,13 +164,13 @@ fn the_question_may_come_from_standard_input_and_with_images() {
 #[test]
 fn the_configuration_names_models_providers_and_who_steps_in() {
     let place = here();
-    let failing = server([Step::fail(Failure::new(401, "no"))]);
-    let expected = Expect {
+    let failing = server([ScriptStep::fail(ErrorResponse::new(401, "no"))]);
+    let expected = RequestExpectation {
         model: Some("second".into()),
         body_contains: vec!["\"top_a\":0.5".into()],
-        ..Expect::default()
+        ..RequestExpectation::default()
     };
-    let good = server([Step::text("here").expecting(expected)]);
+    let good = server([ScriptStep::text("here").expecting(expected)]);
     let config = format!(
         r#"{{"providers": {{
                 "first": {{"baseUrl": "{}/v1", "apiKey": "${{FIRST_KEY}}"}},
@@ -182,7 +195,7 @@ fn the_configuration_names_models_providers_and_who_steps_in() {
 #[test]
 fn requests_go_through_the_proxy_of_the_environment() {
     let place = here();
-    let server = server([Step::text("through a proxy")]);
+    let server = server([ScriptStep::text("through a proxy")]);
     let run = place.haft(&["ask", "-m", "openai/m", "hi"]).env("HTTP_PROXY", &server.url());
     let run = run.env("OPENAI_BASE_URL", "http://models.invalid/v1").env("OPENAI_API_KEY", KEY);
     assert_eq!(run.output().expect_code(0).stdout, "through a proxy\n");
@@ -190,8 +203,8 @@ fn requests_go_through_the_proxy_of_the_environment() {
 
 #[test]
 fn an_interrupt_closes_the_connection_at_once() {
-    let slowly = Pace { chunk_bytes: Some(16), between_milliseconds: 50, ..Pace::default() };
-    let server = server([Step::text(&"on and on ".repeat(1000)).at_pace(slowly)]);
+    let slowly = ResponsePace { chunk_bytes: Some(16), between_milliseconds: 50, ..ResponsePace::default() };
+    let server = server([ScriptStep::text(&"on and on ".repeat(1000)).at_pace(slowly)]);
     let place = here();
     let mut child = haft(&place, &server, &["ask", "-m", "openai/m", "hi"]).start();
     let mut first = [0_u8; 4];
@@ -200,14 +213,14 @@ fn an_interrupt_closes_the_connection_at_once() {
     send_signal(child.id(), libc::SIGINT);
     let began = Instant::now();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    eventually("the server notices", || server.requests()[0].outcome == Outcome::Abandoned);
+    eventually("the server notices", || server.requests()[0].outcome == RequestOutcome::Abandoned);
     assert!(began.elapsed().as_secs() < 20);
 }
 
 #[test]
 fn a_stream_that_breaks_keeps_what_came_and_is_a_failure() {
-    let fault = Fault::Cut { after_frames: 5, and_bytes: 0 };
-    let ran = ask([Step::text(&"words ".repeat(20)).with_fault(fault)], &["-m", "openai/m", "hi"]);
+    let fault = ResponseFault::Cut { after_frames: 5, and_bytes: 0 };
+    let ran = ask([ScriptStep::text(&"words ".repeat(20)).with_fault(fault)], &["-m", "openai/m", "hi"]);
     let ran = ran.expect_code(8);
     assert!(ran.stdout.starts_with("words wo"), "{}", ran.stdout);
 }
@@ -215,7 +228,8 @@ fn a_stream_that_breaks_keeps_what_came_and_is_a_failure() {
 #[test]
 fn providers_and_their_models_are_listed() {
     let place = here();
-    let script = Script { models: vec!["small".into(), "large".into()], ..Script::of([Step::text("x")]) };
+    let script =
+        Script { models: vec!["small".into(), "large".into()], ..Script::of([ScriptStep::text("x")]) };
     let server = ModelServer::start(script.with_key(KEY)).unwrap();
     for provider in ["openai", "anthropic", "gemini", "ollama"] {
         let ran = haft(&place, &server, &["models", provider, "--json"]).output().expect_code(0);
@@ -284,7 +298,7 @@ fn a_script_is_served_from_a_file_until_it_is_interrupted() {
 #[test]
 fn a_recorded_answer_is_given_again_without_a_key_or_a_server() {
     let place = here();
-    let server = server([Step::text("Hello\nthere.")]);
+    let server = server([ScriptStep::text("Hello\nthere.")]);
     let words = ["ask", "-m", "anthropic/m", "--record", "r.jsonl", "hi on 2026-01-01"];
     let ran = haft(&place, &server, &words).output().expect_code(0);
     assert_eq!(ran.stdout, "Hello\nthere.\n");
@@ -315,7 +329,7 @@ fn a_recorded_answer_is_given_again_without_a_key_or_a_server() {
 #[test]
 fn a_recording_that_cannot_be_written_is_not_passed_over() {
     let place = here();
-    let server = server([Step::text("Hello.")]);
+    let server = server([ScriptStep::text("Hello.")]);
     let words = ["ask", "-m", "ollama/m", "--record", "nowhere/r.jsonl", "hi"];
     let ran = haft(&place, &server, &words).output().expect_code(42);
     assert!(ran.stderr.contains("nowhere/r.jsonl: ") && ran.stderr.contains("hint: "), "{}", ran.stderr);
@@ -332,7 +346,7 @@ fn an_answer_in_a_shape_fits_it_with_every_provider() {
         let place = here();
         place.file("ws/place.json", PLACE);
         let said = r#"{"city":"Paris","floor":null,"street":null}"#;
-        let server = server([Step::text(said), Step::text(said)]);
+        let server = server([ScriptStep::text(said), ScriptStep::text(said)]);
         let words = ["ask", "-m", model, "--output-schema", "place.json", "where?"];
         let ran = haft(&place, &server, &words).output().expect_code(0);
         let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -351,7 +365,7 @@ fn an_answer_that_does_not_fit_is_a_failure_and_a_bad_schema_asks_nobody() {
     for (said, expected) in
         [(r#"{"city": null, "floor": 1}"#, "'city' must be string; got null"), ("Paris", "expected value")]
     {
-        let server = server([Step::text(said), Step::text(said)]);
+        let server = server([ScriptStep::text(said), ScriptStep::text(said)]);
         let ran = haft(&place, &server, &words).output().expect_code(3);
         assert!(ran.stderr.contains(expected) && ran.stderr.contains("hint:"), "{}", ran.stderr);
         let ran = haft(&place, &server, &[&words[..], &["--json"]].concat()).output().expect_code(3);
@@ -369,7 +383,7 @@ fn an_answer_that_does_not_fit_is_a_failure_and_a_bad_schema_asks_nobody() {
 
 #[test]
 fn who_is_asked_and_how_it_went_is_logged() {
-    let steps = || [Step::fail(Failure::new(500, "oh")), Step::text("x")];
+    let steps = || [ScriptStep::fail(ErrorResponse::new(500, "oh")), ScriptStep::text("x")];
     let ran = ask(steps(), &["-m", "openai/m", "-v", "hi"]).expect_code(0);
     let lines: Vec<_> = ran.stderr.lines().collect();
     assert_eq!(lines[0], "INF 1 → model openai:m", "{}", ran.stderr);
@@ -389,7 +403,7 @@ fn who_is_asked_and_how_it_went_is_logged() {
 
 #[test]
 fn a_provider_with_a_private_certificate_is_asked_when_its_authority_is_named() {
-    let (place, server) = (here(), SecureServer::start(Offer::Http2, 1));
+    let (place, server) = (here(), SecureServer::start(OfferedProtocols::Http2, 1));
     let configure = |more: &str| {
         let config = format!(
             r#"{{"providers": {{"mine": {{"baseUrl": "{}", "attemptsMax": 1{more}}}}}}}"#,

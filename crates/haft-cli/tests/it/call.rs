@@ -4,25 +4,25 @@
 use std::fs;
 use std::process::Command;
 
-use haft_testkit::{Place, Ran, User, eventually, users};
+use haft_testkit::{HaftOutput, TestTree, TestUser, eventually, users};
 use serde_json::{Value, json};
 
 /// A place owned by the current user.
-pub(super) fn here() -> Place {
-    Place::new(User::Ourselves)
+pub(super) fn here() -> TestTree {
+    TestTree::new(TestUser::Ourselves)
 }
 
 /// Makes one call with its arguments on the command line.
-pub(super) fn call(place: &Place, tool: &str, arguments: &Value) -> Ran {
+pub(super) fn call(place: &TestTree, tool: &str, arguments: &Value) -> HaftOutput {
     place.haft(&["call", tool, &arguments.to_string()]).output()
 }
 
 /// Makes one call with its arguments on standard input, which can be longer than a command line.
-fn piped(place: &Place, tool: &str, arguments: impl Into<Vec<u8>>) -> Ran {
+fn piped(place: &TestTree, tool: &str, arguments: impl Into<Vec<u8>>) -> HaftOutput {
     place.haft(&["call", tool, "-"]).stdin(arguments).output()
 }
 
-fn bash(place: &Place, command: &str) -> Ran {
+fn bash(place: &TestTree, command: &str) -> HaftOutput {
     call(place, "bash", &json!({ "command": command }))
 }
 
@@ -35,7 +35,7 @@ fn check_bash(command: &str, code: i32, stdout: &str) {
 
 /// Checks a call that is refused before anything runs: nothing on standard output, every fragment on standard error.
 #[track_caller]
-fn check_refused(ran: Ran, code: i32, fragments: &[&str]) {
+fn check_refused(ran: HaftOutput, code: i32, fragments: &[&str]) {
     let ran = ran.expect_code(code);
     assert_eq!(ran.stdout, "");
     assert!(ran.stderr.starts_with("error: ") && !ran.stderr.contains("rror: Error"), "{}", ran.stderr);
@@ -47,7 +47,7 @@ fn check_refused(ran: Ran, code: i32, fragments: &[&str]) {
 #[test]
 fn the_first_command_of_the_readme_works_for_everybody() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let ran = bash(&place, "echo hello from $(pwd)").expect_code(0);
         assert_eq!(ran.stdout, format!("hello from {}\n", place.path("ws").display()), "{user:?}");
         assert_eq!(ran.stderr, "", "{user:?}");

@@ -2,7 +2,7 @@
 //! a secret.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{Collector, Place, eventually, libc, send_signal};
+use haft_testkit::{SpanCollector, TestTree, eventually, libc, send_signal};
 
 use super::call::here;
 use super::watching::accounting;
@@ -39,14 +39,14 @@ const WAYS: [(&str, &str, &str); 11] = [
     ("timeout", "bash", r#"{"command":"echo THEIRS; sleep 60"}"#),
 ];
 
-fn planted() -> Place {
+fn planted() -> TestTree {
     let place = here();
     place.file("home/haft.json", CONFIG);
     place
 }
 
 /// Returns the journal and the telemetry as one text.
-fn kept(place: &Place, collector: &Collector) -> String {
+fn kept(place: &TestTree, collector: &SpanCollector) -> String {
     format!("{}\n{:?}", place.text("home/data/accounting.jsonl"), collector.spans())
 }
 
@@ -58,7 +58,7 @@ fn log(stderr: &str) -> String {
 }
 
 fn check(kind: &str, tool: &str, arguments: &str, format: &str) {
-    let (place, collector) = (planted(), Collector::start());
+    let (place, collector) = (planted(), SpanCollector::start());
     let arguments = arguments.replace("THEIRS", THEIRS);
     let words = ["call", "-v", "--tree", "--timeout", "2s", "--log-format", format, tool, &arguments];
     let run = place.haft(&words).env("CANARY", OURS).env("OTHER_TOKEN", OURS);
@@ -85,7 +85,7 @@ fn no_end_of_a_call_gives_a_secret_away() {
 /// The endings that a single call cannot reach.
 #[test]
 fn a_full_queue_and_an_interrupt_give_no_secret_away() {
-    let (place, collector) = (planted(), Collector::start());
+    let (place, collector) = (planted(), SpanCollector::start());
     let line = |id: u32| {
         format!(
             "{{\"id\":{id},\"tool\":\"bash\",\"args\":{{\"command\":\"touch s; sleep 60; echo {THEIRS}\"}}}}\n"
@@ -116,11 +116,12 @@ fn a_full_queue_and_an_interrupt_give_no_secret_away() {
 /// Sends keys of the environment and of the configuration to the model, which repeats them in its reply.
 #[test]
 fn no_secret_of_a_provider_is_recorded() {
-    use haft_model_server::{ModelServer, Script, Step};
+    use haft_model_server::{ModelServer, Script, ScriptStep};
     let place = here();
     let header = "canary-of-a-header-9e1d";
     let server =
-        ModelServer::start(Script::of([Step::text(&format!("You said {OURS} and {header}."))])).unwrap();
+        ModelServer::start(Script::of([ScriptStep::text(&format!("You said {OURS} and {header}."))]))
+            .unwrap();
     let config = serde_json::json!({"providers": {"work": {
         "baseUrl": format!("{}/v1", server.url()), "apiKey": "${CANARY}", "headers": {"X-Team": "${HEADER}"},
     }}});

@@ -3,8 +3,8 @@
 
 use std::io::Read;
 
-use haft_model_server::{Expect, ModelServer, Outcome, Pace, Script, Step};
-use haft_testkit::{Place, Run, eventually, libc, processes_with, send_signal};
+use haft_model_server::{ModelServer, RequestExpectation, RequestOutcome, ResponsePace, Script, ScriptStep};
+use haft_testkit::{HaftCommand, TestTree, eventually, libc, processes_with, send_signal};
 use serde_json::{Value, json};
 
 use super::call::here;
@@ -48,7 +48,7 @@ else:
     result(subtype="success", is_error=False, result="You said: " + prompt)
 "#;
 
-fn place() -> Place {
+fn place() -> TestTree {
     let place = here();
     let script = place.file("ws/claude", STAND_IN);
     make_executable(&script);
@@ -63,7 +63,7 @@ fn make_executable(path: &std::path::Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn asked(place: &Place) -> Vec<Value> {
+fn asked(place: &TestTree) -> Vec<Value> {
     place.text("ws/asked.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -202,7 +202,7 @@ fn installed() -> String {
         .to_owned()
 }
 
-fn real(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+fn real(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     let config = json!({"providers": {"claude-code": {"command": installed(), "allowedTools": ["Read"]}}});
     place.file("home/haft.json", &config.to_string());
     place.haft(words).env("ANTHROPIC_BASE_URL", &server.url()).env("ANTHROPIC_API_KEY", "sk-test-0123456789")
@@ -211,9 +211,12 @@ fn real(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
 #[test]
 fn the_real_command_answers_from_the_scripted_server() {
     let place = here();
-    let expected =
-        Expect { user: Some("What is a haft?".into()), system: Some("be brief".into()), ..Expect::default() };
-    let server = ModelServer::start(Script::of([Step::text("A handle.").expecting(expected)])).unwrap();
+    let expected = RequestExpectation {
+        user: Some("What is a haft?".into()),
+        system: Some("be brief".into()),
+        ..RequestExpectation::default()
+    };
+    let server = ModelServer::start(Script::of([ScriptStep::text("A handle.").expecting(expected)])).unwrap();
     let words = ["ask", "-m", "claude-code/sonnet", "--system", "be brief", "What is a haft?"];
     let ran = real(&place, &server, &words).output().expect_code(0);
     assert_eq!(ran.stdout, "A handle.\n", "{}", ran.stderr);
@@ -222,8 +225,8 @@ fn the_real_command_answers_from_the_scripted_server() {
 #[test]
 fn the_real_command_is_heard_while_its_model_still_speaks() {
     let place = here();
-    let slowly = Pace { chunk_bytes: Some(64), between_milliseconds: 50, ..Pace::default() };
-    let step = Step::text(&"on and on ".repeat(4000)).at_pace(slowly);
+    let slowly = ResponsePace { chunk_bytes: Some(64), between_milliseconds: 50, ..ResponsePace::default() };
+    let step = ScriptStep::text(&"on and on ".repeat(4000)).at_pace(slowly);
     let server = ModelServer::start(Script::of([step])).unwrap();
     let mut child = real(&place, &server, &["ask", "-m", "claude-code/sonnet", "hi"]).start();
     let mut first = [0_u8; 4];
@@ -231,7 +234,7 @@ fn the_real_command_is_heard_while_its_model_still_speaks() {
     assert_eq!(&first, b"on a");
     send_signal(child.id(), libc::SIGINT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    let gone = || server.requests().iter().any(|request| request.outcome == Outcome::Abandoned);
+    let gone = || server.requests().iter().any(|request| request.outcome == RequestOutcome::Abandoned);
     eventually("the server sees its client go in the middle of the reply", gone);
 }
 
@@ -240,8 +243,12 @@ fn the_real_command_uses_its_own_tool_in_the_sandbox() {
     let place = here();
     place.file("ws/note.txt", "the note says seven");
     let note = place.path("ws/note.txt");
-    let told = Expect { body_contains: vec!["the note says seven".into()], ..Expect::default() };
-    let steps = [Step::call("Read", json!({"file_path": note})), Step::text("Seven.").expecting(told)];
+    let told = RequestExpectation {
+        body_contains: vec!["the note says seven".into()],
+        ..RequestExpectation::default()
+    };
+    let steps =
+        [ScriptStep::call("Read", json!({"file_path": note})), ScriptStep::text("Seven.").expecting(told)];
     let server = ModelServer::start(Script::of(steps)).unwrap();
     let ran =
         real(&place, &server, &["run", "-q", "-m", "claude-code/sonnet", "What does the note say?"]).output();

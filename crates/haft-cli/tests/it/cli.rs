@@ -7,24 +7,24 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use haft_cli::Exit;
-use haft_testkit::{Place, Ran};
+use haft_cli::ExitReason;
+use haft_testkit::{HaftOutput, TestTree};
 use serde_json::Value;
 
 use super::call::here;
 
 const SUBCOMMANDS: [&str; 6] = ["call", "tools", "sandbox", "doctor", "completions", "approvals"];
 
-fn haft(words: &[&str]) -> Ran {
+fn haft(words: &[&str]) -> HaftOutput {
     here().haft(words).output()
 }
 
-fn json(ran: &Ran) -> Value {
+fn json(ran: &HaftOutput) -> Value {
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
 /// Runs haft with exactly these variables and PATH.
-fn haft_with(place: &Place, variables: &[(&str, &Path)], words: &[&str]) -> Output {
+fn haft_with(place: &TestTree, variables: &[(&str, &Path)], words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haft"));
     command.args(words).env_clear().env("PATH", "/usr/bin:/bin").envs(variables.iter().copied());
     command.current_dir(place.path("ws")).output().unwrap()
@@ -112,12 +112,12 @@ fn the_table_of_exit_codes_is_the_documented_one() {
     let rows = document.lines().map(cells).filter(|cells| cells.len() == 4 && cells[1].parse::<u8>().is_ok());
     let documented: Vec<(u8, String)> =
         rows.map(|cells| (cells[1].parse().unwrap(), cells[2].clone())).collect();
-    let actual = Exit::ALL.map(|exit| (exit.row().0, exit.row().1.to_owned()));
+    let actual = ExitReason::ALL.map(|exit| (exit.row().0, exit.row().1.to_owned()));
     assert_eq!(documented, actual);
     let help = haft(&["--help"]).stdout;
     let (_, codes) = help.split_once("Exit codes:").unwrap();
     let words: Vec<&str> = codes.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-    assert!(Exit::ALL.iter().all(|exit| words.contains(&exit.row().0.to_string().as_str())), "{codes}");
+    assert!(ExitReason::ALL.iter().all(|exit| words.contains(&exit.row().0.to_string().as_str())), "{codes}");
 }
 
 #[test]

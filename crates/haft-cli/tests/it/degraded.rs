@@ -1,25 +1,25 @@
 //! The sandbox on a kernel without namespaces: Landlock and seccomp alone, and a report of each lost guarantee.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{Place, Ran, libc, processes_with, unique_marker, users};
+use haft_testkit::{HaftOutput, TestTree, libc, processes_with, unique_marker, users};
 use serde_json::Value;
 
-use crate::escape::network::Outcome::{Reached, Refused};
+use crate::escape::network::ConnectionOutcome::{Reached, Refused};
 use crate::escape::network::{ABSTRACT, DATAGRAM, DATAGRAM_OF_A_PAIR, PATHNAME, TCP, UDP, check_through};
-use crate::escape::{TRIAL, Trial, python, tried, whole};
+use crate::escape::{EscapeTrial, TRIAL, python, tried, whole};
 
 /// A user namespace that allows no nested ones, without the capabilities to create others.
 const WITHOUT_NAMESPACES: &[&str] = &["unshare", "-Ur", "bash", "-c", NO_MORE, "bash"];
 const NO_MORE: &str = r#"echo 0 > /proc/sys/user/max_user_namespaces &&
 exec setpriv --bounding-set -all --inh-caps -all --no-new-privs -- "$@""#;
 
-const DEGRADED: Trial<'static> = Trial { wrapper: WITHOUT_NAMESPACES, ..TRIAL };
-const BELOW_TMP: Trial<'static> = Trial { below: "/tmp", watched: &["home"], ..DEGRADED };
+const DEGRADED: EscapeTrial<'static> = EscapeTrial { wrapper: WITHOUT_NAMESPACES, ..TRIAL };
+const BELOW_TMP: EscapeTrial<'static> = EscapeTrial { below: "/tmp", watched: &["home"], ..DEGRADED };
 
 #[track_caller]
-fn each_place(words: &[&str], check: impl Fn(Ran)) {
+fn each_place(words: &[&str], check: impl Fn(HaftOutput)) {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         check(place.haft(words).through(WITHOUT_NAMESPACES).output().expect_code(0));
     }
 }
@@ -82,7 +82,7 @@ fn ordinary_work_goes_on() {
 
 #[test]
 fn the_workspace_of_home_is_writable() {
-    Trial { flags: &["--workspace", "@/home/workspace"], ..DEGRADED }.granted(
+    EscapeTrial { flags: &["--workspace", "@/home/workspace"], ..DEGRADED }.granted(
         r#"echo x > note && echo x > new && ! cat "$home/data/db" && ! echo x > "$home/new" && echo granted"#,
     );
 }
@@ -129,7 +129,7 @@ fn write_through_proc() {
 
 #[test]
 fn open_a_fifo_for_writing() {
-    Trial { setup: r#"mkfifo "$outside/pipe""#, ..DEGRADED }
+    EscapeTrial { setup: r#"mkfifo "$outside/pipe""#, ..DEGRADED }
         .refused(r#"if exec 3<> "$outside/pipe"; then echo ESCAPED; fi"#);
 }
 
@@ -145,20 +145,20 @@ fn write_home() {
 
 #[test]
 fn write_home_in_the_open_mode() {
-    Trial { flags: &["--mode", "rwx"], watched: &["home"], ..DEGRADED }
+    EscapeTrial { flags: &["--mode", "rwx"], watched: &["home"], ..DEGRADED }
         .attempt(r#"echo x > "$home/data/db"; echo x > "$home/haft.json"; mv "$home" "$home.moved""#);
 }
 
 #[test]
 fn make_the_configuration_that_is_not_there() {
     for way in [DEGRADED, BELOW_TMP] {
-        Trial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
+        EscapeTrial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
     }
 }
 
 #[test]
 fn read_home() {
-    for way in [DEGRADED, BELOW_TMP, Trial { flags: &["--mode", "rwx"], ..DEGRADED }] {
+    for way in [DEGRADED, BELOW_TMP, EscapeTrial { flags: &["--mode", "rwx"], ..DEGRADED }] {
         way.attempt_to_read(
             r#"cat "$home/data/db" "$home/haft.json" "/proc/self/root$home/data/db"; ln "$home/data/db" hard; cat hard
                mv "$home" "$home.x"; cat "$home.x/data/db""#,
@@ -173,7 +173,7 @@ fn read_secrets() {
 
 #[test]
 fn hooks_and_configuration() {
-    Trial { setup: r#"git init -q "$ws""#, watched: &["ws/.git/hooks", "ws/.git/config"], ..DEGRADED }
+    EscapeTrial { setup: r#"git init -q "$ws""#, watched: &["ws/.git/hooks", "ws/.git/config"], ..DEGRADED }
         .attempt(
             "echo x > .git/hooks/pre-commit; git config a.b c; echo x >> .git/config; rm -rf .git/hooks",
         );
@@ -265,7 +265,7 @@ for chain in range(6):
 fn leaves_nothing(script: &str) {
     for user in users() {
         let marker = unique_marker().replace('-', "_");
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let script = format!("{}\necho tried", script.replace("MARKER", &marker));
         let ran = place.confined(&[], &script).through(WITHOUT_NAMESPACES).output();
         assert_eq!(ran.stdout, "tried\n", "as {user:?}: {ran:?}");

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use haft_model_server::{ModelServer, Part, Script, Step};
+use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
 
 use super::call::here;
 
@@ -18,13 +18,13 @@ const NOT_RUN: &str = "# not run: ";
 const NOT_RUN_MAX: usize = 9;
 
 /// A command in a document.
-struct Shown {
+struct DocumentedCommand {
     place: String,
     words: String,
-    ends: End,
+    ends: DocumentedEnd,
 }
 
-enum End {
+enum DocumentedEnd {
     Code(i32),
     NotRun(String),
 }
@@ -32,7 +32,8 @@ enum End {
 /// Every block has a place of its own; its lines run there in order, as a reader would type them.
 #[test]
 fn every_command_shown_ends_as_it_says() {
-    let blocks: Vec<Vec<Shown>> = documents().iter().flat_map(|document| blocks(document)).collect();
+    let blocks: Vec<Vec<DocumentedCommand>> =
+        documents().iter().flat_map(|document| blocks(document)).collect();
     assert!(blocks.iter().flatten().count() >= 10, "the documents show fewer commands than they should");
     let failures: Vec<String> = blocks.iter().flat_map(|block| run(block)).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -40,7 +41,8 @@ fn every_command_shown_ends_as_it_says() {
 
 #[test]
 fn what_is_not_run_is_little_and_has_a_reason() {
-    let blocks: Vec<Vec<Shown>> = documents().iter().flat_map(|document| blocks(document)).collect();
+    let blocks: Vec<Vec<DocumentedCommand>> =
+        documents().iter().flat_map(|document| blocks(document)).collect();
     let not_run: Vec<String> = blocks.iter().flatten().filter_map(reason).collect();
     assert!(
         not_run.len() <= NOT_RUN_MAX,
@@ -68,21 +70,21 @@ fn the_tool_that_the_documents_show_is_the_example() {
     }
 }
 
-fn reason(shown: &Shown) -> Option<String> {
+fn reason(shown: &DocumentedCommand) -> Option<String> {
     match &shown.ends {
-        End::Code(_) => None,
-        End::NotRun(reason) => Some(format!("{}: {}: {reason}", shown.place, shown.words)),
+        DocumentedEnd::Code(_) => None,
+        DocumentedEnd::NotRun(reason) => Some(format!("{}: {}: {reason}", shown.place, shown.words)),
     }
 }
 
 /// Returns the commands that did not end as documented. A shell runs each line, as it would for a reader.
-fn run(block: &[Shown]) -> Vec<String> {
+fn run(block: &[DocumentedCommand]) -> Vec<String> {
     let place = here();
     let models = model_server();
     place.file("ws/README.md", "# A project\n");
     let mut failures = Vec::new();
     for shown in block {
-        let End::Code(expected) = shown.ends else { continue };
+        let DocumentedEnd::Code(expected) = shown.ends else { continue };
         let mut shell = std::process::Command::new("bash");
         // `haft` and the ways to run it from source all mean the binary under test.
         let script = format!("haft() {{ \"$HAFT_BINARY\" \"$@\"; }}\n{}", shown.words);
@@ -112,8 +114,8 @@ fn run(block: &[Shown]) -> Vec<String> {
 
 /// Starts a server that replaces every provider of the documents.
 fn model_server() -> ModelServer {
-    let say = Step::text("The part of a tool that the hand holds.");
-    let long = Step::say([Part::Json(serde_json::json!({ "centimetres": 30 }))]);
+    let say = ScriptStep::text("The part of a tool that the hand holds.");
+    let long = ScriptStep::say([ScriptPart::Json(serde_json::json!({ "centimetres": 30 }))]);
     ModelServer::start(Script::of([say.clone(), say]).about("How long is a haft?", [long])).unwrap()
 }
 
@@ -138,11 +140,11 @@ fn markdown_below(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the commands of each fenced shell block of a document.
-fn blocks(document: &Path) -> Vec<Vec<Shown>> {
+fn blocks(document: &Path) -> Vec<Vec<DocumentedCommand>> {
     let text = fs::read_to_string(document).unwrap();
     let name = document.file_name().unwrap().to_string_lossy().into_owned();
     let mut blocks = Vec::new();
-    let mut open: Option<Vec<Shown>> = None;
+    let mut open: Option<Vec<DocumentedCommand>> = None;
     let mut other = false;
     for (number, line) in text.lines().enumerate() {
         match (line.trim(), &mut open) {
@@ -158,7 +160,7 @@ fn blocks(document: &Path) -> Vec<Vec<Shown>> {
 }
 
 /// Parses a line that calls haft or creates a file for it; other lines show output or other programs.
-fn shown(place: String, line: &str) -> Option<Shown> {
+fn shown(place: String, line: &str) -> Option<DocumentedCommand> {
     let typed = line.strip_prefix("$ ").unwrap_or(line);
     let called =
         PROMPTS.iter().find_map(|prompt| typed.strip_prefix(prompt)).map(|words| format!("haft {words}"));
@@ -166,11 +168,11 @@ fn shown(place: String, line: &str) -> Option<Shown> {
         Some(typed.to_owned()).filter(|typed| typed.contains(" | haft ") || typed.starts_with("echo "))
     })?;
     let (words, ends) = match (typed.split_once(NOT_RUN), typed.rsplit_once("# exit ")) {
-        (Some((words, reason)), _) => (words, End::NotRun(format!("{NOT_RUN}{reason}"))),
-        (None, Some((words, code))) => (words, End::Code(code.trim().parse().unwrap())),
-        (None, None) => (typed.as_str(), End::Code(0)),
+        (Some((words, reason)), _) => (words, DocumentedEnd::NotRun(format!("{NOT_RUN}{reason}"))),
+        (None, Some((words, code))) => (words, DocumentedEnd::Code(code.trim().parse().unwrap())),
+        (None, None) => (typed.as_str(), DocumentedEnd::Code(0)),
     };
-    Some(Shown { place, words: words.trim().to_owned(), ends })
+    Some(DocumentedCommand { place, words: words.trim().to_owned(), ends })
 }
 
 #[test]
@@ -178,8 +180,8 @@ fn lines_of_documents_are_read_as_meant() {
     let check = |line: &str, expected: Option<(&str, Option<i32>)>| {
         let found = shown("x:1".into(), line);
         let found = found.as_ref().map(|shown| match shown.ends {
-            End::Code(code) => (shown.words.as_str(), Some(code)),
-            End::NotRun(_) => (shown.words.as_str(), None),
+            DocumentedEnd::Code(code) => (shown.words.as_str(), Some(code)),
+            DocumentedEnd::NotRun(_) => (shown.words.as_str(), None),
         });
         assert_eq!(found, expected, "{line}");
     };

@@ -22,7 +22,7 @@ mod blocklist;
 // The workspaces that are refused, and the user that a command runs as.
 mod workspace;
 
-use haft_testkit::{Place, Ran, Run, Snapshot, User, users};
+use haft_testkit::{HaftCommand, HaftOutput, TestTree, TestUser, TreeSnapshot, users};
 use std::path::Path;
 
 /// The content of every file that must not be read or changed.
@@ -33,7 +33,7 @@ pub(crate) const ESCAPED: &str = "ESCAPED";
 
 /// The setting of an attempt. In flags, `@` is replaced by the root of the place.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Trial<'a> {
+pub(crate) struct EscapeTrial<'a> {
     pub(crate) below: &'a str,
     pub(crate) flags: &'a [&'a str],
     /// A script run first, without a sandbox.
@@ -44,8 +44,13 @@ pub(crate) struct Trial<'a> {
     pub(crate) wrapper: &'a [&'a str],
 }
 
-pub(crate) const TRIAL: Trial<'static> =
-    Trial { below: "/var/tmp", flags: &[], setup: "", watched: &["outside", "home", "user"], wrapper: &[] };
+pub(crate) const TRIAL: EscapeTrial<'static> = EscapeTrial {
+    below: "/var/tmp",
+    flags: &[],
+    setup: "",
+    watched: &["outside", "home", "user"],
+    wrapper: &[],
+};
 
 /// Tries a script that changes something outside unless the sandbox prevents it.
 #[track_caller]
@@ -65,7 +70,7 @@ pub(crate) fn refused(script: &str) {
     TRIAL.refused(script);
 }
 
-impl Trial<'_> {
+impl EscapeTrial<'_> {
     #[track_caller]
     pub(crate) fn attempt(&self, script: &str) {
         for user in users() {
@@ -108,7 +113,7 @@ impl Trial<'_> {
 
     /// Runs the script confined, and checks that it ran to its end and changed nothing.
     #[track_caller]
-    fn confined(&self, user: User, script: &str) -> Ran {
+    fn confined(&self, user: TestUser, script: &str) -> HaftOutput {
         let place = self.arena(user);
         let before = self.snapshot(&place);
         let ran = self.run(&place, script);
@@ -119,13 +124,13 @@ impl Trial<'_> {
     }
 
     #[track_caller]
-    fn run(&self, place: &Place, script: &str) -> Ran {
+    fn run(&self, place: &TestTree, script: &str) -> HaftOutput {
         let ran = self.run_in(place, script).output();
         tried(&ran);
         ran
     }
 
-    pub(crate) fn arena(&self, user: User) -> Place {
+    pub(crate) fn arena(&self, user: TestUser) -> TestTree {
         let place = arena(self.below, user);
         if !self.setup.is_empty() {
             let ran = place.unconfined(&format!("set -e\n{}", whole(&place, self.setup)));
@@ -135,21 +140,21 @@ impl Trial<'_> {
     }
 
     /// Prepares a run of the script with the settings of this trial.
-    pub(crate) fn run_in(&self, place: &Place, script: &str) -> Run {
+    pub(crate) fn run_in(&self, place: &TestTree, script: &str) -> HaftCommand {
         let root = place.root().to_str().unwrap();
         let flags: Vec<String> = self.flags.iter().map(|flag| flag.replace('@', root)).collect();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         place.confined(&flags, &whole(place, script)).through(self.wrapper)
     }
 
-    fn snapshot(&self, place: &Place) -> Snapshot {
-        Snapshot::of(&self.watched.iter().map(|name| place.path(name)).collect::<Vec<_>>())
+    fn snapshot(&self, place: &TestTree) -> TreeSnapshot {
+        TreeSnapshot::of(&self.watched.iter().map(|name| place.path(name)).collect::<Vec<_>>())
     }
 }
 
 /// Checks that a script ran to its end without mistakes: otherwise it tried nothing.
 #[track_caller]
-pub(crate) fn tried(ran: &Ran) {
+pub(crate) fn tried(ran: &HaftOutput) {
     assert!(ran.stdout.ends_with("tried\n"), "the attempt did not run to its end: {ran:?}");
     for mistake in
         ["command not found", "syntax error", "SyntaxError", "NameError", "AttributeError", "ModuleNotFound"]
@@ -164,8 +169,8 @@ pub(crate) fn configuration() -> String {
 }
 
 /// Creates a place with everything worth attacking.
-pub(crate) fn arena(below: &str, user: User) -> Place {
-    let place = Place::below(Path::new(below), user);
+pub(crate) fn arena(below: &str, user: TestUser) -> TestTree {
+    let place = TestTree::below(Path::new(below), user);
     for name in [
         "outside/file",
         "outside/dir/inner",
@@ -186,7 +191,7 @@ pub(crate) fn arena(below: &str, user: User) -> Place {
 }
 
 /// Returns the script with variables for the paths of the place, and a last line that proves that it ran to its end.
-pub(crate) fn whole(place: &Place, script: &str) -> String {
+pub(crate) fn whole(place: &TestTree, script: &str) -> String {
     let root = place.root().display();
     format!(
         "export root={root} outside={root}/outside home={root}/home user={root}/user ws={root}/ws\n{script}\necho; echo tried"

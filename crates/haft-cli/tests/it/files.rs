@@ -6,21 +6,21 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use haft_testkit::{Place, Ran, users};
+use haft_testkit::{HaftOutput, TestTree, users};
 use serde_json::{Value, json};
 
 use super::call::{call, here};
-use super::stream::{Stream, answers};
+use super::stream::{StdinCallStream, answers};
 
-fn read(place: &Place, path: impl AsRef<Path>) -> Ran {
+fn read(place: &TestTree, path: impl AsRef<Path>) -> HaftOutput {
     call(place, "read", &json!({ "file_path": path.as_ref() }))
 }
 
-fn write(place: &Place, path: impl AsRef<Path>) -> Ran {
+fn write(place: &TestTree, path: impl AsRef<Path>) -> HaftOutput {
     call(place, "write", &json!({ "file_path": path.as_ref(), "content": "overwritten" }))
 }
 
-fn edit(place: &Place, path: impl AsRef<Path>) -> Ran {
+fn edit(place: &TestTree, path: impl AsRef<Path>) -> HaftOutput {
     call(
         place,
         "edit",
@@ -30,13 +30,13 @@ fn edit(place: &Place, path: impl AsRef<Path>) -> Ran {
 
 /// Checks that the tool failed and that its output gives the reason.
 #[track_caller]
-fn check_failed(ran: Ran, fragment: &str) {
+fn check_failed(ran: HaftOutput, fragment: &str) {
     let ran = ran.expect_code(3);
     assert!(ran.stdout.contains(fragment) && ran.stdout.len() < 1000, "{}", ran.stdout);
 }
 
 #[track_caller]
-fn check_denied(ran: Ran, label: &str) {
+fn check_denied(ran: HaftOutput, label: &str) {
     let ran = ran.expect_code(4);
     assert_eq!(ran.stdout, "");
     assert!(ran.stderr.starts_with(&format!("error: {label}")), "{}", ran.stderr);
@@ -181,7 +181,7 @@ fn the_mode_of_a_file_survives_its_replacement() {
 #[test]
 fn nothing_outside_the_workspace_is_written() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let canary = place.file("outside/canary", "canary");
         symlink(&canary, place.path("ws/link")).unwrap();
         symlink(place.path("outside"), place.path("ws/dir")).unwrap();
@@ -210,7 +210,7 @@ fn nothing_outside_the_workspace_is_written() {
 #[test]
 fn the_data_of_haft_is_neither_read_nor_written() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let data = place.file("home/data/tokens", "canary");
         let config = place.file("home/haft.json", "{} // canary");
         symlink(&data, place.path("ws/link")).unwrap();
@@ -265,9 +265,9 @@ fn an_edit_that_says_nothing_is_refused() {
 #[test]
 fn a_file_swapped_for_a_link_between_two_calls_leads_nowhere() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let canary = place.file("outside/canary", "canary");
-        let mut stream = Stream::start(&place, &["--jobs", "1"]);
+        let mut stream = StdinCallStream::start(&place, &["--jobs", "1"]);
         let arguments = json!({ "file_path": "file", "content": "overwritten" });
         stream.send(1, "write", &arguments);
         assert_eq!(stream.answer()["is_error"], false);

@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{Place, User};
+use haft_testkit::{TestTree, TestUser};
 
-fn place() -> Place {
-    Place::new(User::Ourselves)
+fn place() -> TestTree {
+    TestTree::new(TestUser::Ourselves)
 }
 
-fn config(place: &Place, text: &str) {
+fn config(place: &TestTree, text: &str) {
     place.file("home/haft.json", text);
 }
 
@@ -242,7 +242,7 @@ fn a_tool_that_is_not_active_is_refused_and_told_why() {
     assert!(ran.stderr.contains("`tools` says that it is not enabled"), "{}", ran.stderr);
 }
 
-fn listed(place: &Place, group: &str) -> Vec<String> {
+fn listed(place: &TestTree, group: &str) -> Vec<String> {
     let ran = place.haft(&["tools", "--group", group]).output().expect_code(0);
     ran.stdout.lines().skip(1).filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
 }

@@ -4,15 +4,15 @@
 
 use std::process::Output;
 
-use haft_model_server::{Fault, ModelServer, Pace, Part, Script, Step};
-use haft_testkit::{Place, Run, eventually, libc, processes_with, send_signal, unique_marker};
+use haft_model_server::{ModelServer, ResponseFault, ResponsePace, Script, ScriptPart, ScriptStep};
+use haft_testkit::{HaftCommand, TestTree, eventually, libc, processes_with, send_signal, unique_marker};
 use serde_json::{Value, json};
 
 use super::agents::{agents, ask, bash, haft, script};
 use super::call::here;
 
 /// Interrupts haft once it has reached the stage.
-fn interrupted(run: Run, moment: &str, mut is_there: impl FnMut(u32) -> bool) -> Output {
+fn interrupted(run: HaftCommand, moment: &str, mut is_there: impl FnMut(u32) -> bool) -> Output {
     let mut child = run.start();
     // Kept open, because the end of standard input would end the request.
     let _stdin = child.stdin.take();
@@ -32,12 +32,12 @@ fn listens(pid: u32) -> bool {
     threads.filter_map(name).any(|name| name.trim() == "stdout-watch")
 }
 
-fn never() -> Step {
-    Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() })
+fn never() -> ScriptStep {
+    ScriptStep::text("x").at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() })
 }
 
-fn stops_after(step: Step, frames: usize) -> Step {
-    step.with_fault(Fault::Hang { after_frames: frames })
+fn stops_after(step: ScriptStep, frames: usize) -> ScriptStep {
+    step.with_fault(ResponseFault::Hang { after_frames: frames })
 }
 
 /// Checks the output of an interrupt before the run began.
@@ -54,7 +54,7 @@ fn was_aborted(output: &Output) -> Value {
 }
 
 /// Checks that the session is stored as interrupted, and that it can be resumed.
-fn is_kept(place: &Place, server: &ModelServer, answer: &str) {
+fn is_kept(place: &TestTree, server: &ModelServer, answer: &str) {
     let listed = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert!(listed.contains("interrupted"), "{listed}");
     let resume = place.haft(&["resume", "-q"]);
@@ -109,10 +109,10 @@ fn while_the_model_is_chosen() {
 
 #[test]
 fn while_the_model_is_asked_or_answers() {
-    let long = Step::text("an answer that comes in several pieces and then no more");
+    let long = ScriptStep::text("an answer that comes in several pieces and then no more");
     let report = json!({"status": "success", "format": "json", "content_json": {"a": 1}});
-    let report = Step::call("agent__final_report", report);
-    let check = |step: Step, words: &[&str]| {
+    let report = ScriptStep::call("agent__final_report", report);
+    let check = |step: ScriptStep, words: &[&str]| {
         let place = here();
         place.file("ws/s.json", r#"{"type": "object"}"#);
         let server = ModelServer::start(Script::of([step])).unwrap();
@@ -124,7 +124,11 @@ fn while_the_model_is_asked_or_answers() {
     };
     for step in [never(), stops_after(long, 4)] {
         let place = check(step, &[]);
-        is_kept(&place, &ModelServer::start(Script::of([Step::text("after all")])).unwrap(), "after all");
+        is_kept(
+            &place,
+            &ModelServer::start(Script::of([ScriptStep::text("after all")])).unwrap(),
+            "after all",
+        );
     }
     check(stops_after(report, 4), &["--output-schema", "s.json"]);
 }
@@ -137,18 +141,22 @@ fn while_others_go_on_with_the_request() {
     ]);
     let server = ModelServer::start(script([
         ("hands this request", vec![never()]),
-        ("MAY I?", vec![Step::call("router__handoff-to", json!({"agent": "legal", "message": "See."}))]),
+        (
+            "MAY I?",
+            vec![ScriptStep::call("router__handoff-to", json!({"agent": "legal", "message": "See."}))],
+        ),
     ]))
     .unwrap();
     let run = haft(&place, &server, &["--output-format", "json", "@desk.md", "MAY I?"]);
     let output = interrupted(run, "the second one is asked", |_| server.requests().len() == 2);
     assert_eq!(was_aborted(&output)["requests"], 2);
-    let answers = ModelServer::start(script([("hands this request", vec![Step::text("You may.")])])).unwrap();
+    let answers =
+        ModelServer::start(script([("hands this request", vec![ScriptStep::text("You may.")])])).unwrap();
     is_kept_in_chain(&place, &answers);
 }
 
 /// The first agent has finished; the agent that received the handoff continues.
-fn is_kept_in_chain(place: &Place, server: &ModelServer) {
+fn is_kept_in_chain(place: &TestTree, server: &ModelServer) {
     let resume = place.haft(&["resume", "-q"]);
     let resume = resume.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
     assert_eq!(resume.stdin("").output().expect_code(0).stdout.trim(), "You may.");
@@ -158,11 +166,14 @@ fn is_kept_in_chain(place: &Place, server: &ModelServer) {
 fn while_agents_work_below() {
     let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "tools: bash")]);
     let marker = unique_marker();
-    let about = |last: Step| {
+    let about = |last: ScriptStep| {
         script([
             (
                 "LEAD",
-                vec![Step::say([Part::Text("I ask.".into()), ask("a", "BELOW")]), Step::text("all done")],
+                vec![
+                    ScriptStep::say([ScriptPart::Text("I ask.".into()), ask("a", "BELOW")]),
+                    ScriptStep::text("all done"),
+                ],
             ),
             ("BELOW", vec![bash("echo x >> marks"), last]),
         ])
@@ -171,7 +182,7 @@ fn while_agents_work_below() {
     let run = haft(&place, &server, &["--output-format", "json", "@lead.md", "LEAD"]);
     was_aborted(&interrupted(run, "the command runs", |_| !processes_with(&marker).is_empty()));
     eventually("the command is gone", || processes_with(&marker).is_empty());
-    is_kept(&place, &ModelServer::start(about(Step::text("ready"))).unwrap(), "all done");
+    is_kept(&place, &ModelServer::start(about(ScriptStep::text("ready"))).unwrap(), "all done");
     assert_eq!(place.text("ws/marks"), "x\n", "what was done is not done again");
 }
 
@@ -197,7 +208,7 @@ fn while_a_person_is_asked() {
 #[test]
 fn what_was_begun_with_nohup_goes_on_when_the_terminal_goes_away() {
     let wait = "touch begun; until test -e go; do sleep 0.05; done";
-    let server = ModelServer::start(Script::of([bash(wait), Step::text("all done")])).unwrap();
+    let server = ModelServer::start(Script::of([bash(wait), ScriptStep::text("all done")])).unwrap();
     for (wrapper, code, answer) in [("nohup", 0, "all done\n"), ("env", 143, "")] {
         let place = here();
         let mut child = haft(&place, &server, &["-q", "go"]).through(&[wrapper]).start();
@@ -218,7 +229,7 @@ fn what_was_begun_with_nohup_goes_on_when_the_terminal_goes_away() {
 fn while_the_journal_is_written() {
     let steps = || {
         let calls = (0..5).map(|n| bash(&format!("echo {n} >> marks")));
-        calls.chain([Step::text("all done")]).collect::<Vec<_>>()
+        calls.chain([ScriptStep::text("all done")]).collect::<Vec<_>>()
     };
     for lines in [1, 4, 7, 11, 16] {
         let place = here();
@@ -242,7 +253,7 @@ fn while_the_journal_is_written() {
     }
 }
 
-fn written(place: &Place) -> usize {
+fn written(place: &TestTree) -> usize {
     let Ok(journals) = std::fs::read_dir(place.path("home/data/sessions")) else { return 0 };
     let texts = journals.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
     texts.map(|text| text.lines().count()).sum()

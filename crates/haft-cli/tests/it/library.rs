@@ -5,21 +5,21 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use haft::prelude::*;
-use haft_config::Resolved;
-use haft_config::resolved::{CacheFor, Tool as ToolKeys};
+use haft_config::ResolvedConfig;
+use haft_config::resolved::{CacheTtl, PerToolSettings as ToolKeys};
 use haft_core::name::GroupName;
 use haft_engine::RunContext;
 use haft_runtime::executor::ToolExecutor;
 use haft_runtime::wiring::{self, ToolSettings};
-use haft_sandbox::{Home, Policy, SandboxMode};
-use haft_testkit::{Place, User, copy_program};
+use haft_sandbox::{Home, SandboxMode, SandboxPolicy};
+use haft_testkit::{TestTree, TestUser, copy_program};
 use serde_json::json;
 
 /// The workspace; set only in the process that embeds the library.
 const WORKSPACE: &str = "HAFT_TEST_WORKSPACE";
 
 /// Runs one test of this binary as a separate program with its own environment.
-fn embed(test: &str, program: &Path, place: &Place, variables: &[(&str, &str)]) -> Output {
+fn embed(test: &str, program: &Path, place: &TestTree, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
     command.args([&format!("library::{test}"), "--exact", "--nocapture"]).env_clear();
     command
@@ -44,7 +44,7 @@ fn embedding(tool: &str, arguments: &serde_json::Value) -> bool {
 }
 
 #[track_caller]
-fn answer(output: &Output, place: &Place) -> String {
+fn answer(output: &Output, place: &TestTree) -> String {
     assert!(output.status.success(), "{output:?}");
     place.text("user/answer")
 }
@@ -59,7 +59,7 @@ fn a_program_finds_the_launcher_beside_it() {
     ) {
         return;
     }
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let output =
         embed("a_program_finds_the_launcher_beside_it", &std::env::current_exe().unwrap(), &place, &[PATH]);
     let answer = answer(&output, &place);
@@ -72,7 +72,7 @@ fn without_a_launcher_the_answer_says_so() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
         return;
     }
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let copy = place.path("outside/program");
     copy_program(&std::env::current_exe().unwrap(), &copy);
     let output = embed("without_a_launcher_the_answer_says_so", &copy, &place, &[("PATH", "/nonexistent")]);
@@ -86,7 +86,7 @@ fn a_launcher_that_is_not_there_is_an_error() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
         return;
     }
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let variables = [PATH, ("HAFT_LAUNCHER", "/nonexistent/haft")];
     let output = embed(
         "a_launcher_that_is_not_there_is_an_error",
@@ -107,7 +107,7 @@ fn a_launcher_that_is_not_one_is_an_error() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
         return;
     }
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let variables = [PATH, ("HAFT_LAUNCHER", "/usr/bin/true")];
     let output = embed(
         "a_launcher_that_is_not_one_is_an_error",
@@ -124,7 +124,7 @@ fn the_file_tools_work_too() {
     if embedding("write", &json!({ "file_path": "note", "content": "hello" })) {
         return;
     }
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let output = embed("the_file_tools_work_too", &std::env::current_exe().unwrap(), &place, &[PATH]);
     let answer = answer(&output, &place);
     assert!(answer.starts_with("false Wrote 5 bytes to "), "{answer}");
@@ -132,9 +132,9 @@ fn the_file_tools_work_too() {
 }
 
 /// A tool that returns the number of its earlier calls; tests add and remove it at run time.
-struct Counter(std::sync::atomic::AtomicUsize);
+struct CountingTool(std::sync::atomic::AtomicUsize);
 
-impl Tool for Counter {
+impl Tool for CountingTool {
     fn definition(&self) -> ToolDefinition {
         ToolDefinition::new("count", "Counts its calls.", json!({"type": "object"}))
             .with_effects(Effects::ReadOnly)
@@ -147,11 +147,14 @@ impl Tool for Counter {
 }
 
 /// Returns a registry beside the built-in tools, governed by a configuration of the embedding program.
-fn with_registry(place: &Place, change: impl FnOnce(&mut Resolved)) -> (Arc<Registry>, Orchestrator) {
+fn with_registry(
+    place: &TestTree,
+    change: impl FnOnce(&mut ResolvedConfig),
+) -> (Arc<Registry>, Orchestrator) {
     let mut config = haft_config::defaults().unwrap();
     change(&mut config);
     let home = Home::at(&place.path("home"));
-    let policy = Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
+    let policy = SandboxPolicy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
     let settings = ToolSettings { policy, timeout: None, config };
     let registry = Arc::new(Registry::new(Namespace::new("app").unwrap()));
     let orchestrator = wiring::orchestrator_with(settings, vec![Arc::clone(&registry) as _]);
@@ -165,16 +168,18 @@ async fn count(orchestrator: &Orchestrator) -> Result<String, String> {
 
 #[tokio::test]
 async fn tools_of_the_program_stand_beside_the_built_in_ones_and_may_come_later() {
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let (registry, orchestrator) = with_registry(&place, |_| {});
     assert!(count(&orchestrator).await.unwrap_err().starts_with("unknown_tool"));
-    registry.register(Counter(0.into())).unwrap();
+    registry.register(CountingTool(0.into())).unwrap();
     assert_eq!(count(&orchestrator).await.unwrap(), "0");
     assert_eq!(count(&orchestrator).await.unwrap(), "1");
-    let tools = orchestrator
-        .tools(&Selection::of([Pick::Group(GroupName::new("app").unwrap())]), &RunContext::default());
+    let tools = orchestrator.tools(
+        &ToolFilter::of([ToolFilterItem::Group(GroupName::new("app").unwrap())]),
+        &RunContext::default(),
+    );
     assert_eq!(tools.iter().map(|tool| tool.entry.exposed().as_str()).collect::<Vec<_>>(), ["count"]);
-    assert!(orchestrator.tools(&Selection::All, &RunContext::default()).len() > 6);
+    assert!(orchestrator.tools(&ToolFilter::All, &RunContext::default()).len() > 6);
     assert!(registry.unregister("count"));
     assert!(count(&orchestrator).await.unwrap_err().starts_with("unknown_tool"));
     assert!(wiring::shut_down(&orchestrator).await.is_empty());
@@ -182,20 +187,20 @@ async fn tools_of_the_program_stand_beside_the_built_in_ones_and_may_come_later(
 
 #[tokio::test]
 async fn the_configuration_governs_tools_of_the_program_also_those_that_come_later() {
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let glob = |pattern: &str| haft_core::glob::ToolGlob::new(pattern).unwrap();
     let (registry, orchestrator) = with_registry(&place, |config| config.tools_denied = vec![glob("COUNT")]);
-    registry.register(Counter(0.into())).unwrap();
+    registry.register(CountingTool(0.into())).unwrap();
     let denied = "denied: tool `count` is not active: `toolsDenied` names it";
     assert_eq!(count(&orchestrator).await.unwrap_err(), denied);
     let (registry, orchestrator) = with_registry(&place, |config| {
         let kept = ToolKeys {
-            cache: Some(CacheFor::Time(std::time::Duration::from_mins(1))),
+            cache: Some(CacheTtl::Time(std::time::Duration::from_mins(1))),
             ..ToolKeys::default()
         };
         config.tools = vec![(glob("cou*"), kept)];
     });
-    registry.register(Counter(0.into())).unwrap();
+    registry.register(CountingTool(0.into())).unwrap();
     assert_eq!(count(&orchestrator).await.unwrap(), "0");
     assert_eq!(count(&orchestrator).await.unwrap(), "0", "kept, as the operator says");
 }

@@ -1,17 +1,17 @@
 //! Limits on the resources of a command, which the command itself cannot raise.
 
-use haft_testkit::{Place, Ran, User, processes_with, unique_marker, users};
+use haft_testkit::{HaftOutput, TestTree, TestUser, processes_with, unique_marker, users};
 
 #[track_caller]
-fn check(limit: &str, script: &str, holds: impl Fn(&Ran) -> bool) {
+fn check(limit: &str, script: &str, holds: impl Fn(&HaftOutput) -> bool) {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let ran = place.confined(&["--limit", limit], script).output();
         assert!(holds(&ran), "as {user:?}: {ran:?}");
     }
 }
 
-fn number(ran: &Ran) -> u64 {
+fn number(ran: &HaftOutput) -> u64 {
     ran.stdout.trim().parse().unwrap_or(u64::MAX)
 }
 
@@ -47,7 +47,7 @@ import os; os._exit(0)'";
 fn a_fork_bomb_is_bounded_and_ends_with_the_call() {
     for user in users() {
         for mode in ["sandbox", "rwx"] {
-            let (place, marker) = (Place::new(user), unique_marker().replace('-', "_"));
+            let (place, marker) = (TestTree::new(user), unique_marker().replace('-', "_"));
             let script = format!("{marker}() {{ {marker} | {marker} & }}; {marker}; sleep 600");
             let arguments = serde_json::json!({ "command": script }).to_string();
             let flags =
@@ -129,7 +129,7 @@ fn the_limit_of_processes_cannot_be_raised_from_inside() {
 #[test]
 fn all_calls_have_limits() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let ran = place.confined(&[], "ulimit -n; ulimit -c; ulimit -t").output().expect_code(0);
         assert_eq!(ran.stdout, "4096\n0\n3600\n", "as {user:?}");
     }
@@ -138,7 +138,7 @@ fn all_calls_have_limits() {
 /// With a control group, twenty small processes are limited like one large process.
 #[test]
 fn memory_of_all_processes_together() {
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let hog = "python3 -c 'x = bytearray(60 << 20); x[::4096] = bytes(len(x[::4096])); import time; time.sleep(3); print(\"kept\")'";
     let script = format!("for i in $(seq 20); do {hog} & done; wait; echo tried");
     let flags = ["-v", "--limit", "memory-bytes=400000000"];

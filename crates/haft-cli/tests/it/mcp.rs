@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
 
-use haft_testkit::{Place, User, eventually, processes_with, send_signal, unique_marker};
+use haft_testkit::{TestTree, TestUser, eventually, processes_with, send_signal, unique_marker};
 
 mod asking;
 mod commands;
@@ -18,28 +18,28 @@ mod sampling;
 mod sharing;
 mod sse;
 
-fn place() -> Place {
-    Place::new(User::Ourselves)
+fn place() -> TestTree {
+    TestTree::new(TestUser::Ourselves)
 }
 
 /// Configures the server `bad`.
-pub(crate) fn configure(place: &Place, mode: &str, args: &[&str], keys: &str) {
+pub(crate) fn configure(place: &TestTree, mode: &str, args: &[&str], keys: &str) {
     let server = place.misbehaving_server(mode, args);
     place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{server}{keys}}}}}}}"));
 }
 
-fn echo(place: &Place) -> haft_testkit::Ran {
+fn echo(place: &TestTree) -> haft_testkit::HaftOutput {
     place.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]).output()
 }
 
 /// A stream of calls to one running haft.
-struct Stream {
+struct McpCallStream {
     child: Child,
     answers: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
-impl Stream {
-    fn open(place: &Place, flags: &[&str]) -> Self {
+impl McpCallStream {
+    fn open(place: &TestTree, flags: &[&str]) -> Self {
         let mut child = place.haft(&[&["call", "--stdin"], flags].concat()).start();
         let answers = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, answers }
@@ -94,7 +94,7 @@ fn a_server_that_was_seen_once_is_started_only_when_it_is_called() {
     let marker = unique_marker();
     configure(&place, "good", &[&marker], "");
     place.haft(&["tools"]).output().expect_code(0);
-    let mut stream = Stream::open(&place, &[]);
+    let mut stream = McpCallStream::open(&place, &[]);
     assert!(stream.ask("current_date", "{}").contains("content"));
     assert!(processes_with(&marker).is_empty(), "nobody has called it yet");
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
@@ -174,7 +174,7 @@ fn a_call_that_is_never_answered_ends_and_is_cancelled() {
 fn a_server_that_hangs_until_the_timeout_of_the_tool_is_started_again() {
     let place = place();
     configure(&place, "never-answers", &[], "");
-    let mut stream = Stream::open(&place, &["--timeout", "300ms"]);
+    let mut stream = McpCallStream::open(&place, &["--timeout", "300ms"]);
     assert!(stream.ask("bad__echo", "{}").contains("timed out"));
     let log = || place.text("home/data/mcp/bad.log");
     eventually("it is asked, and given up", || log().contains("degraded ► restarting"));
@@ -210,7 +210,7 @@ fn a_server_that_ends_at_once_says_why_and_harms_nobody() {
 fn a_server_that_falls_over_is_started_again_and_no_call_is_made_twice() {
     let place = place();
     configure(&place, "exits-after-3", &[], "");
-    let mut stream = Stream::open(&place, &["--jobs", "1"]);
+    let mut stream = McpCallStream::open(&place, &["--jobs", "1"]);
     for _ in 0..3 {
         assert!(stream.ask("bad__slow", r#"{"text":"x"}"#).contains("echo: x"));
     }
@@ -247,7 +247,7 @@ fn a_list_without_end_is_cut_and_a_bad_tool_costs_only_itself() {
     let place = place();
     configure(&place, "bad-tools", &[], "");
     assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     configure(&place, "many-tools", &[], "");
     let ran = place.haft(&["tools"]).output().expect_code(0);
     assert_eq!(ran.stdout.matches("bad__tool_").count(), 10_000);
@@ -283,7 +283,7 @@ fn a_server_ends_in_good_order_when_the_person_wants_no_more() {
     let place = place();
     let noted = place.path("ws/noted");
     configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
-    let mut stream = Stream::open(&place, &[]);
+    let mut stream = McpCallStream::open(&place, &[]);
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
     // Kept open, because the end of standard input would end haft in good order as well.
     let _stdin = stream.child.stdin.take();
@@ -297,7 +297,7 @@ fn a_server_dies_with_haft_even_when_haft_is_killed() {
     let place = place();
     let marker = unique_marker();
     configure(&place, "ignores-term", &[&marker], "");
-    let mut stream = Stream::open(&place, &[]);
+    let mut stream = McpCallStream::open(&place, &[]);
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
     assert!(!processes_with(&marker).is_empty());
     send_signal(stream.child.id(), 9);

@@ -1,7 +1,7 @@
 //! Ordinary work that succeeds inside the sandbox, for every user.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{Place, User, users};
+use haft_testkit::{TestTree, TestUser, users};
 
 /// Checks that the script succeeds and prints this.
 #[track_caller]
@@ -12,7 +12,7 @@ fn check(script: &str, expected: &str) {
 #[track_caller]
 fn check_with(flags: &[&str], script: &str, expected: &str) {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let ran = place.confined(flags, &format!("set -e\n{script}")).output();
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "as {user:?}: {}", ran.stderr);
         assert_eq!(ran.stderr, "", "as {user:?}");
@@ -40,7 +40,7 @@ fn files_in_tmp() {
 #[test]
 fn the_workspace_is_the_directory_of_the_command() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let ran = place.confined(&[], "pwd").output();
         assert_eq!(ran.stdout.trim_end(), place.path("ws").to_str().unwrap());
     }
@@ -62,7 +62,7 @@ fn background_jobs_that_are_waited_for() {
 #[test]
 fn exit_codes() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         place.confined(&[], "exit 42").output().expect_code(42);
         place.confined(&[], "kill -TERM $$").output().expect_code(143);
         place.haft(&["sandbox", "--", "no-such-program-anywhere"]).output().expect_code(127);
@@ -95,7 +95,7 @@ fn git_from_nothing_to_a_commit() {
 #[test]
 fn git_in_a_repository_that_was_there_before() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         assert_eq!(place.unconfined("git init -q -b main .").code, Some(0));
         let script = "set -e; echo x > file; git add .; git -c user.name=n -c user.email=e@x commit -qm first
             git branch side; git tag v1; git stash list; git gc -q; git worktree add -q ../ws/tree side; git log --format=%s";
@@ -107,7 +107,7 @@ fn git_in_a_repository_that_was_there_before() {
 #[test]
 fn git_init_below_a_repository() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         assert_eq!(place.unconfined("git init -q .").code, Some(0));
         let script =
             "mkdir sub; cd sub; git init -q .; git config a.b c; echo x > .git/hooks/new; git config a.b";
@@ -180,8 +180,10 @@ fn node() {
 #[test]
 fn cargo() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").into());
-    let ran =
-        Place::new(User::Ourselves).confined(&[], &format!("'{cargo}' --version")).output().expect_code(0);
+    let ran = TestTree::new(TestUser::Ourselves)
+        .confined(&[], &format!("'{cargo}' --version"))
+        .output()
+        .expect_code(0);
     assert!(ran.stdout.starts_with("cargo 1."), "{ran:?}");
 }
 
@@ -217,7 +219,7 @@ fn processes_of_the_call_can_be_seen_and_signalled() {
 #[test]
 fn locale_and_time() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let run = place
             .confined(&[], "echo $LC_ALL $LANG $TERM; date -d @0 +%H")
             .env("LC_ALL", "C.UTF-8")
@@ -241,7 +243,7 @@ fn the_open_mode_works_too() {
 #[test]
 fn a_workspace_below_tmp() {
     for user in users() {
-        let place = Place::below(std::path::Path::new("/tmp"), user);
+        let place = TestTree::below(std::path::Path::new("/tmp"), user);
         let ran = place.confined(&[], "echo x > f; mkdir ../beside; cat f; ls ..").output().expect_code(0);
         assert_eq!(ran.stdout, "x\nbeside\nhome\noutside\nuser\nws\n", "as {user:?}: {ran:?}");
     }
@@ -250,7 +252,7 @@ fn a_workspace_below_tmp() {
 #[test]
 fn a_workspace_with_an_odd_name() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let odd = place.directory("ws/ö \"quoted\" $name\nline");
         let ran = place
             .confined(&["--workspace", odd.to_str().unwrap()], "echo x > f; cat f")

@@ -7,26 +7,26 @@ use std::sync::Arc;
 use haft_core::store::OutputStore;
 use haft_engine::RunContext;
 use haft_runtime::wiring::{self, ToolSettings};
-use haft_sandbox::{Home, Policy, SandboxMode};
+use haft_sandbox::{Home, SandboxMode, SandboxPolicy};
 use haft_store::outputs::{FileStore, StoreLimits};
-use haft_testkit::{Place, User};
+use haft_testkit::{TestTree, TestUser};
 use serde_json::{Value, json};
 
 use super::governed::handle_in;
 
-fn place() -> Place {
-    Place::new(User::Ourselves)
+fn place() -> TestTree {
+    TestTree::new(TestUser::Ourselves)
 }
 
 /// One process of `haft call --stdin`, whose later calls can query the outputs it stored.
-struct Session {
+struct OutputCallSession {
     child: Child,
     input: Option<ChildStdin>,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
-impl Session {
-    fn start(place: &Place) -> Self {
+impl OutputCallSession {
+    fn start(place: &TestTree) -> Self {
         let mut child = place.haft(&["call", "--stdin", "--jobs", "1"]).start();
         let answers = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { input: child.stdin.take(), child, answers }
@@ -43,7 +43,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for OutputCallSession {
     fn drop(&mut self) {
         self.input = None;
         let _ = self.child.wait();
@@ -58,7 +58,7 @@ fn numbers(last: usize) -> String {
 fn what_read_does_not_show_is_kept() {
     let place = place();
     place.file("ws/long", &numbers(20_000));
-    let mut session = Session::start(&place);
+    let mut session = OutputCallSession::start(&place);
     let shown = session.said("read", &json!({"file_path": "long"}));
     assert!(shown.contains("\n... (output truncated: 108894 total chars, showing first 50000)\n"), "{shown}");
     assert!(shown.contains("All of it is stored (108894 bytes, 20000 lines, about 27224 tokens; size_cap)."));
@@ -71,7 +71,7 @@ fn what_read_does_not_show_is_kept() {
 #[test]
 fn a_long_answer_is_read_page_by_page() {
     let place = place();
-    let mut session = Session::start(&place);
+    let mut session = OutputCallSession::start(&place);
     let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
     let mut question = "lines 1-20000".to_owned();
     let mut seen = String::new();
@@ -89,7 +89,7 @@ fn a_long_answer_is_read_page_by_page() {
 fn without_a_model_the_mode_says_how_an_output_is_read() {
     let place = place();
     place.file("home/haft.json", r#"{"toolOutput": {"overlapPercent": 0}}"#);
-    let mut session = Session::start(&place);
+    let mut session = OutputCallSession::start(&place);
     let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
     let mut ask = |extract: &str, mode: &str| {
         session.said("tool_output", &json!({"handle": handle, "extract": extract, "mode": mode}))
@@ -110,13 +110,13 @@ fn without_a_model_the_mode_says_how_an_output_is_read() {
 fn the_configuration_says_how_many_pieces_are_given_and_whether_anything_is_kept() {
     let place = place();
     place.file("home/haft.json", r#"{"toolOutput": {"maxChunks": 9}}"#);
-    let mut session = Session::start(&place);
+    let mut session = OutputCallSession::start(&place);
     let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
     let whole = session.said("tool_output", &json!({"handle": handle}));
     assert!(whole.ends_with("(page 1 of 4; next: `page 2`)"), "{whole}");
     drop(session);
     place.file("home/haft.json", r#"{"toolOutput": {"enabled": false}}"#);
-    let cut = Session::start(&place).said("bash", &json!({"command": "seq 1 20000"}));
+    let cut = OutputCallSession::start(&place).said("bash", &json!({"command": "seq 1 20000"}));
     assert!(cut.ends_with("total chars, showing first 30000)"), "{cut}");
     place.file("home/haft.json", r#"{"toolOutput": {"overlapPercent": 51}}"#);
     place.haft(&["config", "check"]).output().expect_code(42);
@@ -129,7 +129,7 @@ const PICTURE: &str =
 #[test]
 fn bytes_are_described_and_can_be_got_back() {
     let place = place();
-    let mut session = Session::start(&place);
+    let mut session = OutputCallSession::start(&place);
     let handle = handle_in(&session.said("bash", &json!({"command": PICTURE})));
     let described = session.said("tool_output", &json!({"handle": handle}));
     assert!(described.starts_with("binary: image/png, 640x480 pixels, 40024 bytes, sha256 "), "{described}");
@@ -157,7 +157,7 @@ fn bytes_are_described_and_can_be_got_back() {
 #[test]
 fn a_handle_that_is_none_is_answered_as_one_that_never_was() {
     let place = place();
-    let mut session = Session::start(&place);
+    let mut session = OutputCallSession::start(&place);
     let name = "00000000-0000-4000-8000-000000000000";
     let kept = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
     let (mine, _) = kept.split_once('/').unwrap();
@@ -273,14 +273,14 @@ fn models_are_shown_tool_output_only_while_something_is_stored() {
     let store = Arc::new(FileStore::open(&place.path("home/data/outputs"), StoreLimits::default()).unwrap());
     let home = Home::at(&place.path("home"));
     let orchestrator = wiring::orchestrator(ToolSettings {
-        policy: Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap(),
+        policy: SandboxPolicy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap(),
         timeout: None,
         config: haft_config::defaults().unwrap(),
     });
     let outputs = Some(Arc::clone(&store) as Arc<dyn OutputStore>);
     let run = RunContext { outputs, ..RunContext::default() };
     let is_shown = || {
-        let shown = orchestrator.tools(&haft_engine::Selection::default(), &run);
+        let shown = orchestrator.tools(&haft_engine::ToolFilter::default(), &run);
         shown.iter().any(|tool| tool.entry.exposed().as_str() == "tool_output")
     };
     assert!(!is_shown());

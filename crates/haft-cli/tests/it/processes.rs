@@ -4,14 +4,14 @@
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use haft_testkit::{Place, User, eventually, libc, processes_with, send_signal, unique_marker, users};
+use haft_testkit::{TestTree, TestUser, eventually, libc, processes_with, send_signal, unique_marker, users};
 
 /// A process that would run for ten minutes, found by its name.
-struct Sleeper {
+struct SleeperProcess {
     marker: String,
 }
 
-impl Sleeper {
+impl SleeperProcess {
     fn new() -> Self {
         Self { marker: unique_marker() }
     }
@@ -44,12 +44,12 @@ const DAEMONS: [&str; 7] = [
 ];
 const STARTED: &str = "until [ -e started ]; do sleep 0.01; done";
 
-fn daemon(sleeper: &Sleeper, daemon: &str) -> String {
+fn daemon(sleeper: &SleeperProcess, daemon: &str) -> String {
     let nested = format!("echo > started; exec -a {} sleep 600", sleeper.marker);
     format!("{}\n{STARTED}", sleeper.in_script(&daemon.replace("SLEEPER2", &nested)))
 }
 
-fn call(place: &Place, flags: &[&str], command: &str) -> haft_testkit::Run {
+fn call(place: &TestTree, flags: &[&str], command: &str) -> haft_testkit::HaftCommand {
     let arguments = serde_json::json!({ "command": command }).to_string();
     place.haft(&[&["call"], flags, &["bash", &arguments]].concat())
 }
@@ -58,7 +58,7 @@ fn call(place: &Place, flags: &[&str], command: &str) -> haft_testkit::Run {
 fn a_daemon_ends_with_the_shell() {
     for user in users() {
         for way in DAEMONS {
-            let (place, sleeper, began) = (Place::new(user), Sleeper::new(), Instant::now());
+            let (place, sleeper, began) = (TestTree::new(user), SleeperProcess::new(), Instant::now());
             let ran =
                 call(&place, &[], &format!("{}; echo done", daemon(&sleeper, way))).output().expect_code(0);
             assert_eq!(ran.stdout, "done\n", "{way}");
@@ -72,7 +72,7 @@ fn a_daemon_ends_with_the_shell() {
 fn a_daemon_ends_with_the_timeout() {
     for user in users() {
         for way in [DAEMONS[3], DAEMONS[5]] {
-            let (place, sleeper) = (Place::new(user), Sleeper::new());
+            let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
             let script = format!("{}; echo waiting; sleep 600", daemon(&sleeper, way));
             let ran = call(&place, &["--timeout", "1s"], &script).output().expect_code(124);
             assert!(ran.stderr.contains("timed out after 1") && ran.stderr.contains("waiting"), "{ran:?}");
@@ -84,7 +84,7 @@ fn a_daemon_ends_with_the_timeout() {
 #[test]
 fn a_shell_that_ignores_signals_ends_with_the_timeout() {
     for mode in ["sandbox", "rwx"] {
-        let (place, sleeper) = (Place::new(User::Ourselves), Sleeper::new());
+        let (place, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
         let script = sleeper.in_script("trap '' TERM INT HUP QUIT; while :; do SLEEPER; done");
         call(&place, &["--timeout", "500ms", "--mode", mode], &script).output().expect_code(124);
         assert!(sleeper.left().is_empty(), "{mode}");
@@ -92,14 +92,14 @@ fn a_shell_that_ignores_signals_ends_with_the_timeout() {
 }
 
 /// Starts a call that would take ten minutes, and waits until its sleeper runs.
-fn under_way(place: &Place, sleeper: &Sleeper, words: &[&str]) -> Child {
+fn under_way(place: &TestTree, sleeper: &SleeperProcess, words: &[&str]) -> Child {
     let child = place.haft(words).start();
     sleeper.wait_until_asleep();
     child
 }
 
 /// Both ways to start a command, with the most stubborn daemon and a shell that waits.
-fn ways(sleeper: &Sleeper) -> [Vec<String>; 2] {
+fn ways(sleeper: &SleeperProcess) -> [Vec<String>; 2] {
     let script = format!("{}; sleep 600", daemon(sleeper, "(trap '' TERM INT HUP; setsid SLEEPER) &"));
     let arguments = serde_json::json!({ "command": script }).to_string();
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
@@ -110,7 +110,7 @@ fn ways(sleeper: &Sleeper) -> [Vec<String>; 2] {
 fn ends(end: impl Fn(&mut Child), code: Option<i32>) {
     for user in users() {
         for way in 0..2 {
-            let (place, sleeper) = (Place::new(user), Sleeper::new());
+            let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
             let words = ways(&sleeper);
             let words: Vec<&str> = words[way].iter().map(String::as_str).collect();
             let mut child = under_way(&place, &sleeper, &words);
@@ -166,7 +166,7 @@ fn only_child(pid: u32) -> u32 {
 #[test]
 fn killing_the_watcher_ends_the_tree() {
     for user in users() {
-        let (place, sleeper) = (Place::new(user), Sleeper::new());
+        let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
         let words = ways(&sleeper);
         let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
         let mut child = under_way(&place, &sleeper, &words);
@@ -179,10 +179,10 @@ fn killing_the_watcher_ends_the_tree() {
 /// Runs as root with a workspace of another user: the kernel clears the parent-death signal when credentials change.
 #[test]
 fn killing_the_watcher_of_another_identity_ends_the_tree() {
-    if !users().contains(&User::Nobody) {
+    if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let (place, sleeper) = (Place::new(User::Ourselves), Sleeper::new());
+    let (place, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
     std::os::unix::fs::chown(place.path("ws"), Some(65534), Some(65534)).unwrap();
     let words = ways(&sleeper);
     let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
@@ -197,7 +197,7 @@ fn killing_the_watcher_of_another_identity_ends_the_tree() {
 #[test]
 fn a_stopped_keeper_does_not_hold_up_the_timeout() {
     for user in users() {
-        let (place, sleeper) = (Place::new(user), Sleeper::new());
+        let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
         let arguments =
             serde_json::json!({ "command": daemon(&sleeper, "SLEEPER &") + "; wait" }).to_string();
         let mut child = under_way(&place, &sleeper, &["call", "--timeout", "2s", "bash", &arguments]);
@@ -210,7 +210,7 @@ fn a_stopped_keeper_does_not_hold_up_the_timeout() {
 #[test]
 fn orphans_are_reaped() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let script = "set -e; for i in {1..1200}; do (true &); done; echo reaped";
         let ran = place.confined(&["--limit", "processes=500"], script).output().expect_code(0);
         assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("reaped\n", ""), "as {user:?}");
@@ -220,7 +220,7 @@ fn orphans_are_reaped() {
 #[test]
 fn killing_everything_one_can_ends_only_oneself() {
     for user in users() {
-        let place = Place::new(user);
+        let place = TestTree::new(user);
         let ran = place
             .confined(&[], "sleep 600 & trap '' TERM; kill -TERM -1; wait; echo done")
             .output()
@@ -233,7 +233,7 @@ fn killing_everything_one_can_ends_only_oneself() {
 #[test]
 fn output_after_the_end_of_the_shell_is_not_waited_for() {
     for user in users() {
-        let (place, began) = (Place::new(user), Instant::now());
+        let (place, began) = (TestTree::new(user), Instant::now());
         let ran = call(&place, &[], "(sleep 600; echo late) & echo early").output().expect_code(0);
         assert_eq!(ran.stdout, "early\n", "as {user:?}");
         assert!(began.elapsed() < Duration::from_secs(10));
@@ -242,7 +242,7 @@ fn output_after_the_end_of_the_shell_is_not_waited_for() {
 
 #[test]
 fn a_command_is_in_no_session_of_ours() {
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let marker = unique_marker();
     let mut haft = place.confined(&[], &format!("exec -a {marker} sleep 60")).start();
     // The name is in haft's own arguments too; only the command line of the command begins with it.
@@ -266,7 +266,7 @@ fn session_of(pid: i32) -> String {
 
 #[test]
 fn a_command_hears_every_signal() {
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let ran =
         place.confined(&[], "grep SigBlk /proc/self/status; timeout -k 9 0.1 sleep 50; echo $?").output();
     assert!(ran.stdout.contains("0000000000000000") && ran.stdout.contains("124"), "{ran:?}");

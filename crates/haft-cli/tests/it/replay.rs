@@ -4,8 +4,8 @@
 mod journals;
 mod tree;
 
-use haft_model_server::{Failure, Part, Step, Usage};
-use haft_testkit::{Place, Ran};
+use haft_model_server::{ErrorResponse, ScriptPart, ScriptStep, ScriptUsage};
+use haft_testkit::{HaftOutput, TestTree};
 use serde_json::json;
 
 use super::call::here;
@@ -14,19 +14,19 @@ use super::run::{bash, haft, server};
 const STREAM: [&str; 2] = ["--output-format", "stream-json"];
 
 /// A run with concurrent calls, progress, a failure, a refusal and reasoning.
-fn script() -> Vec<Step> {
-    let read = |file: &str| Part::call("read", json!({ "file_path": file }));
+fn script() -> Vec<ScriptStep> {
+    let read = |file: &str| ScriptPart::call("read", json!({ "file_path": file }));
     vec![
-        Step::say([Part::Text("I look.".into()), read("a.txt"), read("b.txt"), read("no.txt")])
-            .using(Usage { input: 120, output: 9, ..Usage::default() }),
-        Step::fail(Failure::new(500, "once")),
-        Step::say([bash("echo one >> marks; echo out; echo err >&2"), bash("exit 3")]),
-        Step::call("no_such_tool", json!({"a": 1})),
-        Step::text("The answer is long enough to come in several pieces, one after the other."),
+        ScriptStep::say([ScriptPart::Text("I look.".into()), read("a.txt"), read("b.txt"), read("no.txt")])
+            .using(ScriptUsage { input: 120, output: 9, ..ScriptUsage::default() }),
+        ScriptStep::fail(ErrorResponse::new(500, "once")),
+        ScriptStep::say([bash("echo one >> marks; echo out; echo err >&2"), bash("exit 3")]),
+        ScriptStep::call("no_such_tool", json!({"a": 1})),
+        ScriptStep::text("The answer is long enough to come in several pieces, one after the other."),
     ]
 }
 
-fn recorded(words: &[&str]) -> (Place, Ran) {
+fn recorded(words: &[&str]) -> (TestTree, HaftOutput) {
     let place = here();
     place.file("ws/a.txt", "text of a");
     place.file("ws/b.txt", "text of b");
@@ -90,7 +90,7 @@ fn a_recording_that_is_none_or_does_not_fit_is_said() {
 #[test]
 fn a_run_that_never_began_leaves_no_recording() {
     let place = here();
-    let server = server([Step::text("ok")]);
+    let server = server([ScriptStep::text("ok")]);
     let words = ["run", "-m", "openai/m", "--record", "r.jsonl", "go"];
     haft(&place, &server, &words).env("OPENAI_API_KEY", "").output().expect_code(6);
     place.file("ws/kept.jsonl", "mine");
@@ -107,7 +107,7 @@ fn a_run_that_never_began_leaves_no_recording() {
 fn no_key_is_in_a_recording_or_in_a_journal() {
     let place = here();
     let key = "canary-key-0123456789";
-    let server = server([Step::say([bash("echo hi")]), Step::text("done")]);
+    let server = server([ScriptStep::say([bash("echo hi")]), ScriptStep::text("done")]);
     let words = ["run", "-m", "openai/m", "--record", "r.jsonl", "go"];
     haft(&place, &server, &words).env("OPENAI_API_KEY", key).output().expect_code(0);
     let recording = place.text("ws/r.jsonl");

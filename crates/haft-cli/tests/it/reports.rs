@@ -1,7 +1,7 @@
 //! Final reports: every format, as a call and between tags, with every wire format.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{ModelServer, Part, Script, Step};
+use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
 use serde_json::{Value, json};
 
 use super::agents::{agents, ask};
@@ -22,21 +22,21 @@ fn reports() -> [(&'static str, Value, Value); 7] {
 }
 
 /// Submits a report, as a call of the report tool or between tags with the word from the system prompt.
-fn given(by: &str, format: &str, content: &Value) -> Step {
+fn given(by: &str, format: &str, content: &Value) -> ScriptStep {
     let field = if content.is_string() { "content" } else { "content_json" };
     if by == "tool" {
         let report = json!({"status": "success", "format": format, field: content});
-        return Step::call("agent__final_report", report);
+        return ScriptStep::call("agent__final_report", report);
     }
     let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
     let word = "{{word haft-}}";
-    Step::text(&format!("Here it is: <{word} format=\"{format}\">{text}</{word}>"))
+    ScriptStep::text(&format!("Here it is: <{word} format=\"{format}\">{text}</{word}>"))
 }
 
 fn script(by: &str) -> Script {
-    let asks: Vec<Part> =
+    let asks: Vec<ScriptPart> =
         reports().iter().map(|(format, ..)| ask(format, &format!("AS {format}."))).collect();
-    let script = Script::default().about("LEAD", [Step::say(asks), Step::text("all")]);
+    let script = Script::default().about("LEAD", [ScriptStep::say(asks), ScriptStep::text("all")]);
     reports().iter().fold(script, |script, (format, right, wrong)| {
         let steps = [given(by, format, wrong), given(by, format, right)];
         script.about(&format!("AS {format}."), steps)

@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{
-    Call, Expect, Failure, Fault, ModelServer, Pace, Part, Reasoning, Script, Step, Stop, Usage,
+    ErrorResponse, ModelServer, RequestExpectation, ResponseFault, ResponsePace, Script, ScriptCall,
+    ScriptPart, ScriptReasoning, ScriptStep, ScriptStop, ScriptUsage,
 };
-use haft_testkit::{Place, Ran, Run, eventually, libc, processes_with, send_signal, unique_marker};
+use haft_testkit::{
+    HaftCommand, HaftOutput, TestTree, eventually, libc, processes_with, send_signal, unique_marker,
+};
 use serde_json::{Value, json};
 
 use super::call::here;
@@ -13,11 +16,11 @@ use super::call::here;
 pub(crate) const FORMATS: [&str; 5] =
     ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
 
-pub(crate) fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
+pub(crate) fn server(steps: impl IntoIterator<Item = ScriptStep>) -> ModelServer {
     ModelServer::start(Script::of(steps)).unwrap()
 }
 
-pub(crate) fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+pub(crate) fn haft(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     let url = server.url();
     place
         .haft(words)
@@ -30,21 +33,24 @@ pub(crate) fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
         .env("GEMINI_API_KEY", "k")
 }
 
-fn run_in(place: &Place, steps: impl IntoIterator<Item = Step>, words: &[&str]) -> Ran {
+fn run_in(place: &TestTree, steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutput {
     haft(place, &server(steps), &[&["run"], words].concat()).output()
 }
 
-fn run(steps: impl IntoIterator<Item = Step>, words: &[&str]) -> Ran {
+fn run(steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutput {
     run_in(&here(), steps, &[&["-m", "openai/m"], words].concat())
 }
 
 /// Expects this text in the last tool result.
-pub(crate) fn told(step: Step, text: &str) -> Step {
-    step.expecting(Expect { last_tool_result: Some(text.into()), ..Expect::default() })
+pub(crate) fn told(step: ScriptStep, text: &str) -> ScriptStep {
+    step.expecting(RequestExpectation {
+        last_tool_result: Some(text.into()),
+        ..RequestExpectation::default()
+    })
 }
 
-pub(crate) fn bash(command: &str) -> Part {
-    Part::call("bash", json!({ "command": command }))
+pub(crate) fn bash(command: &str) -> ScriptPart {
+    ScriptPart::call("bash", json!({ "command": command }))
 }
 
 #[test]
@@ -52,14 +58,14 @@ fn every_format_works_with_real_tools_until_the_answer() {
     for model in FORMATS {
         let place = here();
         let steps = [
-            Step::call("write", json!({"file_path": "a.txt", "content": "one\n"})),
-            Step::say([
-                Part::Text("I look.".into()),
-                Part::call("read", json!({"file_path": "a.txt"})),
+            ScriptStep::call("write", json!({"file_path": "a.txt", "content": "one\n"})),
+            ScriptStep::say([
+                ScriptPart::Text("I look.".into()),
+                ScriptPart::call("read", json!({"file_path": "a.txt"})),
                 bash("echo two >> a.txt; cat a.txt"),
             ]),
-            told(Step::call("bash", json!({"command": "echo oops >&2; exit 7"})), "two"),
-            told(Step::text("All done."), "oops"),
+            told(ScriptStep::call("bash", json!({"command": "echo oops >&2; exit 7"})), "two"),
+            told(ScriptStep::text("All done."), "oops"),
         ];
         let ran = run_in(&place, steps, &["-m", model, "go"]).expect_code(0);
         assert_eq!(ran.stdout, "All done.\n", "{model}");
@@ -75,15 +81,18 @@ fn every_format_works_with_real_tools_until_the_answer() {
 /// These notes appear without `-v`, because the answer may not be what it seems.
 #[test]
 fn a_prompt_that_was_cut_and_a_model_that_stepped_in_are_told_without_being_asked_for() {
-    let cut = || [Step::text("done").using(Usage { input: 10, output: 1, ..Usage::default() })];
+    let cut =
+        || [ScriptStep::text("done").using(ScriptUsage { input: 10, output: 1, ..ScriptUsage::default() })];
     let ran = run_in(&here(), cut(), &["-m", "ollama/m", "go"]).expect_code(0);
     assert!(ran.stderr.contains("! the server cut the prompt: it read 10 tokens"), "{}", ran.stderr);
     let ran =
         run_in(&here(), cut(), &["-m", "ollama/m", "--output-format", "stream-json", "go"]).expect_code(0);
     let noted = |line: &str| line.contains(r#""type":"note""#) && line.contains("the server cut the prompt");
     assert!(ran.stdout.lines().any(noted), "{}", ran.stdout);
-    let (failing, good) =
-        (server([Step::fail(Failure::new(401, "wrong key"))]), server([Step::text("done")]));
+    let (failing, good) = (
+        server([ScriptStep::fail(ErrorResponse::new(401, "wrong key"))]),
+        server([ScriptStep::text("done")]),
+    );
     let ran = haft(&here(), &good, &["run", "-m", "openai/a", "-m", "anthropic/b", "go"])
         .env("OPENAI_BASE_URL", &format!("{}/v1", failing.url()))
         .output()
@@ -95,12 +104,13 @@ fn a_prompt_that_was_cut_and_a_model_that_stepped_in_are_told_without_being_aske
 #[test]
 fn the_request_may_come_from_standard_input_and_quiet_is_quiet() {
     let place = here();
-    let expected = Expect { user: Some("from a file".into()), ..Expect::default() };
-    let server = server([Step::text("ok").expecting(expected)]);
+    let expected = RequestExpectation { user: Some("from a file".into()), ..RequestExpectation::default() };
+    let server = server([ScriptStep::text("ok").expecting(expected)]);
     let ran = haft(&place, &server, &["run", "-q", "-m", "openai/m", "-"]).stdin("from a file").output();
     let ran = ran.expect_code(0);
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("ok\n", ""));
-    let ran = run([Step::fail(Failure::new(404, "no such model"))], &["-q", "go"]).expect_code(42);
+    let ran =
+        run([ScriptStep::fail(ErrorResponse::new(404, "no such model"))], &["-q", "go"]).expect_code(42);
     assert!(ran.stderr.starts_with("error: ") && ran.stdout.is_empty(), "{}", ran.stderr);
     for empty in ["", " \n"] {
         haft(&place, &server, &["run", "-m", "openai/m", "-"]).stdin(empty).output().expect_code(42);
@@ -113,18 +123,20 @@ fn an_agent_is_a_file_and_what_is_typed_wins() {
     let agent = "---\nmodels: openai/m\nmaxTurns: 2\ntools: [read, current_date]\n---\nYou are the {{ include \"who.txt\" }}.\n";
     place.file("ws/helper.md", agent);
     place.file("ws/who.txt", "librarian");
-    let first = Step::call("bash", json!({"command": "echo hi"}))
-        .expecting(Expect { system: Some("You are the librarian.".into()), ..Expect::default() });
-    let ran = run_in(&place, [first, Step::text("so far")], &["@helper.md", "go"]).expect_code(9);
+    let first = ScriptStep::call("bash", json!({"command": "echo hi"})).expecting(RequestExpectation {
+        system: Some("You are the librarian.".into()),
+        ..RequestExpectation::default()
+    });
+    let ran = run_in(&place, [first, ScriptStep::text("so far")], &["@helper.md", "go"]).expect_code(9);
     assert_eq!(ran.stdout, "so far\n");
     assert!(ran.stderr.contains("✗ bash") && ran.stderr.contains("maxTurns"), "{}", ran.stderr);
-    let steps = [Step::call("current_date", json!({})), Step::text("fine")];
+    let steps = [ScriptStep::call("current_date", json!({})), ScriptStep::text("fine")];
     run_in(&place, steps, &["--max-turns", "5", "@helper.md", "go"]).expect_code(0);
     place.file("ws/bad.md", "---\nmaxTurn: 2\n---\n");
-    let ran = run_in(&place, [Step::text("x")], &["@bad.md", "go"]).expect_code(42);
+    let ran = run_in(&place, [ScriptStep::text("x")], &["@bad.md", "go"]).expect_code(42);
     assert!(ran.stderr.contains("bad.md:2") && ran.stderr.contains("maxTurns"), "{}", ran.stderr);
-    run_in(&place, [Step::text("x")], &["@nobody", "go"]).expect_code(42);
-    run_in(&place, [Step::text("x")], &["@helper.md"]).expect_code(2);
+    run_in(&place, [ScriptStep::text("x")], &["@nobody", "go"]).expect_code(42);
+    run_in(&place, [ScriptStep::text("x")], &["@helper.md"]).expect_code(2);
 }
 
 #[test]
@@ -134,13 +146,13 @@ fn an_answer_that_fits_a_schema_is_asked_for_again_once_and_then_given() {
         place
             .file("ws/s.json", r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#);
         let report = |content: Value| {
-            Step::call(
+            ScriptStep::call(
                 "agent__final_report",
                 json!({"status": "success", "format": "json", "content_json": content}),
             )
         };
         let now = json!({"status": "success", "format": "json", "content_json": {"n": 3}, "metadata": {"seen": [1]}});
-        let steps = [report(json!({"n": "many"})), Step::call("agent__final_report", now)];
+        let steps = [report(json!({"n": "many"})), ScriptStep::call("agent__final_report", now)];
         let words = ["-m", model, "--output-schema", "s.json", "--output-format", "json", "how many?"];
         let ran = run_in(&place, steps, &words).expect_code(0);
         let said: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -148,25 +160,26 @@ fn an_answer_that_fits_a_schema_is_asked_for_again_once_and_then_given() {
         assert_eq!(said["metadata"], json!({"seen": [1]}), "{model}");
         assert!(said["ts"].as_u64().unwrap() > 1_700_000_000_000, "{model}: {said}");
         let report = json!({"status": "failure", "format": "json", "content_json": {"n": 0}});
-        let steps = [Step::call("agent__final_report", report)];
+        let steps = [ScriptStep::call("agent__final_report", report)];
         let ran =
             run_in(&place, steps, &["-m", model, "--output-schema", "s.json", "how many?"]).expect_code(3);
         assert_eq!(ran.stdout, "{\"n\":0}\n");
     }
     let place = here();
     place.file("ws/s.json", "{");
-    run_in(&place, [Step::text("x")], &["-m", "openai/m", "--output-schema", "s.json", "x"]).expect_code(42);
+    run_in(&place, [ScriptStep::text("x")], &["-m", "openai/m", "--output-schema", "s.json", "x"])
+        .expect_code(42);
 }
 
 #[test]
 fn programs_read_one_event_per_line() {
     let steps = [
-        Step::call("bash", json!({"command": "echo hi"})).using(Usage {
+        ScriptStep::call("bash", json!({"command": "echo hi"})).using(ScriptUsage {
             input: 100,
             output: 7,
-            ..Usage::default()
+            ..ScriptUsage::default()
         }),
-        Step::text("done"),
+        ScriptStep::text("done"),
     ];
     let ran = run(steps, &["--output-format", "stream-json", "go"]).expect_code(0);
     let lines: Vec<Value> = ran.events();
@@ -213,14 +226,15 @@ fn every_event_is_as_documented() {
     let place = here();
     place.file("ws/lead.md", "---\nagents: helper.md\nmaxToolCallsPerTurn: 2\n---\n");
     place.file("ws/helper.md", "");
-    let thought = Reasoning { text: "Let me see.".into(), state: Some("c3RhdGU=".into()) };
+    let thought = ScriptReasoning { text: "Let me see.".into(), state: Some("c3RhdGU=".into()) };
     let calls = [
-        Part::Reasoning(thought),
+        ScriptPart::Reasoning(thought),
         bash("echo hi"),
-        Part::call("agent__helper", json!({"request": "BELOW"})),
-        Part::call("current_date", json!({})),
+        ScriptPart::call("agent__helper", json!({"request": "BELOW"})),
+        ScriptPart::call("current_date", json!({})),
     ];
-    let script = Script::of([Step::say(calls), Step::text("done")]).about("BELOW", [Step::text("helped")]);
+    let script = Script::of([ScriptStep::say(calls), ScriptStep::text("done")])
+        .about("BELOW", [ScriptStep::text("helped")]);
     let server = ModelServer::start(script).unwrap();
     let words_typed = ["run", "-m", "anthropic/m", "--output-format", "stream-json", "@lead.md", "go"];
     let ran = haft(&place, &server, &words_typed).output().expect_code(0);
@@ -262,13 +276,16 @@ fn every_event_is_as_documented() {
 
 #[test]
 fn what_a_model_does_wrong_is_answered_and_the_run_goes_on() {
-    let garbage =
-        Call { name: "bash".into(), arguments_text: Some("{\"command\": <<<".into()), ..Call::default() };
+    let garbage = ScriptCall {
+        name: "bash".into(),
+        arguments_text: Some("{\"command\": <<<".into()),
+        ..ScriptCall::default()
+    };
     let steps = [
-        Step::say([Part::Call(garbage)]),
-        told(Step::call("no_such_tool", json!({"a": 1})), "JSON"),
-        told(Step::call("read", json!({"file": 1})), "no_such_tool"),
-        told(Step::text("sorry"), "file_path"),
+        ScriptStep::say([ScriptPart::Call(garbage)]),
+        told(ScriptStep::call("no_such_tool", json!({"a": 1})), "JSON"),
+        told(ScriptStep::call("read", json!({"file": 1})), "no_such_tool"),
+        told(ScriptStep::text("sorry"), "file_path"),
     ];
     let ran = run(steps, &["go"]).expect_code(0);
     assert_eq!(ran.stdout, "sorry\n");
@@ -278,8 +295,8 @@ fn what_a_model_does_wrong_is_answered_and_the_run_goes_on() {
 #[test]
 fn limits_have_codes_of_their_own_and_the_last_answer_is_kept() {
     let dates =
-        |number: usize| (0..number).map(|_| Step::call("current_date", json!({}))).collect::<Vec<_>>();
-    let with_end = |number: usize| [dates(number), vec![Step::text("what I have")]].concat();
+        |number: usize| (0..number).map(|_| ScriptStep::call("current_date", json!({}))).collect::<Vec<_>>();
+    let with_end = |number: usize| [dates(number), vec![ScriptStep::text("what I have")]].concat();
     let ran = run(with_end(2), &["--max-turns", "3", "go"]).expect_code(9);
     assert_eq!(ran.stdout, "what I have\n");
     assert!(ran.stderr.contains("max_turns") && ran.stderr.contains("hint:"), "{}", ran.stderr);
@@ -290,9 +307,9 @@ fn limits_have_codes_of_their_own_and_the_last_answer_is_kept() {
     // The same call over and over.
     run(dates(9), &["go"]).expect_code(3);
     // Five hundred calls at once: ten are made, the others are refused.
-    let flood = Step::say((0..500).map(|n| bash(&format!("echo {n} >> count.txt"))));
+    let flood = ScriptStep::say((0..500).map(|n| bash(&format!("echo {n} >> count.txt"))));
     let place = here();
-    let ran = run_in(&place, [flood, Step::text("enough")], &["-m", "openai/m", "go"]);
+    let ran = run_in(&place, [flood, ScriptStep::text("enough")], &["-m", "openai/m", "go"]);
     assert_eq!(ran.stdout, "enough\n", "{}", ran.stderr);
     assert_eq!(place.text("ws/count.txt").lines().count(), 10);
 }
@@ -300,17 +317,20 @@ fn limits_have_codes_of_their_own_and_the_last_answer_is_kept() {
 #[test]
 fn what_a_provider_does_wrong_ends_the_run_with_its_own_code() {
     let once = r#"{"providers": {"openai": {"attemptsMax": 1}}}"#;
-    let check = |steps: Vec<Step>, code: i32| {
+    let check = |steps: Vec<ScriptStep>, code: i32| {
         let place = here();
         place.file("home/haft.json", once);
         let ran = run_in(&place, steps, &["-m", "openai/m", "go"]).expect_code(code);
         assert!(ran.stderr.contains("hint:"), "{}", ran.stderr);
     };
-    check(vec![Step::fail(Failure::new(401, "wrong key"))], 6);
-    check(vec![Step::fail(Failure::new(429, "You exceeded your current quota"))], 7);
-    check(vec![Step::call("current_date", json!({})), Step::fail(Failure::new(500, "oh"))], 5);
-    check((0..9).map(|_| Step::say([]).at_turn(0)).collect(), 3);
-    check((0..9).map(|_| Step::text("cut").stopping(Stop::Length)).collect(), 3);
+    check(vec![ScriptStep::fail(ErrorResponse::new(401, "wrong key"))], 6);
+    check(vec![ScriptStep::fail(ErrorResponse::new(429, "You exceeded your current quota"))], 7);
+    check(
+        vec![ScriptStep::call("current_date", json!({})), ScriptStep::fail(ErrorResponse::new(500, "oh"))],
+        5,
+    );
+    check((0..9).map(|_| ScriptStep::say([]).at_turn(0)).collect(), 3);
+    check((0..9).map(|_| ScriptStep::text("cut").stopping(ScriptStop::Length)).collect(), 3);
     let place = here();
     place.haft(&["run", "-m", "openai/m", "go"]).output().expect_code(6);
     place.haft(&["run", "go"]).output().expect_code(2);
@@ -320,7 +340,9 @@ fn what_a_provider_does_wrong_ends_the_run_with_its_own_code() {
 #[test]
 fn what_is_said_about_a_failure_steers_no_terminal() {
     let evil = "\u{1b}]0;owned\u{7}sorry";
-    for step in [Step::say([Part::Refusal(evil.into())]), Step::fail(Failure::new(400, evil))] {
+    for step in
+        [ScriptStep::say([ScriptPart::Refusal(evil.into())]), ScriptStep::fail(ErrorResponse::new(400, evil))]
+    {
         let place = here();
         let run = haft(&place, &server([step]), &["run", "-m", "openai/m", "go"])
             .env("CLICOLOR_FORCE", "1")
@@ -332,10 +354,10 @@ fn what_is_said_about_a_failure_steers_no_terminal() {
 #[test]
 fn a_provider_that_dies_in_the_middle_is_no_answer() {
     let place = here();
-    let steps: Vec<Step> = (0..9)
+    let steps: Vec<ScriptStep> = (0..9)
         .map(|_| {
-            Step::text(&"half a sentence ".repeat(50))
-                .with_fault(Fault::Cut { after_frames: 3, and_bytes: 5 })
+            ScriptStep::text(&"half a sentence ".repeat(50))
+                .with_fault(ResponseFault::Cut { after_frames: 3, and_bytes: 5 })
         })
         .collect();
     let ran = run_in(&place, steps, &["-m", "openai/m", "go"]);
@@ -347,11 +369,11 @@ fn a_provider_that_dies_in_the_middle_is_no_answer() {
 fn a_call_that_policy_denies_is_told_and_a_run_that_fails_of_it_says_so() {
     let place = here();
     place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "deny"}]}}"#);
-    let calls = |number: usize| (0..number).map(|_| Step::say([bash("ls")])).collect::<Vec<_>>();
-    let steps = [calls(1), vec![told(Step::text("I may not."), "denied")]].concat();
+    let calls = |number: usize| (0..number).map(|_| ScriptStep::say([bash("ls")])).collect::<Vec<_>>();
+    let steps = [calls(1), vec![told(ScriptStep::text("I may not."), "denied")]].concat();
     assert_eq!(run_in(&place, steps, &["-m", "openai/m", "go"]).expect_code(0).stdout, "I may not.\n");
     run_in(&place, calls(9), &["-m", "openai/m", "go"]).expect_code(4);
-    let steps = [Step::say([bash("ls")]), Step::text("ok")];
+    let steps = [ScriptStep::say([bash("ls")]), ScriptStep::text("ok")];
     let ran = run_in(&here(), steps, &["-m", "openai/m", "--allowed-tools", "read", "go"]).expect_code(0);
     assert!(ran.stderr.contains("! bash"), "{}", ran.stderr);
 }
@@ -359,7 +381,7 @@ fn a_call_that_policy_denies_is_told_and_a_run_that_fails_of_it_says_so() {
 #[test]
 fn a_name_that_means_no_tool_is_told() {
     let check = |words: &[&str], told: &[&str]| {
-        let ran = run([Step::text("ok")], &[words, &["go"]].concat()).expect_code(0);
+        let ran = run([ScriptStep::text("ok")], &[words, &["go"]].concat()).expect_code(0);
         let warnings = ran.stderr.lines().filter(|line| line.contains("there is no tool")).count();
         assert_eq!(warnings, told.len(), "{words:?}: {}", ran.stderr);
         assert!(told.iter().all(|name| ran.stderr.contains(&format!("`{name}`"))), "{}", ran.stderr);
@@ -375,7 +397,7 @@ fn a_name_that_means_no_tool_is_told() {
     place.file("ws/lead.md", "---\nagents: a.md\nrouter: {destinations: [b.md]}\n---\n");
     place.file("ws/a.md", "---\ntools: [raed]\nhandoff: b.md\n---\n");
     place.file("ws/b.md", "---\nallowedTools: [bsh]\n---\n");
-    let ran = run_in(&place, [Step::text("ok")], &["-m", "openai/m", "@lead.md", "go"]).expect_code(0);
+    let ran = run_in(&place, [ScriptStep::text("ok")], &["-m", "openai/m", "@lead.md", "go"]).expect_code(0);
     let warnings: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("there is no tool")).collect();
     assert_eq!(warnings.len(), 2, "{}", ran.stderr);
     assert!(
@@ -385,19 +407,20 @@ fn a_name_that_means_no_tool_is_told() {
 
 #[test]
 fn a_tool_is_allowed_by_whichever_of_its_names() {
-    let date = || Step::call("current_date", json!({}));
+    let date = || ScriptStep::call("current_date", json!({}));
     for (allowed, may) in [("current_date", true), ("Current_Date", true), ("read", false)] {
-        let ran = run([date(), Step::text("ok")], &["--allowed-tools", allowed, "go"]);
+        let ran = run([date(), ScriptStep::text("ok")], &["--allowed-tools", allowed, "go"]);
         assert_eq!(ran.stderr.contains("✓ current_date"), may, "{allowed}: {}", ran.stderr);
     }
 }
 
 #[test]
 fn the_time_of_a_run_is_bounded() {
-    let slow = Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
+    let slow = ScriptStep::text("x")
+        .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() });
     run([slow], &["--timeout", "700ms", "go"]).expect_code(124);
     let marker = unique_marker();
-    run([Step::say([bash(&format!("exec -a {marker} sleep 300"))])], &["--timeout", "2s", "go"])
+    run([ScriptStep::say([bash(&format!("exec -a {marker} sleep 300"))])], &["--timeout", "2s", "go"])
         .expect_code(124);
     eventually("the command is gone", || processes_with(&marker).is_empty());
 }
@@ -407,8 +430,8 @@ fn an_interrupt_leaves_nothing_running_and_says_what_was_done() {
     let marker = unique_marker();
     let place = here();
     let server = server([
-        Step::call("write", json!({"file_path": "kept.txt", "content": "x"})),
-        Step::say([bash(&format!("exec -a {marker} sleep 300"))]),
+        ScriptStep::call("write", json!({"file_path": "kept.txt", "content": "x"})),
+        ScriptStep::say([bash(&format!("exec -a {marker} sleep 300"))]),
     ]);
     let words = ["run", "-m", "openai/m", "--output-format", "json", "go"];
     let mut child = haft(&place, &server, &words).start();
@@ -434,7 +457,10 @@ fn tools_over_http_are_tools_of_a_run() {
     let place = here();
     let script = Script { models: vec!["a-model-of-many".into()], ..Script::default() };
     let script = Script {
-        steps: vec![Step::call("rest__it", json!({})), told(Step::text("seen"), "a-model-of-many")],
+        steps: vec![
+            ScriptStep::call("rest__it", json!({})),
+            told(ScriptStep::text("seen"), "a-model-of-many"),
+        ],
         ..script
     };
     let server = ModelServer::start(script).unwrap();
@@ -449,7 +475,7 @@ fn tools_over_http_are_tools_of_a_run() {
 #[test]
 fn nothing_that_was_said_is_kept_in_the_accounts() {
     let place = here();
-    let steps = [Step::say([bash("echo canary-in-a-call")]), Step::text("canary-in-an-answer")];
+    let steps = [ScriptStep::say([bash("echo canary-in-a-call")]), ScriptStep::text("canary-in-an-answer")];
     run_in(&place, steps, &["-v", "-m", "openai/m", "canary-in-a-request"]).expect_code(0);
     let accounts = place.text("home/data/accounting.jsonl");
     assert_eq!(accounts.lines().count(), 3, "{accounts}");
@@ -461,8 +487,10 @@ fn nothing_that_was_said_is_kept_in_the_accounts() {
 fn on_a_terminal_a_person_is_asked_and_sees_each_call_at_work() {
     let place = here();
     place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
-    let server =
-        server([Step::say([bash("sleep 0.5; echo slept")]), told(Step::text("Good morning."), "slept")]);
+    let server = server([
+        ScriptStep::say([bash("sleep 0.5; echo slept")]),
+        told(ScriptStep::text("Good morning."), "slept"),
+    ]);
     let seen = |words: &str| {
         let script = format!(r#"script -qec "$0 run -m openai/m {words} go" typescript"#);
         haft(&place, &server, &[])
@@ -500,18 +528,22 @@ fn the_demo_needs_no_key_and_shows_each_call() {
 /// haft learns once that a model cannot call tools, not once per process.
 #[test]
 fn how_a_model_is_given_tools_is_remembered_by_the_next_run() {
-    use haft_model_server::{Expect, Failure, ModelServer, Script, Step};
+    use haft_model_server::{ErrorResponse, ModelServer, RequestExpectation, Script, ScriptStep};
     let place = super::call::here();
-    let refused = Step::fail(Failure::new(400, "registry.example/m does not support tools"));
-    let told = Expect { system: Some("current_date".into()), tools: Some(Vec::new()), ..Expect::default() };
-    let ask = |steps: Vec<Step>| {
+    let refused = ScriptStep::fail(ErrorResponse::new(400, "registry.example/m does not support tools"));
+    let told = RequestExpectation {
+        system: Some("current_date".into()),
+        tools: Some(Vec::new()),
+        ..RequestExpectation::default()
+    };
+    let ask = |steps: Vec<ScriptStep>| {
         let server = ModelServer::start(Script::of(steps)).unwrap();
         let words = ["run", "-q", "-m", "ollama/m", "--tools", "current_date", "hi"];
         let run = place.haft(&words).env("OLLAMA_HOST", server.url().trim_start_matches("http://"));
         assert_eq!(run.output().expect_code(0).stdout, "Hello.\n");
         server.requests().len()
     };
-    let answer = || Step::text("Hello.").expecting(told.clone());
+    let answer = || ScriptStep::text("Hello.").expecting(told.clone());
     assert_eq!(ask(vec![refused, answer()]), 2);
     assert_eq!(ask(vec![answer()]), 1);
 }

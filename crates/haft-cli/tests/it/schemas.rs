@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::validate::Schema;
 use haft_model_server::judge;
-use haft_models::schema::{Downgraded, Grammar, downgrade};
-use haft_tools::rest::openapi::{Filter, Settings, Source, import};
+use haft_models::schema::{DowngradedSchema, SchemaDialect, downgrade};
+use haft_tools::rest::openapi::{ImportSettings, OpenApiSource, OperationFilter, import};
 use serde_json::{Map, Value, json};
 use url::Url;
 
@@ -65,16 +65,16 @@ fn operations(name: &str) -> Vec<Value> {
     let mut places = own.ancestors().map(|place| place.join("tools/openapi").join(format!("{name}.json")));
     let file: Option<PathBuf> = places.find(|path| path.exists());
     let file = file.unwrap_or_else(|| panic!("{name} is not there; `cargo xtask install` installs it"));
-    let settings = Settings {
+    let settings = ImportSettings {
         name: "api",
         base_url: Some(Url::parse("https://api.example.com").unwrap()),
         headers: Vec::new(),
         logins: BTreeMap::new(),
-        filter: Filter::default(),
+        filter: OperationFilter::default(),
         hosts: Vec::new(),
         private: None,
     };
-    let all = import(&Source::read_file(&file).unwrap(), settings).unwrap().tools;
+    let all = import(&OpenApiSource::read_file(&file).unwrap(), settings).unwrap().tools;
     let step = (all.len() / OPERATIONS).max(1);
     all.iter().step_by(step).take(OPERATIONS).map(|tool| tool.definition.input_schema.clone()).collect()
 }
@@ -83,8 +83,8 @@ fn summary(sources: &BTreeMap<String, Vec<Value>>) -> String {
     let mut text = String::new();
     for (source, schemas) in sources {
         let _ = write!(text, "{source:<17}{:>3}", schemas.len());
-        for grammar in Grammar::ALL {
-            let mut sum = Sum::default();
+        for grammar in SchemaDialect::ALL {
+            let mut sum = DowngradeCounts::default();
             for schema in schemas {
                 sum.add(grammar, schema);
             }
@@ -96,14 +96,14 @@ fn summary(sources: &BTreeMap<String, Vec<Value>>) -> String {
 }
 
 #[derive(Default)]
-struct Sum {
+struct DowngradeCounts {
     losing: usize,
     accepted: usize,
     fitting: usize,
 }
 
-impl Sum {
-    fn add(&mut self, grammar: Grammar, original: &Value) {
+impl DowngradeCounts {
+    fn add(&mut self, grammar: SchemaDialect, original: &Value) {
         let down = downgrade(original, grammar);
         if let Err(problem) = judge::judge(judged(grammar), &down.schema) {
             panic!("{grammar:?}: {problem}\nof {original}");
@@ -112,7 +112,7 @@ impl Sum {
         self.losing += usize::from(!down.losses.is_empty());
         let as_json_schema = without_nullable(&down.schema);
         let told = jsonschema::options().should_validate_formats(true).build(&as_json_schema).unwrap();
-        for way in [Way::Least, Way::Most] {
+        for way in [ArgumentExtent::Least, ArgumentExtent::Most] {
             let arguments = made_up(&down.schema, way, DEPTH_MAX);
             if told.is_valid(&arguments) {
                 self.accepted += 1;
@@ -122,20 +122,20 @@ impl Sum {
     }
 }
 
-fn judged(grammar: Grammar) -> judge::Grammar {
+fn judged(grammar: SchemaDialect) -> judge::SchemaUse {
     match grammar {
-        Grammar::Json | Grammar::Anthropic => judge::Grammar::Tools,
-        Grammar::OpenaiStrict => judge::Grammar::OpenaiStrict,
-        Grammar::AnthropicOutput => judge::Grammar::AnthropicOutput,
-        Grammar::Gemini => judge::Grammar::Gemini,
-        Grammar::Ollama => judge::Grammar::Ollama,
+        SchemaDialect::Json | SchemaDialect::Anthropic => judge::SchemaUse::Tools,
+        SchemaDialect::OpenaiStrict => judge::SchemaUse::OpenaiStrict,
+        SchemaDialect::AnthropicOutput => judge::SchemaUse::AnthropicOutput,
+        SchemaDialect::Gemini => judge::SchemaUse::Gemini,
+        SchemaDialect::Ollama => judge::SchemaUse::Ollama,
     }
 }
 
 /// Returns true when the tool accepts arguments that its grammar accepts. Otherwise the downgrade must have lost
 /// something, and the model gets an error that explains the problem.
-fn fits(original: &Value, down: &Downgraded, arguments: &Value) -> bool {
-    let parsed = Arguments::from_value(arguments).parse(&ArgumentLimits::default()).unwrap();
+fn fits(original: &Value, down: &DowngradedSchema, arguments: &Value) -> bool {
+    let parsed = RawArguments::from_value(arguments).parse(&ArgumentLimits::default()).unwrap();
     match Schema::compile(original).validate(parsed) {
         Ok(_) => true,
         Err(error) => {
@@ -165,33 +165,36 @@ fn without_nullable(schema: &Value) -> Value {
 
 /// The extent of generated arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ArgumentExtent {
     /// Only required properties, and null where it is allowed.
     Least,
     Most,
 }
 
-fn made_up(schema: &Value, way: Way, depth: usize) -> Value {
+fn made_up(schema: &Value, way: ArgumentExtent, depth: usize) -> Value {
     if let Some(branches) = schema["anyOf"].as_array().filter(|_| depth > 0) {
-        let null = branches.iter().find(|branch| branch["type"] == "null").filter(|_| way == Way::Least);
+        let null =
+            branches.iter().find(|branch| branch["type"] == "null").filter(|_| way == ArgumentExtent::Least);
         return null.or(branches.first()).map_or(Value::Null, |branch| made_up(branch, way, depth - 1));
     }
-    if schema["nullable"] == true && way == Way::Least {
+    if schema["nullable"] == true && way == ArgumentExtent::Least {
         return Value::Null;
     }
     if let Some(values) = schema["enum"].as_array() {
-        return if way == Way::Least { values.last() } else { values.first() }.cloned().unwrap_or_default();
+        return if way == ArgumentExtent::Least { values.last() } else { values.first() }
+            .cloned()
+            .unwrap_or_default();
     }
     let kinds = match &schema["type"] {
         Value::Array(kinds) => kinds.clone(),
         kind => vec![kind.clone()],
     };
-    let null = kinds.iter().find(|kind| *kind == "null").filter(|_| way == Way::Least);
+    let null = kinds.iter().find(|kind| *kind == "null").filter(|_| way == ArgumentExtent::Least);
     match null.or(kinds.first()).and_then(Value::as_str) {
         _ if depth == 0 => Value::Null,
         Some("object") => object(schema, way, depth - 1),
         Some("array") => {
-            let least = schema["minItems"].as_u64().unwrap_or(u64::from(way == Way::Most)).min(8);
+            let least = schema["minItems"].as_u64().unwrap_or(u64::from(way == ArgumentExtent::Most)).min(8);
             (0..least).map(|_| made_up(&schema["items"], way, depth - 1)).collect()
         }
         Some("integer" | "number") => schema["minimum"].as_i64().unwrap_or(1).into(),
@@ -201,11 +204,11 @@ fn made_up(schema: &Value, way: Way, depth: usize) -> Value {
     }
 }
 
-fn object(schema: &Value, way: Way, depth: usize) -> Value {
+fn object(schema: &Value, way: ArgumentExtent, depth: usize) -> Value {
     let required = |name: &String| {
         schema["required"].as_array().is_some_and(|all| all.iter().any(|known| known == name))
     };
     let properties = schema["properties"].as_object().into_iter().flatten();
-    let shown = properties.filter(|(name, _)| way == Way::Most || required(name));
+    let shown = properties.filter(|(name, _)| way == ArgumentExtent::Most || required(name));
     Value::Object(shown.map(|(name, schema)| (name.clone(), made_up(schema, way, depth))).collect())
 }

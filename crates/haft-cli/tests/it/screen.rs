@@ -1,8 +1,8 @@
 //! `haft run` in a terminal of eighty columns: the final screen, and the screens on the way there.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{Expect, ModelServer, Part, Script, Step};
-use haft_testkit::Place;
+use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptPart, ScriptStep};
+use haft_testkit::TestTree;
 use serde_json::json;
 
 use super::call::here;
@@ -38,11 +38,11 @@ assert **left** == right
 2 turns, 2 calls, 20 tokens read, 10 written, TIME";
 
 /// Returns everything written to the terminal, which `script` provides.
-fn typescript(place: &Place, words: &str, steps: impl IntoIterator<Item = Step>) -> Vec<u8> {
+fn typescript(place: &TestTree, words: &str, steps: impl IntoIterator<Item = ScriptStep>) -> Vec<u8> {
     typed(place, &server(steps), &format!("run -m openai/m {words} go"))
 }
 
-fn typed(place: &Place, server: &ModelServer, words: &str) -> Vec<u8> {
+fn typed(place: &TestTree, server: &ModelServer, words: &str) -> Vec<u8> {
     let script = format!(r#"script -qec "stty cols 80 rows 24; $0 {words}" typescript"#);
     let run = haft(place, server, &[]).env("TERM", "xterm").through(&["bash", "-c", &script]);
     run.output().expect_code(0);
@@ -54,13 +54,13 @@ fn typed(place: &Place, server: &ModelServer, words: &str) -> Vec<u8> {
     written[begin..end].to_vec()
 }
 
-fn steps() -> [Step; 2] {
+fn steps() -> [ScriptStep; 2] {
     let calls = [
-        Part::Text("Let me look.".into()),
-        Part::call("bash", json!({"command": "sleep 0.7; echo red"})),
-        Part::call("write", json!({"file_path": "/etc/haft", "content": "x"})),
+        ScriptPart::Text("Let me look.".into()),
+        ScriptPart::call("bash", json!({"command": "sleep 0.7; echo red"})),
+        ScriptPart::call("write", json!({"file_path": "/etc/haft", "content": "x"})),
     ];
-    [Step::say(calls), Step::text(ANSWER)]
+    [ScriptStep::say(calls), ScriptStep::text(ANSWER)]
 }
 
 fn screen(written: &[u8]) -> vt100::Parser {
@@ -109,7 +109,7 @@ fn a_call_at_work_has_a_line_that_moves() {
 #[test]
 fn a_line_that_moves_is_no_wider_than_the_terminal() {
     let command = format!("sleep 0.5; echo {}", "word ".repeat(20));
-    let steps = [Step::call("bash", json!({ "command": command })), Step::text("done")];
+    let steps = [ScriptStep::call("bash", json!({ "command": command })), ScriptStep::text("done")];
     let written = typescript(&here(), "--override budget.calls=9", steps);
     let seen = text(&screen(&written));
     assert!(seen.starts_with("✓ bash sleep 0.5; echo word"), "{seen}");
@@ -124,8 +124,8 @@ fn of_those_who_go_on_with_a_request_only_the_last_is_heard() {
     let place = here();
     place.file("ws/writer.md", "---\nhandoff: editor.md\n---\n");
     place.file("ws/editor.md", "");
-    let drafted =
-        Script::of([Step::text("a draft")]).about("The request was", [Step::text("It is *edited*.")]);
+    let drafted = Script::of([ScriptStep::text("a draft")])
+        .about("The request was", [ScriptStep::text("It is *edited*.")]);
     let drafted = ModelServer::start(drafted).unwrap();
     let seen = |server: &ModelServer, words: &str| text(&screen(&typed(&place, server, words)));
     let heard = "It is edited.\n1 turn, 0 calls, 20 tokens read, 10 written, TIME";
@@ -135,10 +135,12 @@ fn of_those_who_go_on_with_a_request_only_the_last_is_heard() {
     place.file("ws/router.md", "---\nrouter: {destinations: [clerk.md]}\n---\n");
     place.file("ws/clerk.md", "---\noutput: {format: markdown}\n---\nYou are the clerk.\n");
     let report = json!({"status": "success", "format": "markdown", "content": "It is **filed**."});
-    let for_clerk = Expect { system: Some("You are the clerk.".into()), ..Expect::default() };
-    let file = [Part::Text("I file it.".into()), Part::call("agent__final_report", report)];
-    let routed = Script::of([Step::call("router__handoff-to", json!({"agent": "clerk", "message": "FILE"}))])
-        .about("FILE", [Step::say(file).expecting(for_clerk)]);
+    let for_clerk =
+        RequestExpectation { system: Some("You are the clerk.".into()), ..RequestExpectation::default() };
+    let file = [ScriptPart::Text("I file it.".into()), ScriptPart::call("agent__final_report", report)];
+    let routed =
+        Script::of([ScriptStep::call("router__handoff-to", json!({"agent": "clerk", "message": "FILE"}))])
+            .about("FILE", [ScriptStep::say(file).expecting(for_clerk)]);
     let shown = seen(&ModelServer::start(routed).unwrap(), "run -m openai/m @router.md go");
     assert!(shown.starts_with("It is filed.\n"), "{shown}");
 }
@@ -151,7 +153,7 @@ fn a_report_is_shown_as_its_format_says_and_steers_no_terminal() {
         let field = if content.is_string() { "content" } else { "content_json" };
         let report = json!({"status": "success", "format": format, field: content});
         let words = format!("--override output.format={format} {words}");
-        let written = typescript(&here(), &words, [Step::call("agent__final_report", report)]);
+        let written = typescript(&here(), &words, [ScriptStep::call("agent__final_report", report)]);
         assert!(!written.windows(4).any(|window| window == b"\x1b]0;"), "{format}");
         (text(&screen(&written)), String::from_utf8_lossy(&written).into_owned())
     };

@@ -8,59 +8,63 @@ mod going_on;
 
 use std::path::PathBuf;
 
-use haft_model_server::{Expect, Failure, ModelServer, Pace, Part, Step};
-use haft_testkit::{Place, Ran, eventually, libc, processes_with, send_signal, unique_marker};
+use haft_model_server::{
+    ErrorResponse, ModelServer, RequestExpectation, ResponsePace, ScriptPart, ScriptStep,
+};
+use haft_testkit::{HaftOutput, TestTree, eventually, libc, processes_with, send_signal, unique_marker};
 use serde_json::{Value, json};
 
 use super::call::here;
 use super::run::{bash, haft, server, told};
 
 /// Returns the journals of a place, sorted by name.
-fn journals(place: &Place) -> Vec<PathBuf> {
+fn journals(place: &TestTree) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(place.path("home/data/sessions"));
     let mut paths: Vec<_> = entries.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths
 }
 
-fn journal(place: &Place) -> String {
+fn journal(place: &TestTree) -> String {
     let [path] = journals(place).try_into().unwrap();
     std::fs::read_to_string(path).unwrap()
 }
 
-fn resume(place: &Place, server: &ModelServer, words: &[&str]) -> Ran {
+fn resume(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
     haft(place, server, &[&["resume"], words].concat()).output()
 }
 
-fn run(place: &Place, server: &ModelServer, words: &[&str]) -> Ran {
+fn run(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
     haft(place, server, &[&["run", "-m", "openai/m"], words].concat()).output()
 }
 
-fn events(ran: &Ran) -> Vec<Value> {
+fn events(ran: &HaftOutput) -> Vec<Value> {
     ran.events()
 }
 
 /// Kills haft with SIGKILL as soon as the condition holds.
-fn kill(place: &Place, server: &ModelServer, words: &[&str], what: &str, holds: impl FnMut() -> bool) {
+fn kill(place: &TestTree, server: &ModelServer, words: &[&str], what: &str, holds: impl FnMut() -> bool) {
     let mut child = haft(place, server, words).start();
     eventually(what, holds);
     send_signal(child.id(), libc::SIGKILL);
     child.wait().unwrap();
 }
 
-fn kill_when(place: &Place, server: &ModelServer, what: &str, holds: impl FnMut() -> bool) {
+fn kill_when(place: &TestTree, server: &ModelServer, what: &str, holds: impl FnMut() -> bool) {
     kill(place, server, &["run", "-m", "openai/m", "go"], what, holds);
 }
 
 #[test]
 fn a_run_that_is_killed_while_the_model_thinks_asks_it_again() {
     let place = here();
-    let slow = Pace { first_byte_milliseconds: 600_000, ..Pace::default() };
-    let first = server([Step::say([bash("echo one >> marks")]), Step::text("never").at_pace(slow)]);
+    let slow = ResponsePace { first_byte_milliseconds: 600_000, ..ResponsePace::default() };
+    let first =
+        server([ScriptStep::say([bash("echo one >> marks")]), ScriptStep::text("never").at_pace(slow)]);
     kill_when(&place, &first, "the call ended", || {
         journals(&place).len() == 1 && journal(&place).contains("ended")
     });
-    let second = server([Step::text("not this one"), told(Step::text("so it was"), "(exit code: 0)")]);
+    let second =
+        server([ScriptStep::text("not this one"), told(ScriptStep::text("so it was"), "(exit code: 0)")]);
     let ran = resume(&place, &second, &[]).expect_code(0);
     assert_eq!((ran.stdout.as_str(), place.text("ws/marks").as_str()), ("so it was\n", "one\n"));
 }
@@ -69,8 +73,10 @@ fn a_run_that_is_killed_while_the_model_thinks_asks_it_again() {
 fn of_a_call_that_was_killed_the_model_hears_that_nobody_knows() {
     let (place, marker) = (here(), unique_marker());
     let command = format!("echo one >> marks; exec -a {marker} sleep 300");
-    let steps =
-        [Step::say([bash(&command)]), told(Step::text("I looked"), "not known whether it took effect")];
+    let steps = [
+        ScriptStep::say([bash(&command)]),
+        told(ScriptStep::text("I looked"), "not known whether it took effect"),
+    ];
     let server = server(steps);
     kill_when(&place, &server, "the command runs", || place.exists("ws/marks"));
     eventually("the command is gone", || processes_with(&marker).is_empty());
@@ -89,7 +95,7 @@ fn a_call_that_is_known_to_be_harmless_is_made_again() {
     // Only the operator can know that this command is safe to repeat.
     place.file("home/haft.json", r#"{"tools": {"bash": {"effects": "idempotent"}}}"#);
     let command = format!("test -e again && exit; touch again; exec -a {marker} sleep 300");
-    let steps = [Step::say([bash(&command)]), told(Step::text("done"), "(exit code: 0)")];
+    let steps = [ScriptStep::say([bash(&command)]), told(ScriptStep::text("done"), "(exit code: 0)")];
     let server = server(steps);
     kill_when(&place, &server, "the command runs", || place.exists("ws/again"));
     eventually("the command is gone", || processes_with(&marker).is_empty());
@@ -101,18 +107,21 @@ fn an_interrupted_run_goes_on_or_is_told_what_else_to_do() {
     let check = |words: &[&str], answer: &str| {
         let (place, marker) = (here(), unique_marker());
         let steps = [
-            Step::say([
-                Part::call("read", json!({"file_path": "nothing"})),
+            ScriptStep::say([
+                ScriptPart::call("read", json!({"file_path": "nothing"})),
                 bash(&format!("exec -a {marker} sleep 300")),
             ]),
-            Step::text("went on"),
+            ScriptStep::text("went on"),
         ];
         let first = server(steps.clone());
         let mut child = haft(&place, &first, &["run", "-m", "openai/m", "go"]).start();
         eventually("the command runs", || !processes_with(&marker).is_empty());
         send_signal(child.id(), libc::SIGINT);
         assert_eq!(child.wait().unwrap().code(), Some(130));
-        let expected = Expect { user: words.first().map(|word| (*word).to_owned()), ..Expect::default() };
+        let expected = RequestExpectation {
+            user: words.first().map(|word| (*word).to_owned()),
+            ..RequestExpectation::default()
+        };
         let [call, text] = steps;
         let second = server([call, text.expecting(expected)]);
         let words: Vec<&str> = words.iter().flat_map(|word| ["last", word]).collect();
@@ -126,9 +135,9 @@ fn an_interrupted_run_goes_on_or_is_told_what_else_to_do() {
 fn a_model_that_failed_is_asked_again() {
     let place = here();
     let server = server([
-        Step::say([bash("echo one >> marks")]),
-        Step::fail(Failure::new(401, "wrong key")),
-        Step::text("now it works"),
+        ScriptStep::say([bash("echo one >> marks")]),
+        ScriptStep::fail(ErrorResponse::new(401, "wrong key")),
+        ScriptStep::text("now it works"),
     ]);
     run(&place, &server, &["go"]).expect_code(6);
     assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "now it works\n");
@@ -139,12 +148,12 @@ fn a_model_that_failed_is_asked_again() {
 fn a_finished_session_takes_more_requests_in_the_same_conversation() {
     let place = here();
     let server = server([
-        Step::say([bash("echo one >> marks")]),
-        Step::text("first"),
-        Step::say([bash("echo two >> marks")])
-            .expecting(Expect { user: Some("and now?".into()), ..Expect::default() }),
-        Step::text("second"),
-        Step::text("third"),
+        ScriptStep::say([bash("echo one >> marks")]),
+        ScriptStep::text("first"),
+        ScriptStep::say([bash("echo two >> marks")])
+            .expecting(RequestExpectation { user: Some("and now?".into()), ..RequestExpectation::default() }),
+        ScriptStep::text("second"),
+        ScriptStep::text("third"),
     ]);
     run(&place, &server, &["what is it?"]).expect_code(0);
     let ran = resume(&place, &server, &[]).expect_code(42);
@@ -164,8 +173,8 @@ fn a_finished_session_takes_more_requests_in_the_same_conversation() {
 #[test]
 fn only_one_process_goes_on_with_a_session() {
     let place = here();
-    let slow = Pace { first_byte_milliseconds: 600_000, ..Pace::default() };
-    let server = server([Step::text("x").at_pace(slow)]);
+    let slow = ResponsePace { first_byte_milliseconds: 600_000, ..ResponsePace::default() };
+    let server = server([ScriptStep::text("x").at_pace(slow)]);
     let mut child = haft(&place, &server, &["run", "-m", "openai/m", "go"]).start();
     eventually("the session began", || journals(&place).len() == 1);
     let ran = resume(&place, &server, &[]).expect_code(5);
@@ -183,13 +192,14 @@ fn only_one_process_goes_on_with_a_session() {
 #[test]
 fn a_stopped_process_whose_run_was_taken_over_makes_no_further_call() {
     let place = here();
-    let slow = Pace { first_byte_milliseconds: 1_500, ..Pace::default() };
-    let stale = Step::say([bash("echo stale >> marks")]).at_pace(slow);
-    let first = server([Step::say([bash("echo one >> marks")]), stale, Step::text("never")]);
+    let slow = ResponsePace { first_byte_milliseconds: 1_500, ..ResponsePace::default() };
+    let stale = ScriptStep::say([bash("echo stale >> marks")]).at_pace(slow);
+    let first = server([ScriptStep::say([bash("echo one >> marks")]), stale, ScriptStep::text("never")]);
     let child = haft(&place, &first, &["run", "-m", "openai/m", "go"]).start();
     eventually("the call ended", || journals(&place).len() == 1 && journal(&place).contains("ended"));
     send_signal(child.id(), libc::SIGSTOP);
-    let second = server([Step::text("not this one"), told(Step::text("so it was"), "(exit code: 0)")]);
+    let second =
+        server([ScriptStep::text("not this one"), told(ScriptStep::text("so it was"), "(exit code: 0)")]);
     let busy = resume(&place, &second, &[]).expect_code(5);
     assert!(busy.stderr.contains("--take-over"), "{}", busy.stderr);
     let ran = resume(&place, &second, &["last", "--take-over"]).expect_code(0);
@@ -202,7 +212,7 @@ fn a_stopped_process_whose_run_was_taken_over_makes_no_further_call() {
     assert_eq!(place.text("ws/marks"), "one\n");
     let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert!(list.contains("completed"), "{list}");
-    let more = server([Step::text("a"), Step::text("b"), Step::text("more")]);
+    let more = server([ScriptStep::text("a"), ScriptStep::text("b"), ScriptStep::text("more")]);
     assert_eq!(resume(&place, &more, &["last", "and now?"]).expect_code(0).stdout, "more\n");
 }
 
@@ -212,10 +222,10 @@ fn a_run_whose_journal_is_full_ends_before_its_next_call_and_can_be_resumed() {
     let place = here();
     place.file("ws/large.txt", &"0123456789abcdef\n".repeat(700));
     let server = server([
-        Step::say([bash("echo one >> marks")]),
-        Step::call("read", json!({"file_path": "large.txt"})),
-        Step::say([bash("echo two >> marks")]),
-        Step::text("done"),
+        ScriptStep::say([bash("echo one >> marks")]),
+        ScriptStep::call("read", json!({"file_path": "large.txt"})),
+        ScriptStep::say([bash("echo two >> marks")]),
+        ScriptStep::text("done"),
     ]);
     let ran = haft(&place, &server, &["run", "-m", "openai/m", "--output-format", "json", "go"])
         .through(&["bash", "-c", r#"trap '' XFSZ; ulimit -f 10; exec "$@""#, "bash"])
@@ -237,7 +247,7 @@ fn a_run_whose_journal_is_full_ends_before_its_next_call_and_can_be_resumed() {
 fn a_run_that_cannot_be_kept_from_the_beginning_is_made_all_the_same() {
     let place = here();
     place.file("home/data/sessions", "in the way");
-    let server = server([Step::say([bash("echo one >> marks")]), Step::text("done")]);
+    let server = server([ScriptStep::say([bash("echo one >> marks")]), ScriptStep::text("done")]);
     let ran = run(&place, &server, &["go"]).expect_code(0);
     assert!(ran.stderr.contains("the run cannot be resumed"), "{}", ran.stderr);
     assert_eq!((ran.stdout.as_str(), place.text("ws/marks").as_str()), ("done\n", "one\n"));
@@ -246,7 +256,7 @@ fn a_run_that_cannot_be_kept_from_the_beginning_is_made_all_the_same() {
 #[test]
 fn what_the_operator_says_about_sessions_holds() {
     let place = here();
-    let server = server([Step::text("done")]);
+    let server = server([ScriptStep::text("done")]);
     place.file("home/haft.json", r#"{"sessions": {"enabled": false}}"#);
     run(&place, &server, &["go"]).expect_code(0);
     assert_eq!(journals(&place), Vec::<PathBuf>::new());

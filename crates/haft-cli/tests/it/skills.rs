@@ -1,13 +1,13 @@
 //! Skills through the real binary: listed, checked, trusted.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{Place, User};
+use haft_testkit::{TestTree, TestUser};
 use serde_json::Value;
 
 const GOOD: &str = "---\nname: browser\ndescription: Drives a browser\ntrigger: browse|web\nrequires: {bins: [sh, no-such-program], env: [BROWSER_KEY]}\nmcp-playwright: npx -y @playwright/mcp\n---\n# Browser\n";
 
-fn place() -> Place {
-    Place::new(User::Ourselves)
+fn place() -> TestTree {
+    TestTree::new(TestUser::Ourselves)
 }
 
 #[test]

@@ -5,21 +5,21 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
 
-use haft_testkit::{Place, eventually};
+use haft_testkit::{TestTree, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::call::here;
 
 /// A stream that stays open, for tests in which one event must happen before another.
-pub(super) struct Stream {
+pub(super) struct StdinCallStream {
     child: Child,
     input: Option<ChildStdin>,
     output: Option<BufReader<ChildStdout>>,
 }
 
-impl Stream {
-    pub(super) fn start(place: &Place, flags: &[&str]) -> Self {
+impl StdinCallStream {
+    pub(super) fn start(place: &TestTree, flags: &[&str]) -> Self {
         let mut child = place.haft(&[&["call", "--stdin"], flags].concat()).start();
         let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
         Self { child, input, output }
@@ -61,7 +61,7 @@ impl Stream {
 }
 
 /// Kills haft, so that a failing test leaves no process behind.
-impl Drop for Stream {
+impl Drop for StdinCallStream {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -70,7 +70,7 @@ impl Drop for Stream {
 
 /// Sends all of the input at once, expects success, and returns all results in the order they arrive.
 #[track_caller]
-pub(super) fn answers(place: &Place, flags: &[&str], input: impl Into<Vec<u8>>) -> Vec<Value> {
+pub(super) fn answers(place: &TestTree, flags: &[&str], input: impl Into<Vec<u8>>) -> Vec<Value> {
     let ran = place.haft(&[&["call", "--stdin"], flags].concat()).stdin(input).output().expect_code(0);
     ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -211,7 +211,7 @@ fn eight_jobs_really_run_at_once() {
 #[test]
 fn in_order_a_read_waits_for_the_change_before_it() {
     let place = here();
-    let mut stream = Stream::start(&place, &["--ordered"]);
+    let mut stream = StdinCallStream::start(&place, &["--ordered"]);
     stream.send_bash(1, &format!("touch started; {}; echo changed > file", wait_for("go")));
     stream.send(2, "read", &json!({ "file_path": "file" }));
     eventually("the change runs", || place.exists("ws/started"));
@@ -229,7 +229,7 @@ fn in_order_reads_run_together() {
     for number in 0..400 {
         place.file(&format!("ws/src/{number}.txt"), "some text\n");
     }
-    let mut stream = Stream::start(&place, &["--ordered"]);
+    let mut stream = StdinCallStream::start(&place, &["--ordered"]);
     // Starting a confined worker and walking a tree takes long; returning the date does not.
     stream.send(1, "introspect", &json!({ "level": "all" }));
     stream.send(2, "current_date", &json!({}));
@@ -243,7 +243,7 @@ fn in_order_reads_run_together() {
 #[test]
 fn answers_come_in_the_order_of_completion() {
     let place = here();
-    let mut stream = Stream::start(&place, &[]);
+    let mut stream = StdinCallStream::start(&place, &[]);
     stream.send_bash(1, &wait_for("go"));
     stream.send_bash(2, "echo quick");
     assert_eq!(stream.answer()["id"], 2);
@@ -290,7 +290,7 @@ fn a_call_that_fails_or_hangs_leaves_the_others_alone() {
 #[test]
 fn the_end_of_input_waits_for_calls_that_run() {
     let place = here();
-    let mut stream = Stream::start(&place, &[]);
+    let mut stream = StdinCallStream::start(&place, &[]);
     stream.send_bash(1, &format!("touch started; {}; echo drained", wait_for("go")));
     stream.end_input();
     eventually("the call runs", || place.exists("ws/started"));
@@ -311,7 +311,7 @@ fn verbose_says_how_each_call_was_done() {
 fn signals_end_the_stream_with_their_codes() {
     let check = |signal: Signal, code: i32| {
         let place = here();
-        let mut stream = Stream::start(&place, &[]);
+        let mut stream = StdinCallStream::start(&place, &[]);
         stream.send_bash(1, "touch started; sleep 60; touch survived");
         eventually("the call runs", || place.exists("ws/started"));
         stream.signal(signal);
@@ -327,7 +327,7 @@ fn signals_end_the_stream_with_their_codes() {
 fn an_interrupt_is_heard_while_nobody_reads_the_answers() {
     const PIPE_BYTES: u64 = 64 << 10;
     let place = here();
-    let mut stream = Stream::start(&place, &["--jobs", "1"]);
+    let mut stream = StdinCallStream::start(&place, &["--jobs", "1"]);
     let line = json!({ "tool": "current_date", "args": {} });
     let mut input = stream.input.take().unwrap();
     let feeder = std::thread::spawn(move || while writeln!(input, "{line}").is_ok() {});
@@ -344,7 +344,7 @@ fn an_interrupt_is_heard_while_nobody_reads_the_answers() {
 #[test]
 fn a_reader_that_goes_away_ends_the_stream() {
     let place = here();
-    let mut stream = Stream::start(&place, &[]);
+    let mut stream = StdinCallStream::start(&place, &[]);
     stream.send_bash(1, "touch started; sleep 60");
     eventually("the call runs", || place.exists("ws/started"));
     stream.output = None;

@@ -2,25 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use haft_testkit::{CollectedSpan, Collector, Place, Ran, Run};
+use haft_testkit::{CollectedSpan, HaftCommand, HaftOutput, SpanCollector, TestTree};
 
 use super::call::here;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const INTERNAL: i32 = 1;
 
-fn call(place: &Place, collector: &Collector, tool: &str, arguments: &str) -> Run {
+fn call(place: &TestTree, collector: &SpanCollector, tool: &str, arguments: &str) -> HaftCommand {
     place.haft(&["call", tool, arguments]).env(ENDPOINT, &collector.endpoint())
 }
 
 /// Checks that a successful export prints no warning.
-fn quiet(run: Run, code: i32) -> Ran {
+fn quiet(run: HaftCommand, code: i32) -> HaftOutput {
     let ran = run.output().expect_code(code);
     assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
     ran
 }
 
-fn only_span(collector: &Collector) -> CollectedSpan {
+fn only_span(collector: &SpanCollector) -> CollectedSpan {
     let spans = collector.spans();
     assert_eq!(spans.len(), 1, "{spans:?}");
     spans.into_iter().next().unwrap()
@@ -35,7 +35,7 @@ fn check_attributes(span: &CollectedSpan, expected: &[(&str, Option<&str>)]) {
 
 #[test]
 fn a_call_becomes_a_span_as_the_conventions_say() {
-    let (place, collector) = (here(), Collector::start());
+    let (place, collector) = (here(), SpanCollector::start());
     let ran = quiet(call(&place, &collector, "bash", r#"{"command":"sleep 0.05; echo hi"}"#), 0);
     assert_eq!(ran.stdout, "hi\n");
     let span = only_span(&collector);
@@ -64,7 +64,7 @@ fn a_call_becomes_a_span_as_the_conventions_say() {
 #[test]
 fn failures_have_a_type_and_a_sentence_of_ours() {
     let check = |tool: &str, arguments: &str, code: i32, name: &str, kind: &str, executed: &str| {
-        let (place, collector) = (here(), Collector::start());
+        let (place, collector) = (here(), SpanCollector::start());
         quiet(call(&place, &collector, tool, arguments), code);
         let span = only_span(&collector);
         assert_eq!(span.name, name);
@@ -78,7 +78,7 @@ fn failures_have_a_type_and_a_sentence_of_ours() {
 
 #[test]
 fn every_call_of_a_stream_is_told_before_the_end() {
-    let (place, collector) = (here(), Collector::start());
+    let (place, collector) = (here(), SpanCollector::start());
     let lines = "{\"id\":1,\"tool\":\"current_date\"}\n".repeat(50);
     let run = place.haft(&["call", "--stdin"]).env(ENDPOINT, &collector.endpoint()).stdin(lines);
     quiet(run, 0);
@@ -90,7 +90,7 @@ fn every_call_of_a_stream_is_told_before_the_end() {
 
 #[test]
 fn the_standard_variables_are_honoured() {
-    let (place, collector) = (here(), Collector::start());
+    let (place, collector) = (here(), SpanCollector::start());
     let run = call(&place, &collector, "current_date", "{}")
         .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
         .env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=abc")
@@ -113,7 +113,7 @@ fn the_standard_variables_are_honoured() {
 
 #[test]
 fn an_endpoint_for_traces_is_taken_as_it_is() {
-    let (place, collector) = (here(), Collector::start());
+    let (place, collector) = (here(), SpanCollector::start());
     let endpoint = format!("{}/v1/traces", collector.endpoint());
     quiet(place.haft(&["call", "current_date"]).env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &endpoint), 0);
     assert_eq!(only_span(&collector).headers["content-type"], "application/x-protobuf");
@@ -121,7 +121,7 @@ fn an_endpoint_for_traces_is_taken_as_it_is() {
 
 #[test]
 fn telemetry_can_be_turned_off() {
-    let (place, collector) = (here(), Collector::start());
+    let (place, collector) = (here(), SpanCollector::start());
     quiet(call(&place, &collector, "current_date", "{}").env("OTEL_SDK_DISABLED", "true"), 0);
     quiet(call(&place, &collector, "current_date", "{}").env("OTEL_TRACES_EXPORTER", "none"), 0);
     quiet(place.haft(&["call", "current_date"]), 0);
@@ -132,7 +132,7 @@ fn telemetry_can_be_turned_off() {
 fn words_are_told_when_the_environment_or_the_configuration_says_so() {
     const CAPTURE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
     let check = |config: &str, variable: &str, told: bool| {
-        let (place, collector) = (here(), Collector::start());
+        let (place, collector) = (here(), SpanCollector::start());
         place.file("home/haft.json", config);
         quiet(call(&place, &collector, "bash", r#"{"command":"echo hi"}"#).env(CAPTURE, variable), 0);
         let (arguments, result) = (r#"{"command":"echo hi"}"#, "hi\n");
@@ -178,7 +178,7 @@ fn a_collector_that_cannot_be_reached_costs_one_warning() {
 
 #[test]
 fn a_variable_that_cannot_be_honoured_is_said_and_costs_no_call() {
-    let (place, collector) = (here(), Collector::start());
+    let (place, collector) = (here(), SpanCollector::start());
     let run = call(&place, &collector, "current_date", "{}").env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
     let ran = run.output().expect_code(0);
     assert!(
@@ -191,9 +191,9 @@ fn a_variable_that_cannot_be_honoured_is_said_and_costs_no_call() {
 
 #[test]
 fn a_question_to_a_model_is_a_span_too() {
-    let (place, collector) = (here(), Collector::start());
+    let (place, collector) = (here(), SpanCollector::start());
     let server = haft_model_server::ModelServer::start(haft_model_server::Script::of([
-        haft_model_server::Step::text("x"),
+        haft_model_server::ScriptStep::text("x"),
     ]))
     .unwrap();
     let asked = place

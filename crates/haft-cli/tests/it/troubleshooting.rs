@@ -2,20 +2,20 @@
 //! actual message.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{Place, Ran};
+use haft_testkit::{HaftOutput, TestTree};
 
 use super::call::here;
 
 const PAGE: &str = include_str!("../../../../docs/troubleshooting.md");
 
-fn place(config: &str) -> Place {
+fn place(config: &str) -> TestTree {
     let place = here();
     place.file("home/haft.json", config);
     place
 }
 
 /// Checks that standard error contains all texts, and that the page contains those in `shown`.
-fn check(ran: &Ran, said: &[&str], shown: &[&str]) {
+fn check(ran: &HaftOutput, said: &[&str], shown: &[&str]) {
     for words in said.iter().chain(shown) {
         assert!(ran.stderr.contains(words), "`{words}` is not said:\n{}\n{}", ran.stderr, ran.stdout);
     }

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{Failure, ModelServer, Script, Step, Usage};
-use haft_testkit::{Collector, Place, Ran};
+use haft_model_server::{ErrorResponse, ModelServer, Script, ScriptStep, ScriptUsage};
+use haft_testkit::{HaftOutput, SpanCollector, TestTree};
 use serde_json::{Value, json};
 
 use super::call::here;
@@ -12,7 +12,7 @@ const RULES: &str = r#"{"policy": {"rules": [
 ]}}"#;
 
 /// Returns the events of the journal, after a check of each line against the schema.
-pub(super) fn accounting(place: &Place) -> Vec<Value> {
+pub(super) fn accounting(place: &TestTree) -> Vec<Value> {
     events(&place.text("home/data/accounting.jsonl"))
 }
 
@@ -31,7 +31,7 @@ fn events(text: &str) -> Vec<Value> {
     text.lines().map(read).collect()
 }
 
-fn stream(place: &Place, flags: &[&str], lines: &str) -> Ran {
+fn stream(place: &TestTree, flags: &[&str], lines: &str) -> HaftOutput {
     place.haft(&[&["call", "--stdin"], flags].concat()).stdin(lines).output().expect_code(0)
 }
 
@@ -145,9 +145,9 @@ fn log_lines_for_programs_are_json() {
 }
 
 /// A run whose request, arguments, output and answer contain a word that the log lines may or may not contain.
-fn run_with_canaries(config: &str, variable: &str) -> (Place, Ran) {
-    let call = Step::call("bash", json!({"command": "echo canary-in-a-call"}));
-    let server = ModelServer::start(Script::of([call, Step::text("canary-in-an-answer")])).unwrap();
+fn run_with_canaries(config: &str, variable: &str) -> (TestTree, HaftOutput) {
+    let call = ScriptStep::call("bash", json!({"command": "echo canary-in-a-call"}));
+    let server = ModelServer::start(Script::of([call, ScriptStep::text("canary-in-an-answer")])).unwrap();
     let place = here();
     place.file("home/haft.json", config);
     let words =
@@ -160,7 +160,7 @@ fn run_with_canaries(config: &str, variable: &str) -> (Place, Ran) {
 }
 
 /// Returns the log lines of a run, without what its screen shows.
-fn log_of(ran: &Ran) -> String {
+fn log_of(ran: &HaftOutput) -> String {
     let lines: Vec<&str> = ran.stderr.lines().filter(|line| line.starts_with('{')).collect();
     lines.join("\n")
 }
@@ -264,12 +264,12 @@ fn on_a_terminal_a_long_call_shows_what_it_is_doing() {
 }
 
 /// A run of two requests, the first of which fails once, and one call.
-fn run_with_a_model(words: &[&str], collector: Option<&Collector>) -> (Place, Ran) {
-    let refused = Step::fail(Failure::new(503, "busy"));
-    let call = Step::call("current_date", json!({}));
-    let spent = Usage { input: 1000, output: 10, ..Usage::default() };
+fn run_with_a_model(words: &[&str], collector: Option<&SpanCollector>) -> (TestTree, HaftOutput) {
+    let refused = ScriptStep::fail(ErrorResponse::new(503, "busy"));
+    let call = ScriptStep::call("current_date", json!({}));
+    let spent = ScriptUsage { input: 1000, output: 10, ..ScriptUsage::default() };
     let server =
-        ModelServer::start(Script::of([refused, call.using(spent), Step::text("Done.").using(spent)]));
+        ModelServer::start(Script::of([refused, call.using(spent), ScriptStep::text("Done.").using(spent)]));
     let (place, server) = (here(), server.unwrap());
     let price = json!({"models": {"settings": {"openai/m": {"price": {"input": 1, "output": 1}}}}});
     place.file("home/haft.json", &price.to_string());
@@ -308,7 +308,7 @@ fn models_stand_in_the_tree_and_in_the_log_with_times_tokens_and_cost() {
 
 #[test]
 fn an_attempt_at_a_model_becomes_a_span_as_the_conventions_say() {
-    let collector = Collector::start();
+    let collector = SpanCollector::start();
     let (_, _) = run_with_a_model(&[], Some(&collector));
     let spans = collector.spans();
     let chats: Vec<_> = spans.iter().filter(|span| span.name == "chat m").collect();

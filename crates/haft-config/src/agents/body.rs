@@ -1,7 +1,7 @@
 //! Expands the variables and includes in the text of an agent.
 
 use super::error::AgentError;
-use super::{AGENT_BYTES_MAX, Around};
+use super::{AGENT_BYTES_MAX, AgentReadContext};
 
 /// The deepest nesting of includes.
 const INCLUDE_DEPTH_MAX: usize = 8;
@@ -11,14 +11,19 @@ const INCLUDES_MAX: usize = 100;
 
 /// Expands `${NAME}`, `${NAME:-default}` and `{{ include "file" }}`. `$${` yields a literal `${`. The value of a
 /// variable is not expanded again; the text of an included file is.
-pub(super) fn expand(file: &str, text: &str, line: usize, around: Around<'_>) -> Result<String, AgentError> {
-    let mut writer = Writer { around, open: vec![file.to_owned()], includes: 0, done: String::new() };
+pub(super) fn expand(
+    file: &str,
+    text: &str,
+    line: usize,
+    around: AgentReadContext<'_>,
+) -> Result<String, AgentError> {
+    let mut writer = BodyExpander { around, open: vec![file.to_owned()], includes: 0, done: String::new() };
     writer.text(text, line)?;
     Ok(writer.done)
 }
 
-struct Writer<'a> {
-    around: Around<'a>,
+struct BodyExpander<'a> {
+    around: AgentReadContext<'a>,
     /// The files being read, each included by the one before it.
     open: Vec<String>,
     includes: usize,
@@ -27,7 +32,7 @@ struct Writer<'a> {
 
 /// An element of a text that is not plain text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark<'t> {
+enum BodyMarker<'t> {
     Literal,
     Variable(&'t str),
     Include(&'t str),
@@ -36,7 +41,7 @@ enum Mark<'t> {
     Unclosed,
 }
 
-impl Writer<'_> {
+impl BodyExpander<'_> {
     fn text(&mut self, text: &str, first_line: usize) -> Result<(), AgentError> {
         let (mut rest, mut line) = (text, first_line);
         while let Some(at) = next_mark(rest) {
@@ -50,16 +55,16 @@ impl Writer<'_> {
         self.push(rest, line)
     }
 
-    fn mark(&mut self, mark: Mark<'_>, written: &str, line: usize) -> Result<(), AgentError> {
+    fn mark(&mut self, mark: BodyMarker<'_>, written: &str, line: usize) -> Result<(), AgentError> {
         match mark {
-            Mark::Literal => self.push("${", line),
-            Mark::Braces => self.push(written, line),
-            Mark::Variable(inside) => {
+            BodyMarker::Literal => self.push("${", line),
+            BodyMarker::Braces => self.push(written, line),
+            BodyMarker::Variable(inside) => {
                 let value = self.variable(inside, line)?;
                 self.push(&value, line)
             }
-            Mark::Include(name) => self.include(name, line),
-            Mark::Unclosed => {
+            BodyMarker::Include(name) => self.include(name, line),
+            BodyMarker::Unclosed => {
                 let error = self.error(line, "`${` is not closed by `}`");
                 Err(error.with_hint(Some("write `$${` for the characters themselves".into())))
             }
@@ -118,18 +123,18 @@ fn next_mark(text: &str) -> Option<usize> {
 }
 
 /// Reads the mark at the beginning of a text, and returns it with its length.
-fn read_mark(text: &str) -> (Mark<'_>, usize) {
+fn read_mark(text: &str) -> (BodyMarker<'_>, usize) {
     if text.starts_with("$${") {
-        return (Mark::Literal, 3);
+        return (BodyMarker::Literal, 3);
     }
     if let Some(after) = text.strip_prefix("${") {
         return match after.find(['}', '\n']) {
-            Some(end) if after[end..].starts_with('}') => (Mark::Variable(&after[..end]), end + 3),
-            Some(_) | None => (Mark::Unclosed, 2),
+            Some(end) if after[end..].starts_with('}') => (BodyMarker::Variable(&after[..end]), end + 3),
+            Some(_) | None => (BodyMarker::Unclosed, 2),
         };
     }
     let include = text[2..].find("}}").and_then(|end| Some((include_name(&text[2..2 + end])?, end + 4)));
-    include.map_or((Mark::Braces, 2), |(name, length)| (Mark::Include(name), length))
+    include.map_or((BodyMarker::Braces, 2), |(name, length)| (BodyMarker::Include(name), length))
 }
 
 fn include_name(inside: &str) -> Option<&str> {
@@ -146,7 +151,7 @@ fn newlines(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn around(run: impl Fn(Around<'_>)) {
+    fn around(run: impl Fn(AgentReadContext<'_>)) {
         let read = |name: &str| match name {
             "rules.md" => Ok("be ${MOOD}\n".into()),
             "a.md" => Ok("one\n{{ include \"b.md\" }}".into()),
@@ -160,7 +165,7 @@ mod tests {
             "EMPTY" => Some(String::new()),
             _ => None,
         };
-        run(Around { read: &read, variable: &variable });
+        run(AgentReadContext { read: &read, variable: &variable });
     }
 
     fn check(text: &str, expected: Result<&str, &str>) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The agents that each agent may call or hand over to.
-pub type Links = BTreeMap<String, Vec<String>>;
+pub type AgentLinks = BTreeMap<String, Vec<String>>;
 
 /// A cycle of links between agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl fmt::Display for AgentCycle {
 impl std::error::Error for AgentCycle {}
 
 /// Finds the first cycle, in the order of names. Links to unknown agents are ignored.
-pub fn check(links: &Links) -> Result<(), AgentCycle> {
+pub fn check(links: &AgentLinks) -> Result<(), AgentCycle> {
     let mut cleared = BTreeSet::new();
     for start in links.keys() {
         walk(links, start, &mut cleared)?;
@@ -36,7 +36,11 @@ pub fn check(links: &Links) -> Result<(), AgentCycle> {
 
 /// Follows all links from an agent. It does not recurse: the configuration decides how long a chain is, and a long one
 /// must not overflow the stack.
-fn walk<'l>(links: &'l Links, start: &'l str, cleared: &mut BTreeSet<&'l str>) -> Result<(), AgentCycle> {
+fn walk<'l>(
+    links: &'l AgentLinks,
+    start: &'l str,
+    cleared: &mut BTreeSet<&'l str>,
+) -> Result<(), AgentCycle> {
     let mut path: Vec<(&str, std::slice::Iter<'_, String>)> = vec![(start, links_of(links, start))];
     let mut on_path = BTreeSet::from([start]);
     while let Some((agent, next)) = path.last_mut() {
@@ -59,7 +63,7 @@ fn walk<'l>(links: &'l Links, start: &'l str, cleared: &mut BTreeSet<&'l str>) -
     Ok(())
 }
 
-fn links_of<'l>(links: &'l Links, agent: &str) -> std::slice::Iter<'l, String> {
+fn links_of<'l>(links: &'l AgentLinks, agent: &str) -> std::slice::Iter<'l, String> {
     links.get(agent).map(Vec::as_slice).unwrap_or_default().iter()
 }
 
@@ -67,7 +71,7 @@ fn links_of<'l>(links: &'l Links, agent: &str) -> std::slice::Iter<'l, String> {
 mod tests {
     use super::*;
 
-    fn links(written: &[(&str, &[&str])]) -> Links {
+    fn links(written: &[(&str, &[&str])]) -> AgentLinks {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         written.iter().map(|(agent, targets)| ((*agent).to_owned(), owned(targets))).collect()
     }
@@ -88,9 +92,10 @@ mod tests {
 
     #[test]
     fn a_long_chain_and_a_dense_net_cost_little() {
-        let chain: Links = (0..50_000).map(|n| (format!("{n:06}"), vec![format!("{:06}", n + 1)])).collect();
+        let chain: AgentLinks =
+            (0..50_000).map(|n| (format!("{n:06}"), vec![format!("{:06}", n + 1)])).collect();
         assert_eq!(super::check(&chain), Ok(()));
-        let net: Links =
+        let net: AgentLinks =
             (0..60).map(|n| (format!("{n:02}"), (n + 1..60).map(|m| format!("{m:02}")).collect())).collect();
         assert_eq!(super::check(&net), Ok(()));
     }

@@ -4,7 +4,7 @@ use super::error::AgentError;
 
 /// The two parts of a file, with the lines on which they begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Parts<'t> {
+pub(super) struct AgentFileParts<'t> {
     /// The YAML; empty when there is none.
     pub(super) yaml: &'t str,
     pub(super) yaml_line: usize,
@@ -13,21 +13,21 @@ pub(super) struct Parts<'t> {
 }
 
 /// Splits a file. It skips a first line such as `#!/usr/bin/env haft`; without `---` the whole file is text.
-pub(super) fn split<'t>(file: &str, text: &'t str) -> Result<Parts<'t>, AgentError> {
+pub(super) fn split<'t>(file: &str, text: &'t str) -> Result<AgentFileParts<'t>, AgentError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (text, skipped) = match text.strip_prefix("#!").and_then(|text| text.split_once('\n')) {
         Some((_, rest)) => (rest, 1),
         None => (text, 0),
     };
     let Some(after) = fence(text) else {
-        return Ok(Parts { yaml: "", yaml_line: 1, body: text, body_line: 1 + skipped });
+        return Ok(AgentFileParts { yaml: "", yaml_line: 1, body: text, body_line: 1 + skipped });
     };
     let (mut at, mut lines) = (0, 0);
     for line in after.split_inclusive('\n') {
         lines += 1;
         if line.trim_end() == "---" {
             let body = &after[at + line.len()..];
-            return Ok(Parts {
+            return Ok(AgentFileParts {
                 yaml: &after[..at],
                 yaml_line: 2 + skipped,
                 body,

@@ -9,8 +9,8 @@ use haft_core::internal::final_report::FINAL_REPORT;
 use haft_core::internal::task_status::TASK_STATUS;
 
 use super::loader::{AgentFile, AgentLoadError, AgentLoader, AgentSource};
-use crate::agents::cycle::{self, AgentCycle, Links};
-use crate::agents::{Agent, Overrides};
+use crate::agents::cycle::{self, AgentCycle, AgentLinks};
+use crate::agents::{AgentDefinition, AgentOverrides};
 
 /// The largest number of agents reachable from one agent, itself included.
 pub const AGENTS_MAX: usize = 64;
@@ -47,7 +47,7 @@ pub struct AgentNodeSource {
 /// One agent, and the files of the agents it links to.
 #[derive(Debug)]
 pub struct AgentNode {
-    pub agent: Agent,
+    pub agent: AgentDefinition,
     source: AgentSource,
     pub agents: Vec<PathBuf>,
     pub destinations: Vec<PathBuf>,
@@ -89,7 +89,7 @@ impl AgentGraph {
             }
             let node = graph.join(place, found, loader)?;
             let by = node.agent.name.clone();
-            for file in node.leads_to().cloned().collect::<Vec<_>>() {
+            for file in node.linked_files().cloned().collect::<Vec<_>>() {
                 if !graph.nodes.contains_key(&file) && waiting.iter().all(|(place, _)| *place != file) {
                     let error = |error| AgentGraphError::Load { by: by.clone(), error };
                     let found = loader.open(&file).map_err(error)?;
@@ -120,12 +120,12 @@ impl AgentGraph {
     /// Builds the graph from its texts. The overrides apply to the first agent.
     pub fn from_source(
         source: &AgentGraphSource,
-        overrides: &Overrides,
+        overrides: &AgentOverrides,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, AgentGraphError> {
         let wrong =
             |error| AgentGraphError::Load { by: source.first.clone(), error: AgentLoadError::Wrong(error) };
-        let unchanged = Overrides::default();
+        let unchanged = AgentOverrides::default();
         let mut nodes = BTreeMap::new();
         for (file, node) in &source.nodes {
             let overrides = if *file == source.first { overrides } else { &unchanged };
@@ -151,7 +151,7 @@ impl AgentGraph {
     }
 
     /// The agent that is asked, for changes that a caller makes to it.
-    pub fn first_mut(&mut self) -> Option<&mut Agent> {
+    pub fn first_mut(&mut self) -> Option<&mut AgentDefinition> {
         self.nodes.get_mut(&self.first).map(|node| &mut node.agent)
     }
 
@@ -161,7 +161,7 @@ impl AgentGraph {
     }
 
     /// Makes the first agent use this model; agents that name no model inherit it.
-    pub fn ask_model(&mut self, model: String) {
+    pub fn set_first_model(&mut self, model: String) {
         if let Some(node) = self.nodes.get_mut(&self.first) {
             node.agent.models = vec![model];
         }
@@ -196,19 +196,19 @@ impl AgentGraph {
 
     fn check(&self) -> Result<(), AgentGraphError> {
         let shown = |file: &Path| file.display().to_string();
-        let links: Links = self
+        let links: AgentLinks = self
             .nodes
             .iter()
-            .map(|(file, node)| (shown(file), node.leads_to().map(|file| shown(file)).collect()))
+            .map(|(file, node)| (shown(file), node.linked_files().map(|file| shown(file)).collect()))
             .collect();
         cycle::check(&links).map_err(|cycle| self.named(cycle))?;
         self.check_depth(&self.first, &mut Vec::new(), &mut HashMap::new())?;
         self.nodes.values().try_for_each(|node| self.check_names(node))?;
-        self.check_kept()
+        self.check_cached_names()
     }
 
     /// Checks that an agent with a cache has a unique tool name, because cached answers are keyed by that name.
-    fn check_kept(&self) -> Result<(), AgentGraphError> {
+    fn check_cached_names(&self) -> Result<(), AgentGraphError> {
         for (file, node) in &self.nodes {
             let agent = &node.agent;
             let same =
@@ -245,7 +245,7 @@ impl AgentGraph {
         }
         if seen.get(file).is_none_or(|depth| *depth < path.len()) {
             seen.insert(file, path.len());
-            node.leads_to().try_for_each(|below| self.check_depth(below, path, seen))?;
+            node.linked_files().try_for_each(|below| self.check_depth(below, path, seen))?;
         }
         path.pop();
         Ok(())
@@ -254,7 +254,7 @@ impl AgentGraph {
     /// Checks that the names from which a model chooses differ from each other and from the names of the run's own
     /// tools.
     fn check_names(&self, node: &AgentNode) -> Result<(), AgentGraphError> {
-        let names = |files: &[PathBuf], of: fn(&Agent) -> &str| -> Vec<String> {
+        let names = |files: &[PathBuf], of: fn(&AgentDefinition) -> &str| -> Vec<String> {
             files
                 .iter()
                 .filter_map(|file| self.nodes.get(file))
@@ -265,10 +265,10 @@ impl AgentGraph {
         let taken = |name: &str| own.contains(&format!("{NAMESPACE}__{name}").as_str());
         let by = &node.agent.name;
         let tools = names(&node.agents, |agent| agent.tool_name.as_str());
-        if let Some(name) = tools.iter().find(|name| taken(name)).or_else(|| twice(&tools)) {
+        if let Some(name) = tools.iter().find(|name| taken(name)).or_else(|| first_duplicate(&tools)) {
             return Err(AgentGraphError::Name { by: by.clone(), name: name.clone(), key: "`toolName`" });
         }
-        match twice(&names(&node.destinations, |agent| &agent.name)) {
+        match first_duplicate(&names(&node.destinations, |agent| &agent.name)) {
             Some(name) => {
                 Err(AgentGraphError::Name { by: by.clone(), name: name.clone(), key: "the file's name" })
             }
@@ -278,12 +278,12 @@ impl AgentGraph {
 }
 
 impl AgentNode {
-    fn leads_to(&self) -> impl Iterator<Item = &PathBuf> {
+    fn linked_files(&self) -> impl Iterator<Item = &PathBuf> {
         self.agents.iter().chain(&self.destinations).chain(&self.handoff)
     }
 }
 
-fn twice(names: &[String]) -> Option<&String> {
+fn first_duplicate(names: &[String]) -> Option<&String> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
 }
 

@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use haft_core::home::Home;
 
-use crate::agents::{Agent, AgentError, Around, Overrides};
-use crate::{Untrusted, environment};
+use crate::agents::{AgentDefinition, AgentError, AgentOverrides, AgentReadContext};
+use crate::{UntrustedReason, environment};
 
 /// The directories of a project's agents, the stronger first.
 const PROJECT_PLACES: [&str; 2] = [".haft/agents", "agents"];
@@ -31,7 +31,7 @@ pub struct AgentLoader {
 /// An agent, its file, and the texts that it was read from.
 #[derive(Debug, Clone)]
 pub struct AgentFile {
-    pub agent: Agent,
+    pub agent: AgentDefinition,
     pub file: PathBuf,
     pub source: AgentSource,
 }
@@ -51,13 +51,18 @@ impl AgentSource {
     /// Resolves the agent from its texts; reads no file.
     pub fn resolve(
         &self,
-        overrides: &Overrides,
+        overrides: &AgentOverrides,
         variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Agent, AgentError> {
+    ) -> Result<AgentDefinition, AgentError> {
         let read = |name: &str| {
             self.includes.get(name).cloned().ok_or_else(|| format!("`{name}` is not among the stored files"))
         };
-        Agent::read_with(&self.file, &self.text, overrides, Around { read: &read, variable })
+        AgentDefinition::read_with_overrides(
+            &self.file,
+            &self.text,
+            overrides,
+            AgentReadContext { read: &read, variable },
+        )
     }
 }
 
@@ -69,7 +74,7 @@ pub enum AgentLoadError {
     },
     Untrusted {
         file: PathBuf,
-        reason: Untrusted,
+        reason: UntrustedReason,
     },
     /// An include is not trusted, or it changed since. The error has the line that names the include.
     UntrustedInclude(AgentError),
@@ -89,9 +94,9 @@ impl AgentLoader {
 
     /// Reads a named agent: a file, else an agent of one of the directories, with or without its extension. The
     /// overrides apply to this agent only.
-    pub fn read(&self, name: &str, overrides: &Overrides) -> Result<AgentFile, AgentLoadError> {
+    pub fn read(&self, name: &str, overrides: &AgentOverrides) -> Result<AgentFile, AgentLoadError> {
         let file = Path::new(name);
-        if file.is_file() && (is_written_out(file) || !self.knows(name)) {
+        if file.is_file() && (is_explicit_path(file) || !self.has_agent(name)) {
             // A user who writes out a path has chosen that file, so trust is not checked.
             return read(file, overrides, &|_, _| Ok(()));
         }
@@ -100,7 +105,7 @@ impl AgentLoader {
 
     /// Reads an agent that another agent names.
     pub fn open(&self, file: &Path) -> Result<AgentFile, AgentLoadError> {
-        self.read_file(file, &Overrides::default())
+        self.read_file(file, &AgentOverrides::default())
     }
 
     /// Finds the file of an agent that another agent's file names: beside that file or below, else in one of the
@@ -137,7 +142,7 @@ impl AgentLoader {
         self.found(self.look_for(name).ok_or_else(unknown)?)
     }
 
-    fn knows(&self, name: &str) -> bool {
+    fn has_agent(&self, name: &str) -> bool {
         self.look_for(name).is_some()
     }
 
@@ -147,19 +152,19 @@ impl AgentLoader {
     }
 
     fn found(&self, file: PathBuf) -> Result<PathBuf, AgentLoadError> {
-        match self.stays(&file) {
+        match self.refuse_outside_link(&file) {
             Ok(()) => Ok(file),
             Err(reason) => Err(AgentLoadError::Untrusted { file, reason }),
         }
     }
 
-    fn read_file(&self, file: &Path, overrides: &Overrides) -> Result<AgentFile, AgentLoadError> {
+    fn read_file(&self, file: &Path, overrides: &AgentOverrides) -> Result<AgentFile, AgentLoadError> {
         read(file, overrides, &|file, bytes| self.counts(file, bytes))
     }
 
     /// Checks trust: a file in a project's directory of agents counts only with the content that the operator reviewed.
-    fn counts(&self, file: &Path, bytes: &[u8]) -> Result<(), Untrusted> {
-        self.stays(file)?;
+    fn counts(&self, file: &Path, bytes: &[u8]) -> Result<(), UntrustedReason> {
+        self.refuse_outside_link(file)?;
         let real = real(file);
         if self.project.iter().any(|place| real.starts_with(place)) {
             return crate::trusted(&real, bytes, self.home.as_ref());
@@ -169,12 +174,12 @@ impl AgentLoader {
 
     /// Refuses a link that leads out of a project's directory of agents: it would turn a file elsewhere into an agent
     /// that the operator has not reviewed.
-    fn stays(&self, file: &Path) -> Result<(), Untrusted> {
+    fn refuse_outside_link(&self, file: &Path) -> Result<(), UntrustedReason> {
         let real = real(file);
         let leads_out = |place: &PathBuf| is_below(file, place) && !real.starts_with(place);
         if self.project.iter().any(leads_out) {
             let why = "it is a link to a file elsewhere; agents of a project, and what they include, lie in their directory";
-            return Err(Untrusted::Undecided(why.into()));
+            return Err(UntrustedReason::Undecided(why.into()));
         }
         Ok(())
     }
@@ -182,7 +187,7 @@ impl AgentLoader {
 
 /// Returns true for a path with a directory or an extension. A bare name may mean an agent of one of the directories,
 /// and a file of that name could come from anyone.
-fn is_written_out(file: &Path) -> bool {
+fn is_explicit_path(file: &Path) -> bool {
     file.extension().is_some() || file.components().count() > 1
 }
 
@@ -230,10 +235,14 @@ fn is_ours(file: &Path) -> bool {
 }
 
 /// Checks that a file may be used, with exactly these bytes.
-type Counts<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<(), Untrusted>;
+type TrustCheck<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<(), UntrustedReason>;
 
 /// Reads an agent with all its includes; `counts` checks each file.
-fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<AgentFile, AgentLoadError> {
+fn read(
+    path: &Path,
+    overrides: &AgentOverrides,
+    counts: TrustCheck<'_>,
+) -> Result<AgentFile, AgentLoadError> {
     let unreadable = |problem: String| AgentLoadError::Unreadable { file: path.to_owned(), problem };
     let text = text_of(path).map_err(unreadable)?;
     counts(path, text.as_bytes())
@@ -245,15 +254,15 @@ fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<AgentF
         let file = inside(beside, name)?;
         let text = text_of(&file)?;
         counts(&file, text.as_bytes()).map_err(|reason| {
-            untrusted.set(matches!(reason, Untrusted::Never | Untrusted::Changed));
-            why(&reason)
+            untrusted.set(matches!(reason, UntrustedReason::Never | UntrustedReason::Changed));
+            untrusted_message(&reason)
         })?;
         includes.borrow_mut().insert(name.to_owned(), text.clone());
         Ok(text)
     };
-    let around = Around { read: &read, variable: &environment };
+    let around = AgentReadContext { read: &read, variable: &environment };
     let name = path.display().to_string();
-    let agent = Agent::read_with(&name, &text, overrides, around).map_err(|error| {
+    let agent = AgentDefinition::read_with_overrides(&name, &text, overrides, around).map_err(|error| {
         if untrusted.get() { AgentLoadError::UntrustedInclude(error) } else { AgentLoadError::Wrong(error) }
     })?;
     let source = AgentSource { file: name, text, includes: includes.into_inner() };
@@ -261,11 +270,11 @@ fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<AgentF
 }
 
 /// Explains why a file does not count.
-pub fn why(reason: &Untrusted) -> String {
+pub fn untrusted_message(reason: &UntrustedReason) -> String {
     match reason {
-        Untrusted::Never => "it is not trusted".to_owned(),
-        Untrusted::Changed => "it changed since it was trusted".to_owned(),
-        Untrusted::Undecided(reason) => reason.clone(),
+        UntrustedReason::Never => "it is not trusted".to_owned(),
+        UntrustedReason::Changed => "it changed since it was trusted".to_owned(),
+        UntrustedReason::Undecided(reason) => reason.clone(),
     }
 }
 
@@ -276,12 +285,12 @@ fn with_ending(directory: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Builds the agent of a run that names none: it has every default.
-pub fn unnamed(overrides: &Overrides) -> Result<AgentFile, AgentError> {
+pub fn default_agent(overrides: &AgentOverrides) -> Result<AgentFile, AgentError> {
     of_text("run", "", overrides)
 }
 
 /// An agent from a text that is in no file. It can include nothing.
-pub fn of_text(name: &str, text: &str, overrides: &Overrides) -> Result<AgentFile, AgentError> {
+pub fn of_text(name: &str, text: &str, overrides: &AgentOverrides) -> Result<AgentFile, AgentError> {
     let source = AgentSource { file: name.to_owned(), text: text.to_owned(), includes: BTreeMap::new() };
     let agent = source.resolve(overrides, &environment)?;
     Ok(AgentFile { agent, file: PathBuf::new(), source })
@@ -314,7 +323,9 @@ pub fn read_bounded(path: &Path, bytes_max: u64) -> Result<String, String> {
 impl fmt::Display for AgentLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Untrusted { file, reason } => write!(f, "{}: {}", file.display(), why(reason)),
+            Self::Untrusted { file, reason } => {
+                write!(f, "{}: {}", file.display(), untrusted_message(reason))
+            }
             Self::Unknown { name } => write!(f, "there is no agent `{}`", crate::printable(name)),
             Self::Unreadable { file, problem } => write!(f, "{}: {problem}", file.display()),
             Self::UntrustedInclude(error) | Self::Wrong(error) => error.fmt(f),

@@ -9,7 +9,7 @@ const SOURCE: &str = "overrides";
 
 /// One key and its value, as in the file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Override {
+pub struct AgentOverride {
     /// The path of the key: `budget.usd` is `usd` in `budget`.
     path: Vec<String>,
     value: Value,
@@ -17,9 +17,9 @@ pub struct Override {
 
 /// Several overrides; the later ones win.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Overrides(pub Vec<Override>);
+pub struct AgentOverrides(pub Vec<AgentOverride>);
 
-impl Override {
+impl AgentOverride {
     /// Parses `key=value`, with the value as YAML; an empty value is an empty list.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("expected KEY=VALUE such as maxTurns=5 or budget.usd=0.5; got `{text}`");
@@ -65,7 +65,7 @@ impl Override {
     }
 }
 
-impl Overrides {
+impl AgentOverrides {
     /// Returns the YAML of a file with these keys changed. The result is JSON, which is also YAML; only our own parser
     /// reads it.
     pub(super) fn over(&self, yaml: &str) -> Result<String, AgentError> {
@@ -80,7 +80,7 @@ impl Overrides {
     }
 
     /// Attributes an error to the overrides: the file alone was read without errors before.
-    pub(super) fn blame(&self, error: &AgentError) -> AgentError {
+    pub(super) fn attribute_error(&self, error: &AgentError) -> AgentError {
         let said: Vec<String> = self.0.iter().map(|one| one.path.join(".")).collect();
         let message = format!("{} ({})", error.message, said.join(", "));
         AgentError::new(SOURCE, 1, message).with_hint(error.hint.clone())
@@ -89,14 +89,15 @@ impl Overrides {
 
 #[cfg(test)]
 mod tests {
-    use crate::agents::{Agent, Around};
+    use crate::agents::{AgentDefinition, AgentReadContext};
 
     use super::*;
 
-    fn read(text: &str, said: &[&str]) -> Result<Agent, String> {
-        let overrides: Result<Vec<_>, _> = said.iter().map(|one| Override::parse(one)).collect();
-        let around = Around { read: &|_| Err("no".into()), variable: &|_| None };
-        Agent::read_with("a.md", text, &Overrides(overrides?), around).map_err(|error| error.to_string())
+    fn read(text: &str, said: &[&str]) -> Result<AgentDefinition, String> {
+        let overrides: Result<Vec<_>, _> = said.iter().map(|one| AgentOverride::parse(one)).collect();
+        let around = AgentReadContext { read: &|_| Err("no".into()), variable: &|_| None };
+        AgentDefinition::read_with_overrides("a.md", text, &AgentOverrides(overrides?), around)
+            .map_err(|error| error.to_string())
     }
 
     #[test]

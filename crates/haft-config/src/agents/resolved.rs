@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
 use haft_core::internal::final_report::ReportShape;
-use haft_core::internal::handoff::Routes;
+use haft_core::internal::handoff::HandoffRoutes;
 use haft_core::internal::report_format::ReportFormat;
-use haft_core::model_request::{Effort, PromptCaching, Sampling};
+use haft_core::model_request::{PromptCaching, ReasoningEffort, SamplingParameters};
 use haft_core::name::ToolName;
 use haft_core::run::RunPlan;
-use haft_core::run::budget::Budget;
+use haft_core::run::budget::SpendLimit;
 use haft_core::run::final_report::FinalReport;
-use haft_core::run::limits::{ContextLimit, Limits};
+use haft_core::run::limits::{RunContextLimit, RunLimits};
 use haft_core::validate::Schema;
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
-use super::Around;
-use super::cycle::Links;
+use super::AgentReadContext;
+use super::cycle::AgentLinks;
 use super::error::AgentError;
-use super::value::{Count, Words};
+use super::value::{PositiveCount, WordList};
 use super::written::{
-    WrittenAgent, WrittenBudget, WrittenCaching, WrittenEffort, WrittenInput, WrittenInputFormat,
-    WrittenOutput, WrittenReport, WrittenToolOutput,
+    RawAgent, RawAgentBudget, RawAgentInput, RawAgentOutput, RawAgentToolOutput, RawCaching, RawEffort,
+    RawInputFormat, RawReportDelivery,
 };
 use crate::resolved as config;
 
@@ -36,7 +36,7 @@ const RUN_TIMEOUT_DEFAULT: Duration = Duration::from_hours(1);
 
 /// An agent, ready to run.
 #[derive(Debug, Clone)]
-pub struct Agent {
+pub struct AgentDefinition {
     /// The file's name without folder and extension.
     pub name: String,
     pub description: String,
@@ -44,21 +44,21 @@ pub struct Agent {
     pub tool_name: ToolName,
     /// The models, in the order they are tried; when empty, the caller chooses.
     pub models: Vec<String>,
-    pub reach: Reach,
-    pub limits: Limits,
-    pub budget: Budget,
-    pub asking: Asking,
-    pub times: Times,
-    pub outputs: Outputs,
-    pub input: Input,
-    pub report: Reporting,
+    pub reach: AgentAccess,
+    pub limits: RunLimits,
+    pub budget: SpendLimit,
+    pub asking: ModelParameters,
+    pub times: AgentTimeouts,
+    pub outputs: AgentOutputSettings,
+    pub input: AgentInput,
+    pub report: ReportSettings,
     /// The text, with variables and includes expanded.
     pub body: String,
 }
 
 /// The tools and agents that an agent can use.
 #[derive(Debug, Clone, Default)]
-pub struct Reach {
+pub struct AgentAccess {
     /// The tools it sees; `None` means all tools of the configuration.
     pub tools: Option<Vec<ToolGlob>>,
     /// The only tools it may call, although it sees more; `None` means all that it sees.
@@ -72,9 +72,9 @@ pub struct Reach {
 
 /// The parameters of requests to the model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asking {
-    pub sampling: Sampling,
-    pub effort: Option<Effort>,
+pub struct ModelParameters {
+    pub sampling: SamplingParameters,
+    pub effort: Option<ReasoningEffort>,
     pub output_tokens_max: u32,
     pub context_tokens: u32,
     pub caching: PromptCaching,
@@ -82,7 +82,7 @@ pub struct Asking {
 
 /// The time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub struct AgentTimeouts {
     pub run: Duration,
     /// The limit for one reply of a model.
     pub llm: Duration,
@@ -92,17 +92,17 @@ pub struct Times {
 
 /// The treatment of tool outputs, and of the agent's own answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outputs {
+pub struct AgentOutputSettings {
     /// `None` leaves it to the configuration.
     pub response_bytes_max: Option<u32>,
-    pub tool_output: ToolOutput,
+    pub tool_output: AgentToolOutput,
     /// The time for which the agent's answer is cached for an equal request.
     pub cache_ttl: Option<Duration>,
 }
 
 /// The settings for reading stored outputs with a model. `None` leaves a value to the configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolOutput {
+pub struct AgentToolOutput {
     pub enabled: Option<bool>,
     pub chunks_max: Option<u32>,
     pub overlap_percent: Option<u32>,
@@ -111,9 +111,9 @@ pub struct ToolOutput {
     pub models: Vec<String>,
 }
 
-impl ToolOutput {
+impl AgentToolOutput {
     /// Overrides the configuration with the values that the agent sets.
-    pub fn change(&self, configured: &mut config::ToolOutput) {
+    pub fn change(&self, configured: &mut config::ToolOutputSettings) {
         let whole = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let reading = &mut configured.reading;
         configured.enabled = self.enabled.unwrap_or(configured.enabled);
@@ -126,7 +126,7 @@ impl ToolOutput {
 
 /// The input of the agent when it is called as a tool.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Input {
+pub struct AgentInput {
     pub format: InputFormat,
     pub schema: Option<Arc<Value>>,
 }
@@ -139,19 +139,19 @@ pub enum InputFormat {
 
 /// The way the agent delivers its final answer.
 #[derive(Debug, Clone)]
-pub struct Reporting {
-    pub by: ReportBy,
+pub struct ReportSettings {
+    pub by: ReportDelivery,
     pub shape: ReportShape,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReportBy {
+pub enum ReportDelivery {
     None,
     Tool,
     Xml,
 }
 
-impl Agent {
+impl AgentDefinition {
     /// Builds the rules of one run. `path` holds the agents that had the request before; `nonce` belongs to the
     /// session.
     pub fn plan(&self, mut path: Vec<String>, nonce: &str) -> RunPlan {
@@ -162,11 +162,11 @@ impl Agent {
             budget: self.budget,
             allowed_tools: self.reach.allowed_tools.clone(),
             report: match self.report.by {
-                ReportBy::None => FinalReport::None,
-                ReportBy::Tool => FinalReport::Tool(shape),
-                ReportBy::Xml => FinalReport::Xml { shape, nonce: nonce.into() },
+                ReportDelivery::None => FinalReport::None,
+                ReportDelivery::Tool => FinalReport::Tool(shape),
+                ReportDelivery::Xml => FinalReport::Xml { shape, nonce: nonce.into() },
             },
-            routes: Routes {
+            routes: HandoffRoutes {
                 destinations: self.reach.destinations.iter().map(|file| stem(file)).collect(),
                 path,
             },
@@ -175,8 +175,8 @@ impl Agent {
     }
 
     /// Adds the links of this agent, by the names of agents.
-    pub fn link(&self, links: &mut Links) {
-        let Reach { agents, destinations, handoff, .. } = &self.reach;
+    pub fn link(&self, links: &mut AgentLinks) {
+        let AgentAccess { agents, destinations, handoff, .. } = &self.reach;
         let targets = agents.iter().chain(destinations).chain(handoff).map(|agent| stem(agent));
         links.entry(self.name.clone()).or_default().extend(targets);
     }
@@ -189,14 +189,14 @@ fn stem(file: &str) -> String {
 
 pub(super) fn resolve(
     file: &str,
-    written: WrittenAgent,
+    written: RawAgent,
     body: String,
-    around: Around<'_>,
-) -> Result<Agent, AgentError> {
+    around: AgentReadContext<'_>,
+) -> Result<AgentDefinition, AgentError> {
     let name = stem(file);
     let tool_name =
         written.tool_name.as_ref().map_or_else(|| ToolName::sanitize(&name), |word| word.0.clone());
-    Ok(Agent {
+    Ok(AgentDefinition {
         description: written.description.clone().unwrap_or_default(),
         tool_name,
         models: model_names(file, written.models.as_ref())?,
@@ -214,7 +214,7 @@ pub(super) fn resolve(
 }
 
 /// Checks that names of models have the form `provider/model`; the provider need not exist.
-fn model_names(file: &str, written: Option<&Spanned<Words>>) -> Result<Vec<String>, AgentError> {
+fn model_names(file: &str, written: Option<&Spanned<WordList>>) -> Result<Vec<String>, AgentError> {
     let Some(written) = written else { return Ok(Vec::new()) };
     for name in &written.value.0 {
         config::ModelName::parse(name).map_err(|problem| at(file, written, problem))?;
@@ -222,8 +222,8 @@ fn model_names(file: &str, written: Option<&Spanned<Words>>) -> Result<Vec<Strin
     Ok(written.value.0.clone())
 }
 
-fn reach(file: &str, written: &WrittenAgent) -> Result<Reach, AgentError> {
-    Ok(Reach {
+fn reach(file: &str, written: &RawAgent) -> Result<AgentAccess, AgentError> {
+    Ok(AgentAccess {
         tools: written.tools.as_ref().map(|tools| globs(file, tools)).transpose()?,
         allowed_tools: written.allowed_tools.as_ref().map(|words| words.0.clone()),
         agents: written.agents.0.clone(),
@@ -232,20 +232,20 @@ fn reach(file: &str, written: &WrittenAgent) -> Result<Reach, AgentError> {
     })
 }
 
-fn globs(file: &str, tools: &Spanned<Words>) -> Result<Vec<ToolGlob>, AgentError> {
+fn globs(file: &str, tools: &Spanned<WordList>) -> Result<Vec<ToolGlob>, AgentError> {
     let globs = tools.value.0.iter().map(|word| ToolGlob::new(word));
     globs.collect::<Result<_, _>>().map_err(|error| at(file, tools, format!("`tools`: {error}")))
 }
 
-fn limits(written: &WrittenAgent) -> Limits {
-    let default = Limits::default();
-    let or = |count: Option<Count>, default: u32| count.map_or(default, |count| count.0);
-    Limits {
+fn limits(written: &RawAgent) -> RunLimits {
+    let default = RunLimits::default();
+    let or = |count: Option<PositiveCount>, default: u32| count.map_or(default, |count| count.0);
+    RunLimits {
         turns_max: or(written.max_turns, default.turns_max),
         tool_calls_max: written.max_tool_calls.map(|count| count.0),
         tool_calls_per_turn_max: or(written.max_tool_calls_per_turn, default.tool_calls_per_turn_max),
         attempts_max: or(written.max_retries, default.attempts_max),
-        context: Some(ContextLimit {
+        context: Some(RunContextLimit {
             window_tokens: or(written.context_window, CONTEXT_WINDOW_TOKENS_DEFAULT).into(),
             output_tokens: or(written.max_output_tokens, OUTPUT_TOKENS_MAX_DEFAULT).into(),
             buffer_tokens: CONTEXT_BUFFER_TOKENS,
@@ -253,8 +253,8 @@ fn limits(written: &WrittenAgent) -> Limits {
     }
 }
 
-fn budget(written: &WrittenBudget) -> Budget {
-    Budget {
+fn budget(written: &RawAgentBudget) -> SpendLimit {
+    SpendLimit {
         usd: written.usd.map(|usd| usd.0),
         tokens: written.tokens,
         calls: written.calls,
@@ -262,54 +262,54 @@ fn budget(written: &WrittenBudget) -> Budget {
     }
 }
 
-fn asking(written: &WrittenAgent) -> Asking {
-    let sampling = Sampling {
+fn asking(written: &RawAgent) -> ModelParameters {
+    let sampling = SamplingParameters {
         temperature: written.temperature.map(|number| number.0),
         top_p: written.top_p.map(|number| number.0),
         top_k: written.top_k.map(|count| count.0),
-        ..Sampling::default()
+        ..SamplingParameters::default()
     };
-    Asking {
+    ModelParameters {
         sampling,
         effort: written.reasoning.map(effort),
         output_tokens_max: written.max_output_tokens.map_or(OUTPUT_TOKENS_MAX_DEFAULT, |count| count.0),
         context_tokens: written.context_window.map_or(CONTEXT_WINDOW_TOKENS_DEFAULT, |count| count.0),
         caching: match written.caching {
-            Some(WrittenCaching::None) => PromptCaching::None,
-            Some(WrittenCaching::Full) | None => PromptCaching::Full,
+            Some(RawCaching::None) => PromptCaching::None,
+            Some(RawCaching::Full) | None => PromptCaching::Full,
         },
     }
 }
 
-fn effort(written: WrittenEffort) -> Effort {
+fn effort(written: RawEffort) -> ReasoningEffort {
     match written {
-        WrittenEffort::Off => Effort::Off,
-        WrittenEffort::Minimal => Effort::Minimal,
-        WrittenEffort::Low => Effort::Low,
-        WrittenEffort::Medium => Effort::Medium,
-        WrittenEffort::High => Effort::High,
-        WrittenEffort::Highest => Effort::Highest,
+        RawEffort::Off => ReasoningEffort::Off,
+        RawEffort::Minimal => ReasoningEffort::Minimal,
+        RawEffort::Low => ReasoningEffort::Low,
+        RawEffort::Medium => ReasoningEffort::Medium,
+        RawEffort::High => ReasoningEffort::High,
+        RawEffort::Highest => ReasoningEffort::Highest,
     }
 }
 
-fn times(written: &WrittenAgent) -> Times {
-    Times {
+fn times(written: &RawAgent) -> AgentTimeouts {
+    AgentTimeouts {
         run: written.timeout.map_or(RUN_TIMEOUT_DEFAULT, |time| time.0),
         llm: written.llm_timeout.map_or(LLM_TIMEOUT_DEFAULT, |time| time.0),
         tool: written.tool_timeout.map(|time| time.0),
     }
 }
 
-fn outputs(file: &str, written: &WrittenAgent) -> Result<Outputs, AgentError> {
-    Ok(Outputs {
+fn outputs(file: &str, written: &RawAgent) -> Result<AgentOutputSettings, AgentError> {
+    Ok(AgentOutputSettings {
         response_bytes_max: written.tool_response_max_bytes.map(|count| count.0),
         tool_output: tool_output(file, &written.tool_output)?,
         cache_ttl: written.cache.and_then(|time| time.0),
     })
 }
 
-fn tool_output(file: &str, written: &WrittenToolOutput) -> Result<ToolOutput, AgentError> {
-    Ok(ToolOutput {
+fn tool_output(file: &str, written: &RawAgentToolOutput) -> Result<AgentToolOutput, AgentError> {
+    Ok(AgentToolOutput {
         enabled: written.enabled,
         chunks_max: written.max_chunks.map(|count| count.0),
         overlap_percent: written.overlap_percent.map(|percent| percent.0),
@@ -318,26 +318,26 @@ fn tool_output(file: &str, written: &WrittenToolOutput) -> Result<ToolOutput, Ag
     })
 }
 
-fn input(file: &str, written: WrittenInput, around: Around<'_>) -> Result<Input, AgentError> {
+fn input(file: &str, written: RawAgentInput, around: AgentReadContext<'_>) -> Result<AgentInput, AgentError> {
     let schema = schema(file, written.schema, written.schema_ref, around)?;
     let format = match (written.format, &schema) {
-        (Some(WrittenInputFormat::Json), _) | (None, Some(_)) => InputFormat::Json,
-        (Some(WrittenInputFormat::Text), Some(schema)) => {
+        (Some(RawInputFormat::Json), _) | (None, Some(_)) => InputFormat::Json,
+        (Some(RawInputFormat::Text), Some(schema)) => {
             return Err(at(file, schema, "a schema is for format `json`; the format is `text`"));
         }
-        (Some(WrittenInputFormat::Text) | None, None) => InputFormat::Text,
+        (Some(RawInputFormat::Text) | None, None) => InputFormat::Text,
     };
-    Ok(Input { format, schema: schema.map(|schema| schema.value) })
+    Ok(AgentInput { format, schema: schema.map(|schema| schema.value) })
 }
 
 /// Decides how the run ends. A run asks for its report through a tool as soon as the form of the report matters; a
 /// plain run ends with its last text.
 fn reporting(
     file: &str,
-    written: WrittenOutput,
-    by: Option<&Spanned<WrittenReport>>,
-    around: Around<'_>,
-) -> Result<Reporting, AgentError> {
+    written: RawAgentOutput,
+    by: Option<&Spanned<RawReportDelivery>>,
+    around: AgentReadContext<'_>,
+) -> Result<ReportSettings, AgentError> {
     let schema = schema(file, written.schema, written.schema_ref, around)?;
     let is_shaped = schema.is_some() || written.format.is_some();
     let shape = match (written.format.map(|word| word.0), schema) {
@@ -351,9 +351,9 @@ fn reporting(
         (format, None) => ReportShape::plain(format.unwrap_or(ReportFormat::Markdown)),
     };
     let by = match by.map(|by| (by.value, by)) {
-        Some((WrittenReport::Xml, _)) => ReportBy::Xml,
-        Some((WrittenReport::Tool, _)) => ReportBy::Tool,
-        Some((WrittenReport::None, by)) if shape.format().is_structured() => {
+        Some((RawReportDelivery::Xml, _)) => ReportDelivery::Xml,
+        Some((RawReportDelivery::Tool, _)) => ReportDelivery::Tool,
+        Some((RawReportDelivery::None, by)) if shape.format().is_structured() => {
             let name = shape.format().name();
             return Err(at(
                 file,
@@ -361,10 +361,10 @@ fn reporting(
                 format!("an answer without a report is plain words; `{name}` needs `tool` or `xml`"),
             ));
         }
-        None if is_shaped => ReportBy::Tool,
-        Some((WrittenReport::None, _)) | None => ReportBy::None,
+        None if is_shaped => ReportDelivery::Tool,
+        Some((RawReportDelivery::None, _)) | None => ReportDelivery::None,
     };
-    Ok(Reporting { by, shape })
+    Ok(ReportSettings { by, shape })
 }
 
 /// Reads a schema, inline or from a file of its own; it must compile.
@@ -372,7 +372,7 @@ fn schema(
     file: &str,
     written: Option<Spanned<Map<String, Value>>>,
     reference: Option<Spanned<String>>,
-    around: Around<'_>,
+    around: AgentReadContext<'_>,
 ) -> Result<Option<Spanned<Arc<Value>>>, AgentError> {
     let schema = match (written, reference) {
         (None, None) => return Ok(None),
@@ -392,7 +392,7 @@ fn schema(
     }
 }
 
-fn referenced(name: &str, around: Around<'_>) -> Result<Value, String> {
+fn referenced(name: &str, around: AgentReadContext<'_>) -> Result<Value, String> {
     let text = (around.read)(name).map_err(|problem| format!("`{name}` cannot be read: {problem}"))?;
     serde_json::from_str(&text).map_err(|error| format!("`{name}` is not JSON: {error}"))
 }

@@ -1,13 +1,13 @@
 use std::time::Duration;
 
 use haft_core::internal::report_format::ReportFormat;
-use haft_core::model_request::{Effort, PromptCaching};
+use haft_core::model_request::{PromptCaching, ReasoningEffort};
 use haft_core::run::final_report::FinalReport;
 use serde_json::json;
 
 use super::*;
 
-fn read(text: &str) -> Result<Agent, AgentError> {
+fn read(text: &str) -> Result<AgentDefinition, AgentError> {
     let read = |name: &str| match name {
         "out.json" => Ok(r#"{"type": "object", "required": ["n"]}"#.to_owned()),
         "bad.json" => Ok("{".to_owned()),
@@ -15,10 +15,10 @@ fn read(text: &str) -> Result<Agent, AgentError> {
         _ => Err("there is no such file".to_owned()),
     };
     let variable = |name: &str| (name == "FORMAT").then(|| "markdown".to_owned());
-    Agent::read("team/researcher.md", text, Around { read: &read, variable: &variable })
+    AgentDefinition::read("team/researcher.md", text, AgentReadContext { read: &read, variable: &variable })
 }
 
-fn whole(yaml: &str) -> Agent {
+fn whole(yaml: &str) -> AgentDefinition {
     read(&format!("---\n{yaml}\n---\nHi.\n")).unwrap()
 }
 
@@ -36,7 +36,7 @@ fn a_file_without_front_matter_is_an_agent_with_all_defaults() {
     assert_eq!((limits.turns_max, limits.tool_calls_per_turn_max, limits.attempts_max), (10, 10, 5));
     assert_eq!((agent.times.llm.as_secs(), agent.times.tool), (600, None));
     assert_eq!((agent.outputs.response_bytes_max, agent.asking.output_tokens_max), (None, 4096));
-    assert_eq!((agent.report.by, agent.input.format), (ReportBy::None, InputFormat::Text));
+    assert_eq!((agent.report.by, agent.input.format), (ReportDelivery::None, InputFormat::Text));
     assert!(agent.reach.tools.is_none() && agent.models.is_empty());
 }
 
@@ -91,7 +91,10 @@ fn every_key_has_its_place() {
     assert_eq!((agent.asking.output_tokens_max, agent.asking.context_tokens), (1000, 50_000));
     let sampling = &agent.asking.sampling;
     assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (Some(0.5), Some(1.0), Some(40)));
-    assert_eq!((agent.asking.effort, agent.asking.caching), (Some(Effort::High), PromptCaching::None));
+    assert_eq!(
+        (agent.asking.effort, agent.asking.caching),
+        (Some(ReasoningEffort::High), PromptCaching::None)
+    );
     assert_eq!(agent.outputs.cache_ttl, Some(Duration::from_hours(1)));
     let times = [agent.times.run, agent.times.llm, agent.times.tool.unwrap()].map(|time| time.as_millis());
     assert_eq!(times, [300_000, 90_000, 1500]);
@@ -111,9 +114,9 @@ fn every_key_has_its_place() {
         (agent.input.format, agent.input.schema.as_deref()),
         (InputFormat::Json, Some(&json!({"type": "object"})))
     );
-    assert_eq!(agent.report.by, ReportBy::Xml);
+    assert_eq!(agent.report.by, ReportDelivery::Xml);
     assert_eq!(agent.report.shape.schema().unwrap()["required"], json!(["n"]));
-    let mut links = cycle::Links::new();
+    let mut links = cycle::AgentLinks::new();
     agent.link(&mut links);
     assert_eq!(links["researcher"], ["writer", "legal", "editor"]);
     let plan = agent.plan(vec!["desk".into()], "n1");
@@ -178,15 +181,15 @@ fn schemas_are_looked_at_at_once() {
 
 #[test]
 fn a_report_is_asked_for_when_its_form_matters() {
-    let check = |yaml: &str, by: ReportBy, format: ReportFormat| {
+    let check = |yaml: &str, by: ReportDelivery, format: ReportFormat| {
         let report = whole(yaml).report;
         assert_eq!((report.by, report.shape.format()), (by, format), "{yaml}");
     };
-    check("description: a", ReportBy::None, ReportFormat::Markdown);
-    check("output: {format: slack-block-kit}", ReportBy::Tool, ReportFormat::SlackBlockKit);
-    check("output: {schema: {type: object}}", ReportBy::Tool, ReportFormat::Json);
-    check("finalReport: xml", ReportBy::Xml, ReportFormat::Markdown);
-    check("output: {format: text}\nfinalReport: none", ReportBy::None, ReportFormat::Text);
+    check("description: a", ReportDelivery::None, ReportFormat::Markdown);
+    check("output: {format: slack-block-kit}", ReportDelivery::Tool, ReportFormat::SlackBlockKit);
+    check("output: {schema: {type: object}}", ReportDelivery::Tool, ReportFormat::Json);
+    check("finalReport: xml", ReportDelivery::Xml, ReportFormat::Markdown);
+    check("output: {format: text}\nfinalReport: none", ReportDelivery::None, ReportFormat::Text);
 }
 
 #[test]

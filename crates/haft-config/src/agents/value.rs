@@ -12,42 +12,42 @@ use crate::duration;
 
 /// A word, several words in one text separated by commas, or a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Words(pub(super) Vec<String>);
+pub(super) struct WordList(pub(super) Vec<String>);
 
 /// Milliseconds, or a text such as `90s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Time(pub(super) Duration);
+pub(super) struct DurationValue(pub(super) Duration);
 
 /// A duration, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TimeOrOff(pub(super) Option<Duration>);
+pub(super) struct DurationOrOff(pub(super) Option<Duration>);
 
 /// A whole number of at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
-pub(super) struct Count(pub(super) u32);
+pub(super) struct PositiveCount(pub(super) u32);
 
 /// A number from 0 to `MAX` hundredths.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(try_from = "f64")]
-pub(super) struct UpTo<const MAX: u32>(pub(super) f64);
+pub(super) struct BoundedNumber<const MAX: u32>(pub(super) f64);
 
 /// A whole percentage from 0 to 50.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
-pub(super) struct Percent(pub(super) u32);
+pub(super) struct OverlapPercent(pub(super) u32);
 
 /// The name of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct ToolWord(pub(super) ToolName);
+pub(super) struct ToolNameValue(pub(super) ToolName);
 
 /// The name of a report format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct FormatWord(pub(super) ReportFormat);
+pub(super) struct ReportFormatValue(pub(super) ReportFormat);
 
-impl TryFrom<String> for ToolWord {
+impl TryFrom<String> for ToolNameValue {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -55,7 +55,7 @@ impl TryFrom<String> for ToolWord {
     }
 }
 
-impl TryFrom<String> for FormatWord {
+impl TryFrom<String> for ReportFormatValue {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -66,7 +66,7 @@ impl TryFrom<String> for FormatWord {
     }
 }
 
-impl TryFrom<i64> for Count {
+impl TryFrom<i64> for PositiveCount {
     type Error = String;
 
     fn try_from(value: i64) -> Result<Self, String> {
@@ -77,7 +77,7 @@ impl TryFrom<i64> for Count {
     }
 }
 
-impl TryFrom<i64> for Percent {
+impl TryFrom<i64> for OverlapPercent {
     type Error = String;
 
     fn try_from(value: i64) -> Result<Self, String> {
@@ -88,7 +88,7 @@ impl TryFrom<i64> for Percent {
     }
 }
 
-impl<const MAX: u32> TryFrom<f64> for UpTo<MAX> {
+impl<const MAX: u32> TryFrom<f64> for BoundedNumber<MAX> {
     type Error = String;
 
     fn try_from(value: f64) -> Result<Self, String> {
@@ -101,47 +101,47 @@ impl<const MAX: u32> TryFrom<f64> for UpTo<MAX> {
     }
 }
 
-impl<'de> Deserialize<'de> for Words {
+impl<'de> Deserialize<'de> for WordList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WordsVisitor)
+        deserializer.deserialize_any(WordListVisitor)
     }
 }
 
-struct WordsVisitor;
+struct WordListVisitor;
 
-impl<'de> Visitor<'de> for WordsVisitor {
-    type Value = Words;
+impl<'de> Visitor<'de> for WordListVisitor {
+    type Value = WordList;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text, or a list of texts")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Words, E> {
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<WordList, E> {
         let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-        Ok(Words(words.map(str::to_owned).collect()))
+        Ok(WordList(words.map(str::to_owned).collect()))
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Words, E> {
-        Ok(Words::default())
+    fn visit_unit<E: de::Error>(self) -> Result<WordList, E> {
+        Ok(WordList::default())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<WordList, A::Error> {
         let mut words = Vec::new();
         while let Some(word) = list.next_element()? {
             words.push(word);
         }
-        Ok(Words(words))
+        Ok(WordList(words))
     }
 }
 
-impl<'de> Deserialize<'de> for Time {
+impl<'de> Deserialize<'de> for DurationValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = deserializer.deserialize_any(TextVisitor)?;
         duration::parse(&written).map(Self).map_err(de::Error::custom)
     }
 }
 
-impl<'de> Deserialize<'de> for TimeOrOff {
+impl<'de> Deserialize<'de> for DurationOrOff {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match deserializer.deserialize_any(TextVisitor)?.as_str() {
             "off" | "false" => Ok(Self(None)),

@@ -5,8 +5,11 @@ use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
 use super::error::AgentError;
-use super::front_matter::Parts;
-use super::value::{Count, FormatWord, Percent, Time, TimeOrOff, ToolWord, UpTo, Words};
+use super::front_matter::AgentFileParts;
+use super::value::{
+    BoundedNumber, DurationOrOff, DurationValue, OverlapPercent, PositiveCount, ReportFormatValue,
+    ToolNameValue, WordList,
+};
 use crate::nearest;
 
 /// All keys, for documents and suggestions.
@@ -45,89 +48,89 @@ pub const KEYS: [&str; 29] = [
 /// The keys of a file. All are optional here; `resolved` fills in the defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct WrittenAgent {
+pub(super) struct RawAgent {
     pub(super) description: Option<String>,
-    pub(super) tool_name: Option<ToolWord>,
-    pub(super) models: Option<Spanned<Words>>,
-    pub(super) tools: Option<Spanned<Words>>,
-    pub(super) allowed_tools: Option<Words>,
-    pub(super) agents: Words,
-    pub(super) router: WrittenRouter,
+    pub(super) tool_name: Option<ToolNameValue>,
+    pub(super) models: Option<Spanned<WordList>>,
+    pub(super) tools: Option<Spanned<WordList>>,
+    pub(super) allowed_tools: Option<WordList>,
+    pub(super) agents: WordList,
+    pub(super) router: RawAgentRouter,
     pub(super) handoff: Option<String>,
-    pub(super) max_turns: Option<Count>,
-    pub(super) max_tool_calls: Option<Count>,
-    pub(super) max_tool_calls_per_turn: Option<Count>,
-    pub(super) max_retries: Option<Count>,
-    pub(super) max_output_tokens: Option<Count>,
-    pub(super) context_window: Option<Count>,
-    pub(super) temperature: Option<UpTo<200>>,
-    pub(super) top_p: Option<UpTo<100>>,
-    pub(super) top_k: Option<Count>,
-    pub(super) reasoning: Option<WrittenEffort>,
-    pub(super) caching: Option<WrittenCaching>,
-    pub(super) cache: Option<TimeOrOff>,
-    pub(super) timeout: Option<Time>,
-    pub(super) llm_timeout: Option<Time>,
-    pub(super) tool_timeout: Option<Time>,
-    pub(super) tool_response_max_bytes: Option<Count>,
-    pub(super) tool_output: WrittenToolOutput,
-    pub(super) budget: WrittenBudget,
-    pub(super) input: WrittenInput,
-    pub(super) output: WrittenOutput,
-    pub(super) final_report: Option<Spanned<WrittenReport>>,
+    pub(super) max_turns: Option<PositiveCount>,
+    pub(super) max_tool_calls: Option<PositiveCount>,
+    pub(super) max_tool_calls_per_turn: Option<PositiveCount>,
+    pub(super) max_retries: Option<PositiveCount>,
+    pub(super) max_output_tokens: Option<PositiveCount>,
+    pub(super) context_window: Option<PositiveCount>,
+    pub(super) temperature: Option<BoundedNumber<200>>,
+    pub(super) top_p: Option<BoundedNumber<100>>,
+    pub(super) top_k: Option<PositiveCount>,
+    pub(super) reasoning: Option<RawEffort>,
+    pub(super) caching: Option<RawCaching>,
+    pub(super) cache: Option<DurationOrOff>,
+    pub(super) timeout: Option<DurationValue>,
+    pub(super) llm_timeout: Option<DurationValue>,
+    pub(super) tool_timeout: Option<DurationValue>,
+    pub(super) tool_response_max_bytes: Option<PositiveCount>,
+    pub(super) tool_output: RawAgentToolOutput,
+    pub(super) budget: RawAgentBudget,
+    pub(super) input: RawAgentInput,
+    pub(super) output: RawAgentOutput,
+    pub(super) final_report: Option<Spanned<RawReportDelivery>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct WrittenRouter {
-    pub(super) destinations: Words,
+pub(super) struct RawAgentRouter {
+    pub(super) destinations: WordList,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct WrittenBudget {
-    pub(super) usd: Option<UpTo<{ u32::MAX }>>,
+pub(super) struct RawAgentBudget {
+    pub(super) usd: Option<BoundedNumber<{ u32::MAX }>>,
     pub(super) tokens: Option<u64>,
     pub(super) calls: Option<u64>,
-    pub(super) seconds: Option<UpTo<{ u32::MAX }>>,
+    pub(super) seconds: Option<BoundedNumber<{ u32::MAX }>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct WrittenInput {
-    pub(super) format: Option<WrittenInputFormat>,
+pub(super) struct RawAgentInput {
+    pub(super) format: Option<RawInputFormat>,
     pub(super) schema: Option<Spanned<Map<String, Value>>>,
     pub(super) schema_ref: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct WrittenOutput {
-    pub(super) format: Option<FormatWord>,
+pub(super) struct RawAgentOutput {
+    pub(super) format: Option<ReportFormatValue>,
     pub(super) schema: Option<Spanned<Map<String, Value>>>,
     pub(super) schema_ref: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum WrittenInputFormat {
+pub(super) enum RawInputFormat {
     Text,
     Json,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct WrittenToolOutput {
+pub(super) struct RawAgentToolOutput {
     pub(super) enabled: Option<bool>,
-    pub(super) max_chunks: Option<Count>,
-    pub(super) overlap_percent: Option<Percent>,
-    pub(super) avg_line_bytes_threshold: Option<Count>,
-    pub(super) models: Option<Spanned<Words>>,
+    pub(super) max_chunks: Option<PositiveCount>,
+    pub(super) overlap_percent: Option<OverlapPercent>,
+    pub(super) avg_line_bytes_threshold: Option<PositiveCount>,
+    pub(super) models: Option<Spanned<WordList>>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum WrittenEffort {
+pub(super) enum RawEffort {
     Off,
     Minimal,
     Low,
@@ -138,28 +141,28 @@ pub(super) enum WrittenEffort {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum WrittenCaching {
+pub(super) enum RawCaching {
     Full,
     None,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum WrittenReport {
+pub(super) enum RawReportDelivery {
     None,
     Tool,
     Xml,
 }
 
 /// Reads the YAML of a file. An error gives the line in the file, not in its YAML.
-pub(super) fn read(file: &str, parts: &Parts<'_>) -> Result<WrittenAgent, AgentError> {
+pub(super) fn read(file: &str, parts: &AgentFileParts<'_>) -> Result<RawAgent, AgentError> {
     if parts.yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok(WrittenAgent::default());
+        return Ok(RawAgent::default());
     }
-    serde_saphyr::from_str(parts.yaml).map_err(|error| told(file, parts.yaml_line, &error))
+    serde_saphyr::from_str(parts.yaml).map_err(|error| yaml_error(file, parts.yaml_line, &error))
 }
 
-fn told(file: &str, first_line: usize, error: &serde_saphyr::Error) -> AgentError {
+fn yaml_error(file: &str, first_line: usize, error: &serde_saphyr::Error) -> AgentError {
     use serde_saphyr::Error;
     let error = error.without_snippet();
     let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
@@ -174,14 +177,14 @@ fn told(file: &str, first_line: usize, error: &serde_saphyr::Error) -> AgentErro
         Error::DuplicateMappingKey { key: Some(key), .. } => {
             (format!("the key `{key}` stands here twice"), None)
         }
-        Error::InvalidScalar { ty, .. } => (format!("expected {}", in_words(ty)), None),
+        Error::InvalidScalar { ty, .. } => (format!("expected {}", describe_type(ty)), None),
         other => (first_sentence(&other.to_string()), None),
     };
     AgentError::new(file, first_line + line.saturating_sub(1), message).with_hint(hint)
 }
 
 /// Describes a value of a type in words.
-fn in_words(ty: &str) -> &str {
+fn describe_type(ty: &str) -> &str {
     match ty {
         "i64" | "u64" => "a whole number",
         "floating point" => "a number",

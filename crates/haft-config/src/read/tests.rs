@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-fn read_text(text: &str) -> Result<Layer, Vec<ConfigError>> {
+fn read_text(text: &str) -> Result<ConfigLayer, Vec<ConfigError>> {
     read(Path::new("/p/haft.json"), text, &|name| (name == "HOME").then(|| "/home/u".to_owned()))
 }
 

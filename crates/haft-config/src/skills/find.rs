@@ -6,8 +6,8 @@ use haft_core::home::Home;
 
 use super::error::SkillError;
 use super::{FILE_NAME, Skill, matching};
-use crate::expand::Lookup;
-use crate::{Untrusted, file_bytes, trusted};
+use crate::expand::VariableSource;
+use crate::{UntrustedReason, file_bytes, trusted};
 
 /// The largest number of skills read from one directory.
 const SKILLS_MAX: usize = 256;
@@ -23,16 +23,16 @@ pub struct Skills {
     /// The errors of the skills that could not be read.
     pub errors: Vec<SkillError>,
     /// The files of a project's skills that are not trusted, with the reasons.
-    pub ignored: Vec<(PathBuf, Untrusted)>,
+    pub ignored: Vec<(PathBuf, UntrustedReason)>,
 }
 
 impl Skills {
     /// Returns the skills that a request triggers and whose requirements are met.
-    pub fn matching(&self, request: &str, variables: Lookup<'_>) -> Vec<&Skill> {
+    pub fn matching(&self, request: &str, variables: VariableSource<'_>) -> Vec<&Skill> {
         matching(self.skills.iter().filter(|skill| skill.missing(variables).is_empty()), request)
     }
 
-    fn add(&mut self, path: &Path, bytes: Vec<u8>, variables: Lookup<'_>) {
+    fn add(&mut self, path: &Path, bytes: Vec<u8>, variables: VariableSource<'_>) {
         let read = String::from_utf8(bytes)
             .map_err(|_| vec![SkillError::new(path, 1, "the file is not UTF-8")])
             .and_then(|text| Skill::read(path, &text, variables));
@@ -46,13 +46,13 @@ impl Skills {
 }
 
 /// Finds the skills of a project and of home.
-pub fn load(home: Option<&Home>, project: Option<&Path>, variables: Lookup<'_>) -> Skills {
+pub fn load(home: Option<&Home>, project: Option<&Path>, variables: VariableSource<'_>) -> Skills {
     let mut found = Skills::default();
     for path in project.into_iter().flat_map(project_skill_files) {
         match file_bytes(&path).map(|bytes| trusted(&path, &bytes, home).map(|()| bytes)) {
             Ok(Ok(bytes)) => found.add(&path, bytes, variables),
             Ok(Err(reason)) => found.ignored.push((path, reason)),
-            Err(reason) => found.ignored.push((path, Untrusted::Undecided(reason))),
+            Err(reason) => found.ignored.push((path, UntrustedReason::Undecided(reason))),
         }
     }
     let of_home = home.map(|home| files_in(&home.root().join("skills"))).unwrap_or_default();

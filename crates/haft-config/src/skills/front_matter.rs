@@ -4,14 +4,14 @@ use serde_json::{Map, Value};
 
 /// The two parts of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Parts<'t> {
+pub(super) struct SkillFileParts<'t> {
     pub(super) keys: &'t str,
-    pub(super) language: Language,
+    pub(super) language: FrontMatterLanguage,
     pub(super) body: &'t str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Language {
+pub(super) enum FrontMatterLanguage {
     Toml,
     Yaml,
 }
@@ -20,7 +20,7 @@ pub(super) enum Language {
 pub(super) const KEYS_LINE: usize = 2;
 
 /// Splits a file, or returns the reason it cannot be split.
-pub(super) fn split(text: &str) -> Result<Parts<'_>, &'static str> {
+pub(super) fn split(text: &str) -> Result<SkillFileParts<'_>, &'static str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, after) = text.split_once('\n').unwrap_or((text, ""));
     let fence @ ("+++" | "---") = first.trim_end() else {
@@ -30,7 +30,11 @@ pub(super) fn split(text: &str) -> Result<Parts<'_>, &'static str> {
     for line in after.split_inclusive('\n') {
         if line.trim_end() == fence {
             let keys = &after[..at];
-            return Ok(Parts { keys, language: language(fence, keys), body: &after[at + line.len()..] });
+            return Ok(SkillFileParts {
+                keys,
+                language: language(fence, keys),
+                body: &after[at + line.len()..],
+            });
         }
         at += line.len();
     }
@@ -38,24 +42,24 @@ pub(super) fn split(text: &str) -> Result<Parts<'_>, &'static str> {
 }
 
 /// Detects the language. Some existing skills put TOML between `---`, so the first line decides.
-fn language(fence: &str, keys: &str) -> Language {
+fn language(fence: &str, keys: &str) -> FrontMatterLanguage {
     let first = keys.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     let is_toml = first.is_some_and(|line| {
         line.starts_with('[')
             || line.find('=').is_some_and(|at| line.find(':').is_none_or(|colon| at < colon))
     });
-    if fence == "+++" || is_toml { Language::Toml } else { Language::Yaml }
+    if fence == "+++" || is_toml { FrontMatterLanguage::Toml } else { FrontMatterLanguage::Yaml }
 }
 
 /// Parses the keys, in either language. An error has its line among the keys, counted from 1.
-pub(super) fn values(parts: &Parts<'_>) -> Result<Map<String, Value>, (usize, String)> {
+pub(super) fn values(parts: &SkillFileParts<'_>) -> Result<Map<String, Value>, (usize, String)> {
     match parts.language {
-        Language::Toml => toml::from_str(parts.keys).map_err(|error| {
+        FrontMatterLanguage::Toml => toml::from_str(parts.keys).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let line = 1 + parts.keys.get(..at).unwrap_or_default().matches('\n').count();
             (line, one_line(error.message()))
         }),
-        Language::Yaml => serde_saphyr::from_str(parts.keys).map_err(|error| {
+        FrontMatterLanguage::Yaml => serde_saphyr::from_str(parts.keys).map_err(|error| {
             let error = error.without_snippet();
             let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
             (line.unwrap_or(1), one_line(&error.to_string()))
@@ -75,8 +79,8 @@ pub(super) fn line_of(keys: &str, path: &[&str]) -> usize {
     let lines: Vec<&str> = keys.lines().collect();
     let mut at = 0;
     for key in path {
-        let named = |line: &&str| stands_in(line.split([':', '=']).next().unwrap_or_default(), key);
-        let anywhere = |line: &&str| stands_in(line, key);
+        let named = |line: &&str| contains_key_word(line.split([':', '=']).next().unwrap_or_default(), key);
+        let anywhere = |line: &&str| contains_key_word(line, key);
         let rest = lines.get(at..).unwrap_or_default();
         let found = rest.iter().position(named).or_else(|| rest.iter().position(anywhere));
         at += found.unwrap_or(0);
@@ -84,7 +88,7 @@ pub(super) fn line_of(keys: &str, path: &[&str]) -> usize {
     KEYS_LINE + at
 }
 
-fn stands_in(line: &str, key: &str) -> bool {
+fn contains_key_word(line: &str, key: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
     line.match_indices(key).any(|(at, _)| {
         let (before, after) = (&line[..at], &line[at + key.len()..]);
@@ -98,16 +102,16 @@ mod tests {
 
     #[test]
     fn files_are_split_and_their_language_is_told() {
-        let check = |text: &str, expected: Option<(&str, Language, &str)>| {
+        let check = |text: &str, expected: Option<(&str, FrontMatterLanguage, &str)>| {
             let found = split(text).ok().map(|parts| (parts.keys, parts.language, parts.body));
             assert_eq!(found, expected, "{text:?}");
         };
-        check("---\nname: a\n---\nhi", Some(("name: a\n", Language::Yaml, "hi")));
-        check("---\nname = \"a: b\"\n---\n", Some(("name = \"a: b\"\n", Language::Toml, "")));
-        check("---\n# c\n[mcp.x]\n---\n", Some(("# c\n[mcp.x]\n", Language::Toml, "")));
-        check("---\nurl: http://h?a=b\n---\n", Some(("url: http://h?a=b\n", Language::Yaml, "")));
-        check("+++\n+++\n", Some(("", Language::Toml, "")));
-        check("\u{feff}---\r\na: 1\r\n---\r\nhi", Some(("a: 1\r\n", Language::Yaml, "hi")));
+        check("---\nname: a\n---\nhi", Some(("name: a\n", FrontMatterLanguage::Yaml, "hi")));
+        check("---\nname = \"a: b\"\n---\n", Some(("name = \"a: b\"\n", FrontMatterLanguage::Toml, "")));
+        check("---\n# c\n[mcp.x]\n---\n", Some(("# c\n[mcp.x]\n", FrontMatterLanguage::Toml, "")));
+        check("---\nurl: http://h?a=b\n---\n", Some(("url: http://h?a=b\n", FrontMatterLanguage::Yaml, "")));
+        check("+++\n+++\n", Some(("", FrontMatterLanguage::Toml, "")));
+        check("\u{feff}---\r\na: 1\r\n---\r\nhi", Some(("a: 1\r\n", FrontMatterLanguage::Yaml, "hi")));
         for bad in ["", "name: a", "---\nname: a", "---\nname: a\n+++\n", " ---\n---\n"] {
             check(bad, None);
         }

@@ -16,11 +16,11 @@ use std::path::PathBuf;
 
 pub use error::SkillError;
 pub use find::{Skills, load, project_skill_files};
-pub use requires::{Missing, Requires};
+pub use requires::{MissingRequirement, SkillRequirements};
 
-use crate::Resolved;
-use crate::expand::Lookup;
-use crate::resolved::McpServer;
+use crate::ResolvedConfig;
+use crate::expand::VariableSource;
+use crate::resolved::McpServerSettings;
 
 /// The name of a skill's file, which lies in a directory of its own.
 pub const FILE_NAME: &str = "SKILL.md";
@@ -35,9 +35,9 @@ pub struct Skill {
     pub description: String,
     /// The words that trigger it, in lower case.
     pub triggers: Vec<String>,
-    pub requires: Requires,
-    /// The servers it brings, ready to be added to [`Resolved::mcp_servers`].
-    pub servers: BTreeMap<String, McpServer>,
+    pub requires: SkillRequirements,
+    /// The servers it brings, ready to be added to [`ResolvedConfig::mcp_servers`].
+    pub servers: BTreeMap<String, McpServerSettings>,
     /// The text for the model.
     pub body: String,
     pub path: PathBuf,
@@ -48,35 +48,39 @@ pub struct Skill {
 impl Skill {
     /// Reads a skill, or returns every error in it. `variables` is the environment; the skill's servers see only the
     /// variables that it requires.
-    pub fn read(path: &std::path::Path, text: &str, variables: Lookup<'_>) -> Result<Self, Vec<SkillError>> {
+    pub fn read(
+        path: &std::path::Path,
+        text: &str,
+        variables: VariableSource<'_>,
+    ) -> Result<Self, Vec<SkillError>> {
         read::read(path, text, variables)
     }
 
     /// Returns true when a request contains one of its triggers, in any case.
-    pub fn is_wanted(&self, request: &str) -> bool {
+    pub fn is_triggered_by(&self, request: &str) -> bool {
         let request = request.to_lowercase();
         self.triggers.iter().any(|trigger| request.contains(trigger.as_str()))
     }
 
     /// Returns the requirements that are not met.
-    pub fn missing(&self, variables: Lookup<'_>) -> Vec<Missing> {
+    pub fn missing(&self, variables: VariableSource<'_>) -> Vec<MissingRequirement> {
         self.requires.missing(variables)
     }
 
     /// Describes the skill in one line to a model that may read it: its purpose and its path.
-    pub fn told(&self) -> String {
+    pub fn prompt_line(&self) -> String {
         format!("- {}: {} (read `{}`)", self.name, self.description, self.path.display())
     }
 }
 
 /// Returns the skills that a request triggers, in their order.
 pub fn matching<'s>(skills: impl IntoIterator<Item = &'s Skill>, request: &str) -> Vec<&'s Skill> {
-    skills.into_iter().filter(|skill| skill.is_wanted(request)).collect()
+    skills.into_iter().filter(|skill| skill.is_triggered_by(request)).collect()
 }
 
 /// Adds the servers of skills. A server that the operator configured under the same name stays, and of two skills the
 /// first wins.
-pub fn add_servers<'s>(config: &mut Resolved, skills: impl IntoIterator<Item = &'s Skill>) {
+pub fn add_servers<'s>(config: &mut ResolvedConfig, skills: impl IntoIterator<Item = &'s Skill>) {
     for (name, server) in skills.into_iter().flat_map(|skill| &skill.servers) {
         config.mcp_servers.entry(name.clone()).or_insert_with(|| server.clone());
     }

@@ -7,11 +7,11 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::error::SkillError;
-use super::front_matter::{self, KEYS_LINE, Parts, line_of};
-use super::requires::Requires;
+use super::front_matter::{self, KEYS_LINE, SkillFileParts, line_of};
+use super::requires::SkillRequirements;
 use super::{SKILL_BYTES_MAX, Skill};
-use crate::expand::Lookup;
-use crate::resolved::McpServer;
+use crate::expand::VariableSource;
+use crate::resolved::McpServerSettings;
 use crate::{ConfigError, nearest};
 
 const NAME_CHARS_MAX: usize = 64;
@@ -55,7 +55,7 @@ const SERVER_KEYS: [&str; 13] = [
     "healthProbe",
 ];
 
-pub(super) fn read(path: &Path, text: &str, variables: Lookup<'_>) -> Result<Skill, Vec<SkillError>> {
+pub(super) fn read(path: &Path, text: &str, variables: VariableSource<'_>) -> Result<Skill, Vec<SkillError>> {
     let failed = |line, message: String| vec![SkillError::new(path, line, message)];
     if text.len() > SKILL_BYTES_MAX {
         return Err(failed(
@@ -66,20 +66,20 @@ pub(super) fn read(path: &Path, text: &str, variables: Lookup<'_>) -> Result<Ski
     let parts = front_matter::split(text).map_err(|message| failed(1, message.into()))?;
     let keys =
         front_matter::values(&parts).map_err(|(line, message)| failed(KEYS_LINE + line - 1, message))?;
-    let mut reader = Reader { path, parts, keys: &keys, errors: Vec::new() };
+    let mut reader = SkillReader { path, parts, keys: &keys, errors: Vec::new() };
     let skill = Skill { text: text.to_owned(), ..reader.skill(variables) };
     if reader.errors.is_empty() { Ok(skill) } else { Err(reader.errors) }
 }
 
-struct Reader<'a> {
+struct SkillReader<'a> {
     path: &'a Path,
-    parts: Parts<'a>,
+    parts: SkillFileParts<'a>,
     keys: &'a Map<String, Value>,
     errors: Vec<SkillError>,
 }
 
-impl Reader<'_> {
-    fn skill(&mut self, variables: Lookup<'_>) -> Skill {
+impl SkillReader<'_> {
+    fn skill(&mut self, variables: VariableSource<'_>) -> Skill {
         self.unknown_keys();
         let requires = self.requires();
         let triggers =
@@ -164,7 +164,7 @@ impl Reader<'_> {
 
     /// Reads the requirements: programs alone, or programs (`bins`) and variables (`env`). Without the key it looks in
     /// `metadata`, where other products keep them.
-    fn requires(&mut self) -> Requires {
+    fn requires(&mut self) -> SkillRequirements {
         let of_metadata = self.keys.get("metadata").and_then(Value::as_object).into_iter().flatten();
         let kept: Vec<&Value> = of_metadata.filter_map(|(_, product)| product.get("requires")).collect();
         match self.keys.get("requires").or(kept.first().copied()) {
@@ -175,18 +175,23 @@ impl Reader<'_> {
                         format!("unknown key `requires.{key}`; there are `bins` and `env`"),
                     );
                 }
-                Requires {
+                SkillRequirements {
                     programs: self.words(&["requires", "bins"], both.get("bins"), ','),
                     variables: self.words(&["requires", "env"], both.get("env"), ','),
                 }
             }
-            programs => {
-                Requires { programs: self.words(&["requires"], programs, ','), variables: Vec::new() }
-            }
+            programs => SkillRequirements {
+                programs: self.words(&["requires"], programs, ','),
+                variables: Vec::new(),
+            },
         }
     }
 
-    fn servers(&mut self, requires: &Requires, variables: Lookup<'_>) -> BTreeMap<String, McpServer> {
+    fn servers(
+        &mut self,
+        requires: &SkillRequirements,
+        variables: VariableSource<'_>,
+    ) -> BTreeMap<String, McpServerSettings> {
         let mut written = Map::new();
         for (name, server) in self.tables() {
             self.check_table(&name, &server);
@@ -272,9 +277,9 @@ impl Reader<'_> {
     fn resolved(
         &mut self,
         written: &Map<String, Value>,
-        requires: &Requires,
-        variables: Lookup<'_>,
-    ) -> BTreeMap<String, McpServer> {
+        requires: &SkillRequirements,
+        variables: VariableSource<'_>,
+    ) -> BTreeMap<String, McpServerSettings> {
         let undeclared: RefCell<BTreeSet<String>> = RefCell::default();
         let declared = |name: &str| {
             // haft itself looks up HOME to resolve paths, so a skill need not declare it.
@@ -291,13 +296,13 @@ impl Reader<'_> {
         }
         found.unwrap_or_else(|errors| {
             for error in &errors {
-                self.misread(error);
+                self.report_config_error(error);
             }
             BTreeMap::new()
         })
     }
 
-    fn misread(&mut self, ConfigError { key, message, hint, .. }: &ConfigError) {
+    fn report_config_error(&mut self, ConfigError { key, message, hint, .. }: &ConfigError) {
         let key = key.strip_prefix("mcpServers.").unwrap_or(key);
         let keys: Vec<&str> = std::iter::once("mcp").chain(key.split('.')).collect();
         self.wrong(&keys, format!("`mcp.{key}`: {message}")).hint.clone_from(hint);

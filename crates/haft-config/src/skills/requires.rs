@@ -4,11 +4,11 @@ use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::expand::Lookup;
+use crate::expand::VariableSource;
 
 /// The required programs and variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Requires {
+pub struct SkillRequirements {
     /// Programs that must lie in a directory of `PATH`.
     pub programs: Vec<String>,
     /// Variables that must be set; the skill's servers get no others.
@@ -17,17 +17,21 @@ pub struct Requires {
 
 /// A requirement that is not met.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingRequirement {
     Program(String),
     Variable(String),
 }
 
-impl Requires {
-    pub(super) fn missing(&self, variables: Lookup<'_>) -> Vec<Missing> {
+impl SkillRequirements {
+    pub(super) fn missing(&self, variables: VariableSource<'_>) -> Vec<MissingRequirement> {
         let path = variables("PATH").unwrap_or_default();
         let programs = self.programs.iter().filter(|program| !is_on(&path, program));
         let unset = self.variables.iter().filter(|name| variables(name).is_none_or(|value| value.is_empty()));
-        programs.cloned().map(Missing::Program).chain(unset.cloned().map(Missing::Variable)).collect()
+        programs
+            .cloned()
+            .map(MissingRequirement::Program)
+            .chain(unset.cloned().map(MissingRequirement::Variable))
+            .collect()
     }
 }
 
@@ -40,7 +44,7 @@ fn is_on(path: &str, program: &str) -> bool {
     !program.contains('/') && path.split(':').filter(|directory| !directory.is_empty()).any(runs)
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Program(name) => write!(f, "program `{name}` is not on PATH"),

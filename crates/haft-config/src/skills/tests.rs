@@ -8,9 +8,9 @@ use std::path::Path;
 use haft_core::home::Home;
 
 use super::*;
-use crate::Untrusted;
-use crate::resolved::McpReach;
-use crate::trust::{Digest, Record};
+use crate::UntrustedReason;
+use crate::resolved::McpEndpoint;
+use crate::trust::{FileDigest, TrustRecord};
 
 fn variables(name: &str) -> Option<String> {
     match name {
@@ -65,14 +65,17 @@ fn both_languages_say_the_same() {
         (&toml.name, &toml.description, &toml.triggers, &toml.body),
         (&yaml.name, &yaml.description, &yaml.triggers, &yaml.body)
     );
-    assert_eq!(toml.requires, Requires { programs: vec!["sh".into()], variables: vec!["TOKEN".into()] });
+    assert_eq!(
+        toml.requires,
+        SkillRequirements { programs: vec!["sh".into()], variables: vec!["TOKEN".into()] }
+    );
     let process = |skill: &Skill| match skill.servers["playwright"].reach.clone().unwrap() {
-        McpReach::Process { command, args, env, .. } => (
+        McpEndpoint::Process { command, args, env, .. } => (
             command,
             args.into_iter().map(|word| word.0).collect::<Vec<_>>(),
             env.into_values().map(|value| value.0).collect::<Vec<_>>(),
         ),
-        McpReach::Remote { .. } => unreachable!("it has a command"),
+        McpEndpoint::Remote { .. } => unreachable!("it has a command"),
     };
     assert_eq!(
         process(&toml),
@@ -92,13 +95,13 @@ fn requirements_are_also_found_where_others_keep_them() {
 #[test]
 fn a_skill_is_wanted_when_a_trigger_stands_in_the_request() {
     let skill = read(TOML).unwrap();
-    let check = |request: &str, expected| assert_eq!(skill.is_wanted(request), expected, "{request}");
+    let check = |request: &str, expected| assert_eq!(skill.is_triggered_by(request), expected, "{request}");
     check("Please BROWSE to it", true);
     check("open the Web Page", true);
     check("open the page", false);
     check("", false);
     assert_eq!(matching([&skill], "browse").len(), 1);
-    assert!(!read("---\nname: a\ndescription: b\n---\n").unwrap().is_wanted("anything"));
+    assert!(!read("---\nname: a\ndescription: b\n---\n").unwrap().is_triggered_by("anything"));
 }
 
 #[test]
@@ -106,7 +109,10 @@ fn what_is_not_there_is_told() {
     let text =
         "---\nname: a\ndescription: b\nrequires: {bins: [sh, no-such-program], env: [TOKEN, NONE]}\n---\n";
     let missing = read(text).unwrap().missing(&variables);
-    assert_eq!(missing, [Missing::Program("no-such-program".into()), Missing::Variable("NONE".into())]);
+    assert_eq!(
+        missing,
+        [MissingRequirement::Program("no-such-program".into()), MissingRequirement::Variable("NONE".into())]
+    );
 }
 
 #[test]
@@ -164,8 +170,8 @@ fn a_projects_skills_count_once_they_are_trusted_and_until_they_change() {
         found.skills.into_iter().map(|skill| skill.description).collect()
     };
     assert_eq!(described(), ["of home"]);
-    Record::change(&home, |record| {
-        record.files.insert(own.clone(), Digest::of(&fs::read(&own).unwrap()));
+    TrustRecord::change(&home, |record| {
+        record.files.insert(own.clone(), FileDigest::of(&fs::read(&own).unwrap()));
     })
     .unwrap();
     assert_eq!(described(), ["of the project"]);
@@ -174,7 +180,7 @@ fn a_projects_skills_count_once_they_are_trusted_and_until_they_change() {
     let ignored = load(Some(&home), Some(&project), &variables).ignored;
     assert_eq!(
         ignored.iter().map(|(_, why)| why.clone()).collect::<Vec<_>>(),
-        [Untrusted::Changed, Untrusted::Never]
+        [UntrustedReason::Changed, UntrustedReason::Never]
     );
 }
 
@@ -203,8 +209,8 @@ fn what_is_trusted_in_one_project_is_not_lent_to_another() {
     let home = Home::at(&root.join("home"));
     crate::home::create(&home).unwrap();
     let trusted = skill_at(&root.join("one/skills"), "lent", "of another project");
-    Record::change(&home, |record| {
-        record.files.insert(trusted.clone(), Digest::of(&fs::read(&trusted).unwrap()));
+    TrustRecord::change(&home, |record| {
+        record.files.insert(trusted.clone(), FileDigest::of(&fs::read(&trusted).unwrap()));
     })
     .unwrap();
     let names = |project: &str| -> Vec<String> {

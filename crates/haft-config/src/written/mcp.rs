@@ -7,17 +7,17 @@ use serde::Deserialize;
 
 use super::super::default;
 use super::super::format::{AnyJson, GlobText, Millis, QueueText, TemplateText, Ttl, tool_globs};
-use super::{Effects, Grant, McpOauth, McpSampling};
+use super::{RawAccess, RawEffects, RawMcpOauth, RawMcpSampling};
 
 /// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value. Keys for
 /// other programs are ignored, because only haft's own keys may allow calls without approval.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-passed-over" = ["alwaysAllow", "autoApprove", "description", "timeout"]))]
-pub(crate) struct McpServer {
+pub(crate) struct RawMcpServer {
     /// The transport; by default `stdio` for a `command`, and by scheme and path for a `url`
     #[serde(rename = "type")]
-    pub(crate) kind: Option<McpKind>,
+    pub(crate) kind: Option<RawMcpTransport>,
 
     /// The program of a `stdio` server
     pub(crate) command: Option<TemplateText>,
@@ -39,7 +39,7 @@ pub(crate) struct McpServer {
     pub(crate) headers: Option<BTreeMap<String, TemplateText>>,
 
     /// Login with OAuth, used if the server requires a token and `headers` have no `Authorization`
-    pub(crate) oauth: Option<McpOauth>,
+    pub(crate) oauth: Option<RawMcpOauth>,
 
     /// Whether haft uses the server
     #[schemars(extend("default" = true))]
@@ -62,7 +62,7 @@ pub(crate) struct McpServer {
 
     /// The effects of its tools, by patterns of its own tool names; they replace the effects that the server declares
     #[schemars(extend("propertyNames" = tool_globs()))]
-    pub(crate) effects: Option<BTreeMap<String, Effects>>,
+    pub(crate) effects: Option<BTreeMap<String, RawEffects>>,
 
     /// The time for which outputs of its tools are cached, or `off`
     #[schemars(extend("x-unit" = "milliseconds"))]
@@ -92,11 +92,11 @@ pub(crate) struct McpServer {
     pub(crate) roots: Option<bool>,
 
     /// Use of models by the server; without this key haft does not offer sampling
-    pub(crate) sampling: Option<McpSampling>,
+    pub(crate) sampling: Option<RawMcpSampling>,
 
     /// The request that checks if it is alive after a call without a reply
     #[schemars(extend("default" = "ping"))]
-    pub(crate) health_probe: Option<HealthProbe>,
+    pub(crate) health_probe: Option<RawHealthProbe>,
 
     /// Whether it runs in the sandbox, where it can read and use the network, and write only to some directories
     #[schemars(extend("default" = true))]
@@ -108,12 +108,12 @@ pub(crate) struct McpServer {
 
     /// Whether it may open unix sockets
     #[schemars(extend("default" = "deny"))]
-    pub(crate) unix_sockets: Option<Grant>,
+    pub(crate) unix_sockets: Option<RawAccess>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum McpKind {
+pub(crate) enum RawMcpTransport {
     Stdio,
     Http,
     StreamableHttp,
@@ -123,7 +123,7 @@ pub(crate) enum McpKind {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum HealthProbe {
+pub(crate) enum RawHealthProbe {
     Ping,
     ListTools,
 }

@@ -15,7 +15,7 @@ use super::super::format::{AnyJson, Millis, TemplateText};
 /// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(in super::super) struct Provider {
+pub(in super::super) struct RawProvider {
     /// The known provider; by default the one of the same name, else `compatible`
     pub(in super::super) kind: Option<KindText>,
 
@@ -32,14 +32,14 @@ pub(in super::super) struct Provider {
     pub(in super::super) ca_file: Option<TemplateText>,
 
     /// The wire format, if it differs from the format of `kind`
-    pub(in super::super) format: Option<WireFormat>,
+    pub(in super::super) format: Option<RawWireFormat>,
 
     /// More fields for the body of every request; objects are merged, and these fields win
     pub(in super::super) extra_body: Option<AnyJson>,
 
     /// Whether replies are streamed or sent whole
     #[schemars(extend("default" = "streamed"))]
-    pub(in super::super) delivery: Option<Delivery>,
+    pub(in super::super) delivery: Option<RawDelivery>,
 
     /// The longest time to connect
     #[schemars(extend("default" = default::CONNECT_TIMEOUT_MS, "x-unit" = "milliseconds"))]
@@ -83,7 +83,7 @@ pub(in super::super) struct Provider {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(in super::super) struct Models {
+pub(in super::super) struct RawModels {
     /// The model to use if none is named, as `provider/model`
     pub(in super::super) default: Option<String>,
 
@@ -98,17 +98,17 @@ pub(in super::super) struct Models {
     pub(in super::super) fallback: Option<Vec<String>>,
 
     /// Settings of single models, by `provider/model`
-    pub(in super::super) settings: Option<BTreeMap<String, Model>>,
+    pub(in super::super) settings: Option<BTreeMap<String, RawModelSettings>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(in super::super) struct Model {
+pub(in super::super) struct RawModelSettings {
     /// The price of its tokens, instead of the built-in table
-    pub(in super::super) price: Option<Price>,
+    pub(in super::super) price: Option<RawPrice>,
 
     /// The way it gets tools; by default `native`, and `prompted` after its provider has refused tools
-    pub(in super::super) tool_calling: Option<ToolCalling>,
+    pub(in super::super) tool_calling: Option<RawToolCalling>,
 
     /// The most tokens of one reply of the model
     #[schemars(range(min = 1), extend("x-unit" = "tokens"))]
@@ -121,7 +121,7 @@ pub(in super::super) struct Model {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(in super::super) struct Price {
+pub(in super::super) struct RawPrice {
     /// Tokens of the request
     #[schemars(range(min = 0), extend("x-unit" = "US dollars per million tokens"))]
     pub(in super::super) input: f64,
@@ -141,7 +141,7 @@ pub(in super::super) struct Price {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(in super::super) enum ToolCalling {
+pub(in super::super) enum RawToolCalling {
     Native,
     Prompted,
     None,
@@ -149,14 +149,14 @@ pub(in super::super) enum ToolCalling {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(in super::super) enum Delivery {
+pub(in super::super) enum RawDelivery {
     Streamed,
     Whole,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(in super::super) enum WireFormat {
+pub(in super::super) enum RawWireFormat {
     OpenaiChat,
     OpenaiResponses,
     Anthropic,

@@ -7,7 +7,7 @@ use super::super::format::TemplateText;
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct McpOauth {
+pub(crate) struct RawMcpOauth {
     /// The client id at the authorization server; without this key haft uses a client metadata document or registers itself
     pub(crate) client_id: Option<TemplateText>,
 
@@ -26,7 +26,7 @@ pub(crate) struct McpOauth {
 
     /// `person`: a person logs in with `haft mcp login`; `clientCredentials`: haft logs in with `clientId` and `clientSecret`
     #[schemars(extend("default" = "person"))]
-    pub(crate) grant: Option<McpGrant>,
+    pub(crate) grant: Option<RawMcpGrant>,
 
     /// The local port for the redirect of a login; 0 means any free port
     #[schemars(extend("default" = 0))]
@@ -35,7 +35,7 @@ pub(crate) struct McpOauth {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum McpGrant {
+pub(crate) enum RawMcpGrant {
     Person,
     ClientCredentials,
 }

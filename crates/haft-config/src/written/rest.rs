@@ -9,12 +9,12 @@ use crate::format::{AnyJson, GlobText, Millis, QueueText, SecretText, SpecText, 
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct RestTool {
+pub(crate) struct RawRestTool {
     /// The description that models see
     pub(crate) description: String,
 
     /// The HTTP method; it also sets the effects of a call
-    pub(crate) method: HttpMethod,
+    pub(crate) method: RawHttpMethod,
 
     /// The URL of the request; `${parameters.x}` is a placeholder for an argument and not allowed in the host
     pub(crate) url: UrlText,
@@ -36,7 +36,7 @@ pub(crate) struct RestTool {
     pub(crate) body_template: Option<AnyJson>,
 
     /// Settings for a streamed response
-    pub(crate) streaming: Option<Streaming>,
+    pub(crate) streaming: Option<RawStreaming>,
 
     /// Whether the query has lists and objects as `key[0][prop]=value`
     #[schemars(extend("default" = false))]
@@ -53,10 +53,10 @@ pub(crate) struct RestTool {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Streaming {
+pub(crate) struct RawStreaming {
     /// `json-stream`: a JSON value in every line; `sse`: server-sent events
     #[schemars(extend("default" = "json-stream"))]
-    pub(crate) mode: Option<StreamMode>,
+    pub(crate) mode: Option<RawStreamMode>,
 
     /// A prefix to remove from every line
     #[schemars(extend("default" = ""))]
@@ -93,7 +93,7 @@ pub(crate) struct Streaming {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct OpenapiSpec {
+pub(crate) struct RawOpenapiSpec {
     /// The description: a file, or a URL
     pub(crate) spec: SpecText,
 
@@ -105,7 +105,7 @@ pub(crate) struct OpenapiSpec {
 
     /// The methods whose operations become tools
     #[schemars(extend("default" = ["get", "post", "put", "patch", "delete"]))]
-    pub(crate) include_methods: Option<Vec<LowerMethod>>,
+    pub(crate) include_methods: Option<Vec<RawOperationMethod>>,
 
     /// Use only operations with one of these tags; by default all
     pub(crate) tag_filter: Option<Vec<String>>,
@@ -129,7 +129,7 @@ pub(crate) struct OpenapiSpec {
     pub(crate) cache: Option<Ttl>,
 
     /// Credentials, by the name of a security scheme in the description
-    pub(crate) auth: Option<BTreeMap<String, Login>>,
+    pub(crate) auth: Option<BTreeMap<String, RawRestCredentials>>,
 
     /// More hosts that operations may use as their server
     #[schemars(extend("default" = []))]
@@ -142,7 +142,7 @@ pub(crate) struct OpenapiSpec {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Login {
+pub(crate) struct RawRestCredentials {
     /// A key or a token
     pub(crate) token: Option<SecretText>,
 
@@ -167,7 +167,7 @@ pub(crate) struct Login {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-pub(crate) enum HttpMethod {
+pub(crate) enum RawHttpMethod {
     #[serde(rename = "GET")]
     Get,
     #[serde(rename = "POST")]
@@ -182,7 +182,7 @@ pub(crate) enum HttpMethod {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum LowerMethod {
+pub(crate) enum RawOperationMethod {
     Get,
     Head,
     Options,
@@ -194,7 +194,7 @@ pub(crate) enum LowerMethod {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum StreamMode {
+pub(crate) enum RawStreamMode {
     JsonStream,
     Sse,
 }

@@ -4,14 +4,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::default;
-use super::Decision;
+use super::RawApproval;
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct McpSampling {
+pub(crate) struct RawMcpSampling {
     /// The decision for each request: `ask` a person at the terminal (without a terminal, refuse), `allow` all, or `deny` all as without `sampling`
     #[schemars(extend("default" = "ask"))]
-    pub(crate) approval: Option<Decision>,
+    pub(crate) approval: Option<RawApproval>,
 
     /// The model, as `provider/model`; by default the model of the run, else `models.default`
     pub(crate) model: Option<String>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A position as an editor shows it: line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
+pub struct LineColumn {
     /// Counted from 1.
     pub line: usize,
     /// Counted in characters, from 1.
@@ -16,7 +16,7 @@ pub struct Spot {
 const BEFORE_CHARS: usize = 20;
 const AFTER_CHARS: usize = 20;
 
-impl Spot {
+impl LineColumn {
     /// Returns the position of a byte offset.
     pub(super) fn at(text: &str, offset: usize) -> Self {
         let offset = text.floor_char_boundary(offset);
@@ -36,7 +36,7 @@ impl Spot {
     }
 }
 
-impl fmt::Display for Spot {
+impl fmt::Display for LineColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {} column {}", self.line, self.column)?;
         if self.near.is_empty() { Ok(()) } else { write!(f, ", near `{}`", self.near) }

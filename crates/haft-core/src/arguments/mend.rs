@@ -6,9 +6,9 @@
 
 use std::fmt::Write as _;
 
-use super::{ArgumentsError, Spot};
+use super::{ArgumentsError, LineColumn};
 
-pub(super) struct Mended {
+pub(super) struct RepairedText {
     pub(super) text: String,
     pub(super) repairs: Vec<&'static str>,
     /// True if the text ended inside a value.
@@ -16,18 +16,21 @@ pub(super) struct Mended {
 }
 
 /// The position at which the pass stopped, and the reason.
-pub(super) enum Stuck {
+pub(super) enum RepairError {
     Expected { what: &'static str, at: usize },
     TooDeep { at: usize },
 }
 
-impl Stuck {
+impl RepairError {
     pub(super) fn into_error(self, text: &str, depth_max: usize) -> ArgumentsError {
         match self {
-            Stuck::Expected { what, at } => {
-                ArgumentsError::NotJson { problem: format!("expected {what}"), spot: Spot::at(text, at) }
+            RepairError::Expected { what, at } => ArgumentsError::NotJson {
+                problem: format!("expected {what}"),
+                spot: LineColumn::at(text, at),
+            },
+            RepairError::TooDeep { at } => {
+                ArgumentsError::TooDeep { depth_max, spot: LineColumn::at(text, at) }
             }
-            Stuck::TooDeep { at } => ArgumentsError::TooDeep { depth_max, spot: Spot::at(text, at) },
         }
     }
 }
@@ -61,16 +64,16 @@ fn skip_fence(text: &str) -> &str {
     fenced.and_then(|rest| rest.split_once('\n')).map_or(text, |(_, body)| body)
 }
 
-pub(super) fn mend(text: &str, start: usize, depth_max: usize) -> Result<Mended, Stuck> {
-    let mut pass = Pass::new(text, start, depth_max);
+pub(super) fn mend(text: &str, start: usize, depth_max: usize) -> Result<RepairedText, RepairError> {
+    let mut pass = RepairPass::new(text, start, depth_max);
     pass.run()?;
     pass.record_surroundings(start);
-    Ok(Mended { text: pass.out, repairs: pass.repairs, cut_off: pass.cut_off })
+    Ok(RepairedText { text: pass.out, repairs: pass.repairs, cut_off: pass.cut_off })
 }
 
 /// The token that the grammar expects next inside one object or array.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum ExpectedToken {
     Key,
     Colon,
     Value,
@@ -79,39 +82,39 @@ enum Place {
 }
 
 /// One open object or array.
-struct Frame {
+struct OpenContainer {
     closer: char,
-    place: Place,
+    place: ExpectedToken,
     /// The length of the output after the last complete member. If the text ends too early, `end_of_text` truncates the
     /// output to this length.
     whole: usize,
 }
 
-impl Frame {
+impl OpenContainer {
     /// Returns the state in which a new member begins.
-    fn first_place(&self) -> Place {
-        if self.closer == '}' { Place::Key } else { Place::Value }
+    fn first_expected_token(&self) -> ExpectedToken {
+        if self.closer == '}' { ExpectedToken::Key } else { ExpectedToken::Value }
     }
 }
 
-struct Pass<'a> {
+struct RepairPass<'a> {
     text: &'a str,
     at: usize,
     out: String,
-    frames: Vec<Frame>,
+    frames: Vec<OpenContainer>,
     depth_max: usize,
     repairs: Vec<&'static str>,
     cut_off: bool,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> RepairPass<'a> {
     fn new(text: &'a str, start: usize, depth_max: usize) -> Self {
         let out = String::with_capacity(text.len() - start);
         Self { text, at: start, out, frames: Vec::new(), depth_max, repairs: Vec::new(), cut_off: false }
     }
 
     /// Runs until the outermost value is closed or the text ends.
-    fn run(&mut self) -> Result<(), Stuck> {
+    fn run(&mut self) -> Result<(), RepairError> {
         self.open()?;
         while !self.frames.is_empty() {
             self.skip_whitespace();
@@ -124,46 +127,47 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    fn token(&mut self) -> Result<(), Stuck> {
+    fn token(&mut self) -> Result<(), RepairError> {
         match (self.place(), self.peek()) {
-            (Place::Key | Place::Value, Some(quote @ ('"' | '\''))) => self.string(quote),
-            (Place::Value, Some('{' | '[')) => self.open(),
-            (Place::Value, Some(_)) => self.literal(),
-            (Place::Colon, Some(':')) => {
-                self.punctuation(':', Place::Value);
+            (ExpectedToken::Key | ExpectedToken::Value, Some(quote @ ('"' | '\''))) => self.string(quote),
+            (ExpectedToken::Value, Some('{' | '[')) => self.open(),
+            (ExpectedToken::Value, Some(_)) => self.literal(),
+            (ExpectedToken::Colon, Some(':')) => {
+                self.punctuation(':', ExpectedToken::Value);
                 Ok(())
             }
-            (Place::After, Some(',')) => {
-                let next = self.frames.last().map_or(Place::Value, Frame::first_place);
+            (ExpectedToken::After, Some(',')) => {
+                let next =
+                    self.frames.last().map_or(ExpectedToken::Value, OpenContainer::first_expected_token);
                 self.punctuation(',', next);
                 Ok(())
             }
-            (Place::Key, _) => self.expected("a property name in double quotes"),
-            (Place::Colon, _) => self.expected("`:` after a property name"),
-            (Place::Value, None) => self.expected("a value"),
-            (Place::After, _) => self.expected("`,` or a closing bracket"),
+            (ExpectedToken::Key, _) => self.expected("a property name in double quotes"),
+            (ExpectedToken::Colon, _) => self.expected("`:` after a property name"),
+            (ExpectedToken::Value, None) => self.expected("a value"),
+            (ExpectedToken::After, _) => self.expected("`,` or a closing bracket"),
         }
     }
 
-    fn open(&mut self) -> Result<(), Stuck> {
+    fn open(&mut self) -> Result<(), RepairError> {
         if self.frames.len() == self.depth_max {
-            return Err(Stuck::TooDeep { at: self.at });
+            return Err(RepairError::TooDeep { at: self.at });
         }
         let Some(opener) = self.take() else { return self.expected("a value") };
         self.out.push(opener);
         let closer = if opener == '{' { '}' } else { ']' };
-        let mut frame = Frame { closer, place: Place::Key, whole: self.out.len() };
-        frame.place = frame.first_place();
+        let mut frame = OpenContainer { closer, place: ExpectedToken::Key, whole: self.out.len() };
+        frame.place = frame.first_expected_token();
         self.frames.push(frame);
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Stuck> {
+    fn close(&mut self) -> Result<(), RepairError> {
         let Some(frame) = self.frames.last() else { return self.expected("a value") };
         if self.peek() != Some(frame.closer) {
             return self.expected(if frame.closer == '}' { "`}` before this" } else { "`]` before this" });
         }
-        if frame.place != Place::After && frame.place != frame.first_place() {
+        if frame.place != ExpectedToken::After && frame.place != frame.first_expected_token() {
             return self.expected("a value");
         }
         // In this state the output after the last complete member can only be a comma.
@@ -180,10 +184,10 @@ impl<'a> Pass<'a> {
         if let Some(frame) = self.frames.pop() {
             self.out.push(frame.closer);
         }
-        self.member_is_whole();
+        self.mark_member_complete();
     }
 
-    fn string(&mut self, quote: char) -> Result<(), Stuck> {
+    fn string(&mut self, quote: char) -> Result<(), RepairError> {
         self.take();
         if quote == '\'' {
             self.record(QUOTES);
@@ -206,14 +210,14 @@ impl<'a> Pass<'a> {
         }
         self.out.push('"');
         match self.place() {
-            Place::Key => self.set_place(Place::Colon),
-            Place::Colon | Place::Value | Place::After => self.member_is_whole(),
+            ExpectedToken::Key => self.set_expected_token(ExpectedToken::Colon),
+            ExpectedToken::Colon | ExpectedToken::Value | ExpectedToken::After => self.mark_member_complete(),
         }
         Ok(())
     }
 
     /// Copies the rest of an escape, after its backslash. Drops an escape that the end of the text cut in two.
-    fn escape(&mut self) -> Result<(), Stuck> {
+    fn escape(&mut self) -> Result<(), RepairError> {
         match self.take() {
             None => {}
             Some('\'') => {
@@ -255,7 +259,7 @@ impl<'a> Pass<'a> {
 
     /// Copies a number or a word. `serde_json` later checks that it is valid JSON; here only an incomplete one at the
     /// end of the text is dropped.
-    fn literal(&mut self) -> Result<(), Stuck> {
+    fn literal(&mut self) -> Result<(), RepairError> {
         let rest = &self.text[self.at..];
         let length = rest.find(|c: char| !is_literal(c)).unwrap_or(rest.len());
         let word = match &rest[..length] {
@@ -273,7 +277,7 @@ impl<'a> Pass<'a> {
             return Ok(());
         }
         self.out.push_str(word);
-        self.member_is_whole();
+        self.mark_member_complete();
         Ok(())
     }
 
@@ -282,10 +286,10 @@ impl<'a> Pass<'a> {
         json
     }
 
-    fn punctuation(&mut self, mark: char, next: Place) {
+    fn punctuation(&mut self, mark: char, next: ExpectedToken) {
         self.take();
         self.out.push(mark);
-        self.set_place(next);
+        self.set_expected_token(next);
     }
 
     /// Drops the incomplete member and closes all open brackets.
@@ -293,7 +297,7 @@ impl<'a> Pass<'a> {
         if let Some(frame) = self.frames.last()
             && self.out.len() > frame.whole
         {
-            let only_a_comma = frame.place == frame.first_place() && self.out.ends_with(',');
+            let only_a_comma = frame.place == frame.first_expected_token() && self.out.ends_with(',');
             self.cut_off |= !only_a_comma;
             self.out.truncate(frame.whole);
             self.record(if only_a_comma { TRAILING_COMMA } else { DROPPED });
@@ -313,19 +317,19 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn member_is_whole(&mut self) {
+    fn mark_member_complete(&mut self) {
         let length = self.out.len();
         if let Some(frame) = self.frames.last_mut() {
             frame.whole = length;
-            frame.place = Place::After;
+            frame.place = ExpectedToken::After;
         }
     }
 
-    fn place(&self) -> Place {
-        self.frames.last().map_or(Place::After, |frame| frame.place)
+    fn place(&self) -> ExpectedToken {
+        self.frames.last().map_or(ExpectedToken::After, |frame| frame.place)
     }
 
-    fn set_place(&mut self, place: Place) {
+    fn set_expected_token(&mut self, place: ExpectedToken) {
         if let Some(frame) = self.frames.last_mut() {
             frame.place = place;
         }
@@ -353,8 +357,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn expected<T>(&self, what: &'static str) -> Result<T, Stuck> {
-        Err(Stuck::Expected { what, at: self.at })
+    fn expected<T>(&self, what: &'static str) -> Result<T, RepairError> {
+        Err(RepairError::Expected { what, at: self.at })
     }
 }
 

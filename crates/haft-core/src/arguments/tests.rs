@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 fn parse(text: &str) -> Result<ParsedArguments, ArgumentsError> {
-    Arguments::from_text(text).parse(&ArgumentLimits::default())
+    RawArguments::from_text(text).parse(&ArgumentLimits::default())
 }
 
 #[test]
@@ -115,15 +115,15 @@ fn what_has_no_one_meaning_is_an_error_that_says_where() {
 fn limits_hold_before_anything_is_built() {
     let limits = ArgumentLimits { bytes_max: 10, depth_max: 2 };
     let check = |text: &str, expected: &str| {
-        assert_eq!(Arguments::from_text(text).parse(&limits).unwrap_err().to_string(), expected);
+        assert_eq!(RawArguments::from_text(text).parse(&limits).unwrap_err().to_string(), expected);
     };
     check("{\"a\":12345}", "the arguments are too large: 11 bytes, at most 10 are allowed");
     check(
         "{\"a\":[[]]}",
         "the arguments nest too deep: more than 2 levels at line 1 column 7, near `{\"a\":[[]]}`",
     );
-    assert!(Arguments::from_text("{\"[[[\":[]}").parse(&limits).is_ok());
-    assert!(Arguments::from_text("{\"\\\"[[\":1}").parse(&limits).is_ok());
+    assert!(RawArguments::from_text("{\"[[[\":[]}").parse(&limits).is_ok());
+    assert!(RawArguments::from_text("{\"\\\"[[\":1}").parse(&limits).is_ok());
 }
 
 #[test]
@@ -139,8 +139,8 @@ fn a_million_brackets_are_refused_at_once() {
 
 #[test]
 fn the_text_of_the_asker_is_kept() {
-    assert_eq!(Arguments::from_text("{ 'a' : 1 }").as_text(), "{ 'a' : 1 }");
-    assert_eq!(Arguments::from_value(&json!({"a": 1})).as_text(), r#"{"a":1}"#);
+    assert_eq!(RawArguments::from_text("{ 'a' : 1 }").as_text(), "{ 'a' : 1 }");
+    assert_eq!(RawArguments::from_value(&json!({"a": 1})).as_text(), r#"{"a":1}"#);
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -173,7 +173,7 @@ fn is_json(text: &str) -> bool {
 proptest! {
     #[test]
     fn a_valid_object_needs_no_repair(value in any_object()) {
-        let parsed = Arguments::from_value(&value).parse(&ArgumentLimits::default()).unwrap();
+        let parsed = RawArguments::from_value(&value).parse(&ArgumentLimits::default()).unwrap();
         prop_assert_eq!(parsed.repairs(), &[] as &[&str]);
         prop_assert_eq!(Value::Object(parsed.object), value);
     }
@@ -207,7 +207,7 @@ proptest! {
     fn no_json_like_text_panics(text in r#"\{("a"|'b'|"\\'"|:|,|\[|\]|\{|\}|1|True|nul|"|'|\\|\n|\u{a0}| ){0,12}\}?"#) {
         if let Ok(parsed) = parse(&text) {
             prop_assert_eq!(parsed.repairs().is_empty(), is_json(&text), "nothing is repaired in silence");
-            let again = Arguments::from_value(&Value::Object(parsed.object)).parse(&ArgumentLimits::default()).unwrap();
+            let again = RawArguments::from_value(&Value::Object(parsed.object)).parse(&ArgumentLimits::default()).unwrap();
             prop_assert_eq!(again.repairs(), &[] as &[&str]);
         }
     }

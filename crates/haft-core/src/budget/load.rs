@@ -3,12 +3,12 @@
 use crate::tokens::{TokenCounter, Tokens, tokens_of};
 
 #[derive(Debug, Default)]
-pub(super) struct Load {
+pub(super) struct TokenLoad {
     known_tokens: u64,
     uncounted: Vec<String>,
 }
 
-impl Load {
+impl TokenLoad {
     pub(super) fn tokens(known_tokens: u64) -> Self {
         Self { known_tokens, uncounted: Vec::new() }
     }
@@ -45,22 +45,22 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::ByLength;
+    use crate::tokens::LengthEstimator;
 
     #[test]
     fn what_is_not_counted_is_bounded_by_its_bytes() {
-        let mut load = Load::tokens(10);
+        let mut load = TokenLoad::tokens(10);
         load.add("x".repeat(40));
         load.add("y".repeat(8));
         load.grow(1);
         assert_eq!((load.about(), load.most()), (11 + 12, 11 + 48));
-        load.count(&ByLength);
+        load.count(&LengthEstimator);
         assert_eq!((load.about(), load.most()), (11 + 12, 11 + 12));
     }
 
     #[test]
     fn no_load_is_too_large_to_be_told() {
-        let mut load = Load::tokens(u64::MAX);
+        let mut load = TokenLoad::tokens(u64::MAX);
         load.add("x".to_owned());
         load.grow(1);
         assert_eq!((load.about(), load.most()), (u64::MAX, u64::MAX));

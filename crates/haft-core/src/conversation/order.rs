@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Body, ConversationError, Message, Part, Role};
+use super::{ConversationError, Message, MessagePart, PartBody, Role};
 use crate::tool::{CallId, ToolCall};
 
 /// Returns the message with its replies in the order of their calls, or the reason why it cannot come next.
@@ -11,7 +11,7 @@ pub(super) fn admit<'a>(
     message: Message,
 ) -> Result<Message, ConversationError> {
     let open: Vec<&CallId> = open.map(|call| &call.id).collect();
-    check_places(&message)?;
+    check_part_roles(&message)?;
     match message.role {
         Role::Tool => in_call_order(&open, message),
         Role::System | Role::User | Role::Assistant if open.is_empty() => {
@@ -25,20 +25,24 @@ fn unanswered(open: &[&CallId]) -> ConversationError {
     ConversationError::Unanswered { calls: open.iter().map(|id| (*id).clone()).collect() }
 }
 
-fn check_places(message: &Message) -> Result<(), ConversationError> {
+fn check_part_roles(message: &Message) -> Result<(), ConversationError> {
     let role = message.role;
-    match message.parts.iter().find(|part| !may_say(role, &part.body)) {
+    match message.parts.iter().find(|part| !role_allows_body(role, &part.body)) {
         Some(part) => Err(ConversationError::Misplaced { role, part: part.body.name() }),
         None => Ok(()),
     }
 }
 
-fn may_say(role: Role, body: &Body) -> bool {
+fn role_allows_body(role: Role, body: &PartBody) -> bool {
     match body {
-        Body::Text { .. } => role != Role::Tool,
-        Body::Image(_) | Body::Audio(_) | Body::File { .. } => matches!(role, Role::User | Role::Assistant),
-        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Opaque => role == Role::Assistant,
-        Body::Reply(_) => role == Role::Tool,
+        PartBody::Text { .. } => role != Role::Tool,
+        PartBody::Image(_) | PartBody::Audio(_) | PartBody::File { .. } => {
+            matches!(role, Role::User | Role::Assistant)
+        }
+        PartBody::Refusal(_) | PartBody::Reasoning(_) | PartBody::Call(_) | PartBody::Opaque => {
+            role == Role::Assistant
+        }
+        PartBody::Reply(_) => role == Role::Tool,
     }
 }
 
@@ -51,9 +55,9 @@ fn check_ids(message: &Message) -> Result<(), ConversationError> {
 }
 
 fn in_call_order(open: &[&CallId], message: Message) -> Result<Message, ConversationError> {
-    let mut places: Vec<Option<Part>> = open.iter().map(|_| None).collect();
+    let mut places: Vec<Option<MessagePart>> = open.iter().map(|_| None).collect();
     for part in message.parts {
-        let Body::Reply(reply) = &part.body else { continue };
+        let PartBody::Reply(reply) = &part.body else { continue };
         let place = open.iter().position(|id| **id == reply.call).filter(|place| places[*place].is_none());
         match place {
             Some(place) => places[place] = Some(part),

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::output::Content;
+use crate::output::OutputContent;
 use crate::tool::{CallId, ToolCall};
 
 /// One piece of a message, and its identity in the wire format it came from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct MessagePart {
     /// The content, which every format can encode or describe.
-    pub body: Body,
+    pub body: PartBody,
     /// `None` for a part that no wire format has identified, such as a user's text.
-    pub mark: Option<Mark>,
+    pub mark: Option<WireIdentity>,
 }
 
 /// The content of a part.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Body {
+pub enum PartBody {
     /// Text that the reader of the message sees.
     Text {
         /// The text, without the annotations.
@@ -49,7 +49,7 @@ pub enum Body {
 
 /// The wire formats from which haft decodes and to which it encodes conversations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
+pub enum ModelApiFormat {
     /// The Chat Completions API of OpenAI and of many compatible servers.
     OpenaiChat,
     /// The Responses API of OpenAI.
@@ -62,28 +62,33 @@ pub enum Format {
     Ollama,
 }
 
-impl Format {
+impl ModelApiFormat {
     /// Every format, in the order of the variants.
-    pub const ALL: [Format; 5] =
-        [Format::OpenaiChat, Format::OpenaiResponses, Format::Anthropic, Format::Gemini, Format::Ollama];
+    pub const ALL: [ModelApiFormat; 5] = [
+        ModelApiFormat::OpenaiChat,
+        ModelApiFormat::OpenaiResponses,
+        ModelApiFormat::Anthropic,
+        ModelApiFormat::Gemini,
+        ModelApiFormat::Ollama,
+    ];
 
     /// Returns the stable name for stored conversations.
     pub fn name(self) -> &'static str {
         match self {
-            Format::OpenaiChat => "openai_chat",
-            Format::OpenaiResponses => "openai_responses",
-            Format::Anthropic => "anthropic",
-            Format::Gemini => "gemini",
-            Format::Ollama => "ollama",
+            ModelApiFormat::OpenaiChat => "openai_chat",
+            ModelApiFormat::OpenaiResponses => "openai_responses",
+            ModelApiFormat::Anthropic => "anthropic",
+            ModelApiFormat::Gemini => "gemini",
+            ModelApiFormat::Ollama => "ollama",
         }
     }
 }
 
 /// The identity of a part in one wire format. Only that format reads it; all others drop it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
+pub struct WireIdentity {
     /// The only format that reads the mark.
-    pub format: Format,
+    pub format: ModelApiFormat,
     /// The provider's own id of the part.
     pub id: Option<String>,
     /// State that must go back to the provider unchanged: a signature, encrypted reasoning, or a block of a kind that
@@ -97,12 +102,12 @@ pub struct Media {
     /// The MIME type, such as `image/png`.
     pub media_type: String,
     /// The bytes, or the address of the bytes.
-    pub source: Source,
+    pub source: MediaSource,
 }
 
 /// The location of media content.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Source {
+pub enum MediaSource {
     /// The content itself, not encoded.
     Bytes(Arc<[u8]>),
     /// An address from which the provider fetches the content.
@@ -113,7 +118,7 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     /// The format that wrote the JSON.
-    pub format: Format,
+    pub format: ModelApiFormat,
     /// The annotation exactly as the provider sent it.
     pub json: Arc<str>,
     /// The URL of the cited page, if there is one. Every format may show it.
@@ -128,25 +133,25 @@ pub struct ToolReply {
     /// The tool name that the model called. Some wire formats link replies to calls by it.
     pub name: String,
     /// The output, or the message of an error.
-    pub content: Vec<Content>,
+    pub content: Vec<OutputContent>,
     /// True if the call failed. Formats without such a flag encode only the text.
     pub is_error: bool,
 }
 
-impl Part {
+impl MessagePart {
     /// Creates a part that no wire format has identified.
-    pub fn new(body: Body) -> Self {
+    pub fn new(body: PartBody) -> Self {
         Self { body, mark: None }
     }
 
     /// Creates a text without annotations.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::new(Body::Text { text: text.into(), annotations: Vec::new() })
+        Self::new(PartBody::Text { text: text.into(), annotations: Vec::new() })
     }
 
     /// Sets the identity of the part in its wire format.
     #[must_use]
-    pub fn marked(mut self, mark: Mark) -> Self {
+    pub fn marked(mut self, mark: WireIdentity) -> Self {
         self.mark = Some(mark);
         self
     }
@@ -154,42 +159,42 @@ impl Part {
     /// Returns the tool call; `None` for every other kind of part.
     pub fn as_call(&self) -> Option<&ToolCall> {
         match &self.body {
-            Body::Call(call) => Some(call),
-            Body::Text { .. }
-            | Body::Refusal(_)
-            | Body::Image(_)
-            | Body::Audio(_)
-            | Body::File { .. }
-            | Body::Reasoning(_)
-            | Body::Reply(_)
-            | Body::Opaque => None,
+            PartBody::Call(call) => Some(call),
+            PartBody::Text { .. }
+            | PartBody::Refusal(_)
+            | PartBody::Image(_)
+            | PartBody::Audio(_)
+            | PartBody::File { .. }
+            | PartBody::Reasoning(_)
+            | PartBody::Reply(_)
+            | PartBody::Opaque => None,
         }
     }
 
     /// Returns the part's id in `format`, or `None` if the part came from another format.
-    pub fn id_for(&self, format: Format) -> Option<&str> {
+    pub fn id_for(&self, format: ModelApiFormat) -> Option<&str> {
         self.mark.as_ref().filter(|mark| mark.format == format)?.id.as_deref()
     }
 
     /// Returns the state that only `format` understands, or `None` if the part came from another format.
-    pub fn state_for(&self, format: Format) -> Option<&str> {
+    pub fn state_for(&self, format: ModelApiFormat) -> Option<&str> {
         self.mark.as_ref().filter(|mark| mark.format == format)?.state.as_deref()
     }
 }
 
-impl Body {
+impl PartBody {
     /// Returns the noun for error messages.
     pub fn name(&self) -> &'static str {
         match self {
-            Body::Text { .. } => "text",
-            Body::Refusal(_) => "a refusal",
-            Body::Image(_) => "an image",
-            Body::Audio(_) => "audio",
-            Body::File { .. } => "a file",
-            Body::Reasoning(_) => "reasoning",
-            Body::Call(_) => "a tool call",
-            Body::Reply(_) => "a tool reply",
-            Body::Opaque => "opaque state",
+            PartBody::Text { .. } => "text",
+            PartBody::Refusal(_) => "a refusal",
+            PartBody::Image(_) => "an image",
+            PartBody::Audio(_) => "audio",
+            PartBody::File { .. } => "a file",
+            PartBody::Reasoning(_) => "reasoning",
+            PartBody::Call(_) => "a tool call",
+            PartBody::Reply(_) => "a tool reply",
+            PartBody::Opaque => "opaque state",
         }
     }
 }
@@ -197,7 +202,7 @@ impl Body {
 impl ToolReply {
     /// Creates the reply of a successful call.
     pub fn text(call: &ToolCall, text: impl Into<String>) -> Self {
-        let content = vec![Content::Text(text.into())];
+        let content = vec![OutputContent::Text(text.into())];
         Self { call: call.id.clone(), name: call.name.clone(), content, is_error: false }
     }
 

@@ -1,12 +1,12 @@
 use super::*;
-use crate::arguments::Arguments;
+use crate::arguments::RawArguments;
 
 fn call(id: &str) -> ToolCall {
-    ToolCall { id: CallId(id.into()), name: "read".into(), arguments: Arguments::from_text("{}") }
+    ToolCall { id: CallId(id.into()), name: "read".into(), arguments: RawArguments::from_text("{}") }
 }
 
 fn calls(ids: &[&str]) -> Message {
-    Message::assistant(ids.iter().map(|id| Part::new(Body::Call(call(id)))).collect())
+    Message::assistant(ids.iter().map(|id| MessagePart::new(PartBody::Call(call(id)))).collect())
 }
 
 fn replies(ids: &[&str]) -> Message {
@@ -26,7 +26,7 @@ fn replies_stand_in_the_order_of_their_calls() {
     let conversation = after(vec![calls(&["a", "b"])], replies(&["b", "a"])).unwrap();
     let kept = &conversation.messages()[1];
     let ids = kept.parts.iter().filter_map(|part| match &part.body {
-        Body::Reply(reply) => Some(reply.call.0.as_str()),
+        PartBody::Reply(reply) => Some(reply.call.0.as_str()),
         _ => None,
     });
     assert_eq!(ids.collect::<Vec<_>>(), ["a", "b"]);
@@ -63,8 +63,12 @@ fn parts_stand_where_they_can_be_said() {
 
 #[test]
 fn a_mark_is_seen_by_its_own_format_alone() {
-    let mark = Mark { format: Format::Gemini, id: Some("7".into()), state: Some("sig".into()) };
-    let part = Part::text("hi").marked(mark);
-    assert_eq!((part.id_for(Format::Gemini), part.state_for(Format::Gemini)), (Some("7"), Some("sig")));
-    assert_eq!((part.id_for(Format::Ollama), part.state_for(Format::Ollama)), (None, None));
+    let mark =
+        WireIdentity { format: ModelApiFormat::Gemini, id: Some("7".into()), state: Some("sig".into()) };
+    let part = MessagePart::text("hi").marked(mark);
+    assert_eq!(
+        (part.id_for(ModelApiFormat::Gemini), part.state_for(ModelApiFormat::Gemini)),
+        (Some("7"), Some("sig"))
+    );
+    assert_eq!((part.id_for(ModelApiFormat::Ollama), part.state_for(ModelApiFormat::Ollama)), (None, None));
 }

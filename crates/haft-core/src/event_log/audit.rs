@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{LogEvent, millis};
-use crate::event::{Account, Consent, Event, PolicyDecision, Said, ToolSeen};
-use crate::model_provider::{ModelAccount, Next};
-use crate::place::Place;
+use crate::event::{ApprovalOutcome, CallAccount, CapturedContent, Event, PolicyDecision, ToolReference};
+use crate::model_provider::{AttemptFollowUp, ModelAccount};
+use crate::place::RunPosition;
 use crate::principal::Principal;
 
 /// The audit fields of a call.
@@ -113,7 +113,7 @@ impl LogEvent {
 
 impl CallAudit {
     /// Builds the fields from the account of a call.
-    pub fn new(place: Place, tool: &ToolSeen, account: &Account) -> Self {
+    pub fn new(place: RunPosition, tool: &ToolReference, account: &CallAccount) -> Self {
         Self {
             principal: account.principal.to_string(),
             arguments_digest: account.arguments.to_string(),
@@ -126,7 +126,7 @@ impl CallAudit {
 
 impl ToolSource {
     /// Returns the origin of a tool that is known to the catalog.
-    pub fn of(tool: &ToolSeen) -> Self {
+    pub fn of(tool: &ToolReference) -> Self {
         let identity = tool.known().map(|known| &known.identity);
         Self {
             provider_kind: identity.map(|identity| identity.kind.name().to_owned()),
@@ -140,9 +140,9 @@ impl DecisionAudit {
     pub fn of(verdict: &PolicyDecision) -> Self {
         let (approver, answer) = match verdict.consent {
             None => (None, None),
-            Some(Consent::Remembered) => (Some("remembered"), None),
-            Some(Consent::Nobody) => (None, Some("nobody")),
-            Some(Consent::Answered { approver, answer }) => (Some(approver), Some(answer.name())),
+            Some(ApprovalOutcome::Remembered) => (Some("remembered"), None),
+            Some(ApprovalOutcome::Nobody) => (None, Some("nobody")),
+            Some(ApprovalOutcome::Answered { approver, answer }) => (Some(approver), Some(answer.name())),
         };
         Self {
             decision: Some(verdict.decision.name().to_owned()),
@@ -154,7 +154,7 @@ impl DecisionAudit {
 }
 
 impl CallContent {
-    fn of(said: &Said) -> Self {
+    fn of(said: &CapturedContent) -> Self {
         Self { arguments: said.arguments.clone(), result: said.result.clone() }
     }
 }
@@ -167,8 +167,8 @@ impl ModelAudit {
             request_id: request_id.to_owned(),
             first_event_ms: account.first_event.map(millis),
             retry_after_ms: match account.next {
-                Next::Nothing => None,
-                Next::Retry { after } => Some(millis(after)),
+                AttemptFollowUp::Nothing => None,
+                AttemptFollowUp::Retry { after } => Some(millis(after)),
             },
         }
     }
@@ -177,21 +177,22 @@ impl ModelAudit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::approval::Answer;
-    use crate::rules::Decision;
+    use crate::approval::ApprovalAnswer;
+    use crate::rules::PermissionDecision;
 
     #[test]
     fn who_decided_is_written_in_words() {
-        let check = |consent: Option<Consent>, approver: Option<&str>, answer: Option<&str>| {
-            let verdict = PolicyDecision { decision: Decision::Ask, rule: Some("ask bash".into()), consent };
+        let check = |consent: Option<ApprovalOutcome>, approver: Option<&str>, answer: Option<&str>| {
+            let verdict =
+                PolicyDecision { decision: PermissionDecision::Ask, rule: Some("ask bash".into()), consent };
             let found = DecisionAudit::of(&verdict);
             assert_eq!((found.approver.as_deref(), found.answer.as_deref()), (approver, answer));
             assert_eq!((found.decision.as_deref(), found.rule.as_deref()), (Some("ask"), Some("ask bash")));
         };
         check(None, None, None);
-        check(Some(Consent::Remembered), Some("remembered"), None);
-        check(Some(Consent::Nobody), None, Some("nobody"));
-        let answered = Consent::Answered { approver: "terminal", answer: Answer::AllowOnce };
+        check(Some(ApprovalOutcome::Remembered), Some("remembered"), None);
+        check(Some(ApprovalOutcome::Nobody), None, Some("nobody"));
+        let answered = ApprovalOutcome::Answered { approver: "terminal", answer: ApprovalAnswer::AllowOnce };
         check(Some(answered), Some("terminal"), Some("allow_once"));
     }
 }

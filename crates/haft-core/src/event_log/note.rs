@@ -1,7 +1,7 @@
 //! Notes of a run as sentences for people.
 
 use crate::run::RunNote;
-use crate::run::final_turn::WhyFinal;
+use crate::run::final_turn::FinalTurnReason;
 
 /// A note as a sentence for a person.
 pub fn note_text(note: &RunNote) -> String {
@@ -13,13 +13,13 @@ pub fn note_text(note: &RunNote) -> String {
             format!("{} was called {times} times in a row with the same arguments", one_line(tool))
         }
         RunNote::FinalTurn(why) => match why {
-            WhyFinal::Stopped => "the last turn: the run was asked to stop".into(),
-            WhyFinal::Budget => "the last turn: the budget is used up".into(),
-            WhyFinal::ContextFull => "the last turn: the context is full".into(),
-            WhyFinal::MaxToolCalls => "the last turn: all calls are used up".into(),
-            WhyFinal::MaxToolCallsPerTurn => "the last turn: too many calls in one turn, again".into(),
-            WhyFinal::TaskComplete => "the last turn: the task is complete".into(),
-            WhyFinal::OnlyTurn | WhyFinal::LastTurn => "the last turn".into(),
+            FinalTurnReason::Stopped => "the last turn: the run was asked to stop".into(),
+            FinalTurnReason::Budget => "the last turn: the budget is used up".into(),
+            FinalTurnReason::ContextFull => "the last turn: the context is full".into(),
+            FinalTurnReason::MaxToolCalls => "the last turn: all calls are used up".into(),
+            FinalTurnReason::MaxToolCallsPerTurn => "the last turn: too many calls in one turn, again".into(),
+            FinalTurnReason::TaskComplete => "the last turn: the task is complete".into(),
+            FinalTurnReason::OnlyTurn | FinalTurnReason::LastTurn => "the last turn".into(),
         },
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// The fields of one kind of event, each with its schema. All are required but the last `optional` of them.
-struct Kind {
+struct EventKindSchema {
     name: &'static str,
     about: &'static str,
     fields: Vec<(&'static str, Value)>,
@@ -29,8 +29,8 @@ pub fn schema() -> Value {
     })
 }
 
-fn event(kind: Kind) -> Value {
-    let Kind { name, about, fields, optional } = kind;
+fn event(kind: EventKindSchema) -> Value {
+    let EventKindSchema { name, about, fields, optional } = kind;
     let mut required = vec![json!("type"), json!("turn")];
     required.extend(fields.iter().take(fields.len() - optional).map(|(field, _)| json!(field)));
     let mut properties = Map::new();
@@ -40,12 +40,12 @@ fn event(kind: Kind) -> Value {
     json!({"type": "object", "description": about, "properties": properties, "required": required})
 }
 
-fn kinds() -> Vec<Kind> {
+fn kinds() -> Vec<EventKindSchema> {
     [start_kinds(), model_kinds(), tool_kinds(), decision_kinds()].into_iter().flatten().collect()
 }
 
 /// The start of a run and of its turns.
-fn start_kinds() -> Vec<Kind> {
+fn start_kinds() -> Vec<EventKindSchema> {
     vec![
         kind(
             "run_started",
@@ -58,7 +58,7 @@ fn start_kinds() -> Vec<Kind> {
 }
 
 /// Replies of models.
-fn model_kinds() -> Vec<Kind> {
+fn model_kinds() -> Vec<EventKindSchema> {
     vec![
         kind("text_delta", "more of the model's text", vec![("text", text())], 0),
         kind("reasoning_delta", "more of the model's reasoning", vec![("text", text())], 0),
@@ -83,7 +83,7 @@ fn model_kinds() -> Vec<Kind> {
 }
 
 /// Calls of tools.
-fn tool_kinds() -> Vec<Kind> {
+fn tool_kinds() -> Vec<EventKindSchema> {
     vec![
         kind(
             "tool_call",
@@ -122,7 +122,7 @@ fn tool_kinds() -> Vec<Kind> {
     ]
 }
 
-fn tool_finished() -> Kind {
+fn tool_finished() -> EventKindSchema {
     let fields = vec![
         ("id", text()),
         ("operation", count()),
@@ -154,7 +154,7 @@ fn tool_finished() -> Kind {
 }
 
 /// Approvals, decisions and the end of a run.
-fn decision_kinds() -> Vec<Kind> {
+fn decision_kinds() -> Vec<EventKindSchema> {
     vec![
         kind(
             "approval_requested",
@@ -183,8 +183,8 @@ fn kind(
     about: &'static str,
     fields: Vec<(&'static str, Value)>,
     optional: usize,
-) -> Kind {
-    Kind { name, about, fields, optional }
+) -> EventKindSchema {
+    EventKindSchema { name, about, fields, optional }
 }
 
 fn text() -> Value {

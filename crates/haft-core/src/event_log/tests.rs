@@ -3,23 +3,23 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::approval::{Answer as Approval, ApprovalId};
+use crate::approval::{ApprovalAnswer as Approval, ApprovalId};
 use crate::digest::Digest;
-use crate::event::{Consent, KnownTool, PolicyDecision, Said};
-use crate::model_provider::Next;
+use crate::event::{ApprovalOutcome, CapturedContent, KnownTool, PolicyDecision};
+use crate::model_provider::AttemptFollowUp;
 use crate::name::{Namespace, ToolName};
 use crate::naming::ToolIdentity;
-use crate::place::Operation;
+use crate::place::CallOperation;
 use crate::principal::Principal;
 use crate::provider::ProviderKind;
-use crate::rules::Decision;
+use crate::rules::PermissionDecision;
 use crate::tool::CallId;
 
 /// One event of every kind.
 fn samples() -> Vec<LogEvent> {
-    let usage = LogUsage::from(Usage { input: 1, output: 2, ..Usage::default() });
+    let usage = LogUsage::from(TokenUsage { input: 1, output: 2, ..TokenUsage::default() });
     let text = || "x".to_owned();
-    let place = Place::first(SessionId(1));
+    let place = RunPosition::first(SessionId(1));
     let request = ApprovalRequest {
         id: ApprovalId::of_call(place, &CallId("c".into())),
         place,
@@ -83,7 +83,7 @@ fn samples() -> Vec<LogEvent> {
 }
 
 fn envelope(seq: u64, kind: LogEvent) -> EventEnvelope {
-    EventEnvelope::new(seq, Some(7), Place::first(SessionId(1)), kind)
+    EventEnvelope::new(seq, Some(7), RunPosition::first(SessionId(1)), kind)
 }
 
 #[test]
@@ -126,12 +126,12 @@ fn an_event_without_a_field_does_not_fit_the_schema() {
 #[test]
 fn deltas_are_read_by_the_kind_of_their_part_and_session() {
     let mut reader = EventReader::default();
-    let (one, other) = (Place::first(SessionId(1)), Place::first(SessionId(2)));
-    let mut read = |place: Place, event: ModelEvent| {
+    let (one, other) = (RunPosition::first(SessionId(1)), RunPosition::first(SessionId(2)));
+    let mut read = |place: RunPosition, event: ModelEvent| {
         reader.read(&Event::Run { place, event: Arc::new(RunEvent::Said(event)) }).map(|(_, kind)| kind)
     };
     let start = |index, part| ModelEvent::PartStarted { index, part, mark: None };
-    let delta = |index| ModelEvent::PartDelta { index, delta: Delta::Text("t".into()) };
+    let delta = |index| ModelEvent::PartDelta { index, delta: PartDelta::Text("t".into()) };
     assert_eq!(read(one, start(0, PartStart::Reasoning)), None);
     assert_eq!(read(one, start(1, PartStart::Text)), None);
     assert_eq!(read(other, start(0, PartStart::Text)), None);
@@ -155,33 +155,37 @@ fn events_without_content_keep_no_text_of_models_tools_or_people() {
 
 /// Events with every optional field: a call of a sub-agent that was asked about, with its content, and a failed attempt.
 fn audited_events() -> [Event; 3] {
-    let place = Place::first(SessionId(1)).below(SessionId(2), OperationId(3));
-    let operation = Arc::new(Operation { id: OperationId(4), call: CallId("c".into()), place });
+    let place = RunPosition::first(SessionId(1)).below(SessionId(2), OperationId(3));
+    let operation = Arc::new(CallOperation { id: OperationId(4), call: CallId("c".into()), place });
     let identity = ToolIdentity {
         kind: ProviderKind::Builtin,
         namespace: Namespace::new("builtin").unwrap(),
         tool: ToolName::new("bash").unwrap(),
     };
     let known = KnownTool { exposed: ToolName::new("bash").unwrap(), identity, description: "".into() };
-    let tool = ToolSeen::Known(Arc::new(known));
-    let consent = Some(Consent::Answered { approver: "terminal", answer: Approval::AllowOnce });
-    let account = Account {
+    let tool = ToolReference::Known(Arc::new(known));
+    let consent = Some(ApprovalOutcome::Answered { approver: "terminal", answer: Approval::AllowOnce });
+    let account = CallAccount {
         principal: Principal::local(),
         executed: true,
         cached: false,
         bytes_in: 1,
         bytes_out: 2,
         arguments: Digest::of_text("{}"),
-        verdict: Some(PolicyDecision { decision: Decision::Ask, rule: Some("ask bash".into()), consent }),
+        verdict: Some(PolicyDecision {
+            decision: PermissionDecision::Ask,
+            rule: Some("ask bash".into()),
+            consent,
+        }),
     };
-    let said = Said { arguments: "canary in".into(), result: "canary out".into() };
+    let said = CapturedContent { arguments: "canary in".into(), result: "canary out".into() };
     let model = ModelAccount {
         failure: Some(ModelErrorKind::Overloaded),
         latency: Duration::from_millis(9),
         first_event: Some(Duration::from_millis(5)),
         usage: None,
         cost: None,
-        next: Next::Retry { after: Duration::from_millis(7) },
+        next: AttemptFollowUp::Retry { after: Duration::from_millis(7) },
     };
     [
         Event::ToolStarted { operation: Arc::clone(&operation), tool: tool.clone(), waited: Duration::ZERO },
@@ -196,7 +200,7 @@ fn audited_events() -> [Event; 3] {
         Event::ModelFinished {
             id: "r".into(),
             place,
-            attempt: Attempt { provider: "p".into(), model: "m".into(), number: 1 },
+            attempt: ModelAttempt { provider: "p".into(), model: "m".into(), number: 1 },
             principal: Principal::local(),
             account: model,
         },

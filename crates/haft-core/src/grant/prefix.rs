@@ -1,7 +1,7 @@
 //! Grants of command prefixes, such as `git status`, and the prefix that a person is offered.
 
 use super::{AskedCall, Grant, GrantScope, every_rule};
-use crate::rules::{Decision, JudgedCommand};
+use crate::rules::{JudgedCommand, PermissionDecision};
 
 /// The most words of an offered prefix: the program and its subcommand.
 pub const PREFIX_WORDS_MAX: usize = 2;
@@ -33,7 +33,7 @@ const INTERPRETERS: [&str; 22] = [
 
 /// Returns the grants that together cover each command of a line. A line that cannot be read for certain has none.
 pub(super) fn by_commands<'g>(grants: &[&'g Grant], call: &AskedCall<'_>) -> Option<Vec<&'g Grant>> {
-    let commands = needing_consent(call)?;
+    let commands = commands_to_approve(call)?;
     let mut found: Vec<&Grant> = Vec::new();
     for command in &commands {
         let with_prefix = grants.iter().find(|grant| is_prefix(grant, command)).map(|grant| vec![*grant]);
@@ -48,7 +48,7 @@ pub(super) fn by_commands<'g>(grants: &[&'g Grant], call: &AskedCall<'_>) -> Opt
 /// Returns the prefix that would cover the call: the program and its subcommand, up to the first option or path. `None` if
 /// the commands that need consent differ, or if one of them does more than its words say.
 pub fn offered_prefix(call: &AskedCall<'_>) -> Option<Vec<String>> {
-    let commands = needing_consent(call)?;
+    let commands = commands_to_approve(call)?;
     let prefix = prefix_of(commands.first()?)?;
     let is_same = |command: &JudgedCommand| prefix_of(command).is_some_and(|other| other == prefix);
     commands.iter().all(is_same).then_some(prefix)
@@ -57,14 +57,14 @@ pub fn offered_prefix(call: &AskedCall<'_>) -> Option<Vec<String>> {
 /// Returns the commands that a person must consent to: those that the rules ask about, or all commands if the reason for
 /// asking is not a rule. `None` for a line without such commands, for one that cannot be read, and for one that changes the
 /// meaning of its own commands.
-fn needing_consent(call: &AskedCall<'_>) -> Option<Vec<JudgedCommand>> {
+fn commands_to_approve(call: &AskedCall<'_>) -> Option<Vec<JudgedCommand>> {
     let line = call.line?;
     let mut commands = call.rules.judged_commands(call.exposed, line)?;
     if commands.iter().any(changes_shell) {
         return None;
     }
-    if call.rules.decide(call.exposed, Some(line)).decision == Decision::Ask {
-        commands.retain(|command| command.ruling.decision != Decision::Allow);
+    if call.rules.decide(call.exposed, Some(line)).decision == PermissionDecision::Ask {
+        commands.retain(|command| command.ruling.decision != PermissionDecision::Allow);
     }
     (!commands.is_empty()).then_some(commands)
 }

@@ -6,27 +6,27 @@ use super::*;
 use crate::approval::ApprovalId;
 use crate::glob::ToolGlob;
 use crate::name::{Namespace, ToolName};
-use crate::place::Place;
+use crate::place::RunPosition;
 use crate::provider::ProviderKind;
-use crate::rules::{CommandPattern, Rule};
+use crate::rules::{CommandPattern, PermissionRule};
 use crate::settings::mode::SandboxMode;
-use crate::settings::sandbox::Access;
+use crate::settings::sandbox::ResourceAccess;
 
 const NOW_MS: u64 = 1_000;
 
-fn rule(written: &str) -> Rule {
+fn rule(written: &str) -> PermissionRule {
     let (decision, rest) = written.split_once(' ').unwrap();
     let (tool, command) = rest.split_once(": ").map_or((rest, None), |(tool, command)| (tool, Some(command)));
-    let all = [Decision::Allow, Decision::Ask, Decision::Deny];
-    Rule {
+    let all = [PermissionDecision::Allow, PermissionDecision::Ask, PermissionDecision::Deny];
+    PermissionRule {
         tool: ToolGlob::new(tool).unwrap(),
         command: command.map(|command| CommandPattern::new(command).unwrap()),
         decision: all.into_iter().find(|candidate| candidate.name() == decision).unwrap(),
     }
 }
 
-fn rules(default: Decision, written: &[&str]) -> Rules {
-    Rules { rules: written.iter().map(|text| rule(text)).collect(), default }
+fn rules(default: PermissionDecision, written: &[&str]) -> PermissionRules {
+    PermissionRules { rules: written.iter().map(|text| rule(text)).collect(), default }
 }
 
 fn binding() -> GrantBinding {
@@ -41,7 +41,7 @@ fn binding() -> GrantBinding {
             },
             definition: Digest::of_text("definition"),
         },
-        confinement: Confinement { mode: SandboxMode::Rx, network: Access::Allow },
+        confinement: SandboxBinding { mode: SandboxMode::Rx, network: ResourceAccess::Allow },
     }
 }
 
@@ -62,12 +62,12 @@ fn grant(scope: GrantScope) -> Grant {
 }
 
 /// Returns true if the grants cover this line under these rules.
-fn covers(grants: &[Grant], rules: &Rules, line: &str) -> bool {
+fn covers(grants: &[Grant], rules: &PermissionRules, line: &str) -> bool {
     with_call(rules, line, &binding(), |call| covering(grants, call, NOW_MS).is_some())
 }
 
 fn with_call<T>(
-    rules: &Rules,
+    rules: &PermissionRules,
     line: &str,
     binding: &GrantBinding,
     check: impl FnOnce(&AskedCall<'_>) -> T,
@@ -79,7 +79,7 @@ fn with_call<T>(
 
 #[test]
 fn a_call_that_differs_in_any_part_is_not_covered() {
-    let rules = rules(Decision::Allow, &["ask bash: git *"]);
+    let rules = rules(PermissionDecision::Allow, &["ask bash: git *"]);
     let with = |change: &dyn Fn(&mut GrantBinding)| {
         let mut changed = binding();
         change(&mut changed);
@@ -97,8 +97,8 @@ fn a_call_that_differs_in_any_part_is_not_covered() {
         ("definition", with(&|binding| binding.target.definition = Digest::of_text("new")), false),
         ("wider mode", with(&|binding| binding.confinement.mode = SandboxMode::Rwx), false),
         ("narrower mode", with(&|binding| binding.confinement.mode = SandboxMode::Sandbox), true),
-        ("no network", with(&|binding| binding.confinement.network = Access::Deny), true),
-        ("narrowest", with(&|binding| binding.confinement = Confinement::NARROWEST), true),
+        ("no network", with(&|binding| binding.confinement.network = ResourceAccess::Deny), true),
+        ("narrowest", with(&|binding| binding.confinement = SandboxBinding::NARROWEST), true),
     ];
     for scope in [exact("git status"), prefix("git status"), GrantScope::Rule("ask bash: git *".into())] {
         let grant = grant(scope);
@@ -106,7 +106,7 @@ fn a_call_that_differs_in_any_part_is_not_covered() {
             let covered = with_call(&rules, "git status", binding, |call| grant.covers(call, NOW_MS));
             assert_eq!(covered, *expected, "{part}: {grant:?}");
         }
-        let offline = with(&|binding| binding.confinement.network = Access::Deny);
+        let offline = with(&|binding| binding.confinement.network = ResourceAccess::Deny);
         let grant = Grant::new(&offline, grant.scope.clone(), decision());
         let covered = with_call(&rules, "git status", &binding(), |call| grant.covers(call, NOW_MS));
         assert!(!covered, "network was not granted: {grant:?}");
@@ -115,7 +115,7 @@ fn a_call_that_differs_in_any_part_is_not_covered() {
 
 #[test]
 fn a_grant_ends_when_it_expires() {
-    let rules = rules(Decision::Ask, &[]);
+    let rules = rules(PermissionDecision::Ask, &[]);
     for (expires_ms, expected) in
         [(None, true), (Some(NOW_MS + 1), true), (Some(NOW_MS), false), (Some(0), false)]
     {
@@ -126,7 +126,7 @@ fn a_grant_ends_when_it_expires() {
 
 #[test]
 fn a_grant_overrides_no_denial_and_an_allowed_call_needs_none() {
-    for decision in [Decision::Allow, Decision::Deny] {
+    for decision in [PermissionDecision::Allow, PermissionDecision::Deny] {
         assert!(!covers(&[grant(exact("make"))], &rules(decision, &[]), "make"), "{decision:?}");
     }
 }
@@ -134,7 +134,7 @@ fn a_grant_overrides_no_denial_and_an_allowed_call_needs_none() {
 #[test]
 fn each_scope_covers_its_own_calls_only() {
     let rules = rules(
-        Decision::Ask,
+        PermissionDecision::Ask,
         &["ask bash: git push*", "ask bash: npm *", "deny bash: rm *", "allow bash: ls*"],
     );
     let check = |scope: &GrantScope, line: &str, expected: bool| {
@@ -156,7 +156,7 @@ fn each_scope_covers_its_own_calls_only() {
 
 #[test]
 fn a_prefix_covers_a_line_only_if_it_covers_every_command_of_it() {
-    let rules = rules(Decision::Allow, &["ask bash: git *", "ask bash: npm *", "deny bash: rm *"]);
+    let rules = rules(PermissionDecision::Allow, &["ask bash: git *", "ask bash: npm *", "deny bash: rm *"]);
     let status = [grant(prefix("git status"))];
     let check = |line: &str, expected: bool| assert_eq!(covers(&status, &rules, line), expected, "{line}");
     check("git status", true);
@@ -197,7 +197,7 @@ fn a_prefix_covers_a_line_only_if_it_covers_every_command_of_it() {
 
 #[test]
 fn grants_of_several_commands_cover_a_line_together() {
-    let rules = rules(Decision::Allow, &["ask bash: git *", "ask bash: npm *"]);
+    let rules = rules(PermissionDecision::Allow, &["ask bash: git *", "ask bash: npm *"]);
     let (status, npm) = (grant(prefix("git status")), grant(GrantScope::Rule("ask bash: npm *".into())));
     let test = grant(prefix("npm test"));
     assert!(covers(&[status.clone(), npm.clone()], &rules, "git status && npm i"));
@@ -209,14 +209,14 @@ fn grants_of_several_commands_cover_a_line_together() {
 #[test]
 fn a_prefix_covers_nothing_else_when_the_tool_itself_is_asked_about() {
     let status = [grant(prefix("git status"))];
-    for rules in [rules(Decision::Allow, &["ask bash"]), rules(Decision::Ask, &[])] {
+    for rules in [rules(PermissionDecision::Allow, &["ask bash"]), rules(PermissionDecision::Ask, &[])] {
         assert!(covers(&status, &rules, "git status && git status -s"));
         assert!(!covers(&status, &rules, "git status && ls"));
         assert!(!covers(&status, &rules, "ls"));
     }
     // The operator wants to be asked about a tool that the rules allow: no command is exempt.
-    let rules = rules(Decision::Allow, &["allow bash: ls*"]);
-    let ruling = Ruling { decision: Decision::Ask, ..rules.decide("bash", Some("ls")) };
+    let rules = rules(PermissionDecision::Allow, &["allow bash: ls*"]);
+    let ruling = Ruling { decision: PermissionDecision::Ask, ..rules.decide("bash", Some("ls")) };
     for (line, expected) in [("git status", true), ("git status && ls", false), ("ls", false)] {
         let binding = binding();
         let digest = Digest::of_text(line);
@@ -234,7 +234,7 @@ fn a_prefix_covers_nothing_else_when_the_tool_itself_is_asked_about() {
 
 #[test]
 fn a_prefix_is_offered_where_it_would_cover_the_call() {
-    let rules = rules(Decision::Allow, &["ask bash: *", "allow bash: cat*"]);
+    let rules = rules(PermissionDecision::Allow, &["ask bash: *", "allow bash: cat*"]);
     let check = |line: &str, expected: Option<&str>| {
         let offered = with_call(&rules, line, &binding(), offered_prefix);
         assert_eq!(offered.as_ref().map(|words| words.join(" ")).as_deref(), expected, "{line}");
@@ -271,7 +271,7 @@ fn a_prefix_is_offered_where_it_would_cover_the_call() {
 fn request(arguments: Value) -> ApprovalRequest {
     ApprovalRequest {
         id: ApprovalId::parse(&"1".repeat(32)).unwrap(),
-        place: Place::default(),
+        place: RunPosition::default(),
         tool: "bash".into(),
         arguments: serde_json::from_value(arguments).unwrap(),
         workspace: "/w".into(),
@@ -286,17 +286,18 @@ fn request(arguments: Value) -> ApprovalRequest {
 fn an_answer_grants_the_scope_that_its_name_says() {
     let asked = request(json!({"command": "git status\n"}));
     let granted = |answer| GrantScope::of_answer(answer, &asked);
-    for answer in [Answer::AllowOnce, Answer::Deny, Answer::Later] {
+    for answer in [ApprovalAnswer::AllowOnce, ApprovalAnswer::Deny, ApprovalAnswer::Later] {
         assert_eq!(granted(answer), [], "{answer:?}");
     }
     let texts = |answer| granted(answer).iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(texts(Answer::AllowExact), ["exactly git status\\n"]);
-    assert_eq!(texts(Answer::AllowPrefix), ["git status *"]);
-    assert_eq!(texts(Answer::AllowRule), ["rule ask bash: git *", "rule ask bash: npm *"]);
+    assert_eq!(texts(ApprovalAnswer::AllowExact), ["exactly git status\\n"]);
+    assert_eq!(texts(ApprovalAnswer::AllowPrefix), ["git status *"]);
+    assert_eq!(texts(ApprovalAnswer::AllowRule), ["rule ask bash: git *", "rule ask bash: npm *"]);
     let without = ApprovalRequest { prefix: None, rules: Vec::new(), ..asked };
-    assert_eq!(GrantScope::of_answer(Answer::AllowPrefix, &without), []);
+    assert_eq!(GrantScope::of_answer(ApprovalAnswer::AllowPrefix, &without), []);
     let long = request(json!({"a": "x".repeat(1_000), "b": 1}));
-    let [GrantScope::Exact { description, .. }] = &*GrantScope::of_answer(Answer::AllowExact, &long) else {
+    let [GrantScope::Exact { description, .. }] = &*GrantScope::of_answer(ApprovalAnswer::AllowExact, &long)
+    else {
         panic!("one scope")
     };
     assert!(description.starts_with("a: xxx") && description.len() == DESCRIPTION_CHARS_MAX);
@@ -314,7 +315,7 @@ fn an_id_is_the_same_for_the_same_approval_and_differs_with_each_part() {
         grant(GrantScope::CommandPrefix(vec!["git status".into()])),
         grant(GrantScope::Rule("git status".into())),
         Grant::new(
-            &GrantBinding { confinement: Confinement::WIDEST, ..binding() },
+            &GrantBinding { confinement: SandboxBinding::WIDEST, ..binding() },
             prefix("git status"),
             decision(),
         ),
@@ -328,9 +329,9 @@ fn an_id_is_the_same_for_the_same_approval_and_differs_with_each_part() {
 
 #[test]
 fn an_imported_call_counts_in_the_narrowest_sandbox_only() {
-    let rules = rules(Decision::Ask, &[]);
+    let rules = rules(PermissionDecision::Ask, &[]);
     let imported = Grant::imported(binding().owner, Digest::of_text("make"), decision());
-    let narrow = GrantBinding { confinement: Confinement::NARROWEST, ..binding() };
+    let narrow = GrantBinding { confinement: SandboxBinding::NARROWEST, ..binding() };
     let covered = |binding: &GrantBinding, line: &str| {
         with_call(&rules, line, binding, |call| imported.covers(call, NOW_MS))
     };

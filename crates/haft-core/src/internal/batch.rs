@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::final_report::FINAL_REPORT;
 use super::handoff::HANDOFF;
-use crate::arguments::{ARGUMENTS_BYTES_MAX, ArgumentLimits, Arguments};
+use crate::arguments::{ARGUMENTS_BYTES_MAX, ArgumentLimits, RawArguments};
 use crate::model_request::ModelTool;
 
 /// The tool name that the model calls.
@@ -22,12 +22,12 @@ pub struct BatchPlan {
     /// The calls in the order of the list; never empty.
     pub items: Vec<BatchItem>,
     /// Decides if the reply tells the model to send the rest again.
-    pub extent: Extent,
+    pub extent: BatchCompleteness,
 }
 
 /// The completeness of the list that the model sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub enum BatchCompleteness {
     /// The whole list arrived.
     Whole,
     /// The text ended before the list did, so the plan holds only the complete calls.
@@ -42,12 +42,12 @@ pub struct BatchItem {
     /// The name that the model wrote; it is not resolved yet.
     pub tool: String,
     /// The arguments of this call alone.
-    pub arguments: Arguments,
+    pub arguments: RawArguments,
 }
 
 /// The outcome of one call of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BatchEnd<'a> {
+pub struct BatchItemOutcome<'a> {
     /// The id of the [`BatchItem`].
     pub id: &'a str,
     /// The name that the model wrote.
@@ -57,7 +57,7 @@ pub struct BatchEnd<'a> {
 }
 
 #[derive(Deserialize)]
-struct WrittenItem {
+struct BatchItemJson {
     id: Option<Value>,
     tool: String,
     #[serde(default)]
@@ -89,11 +89,11 @@ pub fn tool() -> ModelTool {
 }
 
 /// Parses a call of the tool; the error is written for the model.
-pub fn plan(arguments: &Arguments) -> Result<BatchPlan, String> {
+pub fn plan(arguments: &RawArguments) -> Result<BatchPlan, String> {
     let (calls, extent) = match serde_json::from_str::<Value>(arguments.as_text()) {
-        Err(error) if error.is_eof() => (recover(arguments.as_text())?, Extent::CutOff),
-        // `Arguments::parse` repairs text that is nearly JSON, by the same rules as for all arguments.
-        Ok(_) | Err(_) => (whole(arguments)?, Extent::Whole),
+        Err(error) if error.is_eof() => (recover(arguments.as_text())?, BatchCompleteness::CutOff),
+        // `RawArguments::parse` repairs text that is nearly JSON, by the same rules as for all arguments.
+        Ok(_) | Err(_) => (whole(arguments)?, BatchCompleteness::Whole),
     };
     if calls.is_empty() {
         return Err("`calls` is empty; name at least one call".into());
@@ -113,25 +113,25 @@ pub fn refusal(tool: &str) -> Option<String> {
 }
 
 /// Returns the result of the whole batch for the model.
-pub fn reply(ends: &[BatchEnd<'_>], extent: Extent) -> String {
+pub fn reply(ends: &[BatchItemOutcome<'_>], extent: BatchCompleteness) -> String {
     let results: Vec<Value> = ends.iter().map(result).collect();
     let mut reply = json!({"results": results});
-    if extent == Extent::CutOff {
+    if extent == BatchCompleteness::CutOff {
         let note = "the batch was cut off; only the calls that were whole were made: send the rest again";
         reply["note"] = note.into();
     }
     reply.to_string()
 }
 
-fn result(end: &BatchEnd<'_>) -> Value {
-    let BatchEnd { id, tool, outcome } = end;
+fn result(end: &BatchItemOutcome<'_>) -> Value {
+    let BatchItemOutcome { id, tool, outcome } = end;
     match outcome {
         Ok(output) => json!({"id": id, "tool": tool, "ok": true, "output": output}),
         Err(message) => json!({"id": id, "tool": tool, "ok": false, "error": message}),
     }
 }
 
-fn whole(arguments: &Arguments) -> Result<Vec<Value>, String> {
+fn whole(arguments: &RawArguments) -> Result<Vec<Value>, String> {
     let parsed = arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     let wrong = || "`calls` must be a list of {\"tool\": …, \"parameters\": {…}}".to_owned();
     match parsed.object().get("calls") {
@@ -164,7 +164,7 @@ fn recover(text: &str) -> Result<Vec<Value>, String> {
 }
 
 fn item(at: usize, call: Value) -> Result<BatchItem, String> {
-    let written: WrittenItem =
+    let written: BatchItemJson =
         serde_json::from_value(call).map_err(|error| format!("call {at} of the batch: {error}"))?;
     let id = match written.id {
         Some(Value::String(id)) => id,
@@ -174,7 +174,7 @@ fn item(at: usize, call: Value) -> Result<BatchItem, String> {
     Ok(BatchItem {
         id,
         tool: written.tool,
-        arguments: Arguments::from_value(&Value::Object(written.parameters)),
+        arguments: RawArguments::from_value(&Value::Object(written.parameters)),
     })
 }
 
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Result<&[(&str, &str, &str)], &str>) {
-        match (plan(&Arguments::from_text(text)), expected) {
+        match (plan(&RawArguments::from_text(text)), expected) {
             (Ok(plan), Ok(expected)) => {
                 let found: Vec<_> = plan
                     .items
@@ -236,8 +236,8 @@ mod tests {
         check(r#"{"calls": [{"tool": "a", "par"#, Err("cut off before its first call"));
         check(r#"{"cal"#, Err("cut off before its first call"));
         assert_eq!(
-            plan(&Arguments::from_text(r#"{"calls": [{"tool": "a"}"#)).unwrap().extent,
-            Extent::CutOff
+            plan(&RawArguments::from_text(r#"{"calls": [{"tool": "a"}"#)).unwrap().extent,
+            BatchCompleteness::CutOff
         );
     }
 
@@ -252,24 +252,24 @@ mod tests {
     #[test]
     fn results_stand_in_the_order_of_the_calls() {
         let ends = [
-            BatchEnd { id: "0", tool: "a", outcome: Ok("one".into()) },
-            BatchEnd { id: "1", tool: "b", outcome: Err("no".into()) },
+            BatchItemOutcome { id: "0", tool: "a", outcome: Ok("one".into()) },
+            BatchItemOutcome { id: "1", tool: "b", outcome: Err("no".into()) },
         ];
         let expected = json!({"results": [
             {"id": "0", "tool": "a", "ok": true, "output": "one"},
             {"id": "1", "tool": "b", "ok": false, "error": "no"},
         ]});
-        assert_eq!(serde_json::from_str::<Value>(&reply(&ends, Extent::Whole)).unwrap(), expected);
-        assert!(reply(&ends, Extent::CutOff).contains("cut off"));
+        assert_eq!(serde_json::from_str::<Value>(&reply(&ends, BatchCompleteness::Whole)).unwrap(), expected);
+        assert!(reply(&ends, BatchCompleteness::CutOff).contains("cut off"));
     }
 
     proptest! {
         #[test]
         fn wherever_a_batch_is_cut_no_half_call_is_made(cut in 0_usize..150) {
             let text = r#"{"calls": [{"tool": "a", "parameters": {"x": "one, two"}}, {"tool": "b", "parameters": {"y": [1, 2]}}]}"#;
-            let whole = plan(&Arguments::from_text(text)).unwrap().items;
+            let whole = plan(&RawArguments::from_text(text)).unwrap().items;
             let text: String = text.chars().take(cut).collect();
-            if let Ok(plan) = plan(&Arguments::from_text(text)) {
+            if let Ok(plan) = plan(&RawArguments::from_text(text)) {
                 prop_assert!(whole.starts_with(&plan.items));
             }
         }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::report_format::ReportFormat;
-use crate::arguments::Arguments;
+use crate::arguments::RawArguments;
 use crate::model_request::ModelTool;
 use crate::validate::Schema;
 
@@ -15,7 +15,7 @@ pub const FINAL_REPORT: &str = "agent__final_report";
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct RunReport {
     /// The model's own judgement.
     pub status: ReportStatus,
     /// The format of the content, as the agent requires it.
@@ -91,7 +91,7 @@ struct OutputSchema {
 
 /// The arguments of a report call, before the checks.
 #[derive(Deserialize)]
-struct Written {
+struct ReportArguments {
     status: String,
     format: Option<String>,
     content: Option<Value>,
@@ -170,8 +170,8 @@ impl ReportShape {
     }
 
     /// Parses a call of the tool; the error is written for the model.
-    pub fn read(&self, arguments: &Arguments) -> Result<Report, String> {
-        let written: Written = super::read(arguments)?;
+    pub fn read(&self, arguments: &RawArguments) -> Result<RunReport, String> {
+        let written: ReportArguments = super::read(arguments)?;
         let status = ReportStatus::from_name(&written.status).ok_or_else(|| {
             format!("`status` must be success, failure or partial; got `{}`", excerpt(&written.status))
         })?;
@@ -180,14 +180,14 @@ impl ReportShape {
             (Some(value), _) | (None, Some(value)) => self.content(value)?,
             (None, None) => return Err(format!("`{}` is missing", self.content_field().0)),
         };
-        Ok(Report { status, format: self.format, content, metadata: written.metadata.unwrap_or_default() })
+        Ok(RunReport { status, format: self.format, content, metadata: written.metadata.unwrap_or_default() })
     }
 
     /// Parses a report that the model wrote as plain text. A text has no status, so it counts as a success.
-    pub fn read_text(&self, format: Option<&str>, text: &str) -> Result<Report, String> {
+    pub fn read_text(&self, format: Option<&str>, text: &str) -> Result<RunReport, String> {
         self.check_format(format)?;
         let content = self.content(Value::from(text.trim()))?;
-        Ok(Report { status: ReportStatus::Success, format: self.format, content, metadata: Map::new() })
+        Ok(RunReport { status: ReportStatus::Success, format: self.format, content, metadata: Map::new() })
     }
 
     fn check_format(&self, written: Option<&str>) -> Result<(), String> {
@@ -201,7 +201,7 @@ impl ReportShape {
 
     fn content(&self, value: Value) -> Result<ReportContent, String> {
         if self.format.is_structured() {
-            let value = self.json_of(value)?;
+            let value = self.parse_fenced_json(value)?;
             self.format.check_json(&value)?;
             self.schema
                 .as_ref()
@@ -217,7 +217,7 @@ impl ReportShape {
     }
 
     /// Parses JSON that the model sent as a string, often inside a code fence.
-    fn json_of(&self, value: Value) -> Result<Value, String> {
+    fn parse_fenced_json(&self, value: Value) -> Result<Value, String> {
         match value {
             Value::String(text) => {
                 self.format.check_text(&text)?;
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     fn read(shape: &ReportShape, arguments: &Value) -> Result<(String, String), String> {
-        let report = shape.read(&Arguments::from_value(arguments))?;
+        let report = shape.read(&RawArguments::from_value(arguments))?;
         Ok((report.status.name().into(), report.content.as_text()))
     }
 
@@ -298,8 +298,9 @@ mod tests {
     #[test]
     fn what_was_cut_off_is_no_report() {
         let shape = ReportShape::plain(ReportFormat::Text);
-        let error =
-            shape.read(&Arguments::from_text(r#"{"status": "success", "content": "half a sen"#)).unwrap_err();
+        let error = shape
+            .read(&RawArguments::from_text(r#"{"status": "success", "content": "half a sen"#))
+            .unwrap_err();
         assert!(error.contains("end in the middle"), "{error}");
     }
 
@@ -327,7 +328,7 @@ mod tests {
                 Ok(()),
                 "{format:?}"
             );
-            assert!(shape.read(&Arguments::from_value(&call)).is_ok(), "{format:?}");
+            assert!(shape.read(&RawArguments::from_value(&call)).is_ok(), "{format:?}");
         }
     }
 
@@ -335,6 +336,6 @@ mod tests {
     fn metadata_is_passed_through() {
         let shape = ReportShape::plain(ReportFormat::Text);
         let call = json!({"status": "success", "content": "a", "metadata": {"k": [1]}});
-        assert_eq!(shape.read(&Arguments::from_value(&call)).unwrap().metadata["k"], json!([1]));
+        assert_eq!(shape.read(&RawArguments::from_value(&call)).unwrap().metadata["k"], json!([1]));
     }
 }

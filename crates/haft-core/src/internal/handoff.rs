@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::arguments::Arguments;
+use crate::arguments::RawArguments;
 use crate::model_request::ModelTool;
 
 /// The tool name that the model calls.
@@ -14,7 +14,7 @@ pub const HANDOFF: &str = "router__handoff-to";
 /// The agent that takes over, and an optional message from the agent before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handoff {
-    /// The name of one of the [`Routes::destinations`].
+    /// The name of one of the [`HandoffRoutes::destinations`].
     pub agent: String,
     /// Advice for the next agent; `None` if the model wrote none.
     pub message: Option<String>,
@@ -22,7 +22,7 @@ pub struct Handoff {
 
 /// The agents to which a request may go from here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Routes {
+pub struct HandoffRoutes {
     /// In the order of the configuration.
     pub destinations: Vec<String>,
     /// The agents that had the request before, including the current one.
@@ -30,12 +30,12 @@ pub struct Routes {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct HandoffArguments {
     agent: String,
     message: Option<String>,
 }
 
-impl Routes {
+impl HandoffRoutes {
     /// Returns the definition of the tool for the model, or `None` if there is no destination.
     pub fn tool(&self) -> Option<ModelTool> {
         let open = self.open();
@@ -59,8 +59,8 @@ impl Routes {
     }
 
     /// Parses a call of the tool; the error is written for the model.
-    pub fn read(&self, arguments: &Arguments) -> Result<Handoff, String> {
-        let Written { agent, message } = super::read(arguments)?;
+    pub fn read(&self, arguments: &RawArguments) -> Result<Handoff, String> {
+        let HandoffArguments { agent, message } = super::read(arguments)?;
         if self.path.contains(&agent) {
             return Err(format!(
                 "`{agent}` already had this request ({}); {}",
@@ -92,16 +92,16 @@ impl Routes {
 mod tests {
     use super::*;
 
-    fn routes(destinations: &[&str], path: &[&str]) -> Routes {
+    fn routes(destinations: &[&str], path: &[&str]) -> HandoffRoutes {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Routes { destinations: owned(destinations), path: owned(path) }
+        HandoffRoutes { destinations: owned(destinations), path: owned(path) }
     }
 
     #[test]
     fn a_request_goes_where_it_was_not_yet() {
         let check = |agent: &str, expected: Result<&str, &str>| {
             let routes = routes(&["billing", "legal", "desk"], &["desk", "legal"]);
-            let call = Arguments::from_value(&json!({"agent": agent, "message": " "}));
+            let call = RawArguments::from_value(&json!({"agent": agent, "message": " "}));
             match (routes.read(&call), expected) {
                 (Ok(handoff), Ok(agent)) => {
                     assert_eq!(handoff, Handoff { agent: agent.into(), message: None });

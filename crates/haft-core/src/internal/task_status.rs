@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::arguments::Arguments;
+use crate::arguments::RawArguments;
 use crate::model_request::ModelTool;
 
 /// The tool name that the model calls.
@@ -41,7 +41,7 @@ pub enum TaskState {
 
 /// The effect of a status on the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Completion {
+pub enum TaskCompletion {
     /// The task is not completed.
     Working,
     /// The state and both flags agree: the next turn accepts only the final report.
@@ -51,8 +51,8 @@ pub enum Completion {
 }
 
 #[derive(Deserialize)]
-struct Written {
-    status: WrittenState,
+struct TaskStatusArguments {
+    status: TaskStateArgument,
     #[serde(default)]
     done: String,
     #[serde(default)]
@@ -65,7 +65,7 @@ struct Written {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum WrittenState {
+enum TaskStateArgument {
     Starting,
     InProgress,
     Completed,
@@ -98,23 +98,29 @@ impl TaskStatus {
     }
 
     /// Parses a call of the tool; the error is written for the model.
-    pub fn read(arguments: &Arguments) -> Result<Self, String> {
-        let Written { status, done, pending, now, ready_for_final_report, need_to_run_more_tools } =
-            super::read(arguments)?;
+    pub fn read(arguments: &RawArguments) -> Result<Self, String> {
+        let TaskStatusArguments {
+            status,
+            done,
+            pending,
+            now,
+            ready_for_final_report,
+            need_to_run_more_tools,
+        } = super::read(arguments)?;
         let state = match status {
-            WrittenState::Starting => TaskState::Starting,
-            WrittenState::InProgress => TaskState::InProgress,
-            WrittenState::Completed => TaskState::Completed,
+            TaskStateArgument::Starting => TaskState::Starting,
+            TaskStateArgument::InProgress => TaskState::InProgress,
+            TaskStateArgument::Completed => TaskState::Completed,
         };
         Ok(Self { state, done, pending, now, ready_for_final_report, need_to_run_more_tools })
     }
 
     /// Returns the effect of this status on the run.
-    pub fn completion(&self) -> Completion {
+    pub fn completion(&self) -> TaskCompletion {
         match (self.state, self.ready_for_final_report, self.need_to_run_more_tools) {
-            (TaskState::Completed, true, false) => Completion::Complete,
-            (TaskState::Completed, _, _) => Completion::Contradictory,
-            (TaskState::Starting | TaskState::InProgress, _, _) => Completion::Working,
+            (TaskState::Completed, true, false) => TaskCompletion::Complete,
+            (TaskState::Completed, _, _) => TaskCompletion::Contradictory,
+            (TaskState::Starting | TaskState::InProgress, _, _) => TaskCompletion::Working,
         }
     }
 }
@@ -130,7 +136,7 @@ impl TaskState {
     }
 }
 
-impl Completion {
+impl TaskCompletion {
     /// Returns the reply to the model.
     pub fn told(self) -> &'static str {
         match self {
@@ -157,29 +163,29 @@ mod tests {
 
     #[test]
     fn a_task_is_complete_when_all_three_say_so() {
-        let check = |status: &str, ready: bool, more: bool, expected: Completion| {
+        let check = |status: &str, ready: bool, more: bool, expected: TaskCompletion| {
             let call = written(status, ready, more);
             assert_eq!(
                 Schema::compile(&TaskStatus::tool().input_schema).check(&call, call.to_string().len()),
                 Ok(())
             );
             let status_name = status;
-            let status = TaskStatus::read(&Arguments::from_value(&call)).unwrap();
+            let status = TaskStatus::read(&RawArguments::from_value(&call)).unwrap();
             assert_eq!(status.state.name(), status_name);
             assert_eq!(status.completion(), expected, "{call}");
         };
-        check("completed", true, false, Completion::Complete);
-        check("completed", true, true, Completion::Contradictory);
-        check("completed", false, false, Completion::Contradictory);
-        check("completed", false, true, Completion::Contradictory);
-        check("in-progress", true, false, Completion::Working);
-        check("starting", true, false, Completion::Working);
+        check("completed", true, false, TaskCompletion::Complete);
+        check("completed", true, true, TaskCompletion::Contradictory);
+        check("completed", false, false, TaskCompletion::Contradictory);
+        check("completed", false, true, TaskCompletion::Contradictory);
+        check("in-progress", true, false, TaskCompletion::Working);
+        check("starting", true, false, TaskCompletion::Working);
     }
 
     #[test]
     fn what_is_not_a_status_is_told() {
         let check = |call: Value, part: &str| {
-            let error = TaskStatus::read(&Arguments::from_value(&call)).unwrap_err();
+            let error = TaskStatus::read(&RawArguments::from_value(&call)).unwrap_err();
             assert!(error.contains(part), "{error}");
         };
         check(written("done", true, false), "unknown variant `done`");

@@ -10,7 +10,7 @@ fn tool(written: &str) -> ToolIdentity {
     ToolIdentity { kind, namespace: Namespace::new(namespace).unwrap(), tool: ToolName::new(tool).unwrap() }
 }
 
-fn table(scheme: Scheme, tools: &[&str]) -> NameTable {
+fn table(scheme: NamingScheme, tools: &[&str]) -> NameTable {
     NameTable::build(scheme, tools.iter().map(|written| tool(written)))
 }
 
@@ -21,19 +21,19 @@ fn exposed(table: &NameTable) -> Vec<&str> {
 /// The resolution as text: `match namespace/tool`, or `? name name`.
 fn answer(table: &NameTable, written: &str) -> String {
     match table.resolve(written) {
-        Resolution::Known { tool, matched } => {
+        NameResolution::Known { tool, matched } => {
             let how = match matched {
-                Match::Exact => "exact",
-                Match::Case => "case",
-                Match::Alias => "alias",
-                Match::Bare => "bare",
+                NameMatch::Exact => "exact",
+                NameMatch::Case => "case",
+                NameMatch::Alias => "alias",
+                NameMatch::Bare => "bare",
             };
             format!("{how} {}/{}", tool.identity.namespace, tool.identity.tool)
         }
-        Resolution::Bare { tools } => tools.iter().fold("bare".to_owned(), |text, tool| {
+        NameResolution::Bare { tools } => tools.iter().fold("bare".to_owned(), |text, tool| {
             format!("{text} {}/{}", tool.identity.namespace, tool.identity.tool)
         }),
-        Resolution::Unknown { nearest } => {
+        NameResolution::Unknown { nearest } => {
             nearest.iter().fold("?".to_owned(), |text, name| format!("{text} {name}"))
         }
     }
@@ -41,31 +41,32 @@ fn answer(table: &NameTable, written: &str) -> String {
 
 #[test]
 fn schemes_name_tools_and_leave_builtins_bare() {
-    let check = |scheme: Scheme, expected: &[&str]| {
+    let check = |scheme: NamingScheme, expected: &[&str]| {
         assert_eq!(exposed(&table(scheme, &["builtin/bash", "git/log"])), expected);
     };
-    check(Scheme::Double, &["bash", "git__log"]);
-    check(Scheme::Claude, &["bash", "mcp__git__log"]);
-    check(Scheme::Single, &["bash", "git_log"]);
-    check(Scheme::Bare, &["bash", "log"]);
+    check(NamingScheme::Double, &["bash", "git__log"]);
+    check(NamingScheme::Claude, &["bash", "mcp__git__log"]);
+    check(NamingScheme::Single, &["bash", "git_log"]);
+    check(NamingScheme::Bare, &["bash", "log"]);
 }
 
 #[test]
 fn collisions_get_numbers_in_order_but_builtins_never() {
-    let check = |scheme: Scheme, tools: &[&str], expected: &[&str]| {
+    let check = |scheme: NamingScheme, tools: &[&str], expected: &[&str]| {
         assert_eq!(exposed(&table(scheme, tools)), expected);
     };
-    check(Scheme::Bare, &["a/read", "b/read", "builtin/read"], &["read_2", "read_3", "read"]);
-    check(Scheme::Single, &["a/b_c", "a_b/c"], &["a_b_c", "a_b_c_2"]);
-    check(Scheme::Bare, &["a/x", "b/x", "c/x_2"], &["x", "x_2", "x_2_2"]);
+    check(NamingScheme::Bare, &["a/read", "b/read", "builtin/read"], &["read_2", "read_3", "read"]);
+    check(NamingScheme::Single, &["a/b_c", "a_b/c"], &["a_b_c", "a_b_c_2"]);
+    check(NamingScheme::Bare, &["a/x", "b/x", "c/x_2"], &["x", "x_2", "x_2_2"]);
     let long = "x".repeat(64);
     let cut = format!("{}_2", "x".repeat(62));
-    check(Scheme::Bare, &[&format!("a/{long}"), &format!("b/{long}")], &[&long, &cut]);
+    check(NamingScheme::Bare, &[&format!("a/{long}"), &format!("b/{long}")], &[&long, &cut]);
 }
 
 #[test]
 fn written_names_are_resolved() {
-    let table = table(Scheme::Double, &["builtin/bash", "git/log", "hg/log", "fs/read_file", "Fs/read_file"]);
+    let table =
+        table(NamingScheme::Double, &["builtin/bash", "git/log", "hg/log", "fs/read_file", "Fs/read_file"]);
     let check = |written: &str, expected: &str| assert_eq!(answer(&table, written), expected, "{written}");
     check("bash", "exact builtin/bash");
     check("Bash", "case builtin/bash");
@@ -90,14 +91,17 @@ fn written_names_are_resolved() {
 fn a_name_that_very_many_tools_have_means_none_of_them() {
     let tools: Vec<String> = (0..100).map(|number| format!("server{number}/search")).collect();
     let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
-    assert_eq!(answer(&table(Scheme::Double, &tools[..2]), "search"), "bare server0/search server1/search");
-    assert!(answer(&table(Scheme::Double, &tools), "search").starts_with("? server"));
+    assert_eq!(
+        answer(&table(NamingScheme::Double, &tools[..2]), "search"),
+        "bare server0/search server1/search"
+    );
+    assert!(answer(&table(NamingScheme::Double, &tools), "search").starts_with("? server"));
 }
 
 #[test]
 fn tools_keep_their_names_while_others_come_and_go() {
     let identities = |tools: &[&str]| tools.iter().map(|written| tool(written)).collect::<Vec<_>>();
-    let table = table(Scheme::Bare, &["a/x", "b/x"]);
+    let table = table(NamingScheme::Bare, &["a/x", "b/x"]);
     assert_eq!(exposed(&table), ["x", "x_2"]);
     let table = table.rebuild(identities(&["b/x"]));
     assert_eq!(exposed(&table), ["x_2"], "the first one left");
@@ -110,7 +114,7 @@ fn tools_keep_their_names_while_others_come_and_go() {
 #[test]
 fn the_names_of_so_many_that_left_are_kept_and_no_more() {
     let identities = |from: usize| (from..from + 6_000).map(|number| tool(&format!("a/t{number:05}")));
-    let table = NameTable::build(Scheme::Bare, identities(0)).rebuild(identities(6_000));
+    let table = NameTable::build(NamingScheme::Bare, identities(0)).rebuild(identities(6_000));
     assert_eq!(table.departed.len(), 6_000);
     let table = table.rebuild(identities(12_000));
     assert_eq!(table.departed.len(), DEPARTED_MAX);
@@ -130,7 +134,7 @@ fn any_identity() -> impl Strategy<Value = ToolIdentity> {
 proptest! {
     #[test]
     fn exposed_names_are_unique_and_lead_back(
-        scheme in prop::sample::select(Scheme::ALL.to_vec()),
+        scheme in prop::sample::select(NamingScheme::ALL.to_vec()),
         identities in prop::collection::vec(any_identity(), 0..40),
     ) {
         let table = NameTable::build(scheme, identities.clone());
@@ -138,13 +142,13 @@ proptest! {
         for (tool, identity) in table.tools().iter().zip(&identities) {
             prop_assert_eq!(&tool.identity, identity);
             let found = table.resolve(tool.exposed.as_str());
-            prop_assert_eq!(found, Resolution::Known { tool, matched: Match::Exact });
+            prop_assert_eq!(found, NameResolution::Known { tool, matched: NameMatch::Exact });
         }
     }
 
     #[test]
     fn names_stay_with_their_tools_and_stay_unique(
-        scheme in prop::sample::select(Scheme::ALL.to_vec()),
+        scheme in prop::sample::select(NamingScheme::ALL.to_vec()),
         before in prop::collection::vec(any_identity(), 0..20),
         after in prop::collection::vec(any_identity(), 0..20),
     ) {
@@ -163,12 +167,12 @@ proptest! {
     #[test]
     fn builtins_keep_their_names(identities in prop::collection::vec(any_identity(), 0..20)) {
         let bash = tool("builtin/bash");
-        let table = NameTable::build(Scheme::Bare, identities.into_iter().chain([tool("x/bash"), bash.clone()]));
+        let table = NameTable::build(NamingScheme::Bare, identities.into_iter().chain([tool("x/bash"), bash.clone()]));
         prop_assert_eq!(&table.tools().last().unwrap().exposed, &bash.tool);
     }
 
     #[test]
     fn resolving_never_panics(written in ".{0,80}") {
-        table(Scheme::Double, &["builtin/bash", "git/log"]).resolve(&written);
+        table(NamingScheme::Double, &["builtin/bash", "git/log"]).resolve(&written);
     }
 }

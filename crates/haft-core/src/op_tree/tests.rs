@@ -8,29 +8,29 @@ use proptest::prelude::*;
 use super::*;
 use crate::digest::Digest;
 use crate::model_error::ModelErrorKind;
-use crate::model_provider::Next;
-use crate::model_reply::Usage;
-use crate::place::Place;
+use crate::model_provider::AttemptFollowUp;
+use crate::model_reply::TokenUsage;
+use crate::place::RunPosition;
 use crate::provider::Principal;
 use crate::tool::CallId;
 
-fn operation(id: u64, session: u128, turn: u32, parent: Option<u64>) -> Arc<Operation> {
-    let place = Place {
+fn operation(id: u64, session: u128, turn: u32, parent: Option<u64>) -> Arc<CallOperation> {
+    let place = RunPosition {
         session: SessionId(session),
         turn,
         parent: parent.map(OperationId),
         origin: SessionId(session),
     };
-    Arc::new(Operation { id: OperationId(id), call: CallId(format!("c{id}")), place })
+    Arc::new(CallOperation { id: OperationId(id), call: CallId(format!("c{id}")), place })
 }
 
-fn started(operation: &Arc<Operation>) -> Event {
-    let tool = ToolSeen::Written(format!("tool{}", operation.id.0));
+fn started(operation: &Arc<CallOperation>) -> Event {
+    let tool = ToolReference::Written(format!("tool{}", operation.id.0));
     Event::ToolStarted { operation: Arc::clone(operation), tool, waited: Duration::ZERO }
 }
 
-fn finished(operation: &Arc<Operation>, failure: Option<ToolErrorKind>) -> Event {
-    let account = Account {
+fn finished(operation: &Arc<CallOperation>, failure: Option<ToolErrorKind>) -> Event {
+    let account = CallAccount {
         principal: Principal::local(),
         executed: true,
         cached: false,
@@ -41,7 +41,7 @@ fn finished(operation: &Arc<Operation>, failure: Option<ToolErrorKind>) -> Event
     };
     Event::ToolFinished {
         operation: Arc::clone(operation),
-        tool: ToolSeen::Written(format!("tool{}", operation.id.0)),
+        tool: ToolReference::Written(format!("tool{}", operation.id.0)),
         failure,
         latency: Duration::from_millis(5),
         account,
@@ -61,8 +61,8 @@ fn drawn(tree: &OpTree) -> String {
 fn draw(tree: &OpTree, session: &SessionNode, text: &mut String) {
     for node in tree.turns(session).iter().flat_map(|turn| tree.operations(turn)) {
         let state = match &node.state {
-            State::Running => "runs",
-            State::Finished { failure, .. } => failure.map_or("ok", ToolErrorKind::name),
+            OperationState::Running => "runs",
+            OperationState::Finished { failure, .. } => failure.map_or("ok", ToolErrorKind::name),
         };
         let _ = write!(text, "{} {} {state}; ", node.path, node.call);
         for below in tree.below(node) {
@@ -106,7 +106,8 @@ fn calls_stand_in_their_turns_and_sub_agents_below_their_call() {
 #[test]
 fn equal_ids_of_an_asker_are_different_calls() {
     let [one, two] = [1, 2].map(|id| {
-        let named = Operation { call: CallId("same".into()), ..Operation::clone(&operation(id, 1, 1, None)) };
+        let named =
+            CallOperation { call: CallId("same".into()), ..CallOperation::clone(&operation(id, 1, 1, None)) };
         Arc::new(named)
     });
     let tree = tree_of(&[started(&one), started(&two), finished(&two, None)]);
@@ -154,27 +155,27 @@ proptest! {
     }
 }
 
-fn place(session: u128, turn: u32, parent: Option<u64>) -> Place {
+fn place(session: u128, turn: u32, parent: Option<u64>) -> RunPosition {
     let parent = parent.map(OperationId);
-    Place { session: SessionId(session), turn, parent, origin: SessionId(session) }
+    RunPosition { session: SessionId(session), turn, parent, origin: SessionId(session) }
 }
 
-fn attempt(number: u32) -> Attempt {
-    Attempt { provider: "p".into(), model: "m".into(), number }
+fn attempt(number: u32) -> ModelAttempt {
+    ModelAttempt { provider: "p".into(), model: "m".into(), number }
 }
 
-fn asked(place: Place, number: u32) -> Event {
+fn asked(place: RunPosition, number: u32) -> Event {
     Event::ModelStarted { id: "1".into(), place, attempt: attempt(number) }
 }
 
-fn told(place: Place, number: u32, failure: Option<ModelErrorKind>) -> Event {
+fn told(place: RunPosition, number: u32, failure: Option<ModelErrorKind>) -> Event {
     let account = ModelAccount {
         failure,
         latency: Duration::from_millis(1),
         first_event: None,
-        usage: Some(Usage { input: 10, output: 2, ..Usage::default() }),
+        usage: Some(TokenUsage { input: 10, output: 2, ..TokenUsage::default() }),
         cost: Some(Cost { nano_usd: 5 }),
-        next: Next::Nothing,
+        next: AttemptFollowUp::Nothing,
     };
     Event::ModelFinished {
         id: "1".into(),

@@ -1,20 +1,20 @@
 //! The decision about one simple command.
 
-use super::{Decision, Rule, Rules, Ruling};
+use super::{PermissionDecision, PermissionRule, PermissionRules, Ruling};
 use crate::approval::shown;
-use crate::glob::Piece;
-use crate::shell::{Access, Redirection, ShellCommand, ShellWord};
+use crate::glob::TextPiece;
+use crate::shell::{Redirection, RedirectionAccess, ShellCommand, ShellWord};
 
 /// The certainty that a pattern matches a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Match {
+enum MatchCertainty {
     No,
     /// The match depends on a word that is not literal.
     May,
     Must,
 }
 
-impl Rules {
+impl PermissionRules {
     pub(super) fn by_command(&self, tool: &str, command: &ShellCommand) -> Ruling {
         match command.program() {
             None => self.by_tool(tool),
@@ -34,9 +34,9 @@ impl Rules {
         let mut possible: Option<Ruling> = None;
         for (index, rule) in rules {
             let ruling = match fit(rule, command) {
-                Match::No => continue,
-                Match::May => might_match(index, rule, command),
-                Match::Must => return join(possible, matches(index, rule, command)),
+                MatchCertainty::No => continue,
+                MatchCertainty::May => might_match(index, rule, command),
+                MatchCertainty::Must => return join(possible, matches(index, rule, command)),
             };
             possible = Some(join(possible, ruling));
         }
@@ -51,29 +51,33 @@ fn join(possible: Option<Ruling>, ruling: Ruling) -> Ruling {
     }
 }
 
-fn fit(rule: &Rule, command: &ShellCommand) -> Match {
+fn fit(rule: &PermissionRule, command: &ShellCommand) -> MatchCertainty {
     let spellings = match rule.decision {
-        Decision::Allow => vec![String::new()],
-        Decision::Ask | Decision::Deny => other_spellings(command),
+        PermissionDecision::Allow => vec![String::new()],
+        PermissionDecision::Ask | PermissionDecision::Deny => equivalent_program_names(command),
     };
-    spellings.iter().map(|program| fit_spelled(rule, command, program)).max().unwrap_or(Match::No)
+    spellings
+        .iter()
+        .map(|program| match_with_program_name(rule, command, program))
+        .max()
+        .unwrap_or(MatchCertainty::No)
 }
 
 /// Matches a rule against the command with this spelling of the program. An empty `program` keeps the written spelling.
-fn fit_spelled(rule: &Rule, command: &ShellCommand, program: &str) -> Match {
-    let Some(pattern) = &rule.command else { return Match::No };
-    if pattern.0.must_match(&pieces(command, program, Spaces::Kept)) {
-        return Match::Must;
+fn match_with_program_name(rule: &PermissionRule, command: &ShellCommand, program: &str) -> MatchCertainty {
+    let Some(pattern) = &rule.command else { return MatchCertainty::No };
+    if pattern.0.must_match(&pieces(command, program, WordSpacing::Kept)) {
+        return MatchCertainty::Must;
     }
-    if pattern.0.may_match(&pieces(command, program, Spaces::Unknown)) {
-        return Match::May;
+    if pattern.0.may_match(&pieces(command, program, WordSpacing::Unknown)) {
+        return MatchCertainty::May;
     }
-    Match::No
+    MatchCertainty::No
 }
 
 /// Returns the spellings that may run the same program: without its path, and in lower case for file systems that
 /// ignore case.
-fn other_spellings(command: &ShellCommand) -> Vec<String> {
+fn equivalent_program_names(command: &ShellCommand) -> Vec<String> {
     let written = command.program().map_or("", |program| &program.text);
     let name = written.rsplit('/').next().unwrap_or(written);
     vec![String::new(), name.to_owned(), name.to_ascii_lowercase(), written.to_ascii_lowercase()]
@@ -82,47 +86,47 @@ fn other_spellings(command: &ShellCommand) -> Vec<String> {
 /// The treatment of the space before a word that is not literal. Such a word may expand to nothing, and then the space
 /// is absent too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Spaces {
+enum WordSpacing {
     Kept,
     Unknown,
 }
 
-fn pieces<'a>(command: &'a ShellCommand, program: &'a str, spaces: Spaces) -> Vec<Piece<'a>> {
+fn pieces<'a>(command: &'a ShellCommand, program: &'a str, spaces: WordSpacing) -> Vec<TextPiece<'a>> {
     let mut pieces = Vec::with_capacity(command.words.len() * 2);
     for (at, word) in command.words.iter().enumerate() {
-        if at > 0 && !(word.opaque && spaces == Spaces::Unknown) {
-            pieces.push(Piece::Known(" "));
+        if at > 0 && !(word.opaque && spaces == WordSpacing::Unknown) {
+            pieces.push(TextPiece::Known(" "));
         }
         pieces.push(match word.as_literal() {
-            Some(_) if at == 0 && !program.is_empty() => Piece::Known(program),
-            Some(text) => Piece::Known(text),
-            None => Piece::Unknown,
+            Some(_) if at == 0 && !program.is_empty() => TextPiece::Known(program),
+            Some(text) => TextPiece::Known(text),
+            None => TextPiece::Unknown,
         });
     }
     pieces
 }
 
 /// Returns the ruling for a certain match. An allow rule permits exactly the literal command and nothing more.
-fn matches(index: usize, rule: &Rule, command: &ShellCommand) -> Ruling {
+fn matches(index: usize, rule: &PermissionRule, command: &ShellCommand) -> Ruling {
     let ruling = Ruling::by_rule(index, rule, &command.to_string());
-    match (rule.decision, more_than_named(command)) {
-        (Decision::Allow, Some(more)) => Ruling {
-            decision: Decision::Ask,
+    match (rule.decision, extra_effect(command)) {
+        (PermissionDecision::Allow, Some(more)) => Ruling {
+            decision: PermissionDecision::Ask,
             rule: Some(index),
             why: format!("{}, but {more}", ruling.why),
             asking: Vec::new(),
         },
-        (Decision::Allow | Decision::Ask | Decision::Deny, _) => ruling,
+        (PermissionDecision::Allow | PermissionDecision::Ask | PermissionDecision::Deny, _) => ruling,
     }
 }
 
-fn might_match(index: usize, rule: &Rule, command: &ShellCommand) -> Ruling {
+fn might_match(index: usize, rule: &PermissionRule, command: &ShellCommand) -> Ruling {
     let why = format!("`{}` might match rule {index}, `{rule}`", outline(command));
-    Ruling { decision: Decision::Ask, rule: Some(index), why, asking: Vec::new() }
+    Ruling { decision: PermissionDecision::Ask, rule: Some(index), why, asking: Vec::new() }
 }
 
 /// Describes an effect of a command beyond running its literal words, if there is one.
-pub(super) fn more_than_named(command: &ShellCommand) -> Option<String> {
+pub(super) fn extra_effect(command: &ShellCommand) -> Option<String> {
     if let Some(variable) = command.assignments.first() {
         return Some(format!("`{}` is set for it", shown(variable)));
     }
@@ -138,8 +142,8 @@ pub(super) fn more_than_named(command: &ShellCommand) -> Option<String> {
 fn is_harmless(redirection: &Redirection) -> bool {
     let Some(target) = ShellWord::as_literal(&redirection.target) else { return false };
     match redirection.access {
-        Access::Read => !target.starts_with("/dev/tcp/") && !target.starts_with("/dev/udp/"),
-        Access::Write | Access::Append => target == "/dev/null",
+        RedirectionAccess::Read => !target.starts_with("/dev/tcp/") && !target.starts_with("/dev/udp/"),
+        RedirectionAccess::Write | RedirectionAccess::Append => target == "/dev/null",
     }
 }
 
@@ -148,9 +152,9 @@ pub(super) fn outline(command: &ShellCommand) -> String {
     let variables = command.assignments.iter().map(|name| format!("{name}=.. "));
     let files = command.redirections.iter().map(|file| {
         let sign = match file.access {
-            Access::Read => "<",
-            Access::Write => ">",
-            Access::Append => ">>",
+            RedirectionAccess::Read => "<",
+            RedirectionAccess::Write => ">",
+            RedirectionAccess::Append => ">>",
         };
         format!(" {sign} {}", file.target.text)
     });

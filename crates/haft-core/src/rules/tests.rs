@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use super::*;
 
 /// Parses rules such as `deny bash: rm *`, separated by ` / `, with `default ask` among them.
-fn rules(written: &str) -> Rules {
-    let mut rules = Rules { rules: Vec::new(), default: Decision::Ask };
+fn rules(written: &str) -> PermissionRules {
+    let mut rules = PermissionRules { rules: Vec::new(), default: PermissionDecision::Ask };
     for line in written.split(" / ") {
         let (decision, rest) = line.split_once(' ').unwrap();
         let word = if decision == "default" { rest } else { decision };
-        let all = [Decision::Allow, Decision::Ask, Decision::Deny];
+        let all = [PermissionDecision::Allow, PermissionDecision::Ask, PermissionDecision::Deny];
         let parsed = all.into_iter().find(|candidate| candidate.name() == word).unwrap();
         if decision == "default" {
             rules.default = parsed;
@@ -18,7 +18,7 @@ fn rules(written: &str) -> Rules {
         }
         let (tool, command) =
             rest.split_once(": ").map_or((rest, None), |(tool, command)| (tool, Some(command)));
-        rules.rules.push(Rule {
+        rules.rules.push(PermissionRule {
             tool: ToolGlob::new(tool).unwrap(),
             command: command.map(|command| CommandPattern::new(command).unwrap()),
             decision: parsed,
@@ -153,8 +153,8 @@ fn what_cannot_be_seen_is_never_allowed() {
     ] {
         let decide = |written: &str| rules(written).decide("bash", Some(line)).decision;
         // `find . $X rm` runs `find`, and an unknown argument alone is no reason to ask.
-        assert!(decide(open) >= Decision::Ask || line.starts_with("find"), "{line}");
-        assert!(decide(closed) >= Decision::Ask, "{line}");
+        assert!(decide(open) >= PermissionDecision::Ask || line.starts_with("find"), "{line}");
+        assert!(decide(closed) >= PermissionDecision::Ask, "{line}");
     }
 }
 
@@ -285,6 +285,6 @@ proptest! {
         let line = places.into_iter().fold(format!("{prefix}rm x"), |inner, place| put(place, &inner));
         let rules = rules("default allow / allow bash: ls* / deny bash: rm* / allow bash");
         let ruling = rules.decide("bash", Some(&line));
-        prop_assert!(ruling.decision >= Decision::Ask, "{line}: {ruling:?}");
+        prop_assert!(ruling.decision >= PermissionDecision::Ask, "{line}: {ruling:?}");
     }
 }

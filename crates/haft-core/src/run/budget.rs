@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The spending limits; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Budget {
+pub struct SpendLimit {
     /// US dollars.
     pub usd: Option<f64>,
     /// Input and output tokens together.
@@ -17,7 +17,7 @@ pub struct Budget {
 
 /// The spending of the whole tree so far, including reservations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Spent {
+pub struct SpendTotals {
     /// US dollars.
     pub usd: f64,
     /// Input and output tokens together.
@@ -30,7 +30,7 @@ pub struct Spent {
 
 /// The exhausted part of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exhausted {
+pub enum ExhaustedLimit {
     /// The cost in US dollars.
     Usd,
     /// The number of tokens.
@@ -41,23 +41,23 @@ pub enum Exhausted {
     Time,
 }
 
-impl Budget {
+impl SpendLimit {
     /// Returns the first exhausted part of a remaining budget.
-    pub fn used_up(&self) -> Option<Exhausted> {
+    pub fn used_up(&self) -> Option<ExhaustedLimit> {
         let Self { usd, tokens, calls, time } = self;
         let parts = [
-            (usd.is_some_and(|usd| usd <= 0.0), Exhausted::Usd),
-            (*tokens == Some(0), Exhausted::Tokens),
-            (*calls == Some(0), Exhausted::Calls),
-            (*time == Some(Duration::ZERO), Exhausted::Time),
+            (usd.is_some_and(|usd| usd <= 0.0), ExhaustedLimit::Usd),
+            (*tokens == Some(0), ExhaustedLimit::Tokens),
+            (*calls == Some(0), ExhaustedLimit::Calls),
+            (*time == Some(Duration::ZERO), ExhaustedLimit::Time),
         ];
         parts.into_iter().find_map(|(used_up, part)| used_up.then_some(part))
     }
 
     /// Returns the smaller limit of both budgets, part by part.
     #[must_use]
-    pub fn within(&self, other: &Budget) -> Budget {
-        Budget {
+    pub fn within(&self, other: &SpendLimit) -> SpendLimit {
+        SpendLimit {
             usd: smaller(self.usd, other.usd, f64::min),
             tokens: smaller(self.tokens, other.tokens, u64::min),
             calls: smaller(self.calls, other.calls, u64::min),
@@ -67,7 +67,7 @@ impl Budget {
 
     /// Returns the spent percentage of the part that is closest to its limit. It ignores time, which every observer can
     /// measure for itself.
-    pub fn used_percent(&self, left: &Budget) -> Option<u8> {
+    pub fn used_percent(&self, left: &SpendLimit) -> Option<u8> {
         let share = |all: f64, left: f64| if all > 0.0 { 1.0 - left / all } else { 1.0 };
         let count = |all: u64, left: u64| share(whole(all), whole(left));
         let parts = [
@@ -81,8 +81,8 @@ impl Budget {
 
     /// Returns the remaining budget.
     #[must_use]
-    pub fn left(&self, spent: &Spent) -> Budget {
-        Budget {
+    pub fn left(&self, spent: &SpendTotals) -> SpendLimit {
+        SpendLimit {
             usd: self.usd.map(|usd| (usd - spent.usd).max(0.0)),
             tokens: self.tokens.map(|tokens| tokens.saturating_sub(spent.tokens)),
             calls: self.calls.map(|calls| calls.saturating_sub(spent.calls)),
@@ -108,7 +108,7 @@ fn smaller<T>(one: Option<T>, other: Option<T>, min: fn(T, T) -> T) -> Option<T>
     }
 }
 
-impl Exhausted {
+impl ExhaustedLimit {
     /// Returns the stable name for all wire formats.
     pub fn name(self) -> &'static str {
         match self {
@@ -124,54 +124,58 @@ impl Exhausted {
 mod tests {
     use super::*;
 
-    fn budget() -> Budget {
-        Budget { usd: Some(1.0), tokens: Some(100), calls: Some(3), time: Some(Duration::from_mins(1)) }
+    fn budget() -> SpendLimit {
+        SpendLimit { usd: Some(1.0), tokens: Some(100), calls: Some(3), time: Some(Duration::from_mins(1)) }
     }
 
     #[test]
     fn at_a_hundred_percent_of_any_part_it_is_used_up() {
-        let check = |usd: f64, tokens: u64, calls: u64, seconds: u64, expected: Option<Exhausted>| {
-            let spent = Spent { usd, tokens, calls, time: Duration::from_secs(seconds) };
+        let check = |usd: f64, tokens: u64, calls: u64, seconds: u64, expected: Option<ExhaustedLimit>| {
+            let spent = SpendTotals { usd, tokens, calls, time: Duration::from_secs(seconds) };
             assert_eq!(budget().left(&spent).used_up(), expected, "{spent:?}");
-            assert_eq!(Budget::default().left(&spent).used_up(), None);
+            assert_eq!(SpendLimit::default().left(&spent).used_up(), None);
         };
         check(0.0, 0, 0, 0, None);
         check(0.99, 99, 2, 59, None);
-        check(1.0, 99, 2, 59, Some(Exhausted::Usd));
-        check(0.99, 100, 2, 59, Some(Exhausted::Tokens));
-        check(0.99, 99, 3, 59, Some(Exhausted::Calls));
-        check(0.99, 99, 2, 60, Some(Exhausted::Time));
+        check(1.0, 99, 2, 59, Some(ExhaustedLimit::Usd));
+        check(0.99, 100, 2, 59, Some(ExhaustedLimit::Tokens));
+        check(0.99, 99, 3, 59, Some(ExhaustedLimit::Calls));
+        check(0.99, 99, 2, 60, Some(ExhaustedLimit::Time));
     }
 
     #[test]
     fn what_is_left_is_never_less_than_nothing() {
-        let spent = Spent { usd: 0.25, tokens: 200, calls: 1, time: Duration::from_secs(10) };
+        let spent = SpendTotals { usd: 0.25, tokens: 200, calls: 1, time: Duration::from_secs(10) };
         let left = budget().left(&spent);
-        let expected =
-            Budget { usd: Some(0.75), tokens: Some(0), calls: Some(2), time: Some(Duration::from_secs(50)) };
+        let expected = SpendLimit {
+            usd: Some(0.75),
+            tokens: Some(0),
+            calls: Some(2),
+            time: Some(Duration::from_secs(50)),
+        };
         assert_eq!(left, expected);
-        assert_eq!(Budget::default().left(&spent), Budget::default());
+        assert_eq!(SpendLimit::default().left(&spent), SpendLimit::default());
     }
 
     #[test]
     fn the_part_of_which_most_is_spent_is_told() {
         let check = |usd: f64, tokens: u64, calls: u64, expected: u8| {
-            let spent = Spent { usd, tokens, calls, time: Duration::MAX };
+            let spent = SpendTotals { usd, tokens, calls, time: Duration::MAX };
             assert_eq!(budget().used_percent(&budget().left(&spent)), Some(expected), "{spent:?}");
         };
         check(0.0, 0, 0, 0);
         check(0.5, 10, 1, 50);
         check(0.5, 99, 1, 99);
         check(0.0, 500, 9, 100);
-        assert_eq!(Budget::default().used_percent(&Budget::default()), None);
+        assert_eq!(SpendLimit::default().used_percent(&SpendLimit::default()), None);
     }
 
     #[test]
     fn of_two_budgets_the_smaller_parts_hold() {
-        let other = Budget { usd: Some(0.5), tokens: Some(200), ..Budget::default() };
-        let expected = Budget { usd: Some(0.5), ..budget() };
+        let other = SpendLimit { usd: Some(0.5), tokens: Some(200), ..SpendLimit::default() };
+        let expected = SpendLimit { usd: Some(0.5), ..budget() };
         assert_eq!(budget().within(&other), expected);
         assert_eq!(other.within(&budget()), expected);
-        assert_eq!(Budget::default().within(&other), other);
+        assert_eq!(SpendLimit::default().within(&other), other);
     }
 }

@@ -2,20 +2,20 @@
 
 use super::RunError;
 use crate::conversation::{Message, ToolReply};
-use crate::internal::batch::{self, BatchEnd, Extent};
-use crate::output::Content;
+use crate::internal::batch::{self, BatchCompleteness, BatchItemOutcome};
+use crate::output::OutputContent;
 use crate::tool::{CallId, ToolCall};
 
 /// A call, its position in the reply, and its state.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OpenCall {
     pub(super) call: ToolCall,
-    pub(super) place: Place,
+    pub(super) place: CallPosition,
     pub(super) state: CallState,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum CallPosition {
     /// Directly in the reply.
     Turn,
     /// Inside the batch at this index, with the id that the model gave it there.
@@ -33,13 +33,13 @@ pub(super) enum CallState {
     /// The client runs it.
     Client,
     /// A batch, which ends when its inner calls have ended.
-    Batch(Extent),
+    Batch(BatchCompleteness),
     Ended(ToolReply),
 }
 
 /// The party whose action the turn needs next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Waiting {
+pub(super) enum AwaitedParty {
     Tools(Vec<ToolCall>),
     Approval(Vec<ToolCall>),
     Client(Vec<ToolCall>),
@@ -48,7 +48,7 @@ pub(super) enum Waiting {
 
 /// The sender of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum From {
+pub(super) enum ResultSender {
     Tools,
     Approval,
     Client,
@@ -60,20 +60,20 @@ pub(super) struct OpenCalls(pub(super) Vec<OpenCall>);
 
 impl OpenCalls {
     /// Returns our own calls first, so that a user or a client is asked only when all other calls are done.
-    pub(super) fn waiting(&self) -> Waiting {
+    pub(super) fn waiting(&self) -> AwaitedParty {
         let ours = self.in_state(|state| matches!(state, CallState::New | CallState::Running));
         if !ours.is_empty() {
-            return Waiting::Tools(ours);
+            return AwaitedParty::Tools(ours);
         }
         let approval = self.in_state(|state| *state == CallState::Approval);
         if !approval.is_empty() {
-            return Waiting::Approval(approval);
+            return AwaitedParty::Approval(approval);
         }
         let client = self.in_state(|state| *state == CallState::Client);
-        if client.is_empty() { Waiting::Nobody } else { Waiting::Client(client) }
+        if client.is_empty() { AwaitedParty::Nobody } else { AwaitedParty::Client(client) }
     }
 
-    pub(super) fn give_out(&mut self) {
+    pub(super) fn mark_new_running(&mut self) {
         for open in self.0.iter_mut().filter(|open| open.state == CallState::New) {
             open.state = CallState::Running;
         }
@@ -104,7 +104,11 @@ impl OpenCalls {
     }
 
     /// Records results, all or none of them: if one result is unexpected, nothing changes.
-    pub(super) fn answer(&mut self, from: From, answers: Vec<(CallId, CallState)>) -> Result<(), RunError> {
+    pub(super) fn answer(
+        &mut self,
+        from: ResultSender,
+        answers: Vec<(CallId, CallState)>,
+    ) -> Result<(), RunError> {
         let mut places = Vec::with_capacity(answers.len());
         for (id, _) in &answers {
             let place = self.place_of(from, id)?;
@@ -119,13 +123,13 @@ impl OpenCalls {
         Ok(())
     }
 
-    fn place_of(&self, from: From, id: &CallId) -> Result<usize, RunError> {
+    fn place_of(&self, from: ResultSender, id: &CallId) -> Result<usize, RunError> {
         let place = self.0.iter().position(|open| open.call.id == *id);
         let place = place.ok_or_else(|| RunError::UnknownCall { call: id.clone() })?;
         match (from, &self.0[place].state) {
-            (From::Tools, CallState::Running)
-            | (From::Approval, CallState::Approval)
-            | (From::Client, CallState::Client) => Ok(place),
+            (ResultSender::Tools, CallState::Running)
+            | (ResultSender::Approval, CallState::Approval)
+            | (ResultSender::Client, CallState::Client) => Ok(place),
             (_, CallState::Ended(_)) => Err(RunError::AnsweredTwice { call: id.clone() }),
             (
                 _,
@@ -140,27 +144,29 @@ impl OpenCalls {
 
     /// Returns the results of the turn's calls as one message. A call without a result gets an error.
     pub(super) fn into_message(self) -> Message {
-        let ends = self.0.iter().enumerate().filter(|(_, open)| open.place == Place::Turn);
+        let ends = self.0.iter().enumerate().filter(|(_, open)| open.place == CallPosition::Turn);
         Message::tool(ends.map(|(at, open)| self.reply(at, open)).collect())
     }
 
     fn reply(&self, at: usize, open: &OpenCall) -> ToolReply {
         match &open.state {
             CallState::Ended(reply) => reply.clone(),
-            CallState::Batch(extent) => ToolReply::text(&open.call, batch::reply(&self.ends_of(at), *extent)),
+            CallState::Batch(extent) => {
+                ToolReply::text(&open.call, batch::reply(&self.batch_outcomes(at), *extent))
+            }
             CallState::New | CallState::Running | CallState::Approval | CallState::Client => {
                 ToolReply::error(&open.call, "the call was not made")
             }
         }
     }
 
-    fn ends_of(&self, batch: usize) -> Vec<BatchEnd<'_>> {
+    fn batch_outcomes(&self, batch: usize) -> Vec<BatchItemOutcome<'_>> {
         let inside = self.0.iter().filter_map(|open| match &open.place {
-            Place::Batch { parent, item } if *parent == batch => Some((item, open)),
-            Place::Batch { .. } | Place::Turn => None,
+            CallPosition::Batch { parent, item } if *parent == batch => Some((item, open)),
+            CallPosition::Batch { .. } | CallPosition::Turn => None,
         });
         inside
-            .map(|(id, open)| BatchEnd { id, tool: &open.call.name, outcome: outcome(&open.state) })
+            .map(|(id, open)| BatchItemOutcome { id, tool: &open.call.name, outcome: outcome(&open.state) })
             .collect()
     }
 
@@ -172,7 +178,7 @@ impl OpenCalls {
 fn outcome(state: &CallState) -> Result<String, String> {
     match state {
         CallState::Ended(reply) => {
-            let text = reply.content.iter().map(Content::as_text).collect::<Vec<_>>().join("\n");
+            let text = reply.content.iter().map(OutputContent::as_text).collect::<Vec<_>>().join("\n");
             if reply.is_error { Err(text) } else { Ok(text) }
         }
         CallState::New

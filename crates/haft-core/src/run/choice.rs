@@ -30,7 +30,7 @@ impl Default for ChoiceSupport {
 
 /// The stage of a run for which a tool choice is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(super) enum ChoiceStage {
     /// The model has not called a tool yet.
     First,
     /// The model has called tools, so a required call is done, and the run must be able to end.
@@ -41,7 +41,7 @@ pub(super) enum Moment {
 
 /// The form of a run's answer, as far as it concerns tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AnswerBy {
+pub(super) enum AnswerForm {
     Text,
     ReportTool,
 }
@@ -50,16 +50,18 @@ pub(super) enum AnswerBy {
 pub(super) fn effective(
     asked: &ToolChoice,
     allowed: Option<&[String]>,
-    moment: Moment,
-    answer: AnswerBy,
+    moment: ChoiceStage,
+    answer: AnswerForm,
 ) -> ToolChoice {
     let choice = match (moment, asked) {
-        (Moment::Final, _) | (_, ToolChoice::None) => return answer_only(answer),
-        (Moment::First, choice) => choice.clone(),
-        (Moment::Later, ToolChoice::Allowed { names, must_call: _ }) => {
+        (ChoiceStage::Final, _) | (_, ToolChoice::None) => return answer_only(answer),
+        (ChoiceStage::First, choice) => choice.clone(),
+        (ChoiceStage::Later, ToolChoice::Allowed { names, must_call: _ }) => {
             ToolChoice::Allowed { names: names.clone(), must_call: MustCall::No }
         }
-        (Moment::Later, ToolChoice::Auto | ToolChoice::Required | ToolChoice::Named(_)) => ToolChoice::Auto,
+        (ChoiceStage::Later, ToolChoice::Auto | ToolChoice::Required | ToolChoice::Named(_)) => {
+            ToolChoice::Auto
+        }
     };
     match allowed {
         Some(allowed) => narrowed(choice, allowed, answer),
@@ -67,14 +69,14 @@ pub(super) fn effective(
     }
 }
 
-fn answer_only(answer: AnswerBy) -> ToolChoice {
+fn answer_only(answer: AnswerForm) -> ToolChoice {
     match answer {
-        AnswerBy::Text => ToolChoice::None,
-        AnswerBy::ReportTool => ToolChoice::Named(FINAL_REPORT.into()),
+        AnswerForm::Text => ToolChoice::None,
+        AnswerForm::ReportTool => ToolChoice::Named(FINAL_REPORT.into()),
     }
 }
 
-fn narrowed(choice: ToolChoice, allowed: &[String], answer: AnswerBy) -> ToolChoice {
+fn narrowed(choice: ToolChoice, allowed: &[String], answer: AnswerForm) -> ToolChoice {
     let (names, must_call) = match choice {
         ToolChoice::Auto => (allowed.to_vec(), MustCall::No),
         ToolChoice::Required => (allowed.to_vec(), MustCall::Yes),
@@ -101,14 +103,14 @@ pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
     }
 }
 
-/// Returns true for the run's own tools, which no list restricts. For a batch, `Turn::take_batch` checks each inner
+/// Returns true for the run's own tools, which no list restricts. For a batch, `ClassifiedTurn::take_batch` checks each inner
 /// call by itself.
 fn is_own(tool: &str) -> bool {
     [FINAL_REPORT, TASK_STATUS, HANDOFF, BATCH].contains(&tool)
 }
 
 /// Returns a message for the model if a reply without any call breaks the choice.
-pub(super) fn unmet(choice: &ToolChoice) -> Option<String> {
+pub(super) fn unmet_choice_message(choice: &ToolChoice) -> Option<String> {
     match choice {
         ToolChoice::Required => Some("you must call at least one tool".into()),
         ToolChoice::Named(name) => Some(format!("you must call `{name}`")),

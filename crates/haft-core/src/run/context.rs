@@ -9,7 +9,7 @@ use crate::event::{EventSink, NoEvents};
 use crate::grant_store::{GrantStore, MemoryGrants};
 use crate::principal::Principal;
 use crate::sampling::Sampler;
-use crate::settings::sandbox::Confinement;
+use crate::settings::sandbox::SandboxBinding;
 use crate::store::OutputStore;
 
 /// The context of one run, shared by all its calls. One orchestrator serves runs of many principals: it keeps nothing of
@@ -21,7 +21,7 @@ pub struct RunContext {
     /// The workspace as text. Calls in different workspaces are never equal, so it is part of the keys of caches and grants.
     pub workspace: Arc<str>,
     /// The sandbox of the calls. By default none, so that a grant for a narrower sandbox covers nothing here.
-    pub confinement: Confinement,
+    pub confinement: SandboxBinding,
     /// Decides calls that the rules want asked; without one they are denied.
     pub approver: Option<Arc<dyn Approver>>,
     /// Approvals that principals gave for good. A call reads those of its own principal.
@@ -41,7 +41,7 @@ impl Default for RunContext {
         Self {
             principal: Principal::local(),
             workspace: "".into(),
-            confinement: Confinement::WIDEST,
+            confinement: SandboxBinding::WIDEST,
             approver: None,
             grants: Arc::new(MemoryGrants::default()),
             outputs: None,

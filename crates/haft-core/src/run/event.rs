@@ -3,10 +3,10 @@
 use crate::event::Event;
 use std::time::Duration;
 
-use super::finish::Finish;
+use super::finish::RunFinish;
 use super::note::RunNote;
 use crate::model_event::ModelEvent;
-use crate::model_reply::Usage;
+use crate::model_reply::TokenUsage;
 use crate::price::Cost;
 use crate::result::ToolErrorKind;
 use crate::tool::{CallId, ToolCall};
@@ -16,7 +16,7 @@ use crate::tool::{CallId, ToolCall};
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEvent {
     /// The first event of a run.
-    Began(Began),
+    Began(RunStart),
     /// The run sends a request to the model in this turn.
     Asked,
     /// A part of the model's reply arrived.
@@ -24,15 +24,15 @@ pub enum RunEvent {
     /// The model requested this call, and the run executes it.
     Called(ToolCall),
     /// A call ended, and the model will get this text.
-    Answered(Answered),
+    Answered(CallAnswer),
     /// The run made a decision that observers may want to know about.
     Noted(RunNote),
     /// The last event of a run.
     Finished {
         /// The answer, and the reason the run ended.
-        finish: Finish,
+        finish: RunFinish,
         /// The cost of the run and its sub-agents.
-        bill: Bill,
+        bill: RunBill,
     },
 }
 
@@ -53,7 +53,7 @@ impl RunEvent {
 
 /// The agent, model and request of a run that begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Began {
+pub struct RunStart {
     /// The names of the agents from the first one down to the agent of this run.
     pub path: Vec<String>,
     /// In the form `provider/model`.
@@ -63,12 +63,12 @@ pub struct Began {
     /// The names of the tools that the model sees.
     pub tools: Vec<String>,
     /// The meaning of the model's text.
-    pub speaks: Speaks,
+    pub speaks: TextPurpose,
 }
 
 /// The meaning of the model's text for the caller of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speaks {
+pub enum TextPurpose {
     /// The text of the last reply is the answer itself.
     Answer,
     /// The answer is a structured report, or comes from another agent.
@@ -77,7 +77,7 @@ pub enum Speaks {
 
 /// The end of a call, with the text that the model receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct CallAnswer {
     /// The model's id of the call.
     pub call: CallId,
     /// The tool name as the model wrote it.
@@ -92,11 +92,11 @@ pub struct Answered {
 
 /// The cost of a run and its sub-agents so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Bill {
+pub struct RunBill {
     /// The attempts at model requests, including failed ones.
     pub requests: u64,
     /// The sum of all reported tokens.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// The sum of all known costs.
     pub cost: Cost,
     /// The requests of unknown cost: the model has no price, or the provider reported no usage.
@@ -105,7 +105,7 @@ pub struct Bill {
     pub calls: u64,
 }
 
-impl Bill {
+impl RunBill {
     /// Sums up the events.
     pub fn of(events: &[Event]) -> Self {
         let mut bill = Self::default();
@@ -128,7 +128,7 @@ impl Bill {
     }
 
     /// Adds one attempt at a model request.
-    pub fn add_request(&mut self, usage: Option<Usage>, cost: Option<Cost>) {
+    pub fn add_request(&mut self, usage: Option<TokenUsage>, cost: Option<Cost>) {
         self.requests += 1;
         self.usage = usage.map_or(self.usage, |more| sum(self.usage, more));
         match cost {
@@ -143,8 +143,8 @@ impl Bill {
     }
 }
 
-fn sum(one: Usage, other: Usage) -> Usage {
-    Usage {
+fn sum(one: TokenUsage, other: TokenUsage) -> TokenUsage {
+    TokenUsage {
         input: one.input.saturating_add(other.input),
         output: one.output.saturating_add(other.output),
         cache_read: one.cache_read.saturating_add(other.cache_read),
@@ -159,11 +159,11 @@ mod tests {
 
     #[test]
     fn a_bill_adds_up_and_says_what_it_does_not_know() {
-        let mut bill = Bill::default();
-        let usage = Usage { input: 10, output: 3, ..Usage::default() };
+        let mut bill = RunBill::default();
+        let usage = TokenUsage { input: 10, output: 3, ..TokenUsage::default() };
         bill.add_request(Some(usage), Some(Cost { nano_usd: 7 }));
         bill.add_request(None, None);
-        bill.add_request(Some(Usage { input: u64::MAX, ..usage }), None);
+        bill.add_request(Some(TokenUsage { input: u64::MAX, ..usage }), None);
         assert_eq!((bill.requests, bill.unpriced, bill.cost.nano_usd), (3, 2, 7));
         assert_eq!((bill.usage.output, bill.tokens()), (6, u64::MAX));
     }

@@ -1,6 +1,6 @@
 //! The detection of a run's answer: the last text, a call of the report tool, or a tag in the text.
 
-use crate::internal::final_report::{Report, ReportShape};
+use crate::internal::final_report::{ReportShape, RunReport};
 use crate::model_reply::StopReason;
 
 /// The way in which the model gives its answer.
@@ -22,8 +22,8 @@ pub enum FinalReport {
 
 /// The result of the search for a report in a text.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Found {
-    Report(Report),
+pub(super) enum ReportSearch {
+    Report(RunReport),
     /// A tag whose content is invalid; the message is written for the model.
     Invalid(String),
     /// The tag is open, and a limit cut the reply before its end.
@@ -79,19 +79,19 @@ impl FinalReport {
 
 /// Searches a text for the tag. Accepts an unclosed tag if the model itself stopped. Rejects a tag that a limit cut,
 /// and an unclosed structured report whose content is not complete, so that the run asks again.
-pub(super) fn find(shape: &ReportShape, nonce: &str, text: &str, stop: &StopReason) -> Found {
+pub(super) fn find(shape: &ReportShape, nonce: &str, text: &str, stop: &StopReason) -> ReportSearch {
     let open = format!("<haft-{nonce}-FINAL");
     // Use the last tag, because a model may mention the tag before it writes the report.
-    let Some((_, after)) = text.rsplit_once(&open) else { return Found::Nothing };
-    let Some((attributes, body)) = after.split_once('>') else { return Found::Cut };
+    let Some((_, after)) = text.rsplit_once(&open) else { return ReportSearch::Nothing };
+    let Some((attributes, body)) = after.split_once('>') else { return ReportSearch::Cut };
     let body = match body.split_once(&format!("</haft-{nonce}-FINAL")) {
         Some((body, _)) => body,
-        None if was_cut(stop) => return Found::Cut,
+        None if was_cut(stop) => return ReportSearch::Cut,
         None => body,
     };
     match shape.read_text(attribute(attributes, "format"), body) {
-        Ok(report) => Found::Report(report),
-        Err(problem) => Found::Invalid(problem),
+        Ok(report) => ReportSearch::Report(report),
+        Err(problem) => ReportSearch::Invalid(problem),
     }
 }
 
@@ -120,10 +120,10 @@ mod tests {
 
     fn check(format: ReportFormat, text: &str, stop: &StopReason, expected: Result<&str, &str>) {
         let found = match find(&ReportShape::plain(format), "ab12", text, stop) {
-            Found::Report(report) => Ok(report.content.as_text()),
-            Found::Invalid(problem) => Err(problem),
-            Found::Cut => Err("CUT".into()),
-            Found::Nothing => Err("NOTHING".into()),
+            ReportSearch::Report(report) => Ok(report.content.as_text()),
+            ReportSearch::Invalid(problem) => Err(problem),
+            ReportSearch::Cut => Err("CUT".into()),
+            ReportSearch::Nothing => Err("NOTHING".into()),
         };
         match (&found, expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{text}"),

@@ -4,7 +4,7 @@ use super::finish::FinishReason;
 
 /// The reason why the next turn is the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhyFinal {
+pub enum FinalTurnReason {
     /// A user asked the run to stop.
     Stopped,
     /// The budget of the run or of a run above it is used up.
@@ -23,7 +23,7 @@ pub enum WhyFinal {
     LastTurn,
 }
 
-impl WhyFinal {
+impl FinalTurnReason {
     /// Returns the explanation for the model.
     pub(super) fn told(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl WhyFinal {
     }
 
     /// Every reason, in the order of the variants.
-    pub const ALL: [WhyFinal; 8] = [
+    pub const ALL: [FinalTurnReason; 8] = [
         Self::Stopped,
         Self::Budget,
         Self::ContextFull,

@@ -1,16 +1,16 @@
 //! The end of a run and its reason.
 
-use crate::internal::final_report::Report;
+use crate::internal::final_report::RunReport;
 use crate::internal::handoff::Handoff;
 use crate::model_error::ModelErrorKind;
 
 /// The end of a run. Every run has exactly one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Finish {
+pub struct RunFinish {
     /// The reason, which determines the status and the exit code.
     pub reason: FinishReason,
     /// The model's answer. It may also exist after a limit was reached.
-    pub answer: Option<Answer>,
+    pub answer: Option<RunAnswer>,
     /// The error for the user; empty if there was none.
     pub detail: String,
     /// The end time in milliseconds since the Unix epoch, by the driver's clock.
@@ -19,14 +19,14 @@ pub struct Finish {
 
 /// The answer of a run to its caller.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum RunAnswer {
     /// The text of the last reply.
     Text(String),
     /// A final report, already checked.
-    Report(Report),
+    Report(RunReport),
 }
 
-impl Answer {
+impl RunAnswer {
     /// Returns the answer as text; the content alone if it is a report.
     pub fn text(&self) -> String {
         match self {
@@ -182,13 +182,13 @@ impl FinishReason {
     ];
 }
 
-impl Finish {
+impl RunFinish {
     pub(super) fn new(reason: FinishReason) -> Self {
         Self { reason, answer: None, detail: String::new(), ended_ms: None }
     }
 
     #[must_use]
-    pub(super) fn with_answer(mut self, answer: Option<Answer>) -> Self {
+    pub(super) fn with_answer(mut self, answer: Option<RunAnswer>) -> Self {
         self.answer = answer;
         self
     }

@@ -2,7 +2,7 @@
 //! The journal appends one entry per input, and the cost per turn does not grow.
 
 use super::calls::CallState;
-use super::{Abort, AgentRun, ApprovalVerdict, Readings, RunError};
+use super::{AbortReason, AgentRun, ApprovalVerdict, DriverReadings, RunError};
 use crate::conversation::{Message, ToolReply};
 use crate::model_error::ModelError;
 use crate::model_reply::ModelReply;
@@ -13,7 +13,7 @@ use crate::tool::CallId;
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunInput {
     /// The driver asked for the next step, with these readings.
-    Stepped(Readings),
+    Stepped(DriverReadings),
     /// The model replied; the run may still find the reply unusable.
     Replied(ModelReply),
     /// The model request failed, after all retries and fallbacks.
@@ -32,7 +32,7 @@ pub enum RunInput {
     /// A graceful stop was requested.
     Stopped,
     /// The run was aborted.
-    Aborted(Abort),
+    Aborted(AbortReason),
     /// The user sent another request. Unfinished work is dropped.
     Requested(String),
 }
@@ -104,9 +104,12 @@ impl AgentRun {
 
     /// Continues the conversation with another request. Limits and counts start again, and unfinished work is dropped.
     pub fn requested(&mut self, text: impl Into<String>) -> Result<(), RunError> {
-        self.abort(Abort::Interrupted);
+        self.abort(AbortReason::Interrupted);
         self.say(Message::user(text)).map_err(RunError::Misfit)?;
-        self.state = super::State { told_choice: self.state.told_choice.take(), ..super::State::default() };
+        self.state = super::AgentRunState {
+            told_choice: self.state.told_choice.take(),
+            ..super::AgentRunState::default()
+        };
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::place::Operation;
+use crate::place::CallOperation;
 use crate::result::{ToolError, ToolErrorKind};
 use crate::run::input::RunInput;
 use crate::tool::{Effects, ToolCall};
@@ -15,7 +15,7 @@ pub trait RunJournal: fmt::Debug + Send + Sync {
     fn append(&self, input: &RunInput) -> Result<(), JournalError>;
 
     /// Appends the start of a call, before the call reaches its tool.
-    fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), JournalError>;
+    fn append_call(&self, call: &ToolCall, operation: &CallOperation) -> Result<(), JournalError>;
 
     /// Returns when all appended entries survive a crash of the machine, or will soon enough.
     fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>>;

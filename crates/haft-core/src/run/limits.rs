@@ -2,7 +2,7 @@
 
 /// The limits of a run. Each limit has its own finish reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RunLimits {
     /// The most useful replies of the model. The last one may only answer.
     pub turns_max: u32,
     /// The most calls of the whole run, including those inside batches; `None` leaves only `turns_max`.
@@ -12,12 +12,12 @@ pub struct Limits {
     /// The most attempts at one turn when replies are unusable.
     pub attempts_max: u32,
     /// `None` if the size of the window is unknown; then only the provider limits the context.
-    pub context: Option<ContextLimit>,
+    pub context: Option<RunContextLimit>,
 }
 
 /// The division of the model's context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ContextLimit {
+pub struct RunContextLimit {
     /// The size of the whole window.
     pub window_tokens: u64,
     /// Reserved for the answer.
@@ -26,7 +26,7 @@ pub struct ContextLimit {
     pub buffer_tokens: u64,
 }
 
-impl Default for Limits {
+impl Default for RunLimits {
     fn default() -> Self {
         Self {
             turns_max: 10,
@@ -38,7 +38,7 @@ impl Default for Limits {
     }
 }
 
-impl ContextLimit {
+impl RunContextLimit {
     /// Returns true if a request of this many tokens leaves too little room.
     pub fn is_full(&self, request_tokens: u64) -> bool {
         let kept = self.output_tokens.saturating_add(self.buffer_tokens);
@@ -48,7 +48,7 @@ impl ContextLimit {
 
 /// The counters of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RunCounters {
     /// Useful replies of the model so far.
     pub turns: u32,
     /// Turns with tool calls.
@@ -69,13 +69,13 @@ mod tests {
 
     #[test]
     fn the_answer_and_the_buffer_are_kept_free() {
-        let limit = ContextLimit { window_tokens: 1000, output_tokens: 300, buffer_tokens: 100 };
+        let limit = RunContextLimit { window_tokens: 1000, output_tokens: 300, buffer_tokens: 100 };
         let check = |tokens: u64, full: bool| assert_eq!(limit.is_full(tokens), full, "{tokens}");
         check(0, false);
         check(600, false);
         check(601, true);
         check(u64::MAX, true);
-        let small = ContextLimit { window_tokens: 100, ..limit };
+        let small = RunContextLimit { window_tokens: 100, ..limit };
         assert!(small.is_full(1));
     }
 }

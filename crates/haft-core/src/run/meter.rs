@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::budget::{Budget, Spent};
-use super::event::Bill;
+use super::budget::{SpendLimit, SpendTotals};
+use super::event::RunBill;
 use crate::event::{Event, EventSink};
 
 /// Forwards every event and keeps the bill of one run and its sub-agents. The meter of a sub-agent forwards to its
 /// parent's meter, so each bill includes everything below it exactly once.
 pub struct Meter {
-    next: Next,
-    budget: Budget,
-    tally: Mutex<Tally>,
+    next: EventReceiver,
+    budget: SpendLimit,
+    tally: Mutex<MeterTotals>,
     /// Records events. It receives each event before the next sink does.
     keeper: OnceLock<Arc<dyn EventSink>>,
     /// The tasks that wait for a reservation in the tree to be released. Only the root meter uses this.
@@ -22,21 +22,21 @@ pub struct Meter {
 }
 
 /// The next receiver of events.
-enum Next {
+enum EventReceiver {
     Watchers(Arc<dyn EventSink>),
     Above(Arc<Meter>),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
-    bill: Bill,
+struct MeterTotals {
+    bill: RunBill,
     /// The reservations of requests and calls in progress.
-    held: Amount,
+    held: SpendAmount,
 }
 
 /// An amount to reserve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Amount {
+pub struct SpendAmount {
     /// Input and output tokens together.
     pub tokens: u64,
     /// Tool calls.
@@ -45,15 +45,15 @@ pub struct Amount {
 
 impl Meter {
     /// Creates the meter of a run without a parent.
-    pub fn new(watchers: Arc<dyn EventSink>, budget: Budget) -> Arc<Self> {
-        Self::carried_on(watchers, budget, Bill::default())
+    pub fn new(watchers: Arc<dyn EventSink>, budget: SpendLimit) -> Arc<Self> {
+        Self::resume_with_bill(watchers, budget, RunBill::default())
     }
 
     /// Creates the meter of a resumed run that has already spent `bill`.
-    pub fn carried_on(watchers: Arc<dyn EventSink>, budget: Budget, bill: Bill) -> Arc<Self> {
-        let tally = Tally { bill, ..Tally::default() };
+    pub fn resume_with_bill(watchers: Arc<dyn EventSink>, budget: SpendLimit, bill: RunBill) -> Arc<Self> {
+        let tally = MeterTotals { bill, ..MeterTotals::default() };
         Arc::new(Self {
-            next: Next::Watchers(watchers),
+            next: EventReceiver::Watchers(watchers),
             budget,
             tally: Mutex::new(tally),
             keeper: OnceLock::new(),
@@ -62,9 +62,9 @@ impl Meter {
     }
 
     /// Creates the meter of a sub-agent, with its own budget within the remaining budget here.
-    pub fn below(self: &Arc<Self>, budget: Budget) -> Arc<Self> {
+    pub fn below(self: &Arc<Self>, budget: SpendLimit) -> Arc<Self> {
         Arc::new(Self {
-            next: Next::Above(Arc::clone(self)),
+            next: EventReceiver::Above(Arc::clone(self)),
             budget,
             tally: Mutex::default(),
             keeper: OnceLock::new(),
@@ -73,76 +73,76 @@ impl Meter {
     }
 
     /// Sets the cost so far of a resumed run. The parent's bill already includes it.
-    pub fn carry(&self, bill: Bill) {
+    pub fn carry(&self, bill: RunBill) {
         self.tally().bill = bill;
     }
 
     /// Also sends every event to `keeper` from now on. Only the first keeper counts.
-    pub fn keep_with(&self, keeper: Arc<dyn EventSink>) {
+    pub fn set_keeper(&self, keeper: Arc<dyn EventSink>) {
         self.keeper.get_or_init(|| keeper);
     }
 
     /// Returns the cost so far, without reservations.
-    pub fn bill(&self) -> Bill {
+    pub fn bill(&self) -> RunBill {
         self.tally().bill
     }
 
     /// Returns the budget of this run alone, without those above it.
-    pub fn budget(&self) -> &Budget {
+    pub fn budget(&self) -> &SpendLimit {
         &self.budget
     }
 
     /// Returns the remaining budget after `time`, here and in all parents. Reservations count as spent. Parents do not
     /// limit the time here, because a sub-agent gets its share of the remaining time when it starts.
-    pub fn left(&self, time: Duration) -> Budget {
+    pub fn left(&self, time: Duration) -> SpendLimit {
         self.left_after(time, |tally| tally.spent(time))
     }
 
     /// Returns true if only the token reservations of pending requests exhaust the budget, so that waiting for their
     /// replies may free some of it.
-    pub fn is_only_held(&self) -> bool {
-        let answered = |tally: &Tally| {
+    pub fn is_blocked_by_reservations(&self) -> bool {
+        let answered = |tally: &MeterTotals| {
             let calls = tally.held.calls;
-            Tally { held: Amount { tokens: 0, calls }, ..*tally }.spent(Duration::ZERO)
+            MeterTotals { held: SpendAmount { tokens: 0, calls }, ..*tally }.spent(Duration::ZERO)
         };
         let now = self.left(Duration::ZERO).used_up();
         now.is_some() && self.left_after(Duration::ZERO, answered).used_up().is_none()
     }
 
-    /// Returns `Ready` unless waiting can help, as `is_only_held` decides. After `Pending`, the release of any
+    /// Returns `Ready` unless waiting can help, as `is_blocked_by_reservations` decides. After `Pending`, the release of any
     /// reservation in the tree wakes the task.
     pub fn poll_settled(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_only_held() {
+        if !self.is_blocked_by_reservations() {
             return Poll::Ready(());
         }
-        self.first().wake_later(cx.waker());
+        self.first().register_waker(cx.waker());
         // Check again: a reservation released between the first check and the registration would not wake this task.
-        if self.is_only_held() { Poll::Pending } else { Poll::Ready(()) }
+        if self.is_blocked_by_reservations() { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    fn left_after(&self, time: Duration, spent: impl Fn(&Tally) -> Spent + Copy) -> Budget {
+    fn left_after(&self, time: Duration, spent: impl Fn(&MeterTotals) -> SpendTotals + Copy) -> SpendLimit {
         let mut tally = *self.tally();
-        let own = self.budget.left(&Spent { time, ..spent(&tally) });
+        let own = self.budget.left(&SpendTotals { time, ..spent(&tally) });
         let (mut left, mut next) = (own, &self.next);
-        while let Next::Above(above) = next {
+        while let EventReceiver::Above(above) = next {
             tally = *above.tally();
-            let there = above.budget.left(&Spent { time: Duration::ZERO, ..spent(&tally) });
-            left = left.within(&Budget { time: None, ..there });
+            let there = above.budget.left(&SpendTotals { time: Duration::ZERO, ..spent(&tally) });
+            left = left.within(&SpendLimit { time: None, ..there });
             next = &above.next;
         }
         left
     }
 
     /// Reserves an amount, here and in all parents, until the real cost is known. Dropping the result releases it.
-    pub fn hold(self: &Arc<Self>, amount: Amount) -> Held {
+    pub fn hold(self: &Arc<Self>, amount: SpendAmount) -> SpendReservation {
         self.for_all(|tally| tally.held = tally.held.plus(amount));
-        Held { meter: Arc::clone(self), amount }
+        SpendReservation { meter: Arc::clone(self), amount }
     }
 
-    fn for_all(&self, change: impl Fn(&mut Tally)) {
+    fn for_all(&self, change: impl Fn(&mut MeterTotals)) {
         change(&mut self.tally());
         let mut next = &self.next;
-        while let Next::Above(above) = next {
+        while let EventReceiver::Above(above) = next {
             change(&mut above.tally());
             next = &above.next;
         }
@@ -151,13 +151,13 @@ impl Meter {
     /// Returns the meter of the run without a parent.
     fn first(&self) -> &Self {
         let mut first = self;
-        while let Next::Above(above) = &first.next {
+        while let EventReceiver::Above(above) = &first.next {
             first = above;
         }
         first
     }
 
-    fn wake_later(&self, waker: &Waker) {
+    fn register_waker(&self, waker: &Waker) {
         let mut waiting = self.waiting();
         if !waiting.iter().any(|other| other.will_wake(waker)) {
             waiting.push(waker.clone());
@@ -168,15 +168,15 @@ impl Meter {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tally(&self) -> MutexGuard<'_, Tally> {
+    fn tally(&self) -> MutexGuard<'_, MeterTotals> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tally {
-    fn spent(&self, time: Duration) -> Spent {
+impl MeterTotals {
+    fn spent(&self, time: Duration) -> SpendTotals {
         let Self { bill, held } = self;
-        Spent {
+        SpendTotals {
             usd: dollars(bill.cost.nano_usd.saturating_add(self.held_nano_usd())),
             tokens: bill.tokens().saturating_add(held.tokens),
             calls: bill.calls.saturating_add(held.calls),
@@ -192,7 +192,7 @@ impl Tally {
     }
 }
 
-impl Amount {
+impl SpendAmount {
     fn plus(self, other: Self) -> Self {
         Self {
             tokens: self.tokens.saturating_add(other.tokens),
@@ -210,12 +210,12 @@ impl Amount {
 
 /// A reservation.
 #[derive(Debug)]
-pub struct Held {
+pub struct SpendReservation {
     meter: Arc<Meter>,
-    amount: Amount,
+    amount: SpendAmount,
 }
 
-impl Drop for Held {
+impl Drop for SpendReservation {
     fn drop(&mut self) {
         let amount = self.amount;
         self.meter.for_all(|tally| tally.held = tally.held.minus(amount));
@@ -231,8 +231,8 @@ impl EventSink for Meter {
             keeper.emit(event.clone());
         }
         match &self.next {
-            Next::Watchers(watchers) => watchers.emit(event),
-            Next::Above(above) => above.emit(event),
+            EventReceiver::Watchers(watchers) => watchers.emit(event),
+            EventReceiver::Above(above) => above.emit(event),
         }
     }
 }
@@ -255,37 +255,37 @@ fn dollars(nano_usd: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::event::NoEvents;
-    use crate::model_provider::{Attempt, ModelAccount, Next as After};
-    use crate::model_reply::Usage;
+    use crate::model_provider::{AttemptFollowUp as After, ModelAccount, ModelAttempt};
+    use crate::model_reply::TokenUsage;
     use crate::price::Cost;
     use crate::provider::Principal;
 
     fn spend(meter: &Meter, tokens: u64, nano_usd: u64) {
         meter.emit(Event::ModelFinished {
             id: "1".into(),
-            place: crate::place::Place::default(),
-            attempt: Attempt { provider: "p".into(), model: "m".into(), number: 1 },
+            place: crate::place::RunPosition::default(),
+            attempt: ModelAttempt { provider: "p".into(), model: "m".into(), number: 1 },
             principal: Principal::local(),
             account: ModelAccount {
                 failure: None,
                 latency: Duration::ZERO,
                 first_event: None,
-                usage: Some(Usage { input: tokens, ..Usage::default() }),
+                usage: Some(TokenUsage { input: tokens, ..TokenUsage::default() }),
                 cost: Some(Cost { nano_usd }),
                 next: After::Nothing,
             },
         });
     }
 
-    fn tokens(tokens: u64) -> Budget {
-        Budget { tokens: Some(tokens), ..Budget::default() }
+    fn tokens(tokens: u64) -> SpendLimit {
+        SpendLimit { tokens: Some(tokens), ..SpendLimit::default() }
     }
 
     #[test]
     fn what_a_descendant_spends_is_spent_above_once() {
         let root = Meter::new(Arc::new(NoEvents), tokens(100));
-        let (one, other) = (root.below(tokens(30)), root.below(Budget::default()));
-        let below = one.below(Budget::default());
+        let (one, other) = (root.below(tokens(30)), root.below(SpendLimit::default()));
+        let below = one.below(SpendLimit::default());
         spend(&below, 10, 0);
         spend(&one, 5, 0);
         spend(&other, 40, 0);
@@ -299,10 +299,11 @@ mod tests {
 
     #[test]
     fn what_is_held_is_spent_for_everybody_until_it_is_known() {
-        let root = Meter::new(Arc::new(NoEvents), Budget { usd: Some(1.0), calls: Some(3), ..tokens(100) });
-        let (one, other) = (root.below(Budget::default()), root.below(Budget::default()));
+        let root =
+            Meter::new(Arc::new(NoEvents), SpendLimit { usd: Some(1.0), calls: Some(3), ..tokens(100) });
+        let (one, other) = (root.below(SpendLimit::default()), root.below(SpendLimit::default()));
         spend(&one, 10, 100_000_000);
-        let held = one.hold(Amount { tokens: 40, calls: 2 });
+        let held = one.hold(SpendAmount { tokens: 40, calls: 2 });
         let left = other.left(Duration::ZERO);
         assert_eq!((left.tokens, left.calls), (Some(50), Some(1)));
         assert!((left.usd.unwrap() - 0.5).abs() < 1e-9, "forty tokens at the price of ten: {left:?}");
@@ -312,15 +313,15 @@ mod tests {
 
     #[test]
     fn only_what_requests_have_set_aside_is_worth_waiting_for() {
-        let check = |spent: u64, held: Amount, expected: bool| {
+        let check = |spent: u64, held: SpendAmount, expected: bool| {
             let root =
-                Meter::new(Arc::new(NoEvents), Budget { usd: Some(1.0), calls: Some(3), ..tokens(100) });
-            let (one, other) = (root.below(Budget::default()), root.below(Budget::default()));
+                Meter::new(Arc::new(NoEvents), SpendLimit { usd: Some(1.0), calls: Some(3), ..tokens(100) });
+            let (one, other) = (root.below(SpendLimit::default()), root.below(SpendLimit::default()));
             spend(&one, spent, spent * 1_000_000);
             let _held = one.hold(held);
-            assert_eq!(other.is_only_held(), expected, "{spent} {held:?}");
+            assert_eq!(other.is_blocked_by_reservations(), expected, "{spent} {held:?}");
         };
-        let tokens = |tokens: u64| Amount { tokens, calls: 0 };
+        let tokens = |tokens: u64| SpendAmount { tokens, calls: 0 };
         check(10, tokens(0), false);
         check(10, tokens(50), false);
         check(10, tokens(90), true);
@@ -328,26 +329,28 @@ mod tests {
         check(100, tokens(90), false);
         // Calls count even if they fail, and the run that made them may be waiting for this one, so waiting would not
         // help.
-        check(10, Amount { tokens: 0, calls: 3 }, false);
-        check(10, Amount { tokens: 90, calls: 3 }, false);
+        check(10, SpendAmount { tokens: 0, calls: 3 }, false);
+        check(10, SpendAmount { tokens: 90, calls: 3 }, false);
     }
 
     #[test]
     fn whoever_waits_is_woken_when_something_set_aside_is_known() {
         let root = Meter::new(Arc::new(NoEvents), tokens(100));
-        let (one, other) = (root.below(Budget::default()), root.below(Budget::default()).below(tokens(90)));
-        let woken = Arc::new(Woken::default());
+        let (one, other) =
+            (root.below(SpendLimit::default()), root.below(SpendLimit::default()).below(tokens(90)));
+        let woken = Arc::new(WakeCounter::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
         assert_eq!(other.poll_settled(&mut cx), Poll::Ready(()), "nothing is in the way");
-        let held = [one.hold(Amount { tokens: 60, calls: 0 }), one.hold(Amount { tokens: 60, calls: 0 })];
+        let held =
+            [one.hold(SpendAmount { tokens: 60, calls: 0 }), one.hold(SpendAmount { tokens: 60, calls: 0 })];
         assert_eq!(other.poll_settled(&mut cx), Poll::Pending);
         assert_eq!(other.poll_settled(&mut cx), Poll::Pending, "asked again, it is woken once");
         assert_eq!(woken.count(), 0);
         drop(held);
         assert_eq!(woken.count(), 1);
         assert_eq!(other.poll_settled(&mut cx), Poll::Ready(()));
-        let held = one.hold(Amount { tokens: 100, calls: 0 });
+        let held = one.hold(SpendAmount { tokens: 100, calls: 0 });
         assert_eq!(other.poll_settled(&mut cx), Poll::Pending);
         spend(&one, 100, 0);
         drop(held);
@@ -356,15 +359,15 @@ mod tests {
     }
 
     #[derive(Debug, Default)]
-    struct Woken(std::sync::atomic::AtomicU32);
+    struct WakeCounter(std::sync::atomic::AtomicU32);
 
-    impl Woken {
+    impl WakeCounter {
         fn count(&self) -> u32 {
             self.0.load(std::sync::atomic::Ordering::Relaxed)
         }
     }
 
-    impl std::task::Wake for Woken {
+    impl std::task::Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
@@ -373,8 +376,8 @@ mod tests {
     #[test]
     fn time_is_each_ones_own() {
         let time = Some(Duration::from_secs(10));
-        let root = Meter::new(Arc::new(NoEvents), Budget { time, ..Budget::default() });
+        let root = Meter::new(Arc::new(NoEvents), SpendLimit { time, ..SpendLimit::default() });
         assert_eq!(root.left(Duration::from_secs(4)).time, Some(Duration::from_secs(6)));
-        assert_eq!(root.below(Budget::default()).left(Duration::from_secs(4)).time, None);
+        assert_eq!(root.below(SpendLimit::default()).left(Duration::from_secs(4)).time, None);
     }
 }

@@ -1,6 +1,6 @@
 //! The notes of a run for its observers.
 
-use super::final_turn::WhyFinal;
+use super::final_turn::FinalTurnReason;
 use crate::internal::task_status::TaskStatus;
 
 /// A decision of a run, for logs and screens.
@@ -30,7 +30,7 @@ pub enum RunNote {
         times: u32,
     },
     /// The next turn is the last one, for this reason.
-    FinalTurn(WhyFinal),
+    FinalTurn(FinalTurnReason),
 }
 
 impl RunNote {

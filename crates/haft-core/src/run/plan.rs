@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::budget::Budget;
-use super::choice::{AnswerBy, ChoiceSupport};
+use super::budget::SpendLimit;
+use super::choice::{AnswerForm, ChoiceSupport};
 use super::final_report::FinalReport;
-use super::limits::Limits;
+use super::limits::RunLimits;
 use crate::internal::batch;
-use crate::internal::handoff::Routes;
+use crate::internal::handoff::HandoffRoutes;
 use crate::internal::task_status::TaskStatus;
 use crate::model_request::{ModelTool, ToolChoice};
 
@@ -16,9 +16,9 @@ use crate::model_request::{ModelTool, ToolChoice};
 #[derive(Debug, Clone)]
 pub struct RunPlan {
     /// The most turns, calls and attempts, and the size of the context.
-    pub limits: Limits,
+    pub limits: RunLimits,
     /// The spending limit of the run and its sub-agents.
-    pub budget: Budget,
+    pub budget: SpendLimit,
     /// The caller's tool choice. A required call is required only until the model has made one.
     pub tool_choice: ToolChoice,
     /// The only tools that the model may call, although it sees all of them. `None` permits every tool, and an empty
@@ -31,14 +31,14 @@ pub struct RunPlan {
     /// The way in which the model gives its answer.
     pub report: FinalReport,
     /// The agents that the model may hand the request to.
-    pub routes: Routes,
+    pub routes: HandoffRoutes,
     /// The optional tools of the run itself.
-    pub offer: Offer,
+    pub offer: OptionalTools,
 }
 
 /// The optional tools of the run itself that the model sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Offer {
+pub struct OptionalTools {
     /// Shows the tool with which the model reports its progress.
     pub task_status: bool,
     /// Shows the tool with which the model makes several calls at once.
@@ -48,15 +48,15 @@ pub struct Offer {
 impl Default for RunPlan {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
-            budget: Budget::default(),
+            limits: RunLimits::default(),
+            budget: SpendLimit::default(),
             tool_choice: ToolChoice::Auto,
             allowed_tools: None,
             client_tools: BTreeSet::new(),
             support: ChoiceSupport::default(),
             report: FinalReport::None,
-            routes: Routes::default(),
-            offer: Offer::default(),
+            routes: HandoffRoutes::default(),
+            offer: OptionalTools::default(),
         }
     }
 }
@@ -82,10 +82,10 @@ impl RunPlan {
         [status, batch, self.routes.tool(), report].into_iter().flatten().collect()
     }
 
-    pub(super) fn answer_by(&self) -> AnswerBy {
+    pub(super) fn answer_by(&self) -> AnswerForm {
         match self.report {
-            FinalReport::Tool(_) => AnswerBy::ReportTool,
-            FinalReport::None | FinalReport::Xml { .. } => AnswerBy::Text,
+            FinalReport::Tool(_) => AnswerForm::ReportTool,
+            FinalReport::None | FinalReport::Xml { .. } => AnswerForm::Text,
         }
     }
 }

@@ -15,11 +15,11 @@ pub const REPEATS_MAX: u32 = 5;
 
 /// The calls of the last turn, each with its number of consecutive turns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Repeats(pub(super) BTreeMap<Digest, u32>);
+pub(super) struct RepeatCounts(pub(super) BTreeMap<Digest, u32>);
 
 /// The result of the loop check for one turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RepeatCheck {
     Moving,
     /// The model repeated this call too often and gets a warning.
     Circling {
@@ -33,9 +33,9 @@ pub(super) enum Verdict {
     },
 }
 
-impl Repeats {
+impl RepeatCounts {
     /// Checks the calls of one turn. A call that occurs twice in a turn counts once: it is wasteful, but not a loop.
-    pub(super) fn turn<'a>(&mut self, calls: impl Iterator<Item = &'a ToolCall>) -> Verdict {
+    pub(super) fn turn<'a>(&mut self, calls: impl Iterator<Item = &'a ToolCall>) -> RepeatCheck {
         let mut now = BTreeMap::new();
         let mut worst: Option<(u32, &ToolCall)> = None;
         for call in calls {
@@ -48,11 +48,13 @@ impl Repeats {
         }
         self.0 = now;
         match worst {
-            Some((times, call)) if times >= REPEATS_MAX => Verdict::Stuck { tool: call.name.clone(), times },
-            Some((times, call)) if times >= REPEATS_TOLD => {
-                Verdict::Circling { tool: call.name.clone(), times }
+            Some((times, call)) if times >= REPEATS_MAX => {
+                RepeatCheck::Stuck { tool: call.name.clone(), times }
             }
-            Some(_) | None => Verdict::Moving,
+            Some((times, call)) if times >= REPEATS_TOLD => {
+                RepeatCheck::Circling { tool: call.name.clone(), times }
+            }
+            Some(_) | None => RepeatCheck::Moving,
         }
     }
 }
@@ -67,11 +69,11 @@ fn digest(call: &ToolCall) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::Arguments;
+    use crate::arguments::RawArguments;
     use crate::tool::CallId;
 
     fn check(turns: &[&[(&str, &str)]], expected: &str) {
-        let mut repeats = Repeats::default();
+        let mut repeats = RepeatCounts::default();
         let verdicts: String = turns
             .iter()
             .map(|calls| {
@@ -80,13 +82,13 @@ mod tests {
                     .map(|(name, arguments)| ToolCall {
                         id: CallId("x".into()),
                         name: (*name).into(),
-                        arguments: Arguments::from_text(*arguments),
+                        arguments: RawArguments::from_text(*arguments),
                     })
                     .collect();
                 match repeats.turn(calls.iter()) {
-                    Verdict::Moving => '.',
-                    Verdict::Circling { .. } => 't',
-                    Verdict::Stuck { .. } => 's',
+                    RepeatCheck::Moving => '.',
+                    RepeatCheck::Circling { .. } => 't',
+                    RepeatCheck::Stuck { .. } => 's',
                 }
             })
             .collect();

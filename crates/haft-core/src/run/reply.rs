@@ -2,14 +2,14 @@
 
 use super::calls::OpenCalls;
 use super::choice;
-use super::final_report::{self, FinalReport, Found};
-use super::finish::{Answer, Finish, FinishReason};
-use super::repeat::Verdict;
-use super::state::Phase;
-use super::turn::{Rules, Turn};
-use super::{AgentRun, RunError, RunNote, WhyFinal};
-use crate::conversation::Body;
-use crate::internal::final_report::{FINAL_REPORT, Report};
+use super::final_report::{self, FinalReport, ReportSearch};
+use super::finish::{FinishReason, RunAnswer, RunFinish};
+use super::repeat::RepeatCheck;
+use super::state::RunPhase;
+use super::turn::{ClassifiedTurn, ClassifierInput};
+use super::{AgentRun, FinalTurnReason, RunError, RunNote};
+use crate::conversation::PartBody;
+use crate::internal::final_report::{FINAL_REPORT, RunReport};
 use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::ToolChoice;
 use crate::tool::ToolCall;
@@ -22,7 +22,7 @@ const CROWDED_TURNS_MAX: u32 = 2;
 
 /// The kind of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum ReplyKind {
     Calls,
     Text,
     /// The model refused, in these words.
@@ -34,7 +34,7 @@ enum Kind {
 
 /// The reason why a reply is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Fault {
+enum ReplyFault {
     Empty,
     Cut,
     Paused,
@@ -44,7 +44,7 @@ enum Fault {
     BadReport(String),
 }
 
-impl Kind {
+impl ReplyKind {
     fn of(reply: &ModelReply) -> Self {
         if reply.calls().next().is_some() {
             return Self::Calls;
@@ -71,21 +71,21 @@ impl Kind {
     }
 }
 
-fn refusal(part: &crate::conversation::Part) -> Option<&str> {
+fn refusal(part: &crate::conversation::MessagePart) -> Option<&str> {
     match &part.body {
-        Body::Refusal(words) => Some(words),
-        Body::Text { .. }
-        | Body::Image(_)
-        | Body::Audio(_)
-        | Body::File { .. }
-        | Body::Reasoning(_)
-        | Body::Call(_)
-        | Body::Reply(_)
-        | Body::Opaque => None,
+        PartBody::Refusal(words) => Some(words),
+        PartBody::Text { .. }
+        | PartBody::Image(_)
+        | PartBody::Audio(_)
+        | PartBody::File { .. }
+        | PartBody::Reasoning(_)
+        | PartBody::Call(_)
+        | PartBody::Reply(_)
+        | PartBody::Opaque => None,
     }
 }
 
-impl Fault {
+impl ReplyFault {
     /// Returns the message for the model, or `None` if the run only has to ask again.
     fn told(&self) -> Option<String> {
         match self {
@@ -125,46 +125,46 @@ impl Fault {
 
 impl AgentRun {
     pub(super) fn take_reply(&mut self, reply: ModelReply) -> Result<(), RunError> {
-        match Kind::of(&reply) {
-            Kind::Calls => self.take_calls(reply),
-            Kind::Text => self.take_text(reply),
-            Kind::Refusal(words) => self.take_end(reply, FinishReason::Refused, words),
-            Kind::Filtered => self.take_end(reply, FinishReason::Filtered, String::new()),
-            Kind::Paused => self.take_fault(reply, &Fault::Paused),
-            Kind::Empty if reply.stop == StopReason::Length => self.take_fault(reply, &Fault::Cut),
-            Kind::Empty => self.take_fault(reply, &Fault::Empty),
+        match ReplyKind::of(&reply) {
+            ReplyKind::Calls => self.take_calls(reply),
+            ReplyKind::Text => self.take_text(reply),
+            ReplyKind::Refusal(words) => self.take_end(reply, FinishReason::Refused, words),
+            ReplyKind::Filtered => self.take_end(reply, FinishReason::Filtered, String::new()),
+            ReplyKind::Paused => self.take_fault(reply, &ReplyFault::Paused),
+            ReplyKind::Empty if reply.stop == StopReason::Length => self.take_fault(reply, &ReplyFault::Cut),
+            ReplyKind::Empty => self.take_fault(reply, &ReplyFault::Empty),
         }
     }
 
     fn take_end(&mut self, reply: ModelReply, reason: FinishReason, detail: String) -> Result<(), RunError> {
         let answer = said(&reply);
         self.keep(reply)?;
-        self.end(Finish::new(reason).with_answer(answer).with_detail(detail));
+        self.end(RunFinish::new(reason).with_answer(answer).with_detail(detail));
         Ok(())
     }
 
     fn take_text(&mut self, reply: ModelReply) -> Result<(), RunError> {
-        if let Some(words) = choice::unmet(&self.choice())
+        if let Some(words) = choice::unmet_choice_message(&self.choice())
             && !self.wants_report()
         {
-            return self.take_fault(reply, &Fault::Choice(words));
+            return self.take_fault(reply, &ReplyFault::Choice(words));
         }
         let was_cut = matches!(reply.stop, StopReason::Length | StopReason::CutOff);
         match &self.plan.report {
             FinalReport::Xml { shape, nonce } => {
                 match final_report::find(shape, nonce, &reply.text(), &reply.stop) {
-                    Found::Report(report) => self.take_answer(reply, Answer::Report(report)),
-                    Found::Invalid(problem) => self.take_fault(reply, &Fault::BadReport(problem)),
-                    Found::Cut => self.take_fault(reply, &Fault::Cut),
-                    Found::Nothing if was_cut => self.take_fault(reply, &Fault::Cut),
-                    Found::Nothing => self.take_fault(reply, &Fault::NoReport),
+                    ReportSearch::Report(report) => self.take_answer(reply, RunAnswer::Report(report)),
+                    ReportSearch::Invalid(problem) => self.take_fault(reply, &ReplyFault::BadReport(problem)),
+                    ReportSearch::Cut => self.take_fault(reply, &ReplyFault::Cut),
+                    ReportSearch::Nothing if was_cut => self.take_fault(reply, &ReplyFault::Cut),
+                    ReportSearch::Nothing => self.take_fault(reply, &ReplyFault::NoReport),
                 }
             }
-            FinalReport::Tool(_) | FinalReport::None if was_cut => self.take_fault(reply, &Fault::Cut),
-            FinalReport::Tool(_) => self.take_fault(reply, &Fault::NoReport),
+            FinalReport::Tool(_) | FinalReport::None if was_cut => self.take_fault(reply, &ReplyFault::Cut),
+            FinalReport::Tool(_) => self.take_fault(reply, &ReplyFault::NoReport),
             FinalReport::None => {
                 let text = reply.text();
-                self.take_answer(reply, Answer::Text(text))
+                self.take_answer(reply, RunAnswer::Text(text))
             }
         }
     }
@@ -174,22 +174,22 @@ impl AgentRun {
         self.choice() == ToolChoice::Named(FINAL_REPORT.into())
     }
 
-    fn take_answer(&mut self, reply: ModelReply, answer: Answer) -> Result<(), RunError> {
+    fn take_answer(&mut self, reply: ModelReply, answer: RunAnswer) -> Result<(), RunError> {
         self.keep(reply)?;
         self.count_turn();
         self.end(self.answered(answer));
         Ok(())
     }
 
-    fn answered(&self, answer: Answer) -> Finish {
-        let reason = self.state.final_turn.map_or(FinishReason::Completed, WhyFinal::answered);
-        Finish::new(reason).with_answer(Some(answer))
+    fn answered(&self, answer: RunAnswer) -> RunFinish {
+        let reason = self.state.final_turn.map_or(FinishReason::Completed, FinalTurnReason::answered);
+        RunFinish::new(reason).with_answer(Some(answer))
     }
 
-    fn take_fault(&mut self, reply: ModelReply, fault: &Fault) -> Result<(), RunError> {
+    fn take_fault(&mut self, reply: ModelReply, fault: &ReplyFault) -> Result<(), RunError> {
         let answer = said(&reply);
         self.keep(reply)?;
-        if let Fault::BadReport(_) = fault {
+        if let ReplyFault::BadReport(_) = fault {
             self.state.counts.bad_reports += 1;
         }
         if let Some(finish) = self.give_up(fault) {
@@ -201,18 +201,18 @@ impl AgentRun {
     }
 
     /// Counts an attempt. Returns the end of the run if it was the last one.
-    fn give_up(&mut self, fault: &Fault) -> Option<Finish> {
+    fn give_up(&mut self, fault: &ReplyFault) -> Option<RunFinish> {
         let counts = &mut self.state.counts;
         counts.attempts += 1;
-        let is_bad_report = matches!(fault, Fault::BadReport(_));
+        let is_bad_report = matches!(fault, ReplyFault::BadReport(_));
         let exhausted = counts.attempts >= self.plan.limits.attempts_max
             || is_bad_report && counts.bad_reports > REPORT_REPAIRS_MAX;
         if !exhausted {
             self.notes.push(RunNote::AskedAgain { attempt: counts.attempts, why: fault.detail() });
             return None;
         }
-        let why = self.state.final_turn.and_then(WhyFinal::unanswered);
-        Some(Finish::new(why.unwrap_or_else(|| fault.reason())).with_detail(fault.detail()))
+        let why = self.state.final_turn.and_then(FinalTurnReason::unanswered);
+        Some(RunFinish::new(why.unwrap_or_else(|| fault.reason())).with_detail(fault.detail()))
     }
 
     fn with_last_words(&self, words: String) -> String {
@@ -229,9 +229,13 @@ impl AgentRun {
     fn take_calls(&mut self, reply: ModelReply) -> Result<(), RunError> {
         let calls: Vec<ToolCall> = reply.calls().cloned().collect();
         let choice = self.choice();
-        let rules =
-            Rules { plan: &self.plan, counts: &self.state.counts, choice: &choice, stop: &reply.stop };
-        let mut turn = Turn::of(rules, &calls);
+        let rules = ClassifierInput {
+            plan: &self.plan,
+            counts: &self.state.counts,
+            choice: &choice,
+            stop: &reply.stop,
+        };
+        let mut turn = ClassifiedTurn::of(rules, &calls);
         turn.take_report(self.report_in(&reply));
         let answer = said(&reply);
         self.keep(reply)?;
@@ -245,40 +249,40 @@ impl AgentRun {
     }
 
     /// Returns a report that the model wrote as text beside calls. The run accepts it after the calls have ended.
-    fn report_in(&self, reply: &ModelReply) -> Option<Report> {
+    fn report_in(&self, reply: &ModelReply) -> Option<RunReport> {
         let FinalReport::Xml { shape, nonce } = &self.plan.report else { return None };
         match final_report::find(shape, nonce, &reply.text(), &reply.stop) {
-            Found::Report(report) => Some(report),
-            Found::Invalid(_) | Found::Cut | Found::Nothing => None,
+            ReportSearch::Report(report) => Some(report),
+            ReportSearch::Invalid(_) | ReportSearch::Cut | ReportSearch::Nothing => None,
         }
     }
 
-    fn note(&mut self, turn: &Turn) {
+    fn note(&mut self, turn: &ClassifiedTurn) {
         self.notes.extend(turn.statuses.iter().cloned().map(RunNote::Status));
         let refused = turn.refused.iter().cloned();
         self.notes.extend(refused.map(|(tool, why)| RunNote::Refused { tool, why }));
     }
 
     /// Handles a reply in which every call broke the rules: the run asks again for the same turn.
-    fn take_wasted(&mut self, turn: Turn, answer: Option<Answer>) {
+    fn take_wasted(&mut self, turn: ClassifiedTurn, answer: Option<RunAnswer>) {
         let fault = match (turn.bad_report, turn.refused.into_iter().next()) {
             (Some(problem), _) => {
                 self.state.counts.bad_reports += 1;
-                Fault::BadReport(problem)
+                ReplyFault::BadReport(problem)
             }
-            (None, Some(_)) if turn.cut > 0 => Fault::Cut,
-            (None, Some((_, why))) => Fault::Choice(why),
-            (None, None) => Fault::Empty,
+            (None, Some(_)) if turn.cut > 0 => ReplyFault::Cut,
+            (None, Some((_, why))) => ReplyFault::Choice(why),
+            (None, None) => ReplyFault::Empty,
         };
         self.state.ending = self.give_up(&fault).map(|finish| finish.with_answer(answer));
         // The results of the calls explain the fault. Only the last turn needs its instruction again.
         if self.state.final_turn.is_some() {
             self.state.to_tell.push(self.plan.report.last_words());
         }
-        self.state.phase = Phase::Calls(OpenCalls(turn.calls));
+        self.state.phase = RunPhase::Calls(OpenCalls(turn.calls));
     }
 
-    fn take_turn(&mut self, turn: Turn, calls: &[ToolCall]) {
+    fn take_turn(&mut self, turn: ClassifiedTurn, calls: &[ToolCall]) {
         self.count_turn();
         self.state.counts.tool_turns += 1;
         self.state.counts.tool_calls = self.state.counts.tool_calls.saturating_add(turn.let_through);
@@ -286,40 +290,40 @@ impl AgentRun {
         self.state.ending = self.ending(&turn);
         let mut open = OpenCalls(turn.calls);
         match self.state.repeats.turn(calls.iter()) {
-            Verdict::Moving => {}
-            Verdict::Circling { tool, times } => self.warn_of_circle(tool, times),
-            Verdict::Stuck { tool, times } => self.break_circle(&mut open, &tool, times),
+            RepeatCheck::Moving => {}
+            RepeatCheck::Circling { tool, times } => self.warn_of_repeats(tool, times),
+            RepeatCheck::Stuck { tool, times } => self.end_repeated_calls(&mut open, &tool, times),
         }
-        self.state.phase = Phase::Calls(open);
+        self.state.phase = RunPhase::Calls(open);
     }
 
     /// Decides if the next turn becomes the last one.
-    fn force(&mut self, turn: &Turn) {
+    fn force(&mut self, turn: &ClassifiedTurn) {
         let counts = &mut self.state.counts;
         counts.crowded_turns = if turn.too_many > 0 { counts.crowded_turns + 1 } else { 0 };
         if turn.beyond_run > 0 {
-            self.state.forced = Some(WhyFinal::MaxToolCalls);
+            self.state.forced = Some(FinalTurnReason::MaxToolCalls);
         } else if counts.crowded_turns >= CROWDED_TURNS_MAX {
-            self.state.forced = Some(WhyFinal::MaxToolCallsPerTurn);
+            self.state.forced = Some(FinalTurnReason::MaxToolCallsPerTurn);
         } else if turn.is_complete() {
-            self.state.forced = Some(WhyFinal::TaskComplete);
+            self.state.forced = Some(FinalTurnReason::TaskComplete);
         }
     }
 
-    fn ending(&mut self, turn: &Turn) -> Option<Finish> {
+    fn ending(&mut self, turn: &ClassifiedTurn) -> Option<RunFinish> {
         if let Some(handoff) = &turn.handoff {
-            return Some(Finish::new(FinishReason::Handoff(handoff.clone())));
+            return Some(RunFinish::new(FinishReason::Handoff(handoff.clone())));
         }
         if let Some(report) = &turn.report {
-            return Some(self.answered(Answer::Report(report.clone())));
+            return Some(self.answered(RunAnswer::Report(report.clone())));
         }
         let problem = turn.bad_report.as_ref()?;
         self.state.counts.bad_reports += 1;
         let exhausted = self.state.counts.bad_reports > REPORT_REPAIRS_MAX;
-        exhausted.then(|| Finish::new(FinishReason::InvalidReport).with_detail(problem.clone()))
+        exhausted.then(|| RunFinish::new(FinishReason::InvalidReport).with_detail(problem.clone()))
     }
 
-    fn warn_of_circle(&mut self, tool: String, times: u32) {
+    fn warn_of_repeats(&mut self, tool: String, times: u32) {
         self.state.to_tell.push(format!(
             "You called `{tool}` with the same arguments in {times} turns in a row. The answer will not change: \
              do something else, or answer with what you have."
@@ -327,10 +331,10 @@ impl AgentRun {
         self.notes.push(RunNote::Circling { tool, times });
     }
 
-    fn break_circle(&mut self, open: &mut OpenCalls, tool: &str, times: u32) {
+    fn end_repeated_calls(&mut self, open: &mut OpenCalls, tool: &str, times: u32) {
         open.refuse_all("Error: the run was stopped because it repeats itself; the call was not made");
         let detail = format!("`{tool}` was called with the same arguments in {times} turns in a row");
-        let doom = Finish::new(FinishReason::DoomLoop).with_detail(detail);
+        let doom = RunFinish::new(FinishReason::DoomLoop).with_detail(detail);
         // If the same reply holds an answer or a handoff, that is the better end.
         self.state.ending.get_or_insert(doom);
     }
@@ -343,9 +347,13 @@ impl AgentRun {
     /// Appends the reply to the conversation, unless it holds nothing that a later request could send.
     fn keep(&mut self, reply: ModelReply) -> Result<(), RunError> {
         let is_kept = reply.parts.iter().any(|part| match &part.body {
-            Body::Text { text, .. } | Body::Refusal(text) => !text.trim().is_empty(),
-            Body::Call(_) | Body::Opaque | Body::Image(_) | Body::Audio(_) | Body::File { .. } => true,
-            Body::Reasoning(_) | Body::Reply(_) => false,
+            PartBody::Text { text, .. } | PartBody::Refusal(text) => !text.trim().is_empty(),
+            PartBody::Call(_)
+            | PartBody::Opaque
+            | PartBody::Image(_)
+            | PartBody::Audio(_)
+            | PartBody::File { .. } => true,
+            PartBody::Reasoning(_) | PartBody::Reply(_) => false,
         });
         if !is_kept {
             return Ok(());
@@ -355,7 +363,7 @@ impl AgentRun {
 }
 
 /// Returns the text of a reply as a fallback answer for the caller.
-fn said(reply: &ModelReply) -> Option<Answer> {
+fn said(reply: &ModelReply) -> Option<RunAnswer> {
     let text = reply.text();
-    (!text.trim().is_empty()).then_some(Answer::Text(text))
+    (!text.trim().is_empty()).then_some(RunAnswer::Text(text))
 }

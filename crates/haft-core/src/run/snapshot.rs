@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentRun, RunPlan};
-use crate::conversation::{Body, Conversation, ConversationError};
+use crate::conversation::{Conversation, ConversationError, PartBody};
 use crate::model_request::ModelRequest;
 use crate::stored::{StoredError, StoredMessage};
 
@@ -33,7 +33,7 @@ pub struct RunSnapshot {
 
 /// The version field alone, which `from_json` reads first.
 #[derive(Deserialize)]
-struct Versioned {
+struct SnapshotVersion {
     version: u32,
 }
 
@@ -118,7 +118,7 @@ impl RunSnapshot {
     /// Parses the output of [`to_json`](Self::to_json). It rejects another version before it parses anything else.
     pub fn from_json(text: &str) -> Result<Self, SnapshotError> {
         let not_json = |error: serde_json::Error| SnapshotError::NotJson { problem: error.to_string() };
-        let Versioned { version } = serde_json::from_str(text).map_err(not_json)?;
+        let SnapshotVersion { version } = serde_json::from_str(text).map_err(not_json)?;
         if version != VERSION {
             return Err(SnapshotError::UnknownVersion { found: version });
         }
@@ -129,7 +129,7 @@ impl RunSnapshot {
     pub fn request(&self) -> Option<String> {
         let message = self.conversation.first()?.clone().into_message().ok()?;
         let texts = message.parts.iter().filter_map(|part| match &part.body {
-            Body::Text { text, .. } => Some(text.as_str()),
+            PartBody::Text { text, .. } => Some(text.as_str()),
             _ => None,
         });
         Some(texts.collect())

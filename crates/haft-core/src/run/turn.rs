@@ -1,28 +1,28 @@
 //! The classification of each call of a turn: the party that runs it, or the reason for its refusal.
 
-use super::calls::{CallState, OpenCall, Place};
+use super::calls::{CallPosition, CallState, OpenCall};
 use super::choice;
 use super::final_report::FinalReport;
-use super::limits::Counts;
+use super::limits::RunCounters;
 use super::plan::RunPlan;
 use crate::conversation::ToolReply;
 use crate::internal::batch::{self, BATCH, BatchPlan};
-use crate::internal::final_report::{FINAL_REPORT, Report};
+use crate::internal::final_report::{FINAL_REPORT, RunReport};
 use crate::internal::handoff::{HANDOFF, Handoff};
-use crate::internal::task_status::{Completion, TASK_STATUS, TaskStatus};
+use crate::internal::task_status::{TASK_STATUS, TaskCompletion, TaskStatus};
 use crate::model_reply::StopReason;
 use crate::model_request::ToolChoice;
 use crate::tool::{CallId, ToolCall};
 
 /// The classified calls of one turn, and their effects on the run.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct ClassifiedTurn {
     pub(super) calls: Vec<OpenCall>,
     /// Permitted calls, including those in batches.
     pub(super) let_through: u32,
     /// Calls that can advance the run. If there are none, the turn was wasted.
     pub(super) useful: u32,
-    pub(super) report: Option<Report>,
+    pub(super) report: Option<RunReport>,
     pub(super) bad_report: Option<String>,
     pub(super) handoff: Option<Handoff>,
     pub(super) statuses: Vec<TaskStatus>,
@@ -37,15 +37,15 @@ pub(super) struct Turn {
 
 /// The rules for classifying calls.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules<'a> {
+pub(super) struct ClassifierInput<'a> {
     pub(super) plan: &'a RunPlan,
-    pub(super) counts: &'a Counts,
+    pub(super) counts: &'a RunCounters,
     pub(super) choice: &'a ToolChoice,
     pub(super) stop: &'a StopReason,
 }
 
-impl Turn {
-    pub(super) fn of(rules: Rules<'_>, calls: &[ToolCall]) -> Self {
+impl ClassifiedTurn {
+    pub(super) fn of(rules: ClassifierInput<'_>, calls: &[ToolCall]) -> Self {
         let mut turn = Self::default();
         for call in calls {
             turn.take(rules, call, calls);
@@ -53,7 +53,7 @@ impl Turn {
         turn
     }
 
-    pub(super) fn take_report(&mut self, report: Option<Report>) {
+    pub(super) fn take_report(&mut self, report: Option<RunReport>) {
         if let Some(report) = report {
             self.useful += 1;
             self.report.get_or_insert(report);
@@ -61,15 +61,15 @@ impl Turn {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.statuses.last().is_some_and(|status| status.completion() == Completion::Complete)
+        self.statuses.last().is_some_and(|status| status.completion() == TaskCompletion::Complete)
     }
 
     /// Classifies a call of the reply itself. All of the run's own tools except the status are available only here, not
     /// in a batch.
-    fn take(&mut self, rules: Rules<'_>, call: &ToolCall, all: &[ToolCall]) {
+    fn take(&mut self, rules: ClassifierInput<'_>, call: &ToolCall, all: &[ToolCall]) {
         let plan = rules.plan;
         if let Some(why) = choice::refusal(rules.choice, &call.name) {
-            return self.refuse(call, Place::Turn, &why);
+            return self.refuse(call, CallPosition::Turn, &why);
         }
         match (call.name.as_str(), &plan.report) {
             (FINAL_REPORT, FinalReport::Tool(shape)) => match shape.read(&call.arguments) {
@@ -78,23 +78,29 @@ impl Turn {
             },
             (HANDOFF, _) if plan.routes.tool().is_some() => match plan.routes.read(&call.arguments) {
                 Ok(handoff) => self.accept_handoff(call, handoff),
-                Err(why) => self.misread(call, Place::Turn, &why),
+                Err(why) => self.misread(call, CallPosition::Turn, &why),
             },
             (BATCH, _) if plan.offer.batch => match batch::plan(&call.arguments) {
                 Ok(batch) => self.take_batch(rules, call, batch, all),
-                Err(why) => self.misread(call, Place::Turn, &why),
+                Err(why) => self.misread(call, CallPosition::Turn, &why),
             },
-            _ => self.take_plain(rules, call, Place::Turn),
+            _ => self.take_plain(rules, call, CallPosition::Turn),
         }
     }
 
-    fn take_batch(&mut self, rules: Rules<'_>, call: &ToolCall, batch: BatchPlan, all: &[ToolCall]) {
+    fn take_batch(
+        &mut self,
+        rules: ClassifierInput<'_>,
+        call: &ToolCall,
+        batch: BatchPlan,
+        all: &[ToolCall],
+    ) {
         let parent = self.calls.len();
-        self.put(call.clone(), Place::Turn, CallState::Batch(batch.extent));
+        self.put(call.clone(), CallPosition::Turn, CallState::Batch(batch.extent));
         for (at, item) in batch.items.into_iter().enumerate() {
             let id = inner_id(&call.id, at, all);
             let inner = ToolCall { id, name: item.tool, arguments: item.arguments };
-            let place = Place::Batch { parent, item: item.id };
+            let place = CallPosition::Batch { parent, item: item.id };
             let refusal = batch::refusal(&inner.name).or_else(|| choice::refusal(rules.choice, &inner.name));
             match refusal {
                 Some(why) => self.refuse(&inner, place, &why),
@@ -103,7 +109,7 @@ impl Turn {
         }
     }
 
-    fn take_plain(&mut self, rules: Rules<'_>, call: &ToolCall, place: Place) {
+    fn take_plain(&mut self, rules: ClassifierInput<'_>, call: &ToolCall, place: CallPosition) {
         if call.name == TASK_STATUS && rules.plan.offer.task_status {
             return match TaskStatus::read(&call.arguments) {
                 Ok(status) => self.accept_status(call, place, status),
@@ -144,14 +150,18 @@ impl Turn {
         self.put(call.clone(), place, if is_client { CallState::Client } else { CallState::New });
     }
 
-    fn accept_report(&mut self, call: &ToolCall, report: Report) {
+    fn accept_report(&mut self, call: &ToolCall, report: RunReport) {
         self.useful += 1;
         self.report = Some(report);
-        self.put(call.clone(), Place::Turn, CallState::Ended(ToolReply::text(call, "the report was taken")));
+        self.put(
+            call.clone(),
+            CallPosition::Turn,
+            CallState::Ended(ToolReply::text(call, "the report was taken")),
+        );
     }
 
     fn refuse_report(&mut self, call: &ToolCall, why: String) {
-        self.refuse(call, Place::Turn, &why);
+        self.refuse(call, CallPosition::Turn, &why);
         self.bad_report = Some(why);
     }
 
@@ -159,10 +169,10 @@ impl Turn {
         self.useful += 1;
         let told = format!("`{}` takes over", handoff.agent);
         self.handoff = Some(handoff);
-        self.put(call.clone(), Place::Turn, CallState::Ended(ToolReply::text(call, told)));
+        self.put(call.clone(), CallPosition::Turn, CallState::Ended(ToolReply::text(call, told)));
     }
 
-    fn accept_status(&mut self, call: &ToolCall, place: Place, status: TaskStatus) {
+    fn accept_status(&mut self, call: &ToolCall, place: CallPosition, status: TaskStatus) {
         self.useful += 1;
         let told = status.completion().told();
         self.statuses.push(status);
@@ -171,17 +181,17 @@ impl Turn {
 
     /// Refuses a call of one of the run's own tools whose arguments do not parse. It counts as a turn, like any failed
     /// call.
-    fn misread(&mut self, call: &ToolCall, place: Place, why: &str) {
+    fn misread(&mut self, call: &ToolCall, place: CallPosition, why: &str) {
         self.useful += 1;
         self.refuse(call, place, why);
     }
 
-    fn refuse(&mut self, call: &ToolCall, place: Place, why: &str) {
+    fn refuse(&mut self, call: &ToolCall, place: CallPosition, why: &str) {
         self.refused.push((call.name.clone(), why.to_owned()));
         self.put(call.clone(), place, CallState::Ended(ToolReply::error(call, format!("Error: {why}"))));
     }
 
-    fn put(&mut self, call: ToolCall, place: Place, state: CallState) {
+    fn put(&mut self, call: ToolCall, place: CallPosition, state: CallState) {
         self.calls.push(OpenCall { call, place, state });
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The limits of one command and everything it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct CommandLimits {
     /// Processes and threads alive at the same time.
     pub processes_max: u64,
     /// Open files per process.
@@ -21,7 +21,7 @@ pub struct Limits {
     pub shm_bytes_max: u64,
 }
 
-impl Default for Limits {
+impl Default for CommandLimits {
     fn default() -> Self {
         Self {
             processes_max: 1024,
@@ -37,7 +37,7 @@ impl Default for Limits {
 /// The least the kernel accepts as the highest pid of a namespace.
 const PROCESSES_FLOOR: u64 = 301;
 
-impl Limits {
+impl CommandLimits {
     /// The names under which the limits are set, with what each means.
     pub const NAMES: [(&'static str, &'static str); 6] = [
         ("processes", "processes and threads alive at once"),
@@ -90,7 +90,7 @@ impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LimitError::Unknown(name) => {
-                let known: Vec<&str> = Limits::NAMES.iter().map(|(name, _)| *name).collect();
+                let known: Vec<&str> = CommandLimits::NAMES.iter().map(|(name, _)| *name).collect();
                 write!(f, "there is no limit `{name}`; known are {}", known.join(", "))
             }
             LimitError::Zero(name) => write!(f, "limit `{name}` must be at least 1"),
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn every_listed_name_can_be_set() {
-        for (name, _) in Limits::NAMES {
-            let mut limits = Limits::default();
+        for (name, _) in CommandLimits::NAMES {
+            let mut limits = CommandLimits::default();
             limits.set(name, 4_000_000).unwrap();
             assert_eq!(limits.get(name), Some(4_000_000), "{name}");
         }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn unknown_and_zero_are_refused() {
-        let mut limits = Limits::default();
+        let mut limits = CommandLimits::default();
         assert_eq!(limits.set("speed", 1), Err(LimitError::Unknown("speed".into())));
         assert_eq!(limits.set("open-files", 0), Err(LimitError::Zero("open-files".into())));
     }

@@ -2,7 +2,7 @@
 
 /// Whether OAuth tokens may be kept outside the desktop's keyring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Preference {
+pub enum KeyringPreference {
     /// A file holds the token where no keyring answers.
     WhereThereIsOne,
     /// The login fails where no keyring answers.
@@ -13,7 +13,7 @@ pub enum Preference {
 
 /// The OAuth grant by which tokens are requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Grant {
+pub enum OAuthGrant {
     /// Authorization code: a person logs in.
     #[default]
     Person,
@@ -23,7 +23,7 @@ pub enum Grant {
 
 /// Whether the sandbox confines a server process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Confined {
+pub enum ServerConfinement {
     /// The server runs in the sandbox.
     #[default]
     Yes,
@@ -33,7 +33,7 @@ pub enum Confined {
 
 /// The transport of a remote server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
+pub enum RemoteTransport {
     /// Streamable HTTP, with the older HTTP+SSE as a fallback.
     Http,
     /// The older HTTP+SSE transport only.
@@ -42,7 +42,7 @@ pub enum Protocol {
     WebSocket,
 }
 
-impl Protocol {
+impl RemoteTransport {
     /// Returns the name for the configuration.
     pub fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ pub enum HealthProbe {
 
 /// The limits of one server's requests to models (MCP sampling).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sampling {
+pub struct SamplingLimits {
     /// The approval that each request needs.
     pub consent: SamplingConsent,
     /// As `provider/model`; without it the caller chooses.

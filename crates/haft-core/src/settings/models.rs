@@ -39,7 +39,7 @@ pub const CLAUDE_CODE_RESUMES_MAX: u32 = 5;
 
 /// Whether a reply is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
+pub enum ReplyDelivery {
     /// The provider sends the reply at once when it is complete.
     Whole,
     /// The provider sends the reply as it is written.
@@ -93,7 +93,7 @@ impl RetryPolicy {
 
 /// The time limits of the parts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct ModelTimeouts {
     /// The time to open a connection, with DNS and TLS.
     pub connect: Duration,
     /// From the request to the head of the answer. A local server may load the model first.
@@ -109,7 +109,7 @@ pub struct Timeouts {
     pub pong_within: Duration,
 }
 
-impl Default for Timeouts {
+impl Default for ModelTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),

@@ -28,7 +28,7 @@ impl Default for StoreLimits {
 
 /// The settings by which `tool_output` reads an output when the question names no part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
+pub struct OutputReadSettings {
     /// `auto` returns an output whole when it has at most this many chunks.
     pub chunks_max: usize,
     /// The percentage of a chunk that the next chunk repeats at its start.
@@ -37,7 +37,7 @@ pub struct Reading {
     pub avg_line_bytes_threshold: usize,
 }
 
-impl Default for Reading {
+impl Default for OutputReadSettings {
     fn default() -> Self {
         Self { chunks_max: 1, overlap_percent: 10, avg_line_bytes_threshold: 1_000 }
     }

@@ -10,7 +10,7 @@ pub const METHODS_DEFAULT: [Method; 5] =
 
 /// Whether deprecated operations are imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deprecated {
+pub enum DeprecatedOperations {
     /// Deprecated operations become no tools.
     LeftOut,
     /// Deprecated operations become tools like any other.
@@ -28,7 +28,7 @@ pub enum QueryForm {
 
 /// The settings for reading a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Streaming {
+pub struct StreamSettings {
     /// The framing of the events in the body.
     pub mode: StreamMode,
     /// Removed from the start of every line of a JSON stream.
@@ -58,7 +58,7 @@ pub enum StreamMode {
     Sse,
 }
 
-impl Default for Streaming {
+impl Default for StreamSettings {
     fn default() -> Self {
         Self {
             mode: StreamMode::JsonStream,

@@ -4,44 +4,45 @@ use super::mode::SandboxMode;
 
 /// Whether the policy grants a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum ResourceAccess {
     /// The command can use the resource.
     Allow,
     /// The resource is out of the command's reach.
     Deny,
 }
 
-impl Access {
+impl ResourceAccess {
     /// Returns the stable name for all records.
     pub fn name(self) -> &'static str {
         match self {
-            Access::Allow => "allow",
-            Access::Deny => "deny",
+            ResourceAccess::Allow => "allow",
+            ResourceAccess::Deny => "deny",
         }
     }
 }
 
 /// The parts of the sandbox that an approval is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Confinement {
+pub struct SandboxBinding {
     /// The mode, which decides about writes.
     pub mode: SandboxMode,
     /// The access to the network.
-    pub network: Access,
+    pub network: ResourceAccess,
 }
 
-impl Confinement {
+impl SandboxBinding {
     /// The sandbox that allows least.
-    pub const NARROWEST: Self = Self { mode: SandboxMode::Sandbox, network: Access::Deny };
+    pub const NARROWEST: Self = Self { mode: SandboxMode::Sandbox, network: ResourceAccess::Deny };
 
     /// No sandbox at all.
-    pub const WIDEST: Self = Self { mode: SandboxMode::Rwx, network: Access::Allow };
+    pub const WIDEST: Self = Self { mode: SandboxMode::Rwx, network: ResourceAccess::Allow };
 
     /// Returns true if this sandbox permits nothing that the other one does not.
     pub fn is_within(self, other: Self) -> bool {
         let network = match (self.network, other.network) {
-            (Access::Deny, Access::Allow | Access::Deny) | (Access::Allow, Access::Allow) => true,
-            (Access::Allow, Access::Deny) => false,
+            (ResourceAccess::Deny, ResourceAccess::Allow | ResourceAccess::Deny)
+            | (ResourceAccess::Allow, ResourceAccess::Allow) => true,
+            (ResourceAccess::Allow, ResourceAccess::Deny) => false,
         };
         network && self.mode <= other.mode
     }

@@ -5,7 +5,7 @@ use super::{ShellCommand, ShellWord};
 
 /// The command in the arguments of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Carried {
+pub(super) enum WrappedCommand {
     /// A command line of its own.
     Line(String),
     Command(ShellCommand),
@@ -13,7 +13,7 @@ pub(super) enum Carried {
     Unseen,
 }
 
-pub(super) fn carried(command: &ShellCommand) -> Vec<Carried> {
+pub(super) fn carried(command: &ShellCommand) -> Vec<WrappedCommand> {
     let [program, arguments @ ..] = command.words.as_slice() else { return Vec::new() };
     let Some(program) = program.as_literal() else { return Vec::new() };
     let name = program.rsplit('/').next().unwrap_or(program);
@@ -105,7 +105,7 @@ fn code_options(name: &str) -> &'static [&'static str] {
 
 /// A program that runs the rest of its words. All known short options are listed by letter; an unlisted option makes
 /// the command unseen.
-struct Wrapper {
+struct WrapperProgram {
     flags: &'static str,
     /// Options that take a value, either attached to the letter or in the next word.
     values: &'static str,
@@ -113,7 +113,7 @@ struct Wrapper {
     positionals: usize,
 }
 
-fn wrapper(name: &str) -> Option<Wrapper> {
+fn wrapper(name: &str) -> Option<WrapperProgram> {
     let (flags, values, positionals) = match name {
         "sudo" => ("AbEHinPSs", "ugpChrtTDRU", 0),
         "doas" => ("ns", "uC", 0),
@@ -136,14 +136,14 @@ fn wrapper(name: &str) -> Option<Wrapper> {
         "caffeinate" => ("dimsu", "tw", 0),
         _ => return None,
     };
-    Some(Wrapper { flags, values, positionals })
+    Some(WrapperProgram { flags, values, positionals })
 }
 
-impl Wrapper {
-    fn carried(&self, arguments: &[ShellWord]) -> Vec<Carried> {
+impl WrapperProgram {
+    fn carried(&self, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
         match self.skip_options(arguments) {
             Some(rest) => rest_of(rest, self.positionals),
-            None => vec![Carried::Unseen],
+            None => vec![WrappedCommand::Unseen],
         }
     }
 
@@ -196,7 +196,7 @@ fn skip_long<'w>(option: &str, rest: &'w [ShellWord]) -> Option<&'w [ShellWord]>
 }
 
 /// Returns the command after `positionals` words, with the variables that `env` and `sudo` accept before it.
-fn rest_of(words: &[ShellWord], positionals: usize) -> Vec<Carried> {
+fn rest_of(words: &[ShellWord], positionals: usize) -> Vec<WrappedCommand> {
     let mut command = ShellCommand::default();
     let mut words = words.get(positionals..).unwrap_or_default();
     while let [word, rest @ ..] = words {
@@ -208,11 +208,11 @@ fn rest_of(words: &[ShellWord], positionals: usize) -> Vec<Carried> {
         return Vec::new();
     }
     words.clone_into(&mut command.words);
-    vec![Carried::Command(command)]
+    vec![WrappedCommand::Command(command)]
 }
 
-fn unseen_if(unseen: bool) -> Vec<Carried> {
-    if unseen { vec![Carried::Unseen] } else { Vec::new() }
+fn unseen_if(unseen: bool) -> Vec<WrappedCommand> {
+    if unseen { vec![WrappedCommand::Unseen] } else { Vec::new() }
 }
 
 fn starts_with_any(word: &ShellWord, beginnings: &[&str]) -> bool {
@@ -220,11 +220,11 @@ fn starts_with_any(word: &ShellWord, beginnings: &[&str]) -> bool {
 }
 
 /// Parses the arguments of a shell, which runs the text after `-c`, else a script, else its standard input.
-fn shell(arguments: &[ShellWord]) -> Vec<Carried> {
+fn shell(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let mut takes_line = false;
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
-        let Some(text) = word.as_literal() else { return vec![Carried::Unseen] };
+        let Some(text) = word.as_literal() else { return vec![WrappedCommand::Unseen] };
         match text {
             "--version" | "--help" => return Vec::new(),
             "--rcfile" | "--init-file" | "-o" | "+o" | "-O" | "+O" => {
@@ -232,43 +232,43 @@ fn shell(arguments: &[ShellWord]) -> Vec<Carried> {
             }
             _ if text.starts_with("--") => {}
             _ if text.starts_with(['-', '+']) && text.len() > 1 => takes_line |= text.contains('c'),
-            _ if takes_line => return vec![Carried::Line(text.to_owned())],
+            _ if takes_line => return vec![WrappedCommand::Line(text.to_owned())],
             // A script is a program like any other.
             _ if text != "-" && !text.starts_with("/dev/") => return Vec::new(),
-            _ => return vec![Carried::Unseen],
+            _ => return vec![WrappedCommand::Unseen],
         }
     }
-    vec![Carried::Unseen]
+    vec![WrappedCommand::Unseen]
 }
 
 /// Joins the words into a new command line, as `eval` does.
-fn eval(arguments: &[ShellWord]) -> Vec<Carried> {
+fn eval(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let texts: Option<Vec<_>> = arguments.iter().map(ShellWord::as_literal).collect();
     match texts {
         Some(texts) if texts.is_empty() => Vec::new(),
-        Some(texts) if texts[0].starts_with('-') => vec![Carried::Unseen],
-        Some(texts) => vec![Carried::Line(texts.join(" "))],
-        None => vec![Carried::Unseen],
+        Some(texts) if texts[0].starts_with('-') => vec![WrappedCommand::Unseen],
+        Some(texts) => vec![WrappedCommand::Line(texts.join(" "))],
+        None => vec![WrappedCommand::Unseen],
     }
 }
 
-fn trap(arguments: &[ShellWord]) -> Vec<Carried> {
+fn trap(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let first = arguments.iter().find(|word| word.opaque || word.text != "--");
     match first.map(ShellWord::as_literal) {
         None | Some(Some("-" | "-l" | "-p")) => Vec::new(),
-        Some(Some(line)) => vec![Carried::Line(line.to_owned())],
-        Some(None) => vec![Carried::Unseen],
+        Some(Some(line)) => vec![WrappedCommand::Line(line.to_owned())],
+        Some(None) => vec![WrappedCommand::Unseen],
     }
 }
 
-fn find(arguments: &[ShellWord]) -> Vec<Carried> {
+fn find(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     exec_options(arguments, &["-exec", "-execdir", "-ok", "-okdir"])
 }
 
 /// Returns each command between such an option and `;` or `+`. A word with a placeholder for the found names is opaque.
-fn exec_options(arguments: &[ShellWord], options: &[&str]) -> Vec<Carried> {
+fn exec_options(arguments: &[ShellWord], options: &[&str]) -> Vec<WrappedCommand> {
     if arguments.iter().any(|word| word.opaque && word.text.starts_with('-')) {
-        return vec![Carried::Unseen];
+        return vec![WrappedCommand::Unseen];
     }
     let is_option = |word: &ShellWord| word.as_literal().is_some_and(|text| options.contains(&text));
     let is_end = |word: &ShellWord| matches!(word.text.as_str(), ";" | "+");
@@ -281,19 +281,19 @@ fn exec_options(arguments: &[ShellWord], options: &[&str]) -> Vec<Carried> {
         };
         ShellCommand { words: words.map(opaque).collect(), ..ShellCommand::default() }
     });
-    commands.map(Carried::Command).collect()
+    commands.map(WrappedCommand::Command).collect()
 }
 
 /// Returns the command of `xargs`, which adds words from its input.
-fn xargs(arguments: &[ShellWord]) -> Vec<Carried> {
-    let options = Wrapper { flags: "0oprtx", values: "aEILnPsd", positionals: 0 };
+fn xargs(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
+    let options = WrapperProgram { flags: "0oprtx", values: "aEILnPsd", positionals: 0 };
     let carried = options.carried(arguments);
     let add_unknown = |carried| match carried {
-        Carried::Command(mut command) => {
+        WrappedCommand::Command(mut command) => {
             command.words.push(ShellWord::opaque("what xargs reads"));
-            Carried::Command(command)
+            WrappedCommand::Command(command)
         }
-        Carried::Line(_) | Carried::Unseen => Carried::Unseen,
+        WrappedCommand::Line(_) | WrappedCommand::Unseen => WrappedCommand::Unseen,
     };
     carried.into_iter().map(add_unknown).collect()
 }

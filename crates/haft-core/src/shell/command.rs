@@ -1,41 +1,45 @@
 //! The parser of commands: reserved words, groups and simple commands.
 
-use super::reader::{Ended, Group, Groups, Next, Reader, Within};
-use super::word::{ReadWord, is_variable};
+use super::reader::{ListContext, ListEnd, NextSyntax, OpenGroups, ShellGroup, ShellParser};
+use super::word::{ParsedWord, is_variable};
 use super::{ShellCommand, ShellError};
 
-impl Reader<'_> {
+impl ShellParser<'_> {
     /// Parses a command that begins with a word or a redirection.
-    pub(super) fn command(&mut self, groups: &mut Groups, next: Next) -> Result<Next, ShellError> {
-        if next == Next::Command && self.at_redirection() {
+    pub(super) fn command(
+        &mut self,
+        groups: &mut OpenGroups,
+        next: NextSyntax,
+    ) -> Result<NextSyntax, ShellError> {
+        if next == NextSyntax::Command && self.at_redirection() {
             return self.simple(None);
         }
         let word = self.word()?;
         let reserved = if word.plain && !word.word.opaque { word.word.text.as_str() } else { "" };
         match reserved {
-            "then" | "else" | "elif" | "do" => Ok(Next::Command),
-            "}" => self.close(groups, Group::Brace),
-            "fi" => self.close(groups, Group::If),
-            "done" => self.close(groups, Group::Loop),
-            "esac" => Ok(Next::EndOfCase),
-            _ if next == Next::Operator => Err(ShellError::Unclear { what: "a word after a group" }),
-            "!" | "coproc" => Ok(Next::Command),
-            "{" => Ok(self.open(groups, Group::Brace)),
-            "if" => Ok(self.open(groups, Group::If)),
-            "while" | "until" => Ok(self.open(groups, Group::Loop)),
+            "then" | "else" | "elif" | "do" => Ok(NextSyntax::Command),
+            "}" => self.close(groups, ShellGroup::Brace),
+            "fi" => self.close(groups, ShellGroup::If),
+            "done" => self.close(groups, ShellGroup::Loop),
+            "esac" => Ok(NextSyntax::EndOfCase),
+            _ if next == NextSyntax::Operator => Err(ShellError::Unclear { what: "a word after a group" }),
+            "!" | "coproc" => Ok(NextSyntax::Command),
+            "{" => Ok(self.open(groups, ShellGroup::Brace)),
+            "if" => Ok(self.open(groups, ShellGroup::If)),
+            "while" | "until" => Ok(self.open(groups, ShellGroup::Loop)),
             "for" | "select" => {
-                let next = self.open(groups, Group::Loop);
+                let next = self.open(groups, ShellGroup::Loop);
                 self.for_head().map(|()| next)
             }
             "case" => {
                 let before = self.found.len();
-                self.nested(Reader::case)?;
-                self.redirect_group(before).map(|()| Next::Operator)
+                self.nested(ShellParser::case)?;
+                self.redirect_group(before).map(|()| NextSyntax::Operator)
             }
             "[[" => {
                 let before = self.found.len();
                 self.test()?;
-                self.redirect_group(before).map(|()| Next::Operator)
+                self.redirect_group(before).map(|()| NextSyntax::Operator)
             }
             "function" => self.function_head(),
             "time" => self.time_options(),
@@ -43,14 +47,16 @@ impl Reader<'_> {
         }
     }
 
-    fn open(&self, groups: &mut Groups, group: Group) -> Next {
+    fn open(&self, groups: &mut OpenGroups, group: ShellGroup) -> NextSyntax {
         groups.push((group, self.found.len()));
-        Next::Command
+        NextSyntax::Command
     }
 
-    fn close(&mut self, groups: &mut Groups, group: Group) -> Result<Next, ShellError> {
+    fn close(&mut self, groups: &mut OpenGroups, group: ShellGroup) -> Result<NextSyntax, ShellError> {
         match groups.pop() {
-            Some((opened, before)) if opened == group => self.redirect_group(before).map(|()| Next::Operator),
+            Some((opened, before)) if opened == group => {
+                self.redirect_group(before).map(|()| NextSyntax::Operator)
+            }
             Some(_) | None => Err(ShellError::Unclear { what: "the end of a group that is not open" }),
         }
     }
@@ -62,7 +68,7 @@ impl Reader<'_> {
         found
     }
 
-    fn simple(&mut self, first: Option<ReadWord>) -> Result<Next, ShellError> {
+    fn simple(&mut self, first: Option<ParsedWord>) -> Result<NextSyntax, ShellError> {
         let mut command = ShellCommand::default();
         let mut next = first;
         loop {
@@ -84,16 +90,16 @@ impl Reader<'_> {
                 Some(_) => next = Some(self.word()?),
             }
         }
-        self.push(command).map(|()| Next::Command)
+        self.push(command).map(|()| NextSyntax::Command)
     }
 
     /// Returns true for the `2` of `2>file`.
-    fn is_descriptor(&mut self, word: &ReadWord) -> bool {
+    fn is_descriptor(&mut self, word: &ParsedWord) -> bool {
         let digits = word.plain && word.word.text.bytes().all(|byte| byte.is_ascii_digit());
         digits && matches!(self.peek(), Some(b'<' | b'>'))
     }
 
-    fn place(&mut self, word: ReadWord, command: &mut ShellCommand) -> Result<(), ShellError> {
+    fn place(&mut self, word: ParsedWord, command: &mut ShellCommand) -> Result<(), ShellError> {
         let variable = if command.words.is_empty() { word.assigns() } else { None };
         match variable {
             None => command.words.push(word.word),
@@ -110,28 +116,28 @@ impl Reader<'_> {
 
     /// Parses the parentheses after the name of a function. The parser reads the body like any other command, so it
     /// need not follow calls of the function.
-    fn function_parentheses(&mut self) -> Result<Next, ShellError> {
+    fn function_parentheses(&mut self) -> Result<NextSyntax, ShellError> {
         self.at += 1;
         self.skip_blanks();
         if !self.eat(")") {
             return Err(self.unexpected());
         }
-        self.skip_lines().map(|()| Next::Command)
+        self.skip_lines().map(|()| NextSyntax::Command)
     }
 
-    fn function_head(&mut self) -> Result<Next, ShellError> {
+    fn function_head(&mut self) -> Result<NextSyntax, ShellError> {
         self.skip_blanks();
         self.word()?;
         self.skip_blanks();
         match self.peek() {
             Some(b'(') => self.function_parentheses(),
-            Some(_) | None => self.skip_lines().map(|()| Next::Command),
+            Some(_) | None => self.skip_lines().map(|()| NextSyntax::Command),
         }
     }
 
     /// Parses the options of the reserved word `time`. It has only `-p`; with any other option, `time` is the program
     /// of that name.
-    fn time_options(&mut self) -> Result<Next, ShellError> {
+    fn time_options(&mut self) -> Result<NextSyntax, ShellError> {
         self.skip_blanks();
         while self.peek() == Some(b'-') {
             let option = self.word()?;
@@ -140,13 +146,13 @@ impl Reader<'_> {
             }
             self.skip_blanks();
         }
-        Ok(Next::Command)
+        Ok(NextSyntax::Command)
     }
 
     fn for_head(&mut self) -> Result<(), ShellError> {
         self.skip_blanks();
         if self.eat("((") {
-            return self.nested(Reader::arithmetic);
+            return self.nested(ShellParser::arithmetic);
         }
         let name = self.word()?;
         if !name.plain || !is_variable(&name.word.text) {
@@ -190,9 +196,9 @@ impl Reader<'_> {
                 self.skip_blanks();
             }
             self.case_patterns()?;
-            match self.list(Within::CaseItem)? {
-                Ended::Closed => {}
-                Ended::Case => return Ok(()),
+            match self.list(ListContext::CaseItem)? {
+                ListEnd::Closed => {}
+                ListEnd::Case => return Ok(()),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The parser of redirections and here-documents, whose bodies follow on later lines.
 
-use super::reader::Reader;
-use super::{Access, Redirection, ShellError};
+use super::reader::ShellParser;
+use super::{Redirection, RedirectionAccess, ShellError};
 
 /// A here-document whose body the parser has not reached yet.
 pub(super) struct HereDocument {
@@ -12,10 +12,10 @@ pub(super) struct HereDocument {
 
 /// The effect of a redirection operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Open(Access),
+pub(super) enum RedirectionKind {
+    Open(RedirectionAccess),
     /// `>&` and `<&`: a copy of a descriptor, or for `>&` a file.
-    Copy(Access),
+    Copy(RedirectionAccess),
     HereString,
     HereDocument {
         strips_tabs: bool,
@@ -23,24 +23,24 @@ pub(super) enum Kind {
 }
 
 /// Longer operators come before their prefixes.
-const OPERATORS: [(&str, Kind); 12] = [
-    ("<<<", Kind::HereString),
-    ("<<-", Kind::HereDocument { strips_tabs: true }),
-    ("<<", Kind::HereDocument { strips_tabs: false }),
-    ("<>", Kind::Open(Access::Write)),
-    ("<&", Kind::Copy(Access::Read)),
-    ("<", Kind::Open(Access::Read)),
-    (">>", Kind::Open(Access::Append)),
-    (">&", Kind::Copy(Access::Write)),
-    (">|", Kind::Open(Access::Write)),
-    (">", Kind::Open(Access::Write)),
-    ("&>>", Kind::Open(Access::Append)),
-    ("&>", Kind::Open(Access::Write)),
+const OPERATORS: [(&str, RedirectionKind); 12] = [
+    ("<<<", RedirectionKind::HereString),
+    ("<<-", RedirectionKind::HereDocument { strips_tabs: true }),
+    ("<<", RedirectionKind::HereDocument { strips_tabs: false }),
+    ("<>", RedirectionKind::Open(RedirectionAccess::Write)),
+    ("<&", RedirectionKind::Copy(RedirectionAccess::Read)),
+    ("<", RedirectionKind::Open(RedirectionAccess::Read)),
+    (">>", RedirectionKind::Open(RedirectionAccess::Append)),
+    (">&", RedirectionKind::Copy(RedirectionAccess::Write)),
+    (">|", RedirectionKind::Open(RedirectionAccess::Write)),
+    (">", RedirectionKind::Open(RedirectionAccess::Write)),
+    ("&>>", RedirectionKind::Open(RedirectionAccess::Append)),
+    ("&>", RedirectionKind::Open(RedirectionAccess::Write)),
 ];
 
-impl<'a> Reader<'a> {
+impl<'a> ShellParser<'a> {
     /// Consumes a redirection operator. `<(` and `>(` are not redirections: they begin a word.
-    pub(super) fn eat_redirection(&mut self) -> Option<Kind> {
+    pub(super) fn eat_redirection(&mut self) -> Option<RedirectionKind> {
         if self.is_next("<(") || self.is_next(">(") {
             return None;
         }
@@ -48,15 +48,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Parses the target of a redirection. Returns the file if the redirection opens one.
-    pub(super) fn redirection(&mut self, kind: Kind) -> Result<Option<Redirection>, ShellError> {
+    pub(super) fn redirection(&mut self, kind: RedirectionKind) -> Result<Option<Redirection>, ShellError> {
         self.skip_blanks();
         let word = self.word()?;
         let open = |access| Ok(Some(Redirection { access, target: word.word.clone() }));
         match kind {
-            Kind::Copy(_) if is_descriptor(&word.word.text) && !word.word.opaque => Ok(None),
-            Kind::Open(access) | Kind::Copy(access) => open(access),
-            Kind::HereString => Ok(None),
-            Kind::HereDocument { strips_tabs } => {
+            RedirectionKind::Copy(_) if is_descriptor(&word.word.text) && !word.word.opaque => Ok(None),
+            RedirectionKind::Open(access) | RedirectionKind::Copy(access) => open(access),
+            RedirectionKind::HereString => Ok(None),
+            RedirectionKind::HereDocument { strips_tabs } => {
                 let end = word.word.as_literal().filter(|end| !end.contains('\n'));
                 let end = end.ok_or(ShellError::Unclear { what: "the end of a here-document" })?.to_owned();
                 self.pending.push(HereDocument { end, strips_tabs, expands: word.plain });
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         for document in std::mem::take(&mut self.pending) {
             let body = self.body(&document)?;
             if document.expands {
-                self.read_apart(body, expansions)?;
+                self.parse_nested_text(body, expansions)?;
             }
         }
         Ok(())
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Parses a text in which only expansions have a meaning.
-fn expansions(reader: &mut Reader<'_>) -> Result<(), ShellError> {
+fn expansions(reader: &mut ShellParser<'_>) -> Result<(), ShellError> {
     while let Some(byte) = reader.peek() {
         match byte {
             b'\\' => {

@@ -3,7 +3,7 @@
 use super::here_document::HereDocument;
 use super::{COMMANDS_MAX, DEPTH_MAX, REDIRECTIONS_MAX, ShellCommand, ShellError};
 
-pub(super) struct Reader<'a> {
+pub(super) struct ShellParser<'a> {
     pub(super) text: &'a str,
     /// Always at a character boundary.
     pub(super) at: usize,
@@ -17,7 +17,7 @@ pub(super) struct Reader<'a> {
 
 /// The construct that ends a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Within {
+pub(super) enum ListContext {
     Line,
     Parentheses,
     CaseItem,
@@ -25,7 +25,7 @@ pub(super) enum Within {
 
 /// The way in which a list ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum ListEnd {
     Closed,
     /// At `esac`.
     Case,
@@ -33,18 +33,18 @@ pub(super) enum Ended {
 
 /// A group that a reserved word closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum ShellGroup {
     Brace,
     If,
     Loop,
 }
 
 /// The open groups of a list, each with the number of commands found before it.
-pub(super) type Groups = Vec<(Group, usize)>;
+pub(super) type OpenGroups = Vec<(ShellGroup, usize)>;
 
 /// The syntax that may come next in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextSyntax {
     Command,
     /// After a group: an operator, or a reserved word of an outer group.
     Operator,
@@ -52,10 +52,10 @@ pub(super) enum Next {
     EndOfCase,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ShellParser<'a> {
     pub(super) fn read(text: &str) -> Result<Vec<ShellCommand>, ShellError> {
-        let mut reader = Reader::new(text, 0);
-        reader.list(Within::Line)?;
+        let mut reader = ShellParser::new(text, 0);
+        reader.list(ListContext::Line)?;
         Ok(reader.found)
     }
 
@@ -134,13 +134,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Parses another text with a new parser and adds the commands it finds to this one.
-    pub(super) fn read_apart(
+    pub(super) fn parse_nested_text(
         &mut self,
         text: &str,
-        read: impl FnOnce(&mut Reader<'_>) -> Result<(), ShellError>,
+        read: impl FnOnce(&mut ShellParser<'_>) -> Result<(), ShellError>,
     ) -> Result<(), ShellError> {
         self.nested(|outer| {
-            let mut inner = Reader::new(text, outer.depth);
+            let mut inner = ShellParser::new(text, outer.depth);
             read(&mut inner)?;
             inner.found.into_iter().try_for_each(|command| outer.push(command))
         })
@@ -152,43 +152,43 @@ impl<'a> Reader<'a> {
             let pending = std::mem::take(&mut reader.pending);
             let held = reader.held;
             reader.held |= !pending.is_empty();
-            reader.list(Within::Parentheses)?;
+            reader.list(ListContext::Parentheses)?;
             reader.pending = pending;
             reader.held = held;
             Ok(())
         })
     }
 
-    pub(super) fn list(&mut self, within: Within) -> Result<Ended, ShellError> {
-        let mut groups = Groups::new();
-        let mut next = Next::Command;
+    pub(super) fn list(&mut self, within: ListContext) -> Result<ListEnd, ShellError> {
+        let mut groups = OpenGroups::new();
+        let mut next = NextSyntax::Command;
         loop {
             self.skip_blanks();
             let closable = groups.is_empty();
             match self.peek() {
-                None if within == Within::Line && closable && self.pending.is_empty() => {
-                    return Ok(Ended::Closed);
+                None if within == ListContext::Line && closable && self.pending.is_empty() => {
+                    return Ok(ListEnd::Closed);
                 }
                 None => return Err(ShellError::Unclosed { what: "a group, a quote or a here-document" }),
                 Some(0) => return Err(self.unexpected()),
-                Some(b')') if within == Within::Parentheses && closable && self.pending.is_empty() => {
+                Some(b')') if within == ListContext::Parentheses && closable && self.pending.is_empty() => {
                     self.at += 1;
-                    return Ok(Ended::Closed);
+                    return Ok(ListEnd::Closed);
                 }
-                Some(b';') if within == Within::CaseItem && closable && self.eat_case_end() => {
-                    return Ok(Ended::Closed);
+                Some(b';') if within == ListContext::CaseItem && closable && self.eat_case_end() => {
+                    return Ok(ListEnd::Closed);
                 }
-                Some(b'(') if next == Next::Command => {
+                Some(b'(') if next == NextSyntax::Command => {
                     self.subshell_or_arithmetic()?;
-                    next = Next::Operator;
+                    next = NextSyntax::Operator;
                 }
-                _ if self.eat_operator()? => next = Next::Command,
+                _ if self.eat_operator()? => next = NextSyntax::Command,
                 Some(_) => next = self.command(&mut groups, next)?,
             }
-            if next == Next::EndOfCase {
-                let in_case = within == Within::CaseItem && groups.is_empty();
+            if next == NextSyntax::EndOfCase {
+                let in_case = within == ListContext::CaseItem && groups.is_empty();
                 let misplaced = ShellError::Unclear { what: "`esac` without `case`" };
-                return in_case.then_some(Ended::Case).ok_or(misplaced);
+                return in_case.then_some(ListEnd::Case).ok_or(misplaced);
             }
         }
     }
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
     fn subshell_or_arithmetic(&mut self) -> Result<(), ShellError> {
         let before = self.found.len();
         if self.eat("((") {
-            self.nested(Reader::arithmetic)?;
+            self.nested(ShellParser::arithmetic)?;
         } else {
             self.at += 1;
             self.parentheses()?;

@@ -8,9 +8,9 @@ fn outline(command: &ShellCommand) -> String {
     let variables = command.assignments.iter().map(|name| format!("{name}= "));
     let files = command.redirections.iter().map(|file| {
         let sign = match file.access {
-            Access::Read => "<",
-            Access::Write => ">",
-            Access::Append => ">>",
+            RedirectionAccess::Read => "<",
+            RedirectionAccess::Write => ">",
+            RedirectionAccess::Append => ">>",
         };
         format!(" {sign}{}", file.target.text)
     });

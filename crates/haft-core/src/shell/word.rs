@@ -1,11 +1,11 @@
 //! The parser of words: quotes, escapes and expansions.
 
-use super::reader::Reader;
+use super::reader::ShellParser;
 use super::{ShellCommand, ShellError, ShellWord, ansi_c};
 
 /// A word, with the facts about its spelling that still matter.
 #[derive(Default)]
-pub(super) struct ReadWord {
+pub(super) struct ParsedWord {
     pub(super) word: ShellWord,
     /// True if no part was quoted, escaped or expanded. Only such a word can be a reserved word.
     pub(super) plain: bool,
@@ -13,7 +13,7 @@ pub(super) struct ReadWord {
     head_bytes: usize,
 }
 
-impl ReadWord {
+impl ParsedWord {
     pub(super) fn is(&self, reserved: &str) -> bool {
         self.plain && !self.word.opaque && self.word.text == reserved
     }
@@ -72,11 +72,11 @@ pub(super) fn is_variable(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-impl Reader<'_> {
+impl ShellParser<'_> {
     /// Parses one word, which must exist.
-    pub(super) fn word(&mut self) -> Result<ReadWord, ShellError> {
+    pub(super) fn word(&mut self) -> Result<ParsedWord, ShellError> {
         let start = self.at;
-        let mut word = ReadWord { plain: true, ..ReadWord::default() };
+        let mut word = ParsedWord { plain: true, ..ParsedWord::default() };
         // The shell expands unquoted braces with a list or a range in them, and unquoted brackets with a closing
         // bracket.
         let mut brace = false;
@@ -137,13 +137,13 @@ impl Reader<'_> {
         Ok(word.finish())
     }
 
-    fn keep_and(&mut self, word: &mut ReadWord, mark: fn(&mut ShellWord)) {
+    fn keep_and(&mut self, word: &mut ParsedWord, mark: fn(&mut ShellWord)) {
         mark(&mut word.word);
         word.word.text.extend(self.take_char());
     }
 
     /// Parses `name=(words)`.
-    fn array(&mut self, word: &mut ReadWord) -> Result<(), ShellError> {
+    fn array(&mut self, word: &mut ParsedWord) -> Result<(), ShellError> {
         word.expanded();
         self.at += 1;
         loop {
@@ -165,7 +165,7 @@ impl Reader<'_> {
         Ok(quoted)
     }
 
-    fn double_quoted(&mut self, word: &mut ReadWord) -> Result<(), ShellError> {
+    fn double_quoted(&mut self, word: &mut ParsedWord) -> Result<(), ShellError> {
         loop {
             match self.peek().ok_or(ShellError::Unclosed { what: "a double quote" })? {
                 0 => return Err(self.unexpected()),
@@ -181,8 +181,8 @@ impl Reader<'_> {
                     word.word.text.extend(if escaped { self.take_char() } else { Some('\\') });
                 }
                 b'$' => match self.dollar_in_quotes()? {
-                    Dollar::Literal => word.word.text.push('$'),
-                    Dollar::Expanded => word.expanded(),
+                    DollarMeaning::Literal => word.word.text.push('$'),
+                    DollarMeaning::Expanded => word.expanded(),
                 },
                 b'`' => {
                     self.backquotes_in_quotes()?;
@@ -194,7 +194,7 @@ impl Reader<'_> {
     }
 
     /// Parses `$` outside of quotes, where it may also begin a quoted string.
-    fn dollar(&mut self, word: &mut ReadWord) -> Result<(), ShellError> {
+    fn dollar(&mut self, word: &mut ParsedWord) -> Result<(), ShellError> {
         if self.eat("$'") {
             word.quoted();
             let decoded = ansi_c::decode(self.ansi_c_quoted()?);
@@ -208,8 +208,8 @@ impl Reader<'_> {
             return self.nested(|reader| reader.double_quoted(word));
         }
         match self.dollar_in_quotes()? {
-            Dollar::Literal => word.word.text.push('$'),
-            Dollar::Expanded => word.expanded(),
+            DollarMeaning::Literal => word.word.text.push('$'),
+            DollarMeaning::Expanded => word.expanded(),
         }
         Ok(())
     }
@@ -231,17 +231,17 @@ impl Reader<'_> {
     }
 
     /// Parses `$` as an expansion or a plain dollar sign; it never begins a quoted string here.
-    pub(super) fn dollar_in_quotes(&mut self) -> Result<Dollar, ShellError> {
+    pub(super) fn dollar_in_quotes(&mut self) -> Result<DollarMeaning, ShellError> {
         self.at += 1;
         match self.peek() {
-            Some(b'(') if self.eat("((") => self.nested(Reader::arithmetic)?,
+            Some(b'(') if self.eat("((") => self.nested(ShellParser::arithmetic)?,
             Some(b'(') => {
                 self.at += 1;
                 self.parentheses()?;
             }
             Some(b'{') => {
                 self.at += 1;
-                self.nested(Reader::parameter)?;
+                self.nested(ShellParser::parameter)?;
             }
             Some(b'[') => return Err(ShellError::Unclear { what: "`$[`" }),
             Some(b'@' | b'*' | b'#' | b'?' | b'-' | b'$' | b'!' | b'0'..=b'9') => self.at += 1,
@@ -250,9 +250,9 @@ impl Reader<'_> {
                     self.at += 1;
                 }
             }
-            Some(_) | None => return Ok(Dollar::Literal),
+            Some(_) | None => return Ok(DollarMeaning::Literal),
         }
-        Ok(Dollar::Expanded)
+        Ok(DollarMeaning::Expanded)
     }
 
     /// Parses the rest of `${`. The quoting rules inside depend on the operator and on the quotes around it, so any
@@ -334,12 +334,12 @@ impl Reader<'_> {
                 c => inner.push(c),
             }
         }
-        self.read_apart(&inner, |reader| reader.list(super::reader::Within::Line).map(|_| ()))
+        self.parse_nested_text(&inner, |reader| reader.list(super::reader::ListContext::Line).map(|_| ()))
     }
 }
 
 /// The meaning of a `$`.
-pub(super) enum Dollar {
+pub(super) enum DollarMeaning {
     Literal,
     Expanded,
 }

@@ -43,7 +43,7 @@ fn shorten_string(text: &str, room: usize) -> String {
 }
 
 fn shorten_array(items: &[Value], room: usize) -> Vec<Value> {
-    let mut parts = Parts::new(room, items.len());
+    let mut parts = SpaceDivision::new(room, items.len());
     let mut kept: Vec<Value> = items.iter().map_while(|item| parts.next(item, 0)).collect();
     if kept.len() < items.len() {
         kept.push(Value::String(format!("… ({} more items)", items.len() - kept.len())));
@@ -52,7 +52,7 @@ fn shorten_array(items: &[Value], room: usize) -> Vec<Value> {
 }
 
 fn shorten_object(fields: &Map<String, Value>, room: usize) -> Map<String, Value> {
-    let mut parts = Parts::new(room, fields.len());
+    let mut parts = SpaceDivision::new(room, fields.len());
     let kept = fields.iter().map_while(|(key, value)| {
         let key_bytes = key.chars().map(escaped_bytes).sum::<usize>() + "\"\":".len();
         parts.next(value, key_bytes).map(|value| (key.clone(), value))
@@ -66,12 +66,12 @@ fn shorten_object(fields: &Map<String, Value>, room: usize) -> Map<String, Value
 }
 
 /// Divides the room among parts. The room that a small part leaves unused goes to the later parts.
-struct Parts {
+struct SpaceDivision {
     left: usize,
     parts: usize,
 }
 
-impl Parts {
+impl SpaceDivision {
     fn new(room: usize, parts: usize) -> Self {
         Self { left: room.saturating_sub(NOTICE_BYTES), parts }
     }
@@ -99,14 +99,14 @@ fn escaped_bytes(char: char) -> usize {
 
 /// Returns the length of a value's text, or `None` if it exceeds `bytes_max`. It stops at the limit.
 fn bytes_within(value: &Value, bytes_max: usize) -> Option<usize> {
-    let mut room = Room(bytes_max);
+    let mut room = RemainingBytes(bytes_max);
     serde_json::to_writer(&mut room, value).ok()?;
     Some(bytes_max - room.0)
 }
 
-struct Room(usize);
+struct RemainingBytes(usize);
 
-impl io::Write for Room {
+impl io::Write for RemainingBytes {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
         Ok(bytes.len())

@@ -5,9 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::{StoredError, names};
-use crate::arguments::Arguments;
-use crate::conversation::{Annotation, Body, Format, Mark, Media, Message, Part, Role, Source, ToolReply};
-use crate::output::Content;
+use crate::arguments::RawArguments;
+use crate::conversation::{
+    Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
+    WireIdentity,
+};
+use crate::output::OutputContent;
 use crate::tool::{CallId, ToolCall};
 
 /// The stored form of [`Message`].
@@ -150,58 +153,63 @@ impl StoredMessage {
 }
 
 impl StoredPart {
-    pub(super) fn of(part: &Part) -> Self {
+    pub(super) fn of(part: &MessagePart) -> Self {
         Self { body: StoredBody::of(&part.body), mark: part.mark.as_ref().map(StoredMark::of) }
     }
 
-    pub(super) fn into_part(self) -> Result<Part, StoredError> {
-        Ok(Part { body: self.body.into_body()?, mark: self.mark.map(StoredMark::into_mark).transpose()? })
+    pub(super) fn into_part(self) -> Result<MessagePart, StoredError> {
+        Ok(MessagePart {
+            body: self.body.into_body()?,
+            mark: self.mark.map(StoredMark::into_mark).transpose()?,
+        })
     }
 }
 
 impl StoredMark {
-    pub(super) fn of(mark: &Mark) -> Self {
-        let Mark { format, id, state } = mark;
+    pub(super) fn of(mark: &WireIdentity) -> Self {
+        let WireIdentity { format, id, state } = mark;
         Self { format: format.name().into(), id: id.clone(), state: state.as_deref().map(str::to_owned) }
     }
 
-    pub(super) fn into_mark(self) -> Result<Mark, StoredError> {
-        Ok(Mark { format: format_of(&self.format)?, id: self.id, state: self.state.map(Into::into) })
+    pub(super) fn into_mark(self) -> Result<WireIdentity, StoredError> {
+        Ok(WireIdentity { format: format_of(&self.format)?, id: self.id, state: self.state.map(Into::into) })
     }
 }
 
 impl StoredBody {
-    fn of(body: &Body) -> Self {
+    fn of(body: &PartBody) -> Self {
         match body {
-            Body::Text { text, annotations } => Self::Text {
+            PartBody::Text { text, annotations } => Self::Text {
                 text: text.clone(),
                 annotations: annotations.iter().map(StoredAnnotation::of).collect(),
             },
-            Body::Refusal(text) => Self::Refusal(text.clone()),
-            Body::Image(media) => Self::Image(StoredMedia::of(media)),
-            Body::Audio(media) => Self::Audio(StoredMedia::of(media)),
-            Body::File { name, media } => Self::File { name: name.clone(), media: StoredMedia::of(media) },
-            Body::Reasoning(text) => Self::Reasoning(text.clone()),
-            Body::Call(call) => Self::Call(StoredCall::of(call)),
-            Body::Reply(reply) => Self::Reply(StoredReply::of(reply)),
-            Body::Opaque => Self::Opaque,
+            PartBody::Refusal(text) => Self::Refusal(text.clone()),
+            PartBody::Image(media) => Self::Image(StoredMedia::of(media)),
+            PartBody::Audio(media) => Self::Audio(StoredMedia::of(media)),
+            PartBody::File { name, media } => {
+                Self::File { name: name.clone(), media: StoredMedia::of(media) }
+            }
+            PartBody::Reasoning(text) => Self::Reasoning(text.clone()),
+            PartBody::Call(call) => Self::Call(StoredCall::of(call)),
+            PartBody::Reply(reply) => Self::Reply(StoredReply::of(reply)),
+            PartBody::Opaque => Self::Opaque,
         }
     }
 
-    fn into_body(self) -> Result<Body, StoredError> {
+    fn into_body(self) -> Result<PartBody, StoredError> {
         Ok(match self {
             Self::Text { text, annotations } => {
                 let annotations = annotations.into_iter().map(StoredAnnotation::into_annotation);
-                Body::Text { text, annotations: annotations.collect::<Result<_, _>>()? }
+                PartBody::Text { text, annotations: annotations.collect::<Result<_, _>>()? }
             }
-            Self::Refusal(text) => Body::Refusal(text),
-            Self::Image(media) => Body::Image(media.into_media()?),
-            Self::Audio(media) => Body::Audio(media.into_media()?),
-            Self::File { name, media } => Body::File { name, media: media.into_media()? },
-            Self::Reasoning(text) => Body::Reasoning(text),
-            Self::Call(call) => Body::Call(call.into_call()),
-            Self::Reply(reply) => Body::Reply(reply.into_reply()?),
-            Self::Opaque => Body::Opaque,
+            Self::Refusal(text) => PartBody::Refusal(text),
+            Self::Image(media) => PartBody::Image(media.into_media()?),
+            Self::Audio(media) => PartBody::Audio(media.into_media()?),
+            Self::File { name, media } => PartBody::File { name, media: media.into_media()? },
+            Self::Reasoning(text) => PartBody::Reasoning(text),
+            Self::Call(call) => PartBody::Call(call.into_call()),
+            Self::Reply(reply) => PartBody::Reply(reply.into_reply()?),
+            Self::Opaque => PartBody::Opaque,
         })
     }
 }
@@ -220,16 +228,16 @@ impl StoredAnnotation {
 impl StoredMedia {
     pub(super) fn of(media: &Media) -> Self {
         let source = match &media.source {
-            Source::Bytes(bytes) => StoredSource::Base64(STANDARD.encode(bytes)),
-            Source::Url(url) => StoredSource::Url(url.clone()),
+            MediaSource::Bytes(bytes) => StoredSource::Base64(STANDARD.encode(bytes)),
+            MediaSource::Url(url) => StoredSource::Url(url.clone()),
         };
         Self { media_type: media.media_type.clone(), source }
     }
 
     pub(super) fn into_media(self) -> Result<Media, StoredError> {
         let source = match self.source {
-            StoredSource::Base64(text) => Source::Bytes(bytes(&text)?.into()),
-            StoredSource::Url(url) => Source::Url(url),
+            StoredSource::Base64(text) => MediaSource::Bytes(bytes(&text)?.into()),
+            StoredSource::Url(url) => MediaSource::Url(url),
         };
         Ok(Media { media_type: self.media_type, source })
     }
@@ -242,7 +250,7 @@ impl StoredCall {
     }
 
     pub(crate) fn into_call(self) -> ToolCall {
-        ToolCall { id: CallId(self.id), name: self.name, arguments: Arguments::from_text(self.arguments) }
+        ToolCall { id: CallId(self.id), name: self.name, arguments: RawArguments::from_text(self.arguments) }
     }
 }
 
@@ -264,55 +272,56 @@ impl StoredReply {
 impl StoredContent {
     /// Returns the form in replies. Wire formats send bytes and handles only as text, so the text is enough to resume a
     /// run.
-    fn of(content: &Content) -> Self {
+    fn of(content: &OutputContent) -> Self {
         match content {
-            Content::Binary { .. } | Content::Stored(_) => Self::Text(content.as_text()),
-            Content::Text(text) => Self::Text(text.clone()),
-            Content::Image { media_type, bytes } => {
+            OutputContent::Binary { .. } | OutputContent::Stored(_) => Self::Text(content.as_text()),
+            OutputContent::Text(text) => Self::Text(text.clone()),
+            OutputContent::Image { media_type, bytes } => {
                 Self::Image { media_type: media_type.clone(), base64: STANDARD.encode(bytes) }
             }
-            Content::Audio { media_type, bytes } => {
+            OutputContent::Audio { media_type, bytes } => {
                 Self::Audio { media_type: media_type.clone(), base64: STANDARD.encode(bytes) }
             }
-            Content::Resource { uri, media_type, text } => {
+            OutputContent::Resource { uri, media_type, text } => {
                 Self::Resource { uri: uri.clone(), media_type: media_type.clone(), text: text.clone() }
             }
         }
     }
 
     /// Returns the form that converts back into equal content; `None` for a handle of the output store.
-    pub(super) fn exact(content: &Content) -> Option<Self> {
+    pub(super) fn exact(content: &OutputContent) -> Option<Self> {
         match content {
-            Content::Text(_) | Content::Image { .. } | Content::Audio { .. } | Content::Resource { .. } => {
-                Some(Self::of(content))
-            }
-            Content::Binary { uri, media_type, bytes } => {
+            OutputContent::Text(_)
+            | OutputContent::Image { .. }
+            | OutputContent::Audio { .. }
+            | OutputContent::Resource { .. } => Some(Self::of(content)),
+            OutputContent::Binary { uri, media_type, bytes } => {
                 let base64 = STANDARD.encode(bytes);
                 Some(Self::Binary { uri: uri.clone(), media_type: media_type.clone(), base64 })
             }
-            Content::Stored(_) => None,
+            OutputContent::Stored(_) => None,
         }
     }
 
-    pub(super) fn into_content(self) -> Result<Content, StoredError> {
+    pub(super) fn into_content(self) -> Result<OutputContent, StoredError> {
         Ok(match self {
-            Self::Text(text) => Content::Text(text),
+            Self::Text(text) => OutputContent::Text(text),
             Self::Image { media_type, base64 } => {
-                Content::Image { media_type, bytes: bytes(&base64)?.into() }
+                OutputContent::Image { media_type, bytes: bytes(&base64)?.into() }
             }
             Self::Audio { media_type, base64 } => {
-                Content::Audio { media_type, bytes: bytes(&base64)?.into() }
+                OutputContent::Audio { media_type, bytes: bytes(&base64)?.into() }
             }
-            Self::Resource { uri, media_type, text } => Content::Resource { uri, media_type, text },
+            Self::Resource { uri, media_type, text } => OutputContent::Resource { uri, media_type, text },
             Self::Binary { uri, media_type, base64 } => {
-                Content::Binary { uri, media_type, bytes: bytes(&base64)?.into() }
+                OutputContent::Binary { uri, media_type, bytes: bytes(&base64)?.into() }
             }
         })
     }
 }
 
-fn format_of(name: &str) -> Result<Format, StoredError> {
-    names::find("wire format", &Format::ALL, Format::name, name)
+fn format_of(name: &str) -> Result<ModelApiFormat, StoredError> {
+    names::find("wire format", &ModelApiFormat::ALL, ModelApiFormat::name, name)
 }
 
 fn bytes(text: &str) -> Result<Vec<u8>, StoredError> {

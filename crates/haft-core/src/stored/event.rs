@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use super::conversation::{StoredAnnotation, StoredMark, StoredMedia};
 use super::{StoredError, names};
 use crate::model_error::{ModelError, ModelErrorKind};
-use crate::model_event::{Delta, ModelEvent, PartStart};
-use crate::model_reply::{ReplyNote, StopReason, Usage};
+use crate::model_event::{ModelEvent, PartDelta, PartStart};
+use crate::model_reply::{ReplyNote, StopReason, TokenUsage};
 use crate::tool::CallId;
 
 /// One event of a reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct StoredEvent(Happened);
+pub struct StoredEvent(StoredEventKind);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Happened {
+enum StoredEventKind {
     Started {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
@@ -117,7 +117,7 @@ pub struct StoredModelError {
 impl StoredEvent {
     /// Converts an event for storage.
     pub fn of(event: &ModelEvent) -> Self {
-        Self(Happened::of(event))
+        Self(StoredEventKind::of(event))
     }
 
     /// Restores the event; fails for damaged media and unknown names.
@@ -126,7 +126,7 @@ impl StoredEvent {
     }
 }
 
-impl Happened {
+impl StoredEventKind {
     fn of(event: &ModelEvent) -> Self {
         match event {
             ModelEvent::Started { id, model } => Self::Started { id: id.clone(), model: model.clone() },
@@ -135,10 +135,10 @@ impl Happened {
                 start: StoredStart::of(part),
                 mark: mark.as_ref().map(StoredMark::of),
             },
-            ModelEvent::PartDelta { index, delta: Delta::Text(text) } => {
+            ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } => {
                 Self::Text { index: *index, more: text.clone() }
             }
-            ModelEvent::PartDelta { index, delta: Delta::Annotation(annotation) } => {
+            ModelEvent::PartDelta { index, delta: PartDelta::Annotation(annotation) } => {
                 Self::Annotation { index: *index, more: StoredAnnotation::of(annotation) }
             }
             ModelEvent::PartFinished { index, mark } => {
@@ -158,9 +158,9 @@ impl Happened {
                 part: start.into_start()?,
                 mark: mark.map(StoredMark::into_mark).transpose()?,
             },
-            Self::Text { index, more } => ModelEvent::PartDelta { index, delta: Delta::Text(more) },
+            Self::Text { index, more } => ModelEvent::PartDelta { index, delta: PartDelta::Text(more) },
             Self::Annotation { index, more } => {
-                ModelEvent::PartDelta { index, delta: Delta::Annotation(more.into_annotation()?) }
+                ModelEvent::PartDelta { index, delta: PartDelta::Annotation(more.into_annotation()?) }
             }
             Self::PartEnd { index, mark } => {
                 ModelEvent::PartFinished { index, mark: mark.map(StoredMark::into_mark).transpose()? }
@@ -204,15 +204,15 @@ impl StoredStart {
 
 impl StoredUsage {
     /// Converts the token counts for storage.
-    pub fn of(usage: &Usage) -> Self {
-        let Usage { input, output, cache_read, cache_write, reasoning } = *usage;
+    pub fn of(usage: &TokenUsage) -> Self {
+        let TokenUsage { input, output, cache_read, cache_write, reasoning } = *usage;
         Self { input, output, cache_read, cache_write, reasoning }
     }
 
     /// Restores the token counts.
-    pub fn into_usage(self) -> Usage {
+    pub fn into_usage(self) -> TokenUsage {
         let Self { input, output, cache_read, cache_write, reasoning } = self;
-        Usage { input, output, cache_read, cache_write, reasoning }
+        TokenUsage { input, output, cache_read, cache_write, reasoning }
     }
 }
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::{StoredError, StoredMessage};
 use crate::conversation::Conversation;
 use crate::model_request::{
-    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, PromptCaching, Sampling,
-    ToolChoice,
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, PromptCaching, ReasoningEffort,
+    SamplingParameters, ToolChoice,
 };
 
 /// A request, or only its additions to an earlier request.
@@ -21,7 +21,7 @@ pub struct StoredRequest {
     system: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tools: Option<Vec<StoredTool>>,
-    tool_choice: StoredChoice,
+    tool_choice: StoredToolChoice,
     #[serde(default, skip_serializing_if = "is_false")]
     one_call_at_a_time: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub struct StoredTool {
 /// The tools that the model may or must call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StoredChoice {
+pub enum StoredToolChoice {
     /// See [`ToolChoice::Auto`].
     Auto,
     /// See [`ToolChoice::None`].
@@ -118,7 +118,7 @@ impl StoredRequest {
             model: request.model.clone(),
             system: (!same_system).then(|| request.system.as_ref().to_owned()),
             tools: (!same_tools).then(|| request.tools.iter().map(StoredTool::of).collect()),
-            tool_choice: StoredChoice::of(&request.tool_choice),
+            tool_choice: StoredToolChoice::of(&request.tool_choice),
             one_call_at_a_time: request.parallel_calls == ParallelCalls::OneAtATime,
             output: StoredShape::of(&request.output),
             sampling: StoredSampling::of(&request.sampling),
@@ -196,7 +196,7 @@ impl StoredTool {
     }
 }
 
-impl StoredChoice {
+impl StoredToolChoice {
     /// Converts a choice for storage.
     pub fn of(choice: &ToolChoice) -> Self {
         match choice {
@@ -248,38 +248,38 @@ impl StoredSampling {
         *self == Self::default()
     }
 
-    fn of(sampling: &Sampling) -> Self {
-        let Sampling { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } =
+    fn of(sampling: &SamplingParameters) -> Self {
+        let SamplingParameters { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } =
             sampling.clone();
         Self { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop }
     }
 
-    fn into_sampling(self) -> Sampling {
+    fn into_sampling(self) -> SamplingParameters {
         let Self { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } = self;
-        Sampling { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop }
+        SamplingParameters { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop }
     }
 }
 
 impl StoredEffort {
-    fn of(effort: Effort) -> Self {
+    fn of(effort: ReasoningEffort) -> Self {
         match effort {
-            Effort::Off => Self::Off,
-            Effort::Minimal => Self::Minimal,
-            Effort::Low => Self::Low,
-            Effort::Medium => Self::Medium,
-            Effort::High => Self::High,
-            Effort::Highest => Self::Highest,
+            ReasoningEffort::Off => Self::Off,
+            ReasoningEffort::Minimal => Self::Minimal,
+            ReasoningEffort::Low => Self::Low,
+            ReasoningEffort::Medium => Self::Medium,
+            ReasoningEffort::High => Self::High,
+            ReasoningEffort::Highest => Self::Highest,
         }
     }
 
-    fn into_effort(self) -> Effort {
+    fn into_effort(self) -> ReasoningEffort {
         match self {
-            Self::Off => Effort::Off,
-            Self::Minimal => Effort::Minimal,
-            Self::Low => Effort::Low,
-            Self::Medium => Effort::Medium,
-            Self::High => Effort::High,
-            Self::Highest => Effort::Highest,
+            Self::Off => ReasoningEffort::Off,
+            Self::Minimal => ReasoningEffort::Minimal,
+            Self::Low => ReasoningEffort::Low,
+            Self::Medium => ReasoningEffort::Medium,
+            Self::High => ReasoningEffort::High,
+            Self::Highest => ReasoningEffort::Highest,
         }
     }
 }

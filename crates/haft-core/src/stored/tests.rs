@@ -4,12 +4,15 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::conversation::{Annotation, Conversation, Format, Mark, Media, Message, Source};
+use crate::conversation::{
+    Annotation, Conversation, Media, MediaSource, Message, ModelApiFormat, WireIdentity,
+};
 use crate::model_error::{ModelError, ModelErrorKind};
-use crate::model_event::{Delta, ModelEvent, PartStart};
-use crate::model_reply::{ReplyNote, StopReason, Usage};
+use crate::model_event::{ModelEvent, PartDelta, PartStart};
+use crate::model_reply::{ReplyNote, StopReason, TokenUsage};
 use crate::model_request::{
-    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, Sampling, ToolChoice,
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, SamplingParameters,
+    ToolChoice,
 };
 use crate::tool::CallId;
 
@@ -31,14 +34,14 @@ fn everything(texts: &[&str]) -> ModelRequest {
         tool_choice: ToolChoice::Allowed { names: vec!["t".into()], must_call: MustCall::Yes },
         parallel_calls: ParallelCalls::OneAtATime,
         output: OutputShape::Schema { name: "s".into(), schema },
-        sampling: Sampling {
+        sampling: SamplingParameters {
             temperature: Some(0.5),
             top_k: Some(3),
             seed: Some(u64::MAX),
             stop: vec!["x".into()],
-            ..Sampling::default()
+            ..SamplingParameters::default()
         },
-        reasoning: Some(Effort::Highest),
+        reasoning: Some(ReasoningEffort::Highest),
         output_tokens_max: Some(7),
         context_tokens: Some(9),
         ..ModelRequest::new("m", conversation(texts))
@@ -76,10 +79,12 @@ fn a_request_that_goes_on_holds_only_what_is_new() {
 
 #[test]
 fn every_event_comes_back() {
-    let mark = Some(Mark { format: Format::Gemini, id: Some("i".into()), state: Some("s".into()) });
-    let media = Media { media_type: "image/png".into(), source: Source::Bytes([0, 255][..].into()) };
-    let link = Media { media_type: "image/png".into(), source: Source::Url("https://example.org".into()) };
-    let annotation = Annotation { format: Format::Anthropic, json: "{ }".into(), url: None };
+    let mark =
+        Some(WireIdentity { format: ModelApiFormat::Gemini, id: Some("i".into()), state: Some("s".into()) });
+    let media = Media { media_type: "image/png".into(), source: MediaSource::Bytes([0, 255][..].into()) };
+    let link =
+        Media { media_type: "image/png".into(), source: MediaSource::Url("https://example.org".into()) };
+    let annotation = Annotation { format: ModelApiFormat::Anthropic, json: "{ }".into(), url: None };
     let starts = [
         PartStart::Text,
         PartStart::Refusal,
@@ -111,14 +116,14 @@ fn every_event_comes_back() {
         StopReason::CutOff,
         StopReason::Other("o".into()),
     ];
-    let usage = Usage { input: 1, output: 2, cache_read: 3, cache_write: 4, reasoning: 5 };
+    let usage = TokenUsage { input: 1, output: 2, cache_read: 3, cache_write: 4, reasoning: 5 };
     let mut events = vec![
         ModelEvent::Started { id: Some("i".into()), model: None },
-        ModelEvent::PartDelta { index: 1, delta: Delta::Text("\u{1}é\n".into()) },
-        ModelEvent::PartDelta { index: 1, delta: Delta::Annotation(annotation) },
+        ModelEvent::PartDelta { index: 1, delta: PartDelta::Text("\u{1}é\n".into()) },
+        ModelEvent::PartDelta { index: 1, delta: PartDelta::Annotation(annotation) },
         ModelEvent::PartFinished { index: 2, mark: mark.clone() },
         ModelEvent::Usage(usage),
-        ModelEvent::Usage(Usage::default()),
+        ModelEvent::Usage(TokenUsage::default()),
     ];
     let started = |part| ModelEvent::PartStarted { index: 0, part, mark: mark.clone() };
     events.extend(starts.into_iter().map(started));
@@ -143,19 +148,19 @@ fn every_failure_comes_back() {
 
 #[test]
 fn every_output_comes_back_but_one_with_a_handle() {
-    use crate::output::{Content, ToolOutput};
-    use crate::store::{Glimpse, Handle, StoreReason, Stored, StoredOutput};
+    use crate::output::{OutputContent, ToolOutput};
+    use crate::store::{Handle, OutputPreview, StoreEntry, StoreReason, StoredOutput};
 
     let bytes: Arc<[u8]> = [0, 159, 255][..].into();
     let media = || (Some("a/b".to_owned()), Arc::clone(&bytes));
     let content = vec![
-        Content::Text("caf\u{e9}\u{0}\n".into()),
-        Content::Image { media_type: "image/png".into(), bytes: media().1 },
-        Content::Audio { media_type: "audio/wav".into(), bytes: media().1 },
-        Content::Resource { uri: "a:b".into(), media_type: media().0, text: Some("t".into()) },
-        Content::Resource { uri: "a:b".into(), media_type: None, text: None },
-        Content::Binary { uri: Some("a:b".into()), media_type: media().0, bytes: media().1 },
-        Content::Binary { uri: None, media_type: None, bytes: media().1 },
+        OutputContent::Text("caf\u{e9}\u{0}\n".into()),
+        OutputContent::Image { media_type: "image/png".into(), bytes: media().1 },
+        OutputContent::Audio { media_type: "audio/wav".into(), bytes: media().1 },
+        OutputContent::Resource { uri: "a:b".into(), media_type: media().0, text: Some("t".into()) },
+        OutputContent::Resource { uri: "a:b".into(), media_type: None, text: None },
+        OutputContent::Binary { uri: Some("a:b".into()), media_type: media().0, bytes: media().1 },
+        OutputContent::Binary { uri: None, media_type: None, bytes: media().1 },
     ];
     let structured = Some(json!({"z": [1, -2, u64::MAX, 0.5, null, true], "a": {"b": "c"}}));
     for output in [ToolOutput::default(), ToolOutput { content, structured }] {
@@ -164,8 +169,9 @@ fn every_output_comes_back_but_one_with_a_handle() {
         assert_eq!(back.into_output().unwrap(), output);
     }
     let name = "0a1b2c3d-0000-4000-8000-000000000000";
-    let stored = Stored { handle: Handle::new(name, name).unwrap(), bytes: 1, lines: 1, complete: true };
-    let glimpse = Glimpse::Media { description: "d".into(), digest: crate::digest::Digest::of_bytes(b"x") };
+    let stored = StoreEntry { handle: Handle::new(name, name).unwrap(), bytes: 1, lines: 1, complete: true };
+    let glimpse =
+        OutputPreview::Media { description: "d".into(), digest: crate::digest::Digest::of_bytes(b"x") };
     let output = ToolOutput::stored(StoredOutput { stored, reason: StoreReason::NotText, glimpse });
     assert_eq!(StoredToolOutput::of(&output), None);
 }

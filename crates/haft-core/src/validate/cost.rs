@@ -8,14 +8,14 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::Draft;
+use super::SchemaDraft;
 
 /// The most schema applications for one set of arguments. The validator does about ten million in a second.
 pub(super) const CHECK_STEPS_MAX: usize = 2_000_000;
 
 /// The cost of a schema, as far as it is known without arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cost {
+pub(super) enum SchemaCost {
     /// Without references the validator applies every schema to every value at most once, so the cost is at most this
     /// number times the size of the arguments.
     PerValue { schemas: usize },
@@ -23,11 +23,11 @@ pub(super) enum Cost {
     ByCounting,
 }
 
-impl Cost {
+impl SchemaCost {
     /// Computes the cost of a schema. Rejects references whose target is not certain. `draft` is the draft to assume
     /// for a schema that does not name its own.
-    pub(super) fn of(schema: &Value, draft: Option<Draft>) -> Result<Self, String> {
-        let mut survey = Survey::default();
+    pub(super) fn of(schema: &Value, draft: Option<SchemaDraft>) -> Result<Self, String> {
+        let mut survey = SchemaSurvey::default();
         survey.look(schema, draft);
         if !survey.has_references {
             return Ok(Self::PerValue { schemas: survey.objects });
@@ -39,33 +39,36 @@ impl Cost {
     }
 
     /// Returns true if validation stays within [`CHECK_STEPS_MAX`]. `bytes` is the size of the arguments as text.
-    pub(super) fn is_bearable(self, schema: &Value, arguments: &Value, bytes: usize) -> bool {
+    pub(super) fn is_within_step_limit(self, schema: &Value, arguments: &Value, bytes: usize) -> bool {
         match self {
             // Every value takes at least one byte of text.
             Self::PerValue { schemas } if schemas.saturating_mul(bytes) <= CHECK_STEPS_MAX => true,
-            Self::PerValue { .. } | Self::ByCounting => Count::new(schema).apply(schema, arguments).is_ok(),
+            Self::PerValue { .. } | Self::ByCounting => {
+                CostCounter::new(schema).apply(schema, arguments).is_ok()
+            }
         }
     }
 }
 
 /// One pass over the whole schema that does not follow references.
 #[derive(Default)]
-struct Survey {
+struct SchemaSurvey {
     objects: usize,
     has_references: bool,
     untold: Option<String>,
 }
 
-impl Survey {
+impl SchemaSurvey {
     /// Walks the schema, whose depth `compile` has already limited.
-    fn look(&mut self, root: &Value, draft: Option<Draft>) {
+    fn look(&mut self, root: &Value, draft: Option<SchemaDraft>) {
         let named = root.get("$schema").and_then(Value::as_str);
-        let draft_4 = draft == Some(Draft::Draft4) || named.is_some_and(|draft| draft.contains("draft-04"));
+        let draft_4 =
+            draft == Some(SchemaDraft::Draft4) || named.is_some_and(|draft| draft.contains("draft-04"));
         let mut open: Vec<&Value> = vec![root];
         while let Some(value) = open.pop() {
             if let Value::Object(object) = value {
                 self.objects += 1;
-                self.look_at(root, object);
+                self.survey_object(root, object);
                 // In a schema with its own identifier, `#` refers to another document.
                 let identifiers: &[&str] = if draft_4 { &["$id", "id"] } else { &["$id"] };
                 let renamed = identifiers.iter().any(|key| object.get(*key).is_some_and(Value::is_string));
@@ -78,7 +81,7 @@ impl Survey {
         }
     }
 
-    fn look_at(&mut self, root: &Value, object: &Map<String, Value>) {
+    fn survey_object(&mut self, root: &Value, object: &Map<String, Value>) {
         for key in REFERENCES {
             if let Some(reference) = object.get(key).and_then(Value::as_str) {
                 self.has_references = true;
@@ -109,14 +112,14 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 /// The count exceeded its limit, or the references nest too deep for the stack.
-struct TooMuch;
+struct CostLimitExceeded;
 
 /// The longest chain of nested schemas and references. A real schema does not come close.
 const REFERENCE_DEPTH_MAX: usize = 512;
 
 /// Applies schemas to values as a validator would, without checking them. If a validator may stop early or choose one
 /// of two branches, this counts all branches.
-struct Count<'s> {
+struct CostCounter<'s> {
     root: &'s Value,
     /// The targets of the references followed so far.
     targets: HashMap<&'s str, Option<&'s Value>>,
@@ -124,16 +127,16 @@ struct Count<'s> {
     depth: usize,
 }
 
-impl<'s> Count<'s> {
+impl<'s> CostCounter<'s> {
     fn new(root: &'s Value) -> Self {
         Self { root, targets: HashMap::new(), steps_left: CHECK_STEPS_MAX, depth: 0 }
     }
 
-    fn apply(&mut self, schema: &'s Value, value: &Value) -> Result<(), TooMuch> {
-        self.steps_left = self.steps_left.checked_sub(1).ok_or(TooMuch)?;
+    fn apply(&mut self, schema: &'s Value, value: &Value) -> Result<(), CostLimitExceeded> {
+        self.steps_left = self.steps_left.checked_sub(1).ok_or(CostLimitExceeded)?;
         let Value::Object(schema) = schema else { return Ok(()) };
         if self.depth == REFERENCE_DEPTH_MAX {
-            return Err(TooMuch);
+            return Err(CostLimitExceeded);
         }
         self.depth += 1;
         // The validator walks the branches a second time to find the unevaluated parts.
@@ -147,7 +150,11 @@ impl<'s> Count<'s> {
     }
 
     /// Handles the keywords whose schemas apply to the same value.
-    fn apply_in_place(&mut self, schema: &'s Map<String, Value>, value: &Value) -> Result<(), TooMuch> {
+    fn apply_in_place(
+        &mut self,
+        schema: &'s Map<String, Value>,
+        value: &Value,
+    ) -> Result<(), CostLimitExceeded> {
         for (keyword, inner) in schema {
             match (keyword.as_str(), inner) {
                 ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(reference)) => {
@@ -172,7 +179,11 @@ impl<'s> Count<'s> {
     }
 
     /// Handles the keywords whose schemas apply to the members or items of the value.
-    fn apply_to_children(&mut self, schema: &'s Map<String, Value>, value: &Value) -> Result<(), TooMuch> {
+    fn apply_to_children(
+        &mut self,
+        schema: &'s Map<String, Value>,
+        value: &Value,
+    ) -> Result<(), CostLimitExceeded> {
         match value {
             Value::Object(object) => self.apply_to_members(schema, object),
             Value::Array(items) => self.apply_to_items(schema, items),
@@ -184,7 +195,7 @@ impl<'s> Count<'s> {
         &mut self,
         schema: &'s Map<String, Value>,
         object: &Map<String, Value>,
-    ) -> Result<(), TooMuch> {
+    ) -> Result<(), CostLimitExceeded> {
         let properties = schema.get("properties").and_then(Value::as_object);
         let patterns = schema.get("patternProperties").and_then(Value::as_object);
         let for_all = ["additionalProperties", "unevaluatedProperties", "propertyNames"];
@@ -198,7 +209,11 @@ impl<'s> Count<'s> {
         Ok(())
     }
 
-    fn apply_to_items(&mut self, schema: &'s Map<String, Value>, items: &[Value]) -> Result<(), TooMuch> {
+    fn apply_to_items(
+        &mut self,
+        schema: &'s Map<String, Value>,
+        items: &[Value],
+    ) -> Result<(), CostLimitExceeded> {
         for (position, item) in items.iter().enumerate() {
             for keyword in ["items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"] {
                 match schema.get(keyword) {
@@ -222,7 +237,7 @@ mod tests {
 
     fn bearable(schema: &Value, arguments: &Value) -> bool {
         let bytes = arguments.to_string().len();
-        Cost::of(schema, None).unwrap().is_bearable(schema, arguments, bytes)
+        SchemaCost::of(schema, None).unwrap().is_within_step_limit(schema, arguments, bytes)
     }
 
     /// Returns `n` definitions, each of which refers twice to the next.
@@ -280,14 +295,17 @@ mod tests {
     #[test]
     fn references_must_be_told_with_certainty() {
         let check =
-            |schema: Value, known: bool| assert_eq!(Cost::of(&schema, None).is_ok(), known, "{schema}");
+            |schema: Value, known: bool| assert_eq!(SchemaCost::of(&schema, None).is_ok(), known, "{schema}");
         check(json!({"$ref": "#/$defs/a%20b", "$defs": {"a b": {}}}), true);
         check(json!({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {}}}), true);
         check(json!({"$id": "https://example.com/s", "$ref": "#/$defs/a", "$defs": {"a": {}}}), true);
         check(json!({"$ref": "#anchor", "$defs": {"a": {"$anchor": "anchor"}}}), false);
         check(json!({"$ref": "#/$defs/a", "$defs": {"a": {"$id": "other", "$ref": "#/$defs/a"}}}), false);
         let in_draft_4 = json!({"$ref": "#/a", "a": {"id": "other", "$ref": "#/a"}});
-        assert!(Cost::of(&in_draft_4, None).is_ok() && Cost::of(&in_draft_4, Some(Draft::Draft4)).is_err());
+        assert!(
+            SchemaCost::of(&in_draft_4, None).is_ok()
+                && SchemaCost::of(&in_draft_4, Some(SchemaDraft::Draft4)).is_err()
+        );
         check(json!({"$defs": {"a": {"$id": "other"}}}), true);
         check(json!({"properties": {"id": {"type": "string"}, "$ref": {"type": "string"}}}), true);
     }

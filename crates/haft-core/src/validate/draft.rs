@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The supported drafts. A `$schema` keyword in the schema takes precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Draft {
+pub enum SchemaDraft {
     /// JSON Schema draft 4, of 2013.
     Draft4,
     /// JSON Schema draft 6, of 2017.
@@ -18,19 +18,24 @@ pub enum Draft {
     Draft202012,
 }
 
-impl Draft {
+impl SchemaDraft {
     /// Every draft, the oldest first.
-    pub const ALL: [Draft; 5] =
-        [Draft::Draft4, Draft::Draft6, Draft::Draft7, Draft::Draft201909, Draft::Draft202012];
+    pub const ALL: [SchemaDraft; 5] = [
+        SchemaDraft::Draft4,
+        SchemaDraft::Draft6,
+        SchemaDraft::Draft7,
+        SchemaDraft::Draft201909,
+        SchemaDraft::Draft202012,
+    ];
 
     /// Returns the name for the configuration.
     pub fn name(self) -> &'static str {
         match self {
-            Draft::Draft4 => "4",
-            Draft::Draft6 => "6",
-            Draft::Draft7 => "7",
-            Draft::Draft201909 => "2019-09",
-            Draft::Draft202012 => "2020-12",
+            SchemaDraft::Draft4 => "4",
+            SchemaDraft::Draft6 => "6",
+            SchemaDraft::Draft7 => "7",
+            SchemaDraft::Draft201909 => "2019-09",
+            SchemaDraft::Draft202012 => "2020-12",
         }
     }
 
@@ -41,11 +46,11 @@ impl Draft {
 
     pub(super) fn known(self) -> jsonschema::Draft {
         match self {
-            Draft::Draft4 => jsonschema::Draft::Draft4,
-            Draft::Draft6 => jsonschema::Draft::Draft6,
-            Draft::Draft7 => jsonschema::Draft::Draft7,
-            Draft::Draft201909 => jsonschema::Draft::Draft201909,
-            Draft::Draft202012 => jsonschema::Draft::Draft202012,
+            SchemaDraft::Draft4 => jsonschema::Draft::Draft4,
+            SchemaDraft::Draft6 => jsonschema::Draft::Draft6,
+            SchemaDraft::Draft7 => jsonschema::Draft::Draft7,
+            SchemaDraft::Draft201909 => jsonschema::Draft::Draft201909,
+            SchemaDraft::Draft202012 => jsonschema::Draft::Draft202012,
         }
     }
 }

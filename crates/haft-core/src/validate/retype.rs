@@ -20,17 +20,17 @@ const ROUNDS_MAX: usize = 4;
 const PLACES_MAX: usize = 64;
 
 /// A value that the schema accepts, and the paths of the corrections.
-pub(super) struct Retyped {
+pub(super) struct CoercedValue {
     pub(super) value: Value,
     pub(super) places: Vec<String>,
 }
 
 /// Returns `None` if corrections do not make the value valid.
-pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> Option<Retyped> {
+pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> Option<CoercedValue> {
     let mut value = written.clone();
     let mut places = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        let found = suspects(schema, &value, bytes);
+        let found = rejected_locations(schema, &value, bytes);
         if places.len() + found.len() > PLACES_MAX {
             return None;
         }
@@ -42,19 +42,19 @@ pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> O
         }
         // The JSON that was inside strings must obey the same limits as the rest.
         let bearable = super::is_within(&value, ARGUMENTS_DEPTH_MAX)
-            && schema.cost.is_bearable(&schema.written, &value, bytes);
+            && schema.cost.is_within_step_limit(&schema.written, &value, bytes);
         if places.len() == before || !bearable {
             return None;
         }
         if schema.validator.is_valid(&value) {
-            return Some(Retyped { value, places });
+            return Some(CoercedValue { value, places });
         }
     }
     None
 }
 
 /// Returns the paths of the strings and nulls that the schema rejects, each once.
-fn suspects(schema: &CheckedSchema, value: &Value, bytes: usize) -> Vec<Location> {
+fn rejected_locations(schema: &CheckedSchema, value: &Value, bytes: usize) -> Vec<Location> {
     let mut found = Vec::new();
     if bytes > ALL_COMPLAINTS_BYTES_MAX {
         schema.validator.validate(value).err().iter().for_each(|error| look(error, &mut found));

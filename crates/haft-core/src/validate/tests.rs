@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::*;
-use crate::arguments::{ArgumentLimits, Arguments};
+use crate::arguments::{ArgumentLimits, RawArguments};
 
 fn parsed(value: &Value) -> ParsedArguments {
-    Arguments::from_value(value).parse(&ArgumentLimits::default()).unwrap()
+    RawArguments::from_value(value).parse(&ArgumentLimits::default()).unwrap()
 }
 
 fn message(schema: &Value, arguments: &Value) -> String {
@@ -101,14 +101,14 @@ fn the_draft_is_2020_12_unless_the_schema_says_otherwise() {
 
 #[test]
 fn the_draft_of_schemas_that_name_none_can_be_chosen() {
-    let check = |draft: Draft, schema: &Value, refused: bool| {
+    let check = |draft: SchemaDraft, schema: &Value, refused: bool| {
         let schema = Schema::compile_as(schema, draft);
         assert!(matches!(schema, Schema::Checked(_)), "{schema:?}");
         assert_eq!(schema.validate(parsed(&json!({"a": [1]}))).is_err(), refused, "{}", draft.name());
     };
     let prefix = json!({"properties": {"a": {"prefixItems": [{"type": "string"}]}}});
-    check(Draft::Draft202012, &prefix, true);
-    for old in [Draft::Draft4, Draft::Draft6, Draft::Draft7, Draft::Draft201909] {
+    check(SchemaDraft::Draft202012, &prefix, true);
+    for old in [SchemaDraft::Draft4, SchemaDraft::Draft6, SchemaDraft::Draft7, SchemaDraft::Draft201909] {
         check(old, &prefix, false);
         check(old, &json!({"properties": {"a": {"items": [{"type": "string"}]}}}), true);
         let named = "https://json-schema.org/draft/2020-12/schema";

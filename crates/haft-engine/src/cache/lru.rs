@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use haft_core::digest::Digest;
-use haft_core::output::{Content, ToolOutput};
+use haft_core::output::{OutputContent, ToolOutput};
 use tokio::time::Instant;
 
 use super::CacheConfig;
@@ -27,7 +27,7 @@ pub(super) enum SharedOutput {
 
 impl SharedOutput {
     pub(super) fn of(output: &ToolOutput) -> Self {
-        if let ([Content::Text(text)], None) = (output.content.as_slice(), &output.structured) {
+        if let ([OutputContent::Text(text)], None) = (output.content.as_slice(), &output.structured) {
             Self::Text(text.as_str().into())
         } else {
             Self::Any(Arc::new(output.clone()))
@@ -52,7 +52,7 @@ impl CachedOutput {
 #[derive(Debug)]
 pub(super) struct Lru {
     config: CacheConfig,
-    kept: HashMap<Digest, Entry>,
+    kept: HashMap<Digest, LruEntry>,
     /// The keys, from the least to the most recently used.
     by_use: BTreeMap<u64, Digest>,
     bytes: usize,
@@ -60,7 +60,7 @@ pub(super) struct Lru {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LruEntry {
     kept: CachedOutput,
     used: u64,
 }
@@ -107,11 +107,11 @@ impl Lru {
         self.uses += 1;
         self.bytes += kept.bytes;
         self.by_use.insert(self.uses, key);
-        self.kept.insert(key, Entry { kept, used: self.uses });
+        self.kept.insert(key, LruEntry { kept, used: self.uses });
     }
 
     fn remove(&mut self, key: &Digest) -> Option<CachedOutput> {
-        let Entry { kept, used } = self.kept.remove(key)?;
+        let LruEntry { kept, used } = self.kept.remove(key)?;
         self.by_use.remove(&used);
         self.bytes -= kept.bytes;
         Some(kept)
@@ -157,7 +157,7 @@ mod tests {
         check(ToolOutput::default());
         check(ToolOutput::text("done"));
         check(ToolOutput { structured: Some(json!({"done": true})), ..ToolOutput::text("done") });
-        let two = [Content::Text("a".into()), Content::Text("b".into())];
+        let two = [OutputContent::Text("a".into()), OutputContent::Text("b".into())];
         check(ToolOutput { content: two.into(), structured: None });
     }
 

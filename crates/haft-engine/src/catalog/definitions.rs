@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use haft_core::digest::Digest;
 use haft_core::tool::ToolDefinition;
-use haft_core::validate::{Draft, Schema};
+use haft_core::validate::{Schema, SchemaDraft};
 use serde_json::Value;
 
 /// Compiled schemas and other values of tool definitions, for all catalogs with the same JSON Schema draft. Clones
@@ -53,12 +53,12 @@ pub(super) struct DefinitionValues {
 }
 
 impl DefinitionValues {
-    pub(super) fn schema(&self, definition: &ToolDefinition, draft: Draft) -> &Schema {
+    pub(super) fn schema(&self, definition: &ToolDefinition, draft: SchemaDraft) -> &Schema {
         self.schema.get_or_init(|| Schema::compile_as(&definition.input_schema, draft))
     }
 
     /// Returns `None` for a tool without an output schema.
-    pub(super) fn output_schema(&self, definition: &ToolDefinition, draft: Draft) -> Option<&Schema> {
+    pub(super) fn output_schema(&self, definition: &ToolDefinition, draft: SchemaDraft) -> Option<&Schema> {
         let written = definition.output_schema.as_ref()?;
         Some(self.output_schema.get_or_init(|| Schema::compile_as(written, draft)))
     }

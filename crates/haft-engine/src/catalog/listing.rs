@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use haft_core::changes::Changes;
+use haft_core::changes::ChangeCounter;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::tool::ToolDefinition;
@@ -29,7 +29,7 @@ impl fmt::Display for CatalogWarning {
 
 /// The tool list of one provider. A provider that panics gets an empty list.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct ProviderListing {
     pub(super) kind: ProviderKind,
     pub(super) namespace: Namespace,
     /// The provider's own list, shared by all catalog entries: copying 10,000 schemas would be most of the catalog's
@@ -42,7 +42,7 @@ pub(super) struct Listing {
     pub(super) warnings: Vec<CatalogWarning>,
 }
 
-impl Listing {
+impl ProviderListing {
     pub(super) fn of(provider: &dyn ToolProvider, tools_max: usize, shared: &SharedDefinitions) -> Self {
         // A panic cannot leave our state inconsistent: after one, the code reads only the fact that it happened.
         let asked = catch_unwind(AssertUnwindSafe(|| {
@@ -103,8 +103,8 @@ pub(super) fn name_of(provider: &dyn ToolProvider) -> String {
 }
 
 /// Returns the change counters of the providers, each once.
-pub(super) fn changes(providers: &[Arc<dyn ToolProvider>]) -> Vec<Changes> {
-    let mut all: Vec<Changes> = Vec::new();
+pub(super) fn changes(providers: &[Arc<dyn ToolProvider>]) -> Vec<ChangeCounter> {
+    let mut all: Vec<ChangeCounter> = Vec::new();
     for provider in providers {
         let asked = catch_unwind(AssertUnwindSafe(|| provider.changes().cloned()));
         if let Ok(Some(changes)) = asked

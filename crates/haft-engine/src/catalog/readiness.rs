@@ -19,7 +19,7 @@ impl Catalog {
     /// Warms up all providers. A provider that fails, panics or times out yields a warning and does not affect the
     /// others.
     pub async fn warm_up(&self) -> Vec<CatalogWarning> {
-        let warnings = self.with_each(Work::WarmUp, self.config.warmup_timeout).await;
+        let warnings = self.for_each_provider(LifecycleStep::WarmUp, self.config.warmup_timeout).await;
         // A provider may know its tools only after warm-up, and not every provider announces changes.
         self.refresh();
         warnings
@@ -27,11 +27,11 @@ impl Catalog {
 
     /// Shuts down all providers, ending the processes and connections that they keep between calls.
     pub async fn shut_down(&self) -> Vec<CatalogWarning> {
-        self.with_each(Work::ShutDown, self.config.shutdown_timeout).await
+        self.for_each_provider(LifecycleStep::ShutDown, self.config.shutdown_timeout).await
     }
 
     /// Returns the warnings in provider order.
-    async fn with_each(&self, work: Work, time: Duration) -> Vec<CatalogWarning> {
+    async fn for_each_provider(&self, work: LifecycleStep, time: Duration) -> Vec<CatalogWarning> {
         let one = |provider: &Arc<dyn ToolProvider>| alone(Arc::clone(provider), work, time);
         let all: Vec<_> = self.providers().iter().map(one).collect();
         let warnings = stream::iter(all).buffered(self.config.providers_at_once_max.max(1));
@@ -40,16 +40,16 @@ impl Catalog {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Work {
+enum LifecycleStep {
     WarmUp,
     ShutDown,
 }
 
-impl Work {
+impl LifecycleStep {
     async fn on(self, provider: &dyn ToolProvider) -> Result<(), ToolError> {
         match self {
-            Work::WarmUp => provider.warmup().await,
-            Work::ShutDown => {
+            LifecycleStep::WarmUp => provider.warmup().await,
+            LifecycleStep::ShutDown => {
                 provider.shutdown().await;
                 Ok(())
             }
@@ -58,15 +58,19 @@ impl Work {
 
     fn purpose(self) -> &'static str {
         match self {
-            Work::WarmUp => "make its tools ready",
-            Work::ShutDown => "end",
+            LifecycleStep::WarmUp => "make its tools ready",
+            LifecycleStep::ShutDown => "end",
         }
     }
 }
 
 /// Runs the work in its own task, so that a panic stays there and, on a multi-threaded runtime, a blocking provider
 /// blocks only that task. Dropping the future aborts the task.
-async fn alone(provider: Arc<dyn ToolProvider>, work: Work, time: Duration) -> Option<CatalogWarning> {
+async fn alone(
+    provider: Arc<dyn ToolProvider>,
+    work: LifecycleStep,
+    time: Duration,
+) -> Option<CatalogWarning> {
     let name = name_of(&*provider);
     let purpose = work.purpose();
     let mut task = JoinSet::new();

@@ -8,25 +8,25 @@ use haft_core::arguments::ParsedArguments;
 use haft_core::digest::Digest;
 use haft_core::event::KnownTool;
 use haft_core::name::ToolName;
-use haft_core::naming::{Match, NameTable, NamedTool, Resolution, ToolIdentity};
+use haft_core::naming::{NameMatch, NameResolution, NameTable, NamedTool, ToolIdentity};
 use haft_core::provider::ToolProvider;
 use haft_core::tool::ToolDefinition;
-use haft_core::validate::{Draft, Schema, ValidArguments};
+use haft_core::validate::{Schema, SchemaDraft, ValidArguments};
 use serde_json::Value;
 
 use super::definitions::DefinitionValues;
-use super::listing::Listing;
-use super::{CatalogConfig, CatalogWarning, Sources};
-use crate::policy::{Governed, Policies};
+use super::listing::ProviderListing;
+use super::{CatalogConfig, CatalogSources, CatalogWarning};
+use crate::policy::{GovernedTool, ToolPolicies};
 
 /// All tools at one moment.
 pub struct Snapshot {
-    pub(super) sources: Arc<Sources>,
+    pub(super) sources: Arc<CatalogSources>,
     /// The sum of the change counters when the snapshot was built.
     pub(super) seen: u64,
     names: NameTable,
     /// One listing per provider.
-    listings: Vec<Listing>,
+    listings: Vec<ProviderListing>,
     /// The entries, in the order of the name table.
     entries: Vec<Arc<CatalogEntry>>,
     /// Positions in `entries`, sorted by exposed name.
@@ -34,7 +34,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn first(sources: Arc<Sources>, config: CatalogConfig, seen: u64) -> Self {
+    pub(super) fn first(sources: Arc<CatalogSources>, config: CatalogConfig, seen: u64) -> Self {
         let providers = &sources.providers;
         let listings = list(&sources, config);
         let names = NameTable::build(config.scheme, listings.iter().flat_map(identities));
@@ -44,7 +44,7 @@ impl Snapshot {
 
     /// Builds the next snapshot. Tools keep their exposed names, and an entry keeps its compiled schemas as long as its
     /// provider returns the same list.
-    pub(super) fn renewed(&self, sources: Arc<Sources>, config: CatalogConfig, seen: u64) -> Self {
+    pub(super) fn renewed(&self, sources: Arc<CatalogSources>, config: CatalogConfig, seen: u64) -> Self {
         let providers = &sources.providers;
         let listings = list(&sources, config);
         let names = self.names.rebuild(listings.iter().flat_map(identities));
@@ -60,9 +60,9 @@ impl Snapshot {
     }
 
     fn sorted(
-        (sources, seen): (Arc<Sources>, u64),
+        (sources, seen): (Arc<CatalogSources>, u64),
         names: NameTable,
-        listings: Vec<Listing>,
+        listings: Vec<ProviderListing>,
         entries: Vec<Arc<CatalogEntry>>,
     ) -> Self {
         let mut sorted: Vec<_> = (0..entries.len()).collect();
@@ -83,12 +83,12 @@ impl Snapshot {
     /// Returns the tool of a name independently of arguments, else the most similar names.
     pub fn find(&self, written: &str) -> Result<Arc<CatalogEntry>, Vec<ToolName>> {
         match self.names.resolve(written) {
-            Resolution::Known { tool, .. } => Ok(Arc::clone(&self.entries[tool.index])),
-            Resolution::Bare { tools } => match tools.as_slice() {
+            NameResolution::Known { tool, .. } => Ok(Arc::clone(&self.entries[tool.index])),
+            NameResolution::Bare { tools } => match tools.as_slice() {
                 [tool] => Ok(Arc::clone(&self.entries[tool.index])),
                 _ => Err(self.names.nearest(written)),
             },
-            Resolution::Unknown { nearest } => Err(nearest),
+            NameResolution::Unknown { nearest } => Err(nearest),
         }
     }
 
@@ -100,31 +100,31 @@ impl Snapshot {
         fits: impl Fn(&CatalogEntry) -> bool,
     ) -> Result<ResolvedTool<'_>, Vec<ToolName>> {
         match self.names.resolve(written) {
-            Resolution::Known { tool, matched } => {
+            NameResolution::Known { tool, matched } => {
                 Ok(ResolvedTool { entry: &self.entries[tool.index], matched })
             }
-            Resolution::Bare { tools } => {
+            NameResolution::Bare { tools } => {
                 let mut fitting =
                     tools.iter().map(|tool| &*self.entries[tool.index]).filter(|tool| fits(tool));
                 match (fitting.next(), fitting.next()) {
-                    (Some(entry), None) => Ok(ResolvedTool { entry, matched: Match::Bare }),
+                    (Some(entry), None) => Ok(ResolvedTool { entry, matched: NameMatch::Bare }),
                     (None | Some(_), _) => Err(self.names.nearest(written)),
                 }
             }
-            Resolution::Unknown { nearest } => Err(nearest),
+            NameResolution::Unknown { nearest } => Err(nearest),
         }
     }
 }
 
-fn list(sources: &Sources, config: CatalogConfig) -> Vec<Listing> {
-    let Sources { providers, definitions, .. } = sources;
+fn list(sources: &CatalogSources, config: CatalogConfig) -> Vec<ProviderListing> {
+    let CatalogSources { providers, definitions, .. } = sources;
     let listing = |provider: &Arc<dyn ToolProvider>| {
-        Listing::of(&**provider, config.tools_per_provider_max, definitions)
+        ProviderListing::of(&**provider, config.tools_per_provider_max, definitions)
     };
     providers.iter().map(listing).collect()
 }
 
-fn identities(listing: &Listing) -> impl Iterator<Item = ToolIdentity> {
+fn identities(listing: &ProviderListing) -> impl Iterator<Item = ToolIdentity> {
     listing.counted.iter().map(|&position| ToolIdentity {
         kind: listing.kind,
         namespace: listing.namespace.clone(),
@@ -135,7 +135,7 @@ fn identities(listing: &Listing) -> impl Iterator<Item = ToolIdentity> {
 /// Builds the entries of all providers. `before` returns the old entries of a provider whose list did not change.
 fn entries<'s>(
     providers: &[Arc<dyn ToolProvider>],
-    listings: &[Listing],
+    listings: &[ProviderListing],
     tools: &[NamedTool],
     before: impl Fn(usize) -> Option<&'s [Arc<CatalogEntry>]>,
 ) -> Vec<Arc<CatalogEntry>> {
@@ -172,19 +172,24 @@ pub struct CatalogEntry {
     values: Arc<[DefinitionValues]>,
     position: usize,
     provider: Arc<dyn ToolProvider>,
-    worked_out: WorkedOut,
+    worked_out: EntryValues,
 }
 
 /// Values computed on first use, because most tools are never called. An entry belongs to one orchestrator, so its
 /// policies never change.
 #[derive(Default)]
-struct WorkedOut {
-    governed: OnceLock<Box<Governed>>,
+struct EntryValues {
+    governed: OnceLock<Box<GovernedTool>>,
     known: OnceLock<Arc<KnownTool>>,
 }
 
 impl CatalogEntry {
-    fn new(named: &NamedTool, listing: &Listing, position: usize, provider: &Arc<dyn ToolProvider>) -> Self {
+    fn new(
+        named: &NamedTool,
+        listing: &ProviderListing,
+        position: usize,
+        provider: &Arc<dyn ToolProvider>,
+    ) -> Self {
         Self {
             exposed: named.exposed.clone(),
             identity: named.identity.clone(),
@@ -192,7 +197,7 @@ impl CatalogEntry {
             values: Arc::clone(&listing.values),
             position,
             provider: Arc::clone(provider),
-            worked_out: WorkedOut::default(),
+            worked_out: EntryValues::default(),
         }
     }
 
@@ -237,12 +242,12 @@ impl CatalogEntry {
         &*self.provider
     }
 
-    pub(crate) fn schema(&self, draft: Draft) -> &Schema {
+    pub(crate) fn schema(&self, draft: SchemaDraft) -> &Schema {
         self.values().schema(self.definition(), draft)
     }
 
     /// Returns `None` for a tool without an output schema.
-    pub(crate) fn output_schema(&self, draft: Draft) -> Option<&Schema> {
+    pub(crate) fn output_schema(&self, draft: SchemaDraft) -> Option<&Schema> {
         self.values().output_schema(self.definition(), draft)
     }
 
@@ -255,12 +260,17 @@ impl CatalogEntry {
         &self.values[self.position]
     }
 
-    pub(crate) fn governed(&self, policies: &Policies) -> &Governed {
+    pub(crate) fn governed(&self, policies: &ToolPolicies) -> &GovernedTool {
         self.worked_out.governed.get_or_init(|| Box::new(policies.govern(self)))
     }
 
     /// Returns true if a call without a namespace can mean this tool.
-    pub(crate) fn fits(&self, arguments: &ParsedArguments, policies: &Policies, draft: Draft) -> bool {
+    pub(crate) fn fits(
+        &self,
+        arguments: &ParsedArguments,
+        policies: &ToolPolicies,
+        draft: SchemaDraft,
+    ) -> bool {
         self.governed(policies).activity.is_active() && self.schema(draft).accepts(arguments)
     }
 }
@@ -278,7 +288,7 @@ impl fmt::Debug for CatalogEntry {
 #[derive(Debug, Clone, Copy)]
 pub struct ResolvedTool<'a> {
     entry: &'a CatalogEntry,
-    matched: Match,
+    matched: NameMatch,
 }
 
 impl<'a> ResolvedTool<'a> {
@@ -288,7 +298,7 @@ impl<'a> ResolvedTool<'a> {
     }
 
     /// Returns the way in which the name matched.
-    pub fn matched(&self) -> Match {
+    pub fn matched(&self) -> NameMatch {
         self.matched
     }
 }

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use haft_core::priority::Priority;
 
 /// Returns the number of admissions that a priority is placed behind the highest priority.
-fn handicap(priority: Priority) -> u64 {
+fn priority_delay(priority: Priority) -> u64 {
     match priority {
         Priority::High => 0,
         Priority::Normal => AGEING_ADMISSIONS,
@@ -23,31 +23,31 @@ pub const AGEING_ADMISSIONS: u64 = 8;
 
 /// A position in the waiting list: ordered by effective arrival, then by actual arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct QueuePosition {
     counts_from: u64,
     ticket: u64,
 }
 
 /// The outcome of joining.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Joined {
-    In(Place),
-    Waits(Place),
+pub(super) enum JoinOutcome {
+    In(QueuePosition),
+    Waits(QueuePosition),
     Full,
 }
 
 /// All waiting calls, in the order of admission. `W` wakes a waiting call.
 #[derive(Debug)]
-pub(super) struct Line<W> {
+pub(super) struct WaitingList<W> {
     concurrent: usize,
     waiting_max: usize,
     in_use: usize,
-    waiting: BTreeMap<Place, W>,
+    waiting: BTreeMap<QueuePosition, W>,
     admissions: u64,
     next_ticket: u64,
 }
 
-impl<W> Line<W> {
+impl<W> WaitingList<W> {
     pub(super) fn new(concurrent: NonZeroUsize, waiting_max: usize) -> Self {
         let concurrent = concurrent.get();
         Self { concurrent, waiting_max, in_use: 0, waiting: BTreeMap::new(), admissions: 0, next_ticket: 0 }
@@ -62,23 +62,26 @@ impl<W> Line<W> {
     }
 
     /// Admits the call if a slot is free. No call waits while a slot is free, so this overtakes none.
-    pub(super) fn join(&mut self, priority: Priority, waiter: impl FnOnce() -> W) -> Joined {
-        let place = Place { counts_from: self.admissions + handicap(priority), ticket: self.next_ticket };
+    pub(super) fn join(&mut self, priority: Priority, waiter: impl FnOnce() -> W) -> JoinOutcome {
+        let place = QueuePosition {
+            counts_from: self.admissions + priority_delay(priority),
+            ticket: self.next_ticket,
+        };
         if self.in_use < self.concurrent {
             self.next_ticket += 1;
             self.let_in();
-            return Joined::In(place);
+            return JoinOutcome::In(place);
         }
         if self.waiting.len() >= self.waiting_max {
-            return Joined::Full;
+            return JoinOutcome::Full;
         }
         self.next_ticket += 1;
         self.waiting.insert(place, waiter());
-        Joined::Waits(place)
+        JoinOutcome::Waits(place)
     }
 
     /// Leaves the waiting list, or returns the slot. In the second case it admits the next call and returns its waker.
-    pub(super) fn leave(&mut self, place: Place) -> Option<W> {
+    pub(super) fn leave(&mut self, place: QueuePosition) -> Option<W> {
         if self.waiting.remove(&place).is_some() {
             return None;
         }
@@ -102,7 +105,7 @@ mod tests {
     /// next number, `.` ends the running call, a digit makes that call leave. Returns the numbers in order of
     /// admission.
     fn play(script: &str) -> Vec<usize> {
-        let mut line = Line::new(NonZeroUsize::MIN, 9);
+        let mut line = WaitingList::new(NonZeroUsize::MIN, 9);
         let (mut places, mut let_in) = (Vec::new(), Vec::new());
         for step in script.chars() {
             let number = places.len();
@@ -122,12 +125,12 @@ mod tests {
                 }
             };
             match line.join(priority, || number) {
-                Joined::In(place) => {
+                JoinOutcome::In(place) => {
                     let_in.push(number);
                     places.push(place);
                 }
-                Joined::Waits(place) => places.push(place),
-                Joined::Full => panic!("{script}: full"),
+                JoinOutcome::Waits(place) => places.push(place),
+                JoinOutcome::Full => panic!("{script}: full"),
             }
         }
         let_in
@@ -170,13 +173,13 @@ mod tests {
 
     #[test]
     fn the_line_is_bounded() {
-        let mut line = Line::new(NonZeroUsize::MIN, 1);
+        let mut line = WaitingList::new(NonZeroUsize::MIN, 1);
         let mut join = || line.join(Priority::Normal, || ());
-        let Joined::In(inside) = join() else { panic!() };
-        let Joined::Waits(_) = join() else { panic!() };
-        assert_eq!(join(), Joined::Full);
+        let JoinOutcome::In(inside) = join() else { panic!() };
+        let JoinOutcome::Waits(_) = join() else { panic!() };
+        assert_eq!(join(), JoinOutcome::Full);
         assert_eq!(line.leave(inside), Some(()));
-        assert!(matches!(line.join(Priority::Normal, || ()), Joined::Waits(_)));
+        assert!(matches!(line.join(Priority::Normal, || ()), JoinOutcome::Waits(_)));
         assert_eq!((line.in_use(), line.waiting()), (1, 1));
     }
 }

@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use haft_core::event::PolicyDecision;
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::rules::{Decision, Rules};
-use haft_core::tool::Approval;
+use haft_core::rules::{PermissionDecision, PermissionRules};
+use haft_core::tool::ApprovalPolicy;
 
 use crate::catalog::ResolvedTool;
-use crate::policy::{Activity, Governed};
+use crate::policy::{GovernedTool, ToolActivity};
 use crate::record::CallRecord;
-use crate::selection::Selection;
+use crate::selection::ToolFilter;
 
 /// Denies a tool only if every call of it is denied. It runs before validation, so a caller without permission learns
 /// nothing about the tool's schema.
 pub(crate) fn admit(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
-    governed: &Governed,
-    selection: &Selection,
-    rules: &Rules,
+    governed: &GovernedTool,
+    selection: &ToolFilter,
+    rules: &PermissionRules,
 ) -> Result<(), ToolError> {
     let name = tool.entry().exposed();
-    if let Activity::Inactive { why } = &governed.activity {
+    if let ToolActivity::Inactive { why } = &governed.activity {
         return Err(denied(record, None, format!("tool `{name}` is not active: {why}")));
     }
     if !selection.covers(name, &governed.groups) {
@@ -30,15 +30,20 @@ pub(crate) fn admit(
     }
     let ruling = rules.admit(name.as_str());
     match (governed.policy.approval, ruling.decision) {
-        (Approval::Allow | Approval::Ask, Decision::Allow | Decision::Ask) => Ok(()),
-        (Approval::Deny, _) => Err(denied(record, None, format!("tool `{name}` is denied by the operator"))),
-        (Approval::Allow | Approval::Ask, Decision::Deny) => {
+        (
+            ApprovalPolicy::Allow | ApprovalPolicy::Ask,
+            PermissionDecision::Allow | PermissionDecision::Ask,
+        ) => Ok(()),
+        (ApprovalPolicy::Deny, _) => {
+            Err(denied(record, None, format!("tool `{name}` is denied by the operator")))
+        }
+        (ApprovalPolicy::Allow | ApprovalPolicy::Ask, PermissionDecision::Deny) => {
             Err(denied(record, rules.text(&ruling), format!("tool `{name}` is denied: {}", ruling.why)))
         }
     }
 }
 
 fn denied(record: &mut CallRecord, rule: Option<Arc<str>>, message: String) -> ToolError {
-    record.judge(PolicyDecision { decision: Decision::Deny, rule, consent: None });
+    record.judge(PolicyDecision { decision: PermissionDecision::Deny, rule, consent: None });
     ToolError::new(ToolErrorKind::Denied, message)
 }

@@ -2,14 +2,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use haft_core::approval::{Answer, ApprovalId, ApprovalKey, ApprovalRequest};
-use haft_core::event::Consent;
+use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalKey, ApprovalRequest};
+use haft_core::event::ApprovalOutcome;
 use haft_core::grant::{
     AskedCall, Grant, GrantBinding, GrantDecision, GrantOwner, GrantScope, GrantTarget, covering,
     offered_prefix,
 };
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::rules::{Decision, Rules, Ruling};
+use haft_core::rules::{PermissionDecision, PermissionRules, Ruling};
 use haft_core::run::context::RunContext;
 use haft_core::validate::ValidArguments;
 use serde_json::json;
@@ -25,12 +25,12 @@ pub(crate) async fn approve(
     tool: &ResolvedTool<'_>,
     arguments: &ValidArguments,
     ruling: &Ruling,
-    rules: &Rules,
+    rules: &PermissionRules,
     run: &RunContext,
 ) -> Result<(), ToolError> {
     match ruling.decision {
-        Decision::Allow => return Ok(()),
-        Decision::Ask | Decision::Deny => {}
+        PermissionDecision::Allow => return Ok(()),
+        PermissionDecision::Ask | PermissionDecision::Deny => {}
     }
     let binding = binding(tool, run);
     let call = asked_call(tool, arguments, ruling, rules, &binding);
@@ -39,12 +39,12 @@ pub(crate) async fn approve(
         let ids: Vec<String> = granted.iter().map(|grant| grant.id.to_string()).collect();
         record.note("approval", json!("remembered"));
         record.note("grants", json!(ids));
-        record.consent(Consent::Remembered);
+        record.consent(ApprovalOutcome::Remembered);
         return Ok(());
     }
     let request = request(record, &call, arguments, run);
     let Some(approver) = &run.approver else {
-        record.consent(Consent::Nobody);
+        record.consent(ApprovalOutcome::Nobody);
         let message = format!(
             "this call of `{}` needs approval and there is no one to ask: {}",
             request.tool, ruling.why
@@ -52,16 +52,21 @@ pub(crate) async fn approve(
         return Err(ToolError::new(ToolErrorKind::Denied, message));
     };
     let answer = approver.ask(&request).await;
-    record.consent(Consent::Answered { approver: approver.name(), answer });
+    record.consent(ApprovalOutcome::Answered { approver: approver.name(), answer });
     let decision = GrantDecision { by: approver.name().to_owned(), at_ms: now_ms() };
     remember(record, GrantScope::of_answer(answer, &request), &binding, &decision, run).await;
     match answer {
-        Answer::AllowOnce | Answer::AllowExact | Answer::AllowPrefix | Answer::AllowRule => {
+        ApprovalAnswer::AllowOnce
+        | ApprovalAnswer::AllowExact
+        | ApprovalAnswer::AllowPrefix
+        | ApprovalAnswer::AllowRule => {
             record.note("approval", json!("asked"));
             Ok(())
         }
-        Answer::Deny => Err(ToolError::new(ToolErrorKind::Denied, "the user refused this call")),
-        Answer::Later => Err(ToolError::new(ToolErrorKind::ApprovalPending, "this call waits for approval")),
+        ApprovalAnswer::Deny => Err(ToolError::new(ToolErrorKind::Denied, "the user refused this call")),
+        ApprovalAnswer::Later => {
+            Err(ToolError::new(ToolErrorKind::ApprovalPending, "this call waits for approval"))
+        }
     }
 }
 
@@ -90,7 +95,7 @@ pub(crate) fn asked_call<'a>(
     tool: &'a ResolvedTool<'_>,
     arguments: &'a ValidArguments,
     ruling: &'a Ruling,
-    rules: &'a Rules,
+    rules: &'a PermissionRules,
     binding: &'a GrantBinding,
 ) -> AskedCall<'a> {
     let GrantTarget { workspace, tool: identity, definition } = &binding.target;

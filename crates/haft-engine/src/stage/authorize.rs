@@ -2,8 +2,8 @@
 
 use haft_core::event::PolicyDecision;
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::rules::{Decision, Rules, Ruling};
-use haft_core::tool::Approval;
+use haft_core::rules::{PermissionDecision, PermissionRules, Ruling};
+use haft_core::tool::ApprovalPolicy;
 use haft_core::validate::ValidArguments;
 use serde_json::json;
 
@@ -16,23 +16,23 @@ pub(crate) fn authorize(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
     arguments: &ValidArguments,
-    approval: Approval,
-    rules: &Rules,
+    approval: ApprovalPolicy,
+    rules: &PermissionRules,
 ) -> Result<Ruling, ToolError> {
     let name = tool.entry().exposed();
     let ruling = ruling(tool, arguments, approval, rules);
     let rule = rules.text(&ruling);
-    if ruling.decision != Decision::Allow {
+    if ruling.decision != PermissionDecision::Allow {
         let rule = rule.as_deref();
         record.note("ruling", json!({ "decision": ruling.decision.name(), "rule": rule, "why": ruling.why }));
     }
     record.judge(PolicyDecision { decision: ruling.decision, rule, consent: None });
     match ruling.decision {
-        Decision::Deny => Err(ToolError::new(
+        PermissionDecision::Deny => Err(ToolError::new(
             ToolErrorKind::Denied,
             format!("this call of `{name}` is denied: {}", ruling.why),
         )),
-        Decision::Allow | Decision::Ask => Ok(ruling),
+        PermissionDecision::Allow | PermissionDecision::Ask => Ok(ruling),
     }
 }
 
@@ -40,12 +40,16 @@ pub(crate) fn authorize(
 pub(crate) fn ruling(
     tool: &ResolvedTool<'_>,
     arguments: &ValidArguments,
-    approval: Approval,
-    rules: &Rules,
+    approval: ApprovalPolicy,
+    rules: &PermissionRules,
 ) -> Ruling {
     let ruling = rules.decide(tool.entry().exposed().as_str(), command_line(tool, arguments));
-    if approval == Approval::Ask && ruling.decision == Decision::Allow {
-        return Ruling { decision: Decision::Ask, why: "the operator wants to be asked".into(), ..ruling };
+    if approval == ApprovalPolicy::Ask && ruling.decision == PermissionDecision::Allow {
+        return Ruling {
+            decision: PermissionDecision::Ask,
+            why: "the operator wants to be asked".into(),
+            ..ruling
+        };
     }
     ruling
 }

@@ -8,30 +8,30 @@ use haft_core::result::ToolError;
 use haft_core::tool::Effects;
 use serde_json::Value;
 
-use crate::cache::{Cache, CacheUse, Lead, Lookup, StoreSlot};
+use crate::cache::{Cache, CacheLookup, CacheUse, FlightLeader, StoreSlot};
 use crate::record::CallRecord;
 use crate::stage::Deadline;
 
 /// The result of the cache stage.
 #[derive(Debug)]
-pub(crate) enum Cached {
+pub(crate) enum CacheStageResult {
     Hit(ToolOutput),
-    Miss(Keeper),
+    Miss(CacheWriter),
 }
 
 /// Stores the provider's output if the call is cacheable.
 #[derive(Debug)]
-pub(crate) struct Keeper(Option<CacheableCall>);
+pub(crate) struct CacheWriter(Option<CacheableCall>);
 
 #[derive(Debug)]
 struct CacheableCall {
-    lead: Lead,
+    lead: FlightLeader,
     ttl: Duration,
     /// The place of the output in the store; `None` if it stays in memory.
     slot: Option<StoreSlot>,
 }
 
-impl Keeper {
+impl CacheWriter {
     /// Stores only a success, and only before the deadline: an output at the deadline may be partial. Equal calls that
     /// wait get the output first, then the store.
     pub(crate) async fn keep(self, outcome: &Result<ToolOutput, ToolError>, deadline: &Deadline<'_>) {
@@ -65,12 +65,12 @@ pub(crate) async fn cache(
     ttl: Option<Duration>,
     (key, source): (CallKey<'_>, impl FnOnce() -> Option<Digest>),
     deadline: &Deadline<'_>,
-) -> Result<Cached, ToolError> {
-    let Some(ttl) = ttl else { return Ok(Cached::Miss(Keeper(None))) };
+) -> Result<CacheStageResult, ToolError> {
+    let Some(ttl) = ttl else { return Ok(CacheStageResult::Miss(CacheWriter(None))) };
     let call = key.digest();
     let lead = match deadline.wait(cache.look_up(call), "waiting for an equal call").await? {
-        Lookup::Hit(output) => return Ok(hit(record, output)),
-        Lookup::Lead(lead) => lead,
+        CacheLookup::Hit(output) => return Ok(hit(record, output)),
+        CacheLookup::Lead(lead) => lead,
     };
     let slot = cache.slot(key.principal.tenant(), call, ttl, source);
     if let Some(slot) = &slot
@@ -79,12 +79,12 @@ pub(crate) async fn cache(
         lead.keep(&output, left);
         return Ok(hit(record, output));
     }
-    Ok(Cached::Miss(Keeper(Some(CacheableCall { lead, ttl, slot }))))
+    Ok(CacheStageResult::Miss(CacheWriter(Some(CacheableCall { lead, ttl, slot }))))
 }
 
-fn hit(record: &mut CallRecord, output: ToolOutput) -> Cached {
+fn hit(record: &mut CallRecord, output: ToolOutput) -> CacheStageResult {
     record.note("cache", Value::from("hit"));
-    Cached::Hit(output)
+    CacheStageResult::Hit(output)
 }
 
 #[cfg(test)]

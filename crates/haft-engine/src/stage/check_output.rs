@@ -9,14 +9,14 @@ use crate::catalog::ResolvedTool;
 use crate::policy::UncheckedSchemas;
 use crate::record::CallRecord;
 use crate::size::json_bytes;
-use crate::stage::Checking;
+use crate::stage::SchemaCheckSettings;
 
 /// Checks successful outputs of tools with an output schema; everything else passes.
 pub(crate) fn check_output(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
     outcome: Result<ToolOutput, ToolError>,
-    checking: Checking,
+    checking: SchemaCheckSettings,
 ) -> Result<ToolOutput, ToolError> {
     let output = outcome?;
     let Some(schema) = tool.entry().output_schema(checking.draft) else { return Ok(output) };

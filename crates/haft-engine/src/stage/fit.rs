@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use crate::record::CallRecord;
 use crate::size::json_bytes;
 use cut::cut_content;
-use keep::Keeping;
+use keep::OutputOffload;
 pub use settle::ANSWER_TOKENS_MIN;
 pub(crate) use settle::{reserve, settle};
 
 /// The resources for fitting, apart from the tool's policy.
 #[derive(Clone, Copy)]
-pub(crate) struct Means<'a> {
+pub(crate) struct FitResources<'a> {
     /// Takes outputs that are too large; without a store they are truncated.
     pub(crate) store: Option<&'a dyn OutputStore>,
     pub(crate) counter: &'a dyn TokenCounter,
@@ -30,22 +30,22 @@ pub(crate) fn fit(
     record: &mut CallRecord,
     outcome: Result<ToolOutput, ToolError>,
     policy: OutputPolicy,
-    means: Means<'_>,
+    means: FitResources<'_>,
 ) -> Result<ToolOutput, ToolError> {
     record.output = policy;
-    each_way(outcome, |output| match policy {
+    map_output_or_error(outcome, |output| match policy {
         OutputPolicy::Pass => output,
         OutputPolicy::Truncate { chars_max } => {
             let output = keep_media(record, output, means);
             cut(record, output, chars_max)
         }
-        OutputPolicy::Store { bytes_max } => keep_or_cut(record, output, bytes_max, means),
+        OutputPolicy::Store { bytes_max } => store_or_truncate(record, output, bytes_max, means),
     })
 }
 
 /// Applies `fit` to an output and to an error message alike, because the message of a failed command contains its
 /// output.
-fn each_way(
+fn map_output_or_error(
     outcome: Result<ToolOutput, ToolError>,
     fit: impl FnOnce(ToolOutput) -> ToolOutput,
 ) -> Result<ToolOutput, ToolError> {
@@ -59,24 +59,24 @@ fn each_way(
 }
 
 /// Moves text that is too large to the store, or truncates it if storing fails.
-fn keep_or_cut(
+fn store_or_truncate(
     record: &mut CallRecord,
     output: ToolOutput,
     bytes_max: usize,
-    means: Means<'_>,
+    means: FitResources<'_>,
 ) -> ToolOutput {
     let output = keep_media(record, output, means);
     if keep::text_bytes(&output.content) <= bytes_max {
         return cut(record, output, bytes_max);
     }
-    match (Keeping { record, means }).text(&output, StoreReason::SizeCap) {
-        Some(stored) => keep::in_place_of_text(stored, output.content),
+    match (OutputOffload { record, means }).text(&output, StoreReason::SizeCap) {
+        Some(stored) => keep::replace_text_with_handle(stored, output.content),
         None => cut(record, output, bytes_max),
     }
 }
 
-fn keep_media(record: &mut CallRecord, output: ToolOutput, means: Means<'_>) -> ToolOutput {
-    let mut keeping = Keeping { record, means };
+fn keep_media(record: &mut CallRecord, output: ToolOutput, means: FitResources<'_>) -> ToolOutput {
+    let mut keeping = OutputOffload { record, means };
     ToolOutput {
         content: keeping.media(output.content, keep::MEDIA_BYTES_MAX, StoreReason::SizeCap),
         ..output

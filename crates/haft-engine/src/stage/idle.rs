@@ -14,17 +14,17 @@ use super::timeout::TIMEOUT_MAX;
 
 /// Watches the progress of one call if its policy sets an idle timeout. Progress restarts the timeout; the deadline
 /// stays.
-pub(crate) enum Idle<'a> {
+pub(crate) enum IdleWatch<'a> {
     Unwatched { events: Arc<dyn EventSink> },
-    Watched { tool: &'a ToolName, timeout: Duration, pulse: Arc<Pulse> },
+    Watched { tool: &'a ToolName, timeout: Duration, pulse: Arc<ActivitySink> },
 }
 
-impl<'a> Idle<'a> {
+impl<'a> IdleWatch<'a> {
     pub(crate) fn watch(tool: &'a ToolName, timeout: Option<Duration>, events: Arc<dyn EventSink>) -> Self {
         match timeout {
             None => Self::Unwatched { events },
             Some(timeout) => {
-                let pulse = Arc::new(Pulse { events, last: Mutex::new(Instant::now()) });
+                let pulse = Arc::new(ActivitySink { events, last: Mutex::new(Instant::now()) });
                 Self::Watched { tool, timeout: timeout.min(TIMEOUT_MAX), pulse }
             }
         }
@@ -61,12 +61,12 @@ fn timed_out(tool: &ToolName, timeout: Duration) -> ToolError {
 }
 
 /// Forwards events and remembers the time of the last one.
-pub(crate) struct Pulse {
+pub(crate) struct ActivitySink {
     events: Arc<dyn EventSink>,
     last: Mutex<Instant>,
 }
 
-impl Pulse {
+impl ActivitySink {
     /// Returns after `timeout` without an event.
     async fn silence(&self, timeout: Duration) {
         loop {
@@ -79,7 +79,7 @@ impl Pulse {
     }
 }
 
-impl EventSink for Pulse {
+impl EventSink for ActivitySink {
     fn emit(&self, event: Event) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.events.emit(event);

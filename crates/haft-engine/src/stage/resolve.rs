@@ -1,7 +1,7 @@
 //! Resolve: finds the tool of a name, or returns an error with similar names.
 
 use haft_core::name::ToolName;
-use haft_core::naming::Match;
+use haft_core::naming::NameMatch;
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde_json::Value;
 
@@ -20,10 +20,12 @@ pub(crate) fn resolve<'c>(
     let written = &record.call.name;
     let tool = catalog.resolve(written, fits).map_err(|nearest| unknown(written, &nearest))?;
     let exposed = tool.entry().exposed().as_str();
-    record.name_tool(tool.entry().known());
+    record.set_resolved_tool(tool.entry().known());
     match tool.matched() {
-        Match::Exact => {}
-        Match::Case | Match::Alias | Match::Bare => record.note("resolved_as", Value::from(exposed)),
+        NameMatch::Exact => {}
+        NameMatch::Case | NameMatch::Alias | NameMatch::Bare => {
+            record.note("resolved_as", Value::from(exposed));
+        }
     }
     Ok(tool)
 }

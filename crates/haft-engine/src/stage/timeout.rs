@@ -25,27 +25,27 @@ const LAST_WORD: Duration = Duration::from_millis(250);
 
 /// The owner of a limit, so that the reader of an error knows which setting to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner<'q> {
+enum LimitOwner<'q> {
     Tool,
     Queue(&'q QueueName),
     Global,
     Call,
 }
 
-impl fmt::Display for Owner<'_> {
+impl fmt::Display for LimitOwner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Owner::Tool => f.write_str("timeout of the tool"),
-            Owner::Queue(name) => write!(f, "queue `{name}`"),
-            Owner::Global => f.write_str("global limit `toolTimeout`"),
-            Owner::Call => f.write_str("timeout of this call"),
+            LimitOwner::Tool => f.write_str("timeout of the tool"),
+            LimitOwner::Queue(name) => write!(f, "queue `{name}`"),
+            LimitOwner::Global => f.write_str("global limit `toolTimeout`"),
+            LimitOwner::Call => f.write_str("timeout of this call"),
         }
     }
 }
 
 /// Returns the smallest limit; of equal ones, the one closest to the tool.
-fn smallest<'q>(limits: impl IntoIterator<Item = (Duration, Owner<'q>)>) -> (Duration, Owner<'q>) {
-    limits.into_iter().min_by_key(|(timeout, _)| *timeout).unwrap_or((TIMEOUT_MAX, Owner::Global))
+fn smallest<'q>(limits: impl IntoIterator<Item = (Duration, LimitOwner<'q>)>) -> (Duration, LimitOwner<'q>) {
+    limits.into_iter().min_by_key(|(timeout, _)| *timeout).unwrap_or((TIMEOUT_MAX, LimitOwner::Global))
 }
 
 /// The time when a call is stopped. The provider receives the same instant.
@@ -57,7 +57,7 @@ pub(crate) struct Deadline<'a> {
     tool: &'a ToolName,
     at: Instant,
     timeout: Duration,
-    owner: Owner<'a>,
+    owner: LimitOwner<'a>,
 }
 
 impl<'a> Deadline<'a> {
@@ -69,17 +69,17 @@ impl<'a> Deadline<'a> {
         global: Duration,
     ) -> Self {
         let of_queue =
-            queue.and_then(|queue| Some((queue.config().timeout_default?, Owner::Queue(queue.name()))));
+            queue.and_then(|queue| Some((queue.config().timeout_default?, LimitOwner::Queue(queue.name()))));
         let of_all = match (tool.entry().identity().kind, options.concurrency) {
             // The limit applies to each call inside a sub-agent or a batch, not to their sum.
             (ProviderKind::Agent, _) | (_, Concurrency::Bypass) => None,
             (
                 ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Client,
                 Concurrency::Queued,
-            ) => Some((global, Owner::Global)),
+            ) => Some((global, LimitOwner::Global)),
         };
-        let own = options.timeout.map(|timeout| (timeout, Owner::Call));
-        let limits = [Some((policy.timeout, Owner::Tool)), of_queue, of_all, own];
+        let own = options.timeout.map(|timeout| (timeout, LimitOwner::Call));
+        let limits = [Some((policy.timeout, LimitOwner::Tool)), of_queue, of_all, own];
         let (timeout, owner) = smallest(limits.into_iter().flatten());
         let timeout = timeout.min(TIMEOUT_MAX);
         Self { tool: tool.entry().exposed(), at: Instant::now() + timeout, timeout, owner }
@@ -129,15 +129,16 @@ mod tests {
     #[test]
     fn the_smallest_limit_wins_and_the_nearest_of_equal_ones() {
         let slow = QueueName::new("slow").unwrap();
-        let check = |tool: u64, queue: u64, global: u64, expected: (u64, Owner<'_>)| {
-            let limits = [(tool, Owner::Tool), (queue, Owner::Queue(&slow)), (global, Owner::Global)];
+        let check = |tool: u64, queue: u64, global: u64, expected: (u64, LimitOwner<'_>)| {
+            let limits =
+                [(tool, LimitOwner::Tool), (queue, LimitOwner::Queue(&slow)), (global, LimitOwner::Global)];
             let found = smallest(limits.map(|(seconds, owner)| (Duration::from_secs(seconds), owner)));
             assert_eq!(found, (Duration::from_secs(expected.0), expected.1));
         };
-        check(1, 2, 3, (1, Owner::Tool));
-        check(3, 2, 3, (2, Owner::Queue(&slow)));
-        check(9, 8, 3, (3, Owner::Global));
-        check(3, 3, 3, (3, Owner::Tool));
-        check(4, 3, 3, (3, Owner::Queue(&slow)));
+        check(1, 2, 3, (1, LimitOwner::Tool));
+        check(3, 2, 3, (2, LimitOwner::Queue(&slow)));
+        check(9, 8, 3, (3, LimitOwner::Global));
+        check(3, 3, 3, (3, LimitOwner::Tool));
+        check(4, 3, 3, (3, LimitOwner::Queue(&slow)));
     }
 }

@@ -3,7 +3,7 @@
 use haft_core::arguments::ParsedArguments;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::Effects;
-use haft_core::validate::{Draft, Schema, ValidArguments};
+use haft_core::validate::{Schema, SchemaDraft, ValidArguments};
 use serde_json::Value;
 
 use crate::catalog::ResolvedTool;
@@ -12,10 +12,10 @@ use crate::record::CallRecord;
 
 /// The operator's settings for schema checks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Checking {
+pub(crate) struct SchemaCheckSettings {
     pub(crate) unchecked: UncheckedSchemas,
     /// The draft of schemas that name none.
-    pub(crate) draft: Draft,
+    pub(crate) draft: SchemaDraft,
 }
 
 pub(crate) fn validate(
@@ -23,9 +23,9 @@ pub(crate) fn validate(
     tool: &ResolvedTool<'_>,
     effects: Effects,
     arguments: ParsedArguments,
-    checking: Checking,
+    checking: SchemaCheckSettings,
 ) -> Result<ValidArguments, ToolError> {
-    refuse_half_a_change(effects, &arguments)?;
+    reject_truncated_arguments(effects, &arguments)?;
     let schema = tool.entry().schema(checking.draft);
     if let Schema::Unchecked { reason } = schema {
         record.note("unvalidated", Value::from(reason.as_str()));
@@ -43,7 +43,7 @@ pub(crate) fn validate(
 }
 
 /// Also checks the output schema, so that a tool whose output cannot be checked is refused before it has effects.
-fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: Draft) -> Result<(), ToolError> {
+fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: SchemaDraft) -> Result<(), ToolError> {
     let output = tool.entry().output_schema(draft);
     let reason = std::iter::once(input).chain(output).find_map(|schema| match schema {
         Schema::Checked(_) => None,
@@ -62,7 +62,7 @@ fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: Draft) -> Re
 /// Rejects arguments that end in the middle of a value, unless the tool is read-only. A model that reaches its token
 /// limit stops in the middle of a call: reading with half a path does no harm, writing half a file or running half a
 /// command does.
-fn refuse_half_a_change(effects: Effects, arguments: &ParsedArguments) -> Result<(), ToolError> {
+fn reject_truncated_arguments(effects: Effects, arguments: &ParsedArguments) -> Result<(), ToolError> {
     match effects {
         Effects::ReadOnly => Ok(()),
         Effects::Idempotent | Effects::Mutating | Effects::Unknown if !arguments.cut_off() => Ok(()),

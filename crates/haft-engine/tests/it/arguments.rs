@@ -1,14 +1,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::provider::ProviderKind;
 use haft_core::result::ToolErrorKind;
 use haft_core::tool::Effects;
 use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, UncheckedSchemas};
 use serde_json::json;
 
-use crate::fake::{Fake, Log, call, orchestrator, orchestrator_from, said};
+use crate::fake::{FakeProvider, SharedLog, call, orchestrator, orchestrator_from, said};
 
 async fn check(tool: &str, arguments: &str, expected: &str) {
     let (orchestrator, log) = orchestrator();
@@ -98,9 +98,9 @@ async fn strings_that_stand_for_something_else_are_mended_and_noted() {
         json!({"type": "object", "properties": {
         "limit": {"type": "integer"}, "tags": {"type": "array"}, "text": {"type": "string"}}}),
     )];
-    let provider = Fake::new(ProviderKind::Builtin, "fake", &tools, Log::default());
+    let provider = FakeProvider::new(ProviderKind::Builtin, "fake", &tools, SharedLog::default());
     let orchestrator = Orchestrator::new(
-        Catalog::new(vec![Arc::new(provider)], Scheme::Double),
+        Catalog::new(vec![Arc::new(provider)], NamingScheme::Double),
         OrchestratorConfig::default(),
     );
     let written = r#"{"limit": "5", "tags": "[1]", "text": "5"}"#;

@@ -1,34 +1,34 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use haft_core::approval::{Answer, ApprovalRequest, Approver};
-use haft_core::event::{Consent, Event, EventSink, PolicyDecision, Said, ToolSeen};
+use haft_core::approval::{ApprovalAnswer, ApprovalRequest, Approver};
+use haft_core::event::{ApprovalOutcome, CapturedContent, Event, EventSink, PolicyDecision, ToolReference};
 use haft_core::glob::ToolGlob;
 use haft_core::name::Namespace;
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::output::ToolOutput;
-use haft_core::place::{OperationId, Place, SessionId};
+use haft_core::place::{OperationId, RunPosition, SessionId};
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::rules::{Decision, Rule, Rules};
-use haft_core::tool::{Approval, CallId, ToolDefinition};
+use haft_core::rules::{PermissionDecision, PermissionRule, PermissionRules};
+use haft_core::tool::{ApprovalPolicy, CallId, ToolDefinition};
 use haft_core::validate::ValidArguments;
-use haft_engine::{CallOptions, Capture, Catalog, Orchestrator, OrchestratorConfig, RunContext};
+use haft_engine::{CallOptions, Catalog, ContentCapture, Orchestrator, OrchestratorConfig, RunContext};
 use serde_json::Value;
 
-use crate::fake::{Fake, Log, Rig, call, config};
+use crate::fake::{FakeProvider, SharedLog, TestRig, call, config};
 
 /// A sink that keeps whole events.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<Event>>>);
+struct EventRecorder(Arc<Mutex<Vec<Event>>>);
 
-impl EventSink for Kept {
+impl EventSink for EventRecorder {
     fn emit(&self, event: Event) {
         self.0.lock().unwrap().push(event);
     }
 }
 
-impl Kept {
+impl EventRecorder {
     fn events(&self) -> Vec<Event> {
         self.0.lock().unwrap().clone()
     }
@@ -38,18 +38,18 @@ impl Kept {
     }
 }
 
-fn watched(provider: impl ToolProvider + 'static, config: OrchestratorConfig) -> (Rig, Kept) {
-    let kept = Kept::default();
-    let catalog = Catalog::new(vec![Arc::new(provider)], Scheme::Double);
+fn watched(provider: impl ToolProvider + 'static, config: OrchestratorConfig) -> (TestRig, EventRecorder) {
+    let kept = EventRecorder::default();
+    let catalog = Catalog::new(vec![Arc::new(provider)], NamingScheme::Double);
     let context = RunContext { events: Arc::new(kept.clone()), ..RunContext::default() };
-    (Rig::new(Orchestrator::try_new(catalog, config).unwrap(), context), kept)
+    (TestRig::new(Orchestrator::try_new(catalog, config).unwrap(), context), kept)
 }
 
 /// Returns the built-ins under these rules, for a run whose approver gives this answer.
-fn judged(rules: Rules, answer: Option<Answer>) -> (Rig, Kept) {
+fn judged(rules: PermissionRules, answer: Option<ApprovalAnswer>) -> (TestRig, EventRecorder) {
     let config = OrchestratorConfig { rules, ..OrchestratorConfig::default() };
-    let (orchestrator, kept) = watched(Fake::builtins(Log::default()), config);
-    let approver = answer.map(|answer| Arc::new(Person(answer)) as Arc<dyn Approver>);
+    let (orchestrator, kept) = watched(FakeProvider::builtins(SharedLog::default()), config);
+    let approver = answer.map(|answer| Arc::new(FixedApprover(answer)) as Arc<dyn Approver>);
     let context = RunContext { approver, events: Arc::new(kept.clone()), ..RunContext::default() };
     (orchestrator.with(context), kept)
 }
@@ -65,22 +65,26 @@ fn verdict(event: &Event) -> Option<PolicyDecision> {
     }
 }
 
-struct Person(Answer);
+struct FixedApprover(ApprovalAnswer);
 
-impl Approver for Person {
+impl Approver for FixedApprover {
     fn name(&self) -> &'static str {
         "person"
     }
 
-    fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
+    fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
         Box::pin(async { self.0 })
     }
 }
 
 /// Checks the audit record of a call of `echo` under one rule.
-async fn check(decision: Decision, answer: Option<Answer>, consent: Option<Consent>) {
-    let rule = Rule { tool: ToolGlob::new("echo").unwrap(), command: None, decision };
-    let rules = Rules { rules: vec![rule], default: Decision::Allow };
+async fn check(
+    decision: PermissionDecision,
+    answer: Option<ApprovalAnswer>,
+    consent: Option<ApprovalOutcome>,
+) {
+    let rule = PermissionRule { tool: ToolGlob::new("echo").unwrap(), command: None, decision };
+    let rules = PermissionRules { rules: vec![rule], default: PermissionDecision::Allow };
     let (orchestrator, kept) = judged(rules, answer);
     orchestrator.execute(call("echo", r#"{"text": "x"}"#)).await;
     let rule = Some(format!("{} echo", decision.name()).into());
@@ -89,49 +93,55 @@ async fn check(decision: Decision, answer: Option<Answer>, consent: Option<Conse
 
 #[tokio::test]
 async fn who_decided_is_on_record_also_for_calls_that_were_refused() {
-    let answered = |answer| Some(Consent::Answered { approver: "person", answer });
-    check(Decision::Allow, None, None).await;
-    check(Decision::Deny, None, None).await;
-    check(Decision::Ask, None, Some(Consent::Nobody)).await;
+    let answered = |answer| Some(ApprovalOutcome::Answered { approver: "person", answer });
+    check(PermissionDecision::Allow, None, None).await;
+    check(PermissionDecision::Deny, None, None).await;
+    check(PermissionDecision::Ask, None, Some(ApprovalOutcome::Nobody)).await;
     let answers = [
-        Answer::AllowOnce,
-        Answer::AllowExact,
-        Answer::AllowPrefix,
-        Answer::AllowRule,
-        Answer::Deny,
-        Answer::Later,
+        ApprovalAnswer::AllowOnce,
+        ApprovalAnswer::AllowExact,
+        ApprovalAnswer::AllowPrefix,
+        ApprovalAnswer::AllowRule,
+        ApprovalAnswer::Deny,
+        ApprovalAnswer::Later,
     ];
     for answer in answers {
-        check(Decision::Ask, Some(answer), answered(answer)).await;
+        check(PermissionDecision::Ask, Some(answer), answered(answer)).await;
     }
 }
 
 #[tokio::test]
 async fn an_answer_given_before_is_on_record_as_such() {
-    let rules = Rules { rules: Vec::new(), default: Decision::Ask };
-    let (orchestrator, kept) = judged(rules, Some(Answer::AllowExact));
+    let rules = PermissionRules { rules: Vec::new(), default: PermissionDecision::Ask };
+    let (orchestrator, kept) = judged(rules, Some(ApprovalAnswer::AllowExact));
     for _ in 0..2 {
         orchestrator.execute(call("echo", r#"{"text": "x"}"#)).await;
     }
-    let expected = PolicyDecision { decision: Decision::Ask, rule: None, consent: Some(Consent::Remembered) };
+    let expected = PolicyDecision {
+        decision: PermissionDecision::Ask,
+        rule: None,
+        consent: Some(ApprovalOutcome::Remembered),
+    };
     assert_eq!(verdict(&kept.last()), Some(expected));
 }
 
 #[tokio::test]
 async fn nobody_decided_about_a_call_that_means_no_tool() {
-    let denied = config(|policy| policy.approval = Approval::Deny);
-    let (orchestrator, kept) = watched(Fake::builtins(Log::default()), denied);
+    let denied = config(|policy| policy.approval = ApprovalPolicy::Deny);
+    let (orchestrator, kept) = watched(FakeProvider::builtins(SharedLog::default()), denied);
     orchestrator.execute(call("nothing", "{}")).await;
     assert_eq!(verdict(&kept.last()), None);
     orchestrator.execute(call("echo", "{}")).await;
-    let expected = PolicyDecision { decision: Decision::Deny, rule: None, consent: None };
+    let expected = PolicyDecision { decision: PermissionDecision::Deny, rule: None, consent: None };
     assert_eq!(verdict(&kept.last()), Some(expected));
 }
 
 #[tokio::test]
 async fn all_events_of_a_call_name_one_operation_and_its_place() {
-    let (orchestrator, kept) = watched(Fake::builtins(Log::default()), OrchestratorConfig::default());
-    let place = Place { session: SessionId(7), turn: 3, parent: Some(OperationId(1)), origin: SessionId(6) };
+    let (orchestrator, kept) =
+        watched(FakeProvider::builtins(SharedLog::default()), OrchestratorConfig::default());
+    let place =
+        RunPosition { session: SessionId(7), turn: 3, parent: Some(OperationId(1)), origin: SessionId(6) };
     let options = CallOptions { place, ..CallOptions::default() };
     let long = haft_core::tool::ToolCall { id: CallId("x".repeat(1_000)), ..call("fail", "{}") };
     orchestrator.execute_with(long.clone(), options.clone()).await;
@@ -146,35 +156,37 @@ async fn all_events_of_a_call_name_one_operation_and_its_place() {
         events.iter().all(|event| event.operation().unwrap().call.0.len() == 64),
         "an id is told in part"
     );
-    let Event::ToolFinished { tool: ToolSeen::Known(tool), .. } = &events[1] else { panic!("{events:?}") };
+    let Event::ToolFinished { tool: ToolReference::Known(tool), .. } = &events[1] else {
+        panic!("{events:?}")
+    };
     assert_eq!((tool.identity.namespace.as_str(), tool.exposed.as_str()), ("fake", "fail"));
 }
 
 #[tokio::test]
 async fn words_are_told_only_when_the_operator_wants_it() {
-    let said = async |capture: Capture| {
+    let said = async |capture: ContentCapture| {
         let config = OrchestratorConfig { capture, ..OrchestratorConfig::default() };
-        let (orchestrator, kept) = watched(Fake::builtins(Log::default()), config);
+        let (orchestrator, kept) = watched(FakeProvider::builtins(SharedLog::default()), config);
         orchestrator.execute(call("echo", r#"{"text": "x"}"#)).await;
         match kept.last() {
             Event::ToolFinished { said, .. } => said.map(Arc::unwrap_or_clone),
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(said(Capture::Nothing).await, None);
-    let words = Said { arguments: r#"{"text": "x"}"#.into(), result: "echo: x".into() };
-    assert_eq!(said(Capture::Content).await, Some(words));
+    assert_eq!(said(ContentCapture::Nothing).await, None);
+    let words = CapturedContent { arguments: r#"{"text": "x"}"#.into(), result: "echo: x".into() };
+    assert_eq!(said(ContentCapture::Content).await, Some(words));
 }
 
 /// A provider that fails in the way its arguments name, and puts the secret into every text it returns.
-struct Leaky {
+struct LeakyProvider {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
 }
 
 const SECRET: &str = "s3cr3t-canary-value";
 
-impl ToolProvider for Leaky {
+impl ToolProvider for LeakyProvider {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Mcp
     }
@@ -207,7 +219,7 @@ impl ToolProvider for Leaky {
 
 #[tokio::test]
 async fn no_way_to_fail_puts_what_was_said_into_an_event() {
-    let builtins = Fake::builtins(Log::default());
+    let builtins = FakeProvider::builtins(SharedLog::default());
     let ways = ToolErrorKind::ALL.iter().map(|kind| kind.name()).chain(["panic", "ok"]);
     let mut calls: Vec<_> =
         ways.map(|way| call("leaky__echo", &format!(r#"{{"text": "{way} {SECRET}"}}"#))).collect();
@@ -215,7 +227,7 @@ async fn no_way_to_fail_puts_what_was_said_into_an_event() {
     calls.push(call("leaky__echo", &format!("{{{SECRET}")));
     calls.push(call("leaky__echo", &format!(r#"{{"{SECRET}": "{SECRET}"}}"#)));
     calls.push(call("nothing", &format!(r#"{{"text": "{SECRET}"}}"#)));
-    let leaky = Leaky { namespace: Namespace::new("leaky").unwrap(), tools: builtins.tools() };
+    let leaky = LeakyProvider { namespace: Namespace::new("leaky").unwrap(), tools: builtins.tools() };
     let (orchestrator, kept) = watched(leaky, OrchestratorConfig::default());
     let asked = calls.len();
     for call in calls {

@@ -1,64 +1,64 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use haft_core::approval::{Answer, ApprovalId, ApprovalRequest, Approver};
+use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver};
 use haft_core::glob::ToolGlob;
 use haft_core::grant::{Grant, GrantId, GrantOwner};
 use haft_core::grant_store::{GrantStore, GrantStoreError, MemoryGrants};
-use haft_core::naming::Scheme;
-use haft_core::place::{Place, SessionId};
+use haft_core::naming::NamingScheme;
+use haft_core::place::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::provider::ProviderKind;
-use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
+use haft_core::rules::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules};
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::sandbox::{Access, Confinement};
+use haft_core::settings::sandbox::{ResourceAccess, SandboxBinding};
 use haft_core::tool::{CallId, Effects, ToolCall};
 use haft_engine::{CallOptions, Catalog, Orchestrator, OrchestratorConfig, RunContext};
 use serde_json::json;
 
-use crate::fake::{Fake, Log, Rig, call, orchestrator_for, said, schema};
+use crate::fake::{FakeProvider, SharedLog, TestRig, call, orchestrator_for, said, schema};
 
 /// An approver that always gives the same answer and records the requests.
-struct Person {
-    answer: Answer,
-    asked: Log,
+struct RecordingApprover {
+    answer: ApprovalAnswer,
+    asked: SharedLog,
 }
 
-impl Approver for Person {
-    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
+impl Approver for RecordingApprover {
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
         self.asked.write(format!("{} {:?}", request.tool, request.rules));
         Box::pin(async { self.answer })
     }
 }
 
-fn rule(tool: &str, command: Option<&str>, decision: Decision) -> Rule {
+fn rule(tool: &str, command: Option<&str>, decision: PermissionDecision) -> PermissionRule {
     let command = command.map(|text| CommandPattern::new(text).unwrap());
-    Rule { tool: ToolGlob::new(tool).unwrap(), command, decision }
+    PermissionRule { tool: ToolGlob::new(tool).unwrap(), command, decision }
 }
 
 /// Returns a run whose approver always gives this answer; `None` means no approver.
-fn run(answer: Option<Answer>, asked: &Log) -> RunContext {
-    let approver =
-        answer.map(|answer| Arc::new(Person { answer, asked: asked.clone() }) as Arc<dyn Approver>);
+fn run(answer: Option<ApprovalAnswer>, asked: &SharedLog) -> RunContext {
+    let approver = answer
+        .map(|answer| Arc::new(RecordingApprover { answer, asked: asked.clone() }) as Arc<dyn Approver>);
     RunContext { approver, ..RunContext::default() }
 }
 
 /// Returns an orchestrator in which `echo` acts as a shell: its `text` is a command line.
-fn governed(rules: Vec<Rule>, answer: Option<Answer>, asked: &Log) -> Rig {
-    let rules = Rules { rules, default: Decision::Allow };
+fn governed(rules: Vec<PermissionRule>, answer: Option<ApprovalAnswer>, asked: &SharedLog) -> TestRig {
+    let rules = PermissionRules { rules, default: PermissionDecision::Allow };
     let config = OrchestratorConfig { rules, ..OrchestratorConfig::default() };
     orchestrator_for(run(answer, asked), config).0
 }
 
-async fn check(rules: Vec<Rule>, answer: Option<Answer>, line: &str, expected: &str) {
-    let orchestrator = governed(rules, answer, &Log::default());
+async fn check(rules: Vec<PermissionRule>, answer: Option<ApprovalAnswer>, line: &str, expected: &str) {
+    let orchestrator = governed(rules, answer, &SharedLog::default());
     let result = orchestrator.execute(call("echo", &format!(r#"{{"text": "{line}"}}"#))).await;
     assert!(said(&result).starts_with(expected), "{line}: {}", said(&result));
 }
 
 #[tokio::test]
 async fn rules_see_every_command_of_a_line() {
-    let rules = || vec![rule("echo", Some("rm *"), Decision::Deny)];
+    let rules = || vec![rule("echo", Some("rm *"), PermissionDecision::Deny)];
     check(rules(), None, "ls -l", "echo: ls -l").await;
     check(rules(), None, "ls && rm -rf x", "denied: this call of `echo` is denied").await;
     check(rules(), None, "a=$(rm x)", "denied: this call of `echo` is denied").await;
@@ -66,7 +66,8 @@ async fn rules_see_every_command_of_a_line() {
 
 #[tokio::test]
 async fn a_tool_that_is_denied_altogether_says_nothing_about_its_arguments() {
-    let orchestrator = governed(vec![rule("ech*", None, Decision::Deny)], None, &Log::default());
+    let orchestrator =
+        governed(vec![rule("ech*", None, PermissionDecision::Deny)], None, &SharedLog::default());
     let result = orchestrator.execute(call("echo", r#"{"wrong": 1}"#)).await;
     assert!(said(&result).starts_with("denied: tool `echo` is denied"), "{}", said(&result));
     assert!(!result.receipt.executed);
@@ -74,18 +75,18 @@ async fn a_tool_that_is_denied_altogether_says_nothing_about_its_arguments() {
 
 #[tokio::test]
 async fn what_must_be_asked_goes_by_the_answer() {
-    let rules = || vec![rule("echo", None, Decision::Ask)];
-    check(rules(), Some(Answer::AllowOnce), "ls", "echo: ls").await;
-    check(rules(), Some(Answer::Deny), "ls", "denied: the user refused").await;
-    check(rules(), Some(Answer::Later), "ls", "approval_pending").await;
+    let rules = || vec![rule("echo", None, PermissionDecision::Ask)];
+    check(rules(), Some(ApprovalAnswer::AllowOnce), "ls", "echo: ls").await;
+    check(rules(), Some(ApprovalAnswer::Deny), "ls", "denied: the user refused").await;
+    check(rules(), Some(ApprovalAnswer::Later), "ls", "approval_pending").await;
     check(rules(), None, "ls", "denied: this call of `echo` needs approval and there is no one to ask").await;
 }
 
 #[tokio::test]
 async fn an_answer_for_good_is_not_asked_again_and_covers_nothing_else() {
-    let asked = Log::default();
-    let rules = vec![rule("echo", None, Decision::Ask)];
-    let orchestrator = governed(rules, Some(Answer::AllowExact), &asked);
+    let asked = SharedLog::default();
+    let rules = vec![rule("echo", None, PermissionDecision::Ask)];
+    let orchestrator = governed(rules, Some(ApprovalAnswer::AllowExact), &asked);
     for _ in 0..2 {
         assert_eq!(said(&orchestrator.execute(call("echo", r#"{"text": "ls"}"#)).await), "echo: ls");
     }
@@ -96,8 +97,9 @@ async fn an_answer_for_good_is_not_asked_again_and_covers_nothing_else() {
 
 #[tokio::test]
 async fn nobody_is_asked_about_a_malformed_call() {
-    let asked = Log::default();
-    let orchestrator = governed(vec![rule("*", None, Decision::Ask)], Some(Answer::AllowOnce), &asked);
+    let asked = SharedLog::default();
+    let orchestrator =
+        governed(vec![rule("*", None, PermissionDecision::Ask)], Some(ApprovalAnswer::AllowOnce), &asked);
     let result = orchestrator.execute(call("echo", "{}")).await;
     assert!(said(&result).starts_with("invalid_arguments"), "{}", said(&result));
     assert!(asked.lines().is_empty());
@@ -105,27 +107,31 @@ async fn nobody_is_asked_about_a_malformed_call() {
 
 /// Returns two runs on one orchestrator that asks about `echo`: Anna always gives this answer, Bert always refuses.
 /// Both work in one workspace and share a store, so only the principal differs.
-fn two_principals(answer: Answer, asked: &Log) -> (Rig, Rig) {
-    let anna = governed(vec![rule("echo", None, Decision::Ask)], None, &Log::default());
+fn two_principals(answer: ApprovalAnswer, asked: &SharedLog) -> (TestRig, TestRig) {
+    let anna = governed(vec![rule("echo", None, PermissionDecision::Ask)], None, &SharedLog::default());
     let grants: Arc<dyn GrantStore> = Arc::new(MemoryGrants::default());
-    let of = |subject: &str, answer: Answer| RunContext {
+    let of = |subject: &str, answer: ApprovalAnswer| RunContext {
         principal: Principal::new("acme", subject, "key-1"),
         grants: Arc::clone(&grants),
         workspace: "/w".into(),
         ..run(Some(answer), asked)
     };
-    (anna.with(of("anna", answer)), anna.with(of("bert", Answer::Deny)))
+    (anna.with(of("anna", answer)), anna.with(of("bert", ApprovalAnswer::Deny)))
 }
 
-async fn echo(run: &Rig, line: &str) -> String {
+async fn echo(run: &TestRig, line: &str) -> String {
     said(&run.execute(call("echo", &format!(r#"{{"text": "{line}"}}"#))).await)
 }
 
 #[tokio::test]
 async fn a_grant_of_one_principal_does_not_cover_another() {
-    let answers = [(Answer::AllowExact, "ls"), (Answer::AllowPrefix, "ls -l"), (Answer::AllowRule, "ls -l")];
+    let answers = [
+        (ApprovalAnswer::AllowExact, "ls"),
+        (ApprovalAnswer::AllowPrefix, "ls -l"),
+        (ApprovalAnswer::AllowRule, "ls -l"),
+    ];
     for (answer, line) in answers {
-        let asked = Log::default();
+        let asked = SharedLog::default();
         let (anna, bert) = two_principals(answer, &asked);
         assert_eq!(echo(&anna, "ls").await, "echo: ls");
         assert_eq!(echo(&anna, line).await, format!("echo: {line}"));
@@ -141,8 +147,8 @@ async fn a_grant_of_one_principal_does_not_cover_another() {
 
 #[tokio::test]
 async fn a_grant_covers_a_later_run_of_its_principal_also_with_no_one_to_ask() {
-    let asked = Log::default();
-    let (anna, _) = two_principals(Answer::AllowExact, &asked);
+    let asked = SharedLog::default();
+    let (anna, _) = two_principals(ApprovalAnswer::AllowExact, &asked);
     assert_eq!(echo(&anna, "ls").await, "echo: ls");
     let later = |grants: Arc<dyn GrantStore>| {
         let principal = Principal::new("acme", "anna", "key-2");
@@ -153,12 +159,13 @@ async fn a_grant_covers_a_later_run_of_its_principal_also_with_no_one_to_ask() {
     assert!(denied.contains("needs approval and there is no one to ask"), "{denied}");
 }
 
-const REMEMBERED: [Answer; 3] = [Answer::AllowExact, Answer::AllowPrefix, Answer::AllowRule];
+const REMEMBERED: [ApprovalAnswer; 3] =
+    [ApprovalAnswer::AllowExact, ApprovalAnswer::AllowPrefix, ApprovalAnswer::AllowRule];
 
 #[tokio::test]
 async fn a_grant_does_not_cover_a_call_in_another_workspace() {
     for answer in REMEMBERED {
-        let asked = Log::default();
+        let asked = SharedLog::default();
         let (anna, _) = two_principals(answer, &asked);
         let elsewhere = anna.with(RunContext { workspace: "/v".into(), ..anna.context().clone() });
         for (run, questions) in [(&anna, 1), (&elsewhere, 2), (&anna, 2), (&elsewhere, 2)] {
@@ -170,15 +177,17 @@ async fn a_grant_does_not_cover_a_call_in_another_workspace() {
 
 #[tokio::test]
 async fn a_grant_does_not_cover_a_wider_sandbox() {
-    let narrow = Confinement { mode: SandboxMode::Rx, network: Access::Deny };
-    let wider =
-        [Confinement { network: Access::Allow, ..narrow }, Confinement { mode: SandboxMode::Rwx, ..narrow }];
+    let narrow = SandboxBinding { mode: SandboxMode::Rx, network: ResourceAccess::Deny };
+    let wider = [
+        SandboxBinding { network: ResourceAccess::Allow, ..narrow },
+        SandboxBinding { mode: SandboxMode::Rwx, ..narrow },
+    ];
     for answer in REMEMBERED {
-        let asked = Log::default();
+        let asked = SharedLog::default();
         let (anna, _) = two_principals(answer, &asked);
         let within = |confinement| anna.with(RunContext { confinement, ..anna.context().clone() });
         echo(&within(narrow), "ls").await;
-        echo(&within(Confinement::NARROWEST), "ls").await;
+        echo(&within(SandboxBinding::NARROWEST), "ls").await;
         assert_eq!(asked.lines().len(), 1, "{answer:?}: a narrower sandbox is covered");
         for (count, confinement) in wider.into_iter().enumerate() {
             echo(&within(confinement), "ls").await;
@@ -190,15 +199,18 @@ async fn a_grant_does_not_cover_a_wider_sandbox() {
 #[tokio::test]
 async fn a_grant_does_not_cover_a_tool_whose_definition_changed() {
     for answer in REMEMBERED {
-        let asked = Log::default();
+        let asked = SharedLog::default();
         let run = RunContext { workspace: "/w".into(), ..run(Some(answer), &asked) };
         let with_schema = |schema| {
             let tools = [("echo", Effects::ReadOnly, schema)];
-            let provider = Fake::new(ProviderKind::Builtin, "fake", &tools, Log::default());
-            let catalog = Catalog::new(vec![Arc::new(provider)], Scheme::Double);
-            let rules = Rules { rules: vec![rule("echo", None, Decision::Ask)], default: Decision::Allow };
+            let provider = FakeProvider::new(ProviderKind::Builtin, "fake", &tools, SharedLog::default());
+            let catalog = Catalog::new(vec![Arc::new(provider)], NamingScheme::Double);
+            let rules = PermissionRules {
+                rules: vec![rule("echo", None, PermissionDecision::Ask)],
+                default: PermissionDecision::Allow,
+            };
             let config = OrchestratorConfig { rules, ..OrchestratorConfig::default() };
-            Rig::new(Orchestrator::try_new(catalog, config).unwrap(), run.clone())
+            TestRig::new(Orchestrator::try_new(catalog, config).unwrap(), run.clone())
         };
         let (before, after) = (with_schema(schema(&["text"])), with_schema(json!({"type": "object"})));
         for (rig, questions) in [(&before, 1), (&before, 1), (&after, 2), (&before, 2)] {
@@ -210,9 +222,9 @@ async fn a_grant_does_not_cover_a_tool_whose_definition_changed() {
 
 #[tokio::test]
 async fn a_remembered_prefix_allows_no_other_command_of_the_same_rule() {
-    let asked = Log::default();
-    let rules = vec![rule("echo", Some("git *"), Decision::Ask)];
-    let git = governed(rules, Some(Answer::AllowPrefix), &asked);
+    let asked = SharedLog::default();
+    let rules = vec![rule("echo", Some("git *"), PermissionDecision::Ask)];
+    let git = governed(rules, Some(ApprovalAnswer::AllowPrefix), &asked);
     for (line, questions) in [
         ("git status", 1),
         ("git status -s && ls", 1),
@@ -257,9 +269,10 @@ impl GrantStore for BrokenStore {
 
 #[tokio::test]
 async fn an_approved_call_runs_once_when_its_grant_cannot_be_stored() {
-    let asked = Log::default();
-    let rig = governed(vec![rule("echo", None, Decision::Ask)], None, &Log::default());
-    let run = rig.with(RunContext { grants: Arc::new(BrokenStore), ..run(Some(Answer::AllowExact), &asked) });
+    let asked = SharedLog::default();
+    let rig = governed(vec![rule("echo", None, PermissionDecision::Ask)], None, &SharedLog::default());
+    let run = rig
+        .with(RunContext { grants: Arc::new(BrokenStore), ..run(Some(ApprovalAnswer::AllowExact), &asked) });
     for questions in 1..=2 {
         let result = run.execute(call("echo", r#"{"text": "ls"}"#)).await;
         assert_eq!(said(&result), "echo: ls");
@@ -270,9 +283,9 @@ async fn an_approved_call_runs_once_when_its_grant_cannot_be_stored() {
 
 #[tokio::test]
 async fn covering_grants_are_found_without_a_call() {
-    let asked = Log::default();
-    let (anna, bert) = two_principals(Answer::AllowPrefix, &asked);
-    let found = async |run: &Rig, line: &str| {
+    let asked = SharedLog::default();
+    let (anna, bert) = two_principals(ApprovalAnswer::AllowPrefix, &asked);
+    let found = async |run: &TestRig, line: &str| {
         let asked = call("echo", &format!(r#"{{"text": "{line}"}}"#));
         let grants = run.covering_grants(asked, run.context()).await.unwrap();
         grants.iter().map(|grant| grant.scope.to_string()).collect::<Vec<_>>()
@@ -288,22 +301,23 @@ async fn covering_grants_are_found_without_a_call() {
 
 /// An approver that defers every call and records the approval ids.
 #[derive(Default)]
-struct Recorder(Mutex<Vec<ApprovalId>>);
+struct DeferringApprover(Mutex<Vec<ApprovalId>>);
 
-impl Approver for Recorder {
-    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
+impl Approver for DeferringApprover {
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
         self.0.lock().unwrap().push(request.id);
-        Box::pin(async { Answer::Later })
+        Box::pin(async { ApprovalAnswer::Later })
     }
 }
 
 /// Returns the approval id of a call at this position. Each request uses a new orchestrator, as after a restart of the
 /// process.
 async fn approval_of(session: u128, turn: u32, id: &str) -> ApprovalId {
-    let recorder = Arc::new(Recorder::default());
-    let orchestrator = governed(vec![rule("echo", None, Decision::Ask)], None, &Log::default());
+    let recorder = Arc::new(DeferringApprover::default());
+    let orchestrator =
+        governed(vec![rule("echo", None, PermissionDecision::Ask)], None, &SharedLog::default());
     let run = orchestrator.with(RunContext { approver: Some(recorder.clone()), ..RunContext::default() });
-    let place = Place { turn, ..Place::first(SessionId(session)) };
+    let place = RunPosition { turn, ..RunPosition::first(SessionId(session)) };
     let call = ToolCall { id: CallId(id.into()), ..call("echo", r#"{"text": "ls"}"#) };
     run.execute_with(call, CallOptions { place, ..CallOptions::default() }).await;
     recorder.0.lock().unwrap().pop().unwrap()

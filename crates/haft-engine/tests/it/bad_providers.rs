@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::name::{Namespace, ToolName};
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -13,11 +13,11 @@ use haft_engine::{Catalog, CatalogConfig, Orchestrator, OrchestratorConfig};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::fake::{Fake, Log, call, config, definition, said};
+use crate::fake::{FakeProvider, SharedLog, call, config, definition, said};
 
 /// The fault of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Vice {
+enum ProviderFault {
     PanicsInTools,
     PanicsInWarmup,
     PanicsInShutdown,
@@ -29,18 +29,18 @@ enum Vice {
     Gives(usize),
 }
 
-struct Bad {
-    vice: Vice,
+struct BadProvider {
+    vice: ProviderFault,
     namespace: Namespace,
 }
 
-impl Bad {
-    fn with(vice: Vice) -> Arc<dyn ToolProvider> {
+impl BadProvider {
+    fn with(vice: ProviderFault) -> Arc<dyn ToolProvider> {
         Arc::new(Self { vice, namespace: Namespace::new("bad").unwrap() })
     }
 }
 
-impl ToolProvider for Bad {
+impl ToolProvider for BadProvider {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Mcp
     }
@@ -50,11 +50,11 @@ impl ToolProvider for Bad {
     }
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
-        assert_ne!(self.vice, Vice::PanicsInTools, "secret detail");
+        assert_ne!(self.vice, ProviderFault::PanicsInTools, "secret detail");
         let tool = |name: &str| definition(name, Effects::ReadOnly, json!({"type": "object"}));
         match self.vice {
-            Vice::ListsThis(tools) => (0..tools).map(|number| tool(&format!("t{number}"))).collect(),
-            Vice::ListsOneTwice => [tool("x"), tool("x"), tool("y")].into(),
+            ProviderFault::ListsThis(tools) => (0..tools).map(|number| tool(&format!("t{number}"))).collect(),
+            ProviderFault::ListsOneTwice => [tool("x"), tool("x"), tool("y")].into(),
             _ => [tool("x")].into(),
         }
     }
@@ -62,9 +62,11 @@ impl ToolProvider for Bad {
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         Box::pin(async {
             match self.vice {
-                Vice::PanicsInWarmup => panic!("secret detail"),
-                Vice::HangsInWarmup => std::future::pending().await,
-                Vice::FailsToWarmUp => Err(ToolError::new(ToolErrorKind::Unavailable, "no such server")),
+                ProviderFault::PanicsInWarmup => panic!("secret detail"),
+                ProviderFault::HangsInWarmup => std::future::pending().await,
+                ProviderFault::FailsToWarmUp => {
+                    Err(ToolError::new(ToolErrorKind::Unavailable, "no such server"))
+                }
                 _ => Ok(()),
             }
         })
@@ -78,7 +80,7 @@ impl ToolProvider for Bad {
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async {
             match self.vice {
-                Vice::Gives(bytes) => Ok(ToolOutput::text("x".repeat(bytes))),
+                ProviderFault::Gives(bytes) => Ok(ToolOutput::text("x".repeat(bytes))),
                 _ => Ok(ToolOutput::text("fine")),
             }
         })
@@ -87,8 +89,8 @@ impl ToolProvider for Bad {
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             match self.vice {
-                Vice::PanicsInShutdown => panic!("secret detail"),
-                Vice::HangsInShutdown => std::future::pending().await,
+                ProviderFault::PanicsInShutdown => panic!("secret detail"),
+                ProviderFault::HangsInShutdown => std::future::pending().await,
                 _ => {}
             }
         })
@@ -96,16 +98,16 @@ impl ToolProvider for Bad {
 }
 
 /// Returns an orchestrator with a bad provider before a good one.
-fn beside_a_good_one(vice: Vice) -> Orchestrator {
-    let good = Arc::new(Fake::builtins(Log::default()));
+fn beside_a_good_one(vice: ProviderFault) -> Orchestrator {
+    let good = Arc::new(FakeProvider::builtins(SharedLog::default()));
     Orchestrator::new(
-        Catalog::new(vec![Bad::with(vice), good], Scheme::Double),
+        Catalog::new(vec![BadProvider::with(vice), good], NamingScheme::Double),
         OrchestratorConfig::default(),
     )
 }
 
 /// Returns all warnings from start to end, and checks that the good provider works.
-async fn told(vice: Vice) -> Vec<String> {
+async fn told(vice: ProviderFault) -> Vec<String> {
     let orchestrator = beside_a_good_one(vice);
     let mut warnings = orchestrator.catalog().warnings();
     warnings.extend(orchestrator.catalog().warm_up().await);
@@ -117,29 +119,39 @@ async fn told(vice: Vice) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_provider_is_told_by_name_and_touches_no_other() {
-    let check = async |vice: Vice, expected: &[&str]| {
+    let check = async |vice: ProviderFault, expected: &[&str]| {
         let expected: Vec<String> = expected.iter().map(|line| format!("provider `bad`: {line}")).collect();
         assert_eq!(told(vice).await, expected, "{vice:?}");
     };
-    check(Vice::PanicsInTools, &["it panicked when it was asked for its tools; none of them can be used"])
-        .await;
-    check(Vice::PanicsInWarmup, &["it panicked when it was to make its tools ready"]).await;
-    check(Vice::PanicsInShutdown, &["it panicked when it was to end"]).await;
-    check(Vice::HangsInWarmup, &["it took more than 30000 ms to make its tools ready and was left behind"])
-        .await;
-    check(Vice::HangsInShutdown, &["it took more than 10000 ms to end and was left behind"]).await;
-    check(Vice::FailsToWarmUp, &["it could not make its tools ready: no such server"]).await;
     check(
-        Vice::ListsThis(100_000),
+        ProviderFault::PanicsInTools,
+        &["it panicked when it was asked for its tools; none of them can be used"],
+    )
+    .await;
+    check(ProviderFault::PanicsInWarmup, &["it panicked when it was to make its tools ready"]).await;
+    check(ProviderFault::PanicsInShutdown, &["it panicked when it was to end"]).await;
+    check(
+        ProviderFault::HangsInWarmup,
+        &["it took more than 30000 ms to make its tools ready and was left behind"],
+    )
+    .await;
+    check(ProviderFault::HangsInShutdown, &["it took more than 10000 ms to end and was left behind"]).await;
+    check(ProviderFault::FailsToWarmUp, &["it could not make its tools ready: no such server"]).await;
+    check(
+        ProviderFault::ListsThis(100_000),
         &["it lists 100000 tools, of which the first 10000 are used; `catalog.toolsPerProviderMax` allows more"],
     )
     .await;
-    check(Vice::ListsOneTwice, &["1 of its tools have the name of another; the first of each is used"]).await;
+    check(
+        ProviderFault::ListsOneTwice,
+        &["1 of its tools have the name of another; the first of each is used"],
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_did_not_get_ready_is_used_with_what_it_has() {
-    for vice in [Vice::PanicsInWarmup, Vice::HangsInWarmup, Vice::FailsToWarmUp] {
+    for vice in [ProviderFault::PanicsInWarmup, ProviderFault::HangsInWarmup, ProviderFault::FailsToWarmUp] {
         let orchestrator = beside_a_good_one(vice);
         orchestrator.catalog().warm_up().await;
         assert_eq!(said(&orchestrator.execute(call("bad__x", "{}")).await), "fine");
@@ -149,7 +161,7 @@ async fn a_provider_that_did_not_get_ready_is_used_with_what_it_has() {
 #[tokio::test(start_paused = true)]
 async fn providers_are_made_ready_at_the_same_time_and_so_many_at_once() {
     let began = Instant::now();
-    let providers = vec![Vice::HangsInWarmup; 20].into_iter().map(Bad::with).collect();
+    let providers = vec![ProviderFault::HangsInWarmup; 20].into_iter().map(BadProvider::with).collect();
     let config = CatalogConfig { warmup_timeout: Duration::from_secs(3), ..CatalogConfig::default() };
     let warnings = Catalog::with(providers, config).warm_up().await;
     assert_eq!(warnings.len(), 20);
@@ -159,7 +171,10 @@ async fn providers_are_made_ready_at_the_same_time_and_so_many_at_once() {
 #[test]
 fn the_limit_on_tools_is_the_operators() {
     let config = CatalogConfig { tools_per_provider_max: 7, ..CatalogConfig::default() };
-    let catalog = Catalog::with(vec![Bad::with(Vice::ListsThis(8)), Bad::with(Vice::ListsThis(7))], config);
+    let catalog = Catalog::with(
+        vec![BadProvider::with(ProviderFault::ListsThis(8)), BadProvider::with(ProviderFault::ListsThis(7))],
+        config,
+    );
     assert_eq!(catalog.tools().len(), 14);
     assert_eq!(catalog.warnings().len(), 1);
     assert_eq!(catalog.resolve("bad__t6").unwrap().identity().tool.as_str(), "t6");
@@ -182,7 +197,7 @@ fn a_gigantic_output_is_cut_without_being_copied() {
         policy.cache_ttl = Some(Duration::from_mins(1));
     });
     cached.policies.default.timeout = Duration::from_mins(4);
-    let catalog = Catalog::new(vec![Bad::with(Vice::Gives(BYTES))], Scheme::Double);
+    let catalog = Catalog::new(vec![BadProvider::with(ProviderFault::Gives(BYTES))], NamingScheme::Double);
     let orchestrator = Orchestrator::new(catalog, cached);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let before = peak_bytes();

@@ -1,29 +1,29 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use haft_core::budget::{Budget, ContextLimits, Usage};
+use haft_core::budget::{ContextLimits, ContextUsage, ContextWindow};
 use haft_core::result::ToolErrorKind;
 use haft_core::store::OutputStore;
-use haft_core::tokens::{ByLength, TokenCounter};
+use haft_core::tokens::{LengthEstimator, TokenCounter};
 use haft_core::tool::OutputPolicy;
 use haft_engine::{ANSWER_TOKENS_MIN, CallOptions, RunContext};
 use serde_json::Value;
 
-use crate::fake::{Log, Rig, call, config, orchestrator_for, orchestrator_from};
-use crate::stored::Shelf;
+use crate::fake::{SharedLog, TestRig, call, config, orchestrator_for, orchestrator_from};
+use crate::stored::FakeOutputStore;
 
-fn budget(usable_tokens: u64) -> Arc<Budget> {
-    Budget::new(
+fn budget(usable_tokens: u64) -> Arc<ContextWindow> {
+    ContextWindow::new(
         ContextLimits { window_tokens: usable_tokens + 30, buffer_tokens: 10, output_tokens_max: 20 },
-        Arc::new(ByLength),
+        Arc::new(LengthEstimator),
     )
 }
 
-fn options(budget: &Arc<Budget>) -> CallOptions {
+fn options(budget: &Arc<ContextWindow>) -> CallOptions {
     CallOptions { budget: Some(Arc::clone(budget)), ..CallOptions::default() }
 }
 
-fn passing(store: Option<Shelf>) -> (Rig, Log) {
+fn passing(store: Option<FakeOutputStore>) -> (TestRig, SharedLog) {
     let outputs = store.map(|shelf| Arc::new(shelf) as Arc<dyn OutputStore>);
     let context = RunContext { outputs, ..RunContext::default() };
     orchestrator_for(context, config(|policy| policy.output = OutputPolicy::Pass))
@@ -35,17 +35,20 @@ fn echo(tokens: usize) -> haft_core::tool::ToolCall {
 }
 
 fn tokens(text: &str) -> u64 {
-    ByLength.count(text).count()
+    LengthEstimator.count(text).count()
 }
 
 #[tokio::test]
 async fn what_fits_is_counted_and_what_does_not_is_stored_with_the_reason() {
-    let shelf = Shelf::default();
+    let shelf = FakeOutputStore::default();
     let (orchestrator, _) = passing(Some(shelf.clone()));
     let budget = budget(3_000);
     let first = orchestrator.execute_with(echo(2_000), options(&budget)).await;
     assert!(first.text().starts_with("echo: word"));
-    assert_eq!(budget.usage(), Usage { current_tokens: tokens(&first.text()), ..Usage::default() });
+    assert_eq!(
+        budget.usage(),
+        ContextUsage { current_tokens: tokens(&first.text()), ..ContextUsage::default() }
+    );
     let second = orchestrator.execute_with(echo(2_000), options(&budget)).await;
     let text = second.text();
     assert!(
@@ -59,7 +62,7 @@ async fn what_fits_is_counted_and_what_does_not_is_stored_with_the_reason() {
 
 #[tokio::test]
 async fn calls_of_one_turn_share_what_is_left() {
-    let (orchestrator, _) = passing(Some(Shelf::default()));
+    let (orchestrator, _) = passing(Some(FakeOutputStore::default()));
     let budget = budget(4_000);
     let calls = (0..3).map(|_| echo(2_500)).collect();
     let results = orchestrator.execute_all_with(calls, options(&budget)).await;
@@ -80,7 +83,7 @@ async fn calls_of_one_turn_share_what_is_left() {
 
 #[tokio::test]
 async fn an_output_that_others_left_no_room_for_says_so() {
-    let (orchestrator, _) = passing(Some(Shelf::default()));
+    let (orchestrator, _) = passing(Some(FakeOutputStore::default()));
     let budget = budget(4_000);
     let _other = budget.reserve(2_000).unwrap();
     let result = orchestrator.execute_with(echo(2_500), options(&budget)).await;
@@ -89,13 +92,13 @@ async fn an_output_that_others_left_no_room_for_says_so() {
 
 #[tokio::test]
 async fn without_room_for_the_shortest_answer_nothing_is_called() {
-    let (orchestrator, log) = passing(Some(Shelf::default()));
+    let (orchestrator, log) = passing(Some(FakeOutputStore::default()));
     let budget = budget(ANSWER_TOKENS_MIN - 1);
     let result = orchestrator.execute_with(echo(1), options(&budget)).await;
     assert_eq!(result.error_kind(), Some(ToolErrorKind::LimitExceeded));
     assert!(!result.receipt.executed && result.text().contains("511 tokens are left"), "{}", result.text());
     assert_eq!(log.lines(), ["c1 echo finished limit_exceeded"]);
-    assert_eq!(budget.usage(), Usage::default());
+    assert_eq!(budget.usage(), ContextUsage::default());
 }
 
 #[tokio::test]
@@ -115,7 +118,7 @@ async fn without_a_store_the_output_is_cut_until_it_fits() {
 
 #[tokio::test]
 async fn pictures_cost_room_and_are_stored_when_there_is_none() {
-    let (orchestrator, _) = passing(Some(Shelf::default()));
+    let (orchestrator, _) = passing(Some(FakeOutputStore::default()));
     let wide = budget(100_000);
     orchestrator.execute_with(call("picture", "{}"), options(&wide)).await;
     assert!(wide.usage().current_tokens > 3_000, "two pictures: {:?}", wide.usage());
@@ -133,5 +136,5 @@ async fn a_call_that_is_dropped_gives_its_room_back() {
         assert!(hanging.as_mut().now_or_never().is_none());
         assert_eq!(budget.usage().pending_tokens, ANSWER_TOKENS_MIN);
     }
-    assert_eq!(budget.usage(), Usage::default());
+    assert_eq!(budget.usage(), ContextUsage::default());
 }

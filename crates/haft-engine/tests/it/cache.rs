@@ -10,7 +10,7 @@ use haft_engine::{Cache, CacheConfig, CacheUse, CallOptions, OrchestratorConfig,
 use serde_json::Value;
 use tokio::time::{Instant, advance};
 
-use crate::fake::{Rig, call, config, orchestrator_from, said};
+use crate::fake::{TestRig, call, config, orchestrator_from, said};
 
 fn bypass() -> CallOptions {
     CallOptions { cache: CacheUse::Bypass, ..CallOptions::default() }
@@ -21,7 +21,7 @@ fn keeping() -> OrchestratorConfig {
     config(|policy| policy.cache_ttl = Some(Duration::from_mins(1)))
 }
 
-fn keeps() -> Rig {
+fn keeps() -> TestRig {
     orchestrator_from(keeping()).0
 }
 
@@ -32,7 +32,7 @@ fn is_hit(result: &ToolResult) -> bool {
 }
 
 /// Checks the number of the provider's call that produced the answer.
-async fn check(orchestrator: &Rig, tool: &str, arguments: &str, expected: &str, hit: bool) {
+async fn check(orchestrator: &TestRig, tool: &str, arguments: &str, expected: &str, hit: bool) {
     let result = orchestrator.execute(call(tool, arguments)).await;
     assert_eq!(result.text(), expected, "{tool} {arguments}");
     assert_eq!(is_hit(&result), hit, "{tool} {arguments}");

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::BoxFuture;
 use haft_core::cache_store::{CacheEntry, CacheKey, CacheStore};
 use haft_core::digest::Digest;
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::principal::Principal;
 use haft_core::store::StoreError;
 use haft_core::stored::StoredToolOutput;
@@ -14,7 +14,7 @@ use haft_engine::{Cache, CacheUse, CallOptions, Catalog, Orchestrator, Orchestra
 use serde_json::Value;
 use tokio::time::{Instant, advance};
 
-use crate::fake::{Fake, Log, Rig, call, config};
+use crate::fake::{FakeProvider, SharedLog, TestRig, call, config};
 
 /// A store whose entries a test reads and changes.
 #[derive(Default)]
@@ -64,23 +64,23 @@ impl CacheStore for FakeStore {
 }
 
 /// Returns an orchestrator as another process would have: with its own memory and provider.
-fn process_with(store: &Arc<FakeStore>, source: Option<&str>, ttl: Duration) -> Rig {
+fn process_with(store: &Arc<FakeStore>, source: Option<&str>, ttl: Duration) -> TestRig {
     let store = Arc::clone(store) as Arc<dyn CacheStore>;
     let cache = Cache::default().with_store(store);
     let config = OrchestratorConfig { cache, ..config(|policy| policy.cache_ttl = Some(ttl)) };
-    let fake = Fake::builtins(Log::default()).with_source(source.map(Digest::of_text));
-    let catalog = Catalog::new(vec![Arc::new(fake)], Scheme::Double);
-    Rig::new(Orchestrator::try_new(catalog, config).unwrap(), RunContext::default())
+    let fake = FakeProvider::builtins(SharedLog::default()).with_source(source.map(Digest::of_text));
+    let catalog = Catalog::new(vec![Arc::new(fake)], NamingScheme::Double);
+    TestRig::new(Orchestrator::try_new(catalog, config).unwrap(), RunContext::default())
 }
 
-fn process(store: &Arc<FakeStore>) -> Rig {
+fn process(store: &Arc<FakeStore>) -> TestRig {
     process_with(store, Some("s"), MINUTE)
 }
 
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Makes a call and checks if it reached the provider.
-async fn check(process: &Rig, tool: &str, arguments: &str, hit: bool) {
+async fn check(process: &TestRig, tool: &str, arguments: &str, hit: bool) {
     let result = process.execute(call(tool, arguments)).await;
     assert!(result.outcome.is_ok(), "{tool}: {:?}", result.outcome);
     assert_eq!(result.receipt.executed, !hit, "{tool} {arguments}");

@@ -2,15 +2,17 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use haft_core::name::{Namespace, ToolName};
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::provider::ToolProvider;
 use haft_core::tool::ToolPolicy;
-use haft_engine::{Catalog, CatalogEntry, Governed, Governor, Orchestrator, OrchestratorConfig, Policies};
+use haft_engine::{
+    Catalog, CatalogEntry, GovernedTool, Governor, Orchestrator, OrchestratorConfig, ToolPolicies,
+};
 
-use crate::fake::{Fake, Log, Shifting, call, said};
+use crate::fake::{ChangingProvider, FakeProvider, SharedLog, call, said};
 
-fn orchestrator(providers: &[Arc<Shifting>], scheme: Scheme) -> Orchestrator {
-    let mut all: Vec<Arc<dyn ToolProvider>> = vec![Arc::new(Fake::builtins(Log::default()))];
+fn orchestrator(providers: &[Arc<ChangingProvider>], scheme: NamingScheme) -> Orchestrator {
+    let mut all: Vec<Arc<dyn ToolProvider>> = vec![Arc::new(FakeProvider::builtins(SharedLog::default()))];
     all.extend(providers.iter().map(|provider| Arc::clone(provider) as Arc<dyn ToolProvider>));
     Orchestrator::new(Catalog::new(all, scheme), OrchestratorConfig::default())
 }
@@ -24,8 +26,8 @@ fn names(orchestrator: &Orchestrator) -> Vec<String> {
 
 #[tokio::test]
 async fn a_change_is_seen_by_the_next_call() {
-    let server = Shifting::new("s", &["one"]);
-    let orchestrator = orchestrator(&[Arc::clone(&server)], Scheme::Double);
+    let server = ChangingProvider::new("s", &["one"]);
+    let orchestrator = orchestrator(&[Arc::clone(&server)], NamingScheme::Double);
     assert_eq!(said(&orchestrator.execute(call("s__one", "{}")).await), "s/one");
     server.list(&["two"]);
     assert_eq!(said(&orchestrator.execute(call("s__two", "{}")).await), "s/two");
@@ -36,8 +38,8 @@ async fn a_change_is_seen_by_the_next_call() {
 
 #[tokio::test]
 async fn what_was_not_announced_is_not_looked_for() {
-    let server = Shifting::new("s", &["one"]);
-    let orchestrator = orchestrator(&[Arc::clone(&server)], Scheme::Double);
+    let server = ChangingProvider::new("s", &["one"]);
+    let orchestrator = orchestrator(&[Arc::clone(&server)], NamingScheme::Double);
     let before = orchestrator.catalog().snapshot();
     server.list_quietly(&["two"]);
     assert!(Arc::ptr_eq(&before, &orchestrator.catalog().snapshot()));
@@ -47,8 +49,8 @@ async fn what_was_not_announced_is_not_looked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_changes_during_a_call_leaves_that_call_alone() {
-    let server = Shifting::new("s", &["shift", "other"]);
-    let orchestrator = orchestrator(&[server], Scheme::Double);
+    let server = ChangingProvider::new("s", &["shift", "other"]);
+    let orchestrator = orchestrator(&[server], NamingScheme::Double);
     let mut shifting = orchestrator.execute(call("s__shift", "{}")).boxed();
     assert!(shifting.as_mut().now_or_never().is_none(), "it is under way");
     assert_eq!(said(&orchestrator.execute(call("s__shifted", "{}")).await), "s/shifted");
@@ -58,8 +60,8 @@ async fn a_list_that_changes_during_a_call_leaves_that_call_alone() {
 
 #[tokio::test]
 async fn names_stay_with_their_tools() {
-    let (left, right) = (Shifting::new("l", &["x"]), Shifting::new("r", &["x"]));
-    let orchestrator = orchestrator(&[Arc::clone(&left), Arc::clone(&right)], Scheme::Bare);
+    let (left, right) = (ChangingProvider::new("l", &["x"]), ChangingProvider::new("r", &["x"]));
+    let orchestrator = orchestrator(&[Arc::clone(&left), Arc::clone(&right)], NamingScheme::Bare);
     assert_eq!(names(&orchestrator), ["x", "x_2"]);
     left.list(&[]);
     assert_eq!(names(&orchestrator), ["x_2"]);
@@ -70,8 +72,8 @@ async fn names_stay_with_their_tools() {
 
 #[test]
 fn what_was_worked_out_stays_while_the_list_is_the_same() {
-    let (left, right) = (Shifting::new("l", &["x"]), Shifting::new("r", &["x"]));
-    let orchestrator = orchestrator(&[Arc::clone(&left), right], Scheme::Double);
+    let (left, right) = (ChangingProvider::new("l", &["x"]), ChangingProvider::new("r", &["x"]));
+    let orchestrator = orchestrator(&[Arc::clone(&left), right], NamingScheme::Double);
     let find = |name: &str| orchestrator.catalog().resolve(name).unwrap();
     let (old_left, old_right) = (find("l__x"), find("r__x"));
     left.list(&["x", "y"]);
@@ -80,24 +82,25 @@ fn what_was_worked_out_stays_while_the_list_is_the_same() {
 }
 
 /// A governor that allows only `s__later`.
-struct OnlyLater;
+struct LaterOnlyGovernor;
 
-impl Governor for OnlyLater {
-    fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
-        let denied = ToolPolicy { approval: haft_core::tool::Approval::Deny, ..undecided.policy.clone() };
+impl Governor for LaterOnlyGovernor {
+    fn govern(&self, tool: &CatalogEntry, undecided: GovernedTool) -> GovernedTool {
+        let denied =
+            ToolPolicy { approval: haft_core::tool::ApprovalPolicy::Deny, ..undecided.policy.clone() };
         match tool.exposed().as_str() {
             "s__later" => undecided,
-            _ => Governed { policy: denied, ..undecided },
+            _ => GovernedTool { policy: denied, ..undecided },
         }
     }
 }
 
 #[tokio::test]
 async fn a_tool_that_comes_later_is_governed_like_the_others() {
-    let server = Shifting::new("s", &["first"]);
-    let policies = Policies { governor: Some(Arc::new(OnlyLater)), ..Policies::default() };
+    let server = ChangingProvider::new("s", &["first"]);
+    let policies = ToolPolicies { governor: Some(Arc::new(LaterOnlyGovernor)), ..ToolPolicies::default() };
     let config = OrchestratorConfig { policies, ..OrchestratorConfig::default() };
-    let catalog = Catalog::new(vec![Arc::clone(&server) as _], Scheme::Double);
+    let catalog = Catalog::new(vec![Arc::clone(&server) as _], NamingScheme::Double);
     let orchestrator = Orchestrator::try_new(catalog, config).unwrap();
     server.list(&["later", "latest"]);
     assert_eq!(said(&orchestrator.execute(call("s__later", "{}")).await), "s/later");
@@ -107,8 +110,8 @@ async fn a_tool_that_comes_later_is_governed_like_the_others() {
 
 #[test]
 fn many_threads_see_every_change() {
-    let server = Shifting::new("s", &["t0"]);
-    let orchestrator = orchestrator(&[Arc::clone(&server)], Scheme::Double);
+    let server = ChangingProvider::new("s", &["t0"]);
+    let orchestrator = orchestrator(&[Arc::clone(&server)], NamingScheme::Double);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..200).for_each(|_| assert_eq!(names(&orchestrator).len(), 1)));
@@ -124,8 +127,8 @@ fn many_threads_see_every_change() {
 
 #[test]
 fn providers_come_and_go_and_no_other_tool_changes_its_name() {
-    let [one, two, three] = ["one", "two", "three"].map(|name| Shifting::new(name, &["a", "b"]));
-    let orchestrator = orchestrator(&[one, two], Scheme::Double);
+    let [one, two, three] = ["one", "two", "three"].map(|name| ChangingProvider::new(name, &["a", "b"]));
+    let orchestrator = orchestrator(&[one, two], NamingScheme::Double);
     let catalog = orchestrator.catalog();
     let before = names(&orchestrator);
     let kept = catalog.resolve("one__a").unwrap();
@@ -139,8 +142,8 @@ fn providers_come_and_go_and_no_other_tool_changes_its_name() {
 
 #[tokio::test]
 async fn a_change_of_the_tools_can_be_awaited() {
-    let server = Shifting::new("s", &["one"]);
-    let orchestrator = orchestrator(&[Arc::clone(&server)], Scheme::Double);
+    let server = ChangingProvider::new("s", &["one"]);
+    let orchestrator = orchestrator(&[Arc::clone(&server)], NamingScheme::Double);
     let catalog = orchestrator.catalog();
     let check = async |change: &dyn Fn()| {
         let seen = catalog.snapshot();
@@ -150,6 +153,6 @@ async fn a_change_of_the_tools_can_be_awaited() {
         assert!(!Arc::ptr_eq(&seen, &changed.await));
     };
     check(&|| server.list(&["two"])).await;
-    check(&|| catalog.add(Shifting::new("t", &["three"]))).await;
+    check(&|| catalog.add(ChangingProvider::new("t", &["three"]))).await;
     check(&|| drop(catalog.remove(&Namespace::new("t").unwrap()))).await;
 }

@@ -3,25 +3,25 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::name::{Namespace, ToolName};
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{Effects, ToolDefinition};
-use haft_core::validate::{Draft, ValidArguments};
+use haft_core::validate::{SchemaDraft, ValidArguments};
 use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, UncheckedSchemas};
 use serde_json::{Value, json};
 
 use crate::fake::{call, definition, said};
 
 /// A provider of `give`, with an output schema and a fixed output.
-struct Giving {
+struct FixedOutputProvider {
     namespace: Namespace,
     promised: Option<Value>,
     given: Option<Value>,
 }
 
-impl ToolProvider for Giving {
+impl ToolProvider for FixedOutputProvider {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Builtin
     }
@@ -50,8 +50,8 @@ impl ToolProvider for Giving {
 
 fn giving(promised: Option<Value>, given: Option<Value>, config: OrchestratorConfig) -> Orchestrator {
     let namespace = Namespace::new("giving").unwrap();
-    let provider = Giving { namespace, promised, given };
-    Orchestrator::new(Catalog::new(vec![Arc::new(provider)], Scheme::Double), config)
+    let provider = FixedOutputProvider { namespace, promised, given };
+    Orchestrator::new(Catalog::new(vec![Arc::new(provider)], NamingScheme::Double), config)
 }
 
 fn strict() -> OrchestratorConfig {
@@ -126,11 +126,11 @@ async fn an_answer_from_the_cache_is_marked_too_and_a_failure_is_not_kept() {
 #[tokio::test]
 async fn the_draft_of_schemas_that_name_none_is_the_operators() {
     let tuple = Some(json!({"properties": {"pair": {"prefixItems": [{"type": "string"}]}}}));
-    let check = async |draft: Draft, fits: bool| {
+    let check = async |draft: SchemaDraft, fits: bool| {
         let config = OrchestratorConfig { draft, ..OrchestratorConfig::default() };
         let orchestrator = giving(tuple.clone(), Some(json!({"pair": [1]})), config);
         assert_eq!(marked(&orchestrator.execute(call("give", "{}")).await).is_none(), fits, "{draft:?}");
     };
-    check(Draft::Draft202012, false).await;
-    check(Draft::Draft7, true).await;
+    check(SchemaDraft::Draft202012, false).await;
+    check(SchemaDraft::Draft7, true).await;
 }

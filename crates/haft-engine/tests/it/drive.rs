@@ -3,47 +3,51 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use haft_core::arguments::Arguments;
-use haft_core::budget::{Budget as ContextBudget, ContextLimits};
-use haft_core::conversation::{Body, Conversation, Message, Part};
+use haft_core::arguments::RawArguments;
+use haft_core::budget::{ContextLimits, ContextWindow as ContextBudget};
+use haft_core::conversation::{Conversation, Message, MessagePart, PartBody};
 use haft_core::model_error::{ModelError, ModelErrorKind};
-use haft_core::model_provider::{Attempt, ModelAccount, ModelContext, ModelProvider, Next, ReplyStream};
-use haft_core::model_reply::{ModelReply, StopReason, Usage};
+use haft_core::model_provider::{
+    AttemptFollowUp, ModelAccount, ModelAttempt, ModelContext, ModelProvider, ReplyStream,
+};
+use haft_core::model_reply::{ModelReply, StopReason, TokenUsage};
 use haft_core::model_request::ModelRequest;
-use haft_core::naming::Scheme;
-use haft_core::place::{Place, SessionId};
+use haft_core::naming::NamingScheme;
+use haft_core::place::{RunPosition, SessionId};
 use haft_core::price::Cost;
-use haft_core::run::budget::Budget;
-use haft_core::run::finish::Finish;
-use haft_core::run::limits::ContextLimit;
-use haft_core::run::meter::Amount;
+use haft_core::run::budget::SpendLimit;
+use haft_core::run::finish::RunFinish;
+use haft_core::run::limits::RunContextLimit;
+use haft_core::run::meter::SpendAmount;
 use haft_core::run::{AgentRun, RunPlan};
-use haft_core::tokens::ByLength;
+use haft_core::tokens::LengthEstimator;
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{CallOptions, Catalog, Driven, Driver, Meter, Orchestrator, OrchestratorConfig, RunScope};
+use haft_engine::{
+    CallOptions, Catalog, DriveOutcome, Meter, Orchestrator, OrchestratorConfig, RunDriver, RunScope,
+};
 use tokio::time::Instant;
 
-use crate::fake::{Fake, Log, Shifting};
+use crate::fake::{ChangingProvider, FakeProvider, SharedLog};
 
 /// A model that returns these replies in order and then never replies again.
-pub(crate) struct Scripted(Mutex<VecDeque<Result<Vec<Body>, ModelErrorKind>>>);
+pub(crate) struct ScriptedModel(Mutex<VecDeque<Result<Vec<PartBody>, ModelErrorKind>>>);
 
-impl Scripted {
-    pub(crate) fn new(replies: Vec<Result<Vec<Body>, ModelErrorKind>>) -> Self {
+impl ScriptedModel {
+    pub(crate) fn new(replies: Vec<Result<Vec<PartBody>, ModelErrorKind>>) -> Self {
         Self(Mutex::new(replies.into()))
     }
 }
 
-impl ModelProvider for Scripted {
+impl ModelProvider for ScriptedModel {
     fn name(&self) -> &'static str {
         "scripted"
     }
 
     fn ask(&self, _request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
-        let attempt = Attempt { provider: "scripted".into(), model: "m".into(), number: 1 };
+        let attempt = ModelAttempt { provider: "scripted".into(), model: "m".into(), number: 1 };
         cx.attempt_started(&attempt);
         let Some(next) = self.0.lock().unwrap().pop_front() else { return stream::pending().boxed() };
-        let usage = Usage { input: 100, output: 10, ..Usage::default() };
+        let usage = TokenUsage { input: 100, output: 10, ..TokenUsage::default() };
         cx.attempt_finished(
             &attempt,
             ModelAccount {
@@ -52,7 +56,7 @@ impl ModelProvider for Scripted {
                 first_event: None,
                 usage: Some(usage),
                 cost: Some(Cost { nano_usd: 5 }),
-                next: Next::Nothing,
+                next: AttemptFollowUp::Nothing,
             },
         );
         match next {
@@ -62,22 +66,22 @@ impl ModelProvider for Scripted {
     }
 }
 
-fn reply(bodies: Vec<Body>, usage: Usage) -> ModelReply {
-    let parts: Vec<Part> = bodies.into_iter().map(Part::new).collect();
+fn reply(bodies: Vec<PartBody>, usage: TokenUsage) -> ModelReply {
+    let parts: Vec<MessagePart> = bodies.into_iter().map(MessagePart::new).collect();
     let calls = parts.iter().any(|part| part.as_call().is_some());
     let stop = if calls { StopReason::ToolCalls } else { StopReason::EndOfTurn };
     ModelReply { id: None, model: None, parts, stop, usage: Some(usage), notes: Vec::new() }
 }
 
-pub(crate) fn text(text: &str) -> Body {
-    Body::Text { text: text.into(), annotations: Vec::new() }
+pub(crate) fn text(text: &str) -> PartBody {
+    PartBody::Text { text: text.into(), annotations: Vec::new() }
 }
 
-pub(crate) fn call(id: &str, name: &str, arguments: &str) -> Body {
-    Body::Call(ToolCall {
+pub(crate) fn call(id: &str, name: &str, arguments: &str) -> PartBody {
+    PartBody::Call(ToolCall {
         id: CallId(id.into()),
         name: name.into(),
-        arguments: Arguments::from_text(arguments),
+        arguments: RawArguments::from_text(arguments),
     })
 }
 
@@ -87,26 +91,26 @@ pub(crate) fn run(plan: RunPlan) -> AgentRun {
     AgentRun::new(ModelRequest::new("m", Arc::new(conversation)), plan)
 }
 
-pub(crate) struct World {
-    pub(crate) log: Log,
+pub(crate) struct DriveFixture {
+    pub(crate) log: SharedLog,
     meter: Arc<Meter>,
     orchestrator: Orchestrator,
 }
 
-impl World {
+impl DriveFixture {
     pub(crate) fn new() -> Self {
-        let log = Log::default();
-        let meter = Meter::new(Arc::new(log.clone()), Budget::default());
-        let catalog = Catalog::new(vec![Arc::new(Fake::builtins(log.clone()))], Scheme::Double);
+        let log = SharedLog::default();
+        let meter = Meter::new(Arc::new(log.clone()), SpendLimit::default());
+        let catalog = Catalog::new(vec![Arc::new(FakeProvider::builtins(log.clone()))], NamingScheme::Double);
         Self { log, meter, orchestrator: Orchestrator::new(catalog, OrchestratorConfig::default()) }
     }
 
-    pub(crate) fn driver<'a>(&'a self, models: &'a Scripted) -> Driver<'a> {
-        Driver {
+    pub(crate) fn driver<'a>(&'a self, models: &'a ScriptedModel) -> RunDriver<'a> {
+        RunDriver {
             models,
             orchestrator: &self.orchestrator,
             scope: self.scope(Duration::from_mins(10)),
-            options: CallOptions { place: Place::first(SessionId(7)), ..CallOptions::default() },
+            options: CallOptions { place: RunPosition::first(SessionId(7)), ..CallOptions::default() },
             reply_timeout: Duration::from_mins(5),
             observer: None,
         }
@@ -127,17 +131,17 @@ impl World {
     }
 }
 
-pub(crate) fn done(driven: Driven) -> Finish {
+pub(crate) fn done(driven: DriveOutcome) -> RunFinish {
     match driven {
-        Driven::Done(finish) => finish,
+        DriveOutcome::Done(finish) => finish,
         other => panic!("not done: {other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_calls_tools_and_ends_with_the_answer() {
-    let world = World::new();
-    let models = Scripted::new(vec![
+    let world = DriveFixture::new();
+    let models = ScriptedModel::new(vec![
         Ok(vec![call("1", "echo", r#"{"text":"a"}"#), call("2", "store", r#"{"text":"b"}"#)]),
         Ok(vec![call("3", "nothing_like_it", "{}")]),
         Ok(vec![text("done")]),
@@ -157,8 +161,8 @@ async fn a_run_calls_tools_and_ends_with_the_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_model_that_fails_ends_the_run_and_says_why() {
-    let world = World::new();
-    let models = Scripted::new(vec![Err(ModelErrorKind::QuotaExhausted)]);
+    let world = DriveFixture::new();
+    let models = ScriptedModel::new(vec![Err(ModelErrorKind::QuotaExhausted)]);
     let finish = done(world.driver(&models).drive(&mut run(RunPlan::default())).await.unwrap());
     assert_eq!(finish.reason.name(), "model_failed");
     assert!(finish.detail.contains("it broke"), "{}", finish.detail);
@@ -166,8 +170,8 @@ async fn a_model_that_fails_ends_the_run_and_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn a_model_that_takes_too_long_for_a_reply_has_failed() {
-    let world = World::new();
-    let (models, began) = (Scripted::new(vec![]), Instant::now());
+    let world = DriveFixture::new();
+    let (models, began) = (ScriptedModel::new(vec![]), Instant::now());
     let finish = done(world.driver(&models).drive(&mut run(RunPlan::default())).await.unwrap());
     assert_eq!((finish.reason.name(), began.elapsed()), ("model_failed", Duration::from_mins(5)));
     assert!(finish.detail.contains("`llmTimeout`"), "{}", finish.detail);
@@ -177,10 +181,11 @@ async fn a_model_that_takes_too_long_for_a_reply_has_failed() {
 async fn what_others_hold_of_a_budget_forces_the_last_turn() {
     let calls = || vec![call("1", "echo", r#"{"text":"a"}"#), call("2", "echo", r#"{"text":"b"}"#)];
     for (held, expected) in [(0, "completed"), (2, "budget")] {
-        let mut world = World::new();
-        world.meter = Meter::new(Arc::new(world.log.clone()), Budget { calls: Some(4), ..Budget::default() });
-        let _held = world.meter.below(Budget::default()).hold(Amount { tokens: 0, calls: held });
-        let models = Scripted::new(vec![Ok(calls()), Ok(vec![text("done")])]);
+        let mut world = DriveFixture::new();
+        world.meter =
+            Meter::new(Arc::new(world.log.clone()), SpendLimit { calls: Some(4), ..SpendLimit::default() });
+        let _held = world.meter.below(SpendLimit::default()).hold(SpendAmount { tokens: 0, calls: held });
+        let models = ScriptedModel::new(vec![Ok(calls()), Ok(vec![text("done")])]);
         let finish = done(world.driver(&models).drive(&mut run(RunPlan::default())).await.unwrap());
         assert_eq!(finish.reason.name(), expected, "{held}");
         assert_eq!(world.meter.bill().calls, 2);
@@ -188,9 +193,9 @@ async fn what_others_hold_of_a_budget_forces_the_last_turn() {
 }
 
 /// A model that takes a second per reply; each reply costs 110 tokens.
-struct Slow(Scripted);
+struct SlowModel(ScriptedModel);
 
-impl ModelProvider for Slow {
+impl ModelProvider for SlowModel {
     fn name(&self) -> &'static str {
         "slow"
     }
@@ -210,12 +215,12 @@ impl ModelProvider for Slow {
 async fn runs_at_once_wait_for_what_others_have_set_aside_before_they_are_cut_short() {
     const WORST_CASE: u64 = 10_000;
     let check = async |runs: usize, budget: u64, completed: usize, tokens_max: u64| {
-        let mut world = World::new();
-        let tokens = Budget { tokens: Some(budget), ..Budget::default() };
+        let mut world = DriveFixture::new();
+        let tokens = SpendLimit { tokens: Some(budget), ..SpendLimit::default() };
         world.meter = Meter::new(Arc::new(world.log.clone()), tokens);
-        let models: Vec<Slow> = (0..runs)
+        let models: Vec<SlowModel> = (0..runs)
             .map(|_| {
-                Slow(Scripted::new(vec![
+                SlowModel(ScriptedModel::new(vec![
                     Ok(vec![call("1", "echo", r#"{"text":"a"}"#)]),
                     Ok(vec![text("done")]),
                 ]))
@@ -229,10 +234,10 @@ async fn runs_at_once_wait_for_what_others_have_set_aside_before_they_are_cut_sh
                 ..ModelRequest::new("m", Arc::new(conversation))
             };
             let scope = RunScope {
-                meter: world.meter.below(Budget::default()),
+                meter: world.meter.below(SpendLimit::default()),
                 ..(*world.scope(Duration::from_mins(10))).clone()
             };
-            let driver = Driver {
+            let driver = RunDriver {
                 models,
                 orchestrator: &world.orchestrator,
                 scope: Arc::new(scope),
@@ -260,10 +265,10 @@ async fn runs_at_once_wait_for_what_others_have_set_aside_before_they_are_cut_sh
 
 #[tokio::test(start_paused = true)]
 async fn tools_that_appear_are_shown_from_then_on() {
-    let catalog = Catalog::new(vec![Shifting::new("late", &["shift"]) as _], Scheme::Double);
+    let catalog = Catalog::new(vec![ChangingProvider::new("late", &["shift"]) as _], NamingScheme::Double);
     let orchestrator = Orchestrator::new(catalog, OrchestratorConfig::default());
-    let world = World { orchestrator, ..World::new() };
-    let models = Scripted::new(vec![Ok(vec![call("1", "late__shift", "{}")]), Ok(vec![text("done")])]);
+    let world = DriveFixture { orchestrator, ..DriveFixture::new() };
+    let models = ScriptedModel::new(vec![Ok(vec![call("1", "late__shift", "{}")]), Ok(vec![text("done")])]);
     let mut run = run(RunPlan::default());
     done(world.driver(&models).drive(&mut run).await.unwrap());
     assert!(run.tools().iter().any(|tool| tool.name == "late__shifted"), "{:?}", run.tools());
@@ -272,9 +277,9 @@ async fn tools_that_appear_are_shown_from_then_on() {
 #[tokio::test(start_paused = true)]
 async fn the_time_of_a_run_ends_it_wherever_it_is() {
     for replies in [vec![], vec![Ok(vec![call("1", "hang", "{}")])]] {
-        let world = World::new();
-        let models = Scripted::new(replies);
-        let driver = Driver { scope: world.scope(Duration::from_secs(30)), ..world.driver(&models) };
+        let world = DriveFixture::new();
+        let models = ScriptedModel::new(replies);
+        let driver = RunDriver { scope: world.scope(Duration::from_secs(30)), ..world.driver(&models) };
         let began = Instant::now();
         let finish = done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
         assert_eq!(finish.reason.name(), "timed_out");
@@ -285,14 +290,14 @@ async fn the_time_of_a_run_ends_it_wherever_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_dropped_cancels_its_call_and_can_still_say_how_it_ended() {
-    let world = World::new();
-    let models = Scripted::new(vec![Ok(vec![call("1", "hang", "{}")])]);
+    let world = DriveFixture::new();
+    let models = ScriptedModel::new(vec![Ok(vec![call("1", "hang", "{}")])]);
     let mut run = run(RunPlan::default());
     let driver = world.driver(&models);
     let dropped = tokio::time::timeout(Duration::from_secs(1), driver.drive(&mut run)).await;
     assert!(dropped.is_err());
     assert_eq!(world.count("1 hang finished cancelled"), 1, "{:?}", world.log.lines());
-    run.abort(haft_core::run::Abort::Interrupted);
+    run.abort(haft_core::run::AbortReason::Interrupted);
     let finish = done(driver.drive(&mut run).await.unwrap());
     assert_eq!(finish.reason.name(), "aborted");
     assert_eq!(run.conversation().messages().len(), 3, "question, call and what became of it");
@@ -300,13 +305,13 @@ async fn a_run_that_is_dropped_cancels_its_call_and_can_still_say_how_it_ended()
 
 #[tokio::test(start_paused = true)]
 async fn a_full_context_forces_the_last_turn() {
-    let world = World::new();
+    let world = DriveFixture::new();
     let models =
-        Scripted::new(vec![Ok(vec![call("1", "echo", r#"{"text":"a"}"#)]), Ok(vec![text("so far")])]);
+        ScriptedModel::new(vec![Ok(vec![call("1", "echo", r#"{"text":"a"}"#)]), Ok(vec![text("so far")])]);
     let limits = ContextLimits { window_tokens: 200, buffer_tokens: 50, output_tokens_max: 50 };
-    let budget = ContextBudget::new(limits, Arc::new(ByLength));
+    let budget = ContextBudget::new(limits, Arc::new(LengthEstimator));
     let mut plan = RunPlan::default();
-    plan.limits.context = Some(ContextLimit { window_tokens: 200, output_tokens: 50, buffer_tokens: 50 });
+    plan.limits.context = Some(RunContextLimit { window_tokens: 200, output_tokens: 50, buffer_tokens: 50 });
     let mut driver = world.driver(&models);
     driver.options.budget = Some(budget);
     let finish = done(driver.drive(&mut run(plan)).await.unwrap());

@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use haft_core::arguments::Arguments;
-use haft_core::changes::Changes;
+use haft_core::arguments::RawArguments;
+use haft_core::changes::ChangeCounter;
 use haft_core::digest::Digest;
-use haft_core::event::{Event, EventSink, Progress};
+use haft_core::event::{CallProgress, Event, EventSink};
 use haft_core::name::{Namespace, ToolName};
-use haft_core::naming::Scheme;
-use haft_core::output::{Content, ToolOutput};
+use haft_core::naming::NamingScheme;
+use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition, ToolFacts, ToolPolicy};
 use haft_core::validate::ValidArguments;
 use haft_engine::{
-    CallOptions, Catalog, EffectOrder, Orchestrator, OrchestratorConfig, Policies, RunContext,
+    CallOptions, Catalog, EffectOrder, Orchestrator, OrchestratorConfig, RunContext, ToolPolicies,
 };
 use serde_json::{Value, json};
 
 /// Lines in the order of writing. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+pub(crate) struct SharedLog(Arc<Mutex<Vec<String>>>);
 
-impl Log {
+impl SharedLog {
     pub(crate) fn write(&self, line: impl Into<String>) {
         self.0.lock().unwrap().push(line.into());
     }
@@ -38,7 +38,7 @@ impl Log {
 }
 
 /// Records events as short lines.
-impl EventSink for Log {
+impl EventSink for SharedLog {
     fn emit(&self, event: Event) {
         self.write(match event {
             Event::ToolStarted { operation, tool, .. } => {
@@ -46,8 +46,8 @@ impl EventSink for Log {
             }
             Event::ToolProgress { operation, progress } => {
                 let text = match progress {
-                    Progress::Output(text) | Progress::Message(text) => text,
-                    Progress::Part { fraction, message } => {
+                    CallProgress::Output(text) | CallProgress::Message(text) => text,
+                    CallProgress::Part { fraction, message } => {
                         format!("{fraction} {}", message.unwrap_or_default())
                     }
                 };
@@ -63,19 +63,19 @@ impl EventSink for Log {
     }
 }
 
-pub(crate) struct Fake {
+pub(crate) struct FakeProvider {
     kind: ProviderKind,
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
     calls: AtomicUsize,
-    log: Log,
+    log: SharedLog,
     /// The digest of the provider's settings; without one, its outputs stay in memory.
     source: Option<Digest>,
 }
 
-impl Fake {
+impl FakeProvider {
     /// Returns a provider with all behaviours, as built-ins.
-    pub(crate) fn builtins(log: Log) -> Self {
+    pub(crate) fn builtins(log: SharedLog) -> Self {
         let tools = [
             ("echo", Effects::ReadOnly, schema(&["text"])),
             ("store", Effects::Mutating, schema(&["text"])),
@@ -106,7 +106,7 @@ impl Fake {
         kind: ProviderKind,
         namespace: &str,
         tools: &[(&str, Effects, Value)],
-        log: Log,
+        log: SharedLog,
     ) -> Self {
         let tools =
             tools.iter().map(|(name, effects, schema)| definition(name, *effects, schema.clone())).collect();
@@ -128,12 +128,12 @@ impl Fake {
         match tool {
             "fail" => Err(ToolError::new(ToolErrorKind::Failed, "it failed")),
             "hang" => {
-                let _undo = Undo(self.log.clone());
+                let _undo = CleanupMarker(self.log.clone());
                 cx.note("sandbox", json!("active"));
                 std::future::pending().await
             }
             "partial" => {
-                cx.progress(Progress::Output("half".into()));
+                cx.progress(CallProgress::Output("half".into()));
                 tokio::time::sleep_until(cx.time_limit.unwrap().deadline.into()).await;
                 // Stopping a process takes a moment.
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -153,14 +153,14 @@ impl Fake {
             "flood" => {
                 let message = Some("a quarter".to_owned());
                 for _ in 0..1_000 {
-                    cx.progress(Progress::Part { fraction: 0.25, message: message.clone() });
+                    cx.progress(CallProgress::Part { fraction: 0.25, message: message.clone() });
                 }
                 Ok(ToolOutput::text("flooded"))
             }
             "beat" => {
                 for beat in 0..10 {
                     tokio::time::sleep(Duration::from_secs(5)).await;
-                    cx.progress(Progress::Message(beat.to_string()));
+                    cx.progress(CallProgress::Message(beat.to_string()));
                 }
                 std::future::pending().await
             }
@@ -188,7 +188,7 @@ impl Fake {
     }
 }
 
-impl ToolProvider for Fake {
+impl ToolProvider for FakeProvider {
     fn kind(&self) -> ProviderKind {
         self.kind
     }
@@ -217,24 +217,25 @@ impl ToolProvider for Fake {
 }
 
 /// Returns a small image, an image that is too large to show, and binary data.
-fn pictures() -> Vec<Content> {
+fn pictures() -> Vec<OutputContent> {
     let gif = |bytes: usize| [b"GIF89a\x05\0\x07\0".as_slice(), &vec![0; bytes]].concat();
-    let image = |bytes: usize| Content::Image { media_type: "image/gif".into(), bytes: gif(bytes).into() };
-    let binary = Content::Binary { uri: None, media_type: None, bytes: [0; 5].into() };
-    vec![Content::Text("pictures".into()), image(1), image(6 << 20), binary]
+    let image =
+        |bytes: usize| OutputContent::Image { media_type: "image/gif".into(), bytes: gif(bytes).into() };
+    let binary = OutputContent::Binary { uri: None, media_type: None, bytes: [0; 5].into() };
+    vec![OutputContent::Text("pictures".into()), image(1), image(6 << 20), binary]
 }
 
 /// A server whose tool list can change at any time. Its tools echo.
-pub(crate) struct Shifting {
+pub(crate) struct ChangingProvider {
     namespace: Namespace,
     tools: Mutex<Arc<[ToolDefinition]>>,
-    changes: Changes,
+    changes: ChangeCounter,
 }
 
-impl Shifting {
+impl ChangingProvider {
     pub(crate) fn new(namespace: &str, tools: &[&str]) -> Arc<Self> {
         let namespace = Namespace::new(namespace).unwrap();
-        Arc::new(Self { namespace, tools: Mutex::new(listed(tools)), changes: Changes::default() })
+        Arc::new(Self { namespace, tools: Mutex::new(listed(tools)), changes: ChangeCounter::default() })
     }
 
     /// Replaces the list and announces the change.
@@ -252,7 +253,7 @@ fn listed(tools: &[&str]) -> Arc<[ToolDefinition]> {
     tools.iter().map(|name| definition(name, Effects::ReadOnly, json!({"type": "object"}))).collect()
 }
 
-impl ToolProvider for Shifting {
+impl ToolProvider for ChangingProvider {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Mcp
     }
@@ -265,7 +266,7 @@ impl ToolProvider for Shifting {
         Arc::clone(&self.tools.lock().unwrap())
     }
 
-    fn changes(&self) -> Option<&Changes> {
+    fn changes(&self) -> Option<&ChangeCounter> {
         Some(&self.changes)
     }
 
@@ -287,9 +288,9 @@ impl ToolProvider for Shifting {
 }
 
 /// Records that the provider's cleanup ran when its call was dropped.
-struct Undo(Log);
+struct CleanupMarker(SharedLog);
 
-impl Drop for Undo {
+impl Drop for CleanupMarker {
     fn drop(&mut self) {
         self.0.write("undone");
     }
@@ -312,12 +313,12 @@ pub(crate) fn definition(name: &str, effects: Effects, input_schema: Value) -> T
 /// An orchestrator with the run of its calls. It has the orchestrator's methods for executing calls, and each fills in
 /// the context of the run.
 #[derive(Clone)]
-pub(crate) struct Rig {
+pub(crate) struct TestRig {
     orchestrator: Arc<Orchestrator>,
     context: Arc<RunContext>,
 }
 
-impl Rig {
+impl TestRig {
     pub(crate) fn new(orchestrator: Orchestrator, context: RunContext) -> Self {
         Self { orchestrator: Arc::new(orchestrator), context: Arc::new(context) }
     }
@@ -364,7 +365,7 @@ impl Rig {
     }
 }
 
-impl Deref for Rig {
+impl Deref for TestRig {
     type Target = Orchestrator;
 
     fn deref(&self) -> &Orchestrator {
@@ -373,24 +374,24 @@ impl Deref for Rig {
 }
 
 /// Returns an orchestrator over the built-ins, with one log for its events and the actions of the tools.
-pub(crate) fn orchestrator() -> (Rig, Log) {
-    orchestrator_with(Policies::default())
+pub(crate) fn orchestrator() -> (TestRig, SharedLog) {
+    orchestrator_with(ToolPolicies::default())
 }
 
-pub(crate) fn orchestrator_with(policies: Policies) -> (Rig, Log) {
+pub(crate) fn orchestrator_with(policies: ToolPolicies) -> (TestRig, SharedLog) {
     orchestrator_from(OrchestratorConfig { policies, ..Default::default() })
 }
 
-pub(crate) fn orchestrator_from(config: OrchestratorConfig) -> (Rig, Log) {
+pub(crate) fn orchestrator_from(config: OrchestratorConfig) -> (TestRig, SharedLog) {
     orchestrator_for(RunContext::default(), config)
 }
 
 /// Returns an orchestrator for this run, with the run's events in the log.
-pub(crate) fn orchestrator_for(context: RunContext, config: OrchestratorConfig) -> (Rig, Log) {
-    let log = Log::default();
-    let catalog = Catalog::new(vec![Arc::new(Fake::builtins(log.clone()))], Scheme::Double);
+pub(crate) fn orchestrator_for(context: RunContext, config: OrchestratorConfig) -> (TestRig, SharedLog) {
+    let log = SharedLog::default();
+    let catalog = Catalog::new(vec![Arc::new(FakeProvider::builtins(log.clone()))], NamingScheme::Double);
     let context = RunContext { events: Arc::new(log.clone()), ..context };
-    (Rig::new(Orchestrator::try_new(catalog, config).unwrap(), context), log)
+    (TestRig::new(Orchestrator::try_new(catalog, config).unwrap(), context), log)
 }
 
 /// Returns a configuration with a changed default policy.
@@ -401,7 +402,7 @@ pub(crate) fn config(change: impl FnOnce(&mut ToolPolicy)) -> OrchestratorConfig
 }
 
 pub(crate) fn call(name: &str, arguments: &str) -> ToolCall {
-    ToolCall { id: CallId("c1".into()), name: name.into(), arguments: Arguments::from_text(arguments) }
+    ToolCall { id: CallId("c1".into()), name: name.into(), arguments: RawArguments::from_text(arguments) }
 }
 
 /// Returns `kind: message` of an error, or the text of an output.

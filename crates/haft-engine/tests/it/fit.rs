@@ -1,11 +1,11 @@
 use haft_core::tool::OutputPolicy;
-use haft_engine::Policies;
+use haft_engine::ToolPolicies;
 use serde_json::json;
 
 use crate::fake::{call, config, orchestrator_from, orchestrator_with};
 
 async fn check(tool: &str, output: OutputPolicy, expected: &str) {
-    let mut policies = Policies::default();
+    let mut policies = ToolPolicies::default();
     policies.default.output = output;
     let result = orchestrator_with(policies).0.execute(call(tool, "{}")).await;
     assert_eq!(result.text(), expected);
@@ -22,7 +22,7 @@ async fn large_output_is_cut_on_a_character_whichever_way_the_call_ended() {
 
 #[tokio::test]
 async fn without_a_policy_fifty_thousand_characters_are_shown() {
-    let default = Policies::default().default.output;
+    let default = ToolPolicies::default().default.output;
     let cut = "\n... (output truncated: 1000000 total chars, showing first 25000 and last 25000)\n";
     let half = "é".repeat(25_000);
     check("huge", default, &format!("{half}{cut}{half}")).await;

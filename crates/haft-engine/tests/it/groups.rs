@@ -2,27 +2,27 @@ use std::sync::Arc;
 
 use haft_core::glob::ToolGlob;
 use haft_core::name::GroupName;
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::provider::ToolProvider;
 use haft_engine::{
-    Activity, CallOptions, Catalog, CatalogEntry, Governed, Governor, Orchestrator, OrchestratorConfig, Pick,
-    Policies, RunContext, Selection,
+    CallOptions, Catalog, CatalogEntry, GovernedTool, Governor, Orchestrator, OrchestratorConfig, RunContext,
+    ToolActivity, ToolFilter, ToolFilterItem, ToolPolicies,
 };
 
-use crate::fake::{Shifting, call, said};
+use crate::fake::{ChangingProvider, call, said};
 
 fn group(name: &str) -> GroupName {
     GroupName::new(name).unwrap()
 }
 
 /// A governor that adds `read` to the group `reading` and disables `off`.
-struct Operator;
+struct GroupGovernor;
 
-impl Governor for Operator {
-    fn govern(&self, tool: &CatalogEntry, mut undecided: Governed) -> Governed {
+impl Governor for GroupGovernor {
+    fn govern(&self, tool: &CatalogEntry, mut undecided: GovernedTool) -> GovernedTool {
         match tool.identity().tool.as_str() {
             "read" => undecided.groups.push(group("reading")),
-            "off" => undecided.activity = Activity::Inactive { why: "the operator says so".into() },
+            "off" => undecided.activity = ToolActivity::Inactive { why: "the operator says so".into() },
             _ => {}
         }
         undecided
@@ -31,26 +31,26 @@ impl Governor for Operator {
 
 fn orchestrator() -> Orchestrator {
     let providers: Vec<Arc<dyn ToolProvider>> =
-        vec![Shifting::new("git", &["read", "log"]), Shifting::new("web", &["read", "off"])];
-    let policies = Policies { governor: Some(Arc::new(Operator)), ..Policies::default() };
+        vec![ChangingProvider::new("git", &["read", "log"]), ChangingProvider::new("web", &["read", "off"])];
+    let policies = ToolPolicies { governor: Some(Arc::new(GroupGovernor)), ..ToolPolicies::default() };
     let config = OrchestratorConfig { policies, ..OrchestratorConfig::default() };
-    Orchestrator::try_new(Catalog::new(providers, Scheme::Double), config).unwrap()
+    Orchestrator::try_new(Catalog::new(providers, NamingScheme::Double), config).unwrap()
 }
 
 #[test]
 fn a_request_is_shown_the_active_tools_it_chose() {
-    let check = |selection: Selection, expected: &[&str]| {
+    let check = |selection: ToolFilter, expected: &[&str]| {
         let tools = orchestrator().tools(&selection, &RunContext::default());
         let names: Vec<_> = tools.iter().map(|tool| tool.entry.exposed().as_str()).collect();
         assert_eq!(names, expected, "{selection:?}");
     };
-    check(Selection::All, &["git__log", "git__read", "web__read"]);
-    check(Selection::of([Pick::Group(group("reading"))]), &["git__read", "web__read"]);
-    check(Selection::of([Pick::Group(group("web"))]), &["web__read"]);
-    let log = Pick::Tool(ToolGlob::new("*LOG").unwrap());
-    check(Selection::of([Pick::Group(group("web")), log]), &["git__log", "web__read"]);
-    check(Selection::of([Pick::Tool(ToolGlob::new("web__off").unwrap())]), &[]);
-    check(Selection::of([]), &[]);
+    check(ToolFilter::All, &["git__log", "git__read", "web__read"]);
+    check(ToolFilter::of([ToolFilterItem::Group(group("reading"))]), &["git__read", "web__read"]);
+    check(ToolFilter::of([ToolFilterItem::Group(group("web"))]), &["web__read"]);
+    let log = ToolFilterItem::Tool(ToolGlob::new("*LOG").unwrap());
+    check(ToolFilter::of([ToolFilterItem::Group(group("web")), log]), &["git__log", "web__read"]);
+    check(ToolFilter::of([ToolFilterItem::Tool(ToolGlob::new("web__off").unwrap())]), &[]);
+    check(ToolFilter::of([]), &[]);
 }
 
 #[tokio::test]
@@ -58,8 +58,8 @@ async fn what_is_not_active_or_not_chosen_is_refused_before_anything_else() {
     let orchestrator = orchestrator();
     let check = async |tool: &str, picks: &[&str], expected: &str| {
         let selection = match picks {
-            [] => Selection::All,
-            picks => Selection::of(picks.iter().map(|name| Pick::Group(group(name)))),
+            [] => ToolFilter::All,
+            picks => ToolFilter::of(picks.iter().map(|name| ToolFilterItem::Group(group(name)))),
         };
         let options = CallOptions { selection, ..CallOptions::default() };
         let result = orchestrator.execute_with(call(tool, "{}"), options).await;

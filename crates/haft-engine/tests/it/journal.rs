@@ -2,23 +2,23 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use haft_core::place::Operation;
+use haft_core::place::CallOperation;
 use haft_core::run::RunPlan;
 use haft_core::run::input::RunInput;
 use haft_core::tool::ToolCall;
 use haft_engine::{Durability, JournalError, RunJournal};
 
-use crate::drive::{Scripted, World, call, done, run, text};
+use crate::drive::{DriveFixture, ScriptedModel, call, done, run, text};
 
 /// A journal that accepts `entries_max` entries and then fails.
 #[derive(Debug)]
-struct Notebook {
+struct LimitedJournal {
     entries: Mutex<Vec<String>>,
     entries_max: usize,
     secured: Mutex<Vec<Durability>>,
 }
 
-impl Notebook {
+impl LimitedJournal {
     fn of(entries_max: usize) -> Arc<Self> {
         Arc::new(Self { entries: Mutex::default(), entries_max, secured: Mutex::default() })
     }
@@ -37,7 +37,7 @@ impl Notebook {
     }
 }
 
-impl RunJournal for Notebook {
+impl RunJournal for LimitedJournal {
     fn append(&self, input: &RunInput) -> Result<(), JournalError> {
         self.put(match input {
             RunInput::Stepped(_) => "step".into(),
@@ -47,7 +47,7 @@ impl RunJournal for Notebook {
         })
     }
 
-    fn append_call(&self, call: &ToolCall, _: &Operation) -> Result<(), JournalError> {
+    fn append_call(&self, call: &ToolCall, _: &CallOperation) -> Result<(), JournalError> {
         self.put(format!("begin {}", call.id.0))
     }
 
@@ -57,8 +57,8 @@ impl RunJournal for Notebook {
     }
 }
 
-fn models() -> Scripted {
-    Scripted::new(vec![
+fn models() -> ScriptedModel {
+    ScriptedModel::new(vec![
         Ok(vec![call("1", "store", r#"{"text":"a"}"#), call("2", "nothing_like_it", "{}")]),
         Ok(vec![text("done")]),
     ])
@@ -66,7 +66,7 @@ fn models() -> Scripted {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_on_record_before_it_is_made_and_after_it_ended() {
-    let (world, notebook, models) = (World::new(), Notebook::of(usize::MAX), models());
+    let (world, notebook, models) = (DriveFixture::new(), LimitedJournal::of(usize::MAX), models());
     let mut driver = world.driver(&models);
     driver.options.journal = Some(Arc::clone(&notebook) as _);
     done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
@@ -78,8 +78,8 @@ async fn a_call_is_on_record_before_it_is_made_and_after_it_ended() {
 async fn only_what_can_be_done_again_may_wait_for_the_disk() {
     let secured = async |tool: &str| {
         let models =
-            Scripted::new(vec![Ok(vec![call("1", tool, r#"{"text":"a"}"#)]), Ok(vec![text("done")])]);
-        let (world, notebook) = (World::new(), Notebook::of(usize::MAX));
+            ScriptedModel::new(vec![Ok(vec![call("1", tool, r#"{"text":"a"}"#)]), Ok(vec![text("done")])]);
+        let (world, notebook) = (DriveFixture::new(), LimitedJournal::of(usize::MAX));
         let mut driver = world.driver(&models);
         driver.options.journal = Some(Arc::clone(&notebook) as _);
         done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
@@ -92,7 +92,7 @@ async fn only_what_can_be_done_again_may_wait_for_the_disk() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_cannot_be_put_on_record_ends_before_its_next_call_and_says_so() {
     for entries_max in 0..8 {
-        let (world, notebook, models) = (World::new(), Notebook::of(entries_max), models());
+        let (world, notebook, models) = (DriveFixture::new(), LimitedJournal::of(entries_max), models());
         let mut driver = world.driver(&models);
         driver.options.journal = Some(Arc::clone(&notebook) as _);
         let finish = done(driver.drive(&mut run(RunPlan::default())).await.unwrap());

@@ -1,21 +1,21 @@
 use std::sync::Arc;
 
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::tool::Effects;
 use haft_engine::{Catalog, Orchestrator, OrchestratorConfig};
 use serde_json::json;
 
-use crate::fake::{Fake, Log, call, orchestrator, said, schema};
+use crate::fake::{FakeProvider, SharedLog, call, orchestrator, said, schema};
 
 /// The built-ins are last, to show that provider order does not affect their names.
-fn with_servers(scheme: Scheme) -> Orchestrator {
-    let log = Log::default();
+fn with_servers(scheme: NamingScheme) -> Orchestrator {
+    let log = SharedLog::default();
     let server = |name: &str| -> Arc<dyn ToolProvider> {
         let tools = [("echo", Effects::Mutating, schema(&["text"]))];
-        Arc::new(Fake::new(ProviderKind::Mcp, name, &tools, log.clone()))
+        Arc::new(FakeProvider::new(ProviderKind::Mcp, name, &tools, log.clone()))
     };
-    let providers = vec![server("one"), server("two"), Arc::new(Fake::builtins(log.clone()))];
+    let providers = vec![server("one"), server("two"), Arc::new(FakeProvider::builtins(log.clone()))];
     Orchestrator::new(Catalog::new(providers, scheme), OrchestratorConfig::default())
 }
 
@@ -48,7 +48,7 @@ async fn a_name_that_was_not_exact_is_noted() {
 /// Two servers with tools of the same name but different arguments, and one with a unique tool name.
 fn without_namespaces() -> Orchestrator {
     let server = |name: &str, tools: &[(&str, Effects, serde_json::Value)]| -> Arc<dyn ToolProvider> {
-        Arc::new(Fake::new(ProviderKind::Mcp, name, tools, Log::default()))
+        Arc::new(FakeProvider::new(ProviderKind::Mcp, name, tools, SharedLog::default()))
     };
     let providers = vec![
         server("git", &[("search", Effects::ReadOnly, schema(&["text"]))]),
@@ -61,7 +61,7 @@ fn without_namespaces() -> Orchestrator {
         ),
         server("odd", &[("loose", Effects::ReadOnly, json!({"type": "nonsense"}))]),
     ];
-    Orchestrator::new(Catalog::new(providers, Scheme::Double), OrchestratorConfig::default())
+    Orchestrator::new(Catalog::new(providers, NamingScheme::Double), OrchestratorConfig::default())
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ fn a_name_that_the_arguments_must_decide_is_taken_for_a_change() {
 
 #[test]
 fn the_listing_is_sorted_and_builtins_keep_their_names() {
-    let check = |scheme: Scheme, expected: &[&str]| {
+    let check = |scheme: NamingScheme, expected: &[&str]| {
         let orchestrator = with_servers(scheme);
         let exposed: Vec<_> = orchestrator.catalog().tools().map(|tool| tool.exposed().to_string()).collect();
         assert!(exposed.is_sorted());
@@ -104,13 +104,13 @@ fn the_listing_is_sorted_and_builtins_keep_their_names() {
         assert_eq!(echoes, expected, "{scheme:?}");
         assert_eq!(orchestrator.effects_of("echo"), Effects::ReadOnly, "the built-in");
     };
-    check(Scheme::Double, &["echo", "one__echo", "two__echo"]);
-    check(Scheme::Bare, &["echo", "echo_2", "echo_3"]);
+    check(NamingScheme::Double, &["echo", "one__echo", "two__echo"]);
+    check(NamingScheme::Bare, &["echo", "echo_2", "echo_3"]);
 }
 
 #[test]
 fn effects_are_known_by_any_name_of_the_tool() {
-    let orchestrator = with_servers(Scheme::Double);
+    let orchestrator = with_servers(NamingScheme::Double);
     let check = |written: &str, expected: Effects| assert_eq!(orchestrator.effects_of(written), expected);
     check("Echo", Effects::ReadOnly);
     check("mcp__one__echo", Effects::Mutating);

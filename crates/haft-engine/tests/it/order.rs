@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::provider::ProviderKind;
 use haft_core::tool::{Effects, ToolCall};
 use haft_engine::{Catalog, Orchestrator, OrchestratorConfig};
 use serde_json::json;
 
-use crate::fake::{Fake, Log, call, orchestrator, schema};
+use crate::fake::{FakeProvider, SharedLog, call, orchestrator, schema};
 
 /// Returns one call per letter: upper case writes, lower case reads. Each call takes one second.
 fn calls(letters: &str) -> Vec<ToolCall> {
@@ -48,14 +48,14 @@ async fn a_long_turn_keeps_its_order() {
 
 #[tokio::test(start_paused = true)]
 async fn agents_have_no_place_in_the_order() {
-    let log = Log::default();
+    let log = SharedLog::default();
     let agents = [("slow_write", Effects::Unknown, schema(&["text"]))];
     let catalog = Catalog::new(
         vec![
-            Arc::new(Fake::builtins(log.clone())),
-            Arc::new(Fake::new(ProviderKind::Agent, "agent", &agents, log.clone())),
+            Arc::new(FakeProvider::builtins(log.clone())),
+            Arc::new(FakeProvider::new(ProviderKind::Agent, "agent", &agents, log.clone())),
         ],
-        Scheme::Double,
+        NamingScheme::Double,
     );
     let orchestrator = Orchestrator::new(catalog, OrchestratorConfig::default());
     let ask = |text: &str| call("agent__slow_write", &json!({ "text": text }).to_string());

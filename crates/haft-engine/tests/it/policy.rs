@@ -1,11 +1,11 @@
 use haft_core::name::ToolName;
-use haft_core::tool::Approval;
-use haft_engine::Policies;
+use haft_core::tool::ApprovalPolicy;
+use haft_engine::ToolPolicies;
 
 use crate::fake::{call, orchestrator_with, said};
 
-async fn check(approval: Approval, expected: &str) {
-    let mut policies = Policies::default();
+async fn check(approval: ApprovalPolicy, expected: &str) {
+    let mut policies = ToolPolicies::default();
     let policy = haft_core::tool::ToolPolicy { approval, ..policies.default.clone() };
     policies.by_tool.insert(ToolName::new("echo").unwrap(), policy);
     let (orchestrator, _) = orchestrator_with(policies);
@@ -17,8 +17,8 @@ async fn check(approval: Approval, expected: &str) {
 
 #[tokio::test]
 async fn a_tool_that_is_not_allowed_reveals_no_complaints() {
-    check(Approval::Deny, "denied: tool `echo` is denied by the operator").await;
+    check(ApprovalPolicy::Deny, "denied: tool `echo` is denied by the operator").await;
     // A malformed call fails before the approver is asked.
-    check(Approval::Ask, "invalid_arguments: Error: 'text' parameter is required (string)").await;
-    check(Approval::Allow, "invalid_arguments: Error: 'text' parameter is required (string)").await;
+    check(ApprovalPolicy::Ask, "invalid_arguments: Error: 'text' parameter is required (string)").await;
+    check(ApprovalPolicy::Allow, "invalid_arguments: Error: 'text' parameter is required (string)").await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, join_all};
 use haft_core::name::{Namespace, QueueName, ToolName};
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -19,7 +19,7 @@ use haft_engine::{
 use serde_json::json;
 use tokio::time::{Instant, advance};
 
-use crate::fake::{Fake, Log, Rig, call, config, orchestrator_from, said};
+use crate::fake::{FakeProvider, SharedLog, TestRig, call, config, orchestrator_from, said};
 
 fn name(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
@@ -45,7 +45,7 @@ fn with(priority: Priority) -> CallOptions {
     CallOptions { priority, ..Default::default() }
 }
 
-fn entered(log: &Log) -> Vec<String> {
+fn entered(log: &SharedLog) -> Vec<String> {
     log.lines().iter().filter_map(|line| line.strip_suffix(" in").map(Into::into)).collect()
 }
 
@@ -214,7 +214,8 @@ async fn orchestrators_that_share_queues_share_their_slots() {
 #[tokio::test]
 async fn a_queue_nobody_defined_is_found_before_the_first_call() {
     let config = config(|policy| policy.queue = Some(name("gone")));
-    let catalog = || Catalog::new(vec![Arc::new(Fake::builtins(Log::default()))], Scheme::Double);
+    let catalog =
+        || Catalog::new(vec![Arc::new(FakeProvider::builtins(SharedLog::default()))], NamingScheme::Double);
     let error = Orchestrator::try_new(catalog(), config.clone()).unwrap_err();
     assert_eq!(error, UndefinedQueue(name("gone")));
     assert_eq!(error.to_string(), "queue `gone` is not defined; define it under `queues`");
@@ -224,13 +225,13 @@ async fn a_queue_nobody_defined_is_found_before_the_first_call() {
 }
 
 /// A sub-agent: its only tool calls another tool and returns that tool's output.
-struct Agent {
+struct SubAgentProvider {
     kind: ProviderKind,
     namespace: Namespace,
-    inner: Rig,
+    inner: TestRig,
 }
 
-impl ToolProvider for Agent {
+impl ToolProvider for SubAgentProvider {
     fn kind(&self) -> ProviderKind {
         self.kind
     }
@@ -258,12 +259,12 @@ impl ToolProvider for Agent {
 }
 
 /// Uses one slot for the outer calls and the inner calls.
-fn nested(kind: ProviderKind) -> (Orchestrator, Log) {
+fn nested(kind: ProviderKind) -> (Orchestrator, SharedLog) {
     let mut config = through(queue(1, 10));
     config.policies.default.timeout = Duration::from_secs(20);
     let (inner, log) = orchestrator_from(config.clone());
-    let agent = Agent { kind, namespace: Namespace::new("agent").unwrap(), inner };
-    (Orchestrator::try_new(Catalog::new(vec![Arc::new(agent)], Scheme::Bare), config).unwrap(), log)
+    let agent = SubAgentProvider { kind, namespace: Namespace::new("agent").unwrap(), inner };
+    (Orchestrator::try_new(Catalog::new(vec![Arc::new(agent)], NamingScheme::Bare), config).unwrap(), log)
 }
 
 fn ask(text: &str) -> ToolCall {

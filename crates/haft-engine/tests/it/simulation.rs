@@ -7,8 +7,8 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use story::{Story, TTL};
-use world::World;
+use story::{SimulatedScenario, TTL};
+use world::SimulationRecorder;
 
 const SEEDS: u64 = 2_000;
 
@@ -25,14 +25,14 @@ fn whatever_happens_the_invariants_hold() {
 }
 
 fn check(seed: u64) {
-    let story = Story::of(seed);
+    let story = SimulatedScenario::of(seed);
     let broken = play(&story).broken_promises(&story);
     assert!(broken.is_empty(), "seed {seed}: {broken:#?}");
 }
 
 #[test]
 fn a_seed_always_tells_the_same_story() {
-    let told = || play(&Story::of(7)).ends();
+    let told = || play(&SimulatedScenario::of(7)).ends();
     assert_eq!(told(), told());
 }
 
@@ -41,7 +41,7 @@ fn a_seed_always_tells_the_same_story() {
 fn the_stories_are_not_dull() {
     let mut told = std::collections::BTreeMap::new();
     for seed in 0..100 {
-        for end in play(&Story::of(seed)).ends() {
+        for end in play(&SimulatedScenario::of(seed)).ends() {
             *told.entry(end).or_insert(0) += 1;
         }
     }
@@ -62,15 +62,15 @@ fn the_stories_are_not_dull() {
     }
 }
 
-fn play(story: &Story) -> Arc<World> {
+fn play(story: &SimulatedScenario) -> Arc<SimulationRecorder> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(story.play())
 }
 
-impl World {
+impl SimulationRecorder {
     /// Returns the violations of all invariants.
-    fn broken_promises(&self, story: &Story) -> Vec<String> {
+    fn broken_promises(&self, story: &SimulatedScenario) -> Vec<String> {
         let mut broken = self.overheard();
         for call in self.calls() {
             let expected_ends = usize::from(call.arrived.is_some());

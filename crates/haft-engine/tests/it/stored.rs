@@ -3,28 +3,30 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::{BoxFuture, join};
 use haft_core::name::{Namespace, ToolName};
-use haft_core::naming::Scheme;
+use haft_core::naming::NamingScheme;
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored, WHOLE_OUTPUT};
+use haft_core::store::{Handle, OutputStore, Spool, StoreEntry, StoreError, WHOLE_OUTPUT};
 use haft_core::tool::{Effects, OutputPolicy, ToolDefinition};
 use haft_core::validate::ValidArguments;
-use haft_engine::{Catalog, Orchestrator, RunContext, Selection};
+use haft_engine::{Catalog, Orchestrator, RunContext, ToolFilter};
 use serde_json::json;
 
-use crate::fake::{Fake, Log, Rig, call, config, definition, orchestrator_for, said, schema};
+use crate::fake::{
+    FakeProvider, SharedLog, TestRig, call, config, definition, orchestrator_for, said, schema,
+};
 
 const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
 
 /// A store in memory that can fail like a full disk.
 #[derive(Clone, Default)]
-pub(crate) struct Shelf {
+pub(crate) struct FakeOutputStore {
     pub(crate) kept: Arc<Mutex<Vec<u8>>>,
     full: bool,
 }
 
-impl OutputStore for Shelf {
+impl OutputStore for FakeOutputStore {
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
         if self.full {
             return Err(StoreError::Unavailable { reason: "no space left on device".into() });
@@ -48,31 +50,31 @@ impl OutputStore for Shelf {
     }
 }
 
-impl Spool for Shelf {
+impl Spool for FakeOutputStore {
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.kept.lock().unwrap().extend_from_slice(bytes);
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Stored, StoreError> {
+    fn finish(self: Box<Self>) -> Result<StoreEntry, StoreError> {
         let bytes = self.kept.lock().unwrap().len() as u64;
-        Ok(Stored { handle: Handle::new(NAME, NAME).unwrap(), bytes, lines: 0, complete: true })
+        Ok(StoreEntry { handle: Handle::new(NAME, NAME).unwrap(), bytes, lines: 0, complete: true })
     }
 }
 
 /// Returns a run with this store.
-fn run(store: Option<Shelf>) -> RunContext {
+fn run(store: Option<FakeOutputStore>) -> RunContext {
     let outputs = store.map(|shelf| Arc::new(shelf) as Arc<dyn OutputStore>);
     RunContext { outputs, ..RunContext::default() }
 }
 
-fn storing(store: Option<Shelf>, bytes_max: usize) -> Rig {
+fn storing(store: Option<FakeOutputStore>, bytes_max: usize) -> TestRig {
     orchestrator_for(run(store), config(|policy| policy.output = OutputPolicy::Store { bytes_max })).0
 }
 
 #[tokio::test]
 async fn what_is_too_large_is_stored_and_the_model_is_told_how_to_ask() {
-    let shelf = Shelf::default();
+    let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 11);
     let result = orchestrator.execute(call("echo", r#"{"text": "too much to say"}"#)).await;
     assert_eq!(shelf.kept.lock().unwrap().as_slice(), b"echo: too much to say");
@@ -84,7 +86,7 @@ async fn what_is_too_large_is_stored_and_the_model_is_told_how_to_ask() {
 
 #[tokio::test]
 async fn what_fits_is_shown_as_it_is() {
-    let shelf = Shelf::default();
+    let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 11);
     assert_eq!(said(&orchestrator.execute(call("echo", r#"{"text": "short"}"#)).await), "echo: short");
     assert!(shelf.kept.lock().unwrap().is_empty());
@@ -92,7 +94,7 @@ async fn what_fits_is_shown_as_it_is() {
 
 #[tokio::test]
 async fn a_store_that_fails_costs_the_end_of_the_output_and_nothing_else() {
-    for shelf in [Some(Shelf { full: true, ..Shelf::default() }), None] {
+    for shelf in [Some(FakeOutputStore { full: true, ..FakeOutputStore::default() }), None] {
         let orchestrator = storing(shelf, 11);
         let result = orchestrator.execute(call("echo", r#"{"text": "too much"}"#)).await;
         assert_eq!(
@@ -104,7 +106,7 @@ async fn a_store_that_fails_costs_the_end_of_the_output_and_nothing_else() {
 
 #[tokio::test]
 async fn pictures_that_are_too_large_and_bytes_are_stored_and_described() {
-    let shelf = Shelf::default();
+    let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 12_288);
     let result = orchestrator.execute(call("picture", "{}")).await;
     let text = said(&result);
@@ -121,7 +123,7 @@ async fn pictures_that_are_too_large_and_bytes_are_stored_and_described() {
 
 #[tokio::test]
 async fn text_beside_pictures_is_stored_and_the_pictures_keep_their_handles() {
-    let shelf = Shelf::default();
+    let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 5);
     let result = orchestrator.execute(call("picture", "{}")).await;
     let text = said(&result);
@@ -138,19 +140,19 @@ async fn text_beside_pictures_is_stored_and_the_pictures_keep_their_handles() {
 }
 
 /// A provider of `recall`, which reads an output of the calling run. Only runs with a stored output show it.
-struct Reader {
+struct RecallProvider {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
 }
 
-impl Reader {
+impl RecallProvider {
     fn new() -> Self {
         let tools = Arc::new([definition("recall", Effects::ReadOnly, schema(&["handle"]))]);
         Self { namespace: Namespace::new("reader").unwrap(), tools }
     }
 }
 
-impl ToolProvider for Reader {
+impl ToolProvider for RecallProvider {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Builtin
     }
@@ -187,25 +189,25 @@ impl ToolProvider for Reader {
 
 /// Returns one orchestrator for two runs with a store each. It stores long outputs of `echo` and reads them with
 /// `recall`.
-fn two_runs() -> (Rig, Rig) {
+fn two_runs() -> (TestRig, TestRig) {
     let providers: Vec<Arc<dyn ToolProvider>> =
-        vec![Arc::new(Fake::builtins(Log::default())), Arc::new(Reader::new())];
+        vec![Arc::new(FakeProvider::builtins(SharedLog::default())), Arc::new(RecallProvider::new())];
     let mut config = config(|policy| policy.output = OutputPolicy::Pass);
     let mut storing = config.policies.default.clone();
     storing.output = OutputPolicy::Store { bytes_max: 11 };
     config.policies.by_tool.insert(ToolName::new("echo").unwrap(), storing);
-    let orchestrator = Orchestrator::try_new(Catalog::new(providers, Scheme::Double), config).unwrap();
-    let anna = Rig::new(orchestrator, run(Some(Shelf::default())));
-    let bert = anna.with(run(Some(Shelf::default())));
+    let orchestrator = Orchestrator::try_new(Catalog::new(providers, NamingScheme::Double), config).unwrap();
+    let anna = TestRig::new(orchestrator, run(Some(FakeOutputStore::default())));
+    let bert = anna.with(run(Some(FakeOutputStore::default())));
     (anna, bert)
 }
 
-async fn store(run: &Rig, text: &str) -> String {
+async fn store(run: &TestRig, text: &str) -> String {
     let result = run.execute(call("echo", &json!({ "text": text }).to_string())).await;
     result.receipt.notes["stored"]["handle"].as_str().unwrap().to_owned()
 }
 
-async fn recall(run: &Rig, handle: &str) -> String {
+async fn recall(run: &TestRig, handle: &str) -> String {
     said(&run.execute(call("recall", &json!({ "handle": handle }).to_string())).await)
 }
 
@@ -231,8 +233,8 @@ async fn runs_at_once_store_and_read_their_own_outputs() {
 #[tokio::test]
 async fn a_tool_is_shown_only_to_the_run_that_it_helps() {
     let (anna, bert) = two_runs();
-    let is_shown = |run: &Rig| {
-        let tools = run.model_tools(&Selection::All, run.context());
+    let is_shown = |run: &TestRig| {
+        let tools = run.model_tools(&ToolFilter::All, run.context());
         tools.iter().any(|tool| tool.name == "recall")
     };
     assert!(!is_shown(&anna) && !is_shown(&bert));

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use haft_engine::{CallOptions, Concurrency, OrchestratorConfig, Policies};
+use haft_engine::{CallOptions, Concurrency, OrchestratorConfig, ToolPolicies};
 
 use crate::fake::{call, config, orchestrator, orchestrator_from, orchestrator_with, said};
 
@@ -18,7 +18,7 @@ async fn a_call_that_hangs_is_stopped() {
 #[tokio::test(start_paused = true)]
 async fn the_message_says_the_timeout_of_the_policy() {
     let check = async |timeout: Duration, expected: &str| {
-        let mut policies = Policies::default();
+        let mut policies = ToolPolicies::default();
         policies.default.timeout = timeout;
         let result = orchestrator_with(policies).0.execute(call("hang", "{}")).await;
         assert_eq!(result.text(), expected);
@@ -117,7 +117,7 @@ async fn a_provider_that_watches_the_deadline_gives_what_it_has() {
 /// On a real clock, timers of the same instant fire in no fixed order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partial_output_is_no_race_on_a_real_clock() {
-    let mut policies = Policies::default();
+    let mut policies = ToolPolicies::default();
     policies.default.timeout = Duration::from_millis(20);
     let (orchestrator, _) = orchestrator_with(policies);
     let results = orchestrator.execute_all(vec![call("partial", "{}"); 100]).await;

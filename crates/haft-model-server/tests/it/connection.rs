@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// The response on a connection, up to its end.
 #[derive(Debug)]
-pub(crate) struct Came {
+pub(crate) struct RawResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     /// The chunks as they were sent, without their sizes.
@@ -18,7 +18,7 @@ pub(crate) struct Came {
     pub(crate) whole: bool,
 }
 
-impl Came {
+impl RawResponse {
     pub(crate) fn body(&self) -> String {
         self.chunks.concat()
     }
@@ -44,12 +44,12 @@ fn open_with(server: &ModelServer, path: &str, body: &str) -> TcpStream {
 }
 
 /// Sends a request and reads the whole response.
-pub(crate) fn post(server: &ModelServer, path: &str, body: &Value) -> Came {
+pub(crate) fn post(server: &ModelServer, path: &str, body: &Value) -> RawResponse {
     post_text(server, path, &body.to_string())
 }
 
 /// Like `post`, with a body that need not be JSON.
-pub(crate) fn post_text(server: &ModelServer, path: &str, body: &str) -> Came {
+pub(crate) fn post_text(server: &ModelServer, path: &str, body: &str) -> RawResponse {
     let mut connection = open_with(server, path, body);
     let mut bytes = Vec::new();
     // A broken connection is a valid result for these tests.
@@ -57,7 +57,7 @@ pub(crate) fn post_text(server: &ModelServer, path: &str, body: &str) -> Came {
     came(&bytes)
 }
 
-fn came(bytes: &[u8]) -> Came {
+fn came(bytes: &[u8]) -> RawResponse {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let (head, mut rest) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
@@ -71,5 +71,5 @@ fn came(bytes: &[u8]) -> Came {
         chunks.push(after[..size].to_owned());
         rest = after[size..].trim_start_matches("\r\n");
     }
-    Came { status, head: head.to_owned(), chunks, whole }
+    RawResponse { status, head: head.to_owned(), chunks, whole }
 }

@@ -1,6 +1,8 @@
 //! Tests of the selection of steps: turns, concurrent runs, strict order.
 
-use haft_model_server::{Expect, Failure, ModelServer, Order, Outcome, Script, Step};
+use haft_model_server::{
+    ErrorResponse, ModelServer, RequestExpectation, RequestOutcome, Script, ScriptStep, StepOrder,
+};
 use serde_json::{Value, json};
 
 use crate::connection::post;
@@ -30,8 +32,8 @@ fn ask(server: &ModelServer, messages: &[Value]) -> String {
 
 #[test]
 fn runs_at_the_same_time_get_their_own_steps_and_their_own_failures() {
-    let turns = (0..TURNS).map(|turn| Step::text(&format!("turn {turn}")));
-    let script = Script::of([Step::fail(Failure::new(503, "busy"))].into_iter().chain(turns));
+    let turns = (0..TURNS).map(|turn| ScriptStep::text(&format!("turn {turn}")));
+    let script = Script::of([ScriptStep::fail(ErrorResponse::new(503, "busy"))].into_iter().chain(turns));
     let server = ModelServer::start(script).unwrap();
     std::thread::scope(|scope| {
         for run in 0..RUNS {
@@ -49,20 +51,25 @@ fn runs_at_the_same_time_get_their_own_steps_and_their_own_failures() {
 
 #[test]
 fn strict_order_gives_one_step_after_the_other_and_then_says_that_it_is_over() {
-    let server =
-        ModelServer::start(Script::of([Step::text("a"), Step::text("b")]).in_order(Order::Strict)).unwrap();
+    let server = ModelServer::start(
+        Script::of([ScriptStep::text("a"), ScriptStep::text("b")]).in_order(StepOrder::Strict),
+    )
+    .unwrap();
     let hello = [json!({ "role": "user", "content": "Hello" })];
     assert_eq!(ask(&server, &hello), "a");
     assert_eq!(ask(&server, &hello), "b");
     let over = "the script is at its end: it has 2 steps, this is request 3";
     assert_eq!(ask(&server, &hello), over);
-    assert_eq!(server.requests()[2].outcome, Outcome::Refused(over.to_owned()));
+    assert_eq!(server.requests()[2].outcome, RequestOutcome::Refused(over.to_owned()));
 }
 
 #[test]
 fn an_answer_of_several_parts_is_one_turn_in_every_format() {
-    let twice = Expect { tool_results: Some(vec!["1".to_owned(), "2".to_owned()]), ..Expect::default() };
-    let script = Script::of([Step::text("first"), Step::text("second").expecting(twice)]);
+    let twice = RequestExpectation {
+        tool_results: Some(vec!["1".to_owned(), "2".to_owned()]),
+        ..RequestExpectation::default()
+    };
+    let script = Script::of([ScriptStep::text("first"), ScriptStep::text("second").expecting(twice)]);
     let server = ModelServer::start(script).unwrap();
     for (path, body) in after_two_calls() {
         let came = post(&server, path, &body);

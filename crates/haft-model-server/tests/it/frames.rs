@@ -1,16 +1,19 @@
 //! Tests of the order of stream frames, as each provider documents it.
 
-use haft_model_server::{ModelServer, Pace, Part, Script, Step};
+use haft_model_server::{ModelServer, ResponsePace, Script, ScriptPart, ScriptStep};
 use serde_json::{Value, json};
 
 use crate::connection::post;
 
 /// Returns the frames of a reply with reasoning, text and a call, each in one delta.
 fn frames(path: &str, body: &Value) -> Vec<Value> {
-    let parts =
-        [Part::reasoning("hm", "s"), Part::Text("Hello".to_owned()), Part::call("f", json!({ "a": 1 }))];
-    let whole = Pace { delta_characters: Some(100), ..Pace::default() };
-    let server = ModelServer::start(Script::of([Step::say(parts).at_pace(whole)])).unwrap();
+    let parts = [
+        ScriptPart::reasoning("hm", "s"),
+        ScriptPart::Text("Hello".to_owned()),
+        ScriptPart::call("f", json!({ "a": 1 })),
+    ];
+    let whole = ResponsePace { delta_characters: Some(100), ..ResponsePace::default() };
+    let server = ModelServer::start(Script::of([ScriptStep::say(parts).at_pace(whole)])).unwrap();
     let body = post(&server, path, body).body();
     let lines = body.lines().filter(|line| !line.is_empty() && !line.starts_with("event: "));
     let values =

@@ -1,6 +1,8 @@
 //! Checks that the server rejects the requests that a provider rejects.
 
-use haft_model_server::{Expect, ModelServer, Outcome, Script, Step, ToolChoice};
+use haft_model_server::{
+    ModelServer, RequestExpectation, RequestOutcome, RequestToolChoice, Script, ScriptStep,
+};
 use serde_json::{Value, json};
 
 use crate::connection::{post, post_text};
@@ -8,11 +10,11 @@ use crate::connection::{post, post_text};
 /// Checks that a server with a permissive script still rejects this request, with this message.
 #[track_caller]
 fn check(path: &str, body: &Value, words: &str) {
-    let server = ModelServer::start(Script::of([Step::text("one"), Step::text("two")])).unwrap();
+    let server = ModelServer::start(Script::of([ScriptStep::text("one"), ScriptStep::text("two")])).unwrap();
     let came = post(&server, path, body);
     assert_eq!(came.status, 400, "{}", came.body());
     assert!(came.body().contains(words), "{}", came.body());
-    assert!(matches!(&server.requests()[0].outcome, Outcome::Refused(why) if why.contains(words)));
+    assert!(matches!(&server.requests()[0].outcome, RequestOutcome::Refused(why) if why.contains(words)));
 }
 
 fn call(id: &str) -> Value {
@@ -110,7 +112,7 @@ fn a_body_that_is_no_json_object_is_refused() {
         for (body, words) in
             [("{\"model\":", "not JSON"), (deep.as_str(), "not JSON"), ("\"hi\"", "not an object")]
         {
-            let server = ModelServer::start(Script::of([Step::text("one")])).unwrap();
+            let server = ModelServer::start(Script::of([ScriptStep::text("one")])).unwrap();
             let came = post_text(&server, path, body);
             assert_eq!(came.status, 400, "{path}");
             assert!(came.body().contains(words), "{path}: {}", came.body());
@@ -123,14 +125,14 @@ const PATHS: [&str; 5] =
 
 #[test]
 fn a_step_that_expects_otherwise_says_everything_that_differs() {
-    let expect = Expect {
+    let expect = RequestExpectation {
         tools: Some(vec!["read".to_owned()]),
-        tool_choice: Some(ToolChoice::Required),
+        tool_choice: Some(RequestToolChoice::Required),
         system: Some("be brief".to_owned()),
         body_contains: vec!["seed".to_owned()],
-        ..Expect::default()
+        ..RequestExpectation::default()
     };
-    let server = ModelServer::start(Script::of([Step::text("no").expecting(expect)])).unwrap();
+    let server = ModelServer::start(Script::of([ScriptStep::text("no").expecting(expect)])).unwrap();
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
     let came = post(&server, "/v1/chat/completions", &body);
     assert_eq!(came.status, 400);

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use haft_model_server::{
-    Cited, Expect, Failure, Fault, Format, ModelServer, Outcome, Part, Recorded, Script, Step, Stop,
-    ToolChoice, Usage,
+    ApiFormat, CitedText, ErrorResponse, ModelServer, RecordedRequest, RequestExpectation, RequestOutcome,
+    RequestToolChoice, ResponseFault, Script, ScriptPart, ScriptStep, ScriptStop, ScriptUsage,
 };
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn openai_chat_completions() {
     assert_eq!(told["cut"], "APIConnectionError");
     assert_eq!(told["models"], json!(MODELS));
     check_choices(&told, &["Among", "Force", "Must", "Never"]);
-    check_common(&told, &requests, Format::OpenAiChat, "BadRequestError");
+    check_common(&told, &requests, ApiFormat::OpenAiChat, "BadRequestError");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn openai_responses() {
     assert_eq!(told["stranger"][0], "BadRequestError");
     assert_eq!(told["cut"], "APIConnectionError");
     check_choices(&told, &["Among", "Force", "Must", "Never"]);
-    check_common(&told, &requests, Format::OpenAiResponses, "BadRequestError");
+    check_common(&told, &requests, ApiFormat::OpenAiResponses, "BadRequestError");
     assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the state came back");
 }
 
@@ -86,7 +86,7 @@ fn anthropic_messages() {
     assert_eq!(told["cut"], "RemoteProtocolError");
     assert_eq!(told["models"], json!(MODELS));
     check_choices(&told, &["Force", "Must", "Never"]);
-    check_common(&told, &requests, Format::Anthropic, "BadRequestError");
+    check_common(&told, &requests, ApiFormat::Anthropic, "BadRequestError");
     assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the signature came back");
 }
 
@@ -112,7 +112,7 @@ fn google_genai() {
     let models = MODELS.map(|name| format!("models/{name}"));
     assert_eq!(told["models"], json!([models, models]));
     check_choices(&told, &["Force", "Must", "Never"]);
-    check_common(&told, &requests, Format::Gemini, "ClientError");
+    check_common(&told, &requests, ApiFormat::Gemini, "ClientError");
     assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the thought signature came back");
 }
 
@@ -132,67 +132,78 @@ fn ollama() {
     assert_eq!(told["event"], error("ResponseError", &json!(-1), "it broke"));
     assert_eq!(told["cut"], "RemoteProtocolError");
     assert_eq!(told["models"], json!(MODELS));
-    check_common(&told, &requests, Format::Ollama, "ResponseError");
+    check_common(&told, &requests, ApiFormat::Ollama, "ResponseError");
 }
 
 /// Returns the script for every SDK; a conversation is selected by its first words.
 fn script() -> Script {
-    let usage = Usage { input: 120, output: 12, cache_read: 80, cache_write: 10, reasoning: 4 };
-    let calls = CALLS.map(|city| Part::call("weather", json!({ "city": city })));
-    let mut parts =
-        vec![Part::reasoning("Two cities, two calls.", STATE), Part::Text("Let me look.".to_owned())];
+    let usage = ScriptUsage { input: 120, output: 12, cache_read: 80, cache_write: 10, reasoning: 4 };
+    let calls = CALLS.map(|city| ScriptPart::call("weather", json!({ "city": city })));
+    let mut parts = vec![
+        ScriptPart::reasoning("Two cities, two calls.", STATE),
+        ScriptPart::Text("Let me look.".to_owned()),
+    ];
     parts.extend(calls);
-    let offered = Expect { tools: Some(vec!["weather".to_owned()]), ..Expect::default() };
-    let answered = Expect {
+    let offered =
+        RequestExpectation { tools: Some(vec!["weather".to_owned()]), ..RequestExpectation::default() };
+    let answered = RequestExpectation {
         tool_results: Some(vec!["21 degrees".to_owned(), "25 degrees".to_owned()]),
-        ..Expect::default()
+        ..RequestExpectation::default()
     };
-    let broken = Fault::ErrorEvent { after_frames: 2, error: Failure::new(500, "it broke") };
+    let broken = ResponseFault::ErrorEvent { after_frames: 2, error: ErrorResponse::new(500, "it broke") };
     Script { models: MODELS.map(str::to_owned).to_vec(), ..Script::default() }
         .with_key("sk-scripted")
         .about(
             "Weather",
             [
-                Step::say(parts).expecting(offered),
-                Step::text("Paris has 21 degrees, Rome 25.").using(usage).expecting(answered),
+                ScriptStep::say(parts).expecting(offered),
+                ScriptStep::text("Paris has 21 degrees, Rome 25.").using(usage).expecting(answered),
             ],
         )
-        .about("Report", [Step::say([Part::Json(json!({ "city": "Paris", "degrees": 21 }))])])
-        .about("Refuse", [Step::say([Part::Refusal("I will not.".to_owned())])])
-        .about("Cite", [Step::say([cited()])])
-        .about("Block", [Step::say([]).stopping(Stop::Blocked)])
-        .about("Be long", [Step::text("Once upon a").stopping(Stop::Length)])
-        .about("Too fast", [Step::fail(Failure::new(429, "slow down").retry_after(7))])
-        .about("Too many", [Step::fail(Failure::new(529, "too many of you"))])
-        .about("Break inside", [Step::text("It begins well").with_fault(broken)])
+        .about("Report", [ScriptStep::say([ScriptPart::Json(json!({ "city": "Paris", "degrees": 21 }))])])
+        .about("Refuse", [ScriptStep::say([ScriptPart::Refusal("I will not.".to_owned())])])
+        .about("Cite", [ScriptStep::say([cited()])])
+        .about("Block", [ScriptStep::say([]).stopping(ScriptStop::Blocked)])
+        .about("Be long", [ScriptStep::text("Once upon a").stopping(ScriptStop::Length)])
+        .about("Too fast", [ScriptStep::fail(ErrorResponse::new(429, "slow down").retry_after(7))])
+        .about("Too many", [ScriptStep::fail(ErrorResponse::new(529, "too many of you"))])
+        .about("Break inside", [ScriptStep::text("It begins well").with_fault(broken)])
         .about(
             "Cut off",
-            [Step::text("It begins well").with_fault(Fault::Cut { after_frames: 2, and_bytes: 9 })],
+            [ScriptStep::text("It begins well")
+                .with_fault(ResponseFault::Cut { after_frames: 2, and_bytes: 9 })],
         )
-        .about("Busy", [Step::fail(Failure::new(503, "busy")), Step::text("at last")])
-        .about("Force", [chosen(ToolChoice::Tool("weather".to_owned()))])
-        .about("Must", [chosen(ToolChoice::Required)])
-        .about("Never", [chosen(ToolChoice::None)])
-        .about("Among", [chosen(ToolChoice::RequiredOf(vec!["weather".to_owned()]))])
+        .about("Busy", [ScriptStep::fail(ErrorResponse::new(503, "busy")), ScriptStep::text("at last")])
+        .about("Force", [chosen(RequestToolChoice::Tool("weather".to_owned()))])
+        .about("Must", [chosen(RequestToolChoice::Required)])
+        .about("Never", [chosen(RequestToolChoice::None)])
+        .about("Among", [chosen(RequestToolChoice::RequiredOf(vec!["weather".to_owned()]))])
         .about(
             "Unexpected",
-            [Step::text("no").expecting(Expect { user: Some("the rain".to_owned()), ..Expect::default() })],
+            [ScriptStep::text("no").expecting(RequestExpectation {
+                user: Some("the rain".to_owned()),
+                ..RequestExpectation::default()
+            })],
         )
 }
 
 const SOURCE: &str = "https://example.com/haft";
 
-fn cited() -> Part {
-    Part::Cited(Cited { text: "A handle.".into(), url: SOURCE.into(), title: "Haft".into() })
+fn cited() -> ScriptPart {
+    ScriptPart::Cited(CitedText { text: "A handle.".into(), url: SOURCE.into(), title: "Haft".into() })
 }
 
-fn chosen(choice: ToolChoice) -> Step {
+fn chosen(choice: RequestToolChoice) -> ScriptStep {
     let (system, tool_choice) = (Some("Be brief".to_owned()), Some(choice));
-    Step::text("as you wish").expecting(Expect { system, tool_choice, ..Expect::default() })
+    ScriptStep::text("as you wish").expecting(RequestExpectation {
+        system,
+        tool_choice,
+        ..RequestExpectation::default()
+    })
 }
 
 /// Runs a program of `tests/sdk` against a scripted server, and returns its output and the recorded requests.
-fn run(program: &str) -> (Value, Vec<Recorded>) {
+fn run(program: &str) -> (Value, Vec<RecordedRequest>) {
     let server = ModelServer::start(script()).unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdk").join(program);
     let ran = Command::new("timeout")
@@ -236,16 +247,16 @@ fn check_choices(told: &Value, abouts: &[&str]) {
 /// Checks the results that all SDKs share: structured output, the error of an unmet expectation, and the recorded
 /// requests.
 #[track_caller]
-fn check_common(told: &Value, requests: &[Recorded], format: Format, mismatch: &str) {
+fn check_common(told: &Value, requests: &[RecordedRequest], format: ApiFormat, mismatch: &str) {
     assert_eq!(told["structured"], json!({ "city": "Paris", "degrees": 21 }));
     let complaint = "the script expected another request: the last user message should contain `the rain`; \
                      it is `Unexpected`";
     assert_eq!(told["mismatch"][0], mismatch);
     assert!(told["mismatch"].to_string().contains(complaint), "{}", told["mismatch"]);
     assert!(requests.iter().all(|request| request.format == format), "{requests:?}");
-    assert!(requests.iter().any(|request| request.outcome == Outcome::Refused(complaint.to_owned())));
+    assert!(requests.iter().any(|request| request.outcome == RequestOutcome::Refused(complaint.to_owned())));
     assert!(!format!("{requests:?}").contains("sk-scripted"), "a key was noted");
-    assert!(requests.iter().all(|request| request.outcome != Outcome::Answering));
+    assert!(requests.iter().all(|request| request.outcome != RequestOutcome::Answering));
 }
 
 fn with_ids(prefix: &str) -> Value {

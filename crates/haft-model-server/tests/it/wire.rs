@@ -1,30 +1,31 @@
 //! Tests of faults on the connection, and of the outcomes that the server records.
 
 use haft_model_server::{
-    ChatReasoning, Failure, Fault, Format, ModelServer, Outcome, Pace, Part, Script, Step,
+    ApiFormat, ChatReasoning, ErrorResponse, ModelServer, RequestOutcome, ResponseFault, ResponsePace,
+    Script, ScriptPart, ScriptStep,
 };
 use haft_testkit::eventually;
 use serde_json::{Value, json};
 
-use crate::connection::{Came, open, post};
+use crate::connection::{RawResponse, open, post};
 
 /// Returns the path of each format, and a streaming request with one user message.
-fn ways() -> [(Format, &'static str, Value); 5] {
+fn ways() -> [(ApiFormat, &'static str, Value); 5] {
     let message = json!([{ "role": "user", "content": "Hello" }]);
     let chat = json!({ "model": "m", "stream": true, "max_tokens": 9, "messages": message });
     let responses = json!({ "model": "m", "stream": true, "input": "Hello" });
     let gemini = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Hello" }] }] });
     [
-        (Format::OpenAiChat, "/v1/chat/completions", chat.clone()),
-        (Format::OpenAiResponses, "/v1/responses", responses),
-        (Format::Anthropic, "/v1/messages", chat.clone()),
-        (Format::Gemini, "/v1beta/models/m:streamGenerateContent?alt=sse", gemini),
-        (Format::Ollama, "/api/chat", chat),
+        (ApiFormat::OpenAiChat, "/v1/chat/completions", chat.clone()),
+        (ApiFormat::OpenAiResponses, "/v1/responses", responses),
+        (ApiFormat::Anthropic, "/v1/messages", chat.clone()),
+        (ApiFormat::Gemini, "/v1beta/models/m:streamGenerateContent?alt=sse", gemini),
+        (ApiFormat::Ollama, "/api/chat", chat),
     ]
 }
 
 /// Serves one step in every format, and checks the response and the recorded outcome.
-fn in_every_format(step: &Step, mut check: impl FnMut(Format, &Came, &Outcome)) {
+fn in_every_format(step: &ScriptStep, mut check: impl FnMut(ApiFormat, &RawResponse, &RequestOutcome)) {
     for (format, path, body) in ways() {
         let server = ModelServer::start(Script::of([step.clone()])).unwrap();
         let came = post(&server, path, &body);
@@ -34,27 +35,27 @@ fn in_every_format(step: &Step, mut check: impl FnMut(Format, &Came, &Outcome)) 
 
 #[test]
 fn a_cut_breaks_the_connection_in_the_middle_of_a_frame() {
-    let step = Step::text("Hello you").with_fault(Fault::Cut { after_frames: 1, and_bytes: 7 });
+    let step = ScriptStep::text("Hello you").with_fault(ResponseFault::Cut { after_frames: 1, and_bytes: 7 });
     in_every_format(&step, |format, came, outcome| {
         assert!(!came.whole, "{format:?}");
         assert_eq!(came.chunks[1].len(), 7, "{format:?}");
-        assert_eq!(outcome, &Outcome::Cut);
+        assert_eq!(outcome, &RequestOutcome::Cut);
     });
 }
 
 #[test]
 fn an_answer_that_ends_early_ends_in_good_order() {
-    let step = Step::text("Hello you").with_fault(Fault::EndEarly { after_frames: 1 });
+    let step = ScriptStep::text("Hello you").with_fault(ResponseFault::EndEarly { after_frames: 1 });
     in_every_format(&step, |format, came, outcome| {
         assert!(came.whole && came.chunks.len() == 1, "{format:?}: {came:?}");
-        assert_eq!(outcome, &Outcome::Answered(200));
+        assert_eq!(outcome, &RequestOutcome::Answered(200));
     });
 }
 
 #[test]
 fn a_malformed_frame_stands_between_the_others() {
-    let step = Step::text("Hello you")
-        .with_fault(Fault::Malformed { after_frames: 1, frame: "data: {\"half\":\n\n".to_owned() });
+    let step = ScriptStep::text("Hello you")
+        .with_fault(ResponseFault::Malformed { after_frames: 1, frame: "data: {\"half\":\n\n".to_owned() });
     in_every_format(&step, |format, came, _| {
         assert_eq!(came.chunks[1], "data: {\"half\":\n\n", "{format:?}");
         assert!(came.whole && came.chunks.len() > 2);
@@ -65,30 +66,30 @@ fn a_malformed_frame_stands_between_the_others() {
 fn a_hanging_answer_is_abandoned_by_its_client() {
     for (format, path, body) in ways() {
         let server = ModelServer::start(Script::of([
-            Step::text("Hello you").with_fault(Fault::Hang { after_frames: 1 })
+            ScriptStep::text("Hello you").with_fault(ResponseFault::Hang { after_frames: 1 })
         ]))
         .unwrap();
         let connection = open(&server, path, &body);
         eventually("the request is there", || !server.requests().is_empty());
-        assert_eq!(server.requests()[0].outcome, Outcome::Answering, "{format:?}");
+        assert_eq!(server.requests()[0].outcome, RequestOutcome::Answering, "{format:?}");
         drop(connection);
-        eventually("the client is gone", || server.requests()[0].outcome == Outcome::Abandoned);
+        eventually("the client is gone", || server.requests()[0].outcome == RequestOutcome::Abandoned);
     }
 }
 
 #[test]
 fn a_drip_is_cut_by_bytes_and_loses_none() {
     let text = "Grüße, мир";
-    let pace = Pace { chunk_bytes: Some(3), ..Pace::default() };
+    let pace = ResponsePace { chunk_bytes: Some(3), ..ResponsePace::default() };
     for (format, path, body) in ways() {
-        let served = |pace: Pace| {
-            let server = ModelServer::start(Script::of([Step::text(text).at_pace(pace)])).unwrap();
+        let served = |pace: ResponsePace| {
+            let server = ModelServer::start(Script::of([ScriptStep::text(text).at_pace(pace)])).unwrap();
             let mut connection = open(&server, path, &body);
             let mut bytes = Vec::new();
             std::io::Read::read_to_end(&mut connection, &mut bytes).unwrap();
             unchunked(&bytes)
         };
-        let (dripped, at_once) = (served(pace), served(Pace::default()));
+        let (dripped, at_once) = (served(pace), served(ResponsePace::default()));
         assert!(dripped.0.iter().all(|size| *size <= 3), "{format:?}");
         assert_eq!(dripped.1, at_once.1, "{format:?}");
     }
@@ -113,8 +114,9 @@ fn unchunked(bytes: &[u8]) -> (Vec<usize>, Vec<u8>) {
 
 #[test]
 fn waits_come_before_the_first_byte_and_between_the_frames() {
-    let pace = Pace { first_byte_milliseconds: 60, between_milliseconds: 30, ..Pace::default() };
-    let server = ModelServer::start(Script::of([Step::text("Hello").at_pace(pace)])).unwrap();
+    let pace =
+        ResponsePace { first_byte_milliseconds: 60, between_milliseconds: 30, ..ResponsePace::default() };
+    let server = ModelServer::start(Script::of([ScriptStep::text("Hello").at_pace(pace)])).unwrap();
     let (_, path, body) = ways()[4].clone();
     let began = std::time::Instant::now();
     assert_eq!(post(&server, path, &body).chunks.len(), 2);
@@ -124,33 +126,39 @@ fn waits_come_before_the_first_byte_and_between_the_frames() {
 
 #[test]
 fn comments_keep_a_stream_of_events_alive() {
-    let step = Step::text("Hello").at_pace(Pace { comments: 2, ..Pace::default() });
+    let step = ScriptStep::text("Hello").at_pace(ResponsePace { comments: 2, ..ResponsePace::default() });
     in_every_format(&step, |format, came, _| {
         let has = came.body().starts_with(": still working\n\n: still working\n\n");
-        assert_eq!(has, !matches!(format, Format::Gemini | Format::Ollama), "{format:?}");
+        assert_eq!(has, !matches!(format, ApiFormat::Gemini | ApiFormat::Ollama), "{format:?}");
     });
 }
 
 #[test]
 fn a_page_of_a_proxy_is_sent_as_it_is() {
-    let page = Failure { raw: Some("<html>busy</html>".to_owned()), ..Failure::new(502, "") };
-    in_every_format(&Step::fail(page.retry_after(3)), |_, came, outcome| {
+    let page = ErrorResponse { raw: Some("<html>busy</html>".to_owned()), ..ErrorResponse::new(502, "") };
+    in_every_format(&ScriptStep::fail(page.retry_after(3)), |_, came, outcome| {
         assert_eq!((came.status, came.body().as_str()), (502, "<html>busy</html>"));
         assert!(came.head.contains("retry-after: 3"));
-        assert_eq!(outcome, &Outcome::Answered(502));
+        assert_eq!(outcome, &RequestOutcome::Answered(502));
     });
 }
 
 #[test]
 fn redacted_reasoning_has_its_state_where_the_format_has_a_place() {
-    let step = Step::say([Part::Redacted("opaque".to_owned()), Part::Text("Hello".to_owned())]);
+    let step =
+        ScriptStep::say([ScriptPart::Redacted("opaque".to_owned()), ScriptPart::Text("Hello".to_owned())]);
     for (format, path, mut body) in ways() {
-        if format == Format::OpenAiResponses {
+        if format == ApiFormat::OpenAiResponses {
             body["include"] = json!(["reasoning.encrypted_content"]);
         }
         let script = Script { chat_reasoning: ChatReasoning::OpenRouter, ..Script::of([step.clone()]) };
         let server = ModelServer::start(script).unwrap();
         let came = post(&server, path, &body);
-        assert_eq!(came.body().contains("opaque"), format != Format::Ollama, "{format:?}: {}", came.body());
+        assert_eq!(
+            came.body().contains("opaque"),
+            format != ApiFormat::Ollama,
+            "{format:?}: {}",
+            came.body()
+        );
     }
 }

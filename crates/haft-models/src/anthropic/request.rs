@@ -1,23 +1,25 @@
 //! Encodes requests to the Messages API.
 
-use haft_core::conversation::{Annotation, Body, Format, Media, Message, Part, Role, Source, ToolReply};
-use haft_core::model_request::{
-    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, PromptCaching, ToolChoice,
+use haft_core::conversation::{
+    Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
 };
-use haft_core::output::Content;
+use haft_core::model_request::{
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, PromptCaching, ReasoningEffort, ToolChoice,
+};
+use haft_core::output::OutputContent;
 use haft_core::tool::ToolCall;
 
 use super::UNSAID;
-use crate::call_id::IdRule;
-use crate::json_text::{self, Array, Object};
+use crate::call_id::CallIdRule;
+use crate::json_text::{self, ArrayWriter, ObjectWriter};
 use crate::media;
-use crate::memo::{Encoder, Memo, Tail};
+use crate::memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::object_arguments::object_json;
-use crate::schema::{self, Grammar};
+use crate::schema::{self, SchemaDialect};
 use crate::wire::EncodedRequest;
-use haft_core::settings::models::Delivery;
+use haft_core::settings::models::ReplyDelivery;
 
-const FORMAT: Format = Format::Anthropic;
+const FORMAT: ModelApiFormat = ModelApiFormat::Anthropic;
 
 /// The `max_tokens` that is sent when the caller sets none: this API requires the field.
 const OUTPUT_TOKENS_DEFAULT: u32 = 8192;
@@ -28,8 +30,12 @@ const CACHE_MARKER: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 /// system prompt use two.
 const MARKED_TURNS_MAX: usize = 2;
 
-pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
-    let recalled = memo.recall(&Blocks(request.caching), request);
+pub(super) fn encode(
+    request: &ModelRequest,
+    delivery: ReplyDelivery,
+    memo: &mut EncodeMemo,
+) -> EncodedRequest {
+    let recalled = memo.encode_cached(&AnthropicEncoder(request.caching), request);
     let tail = &recalled.said.tail;
     let mut body = Vec::with_capacity(tail.bytes.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
@@ -54,8 +60,8 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
         body.put_some("top_k", request.sampling.top_k.as_ref());
         body.put_some("stop_sequences", Some(&request.sampling.stop).filter(|stop| !stop.is_empty()));
         match delivery {
-            Delivery::Whole => {}
-            Delivery::Streamed => body.put("stream", &true),
+            ReplyDelivery::Whole => {}
+            ReplyDelivery::Streamed => body.put("stream", &true),
         }
     });
     EncodedRequest {
@@ -67,12 +73,12 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
     }
 }
 
-fn unmarked(tail: &Tail) -> Vec<&[u8]> {
+fn unmarked(tail: &EncodedTail) -> Vec<&[u8]> {
     vec![b"[", &tail.bytes, tail.closing(b"]}"), b"]"]
 }
 
 /// Returns the message list with cache markers spliced into the memoized bytes at the ends of the last turns.
-fn marked(tail: &Tail) -> Vec<&[u8]> {
+fn marked(tail: &EncodedTail) -> Vec<&[u8]> {
     let mut pieces: Vec<&[u8]> = vec![b"["];
     let mut from = 0;
     for mark in &tail.marks {
@@ -84,10 +90,10 @@ fn marked(tail: &Tail) -> Vec<&[u8]> {
 }
 
 /// Encodes messages as content blocks.
-struct Blocks(PromptCaching);
+struct AnthropicEncoder(PromptCaching);
 
-impl Blocks {
-    fn mark(&self, object: &mut Object<'_>) {
+impl AnthropicEncoder {
+    fn mark(&self, object: &mut ObjectWriter<'_>) {
         match self.0 {
             PromptCaching::Full => object.object("cache_control", |control| control.put("type", "ephemeral")),
             PromptCaching::None => {}
@@ -95,7 +101,7 @@ impl Blocks {
     }
 }
 
-impl Encoder for Blocks {
+impl Encoder for AnthropicEncoder {
     /// Returns a different name without caching, so that the memo never reuses tools or system text encoded with
     /// markers.
     fn name(&self) -> &'static str {
@@ -105,7 +111,7 @@ impl Encoder for Blocks {
         }
     }
 
-    fn message(&self, tail: &mut Tail, message: &Message) {
+    fn message(&self, tail: &mut EncodedTail, message: &Message) {
         let mut blocks = Vec::new();
         match message.role {
             Role::System => message.parts.iter().for_each(|part| say_system_inside(&mut blocks, part)),
@@ -149,7 +155,7 @@ impl Encoder for Blocks {
                     entry.put("description", &tool.description);
                     entry.put(
                         "input_schema",
-                        &schema::downgrade(&tool.input_schema, Grammar::Anthropic).schema,
+                        &schema::downgrade(&tool.input_schema, SchemaDialect::Anthropic).schema,
                     );
                     if number + 1 == tools.len() {
                         self.mark(entry);
@@ -163,7 +169,7 @@ impl Encoder for Blocks {
 
 /// Records the position of a cache marker: just inside the closing brace of the last block. A message that grows
 /// keeps only the marker at its new end.
-fn mark_end(tail: &mut Tail, goes_on: Option<()>) {
+fn mark_end(tail: &mut EncodedTail, goes_on: Option<()>) {
     if goes_on.is_some() {
         tail.marks.pop();
     }
@@ -172,7 +178,7 @@ fn mark_end(tail: &mut Tail, goes_on: Option<()>) {
     tail.marks.drain(..too_many);
 }
 
-fn block(blocks: &mut Vec<u8>, write: impl FnOnce(&mut Object<'_>)) {
+fn block(blocks: &mut Vec<u8>, write: impl FnOnce(&mut ObjectWriter<'_>)) {
     raw_block(blocks, |out| json_text::object(out, write));
 }
 
@@ -206,56 +212,60 @@ fn say_text(blocks: &mut Vec<u8>, text: &str, annotations: &[Annotation]) {
     });
 }
 
-fn say_system_inside(blocks: &mut Vec<u8>, part: &Part) {
-    if let Body::Text { text, .. } = &part.body {
+fn say_system_inside(blocks: &mut Vec<u8>, part: &MessagePart) {
+    if let PartBody::Text { text, .. } = &part.body {
         say_text(blocks, &format!("<system>\n{text}\n</system>"), &[]);
     }
 }
 
-fn say_input(blocks: &mut Vec<u8>, body: &Body) {
+fn say_input(blocks: &mut Vec<u8>, body: &PartBody) {
     match body {
-        Body::Text { text, .. } => say_text(blocks, text, &[]),
-        Body::Image(media) => block(blocks, |block| say_media(block, "image", media)),
-        Body::File { name, media } => block(blocks, |block| {
+        PartBody::Text { text, .. } => say_text(blocks, text, &[]),
+        PartBody::Image(media) => block(blocks, |block| say_media(block, "image", media)),
+        PartBody::File { name, media } => block(blocks, |block| {
             say_media(block, "document", media);
             block.put_some("title", name.as_deref());
         }),
-        Body::Audio(media) => say_text(blocks, &media::described("audio", media), &[]),
+        PartBody::Audio(media) => say_text(blocks, &media::described("audio", media), &[]),
         // User messages never hold these parts.
-        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+        PartBody::Refusal(_)
+        | PartBody::Reasoning(_)
+        | PartBody::Call(_)
+        | PartBody::Reply(_)
+        | PartBody::Opaque => {}
     }
 }
 
-fn say_media(block: &mut Object<'_>, kind: &str, media: &Media) {
+fn say_media(block: &mut ObjectWriter<'_>, kind: &str, media: &Media) {
     block.put("type", kind);
     block.object("source", |source| match &media.source {
-        Source::Url(url) => {
+        MediaSource::Url(url) => {
             source.put("type", "url");
             source.put("url", url);
         }
-        Source::Bytes(bytes) if media.media_type.starts_with("text/") => {
+        MediaSource::Bytes(bytes) if media.media_type.starts_with("text/") => {
             source.put("type", "text");
             source.put("media_type", "text/plain");
             source.put("data", &String::from_utf8_lossy(bytes));
         }
-        Source::Bytes(bytes) => say_base64(source, &media.media_type, bytes),
+        MediaSource::Bytes(bytes) => say_base64(source, &media.media_type, bytes),
     });
 }
 
-fn say_base64(source: &mut Object<'_>, media_type: &str, bytes: &[u8]) {
+fn say_base64(source: &mut ObjectWriter<'_>, media_type: &str, bytes: &[u8]) {
     source.put("type", "base64");
     source.put("media_type", media_type);
     source.put("data", &media::base64(bytes));
 }
 
-fn say_output(blocks: &mut Vec<u8>, part: &Part) {
+fn say_output(blocks: &mut Vec<u8>, part: &MessagePart) {
     match &part.body {
-        Body::Text { text, annotations } => say_text(blocks, text, annotations),
-        Body::Refusal(text) => say_text(blocks, text, &[]),
-        Body::Image(media) => say_text(blocks, &media::described("image", media), &[]),
-        Body::Audio(media) => say_text(blocks, &media::described("audio", media), &[]),
-        Body::File { media, .. } => say_text(blocks, &media::described("file", media), &[]),
-        Body::Reasoning(text) => {
+        PartBody::Text { text, annotations } => say_text(blocks, text, annotations),
+        PartBody::Refusal(text) => say_text(blocks, text, &[]),
+        PartBody::Image(media) => say_text(blocks, &media::described("image", media), &[]),
+        PartBody::Audio(media) => say_text(blocks, &media::described("audio", media), &[]),
+        PartBody::File { media, .. } => say_text(blocks, &media::described("file", media), &[]),
+        PartBody::Reasoning(text) => {
             if let Some(signature) = part.state_for(FORMAT) {
                 block(blocks, |block| {
                     block.put("type", "thinking");
@@ -264,28 +274,28 @@ fn say_output(blocks: &mut Vec<u8>, part: &Part) {
                 });
             }
         }
-        Body::Call(call) => block(blocks, |block| say_call(block, call)),
-        Body::Opaque => {
+        PartBody::Call(call) => block(blocks, |block| say_call(block, call)),
+        PartBody::Opaque => {
             if let Some(json) = part.state_for(FORMAT) {
                 raw_block(blocks, |out| out.extend_from_slice(json.as_bytes()));
             }
         }
-        Body::Reply(_) => {}
+        PartBody::Reply(_) => {}
     }
 }
 
-fn say_call(block: &mut Object<'_>, call: &ToolCall) {
+fn say_call(block: &mut ObjectWriter<'_>, call: &ToolCall) {
     block.put("type", "tool_use");
-    block.put("id", &IdRule::USUAL.fit(&call.id.0));
+    block.put("id", &CallIdRule::USUAL.fit(&call.id.0));
     block.put("name", &call.name);
     block.raw("input", object_json(&call.arguments).as_bytes());
 }
 
-fn say_reply(blocks: &mut Vec<u8>, part: &Part) {
-    let Body::Reply(reply) = &part.body else { return };
+fn say_reply(blocks: &mut Vec<u8>, part: &MessagePart) {
+    let PartBody::Reply(reply) = &part.body else { return };
     block(blocks, |block| {
         block.put("type", "tool_result");
-        block.put("tool_use_id", &IdRule::USUAL.fit(&reply.call.0));
+        block.put("tool_use_id", &CallIdRule::USUAL.fit(&reply.call.0));
         if media::images(reply).next().is_some() {
             block.array("content", |content| say_reply_pieces(content, reply));
         } else {
@@ -297,23 +307,23 @@ fn say_reply(blocks: &mut Vec<u8>, part: &Part) {
     });
 }
 
-fn say_reply_pieces(content: &mut Array<'_>, reply: &ToolReply) {
+fn say_reply_pieces(content: &mut ArrayWriter<'_>, reply: &ToolReply) {
     for piece in &reply.content {
         match piece {
-            Content::Image { media_type, bytes } => content.object(|block| {
+            OutputContent::Image { media_type, bytes } => content.object(|block| {
                 block.put("type", "image");
                 block.object("source", |source| say_base64(source, media_type, bytes));
             }),
-            Content::Text(_)
-            | Content::Audio { .. }
-            | Content::Resource { .. }
-            | Content::Binary { .. }
-            | Content::Stored(_) => say_reply_text(content, &piece.as_text()),
+            OutputContent::Text(_)
+            | OutputContent::Audio { .. }
+            | OutputContent::Resource { .. }
+            | OutputContent::Binary { .. }
+            | OutputContent::Stored(_) => say_reply_text(content, &piece.as_text()),
         }
     }
 }
 
-fn say_reply_text(content: &mut Array<'_>, text: &str) {
+fn say_reply_text(content: &mut ArrayWriter<'_>, text: &str) {
     if !is_blank(text) {
         content.object(|block| {
             block.put("type", "text");
@@ -322,7 +332,7 @@ fn say_reply_text(content: &mut Array<'_>, text: &str) {
     }
 }
 
-fn say_choice(body: &mut Object<'_>, request: &ModelRequest) {
+fn say_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let one = request.parallel_calls == ParallelCalls::OneAtATime;
     let (kind, name) = match &request.tool_choice {
         ToolChoice::Auto | ToolChoice::Allowed { must_call: MustCall::No, .. } => ("auto", None),
@@ -344,7 +354,7 @@ fn say_choice(body: &mut Object<'_>, request: &ModelRequest) {
 
 /// Writes `thinking`. The API rejects thinking together with a forced tool call; the forced call wins because the
 /// caller asked for it.
-fn say_thinking(body: &mut Object<'_>, request: &ModelRequest) {
+fn say_thinking(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let forced = match &request.tool_choice {
         ToolChoice::Required
         | ToolChoice::Named(_)
@@ -353,8 +363,14 @@ fn say_thinking(body: &mut Object<'_>, request: &ModelRequest) {
     };
     match request.reasoning {
         None => {}
-        Some(Effort::Off) => body.object("thinking", |thinking| thinking.put("type", "disabled")),
-        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) if forced => {}
+        Some(ReasoningEffort::Off) => body.object("thinking", |thinking| thinking.put("type", "disabled")),
+        Some(
+            ReasoningEffort::Minimal
+            | ReasoningEffort::Low
+            | ReasoningEffort::Medium
+            | ReasoningEffort::High
+            | ReasoningEffort::Highest,
+        ) if forced => {}
         Some(effort) if thinks_by_budget(&request.model) => {
             // No thinking if `output_tokens_max` leaves no room for the smallest budget; such an answer is short
             // anyway.
@@ -365,7 +381,13 @@ fn say_thinking(body: &mut Object<'_>, request: &ModelRequest) {
                 });
             }
         }
-        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) => {
+        Some(
+            ReasoningEffort::Minimal
+            | ReasoningEffort::Low
+            | ReasoningEffort::Medium
+            | ReasoningEffort::High
+            | ReasoningEffort::Highest,
+        ) => {
             body.object("thinking", |thinking| thinking.put("type", "adaptive"));
         }
     }
@@ -403,38 +425,38 @@ fn thinks_by_budget(model: &str) -> bool {
 const BUDGET_TOKENS_MIN: u32 = 1024;
 
 /// Returns the thinking budget: at most half of the output limit, so that the answer has room too.
-fn thinking_budget(effort: Effort, tokens_max: Option<u32>) -> Option<u32> {
+fn thinking_budget(effort: ReasoningEffort, tokens_max: Option<u32>) -> Option<u32> {
     let wanted = budget_wanted(effort);
     let Some(tokens_max) = tokens_max else { return Some(wanted) };
     let budget = wanted.min(tokens_max / 2).max(BUDGET_TOKENS_MIN);
     (budget < tokens_max).then_some(budget)
 }
 
-fn budget_wanted(effort: Effort) -> u32 {
+fn budget_wanted(effort: ReasoningEffort) -> u32 {
     match effort {
-        Effort::Off => 0,
-        Effort::Minimal => 1024,
-        Effort::Low => 2048,
-        Effort::Medium => 8192,
-        Effort::High => 16_384,
+        ReasoningEffort::Off => 0,
+        ReasoningEffort::Minimal => 1024,
+        ReasoningEffort::Low => 2048,
+        ReasoningEffort::Medium => 8192,
+        ReasoningEffort::High => 16_384,
         // With `OUTPUT_TOKENS_DEFAULT` this stays below 32,000, the lowest output limit among these models.
-        Effort::Highest => 20_480,
+        ReasoningEffort::Highest => 20_480,
     }
 }
 
-fn say_output_config(body: &mut Object<'_>, request: &ModelRequest) {
+fn say_output_config(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let effort = request.reasoning.filter(|_| !thinks_by_budget(&request.model));
     let effort = effort.and_then(|effort| match effort {
-        Effort::Off => None,
-        Effort::Minimal | Effort::Low => Some("low"),
-        Effort::Medium => Some("medium"),
-        Effort::High => Some("high"),
-        Effort::Highest => Some("max"),
+        ReasoningEffort::Off => None,
+        ReasoningEffort::Minimal | ReasoningEffort::Low => Some("low"),
+        ReasoningEffort::Medium => Some("medium"),
+        ReasoningEffort::High => Some("high"),
+        ReasoningEffort::Highest => Some("max"),
     });
     let schema = match &request.output {
         OutputShape::Text | OutputShape::Json => None,
         OutputShape::Schema { schema, .. } => {
-            Some(schema::downgrade(schema, Grammar::AnthropicOutput).schema)
+            Some(schema::downgrade(schema, SchemaDialect::AnthropicOutput).schema)
         }
     };
     if effort.is_none() && schema.is_none() {

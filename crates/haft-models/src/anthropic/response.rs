@@ -2,33 +2,33 @@
 
 use std::borrow::Cow;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::draft::Draft;
-use crate::wire::Asked;
+use crate::draft::ReplyDraft;
+use crate::wire::DecodeContext;
 use crate::{failure, reading};
 
 #[derive(Debug, Deserialize)]
-pub(super) struct WireMessage<'a> {
+pub(super) struct AnthropicMessage<'a> {
     #[serde(borrow)]
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) model: Option<Cow<'a, str>>,
     #[serde(borrow)]
     content: Option<Vec<&'a RawValue>>,
     stop_reason: Option<Cow<'a, str>>,
-    pub(super) usage: Option<WireUsage>,
+    pub(super) usage: Option<AnthropicUsage>,
     error: Option<Value>,
 }
 
 /// Any content block; its type decides which fields are present.
 #[derive(Debug, Deserialize)]
-pub(super) struct Block<'a> {
+pub(super) struct AnthropicBlock<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Option<Cow<'a, str>>,
     pub(super) id: Option<Cow<'a, str>>,
@@ -44,29 +44,29 @@ pub(super) struct Block<'a> {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct WireUsage {
+pub(super) struct AnthropicUsage {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
-    output_tokens_details: Option<OutputDetails>,
+    output_tokens_details: Option<AnthropicOutputDetails>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-struct OutputDetails {
+struct AnthropicOutputDetails {
     thinking_tokens: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
-    let message: WireMessage<'_> = reading::read(body)?;
+pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+    let message: AnthropicMessage<'_> = reading::read(body)?;
     if let Some(error) = &message.error {
         return Err(failure::inside(error));
     }
     let Some(content) = &message.content else {
         return Err(reading::malformed("there is no `content` in it"));
     };
-    let mut draft = Draft::new(Format::Anthropic, asked);
+    let mut draft = ReplyDraft::new(ModelApiFormat::Anthropic, asked);
     draft.start(message.id.as_deref(), message.model.as_deref());
     for raw in content {
         say_block(&mut draft, raw)?;
@@ -78,8 +78,8 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
     Ok(draft.into_reply())
 }
 
-fn say_block(draft: &mut Draft, raw: &RawValue) -> Result<(), ModelError> {
-    let block: Block<'_> = reading::read_raw(raw)?;
+fn say_block(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
+    let block: AnthropicBlock<'_> = reading::read_raw(raw)?;
     let index = open(draft, &block, raw.get());
     draft.add(index, block.text.as_deref().or(block.thinking.as_deref()).unwrap_or_default());
     for citation in block.citations.iter().flatten() {
@@ -94,7 +94,7 @@ fn say_block(draft: &mut Draft, raw: &RawValue) -> Result<(), ModelError> {
 }
 
 /// Opens the part that a block begins. A block of an unknown kind is kept whole, as the text in `json`.
-pub(super) fn open(draft: &mut Draft, block: &Block<'_>, json: &str) -> usize {
+pub(super) fn open(draft: &mut ReplyDraft, block: &AnthropicBlock<'_>, json: &str) -> usize {
     match block.kind.as_deref() {
         Some("text") => draft.open(PartStart::Text, None),
         Some("thinking") => draft.open(PartStart::Reasoning, None),
@@ -112,7 +112,7 @@ pub(super) fn open(draft: &mut Draft, block: &Block<'_>, json: &str) -> usize {
     }
 }
 
-pub(super) fn annotate(draft: &mut Draft, index: usize, raw: &RawValue) {
+pub(super) fn annotate(draft: &mut ReplyDraft, index: usize, raw: &RawValue) {
     let citation: Value = serde_json::from_str(raw.get()).unwrap_or_default();
     let annotation = draft.annotation(raw.get(), citation.get("url").and_then(Value::as_str));
     draft.annotate(index, annotation);
@@ -130,13 +130,13 @@ pub(super) fn stop_reason(reason: &str) -> StopReason {
     }
 }
 
-impl WireUsage {
-    /// Converts the counts. The API reports cache reads and writes apart from `input_tokens`; `Usage` counts them
+impl AnthropicUsage {
+    /// Converts the counts. The API reports cache reads and writes apart from `input_tokens`; `TokenUsage` counts them
     /// as part of the input.
-    pub(super) fn read(&self) -> Usage {
+    pub(super) fn read(&self) -> TokenUsage {
         let cache_read = self.cache_read_input_tokens.unwrap_or(0);
         let cache_write = self.cache_creation_input_tokens.unwrap_or(0);
-        Usage {
+        TokenUsage {
             input: self.input_tokens.unwrap_or(0).saturating_add(cache_read).saturating_add(cache_write),
             output: self.output_tokens.unwrap_or(0),
             cache_read,
@@ -146,7 +146,7 @@ impl WireUsage {
     }
 
     /// Replaces each count with the later one where the later event reports it.
-    pub(super) fn update(&mut self, later: &WireUsage) {
+    pub(super) fn update(&mut self, later: &AnthropicUsage) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
         self.output_tokens = later.output_tokens.or(self.output_tokens);
         self.cache_read_input_tokens = later.cache_read_input_tokens.or(self.cache_read_input_tokens);

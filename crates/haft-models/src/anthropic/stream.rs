@@ -3,61 +3,61 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_reply::ReplyNote;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::response::{self, Block, WireMessage, WireUsage};
-use crate::draft::Draft;
+use super::response::{self, AnthropicBlock, AnthropicMessage, AnthropicUsage};
+use crate::draft::ReplyDraft;
 use crate::stream::FrameReader;
-use crate::wire::Asked;
+use crate::wire::DecodeContext;
 use crate::{failure, reading};
 
 /// Folds stream events into a draft.
-pub(super) struct Reader {
-    draft: Draft,
-    open: HashMap<u64, Open>,
-    usage: WireUsage,
+pub(super) struct AnthropicStreamReader {
+    draft: ReplyDraft,
+    open: HashMap<u64, OpenBlock>,
+    usage: AnthropicUsage,
 }
 
 /// A block that is still being filled.
-struct Open {
+struct OpenBlock {
     part: usize,
     signature: String,
     /// The input of the call in its start event. It counts only if no input delta follows.
     input: Option<String>,
-    kept: Option<Kept>,
+    kept: Option<UnknownBlock>,
 }
 
 /// A block of an unknown kind that is kept whole, with its input in pieces.
-struct Kept {
+struct UnknownBlock {
     id: Option<String>,
     json: String,
     input: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Event<'a> {
+struct AnthropicEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(default)]
     index: u64,
     #[serde(borrow)]
-    message: Option<WireMessage<'a>>,
+    message: Option<AnthropicMessage<'a>>,
     #[serde(borrow)]
     content_block: Option<&'a RawValue>,
     #[serde(borrow)]
-    delta: Option<WireDelta<'a>>,
-    usage: Option<WireUsage>,
+    delta: Option<AnthropicDelta<'a>>,
+    usage: Option<AnthropicUsage>,
     error: Option<Value>,
 }
 
 /// An addition to a block or to the message itself.
 #[derive(Debug, Deserialize)]
-struct WireDelta<'a> {
+struct AnthropicDelta<'a> {
     #[serde(borrow)]
     text: Option<Cow<'a, str>>,
     thinking: Option<Cow<'a, str>>,
@@ -68,17 +68,17 @@ struct WireDelta<'a> {
     stop_reason: Option<Cow<'a, str>>,
 }
 
-impl Reader {
-    pub(super) fn new(asked: &Asked) -> Self {
+impl AnthropicStreamReader {
+    pub(super) fn new(asked: &DecodeContext) -> Self {
         Self {
-            draft: Draft::new(Format::Anthropic, asked),
+            draft: ReplyDraft::new(ModelApiFormat::Anthropic, asked),
             open: HashMap::new(),
-            usage: WireUsage::default(),
+            usage: AnthropicUsage::default(),
         }
     }
 
     fn event(&mut self, data: &str) -> Result<(), ModelError> {
-        let event: Event<'_> = reading::read(data.as_bytes())?;
+        let event: AnthropicEvent<'_> = reading::read(data.as_bytes())?;
         match event.kind.as_deref().unwrap_or_default() {
             "message_start" => self.start(&event),
             "content_block_start" => self.block_start(&event)?,
@@ -93,7 +93,7 @@ impl Reader {
         Ok(())
     }
 
-    fn start(&mut self, event: &Event<'_>) {
+    fn start(&mut self, event: &AnthropicEvent<'_>) {
         let Some(message) = &event.message else { return };
         self.draft.start(message.id.as_deref(), message.model.as_deref());
         if let Some(usage) = &message.usage {
@@ -101,16 +101,16 @@ impl Reader {
         }
     }
 
-    fn count(&mut self, usage: &WireUsage) {
+    fn count(&mut self, usage: &AnthropicUsage) {
         self.usage.update(usage);
         self.draft.usage(self.usage.read());
     }
 
-    fn block_start(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
+    fn block_start(&mut self, event: &AnthropicEvent<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.content_block else { return Ok(()) };
         // A second start at the same index ends the first block.
         self.block_stop(event.index);
-        let block: Block<'_> = reading::read_raw(raw)?;
+        let block: AnthropicBlock<'_> = reading::read_raw(raw)?;
         let part = response::open(&mut self.draft, &block, raw.get());
         self.draft.add(part, block.text.as_deref().or(block.thinking.as_deref()).unwrap_or_default());
         let kind = block.kind.as_deref().unwrap_or_default();
@@ -118,16 +118,16 @@ impl Reader {
             "text" | "thinking" | "tool_use" => None,
             _ => {
                 let id = block.id.as_deref().map(str::to_owned);
-                Some(Kept { id, json: raw.get().to_owned(), input: String::new() })
+                Some(UnknownBlock { id, json: raw.get().to_owned(), input: String::new() })
             }
         };
         let input = block.input.filter(|_| kind == "tool_use").map(|input| input.get().to_owned());
         let signature = block.signature.as_deref().unwrap_or_default().to_owned();
-        self.open.insert(event.index, Open { part, signature, input, kept });
+        self.open.insert(event.index, OpenBlock { part, signature, input, kept });
         Ok(())
     }
 
-    fn block_delta(&mut self, event: &Event<'_>) {
+    fn block_delta(&mut self, event: &AnthropicEvent<'_>) {
         let Some(delta) = &event.delta else { return };
         let Some(open) = self.open.get_mut(&event.index) else {
             let reason = format!("it adds to block {}, which was not started", event.index);
@@ -163,7 +163,7 @@ impl Reader {
         self.draft.close(open.part, mark);
     }
 
-    fn message_delta(&mut self, event: &Event<'_>) {
+    fn message_delta(&mut self, event: &AnthropicEvent<'_>) {
         if let Some(reason) = event.delta.as_ref().and_then(|delta| delta.stop_reason.as_deref()) {
             self.draft.stop(response::stop_reason(reason));
         }
@@ -173,7 +173,7 @@ impl Reader {
     }
 }
 
-impl Kept {
+impl UnknownBlock {
     /// Returns the block of the start event with the streamed input put in.
     fn whole(&self) -> String {
         let Ok(input) = serde_json::from_str::<Value>(&self.input) else { return self.json.clone() };
@@ -185,7 +185,7 @@ impl Kept {
     }
 }
 
-impl FrameReader for Reader {
+impl FrameReader for AnthropicStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
         self.event(frame)
     }
@@ -199,7 +199,7 @@ impl FrameReader for Reader {
         self.draft.end();
     }
 
-    fn draft(&mut self) -> &mut Draft {
+    fn draft(&mut self) -> &mut ReplyDraft {
         &mut self.draft
     }
 }

@@ -10,7 +10,7 @@ const EXCERPT_CHARS_MAX: usize = 60;
 
 /// Returns a similarity score; higher is more alike. Messages weigh more than settings, and equal messages at the
 /// beginning weigh most, because a conversation that begins in the same way is probably the same one.
-pub(super) fn likeness(recorded: &Value, asked: &Value) -> usize {
+pub(super) fn similarity(recorded: &Value, asked: &Value) -> usize {
     let messages = |value: &Value| value["messages"].as_array().cloned().unwrap_or_default();
     let (recorded_messages, asked_messages) = (messages(recorded), messages(asked));
     let pairs = || recorded_messages.iter().zip(&asked_messages);
@@ -113,8 +113,8 @@ mod tests {
     fn the_conversation_that_begins_alike_is_the_nearest() {
         let request = |messages: &[&str], choice: &str| json!({"messages": messages, "tool_choice": choice});
         let asked = request(&["a", "b", "c"], "auto");
-        let nearer = likeness(&request(&["a", "b", "x"], "none"), &asked);
-        let farther = likeness(&request(&["x", "b", "c"], "auto"), &asked);
+        let nearer = similarity(&request(&["a", "b", "x"], "none"), &asked);
+        let farther = similarity(&request(&["x", "b", "c"], "auto"), &asked);
         assert!(nearer > farther);
     }
 }

@@ -10,12 +10,12 @@ use super::{VERSION, VERSION_OLDEST};
 #[derive(Debug)]
 pub struct RecordingError {
     pub path: PathBuf,
-    pub problem: Problem,
+    pub problem: RecordingProblem,
 }
 
 /// The reason of a `RecordingError`.
 #[derive(Debug)]
-pub enum Problem {
+pub enum RecordingProblem {
     Exists,
     Io(io::Error),
     NotAFile,
@@ -30,12 +30,12 @@ pub enum Problem {
 }
 
 impl RecordingError {
-    pub(super) fn new(path: &Path, problem: Problem) -> Self {
+    pub(super) fn new(path: &Path, problem: RecordingProblem) -> Self {
         Self { path: path.to_owned(), problem }
     }
 
     pub fn line(path: &Path, line: usize, problem: impl fmt::Display) -> Self {
-        Self::new(path, Problem::BadLine { line, problem: problem.to_string() })
+        Self::new(path, RecordingProblem::BadLine { line, problem: problem.to_string() })
     }
 }
 
@@ -43,22 +43,28 @@ impl fmt::Display for RecordingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.problem {
-            Problem::Exists => write!(f, "{path} exists already, and a recording is never overwritten"),
-            Problem::Io(error) => write!(f, "{path}: {error}"),
-            Problem::NotAFile => write!(f, "{path} is not a file"),
-            Problem::TooLarge { bytes_max } => write!(f, "{path} has more than {bytes_max} bytes"),
-            Problem::NotARecording => write!(f, "{path} is not a recording"),
-            Problem::UnknownVersion { found } => {
+            RecordingProblem::Exists => {
+                write!(f, "{path} exists already, and a recording is never overwritten")
+            }
+            RecordingProblem::Io(error) => write!(f, "{path}: {error}"),
+            RecordingProblem::NotAFile => write!(f, "{path} is not a file"),
+            RecordingProblem::TooLarge { bytes_max } => write!(f, "{path} has more than {bytes_max} bytes"),
+            RecordingProblem::NotARecording => write!(f, "{path} is not a recording"),
+            RecordingProblem::UnknownVersion { found } => {
                 write!(
                     f,
                     "{path} has version {found}, but this program reads versions {VERSION_OLDEST} to {VERSION}"
                 )
             }
-            Problem::BadLine { line, problem } => write!(f, "{path}: line {line} cannot be read: {problem}"),
-            Problem::NoModel => write!(f, "{path} contains no exchange with a model"),
-            Problem::NoRun => write!(f, "{path} contains no run"),
-            Problem::NoJournal => write!(f, "{path} contains no journal of this session"),
-            Problem::BadJournal { problem } => write!(f, "{path}: its journal cannot be read: {problem}"),
+            RecordingProblem::BadLine { line, problem } => {
+                write!(f, "{path}: line {line} cannot be read: {problem}")
+            }
+            RecordingProblem::NoModel => write!(f, "{path} contains no exchange with a model"),
+            RecordingProblem::NoRun => write!(f, "{path} contains no run"),
+            RecordingProblem::NoJournal => write!(f, "{path} contains no journal of this session"),
+            RecordingProblem::BadJournal { problem } => {
+                write!(f, "{path}: its journal cannot be read: {problem}")
+            }
         }
     }
 }

@@ -6,14 +6,14 @@ use haft_core::stored::StoredRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::moment::{Happening, StoredMoment};
-use super::prints::Prints;
+use super::moment::{ReplayEvent, StoredMoment};
+use super::prints::RequestFingerprints;
 use super::recording::RecordingLine;
 use super::{Recording, RecordingError};
 
 /// An exchange as it is serialized.
 #[derive(Debug, Serialize)]
-pub(super) struct Written<'a> {
+pub(super) struct ExchangeLine<'a> {
     pub(super) exchange: u64,
     pub(super) provider: &'a str,
     /// The id that the caller gave the request.
@@ -23,7 +23,7 @@ pub(super) struct Written<'a> {
     pub(super) digest: String,
     pub(super) exact: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) continues: Option<Continues>,
+    pub(super) continues: Option<EarlierExchange>,
     pub(super) request: StoredRequest,
     pub(super) reply: &'a [StoredMoment],
 }
@@ -31,26 +31,26 @@ pub(super) struct Written<'a> {
 /// A reference to an earlier exchange that this request extends: the request repeats that many of its messages, and
 /// its system prompt and tools unless it states its own.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Continues {
+pub(super) struct EarlierExchange {
     pub(super) exchange: u64,
     pub(super) messages: usize,
 }
 
 /// An exchange as it is deserialized. The matching fields are parsed at once, request and reply only when needed.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct RecordedExchange {
     pub(super) line: usize,
     pub(super) number: u64,
     pub(super) provider: String,
     pub(super) asked: String,
-    pub(super) prints: Prints,
-    continues: Option<Continues>,
+    pub(super) prints: RequestFingerprints,
+    continues: Option<EarlierExchange>,
     request: Box<RawValue>,
     reply: Box<RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Read {
+struct StoredExchange {
     exchange: u64,
     provider: String,
     #[serde(default)]
@@ -59,25 +59,30 @@ struct Read {
     called: Vec<String>,
     digest: String,
     exact: String,
-    continues: Option<Continues>,
+    continues: Option<EarlierExchange>,
     request: Box<RawValue>,
     reply: Box<RawValue>,
 }
 
-impl Exchange {
+impl RecordedExchange {
     pub(super) fn read(recording: &Recording, line: &RecordingLine) -> Result<Self, RecordingError> {
-        let read: Read = recording.parse(line)?;
+        let read: StoredExchange = recording.parse(line)?;
         let digest = |text: &str| {
             let no_digest = || RecordingError::line(recording.path(), line.number, "a digest is none");
             Digest::from_hex(text).ok_or_else(no_digest)
         };
-        let Read { turn, called, .. } = read;
+        let StoredExchange { turn, called, .. } = read;
         Ok(Self {
             line: line.number,
             number: read.exchange,
             provider: read.provider,
             asked: read.asked,
-            prints: Prints { digest: digest(&read.digest)?, exact: digest(&read.exact)?, turn, called },
+            prints: RequestFingerprints {
+                digest: digest(&read.digest)?,
+                exact: digest(&read.exact)?,
+                turn,
+                called,
+            },
             continues: read.continues,
             request: read.request,
             reply: read.reply,
@@ -85,10 +90,10 @@ impl Exchange {
     }
 
     /// Returns the recorded events of the reply, in order.
-    pub(super) fn reply(&self) -> Result<Vec<Happening>, String> {
+    pub(super) fn reply(&self) -> Result<Vec<ReplayEvent>, String> {
         let moments: Vec<StoredMoment> =
             serde_json::from_str(self.reply.get()).map_err(|error| self.wrong(&error))?;
-        let happenings = moments.into_iter().map(|StoredMoment(_, happening)| happening.into_happening());
+        let happenings = moments.into_iter().map(|StoredMoment(_, happening)| happening.into_replay_event());
         happenings.collect::<Result<_, _>>().map_err(|error| self.wrong(&error))
     }
 
@@ -101,7 +106,7 @@ impl Exchange {
             serde_json::from_str(self.request.get()).map_err(|error| self.wrong(&error))?;
         let before = match self.continues {
             None => None,
-            Some(Continues { exchange, messages }) => {
+            Some(EarlierExchange { exchange, messages }) => {
                 let missing = || self.wrong(&format!("exchange {exchange} is not there"));
                 Some((before(exchange).ok_or_else(missing)?, messages))
             }

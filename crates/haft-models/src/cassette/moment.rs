@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
-use haft_core::model_provider::{Attempt, ModelAccount, Next};
+use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 use haft_core::price::Cost;
 use haft_core::stored::{StoredError, StoredEvent, StoredModelError, StoredUsage, find};
 use serde::{Deserialize, Serialize};
 
 /// Milliseconds since the request, and the event at that time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct StoredMoment(pub(super) u64, pub(super) StoredHappening);
+pub(super) struct StoredMoment(pub(super) u64, pub(super) StoredReplyEvent);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum StoredHappening {
+pub(super) enum StoredReplyEvent {
     /// A request was sent.
     Attempt(StoredAttempt),
     /// An attempt ended.
@@ -29,9 +29,9 @@ pub(super) enum StoredHappening {
 
 /// The same in domain types, ready to be replayed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Happening {
-    Attempt(Attempt),
-    Account(Attempt, ModelAccount),
+pub(super) enum ReplayEvent {
+    Attempt(ModelAttempt),
+    Account(ModelAttempt, ModelAccount),
     Event(ModelEvent),
     Error(ModelError),
 }
@@ -60,27 +60,27 @@ pub struct StoredAccount {
     retry_after_us: Option<u64>,
 }
 
-impl StoredHappening {
-    pub(super) fn into_happening(self) -> Result<Happening, StoredError> {
+impl StoredReplyEvent {
+    pub(super) fn into_replay_event(self) -> Result<ReplayEvent, StoredError> {
         Ok(match self {
-            Self::Attempt(attempt) => Happening::Attempt(attempt.into_attempt()),
+            Self::Attempt(attempt) => ReplayEvent::Attempt(attempt.into_attempt()),
             Self::Account(attempt, account) => {
-                Happening::Account(attempt.into_attempt(), account.into_account()?)
+                ReplayEvent::Account(attempt.into_attempt(), account.into_account()?)
             }
-            Self::Event(event) => Happening::Event(event.into_event()?),
-            Self::Error(error) => Happening::Error(error.into_error()?),
+            Self::Event(event) => ReplayEvent::Event(event.into_event()?),
+            Self::Error(error) => ReplayEvent::Error(error.into_error()?),
         })
     }
 }
 
 impl StoredAttempt {
-    pub fn of(attempt: &Attempt) -> Self {
-        let Attempt { provider, model, number } = attempt;
+    pub fn of(attempt: &ModelAttempt) -> Self {
+        let ModelAttempt { provider, model, number } = attempt;
         Self { provider: provider.as_ref().into(), model: model.as_ref().into(), number: *number }
     }
 
-    pub fn into_attempt(self) -> Attempt {
-        Attempt { provider: Arc::from(self.provider), model: Arc::from(self.model), number: self.number }
+    pub fn into_attempt(self) -> ModelAttempt {
+        ModelAttempt { provider: Arc::from(self.provider), model: Arc::from(self.model), number: self.number }
     }
 }
 
@@ -94,8 +94,8 @@ impl StoredAccount {
             usage: usage.as_ref().map(StoredUsage::of),
             cost_nano_usd: cost.map(|cost| cost.nano_usd),
             retry_after_us: match next {
-                Next::Nothing => None,
-                Next::Retry { after } => Some(micros(*after)),
+                AttemptFollowUp::Nothing => None,
+                AttemptFollowUp::Retry { after } => Some(micros(*after)),
             },
         }
     }
@@ -108,9 +108,9 @@ impl StoredAccount {
             first_event: self.first_event_us.map(Duration::from_micros),
             usage: self.usage.map(StoredUsage::into_usage),
             cost: self.cost_nano_usd.map(|nano_usd| Cost { nano_usd }),
-            next: self
-                .retry_after_us
-                .map_or(Next::Nothing, |after| Next::Retry { after: Duration::from_micros(after) }),
+            next: self.retry_after_us.map_or(AttemptFollowUp::Nothing, |after| AttemptFollowUp::Retry {
+                after: Duration::from_micros(after),
+            }),
         })
     }
 }

@@ -1,12 +1,12 @@
 //! Normalizes a request for matching. The normal form leaves out the model, the system prompt, dates, local paths,
 //! and data that only one provider's format has (ids, marks, reasoning).
 
-use haft_core::conversation::{Body, Media, Message, Part, Role, Source};
+use haft_core::conversation::{Media, MediaSource, Message, MessagePart, PartBody, Role};
 use haft_core::digest::Digest;
 use haft_core::model_request::{
-    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ToolChoice,
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ToolChoice,
 };
-use haft_core::output::Content;
+use haft_core::output::OutputContent;
 use serde_json::{Map, Value, json};
 
 use super::scrub::scrub;
@@ -32,28 +32,28 @@ pub(super) fn message(message: &Message) -> Option<Value> {
     Some(json!({ "role": role, "parts": parts }))
 }
 
-fn part(part: &Part) -> Option<Value> {
+fn part(part: &MessagePart) -> Option<Value> {
     Some(match &part.body {
-        Body::Text { text, annotations: _ } => json!({ "text": scrub(text) }),
-        Body::Refusal(text) => json!({ "refusal": scrub(text) }),
-        Body::Image(media) => json!({ "image": digest_of(media) }),
-        Body::Audio(media) => json!({ "audio": digest_of(media) }),
-        Body::File { name, media } => json!({ "file": name, "media": digest_of(media) }),
-        Body::Call(call) => json!({ "call": call.name, "arguments": scrub(call.arguments.as_text()) }),
-        Body::Reply(reply) => {
+        PartBody::Text { text, annotations: _ } => json!({ "text": scrub(text) }),
+        PartBody::Refusal(text) => json!({ "refusal": scrub(text) }),
+        PartBody::Image(media) => json!({ "image": digest_of(media) }),
+        PartBody::Audio(media) => json!({ "audio": digest_of(media) }),
+        PartBody::File { name, media } => json!({ "file": name, "media": digest_of(media) }),
+        PartBody::Call(call) => json!({ "call": call.name, "arguments": scrub(call.arguments.as_text()) }),
+        PartBody::Reply(reply) => {
             let content: Vec<Value> = reply.content.iter().map(content).collect();
             json!({ "reply": reply.name, "content": content, "error": reply.is_error })
         }
-        Body::Reasoning(_) | Body::Opaque => return None,
+        PartBody::Reasoning(_) | PartBody::Opaque => return None,
     })
 }
 
-fn content(content: &Content) -> Value {
+fn content(content: &OutputContent) -> Value {
     match content {
-        Content::Text(text) => json!({ "text": scrub(text) }),
-        Content::Image { bytes, .. } => json!({ "image": Digest::of_bytes(bytes).to_string() }),
-        Content::Audio { bytes, .. } => json!({ "audio": Digest::of_bytes(bytes).to_string() }),
-        Content::Resource { .. } | Content::Binary { .. } | Content::Stored(_) => {
+        OutputContent::Text(text) => json!({ "text": scrub(text) }),
+        OutputContent::Image { bytes, .. } => json!({ "image": Digest::of_bytes(bytes).to_string() }),
+        OutputContent::Audio { bytes, .. } => json!({ "audio": Digest::of_bytes(bytes).to_string() }),
+        OutputContent::Resource { .. } | OutputContent::Binary { .. } | OutputContent::Stored(_) => {
             json!({ "text": scrub(&content.as_text()) })
         }
     }
@@ -61,8 +61,8 @@ fn content(content: &Content) -> Value {
 
 fn digest_of(media: &Media) -> String {
     match &media.source {
-        Source::Bytes(bytes) => Digest::of_bytes(bytes).to_string(),
-        Source::Url(url) => url.clone(),
+        MediaSource::Bytes(bytes) => Digest::of_bytes(bytes).to_string(),
+        MediaSource::Url(url) => url.clone(),
     }
 }
 
@@ -122,13 +122,13 @@ fn choice(choice: &ToolChoice) -> Value {
     }
 }
 
-fn effort(effort: Effort) -> &'static str {
+fn effort(effort: ReasoningEffort) -> &'static str {
     match effort {
-        Effort::Off => "off",
-        Effort::Minimal => "minimal",
-        Effort::Low => "low",
-        Effort::Medium => "medium",
-        Effort::High => "high",
-        Effort::Highest => "highest",
+        ReasoningEffort::Off => "off",
+        ReasoningEffort::Minimal => "minimal",
+        ReasoningEffort::Low => "low",
+        ReasoningEffort::Medium => "medium",
+        ReasoningEffort::High => "high",
+        ReasoningEffort::Highest => "highest",
     }
 }

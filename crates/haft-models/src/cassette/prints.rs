@@ -9,11 +9,11 @@ use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::stored::{StoredMessage, StoredRequest};
 
 use super::normal;
-use crate::kept::Remembers;
+use crate::kept::ConversationState;
 
 /// The fingerprints of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Prints {
+pub(super) struct RequestFingerprints {
     /// Digest of the normalized request.
     pub(super) digest: Digest,
     /// Digest of the full request; tells requests apart that are equal only after normalization.
@@ -26,7 +26,7 @@ pub(super) struct Prints {
 
 /// Cached fingerprint state of one conversation.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct FingerprintCache {
     seen: Vec<Arc<Message>>,
     digest: Digest,
     exact: Digest,
@@ -37,7 +37,7 @@ pub(super) struct Known {
     pub(super) written: Option<(u64, ModelRequest)>,
 }
 
-impl Default for Known {
+impl Default for FingerprintCache {
     fn default() -> Self {
         let nothing = Digest::of_text("");
         Self {
@@ -52,8 +52,8 @@ impl Default for Known {
     }
 }
 
-impl Known {
-    pub(super) fn prints(&mut self, request: &ModelRequest) -> Prints {
+impl FingerprintCache {
+    pub(super) fn prints(&mut self, request: &ModelRequest) -> RequestFingerprints {
         let messages = request.conversation.messages();
         if !self.fits(messages) {
             *self = Self::default();
@@ -64,7 +64,7 @@ impl Known {
         let tools = self.tools(&request.tools);
         let settings = normal::settings(request);
         let rest = StoredRequest::after(request, Some(request), messages.len());
-        Prints {
+        RequestFingerprints {
             digest: chained(self.digest, &format!("{tools}{settings}")),
             exact: chained(self.exact, &format!("{tools}{}{}", json(&rest), request.system)),
             turn: self.replies + 1,
@@ -101,7 +101,7 @@ impl Known {
     }
 }
 
-impl Remembers for Known {
+impl ConversationState for FingerprintCache {
     fn knows(&self, conversation: &Conversation) -> Option<usize> {
         let known = self.seen.len();
         (known > 0 && self.fits(conversation.messages())).then_some(known)

@@ -12,11 +12,11 @@ use haft_core::model_request::ModelRequest;
 use haft_core::stored::{StoredEvent, StoredModelError, StoredRequest};
 use tokio::time::Instant;
 
-use super::exchange::{Continues, Written};
-use super::moment::{StoredAccount, StoredAttempt, StoredHappening, StoredMoment};
-use super::prints::Known;
+use super::exchange::{EarlierExchange, ExchangeLine};
+use super::moment::{StoredAccount, StoredAttempt, StoredMoment, StoredReplyEvent};
+use super::prints::FingerprintCache;
 use super::{TYPE_EXCHANGE, Tape};
-use crate::kept::Kept;
+use crate::kept::ConversationCache;
 
 /// Writes an exchange when its reply ends, also when the caller cancels it. It wraps all other providers, so that a
 /// recording does not depend on the wire format, on how tools are passed to the model, or on which fallback model
@@ -24,12 +24,12 @@ use crate::kept::Kept;
 pub struct Recorder<P> {
     inner: P,
     tape: Arc<Tape>,
-    known: Kept<Known>,
+    known: ConversationCache<FingerprintCache>,
 }
 
 impl<P: ModelProvider> Recorder<P> {
     pub fn new(inner: P, tape: Arc<Tape>) -> Self {
-        Self { inner, tape, known: Kept::default() }
+        Self { inner, tape, known: ConversationCache::default() }
     }
 
     fn write(&self, asked: &str, request: ModelRequest, reply: &[StoredMoment]) {
@@ -37,12 +37,12 @@ impl<P: ModelProvider> Recorder<P> {
         let prints = known.prints(&request);
         let exchange = self.tape.next_number();
         let before = known.written.as_ref();
-        let continues = before.map(|(exchange, request)| Continues {
+        let continues = before.map(|(exchange, request)| EarlierExchange {
             exchange: *exchange,
             messages: request.conversation.messages().len(),
         });
         let new = continues.map_or(0, |continues| continues.messages);
-        let written = Written {
+        let written = ExchangeLine {
             exchange,
             provider: self.inner.name(),
             asked,
@@ -66,13 +66,14 @@ impl<P: ModelProvider> ModelProvider for Recorder<P> {
     }
 
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
-        let notes = Arc::new(Notes { began: Instant::now(), moments: Mutex::default() });
-        let watched = cx.through(|events| Arc::new(Between { notes: Arc::clone(&notes), events }));
+        let notes = Arc::new(ReplyTimeline { began: Instant::now(), moments: Mutex::default() });
+        let watched = cx.through(|events| Arc::new(AttemptRecorder { notes: Arc::clone(&notes), events }));
         let replies = self.inner.ask(request.clone(), &watched);
         let (asked, fold) = (Arc::clone(&cx.id), ReplyFold::default());
-        let entry = Entry { recorder: self, asked, request: Some(request), notes, fold, over: None };
-        stream::unfold(UnderWay { replies, entry }, async |mut under_way| {
-            under_way.entry.over.get_or_insert(Over::No);
+        let entry =
+            ExchangeInProgress { recorder: self, asked, request: Some(request), notes, fold, over: None };
+        stream::unfold(ReplyInProgress { replies, entry }, async |mut under_way| {
+            under_way.entry.over.get_or_insert(ReplyHasEnded::No);
             let next = under_way.replies.next().await;
             under_way.entry.see(next.as_ref());
             Some((next?, under_way))
@@ -83,42 +84,42 @@ impl<P: ModelProvider> ModelProvider for Recorder<P> {
 
 /// The state of a reply that was started: ended or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Over {
+enum ReplyHasEnded {
     No,
     Yes,
 }
 
 /// A reply in progress. `replies` must be the first field: fields drop in order, and dropping the reply reports the
 /// cancelled attempt, which `entry` must still record before it is written.
-struct UnderWay<'a, P: ModelProvider> {
+struct ReplyInProgress<'a, P: ModelProvider> {
     replies: ReplyStream<'a>,
-    entry: Entry<'a, P>,
+    entry: ExchangeInProgress<'a, P>,
 }
 
 /// An exchange in progress; its `Drop` writes it.
-struct Entry<'a, P: ModelProvider> {
+struct ExchangeInProgress<'a, P: ModelProvider> {
     recorder: &'a Recorder<P>,
     asked: Arc<str>,
     request: Option<ModelRequest>,
-    notes: Arc<Notes>,
+    notes: Arc<ReplyTimeline>,
     fold: ReplyFold,
     /// `None` until the caller polls the reply for the first time. An unpolled reply is not recorded, because no
     /// request was sent.
-    over: Option<Over>,
+    over: Option<ReplyHasEnded>,
 }
 
-impl<P: ModelProvider> Entry<'_, P> {
+impl<P: ModelProvider> ExchangeInProgress<'_, P> {
     fn see(&mut self, next: Option<&Result<ModelEvent, ModelError>>) {
         match next {
             Some(Ok(event)) => {
-                self.notes.add(StoredHappening::Event(StoredEvent::of(event)));
+                self.notes.add(StoredReplyEvent::Event(StoredEvent::of(event)));
                 self.fold.apply(event);
             }
             Some(Err(error)) => {
-                self.notes.add(StoredHappening::Error(StoredModelError::of(error)));
-                self.over = Some(Over::Yes);
+                self.notes.add(StoredReplyEvent::Error(StoredModelError::of(error)));
+                self.over = Some(ReplyHasEnded::Yes);
             }
-            None => self.over = Some(Over::Yes),
+            None => self.over = Some(ReplyHasEnded::Yes),
         }
     }
 
@@ -132,20 +133,20 @@ impl<P: ModelProvider> Entry<'_, P> {
         if !self.recorder.tape.holds_secret(&said) {
             return moments;
         }
-        let at = moments.iter().position(|StoredMoment(_, what)| matches!(what, StoredHappening::Event(_)));
+        let at = moments.iter().position(|StoredMoment(_, what)| matches!(what, StoredReplyEvent::Event(_)));
         let (before, rest) = moments.split_at(at.unwrap_or(0));
-        let others = rest.iter().filter(|StoredMoment(_, what)| !matches!(what, StoredHappening::Event(_)));
-        let whole = whole.into_iter().map(|event| StoredMoment(0, StoredHappening::Event(event)));
+        let others = rest.iter().filter(|StoredMoment(_, what)| !matches!(what, StoredReplyEvent::Event(_)));
+        let whole = whole.into_iter().map(|event| StoredMoment(0, StoredReplyEvent::Event(event)));
         before.iter().cloned().chain(whole).chain(others.cloned()).collect()
     }
 }
 
-impl<P: ModelProvider> Drop for Entry<'_, P> {
+impl<P: ModelProvider> Drop for ExchangeInProgress<'_, P> {
     fn drop(&mut self) {
         let (Some(request), Some(over)) = (self.request.take(), self.over) else { return };
-        if over == Over::No {
+        if over == ReplyHasEnded::No {
             let error = ModelError::new(ModelErrorKind::Cancelled, "the reply was not waited for");
-            self.notes.add(StoredHappening::Error(StoredModelError::of(&error)));
+            self.notes.add(StoredReplyEvent::Error(StoredModelError::of(&error)));
         }
         let reply = self.reply();
         self.recorder.write(&self.asked, request, &reply);
@@ -153,13 +154,13 @@ impl<P: ModelProvider> Drop for Entry<'_, P> {
 }
 
 /// The moments recorded so far, in order.
-struct Notes {
+struct ReplyTimeline {
     began: Instant,
     moments: Mutex<Vec<StoredMoment>>,
 }
 
-impl Notes {
-    fn add(&self, what: StoredHappening) {
+impl ReplyTimeline {
+    fn add(&self, what: StoredReplyEvent) {
         let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moments.lock().unwrap_or_else(PoisonError::into_inner).push(StoredMoment(ms, what));
     }
@@ -170,20 +171,20 @@ impl Notes {
 }
 
 /// An event sink that records attempts and forwards every event.
-struct Between {
-    notes: Arc<Notes>,
+struct AttemptRecorder {
+    notes: Arc<ReplyTimeline>,
     events: Arc<dyn EventSink>,
 }
 
-impl EventSink for Between {
+impl EventSink for AttemptRecorder {
     fn emit(&self, event: Event) {
         match &event {
             Event::ModelStarted { attempt, .. } => {
-                self.notes.add(StoredHappening::Attempt(StoredAttempt::of(attempt)));
+                self.notes.add(StoredReplyEvent::Attempt(StoredAttempt::of(attempt)));
             }
             Event::ModelFinished { attempt, account, .. } => {
                 let (attempt, account) = (StoredAttempt::of(attempt), StoredAccount::of(account));
-                self.notes.add(StoredHappening::Account(attempt, account));
+                self.notes.add(StoredReplyEvent::Account(attempt, account));
             }
             Event::ToolStarted { .. }
             | Event::ToolProgress { .. }

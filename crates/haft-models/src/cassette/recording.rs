@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::error::Problem;
+use super::error::RecordingProblem;
 use super::{
     LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, TYPE_EXCHANGE, TYPE_HEAD, VERSION, VERSION_OLDEST,
 };
@@ -45,7 +45,7 @@ pub struct RecordingLine {
 
 /// The fields of a line that decide which reader it is for.
 #[derive(Deserialize)]
-struct Envelope {
+struct RecordingEnvelope {
     #[serde(rename = "type")]
     kind: String,
     journal: Option<String>,
@@ -53,12 +53,12 @@ struct Envelope {
 
 /// The same in version 2.
 #[derive(Deserialize)]
-struct OldEnvelope {
+struct RecordingEnvelopeV2 {
     kind: String,
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct RecordingHead {
     #[serde(rename = "type", alias = "kind")]
     kind: String,
     version: u32,
@@ -67,14 +67,14 @@ struct Head {
 impl Recording {
     pub fn read(path: &Path) -> Result<Self, RecordingError> {
         let wrong = |problem| RecordingError::new(path, problem);
-        let about = std::fs::metadata(path).map_err(|error| wrong(Problem::Io(error)))?;
+        let about = std::fs::metadata(path).map_err(|error| wrong(RecordingProblem::Io(error)))?;
         if !about.is_file() {
-            return Err(wrong(Problem::NotAFile));
+            return Err(wrong(RecordingProblem::NotAFile));
         }
         if about.len() > RECORDING_BYTES_MAX {
-            return Err(wrong(Problem::TooLarge { bytes_max: RECORDING_BYTES_MAX }));
+            return Err(wrong(RecordingProblem::TooLarge { bytes_max: RECORDING_BYTES_MAX }));
         }
-        let file = File::open(path).map_err(|error| wrong(Problem::Io(error)))?;
+        let file = File::open(path).map_err(|error| wrong(RecordingProblem::Io(error)))?;
         // Limited again, because the file may grow after the size check.
         Self::read_from(path, BufReader::new(file.take(RECORDING_BYTES_MAX)))
     }
@@ -127,23 +127,23 @@ impl Recording {
 
 /// Reads the first line.
 fn version(path: &Path, from: &mut impl BufRead) -> Result<u32, RecordingError> {
-    let not_one = || RecordingError::new(path, Problem::NotARecording);
+    let not_one = || RecordingError::new(path, RecordingProblem::NotARecording);
     // A file that is no recording may be one endless line, so only its first 1024 bytes are read.
     let bytes = next_line(path, 1, &mut from.take(1 << 10))?.ok_or_else(not_one)?;
-    let Head { kind, version } = serde_json::from_slice(&bytes).map_err(|_| not_one())?;
+    let RecordingHead { kind, version } = serde_json::from_slice(&bytes).map_err(|_| not_one())?;
     if kind != TYPE_HEAD {
         return Err(not_one());
     }
     if (VERSION_OLDEST..=VERSION).contains(&version) {
         return Ok(version);
     }
-    Err(RecordingError::new(path, Problem::UnknownVersion { found: version }))
+    Err(RecordingError::new(path, RecordingProblem::UnknownVersion { found: version }))
 }
 
 fn next_line(path: &Path, number: usize, from: &mut impl BufRead) -> Result<Option<Vec<u8>>, RecordingError> {
     let mut bytes = Vec::new();
     let read = from.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut bytes);
-    read.map_err(|error| RecordingError::new(path, Problem::Io(error)))?;
+    read.map_err(|error| RecordingError::new(path, RecordingProblem::Io(error)))?;
     if bytes.len() > LINE_BYTES_MAX {
         let problem = format!("it has more than {LINE_BYTES_MAX} bytes");
         return Err(RecordingError::line(path, number, problem));
@@ -154,12 +154,12 @@ fn next_line(path: &Path, number: usize, from: &mut impl BufRead) -> Result<Opti
 fn line(version: u32, number: usize, bytes: &[u8]) -> Result<RecordingLine, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is no UTF-8 text".to_owned())?;
     let envelope = if version == VERSION { serde_json::from_str(text) } else { old_envelope(text) };
-    let Envelope { kind, journal } = envelope.map_err(|error| error.to_string())?;
+    let RecordingEnvelope { kind, journal } = envelope.map_err(|error| error.to_string())?;
     Ok(RecordingLine { number, kind, journal, text: text.to_owned() })
 }
 
-fn old_envelope(text: &str) -> serde_json::Result<Envelope> {
-    let OldEnvelope { kind } = serde_json::from_str(text)?;
+fn old_envelope(text: &str) -> serde_json::Result<RecordingEnvelope> {
+    let RecordingEnvelopeV2 { kind } = serde_json::from_str(text)?;
     let renamed = RENAMED.iter().find(|(old, _)| *old == kind).map(|(_, new)| (*new).to_owned());
-    Ok(Envelope { kind: renamed.unwrap_or(kind), journal: None })
+    Ok(RecordingEnvelope { kind: renamed.unwrap_or(kind), journal: None })
 }

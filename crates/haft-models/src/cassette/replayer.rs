@@ -9,16 +9,16 @@ use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_request::ModelRequest;
 
-use super::error::Problem;
-use super::exchange::Exchange;
-use super::moment::Happening;
-use super::prints::{Known, Prints};
+use super::error::RecordingProblem;
+use super::exchange::RecordedExchange;
+use super::moment::ReplayEvent;
+use super::prints::{FingerprintCache, RequestFingerprints};
 use super::{Recording, RecordingError, TYPE_EXCHANGE, difference, normal};
-use crate::kept::Kept;
+use crate::kept::ConversationCache;
 
 /// The rule that matches a recorded exchange to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Matching {
+pub enum MatchRule {
     /// The requests are equal apart from system prompt, dates and local paths.
     Digest,
     /// The requests are at the same turn, after calls to the same tools. For live tools, whose outputs differ from
@@ -29,23 +29,23 @@ pub enum Matching {
 /// Replays each recorded reply once and without delay, in recorded order where several match. Attempts are reported
 /// again with their recorded latency and cost, so cost accounting must not count them a second time.
 pub struct Replayer {
-    matching: Matching,
-    exchanges: Vec<Exchange>,
+    matching: MatchRule,
+    exchanges: Vec<RecordedExchange>,
     played: Mutex<Vec<bool>>,
-    known: Kept<Known>,
+    known: ConversationCache<FingerprintCache>,
 }
 
 impl Replayer {
-    pub fn new(recording: &Recording, matching: Matching) -> Result<Self, RecordingError> {
-        let exchanges: Vec<Exchange> = recording
+    pub fn new(recording: &Recording, matching: MatchRule) -> Result<Self, RecordingError> {
+        let exchanges: Vec<RecordedExchange> = recording
             .of_type(TYPE_EXCHANGE)
-            .map(|line| Exchange::read(recording, line))
+            .map(|line| RecordedExchange::read(recording, line))
             .collect::<Result<_, _>>()?;
         if exchanges.is_empty() {
-            return Err(RecordingError::new(recording.path(), Problem::NoModel));
+            return Err(RecordingError::new(recording.path(), RecordingProblem::NoModel));
         }
         let played = Mutex::new(vec![false; exchanges.len()]);
-        Ok(Self { matching, exchanges, played, known: Kept::default() })
+        Ok(Self { matching, exchanges, played, known: ConversationCache::default() })
     }
 
     /// Returns the model of the first request.
@@ -59,7 +59,7 @@ impl Replayer {
     }
 
     /// Returns the first request under this id, or `None` if it continues another exchange.
-    pub fn request_asked(&self, id: &str) -> Option<ModelRequest> {
+    pub fn request_with_id(&self, id: &str) -> Option<ModelRequest> {
         self.exchanges.iter().find(|exchange| exchange.asked == id)?.request(|_| None).ok()
     }
 
@@ -69,7 +69,7 @@ impl Replayer {
         played.iter().filter(|played| !**played).count()
     }
 
-    fn answer(&self, id: &str, request: &ModelRequest) -> Result<Vec<Happening>, ModelError> {
+    fn answer(&self, id: &str, request: &ModelRequest) -> Result<Vec<ReplayEvent>, ModelError> {
         let mut known = self.known.take(&request.conversation);
         let prints = known.prints(request);
         self.known.put(known);
@@ -79,16 +79,16 @@ impl Replayer {
 
     /// Returns the best match that was not replayed yet and marks it as replayed. Among equal matches it prefers
     /// the one with the same caller id.
-    fn find(&self, id: &str, prints: &Prints) -> Option<&Exchange> {
+    fn find(&self, id: &str, prints: &RequestFingerprints) -> Option<&RecordedExchange> {
         let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         let open = || self.exchanges.iter().enumerate().filter(|(at, _)| !played[*at]);
-        let fits = |exchange: &Exchange| match self.matching {
-            Matching::Digest => exchange.prints.digest == prints.digest,
-            Matching::Turn => {
+        let fits = |exchange: &RecordedExchange| match self.matching {
+            MatchRule::Digest => exchange.prints.digest == prints.digest,
+            MatchRule::Turn => {
                 (exchange.prints.turn, &exchange.prints.called) == (prints.turn, &prints.called)
             }
         };
-        let is_exact = |one: &Exchange| fits(one) && one.prints.exact == prints.exact;
+        let is_exact = |one: &RecordedExchange| fits(one) && one.prints.exact == prints.exact;
         let own_exact = open().find(|(_, one)| is_exact(one) && one.asked == id);
         let exact = || open().find(|(_, one)| is_exact(one));
         let own = || open().find(|(_, one)| fits(one) && one.asked == id);
@@ -99,16 +99,16 @@ impl Replayer {
         Some(exchange)
     }
 
-    fn miss(&self, request: &ModelRequest, prints: &Prints) -> ModelError {
+    fn miss(&self, request: &ModelRequest, prints: &RequestFingerprints) -> ModelError {
         let message = match self.matching {
-            Matching::Digest => self.nearest(request, prints),
-            Matching::Turn => self.turns(prints),
+            MatchRule::Digest => self.nearest(request, prints),
+            MatchRule::Turn => self.turns(prints),
         };
         ModelError::new(ModelErrorKind::NotRecorded, message)
     }
 
     /// Describes the recorded request that is most similar, and the differences.
-    fn nearest(&self, request: &ModelRequest, prints: &Prints) -> String {
+    fn nearest(&self, request: &ModelRequest, prints: &RequestFingerprints) -> String {
         let same = self.exchanges.iter().filter(|exchange| exchange.prints.digest == prints.digest).count();
         if same > 0 {
             let times = if same == 1 { "once".to_owned() } else { format!("{same} times") };
@@ -118,7 +118,7 @@ impl Replayer {
         let requests = self.requests();
         let recorded = self.exchanges.iter().filter_map(|exchange| {
             let request = normal::request(requests.get(&exchange.number)?);
-            Some((difference::likeness(&request, &asked), exchange, request))
+            Some((difference::similarity(&request, &asked), exchange, request))
         });
         // On a tie the first one wins.
         let nearest = recorded.reduce(|best, next| if next.0 > best.0 { next } else { best });
@@ -138,7 +138,7 @@ impl Replayer {
         }
     }
 
-    fn turns(&self, prints: &Prints) -> String {
+    fn turns(&self, prints: &RequestFingerprints) -> String {
         let after = |called: &[String]| match called {
             [] => "after no calls".to_owned(),
             names => format!("after calls to {}", names.join(", ")),
@@ -179,19 +179,19 @@ impl ModelProvider for Replayer {
         stream::once(async move { self.answer(&id, &request) })
             .flat_map(|answer| match answer {
                 Ok(happenings) => stream::iter(happenings),
-                Err(error) => stream::iter(vec![Happening::Error(error)]),
+                Err(error) => stream::iter(vec![ReplayEvent::Error(error)]),
             })
             .filter_map(move |happening| future::ready(tell(happening, &cx)))
             .boxed()
     }
 }
 
-fn tell(happening: Happening, cx: &ModelContext) -> Option<Result<ModelEvent, ModelError>> {
+fn tell(happening: ReplayEvent, cx: &ModelContext) -> Option<Result<ModelEvent, ModelError>> {
     match happening {
-        Happening::Attempt(attempt) => cx.attempt_started(&attempt),
-        Happening::Account(attempt, account) => cx.attempt_finished(&attempt, account),
-        Happening::Event(event) => return Some(Ok(event)),
-        Happening::Error(error) => return Some(Err(error)),
+        ReplayEvent::Attempt(attempt) => cx.attempt_started(&attempt),
+        ReplayEvent::Account(attempt, account) => cx.attempt_finished(&attempt, account),
+        ReplayEvent::Event(event) => return Some(Ok(event)),
+        ReplayEvent::Error(error) => return Some(Err(error)),
     }
     None
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
-use super::error::Problem;
+use super::error::RecordingProblem;
 use super::{LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, TYPE_HEAD, VERSION};
 
 /// The shortest secret that is redacted, in bytes. A shorter value may be an ordinary word, and no real key is so
@@ -25,11 +25,11 @@ pub struct Tape {
     path: PathBuf,
     /// Escaped as they appear inside JSON strings.
     secrets: Vec<SecretString>,
-    written: Mutex<Written>,
+    written: Mutex<TapeFile>,
     numbers: AtomicU64,
 }
 
-struct Written {
+struct TapeFile {
     file: File,
     bytes: u64,
     problem: Option<String>,
@@ -37,7 +37,7 @@ struct Written {
 
 /// The fields that every line has.
 #[derive(Serialize)]
-struct Entry<'a, T> {
+struct TapeLine<'a, T> {
     #[serde(rename = "type")]
     kind: &'a str,
     #[serde(flatten)]
@@ -45,7 +45,7 @@ struct Entry<'a, T> {
 }
 
 #[derive(Serialize)]
-struct Head {
+struct TapeHead {
     version: u32,
 }
 
@@ -61,21 +61,24 @@ impl Tape {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path).map_err(|error| {
             let exists = error.kind() == io::ErrorKind::AlreadyExists;
-            RecordingError::new(path, if exists { Problem::Exists } else { Problem::Io(error) })
+            RecordingError::new(
+                path,
+                if exists { RecordingProblem::Exists } else { RecordingProblem::Io(error) },
+            )
         })?;
         let tape = Self {
             path: path.to_owned(),
             secrets: secrets.into_iter().filter_map(|secret| as_json(&secret)).collect(),
-            written: Mutex::new(Written { file, bytes: 0, problem: None }),
+            written: Mutex::new(TapeFile { file, bytes: 0, problem: None }),
             numbers: AtomicU64::new(1),
         };
-        tape.write(TYPE_HEAD, &Head { version: VERSION });
+        tape.write(TYPE_HEAD, &TapeHead { version: VERSION });
         Ok(Arc::new(tape))
     }
 
     /// Appends a line of this type. `entry` must be an object without a `type` field of its own.
     pub fn write(&self, kind: &str, entry: &impl Serialize) {
-        self.append(&Entry { kind, entry });
+        self.append(&TapeLine { kind, entry });
     }
 
     /// Appends a line: an object that has a `type` field.
@@ -112,7 +115,7 @@ impl Tape {
     }
 }
 
-impl Written {
+impl TapeFile {
     fn put(&mut self, line: &str) -> io::Result<()> {
         let bytes = self.bytes + line.len() as u64 + 1;
         if line.len() >= LINE_BYTES_MAX || bytes > RECORDING_BYTES_MAX {
@@ -166,7 +169,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_remembered() {
         let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let written = Mutex::new(Written { file, bytes: 0, problem: None });
+        let written = Mutex::new(TapeFile { file, bytes: 0, problem: None });
         let path = PathBuf::from("r.jsonl");
         let tape = Tape { path, secrets: Vec::new(), written, numbers: AtomicU64::new(1) };
         tape.write("clock", &json!({}));

@@ -2,12 +2,14 @@ use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
 
-use haft_core::conversation::{Body, Conversation, Format, Mark, Message, Part, ToolReply};
+use haft_core::conversation::{
+    Conversation, Message, MessagePart, ModelApiFormat, PartBody, ToolReply, WireIdentity,
+};
 use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::tool::{CallId, ToolCall};
 use serde_json::json;
 
-use super::prints::{Known, Prints};
+use super::prints::{FingerprintCache, RequestFingerprints};
 use super::*;
 
 fn request(messages: impl IntoIterator<Item = Message>) -> ModelRequest {
@@ -18,22 +20,25 @@ fn request(messages: impl IntoIterator<Item = Message>) -> ModelRequest {
     ModelRequest::new("m", Arc::new(conversation))
 }
 
-fn prints(request: &ModelRequest) -> Prints {
-    Known::default().prints(request)
+fn prints(request: &ModelRequest) -> RequestFingerprints {
+    FingerprintCache::default().prints(request)
 }
 
 fn call(id: &str, arguments: &str) -> ToolCall {
     ToolCall {
         id: CallId(id.into()),
         name: "read".into(),
-        arguments: haft_core::arguments::Arguments::from_text(arguments),
+        arguments: haft_core::arguments::RawArguments::from_text(arguments),
     }
 }
 
 fn called(id: &str, arguments: &str, output: &str) -> ModelRequest {
     let call = call(id, arguments);
-    let mark = Mark { format: Format::Gemini, id: Some(id.into()), state: Some(id.into()) };
-    let parts = vec![Part::new(Body::Reasoning(id.into())), Part::new(Body::Call(call.clone())).marked(mark)];
+    let mark = WireIdentity { format: ModelApiFormat::Gemini, id: Some(id.into()), state: Some(id.into()) };
+    let parts = vec![
+        MessagePart::new(PartBody::Reasoning(id.into())),
+        MessagePart::new(PartBody::Call(call.clone())).marked(mark),
+    ];
     let replies = Message::tool(vec![ToolReply::text(&call, output)]);
     request([Message::user("hi"), Message::assistant(parts), replies])
 }
@@ -78,7 +83,7 @@ fn everything_else_counts() {
 #[test]
 fn what_is_worked_out_step_by_step_is_what_is_worked_out_at_once() {
     let whole = called("a", "{}", "x");
-    let mut known = Known::default();
+    let mut known = FingerprintCache::default();
     for messages in 0..=3 {
         let conversation = Arc::new(whole.conversation.beginning(messages).unwrap());
         let part = ModelRequest { conversation, ..whole.clone() };
@@ -98,7 +103,7 @@ const HEAD: &str = "{\"type\":\"recording\",\"version\":3}\n";
 fn lines_of_other_types_are_passed_over_and_a_last_line_that_was_cut_too() {
     let recording = read(&format!("{HEAD}{{\"type\":\"clock\",\"now\":1}}\n{{\"type\":\"exch")).unwrap();
     assert_eq!((recording.lines().len(), recording.cut_off()), (1, true));
-    let error = Replayer::new(&recording, Matching::Digest).unwrap_err().to_string();
+    let error = Replayer::new(&recording, MatchRule::Digest).unwrap_err().to_string();
     assert!(error.contains("r.jsonl contains no exchange with a model"), "{error}");
 }
 
@@ -127,7 +132,7 @@ fn the_lines_of_a_journal_are_those_that_name_its_session() {
 fn what_is_no_recording_is_said_to_be_none() {
     let check = |text: &str, expected: &str| {
         let refused =
-            read(text).and_then(|recording| Replayer::new(&recording, Matching::Digest).map(|_| ()));
+            read(text).and_then(|recording| Replayer::new(&recording, MatchRule::Digest).map(|_| ()));
         let error = refused.unwrap_err().to_string();
         assert!(error.contains(expected) && error.contains("r.jsonl"), "{text}: {error}");
     };

@@ -1,18 +1,22 @@
 //! Builds the command line.
 
-use haft_core::model_request::{Effort, ModelRequest, OutputShape};
+use haft_core::model_request::{ModelRequest, OutputShape, ReasoningEffort};
 
 use super::ClaudeCodeSettings;
-use super::process::Order;
-use super::reader::Texts;
-use super::session::Turn;
+use super::process::ClaudeCommand;
+use super::reader::TextMeaning;
+use super::session::ClaudeInput;
 
 /// The longest system prompt that is passed as an argument, in bytes. Linux limits a single argument to 128 KiB; a
 /// longer system prompt goes into the user prompt.
 pub(super) const WORD_BYTES_MAX: usize = 100 << 10;
 
 /// Returns the command to start for one turn.
-pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn: &Turn) -> Order {
+pub(super) fn order(
+    settings: &ClaudeCodeSettings,
+    request: &ModelRequest,
+    turn: &ClaudeInput,
+) -> ClaudeCommand {
     let mut words: Vec<String> =
         ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
             .map(str::to_owned)
@@ -34,7 +38,7 @@ pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn:
     }
     if is_without_tools(settings, request) {
         say("--tools", String::new());
-        return Order { words, stdin: turn.prompt.clone().into_bytes(), private_file: None };
+        return ClaudeCommand { words, stdin: turn.prompt.clone().into_bytes(), private_file: None };
     }
     let servers = settings.servers.iter().flat_map(|servers| &servers.names);
     let allowed: Vec<String> = settings
@@ -52,7 +56,7 @@ pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn:
     if private_file.is_some() {
         words.extend(["--strict-mcp-config".to_owned(), "--mcp-config".to_owned()]);
     }
-    Order { words, stdin: turn.prompt.clone().into_bytes(), private_file }
+    ClaudeCommand { words, stdin: turn.prompt.clone().into_bytes(), private_file }
 }
 
 fn is_without_tools(settings: &ClaudeCodeSettings, request: &ModelRequest) -> bool {
@@ -61,20 +65,20 @@ fn is_without_tools(settings: &ClaudeCodeSettings, request: &ModelRequest) -> bo
 
 /// Returns how the command's text messages are to be read. Without tools there is a single message and it is the
 /// answer, except with an output schema: the command then returns the answer in a field of its own.
-pub(super) fn texts(settings: &ClaudeCodeSettings, request: &ModelRequest) -> Texts {
+pub(super) fn texts(settings: &ClaudeCodeSettings, request: &ModelRequest) -> TextMeaning {
     match request.output {
-        OutputShape::Text | OutputShape::Json if is_without_tools(settings, request) => Texts::Answer,
-        OutputShape::Text | OutputShape::Json | OutputShape::Schema { .. } => Texts::Steps,
+        OutputShape::Text | OutputShape::Json if is_without_tools(settings, request) => TextMeaning::Answer,
+        OutputShape::Text | OutputShape::Json | OutputShape::Schema { .. } => TextMeaning::Steps,
     }
 }
 
 /// Returns the command's effort level. It has none that turns thinking off.
-fn effort(effort: Effort) -> Option<&'static str> {
+fn effort(effort: ReasoningEffort) -> Option<&'static str> {
     match effort {
-        Effort::Off => None,
-        Effort::Minimal | Effort::Low => Some("low"),
-        Effort::Medium => Some("medium"),
-        Effort::High => Some("high"),
-        Effort::Highest => Some("max"),
+        ReasoningEffort::Off => None,
+        ReasoningEffort::Minimal | ReasoningEffort::Low => Some("low"),
+        ReasoningEffort::Medium => Some("medium"),
+        ReasoningEffort::High => Some("high"),
+        ReasoningEffort::Highest => Some("max"),
     }
 }

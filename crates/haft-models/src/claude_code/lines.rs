@@ -4,11 +4,11 @@
 const LINE_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct OutputLineSplitter {
     unfinished: Vec<u8>,
 }
 
-impl Lines {
+impl OutputLineSplitter {
     /// Returns the lines that are complete now. Invalid UTF-8 is replaced.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
         self.unfinished.extend_from_slice(bytes);
@@ -40,7 +40,7 @@ mod tests {
     fn lines_come_out_whole_however_they_are_cut() {
         let text = "{\"a\":1}\n\n{\"b\":\"é\"}\r\nlast".as_bytes();
         for at in 0..text.len() {
-            let mut lines = Lines::default();
+            let mut lines = OutputLineSplitter::default();
             let mut found = lines.push(&text[..at]).unwrap();
             found.extend(lines.push(&text[at..]).unwrap());
             found.extend(lines.finish());
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_given_up() {
-        let mut lines = Lines::default();
+        let mut lines = OutputLineSplitter::default();
         let piece = vec![b'x'; LINE_BYTES_MAX / 2 + 1];
         assert!(lines.push(&piece).is_ok());
         assert!(lines.push(&piece).unwrap_err().contains("bytes"));

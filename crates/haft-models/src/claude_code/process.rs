@@ -8,12 +8,12 @@ use secrecy::SecretString;
 /// Starts the command under the operator's policy.
 pub trait StartCommand: Send + Sync {
     /// Starts the command. The error is a sentence for the operator.
-    fn start(&self, order: Order) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>>;
+    fn start(&self, order: ClaudeCommand) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>>;
 }
 
 /// The command to start.
 #[derive(Debug)]
-pub struct Order {
+pub struct ClaudeCommand {
     /// The arguments, without the program name.
     pub words: Vec<String>,
     pub stdin: Vec<u8>,
@@ -28,12 +28,12 @@ pub trait RunningCommand: Send {
 
     /// Waits for the command to exit. An error means that it never ran, with the reason as a sentence for the
     /// operator.
-    fn end(self: Box<Self>) -> BoxFuture<'static, Result<Ended, String>>;
+    fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>>;
 }
 
 /// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct ClaudeExit {
     /// The exit code or signal, in words.
     pub how: String,
     /// The last text on standard error.

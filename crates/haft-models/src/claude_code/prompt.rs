@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use haft_core::conversation::{Body, Message, Part, Role};
+use haft_core::conversation::{Message, MessagePart, PartBody, Role};
 use haft_core::model_reply::ReplyNote;
-use haft_core::model_request::{Effort, ModelRequest, OutputShape, Sampling, ToolChoice};
-use haft_core::output::Content;
+use haft_core::model_request::{ModelRequest, OutputShape, ReasoningEffort, SamplingParameters, ToolChoice};
+use haft_core::output::OutputContent;
 
 /// Returns the text of a single user message unchanged, and several messages with a role name before each.
 pub(super) fn prompt<'a>(messages: impl Iterator<Item = &'a Message>) -> String {
@@ -26,34 +26,44 @@ pub(super) fn prompt<'a>(messages: impl Iterator<Item = &'a Message>) -> String 
     text.trim_end().to_owned()
 }
 
-fn said(parts: &[Part]) -> String {
+fn said(parts: &[MessagePart]) -> String {
     parts.iter().filter_map(|part| words(&part.body)).collect::<Vec<_>>().join("\n\n")
 }
 
-fn words(body: &Body) -> Option<String> {
+fn words(body: &PartBody) -> Option<String> {
     match body {
-        Body::Text { text, .. } | Body::Refusal(text) => Some(text.clone()),
-        Body::Call(call) => Some(format!("(called {} with {})", call.name, call.arguments.as_text())),
-        Body::Reply(reply) => {
-            let content: Vec<String> = reply.content.iter().map(Content::as_text).collect();
+        PartBody::Text { text, .. } | PartBody::Refusal(text) => Some(text.clone()),
+        PartBody::Call(call) => Some(format!("(called {} with {})", call.name, call.arguments.as_text())),
+        PartBody::Reply(reply) => {
+            let content: Vec<String> = reply.content.iter().map(OutputContent::as_text).collect();
             let how = if reply.is_error { "failed" } else { "answered" };
             Some(format!("({} {how})\n{}", reply.name, content.join("\n")))
         }
-        Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reasoning(_) | Body::Opaque => None,
+        PartBody::Image(_)
+        | PartBody::Audio(_)
+        | PartBody::File { .. }
+        | PartBody::Reasoning(_)
+        | PartBody::Opaque => None,
     }
 }
 
 /// Lists the features of a request that the command does not support.
 pub(super) fn unsaid(request: &ModelRequest) -> Vec<ReplyNote> {
     let parts = || request.conversation.messages().iter().flat_map(|message| &message.parts);
-    let media = |part: &Part| matches!(part.body, Body::Image(_) | Body::Audio(_) | Body::File { .. });
+    let media = |part: &MessagePart| {
+        matches!(part.body, PartBody::Image(_) | PartBody::Audio(_) | PartBody::File { .. })
+    };
     let held = [
         (parts().any(media), "images, sound and files", "they are left out"),
-        (request.sampling != Sampling::default(), "sampling", "it is left to the command"),
+        (request.sampling != SamplingParameters::default(), "sampling", "it is left to the command"),
         (request.output_tokens_max.is_some(), "a limit of output tokens", "it is left to the command"),
         (request.tool_choice != ToolChoice::Auto, "which tools to call", "the command decides"),
         (request.output == OutputShape::Json, "JSON without a schema", "it is not asked for"),
-        (request.reasoning == Some(Effort::Off), "an answer without thinking", "the command decides"),
+        (
+            request.reasoning == Some(ReasoningEffort::Off),
+            "an answer without thinking",
+            "the command decides",
+        ),
     ];
     let held = held.into_iter().filter(|(held, _, _)| *held);
     held.map(|(_, what, instead)| ReplyNote::NotSaid { what: what.into(), instead: instead.into() }).collect()
@@ -61,7 +71,7 @@ pub(super) fn unsaid(request: &ModelRequest) -> Vec<ReplyNote> {
 
 #[cfg(test)]
 mod tests {
-    use haft_core::arguments::Arguments;
+    use haft_core::arguments::RawArguments;
     use haft_core::conversation::ToolReply;
     use haft_core::tool::{CallId, ToolCall};
 
@@ -72,12 +82,15 @@ mod tests {
         let check = |messages: &[Message], expected: &str| assert_eq!(prompt(messages.iter()), expected);
         check(&[Message::user("hi")], "hi");
         check(
-            &[Message::user("hi"), Message::assistant(vec![Part::text("ho")])],
+            &[Message::user("hi"), Message::assistant(vec![MessagePart::text("ho")])],
             "User:\nhi\n\nAssistant:\nho",
         );
         let call =
-            ToolCall { id: CallId("1".into()), name: "t".into(), arguments: Arguments::from_text("{}") };
-        let parts = vec![Part::new(Body::Reasoning("hm".into())), Part::new(Body::Call(call.clone()))];
+            ToolCall { id: CallId("1".into()), name: "t".into(), arguments: RawArguments::from_text("{}") };
+        let parts = vec![
+            MessagePart::new(PartBody::Reasoning("hm".into())),
+            MessagePart::new(PartBody::Call(call.clone())),
+        ];
         let replies = Message::tool(vec![ToolReply::text(&call, "x")]);
         let expected = "Assistant:\n(called t with {})\n\nTool results:\n(t answered)\nx";
         check(&[Message::assistant(parts), replies], expected);

@@ -7,32 +7,32 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
-use haft_core::model_provider::{Attempt, ModelContext, ModelProvider, Next, ReplyStream};
+use haft_core::model_provider::{AttemptFollowUp, ModelAttempt, ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_request::ModelRequest;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ClaudeCodeSettings;
 use super::command::{order, texts};
-use super::lines::Lines;
-use super::process::{Ended, RunningCommand, StartCommand};
+use super::lines::OutputLineSplitter;
+use super::process::{ClaudeExit, RunningCommand, StartCommand};
 use super::prompt::unsaid;
-use super::reader::{Failed, Outcome, Reader, Spent};
-use super::resume::{Decision, decide};
-use super::session::{Session, Turn};
-use crate::account::Running;
-use crate::kept::Kept;
+use super::reader::{ClaudeFailure, ClaudeOutcome, ClaudeOutputReader, ClaudeSpend};
+use super::resume::{ResumeDecision, decide};
+use super::session::{ClaudeInput, ClaudeSession};
+use crate::account::RunningAttempt;
+use crate::kept::ConversationCache;
 use crate::redact::redact;
 
 /// The `claude` command as a provider.
 pub struct ClaudeCode {
     settings: ClaudeCodeSettings,
     start: Box<dyn StartCommand>,
-    sessions: Kept<Session>,
+    sessions: ConversationCache<ClaudeSession>,
 }
 
 impl ClaudeCode {
     pub fn new(settings: ClaudeCodeSettings, start: Box<dyn StartCommand>) -> Self {
-        Self { settings, start, sessions: Kept::default() }
+        Self { settings, start, sessions: ConversationCache::default() }
     }
 }
 
@@ -43,16 +43,16 @@ impl ModelProvider for ClaudeCode {
 
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         let session = self.sessions.take(&request.conversation);
-        let asking = Asking {
+        let asking = ClaudeRequest {
             provider: self,
             cx: cx.clone(),
             turn: session.turn(&request),
             notes: unsaid(&request).into_iter().map(ModelEvent::Noted).collect(),
             ready: VecDeque::new(),
-            reader: Reader::new(texts(&self.settings, &request)),
+            reader: ClaudeOutputReader::new(texts(&self.settings, &request)),
             request,
             resumed: 0,
-            phase: Phase::Starting,
+            phase: ClaudePhase::Starting,
             deadline: Instant::now() + self.settings.timeout,
         };
         stream::unfold(asking, async |mut asking| Some((asking.next().await?, asking))).boxed()
@@ -60,48 +60,48 @@ impl ModelProvider for ClaudeCode {
 }
 
 /// A request in progress. Dropping it kills the command.
-struct Asking<'a> {
+struct ClaudeRequest<'a> {
     provider: &'a ClaudeCode,
     cx: ModelContext,
     request: ModelRequest,
-    turn: Turn,
-    reader: Reader,
+    turn: ClaudeInput,
+    reader: ClaudeOutputReader,
     /// Notes to emit right after the `Started` event.
     notes: Vec<ModelEvent>,
     ready: VecDeque<ModelEvent>,
     /// The number of times the session was resumed.
     resumed: u32,
-    phase: Phase,
+    phase: ClaudePhase,
     deadline: Instant,
 }
 
-enum Phase {
+enum ClaudePhase {
     Starting,
-    Reading(Box<Reading>),
+    Reading(Box<ClaudeRun>),
     Over,
 }
 
 /// A run of the command whose output is being read.
-struct Reading {
+struct ClaudeRun {
     command: Box<dyn RunningCommand>,
-    lines: Lines,
-    running: Running,
+    lines: OutputLineSplitter,
+    running: RunningAttempt,
 }
 
-impl Asking<'_> {
+impl ClaudeRequest<'_> {
     async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(Ok(event));
             }
             let step = match &self.phase {
-                Phase::Over => return None,
-                Phase::Starting => timeout_at(self.deadline, self.begin()).await,
-                Phase::Reading(_) => timeout_at(self.deadline, self.read()).await,
+                ClaudePhase::Over => return None,
+                ClaudePhase::Starting => timeout_at(self.deadline, self.begin()).await,
+                ClaudePhase::Reading(_) => timeout_at(self.deadline, self.read()).await,
             };
             let step = step.unwrap_or_else(|_| Err(self.out_of_time()));
             if let Err(error) = step {
-                self.phase = Phase::Over;
+                self.phase = ClaudePhase::Over;
                 return Some(Err(error));
             }
         }
@@ -109,26 +109,26 @@ impl Asking<'_> {
 
     async fn begin(&mut self) -> Result<(), ModelError> {
         let settings = &self.provider.settings;
-        let attempt = Attempt {
+        let attempt = ModelAttempt {
             provider: Arc::clone(&settings.name),
             model: self.request.model.as_str().into(),
             number: self.resumed + 1,
         };
-        let running = Running::start(self.cx.clone(), attempt, None);
+        let running = RunningAttempt::start(self.cx.clone(), attempt, None);
         let order = order(settings, &self.request, &self.turn);
         match self.provider.start.start(order).await {
             Ok(command) => {
-                let reading = Reading { command, lines: Lines::default(), running };
-                self.phase = Phase::Reading(Box::new(reading));
+                let reading = ClaudeRun { command, lines: OutputLineSplitter::default(), running };
+                self.phase = ClaudePhase::Reading(Box::new(reading));
                 Ok(())
             }
-            Err(why) => self.failed(running, Failed::NotStarted(why)).await,
+            Err(why) => self.failed(running, ClaudeFailure::NotStarted(why)).await,
         }
     }
 
     async fn read(&mut self) -> Result<(), ModelError> {
-        let Phase::Reading(reading) = &mut self.phase else { return Ok(()) };
-        let Reading { command, lines, running } = &mut **reading;
+        let ClaudePhase::Reading(reading) = &mut self.phase else { return Ok(()) };
+        let ClaudeRun { command, lines, running } = &mut **reading;
         let bytes = command.read().await;
         let (lines, over) = match bytes.as_deref() {
             // A read error ends the output too; the result line and the exit status decide about success.
@@ -151,17 +151,17 @@ impl Asking<'_> {
 
     /// Handles the end of the output: reports the answer, or decides about a retry.
     async fn end(&mut self) -> Result<(), ModelError> {
-        let Phase::Reading(reading) = std::mem::replace(&mut self.phase, Phase::Over) else {
+        let ClaudePhase::Reading(reading) = std::mem::replace(&mut self.phase, ClaudePhase::Over) else {
             return Ok(());
         };
-        let Reading { command, mut running, .. } = *reading;
+        let ClaudeRun { command, mut running, .. } = *reading;
         let ended = command.end().await;
         let silent = match ended {
             Ok(ended) => died(&ended),
-            Err(why) => Failed::NotStarted(why),
+            Err(why) => ClaudeFailure::NotStarted(why),
         };
-        let nothing = || Outcome { answer: Err(silent), spent: Spent::default() };
-        let Outcome { answer, spent } = self.reader.take_outcome().unwrap_or_else(nothing);
+        let nothing = || ClaudeOutcome { answer: Err(silent), spent: ClaudeSpend::default() };
+        let ClaudeOutcome { answer, spent } = self.reader.take_outcome().unwrap_or_else(nothing);
         running.spent(spent.usage, spent.cost);
         match answer {
             Ok(answer) => {
@@ -169,7 +169,7 @@ impl Asking<'_> {
                 self.reader.finish(answer);
                 self.ready.extend(self.reader.take_events());
                 if let Some(session) = self.reader.session.clone() {
-                    self.provider.sessions.put(Session::heard(session, &self.request));
+                    self.provider.sessions.put(ClaudeSession::heard(session, &self.request));
                 }
                 Ok(())
             }
@@ -178,29 +178,29 @@ impl Asking<'_> {
     }
 
     /// Resumes the same session after a delay, or gives up.
-    async fn failed(&mut self, mut running: Running, failed: Failed) -> Result<(), ModelError> {
+    async fn failed(&mut self, mut running: RunningAttempt, failed: ClaudeFailure) -> Result<(), ModelError> {
         // No retry after a part of the answer was passed on: the caller cannot take it back.
         let session = self.reader.session.clone().filter(|_| !self.reader.has_answered());
         match (decide(&self.provider.settings, &failed, session.as_deref(), self.resumed), session) {
-            (Decision::Again { after }, Some(session)) if Instant::now() + after < self.deadline => {
-                running.failed(failed.into_error().kind, Next::Retry { after });
+            (ResumeDecision::Again { after }, Some(session)) if Instant::now() + after < self.deadline => {
+                running.failed(failed.into_error().kind, AttemptFollowUp::Retry { after });
                 sleep(after).await;
                 self.resumed += 1;
-                self.turn = self.turn.clone().going_on(session);
-                self.phase = Phase::Starting;
+                self.turn = self.turn.clone().resuming(session);
+                self.phase = ClaudePhase::Starting;
                 Ok(())
             }
-            (Decision::Again { .. } | Decision::GiveUp, _) => {
+            (ResumeDecision::Again { .. } | ResumeDecision::GiveUp, _) => {
                 let error = failed.into_error();
-                running.failed(error.kind, Next::Nothing);
+                running.failed(error.kind, AttemptFollowUp::Nothing);
                 Err(error)
             }
         }
     }
 
     fn out_of_time(&mut self) -> ModelError {
-        if let Phase::Reading(reading) = &mut self.phase {
-            reading.running.failed(ModelErrorKind::Timeout, Next::Nothing);
+        if let ClaudePhase::Reading(reading) = &mut self.phase {
+            reading.running.failed(ModelErrorKind::Timeout, AttemptFollowUp::Nothing);
         }
         let seconds = self.provider.settings.timeout.as_secs();
         let message = format!("the command took longer than {seconds} s; `requestTimeout` allows more");
@@ -208,11 +208,11 @@ impl Asking<'_> {
     }
 }
 
-fn died(ended: &Ended) -> Failed {
-    let Ended { how, last_words } = ended;
+fn died(ended: &ClaudeExit) -> ClaudeFailure {
+    let ClaudeExit { how, last_words } = ended;
     let words = redact(last_words.trim());
     let said = if words.is_empty() { String::new() } else { format!(": {words}") };
-    Failed::Died(format!("the command {how} without an answer{said}"))
+    ClaudeFailure::Died(format!("the command {how} without an answer{said}"))
 }
 
 fn too_long(problem: String) -> ModelError {

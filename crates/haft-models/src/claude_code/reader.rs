@@ -1,8 +1,8 @@
 //! Parses the JSON lines that the command prints.
 
 use haft_core::model_error::{ModelError, ModelErrorKind};
-use haft_core::model_event::{Delta, ModelEvent, PartStart};
-use haft_core::model_reply::{StopReason, Usage};
+use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
+use haft_core::model_reply::{StopReason, TokenUsage};
 use haft_core::price::Cost;
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::wire::ErrorHead;
 
 /// The meaning of the command's text messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Texts {
+pub(super) enum TextMeaning {
     /// No message can follow, so text is the answer and is passed on as it streams.
     Answer,
     /// Each text may be a step on the way to the answer, which shows only when another message follows.
@@ -20,40 +20,40 @@ pub(super) enum Texts {
 
 /// Reads one reply, which may span several runs of the command.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct ClaudeOutputReader {
     /// The session id that the command reported.
     pub(super) session: Option<String>,
-    texts: Texts,
+    texts: TextMeaning,
     started: bool,
     parts: usize,
     /// The text that is the answer unless another message follows.
     pending: Option<String>,
-    live: Live,
+    live: StreamedMessage,
     events: Vec<ModelEvent>,
-    outcome: Option<Outcome>,
+    outcome: Option<ClaudeOutcome>,
     /// The reason why the model stopped, if the command reports one.
     stop: StopReason,
-    spent: Spent,
+    spent: ClaudeSpend,
 }
 
-/// Usage and cost; in `Reader` the totals of all runs.
+/// Usage and cost; in `ClaudeOutputReader` the totals of all runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Spent {
-    pub(super) usage: Option<Usage>,
+pub(super) struct ClaudeSpend {
+    pub(super) usage: Option<TokenUsage>,
     pub(super) cost: Option<Cost>,
 }
 
 /// The end of one run of the command.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Outcome {
-    pub(super) answer: Result<String, Failed>,
+pub(super) struct ClaudeOutcome {
+    pub(super) answer: Result<String, ClaudeFailure>,
     /// Of this run alone.
-    pub(super) spent: Spent,
+    pub(super) spent: ClaudeSpend,
 }
 
 /// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Failed {
+pub(super) enum ClaudeFailure {
     /// The command reached its turn limit.
     TurnsUsedUp,
     /// The model's provider or the command returned an error.
@@ -63,7 +63,7 @@ pub(super) enum Failed {
     NotStarted(String),
 }
 
-impl Failed {
+impl ClaudeFailure {
     pub(super) fn into_error(self) -> ModelError {
         match self {
             Self::TurnsUsedUp => {
@@ -76,19 +76,19 @@ impl Failed {
     }
 }
 
-impl Reader {
-    pub(super) fn new(texts: Texts) -> Self {
+impl ClaudeOutputReader {
+    pub(super) fn new(texts: TextMeaning) -> Self {
         Self {
             session: None,
             texts,
             started: false,
             parts: 0,
             pending: None,
-            live: Live::default(),
+            live: StreamedMessage::default(),
             events: Vec::new(),
             outcome: None,
             stop: StopReason::EndOfTurn,
-            spent: Spent::default(),
+            spent: ClaudeSpend::default(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Reader {
         match said["type"].as_str() {
             Some("system") if said["subtype"] == "init" => self.began(&said),
             Some("stream_event") => self.live(&said["event"]),
-            Some("assistant") if said["is_api_error_message"] != true => self.spoke(&said["message"]),
+            Some("assistant") if said["is_api_error_message"] != true => self.read_message(&said["message"]),
             Some("result") => self.ended(&said),
             _ => {}
         }
@@ -118,7 +118,7 @@ impl Reader {
         std::mem::take(&mut self.events)
     }
 
-    pub(super) fn take_outcome(&mut self) -> Option<Outcome> {
+    pub(super) fn take_outcome(&mut self) -> Option<ClaudeOutcome> {
         self.outcome.take()
     }
 
@@ -145,15 +145,15 @@ impl Reader {
 
     /// Reads a whole message. Text before the final message is a step on the way, so it becomes reasoning and not
     /// the answer.
-    fn spoke(&mut self, message: &Value) {
+    fn read_message(&mut self, message: &Value) {
         let is_live = self.live.message.is_some() && self.live.message.as_deref() == message["id"].as_str();
         for block in message["content"].as_array().into_iter().flatten() {
             let text = |key: &str| block[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
             if !is_live {
-                self.step_over();
+                self.demote_pending_text();
             }
             match (block["type"].as_str(), self.texts) {
-                (Some("text"), Texts::Answer) if is_live => {}
+                (Some("text"), TextMeaning::Answer) if is_live => {}
                 (Some("text"), _) => self.pending = text("text"),
                 (Some("thinking"), _) if !is_live => {
                     if let Some(thought) = text("thinking") {
@@ -171,10 +171,10 @@ impl Reader {
             Some("message_start") => self.live_message(event["message"]["id"].as_str()),
             Some("content_block_start") => {
                 self.close();
-                self.step_over();
+                self.demote_pending_text();
                 match (event["content_block"]["type"].as_str(), self.texts) {
                     (Some("thinking"), _) => self.live.flowing = Some(PartStart::Reasoning),
-                    (Some("text"), Texts::Answer) => self.live.flowing = Some(PartStart::Text),
+                    (Some("text"), TextMeaning::Answer) => self.live.flowing = Some(PartStart::Text),
                     _ => {}
                 }
             }
@@ -195,7 +195,7 @@ impl Reader {
         self.close();
         if broke_off && self.live.answered {
             let how = "the command began its answer anew after a part of it was there";
-            self.live.broken = Some(Failed::Died(how.into()));
+            self.live.broken = Some(ClaudeFailure::Died(how.into()));
         }
         self.live.message = id.map(str::to_owned);
     }
@@ -208,7 +208,7 @@ impl Reader {
             None => self.open(part),
         };
         self.live.open = Some(index);
-        self.events.push(ModelEvent::PartDelta { index, delta: Delta::Text(more.to_owned()) });
+        self.events.push(ModelEvent::PartDelta { index, delta: PartDelta::Text(more.to_owned()) });
     }
 
     fn close(&mut self) {
@@ -219,7 +219,7 @@ impl Reader {
     }
 
     /// Turns the pending text into reasoning: another message follows, so it was not the answer.
-    fn step_over(&mut self) {
+    fn demote_pending_text(&mut self) {
         if let Some(before) = self.pending.take() {
             self.part(PartStart::Reasoning, before);
         }
@@ -227,14 +227,14 @@ impl Reader {
 
     fn ended(&mut self, said: &Value) {
         self.session = said["session_id"].as_str().map(str::to_owned).or(self.session.take());
-        let spent = Spent {
+        let spent = ClaudeSpend {
             usage: usage(&said["usage"]),
             cost: said["total_cost_usd"].as_f64().filter(|usd| *usd >= 0.0).map(Cost::from_usd),
         };
         self.spent = self.spent.and(spent);
         self.stop = stop(said);
         let answer = self.live.broken.take().map_or_else(|| answer(said), Err);
-        self.outcome = Some(Outcome { answer, spent });
+        self.outcome = Some(ClaudeOutcome { answer, spent });
     }
 
     fn open(&mut self, part: PartStart) -> usize {
@@ -247,7 +247,7 @@ impl Reader {
     fn part(&mut self, part: PartStart, text: String) {
         let index = self.open(part);
         self.events.extend([
-            ModelEvent::PartDelta { index, delta: Delta::Text(text) },
+            ModelEvent::PartDelta { index, delta: PartDelta::Text(text) },
             ModelEvent::PartFinished { index, mark: None },
         ]);
     }
@@ -255,7 +255,7 @@ impl Reader {
 
 /// The state of a message that is being streamed.
 #[derive(Debug, Default)]
-struct Live {
+struct StreamedMessage {
     /// The message id, by which the whole message is recognized when it follows.
     message: Option<String>,
     /// The kind of part that the current deltas belong to.
@@ -263,14 +263,14 @@ struct Live {
     /// The index of the part that they are emitted in.
     open: Option<usize>,
     answered: bool,
-    broken: Option<Failed>,
+    broken: Option<ClaudeFailure>,
 }
 
-impl Spent {
+impl ClaudeSpend {
     fn and(self, more: Self) -> Self {
         let sum = |one: u64, other: u64| one.saturating_add(other);
         let usage = match (self.usage, more.usage) {
-            (Some(one), Some(other)) => Some(Usage {
+            (Some(one), Some(other)) => Some(TokenUsage {
                 input: sum(one.input, other.input),
                 output: sum(one.output, other.output),
                 cache_read: sum(one.cache_read, other.cache_read),
@@ -287,9 +287,9 @@ impl Spent {
     }
 }
 
-fn answer(said: &Value) -> Result<String, Failed> {
+fn answer(said: &Value) -> Result<String, ClaudeFailure> {
     if said["subtype"] == "error_max_turns" {
-        return Err(Failed::TurnsUsedUp);
+        return Err(ClaudeFailure::TurnsUsedUp);
     }
     let text = said["result"].as_str().unwrap_or_default();
     if said["is_error"] != true {
@@ -301,7 +301,7 @@ fn answer(said: &Value) -> Result<String, Failed> {
     let words = errors.chain([text]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
     // Some errors have no status; one that asks the user to run `/login` is about missing credentials.
     let status = status.unwrap_or(if words.to_ascii_lowercase().contains("/login") { 401 } else { 500 });
-    Err(Failed::Refused(failure::decode(&ErrorHead::of_status(status), words.as_bytes())))
+    Err(ClaudeFailure::Refused(failure::decode(&ErrorHead::of_status(status), words.as_bytes())))
 }
 
 /// Returns the stop reason. A truncated or refused answer is incomplete, even though the command reports success.
@@ -313,10 +313,10 @@ fn stop(said: &Value) -> StopReason {
     }
 }
 
-fn usage(said: &Value) -> Option<Usage> {
+fn usage(said: &Value) -> Option<TokenUsage> {
     let count = |key: &str| said[key].as_u64().unwrap_or(0);
     let (cache_read, cache_write) = (count("cache_read_input_tokens"), count("cache_creation_input_tokens"));
-    let usage = Usage {
+    let usage = TokenUsage {
         input: count("input_tokens").saturating_add(cache_read).saturating_add(cache_write),
         output: count("output_tokens"),
         cache_read,
@@ -333,12 +333,12 @@ mod tests {
 
     use super::*;
 
-    fn read(lines: &[Value]) -> Reader {
-        read_as(Texts::Steps, lines)
+    fn read(lines: &[Value]) -> ClaudeOutputReader {
+        read_as(TextMeaning::Steps, lines)
     }
 
-    fn read_as(texts: Texts, lines: &[Value]) -> Reader {
-        let mut reader = Reader::new(texts);
+    fn read_as(texts: TextMeaning, lines: &[Value]) -> ClaudeOutputReader {
+        let mut reader = ClaudeOutputReader::new(texts);
         for line in lines {
             reader.line(&line.to_string());
         }
@@ -391,7 +391,7 @@ mod tests {
     fn parts(events: &[ModelEvent]) -> Vec<String> {
         let told = |event: &ModelEvent| match event {
             ModelEvent::PartStarted { part, .. } => Some(format!("{part:?}:")),
-            ModelEvent::PartDelta { delta: Delta::Text(text), .. } => Some(text.clone()),
+            ModelEvent::PartDelta { delta: PartDelta::Text(text), .. } => Some(text.clone()),
             _ => None,
         };
         events.iter().filter_map(told).collect()
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn an_answer_that_nothing_can_follow_comes_piece_by_piece_and_once() {
         let mut lines = written("m", &[("thinking", &["Let ", "me."]), ("text", &["A ", "handle."])]);
-        let mut reader = read_as(Texts::Answer, &lines);
+        let mut reader = read_as(TextMeaning::Answer, &lines);
         assert_eq!(parts(&reader.take_events()), ["Reasoning:", "Let ", "me.", "Text:", "A ", "handle."]);
         reader.finish("A handle.".into());
         assert_eq!(parts(&reader.take_events()), Vec::<String>::new());
@@ -408,9 +408,9 @@ mod tests {
         lines.truncate(lines.len() - 2);
         lines.extend(written("n", &[("text", &["Again."])]));
         lines.push(result("Again."));
-        let mut reader = read_as(Texts::Answer, &lines);
+        let mut reader = read_as(TextMeaning::Answer, &lines);
         assert!(reader.has_answered());
-        assert!(matches!(reader.take_outcome().unwrap().answer, Err(Failed::Died(_))));
+        assert!(matches!(reader.take_outcome().unwrap().answer, Err(ClaudeFailure::Died(_))));
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::ClaudeCodeSettings;
-use super::reader::Failed;
+use super::reader::ClaudeFailure;
 
 /// The longest delay, unless the provider asks for a longer one.
 const DELAY_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum ResumeDecision {
     Again { after: Duration },
     GiveUp,
 }
@@ -17,24 +17,24 @@ pub(super) enum Decision {
 /// Decides about a resume. `resumed` is the number of resumes so far.
 pub(super) fn decide(
     settings: &ClaudeCodeSettings,
-    failed: &Failed,
+    failed: &ClaudeFailure,
     session: Option<&str>,
     resumed: u32,
-) -> Decision {
+) -> ResumeDecision {
     let helps = match failed {
-        Failed::TurnsUsedUp | Failed::Died(_) => true,
-        Failed::Refused(error) => error.is_retryable(),
-        Failed::NotStarted(_) => false,
+        ClaudeFailure::TurnsUsedUp | ClaudeFailure::Died(_) => true,
+        ClaudeFailure::Refused(error) => error.is_retryable(),
+        ClaudeFailure::NotStarted(_) => false,
     };
     if !helps || session.is_none() || resumed >= settings.resumes_max {
-        return Decision::GiveUp;
+        return ResumeDecision::GiveUp;
     }
     let after = settings.resume_delay.saturating_mul(1 << resumed.min(16));
     let asked_for = match failed {
-        Failed::Refused(error) => error.retry_after.unwrap_or_default(),
-        Failed::TurnsUsedUp | Failed::Died(_) | Failed::NotStarted(_) => Duration::ZERO,
+        ClaudeFailure::Refused(error) => error.retry_after.unwrap_or_default(),
+        ClaudeFailure::TurnsUsedUp | ClaudeFailure::Died(_) | ClaudeFailure::NotStarted(_) => Duration::ZERO,
     };
-    Decision::Again { after: after.min(DELAY_MAX).max(asked_for) }
+    ResumeDecision::Again { after: after.min(DELAY_MAX).max(asked_for) }
 }
 
 #[cfg(test)]
@@ -46,23 +46,24 @@ mod tests {
     #[test]
     fn waits_double_and_end() {
         let settings = ClaudeCodeSettings::default();
-        let waits: Vec<_> =
-            (0..6).map(|resumed| decide(&settings, &Failed::TurnsUsedUp, Some("s"), resumed)).collect();
-        let again = |seconds| Decision::Again { after: Duration::from_secs(seconds) };
-        assert_eq!(waits, [again(2), again(4), again(8), again(16), again(32), Decision::GiveUp]);
+        let waits: Vec<_> = (0..6)
+            .map(|resumed| decide(&settings, &ClaudeFailure::TurnsUsedUp, Some("s"), resumed))
+            .collect();
+        let again = |seconds| ResumeDecision::Again { after: Duration::from_secs(seconds) };
+        assert_eq!(waits, [again(2), again(4), again(8), again(16), again(32), ResumeDecision::GiveUp]);
     }
 
     #[test]
     fn only_what_may_pass_is_tried_again_and_only_with_a_session() {
         let settings = ClaudeCodeSettings::default();
-        let refused = |kind| Failed::Refused(ModelError::new(kind, "x"));
-        let check = |failed: Failed, session: Option<&str>, again: bool| {
+        let refused = |kind| ClaudeFailure::Refused(ModelError::new(kind, "x"));
+        let check = |failed: ClaudeFailure, session: Option<&str>, again: bool| {
             let decision = decide(&settings, &failed, session, 0);
-            assert_eq!(decision != Decision::GiveUp, again, "{failed:?}");
+            assert_eq!(decision != ResumeDecision::GiveUp, again, "{failed:?}");
         };
-        check(Failed::Died("x".into()), Some("s"), true);
-        check(Failed::Died("x".into()), None, false);
-        check(Failed::NotStarted("x".into()), Some("s"), false);
+        check(ClaudeFailure::Died("x".into()), Some("s"), true);
+        check(ClaudeFailure::Died("x".into()), None, false);
+        check(ClaudeFailure::NotStarted("x".into()), Some("s"), false);
         check(refused(ModelErrorKind::Overloaded), Some("s"), true);
         check(refused(ModelErrorKind::Unauthorized), Some("s"), false);
     }

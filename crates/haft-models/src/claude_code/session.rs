@@ -7,29 +7,29 @@ use haft_core::model_request::ModelRequest;
 
 use super::command::WORD_BYTES_MAX;
 use super::prompt::prompt;
-use crate::kept::Remembers;
+use crate::kept::ConversationState;
 
 /// The prompt for a session that broke off.
-const GO_ON: &str = "Continue where you left off.";
+const RESUME_PROMPT: &str = "Continue where you left off.";
 
 /// A session of the command, with the messages that it has seen.
 #[derive(Debug, Default)]
-pub(super) struct Session {
+pub(super) struct ClaudeSession {
     id: Option<String>,
     seen: Vec<Arc<Message>>,
 }
 
 /// The input of one run of the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct ClaudeInput {
     pub(super) session: Option<String>,
     pub(super) system: String,
     pub(super) prompt: String,
 }
 
-impl Session {
+impl ClaudeSession {
     /// Returns the input for the command: only the new messages if the session knows the conversation.
-    pub(super) fn turn(&self, request: &ModelRequest) -> Turn {
+    pub(super) fn turn(&self, request: &ModelRequest) -> ClaudeInput {
         let new = request.conversation.messages()[self.seen.len()..].iter();
         // The session already contains its own reply.
         let own = |message: &&Arc<Message>| self.id.is_some() && message.role == Role::Assistant;
@@ -39,7 +39,7 @@ impl Session {
             _ => ("", request.system.as_ref()),
         };
         let prompt = [before, &said].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>();
-        Turn { session: self.id.clone(), system: system.to_owned(), prompt: prompt.join("\n\n") }
+        ClaudeInput { session: self.id.clone(), system: system.to_owned(), prompt: prompt.join("\n\n") }
     }
 
     /// Returns the session after an answer: it has seen the whole request.
@@ -48,14 +48,14 @@ impl Session {
     }
 }
 
-impl Turn {
+impl ClaudeInput {
     /// Returns a turn that resumes the session.
-    pub(super) fn going_on(self, session: String) -> Self {
-        Self { session: Some(session), prompt: GO_ON.to_owned(), ..self }
+    pub(super) fn resuming(self, session: String) -> Self {
+        Self { session: Some(session), prompt: RESUME_PROMPT.to_owned(), ..self }
     }
 }
 
-impl Remembers for Session {
+impl ConversationState for ClaudeSession {
     fn knows(&self, conversation: &Conversation) -> Option<usize> {
         let (known, messages) = (self.seen.len(), conversation.messages());
         let fits = known <= messages.len()
@@ -70,7 +70,7 @@ impl Remembers for Session {
 
 #[cfg(test)]
 mod tests {
-    use haft_core::conversation::Part;
+    use haft_core::conversation::MessagePart;
 
     use super::*;
 
@@ -80,17 +80,20 @@ mod tests {
         conversation.push(Message::user("one")).unwrap();
         let first =
             ModelRequest { system: "s".into(), ..ModelRequest::new("m", Arc::new(conversation.clone())) };
-        let turn = Session::default().turn(&first);
-        let expected = Turn { session: None, system: "s".into(), prompt: "one".into() };
+        let turn = ClaudeSession::default().turn(&first);
+        let expected = ClaudeInput { session: None, system: "s".into(), prompt: "one".into() };
         assert_eq!(turn, expected);
-        let session = Session::heard("id".into(), &first);
-        conversation.push(Message::assistant(vec![Part::text("reply")])).unwrap();
+        let session = ClaudeSession::heard("id".into(), &first);
+        conversation.push(Message::assistant(vec![MessagePart::text("reply")])).unwrap();
         conversation.push(Message::user("two")).unwrap();
         let second = ModelRequest { conversation: Arc::new(conversation), ..first };
         assert_eq!(session.knows(&second.conversation), Some(1));
         let turn = session.turn(&second);
         assert_eq!((turn.session.as_deref(), turn.prompt.as_str()), (Some("id"), "two"));
-        assert_eq!(Session::default().turn(&second).prompt, "User:\none\n\nAssistant:\nreply\n\nUser:\ntwo");
+        assert_eq!(
+            ClaudeSession::default().turn(&second).prompt,
+            "User:\none\n\nAssistant:\nreply\n\nUser:\ntwo"
+        );
     }
 
     #[test]
@@ -99,7 +102,7 @@ mod tests {
         conversation.push(Message::user("one")).unwrap();
         let system: Arc<str> = "s".repeat(WORD_BYTES_MAX + 1).into();
         let request = ModelRequest { system, ..ModelRequest::new("m", Arc::new(conversation)) };
-        let turn = Session::default().turn(&request);
+        let turn = ClaudeSession::default().turn(&request);
         assert!(turn.system.is_empty() && turn.prompt.ends_with("s\n\none"));
     }
 }

@@ -9,7 +9,7 @@ use haft_core::conversation::{Conversation, Message};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
-use haft_core::model_provider::{ModelContext, ModelProvider, Next};
+use haft_core::model_provider::{AttemptFollowUp, ModelContext, ModelProvider};
 use haft_core::model_reply::ReplyFold;
 use haft_core::model_request::ModelRequest;
 use haft_core::provider::Principal;
@@ -18,25 +18,25 @@ use serde_json::json;
 use super::*;
 
 /// A launcher whose runs print scripted output, one run after the other.
-struct Scripted {
+struct ScriptedLauncher {
     runs: Mutex<VecDeque<&'static str>>,
-    orders: Arc<Mutex<Vec<Order>>>,
+    orders: Arc<Mutex<Vec<ClaudeCommand>>>,
 }
 
-impl StartCommand for Scripted {
-    fn start(&self, order: Order) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
+impl StartCommand for ScriptedLauncher {
+    fn start(&self, order: ClaudeCommand) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
         self.orders.lock().unwrap().push(order);
         let printed = self.runs.lock().unwrap().pop_front().unwrap();
-        Box::pin(
-            async move { Ok(Box::new(Printing(printed.as_bytes().to_vec())) as Box<dyn RunningCommand>) },
-        )
+        Box::pin(async move {
+            Ok(Box::new(ScriptedCommand(printed.as_bytes().to_vec())) as Box<dyn RunningCommand>)
+        })
     }
 }
 
 /// A run that yields one byte per read. Output that ends with `…` never finishes.
-struct Printing(Vec<u8>);
+struct ScriptedCommand(Vec<u8>);
 
-impl RunningCommand for Printing {
+impl RunningCommand for ScriptedCommand {
     fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>> {
         Box::pin(async {
             if self.0 == "…".as_bytes() {
@@ -47,29 +47,29 @@ impl RunningCommand for Printing {
         })
     }
 
-    fn end(self: Box<Self>) -> BoxFuture<'static, Result<Ended, String>> {
+    fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>> {
         Box::pin(async {
-            Ok(Ended { how: "ended with code 1".into(), last_words: "key sk-0123456789".into() })
+            Ok(ClaudeExit { how: "ended with code 1".into(), last_words: "key sk-0123456789".into() })
         })
     }
 }
 
 #[derive(Default)]
-struct Log(Mutex<Vec<Event>>);
+struct ClaudeEventLog(Mutex<Vec<Event>>);
 
-impl EventSink for Log {
+impl EventSink for ClaudeEventLog {
     fn emit(&self, event: Event) {
         self.0.lock().unwrap().push(event);
     }
 }
 
-impl Log {
+impl ClaudeEventLog {
     /// Returns the delay after each failed attempt, in seconds.
     fn waits(&self) -> Vec<u64> {
         let wait = |event: &Event| match event {
             Event::ModelFinished { account, .. } => match account.next {
-                Next::Retry { after } => Some(after.as_secs()),
-                Next::Nothing => None,
+                AttemptFollowUp::Retry { after } => Some(after.as_secs()),
+                AttemptFollowUp::Nothing => None,
             },
             _ => None,
         };
@@ -77,18 +77,18 @@ impl Log {
     }
 }
 
-struct Asked {
+struct ClaudeTestRun {
     said: Vec<Result<ModelEvent, ModelError>>,
-    orders: Vec<Order>,
-    log: Arc<Log>,
+    orders: Vec<ClaudeCommand>,
+    log: Arc<ClaudeEventLog>,
 }
 
-async fn ask(runs: &[&'static str]) -> Asked {
+async fn ask(runs: &[&'static str]) -> ClaudeTestRun {
     let orders = Arc::default();
     let runs = Mutex::new(runs.iter().copied().collect());
-    let start = Scripted { runs, orders: Arc::clone(&orders) };
+    let start = ScriptedLauncher { runs, orders: Arc::clone(&orders) };
     let provider = ClaudeCode::new(ClaudeCodeSettings::default(), Box::new(start));
-    let log = Arc::new(Log::default());
+    let log = Arc::new(ClaudeEventLog::default());
     let cx = ModelContext::new("1", Principal::local(), Arc::clone(&log) as _);
     let mut conversation = Conversation::default();
     conversation.push(Message::user("hi")).unwrap();
@@ -96,7 +96,7 @@ async fn ask(runs: &[&'static str]) -> Asked {
         ModelRequest { output_tokens_max: Some(5), ..ModelRequest::new("sonnet", Arc::new(conversation)) };
     let said = provider.ask(request, &cx).collect().await;
     let orders = std::mem::take(&mut *orders.lock().unwrap());
-    Asked { said, orders, log }
+    ClaudeTestRun { said, orders, log }
 }
 
 const BEGUN: &str = "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\"}\n";
@@ -150,7 +150,7 @@ async fn garbage_is_passed_over() {
 
 #[test]
 fn a_request_without_tools_takes_the_commands_own_away() {
-    let turn = super::session::Turn { session: None, system: String::new(), prompt: "p".into() };
+    let turn = super::session::ClaudeInput { session: None, system: String::new(), prompt: "p".into() };
     let tool = haft_core::model_request::ModelTool {
         name: "t".into(),
         description: String::new(),

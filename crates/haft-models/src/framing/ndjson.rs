@@ -11,7 +11,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Splits a stream into its lines and skips blank ones.
 #[derive(Debug, Default)]
 pub struct NdjsonDecoder {
-    lines: Lines,
+    lines: LineSplitter,
 }
 
 impl NdjsonDecoder {
@@ -29,7 +29,7 @@ impl NdjsonDecoder {
 
 /// Splits bytes into lines that end with LF, CR LF or CR. Drops a byte order mark at the beginning.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LineSplitter {
     unfinished: Vec<u8>,
     /// Set if the last line ended with CR: an LF right after it belongs to the same line end.
     after_cr: bool,
@@ -37,7 +37,7 @@ pub(super) struct Lines {
     bytes: usize,
 }
 
-impl Lines {
+impl LineSplitter {
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
         self.bytes += bytes.len();
         if self.bytes > REPLY_BYTES_MAX {

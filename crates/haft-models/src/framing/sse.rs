@@ -3,7 +3,7 @@
 use haft_core::model_error::ModelError;
 
 use super::EVENT_BYTES_MAX;
-use super::ndjson::Lines;
+use super::ndjson::LineSplitter;
 use crate::reading;
 
 /// One event: its name and its joined data lines.
@@ -16,7 +16,7 @@ pub struct SseEvent {
 /// Splits a stream into events. Skips comments, ids, retry hints and events without data.
 #[derive(Debug, Default)]
 pub struct SseDecoder {
-    lines: Lines,
+    lines: LineSplitter,
     event: SseEvent,
     has_data: bool,
 }

@@ -2,26 +2,32 @@
 
 use std::fmt::Write as _;
 
-use haft_core::conversation::{Body, Format, Media, Message, Part, Role, Source, ToolReply};
-use haft_core::model_request::{Effort, ModelRequest, ModelTool, MustCall, OutputShape, ToolChoice};
+use haft_core::conversation::{
+    Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
+};
+use haft_core::model_request::{ModelRequest, ModelTool, MustCall, OutputShape, ReasoningEffort, ToolChoice};
 use haft_core::tool::ToolCall;
 
 use super::UNSAID;
-use crate::json_text::{self, Object};
-use crate::memo::{Encoder, Memo, Tail};
+use crate::json_text::{self, ObjectWriter};
+use crate::memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::object_arguments::object_json;
-use crate::schema::{self, Grammar};
+use crate::schema::{self, SchemaDialect};
 use crate::wire::EncodedRequest;
 use crate::{call_id, media};
-use haft_core::settings::models::Delivery;
+use haft_core::settings::models::ReplyDelivery;
 
-const FORMAT: Format = Format::Gemini;
+const FORMAT: ModelApiFormat = ModelApiFormat::Gemini;
 
 /// The thought signature for a call that another model made: the API rejects calls without one.
 const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
-    let recalled = memo.recall(&Contents, request);
+pub(super) fn encode(
+    request: &ModelRequest,
+    delivery: ReplyDelivery,
+    memo: &mut EncodeMemo,
+) -> EncodedRequest {
+    let recalled = memo.encode_cached(&GeminiEncoder, request);
     let tail = &recalled.said.tail;
     let mut body = Vec::with_capacity(tail.bytes.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
@@ -45,7 +51,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
     }
 }
 
-fn path(model: &str, delivery: Delivery) -> String {
+fn path(model: &str, delivery: ReplyDelivery) -> String {
     let mut path = String::from(if model.contains('/') { "" } else { "models/" });
     // Escaped, so that a model name cannot add a query or a fragment to the URL.
     for byte in model.bytes() {
@@ -57,22 +63,22 @@ fn path(model: &str, delivery: Delivery) -> String {
         }
     }
     path.push_str(match delivery {
-        Delivery::Whole => ":generateContent",
-        Delivery::Streamed => ":streamGenerateContent?alt=sse",
+        ReplyDelivery::Whole => ":generateContent",
+        ReplyDelivery::Streamed => ":streamGenerateContent?alt=sse",
     });
     path
 }
 
 /// Encodes messages as contents with parts. Adjacent messages of one role become one content.
-struct Contents;
+struct GeminiEncoder;
 
-impl Encoder for Contents {
+impl Encoder for GeminiEncoder {
     fn name(&self) -> &'static str {
         FORMAT.name()
     }
 
-    fn message(&self, tail: &mut Tail, message: &Message) {
-        let mut parts = Parts::default();
+    fn message(&self, tail: &mut EncodedTail, message: &Message) {
+        let mut parts = EncodedParts::default();
         match message.role {
             Role::System => message.parts.iter().for_each(|part| say_system_inside(&mut parts, part)),
             Role::User => message.parts.iter().for_each(|part| say_input(&mut parts, &part.body)),
@@ -113,10 +119,10 @@ impl Encoder for Contents {
 
 /// Writes a tool declaration. A tool without parameters gets no `parameters` field, because the API rejects an
 /// object without properties.
-fn say_tool(out: &mut Object<'_>, tool: &ModelTool) {
+fn say_tool(out: &mut ObjectWriter<'_>, tool: &ModelTool) {
     out.put("name", &tool.name);
     out.put("description", &tool.description);
-    let parameters = schema::downgrade(&tool.input_schema, Grammar::Gemini).schema;
+    let parameters = schema::downgrade(&tool.input_schema, SchemaDialect::Gemini).schema;
     if parameters
         .get("properties")
         .and_then(|properties| properties.as_object())
@@ -128,13 +134,13 @@ fn say_tool(out: &mut Object<'_>, tool: &ModelTool) {
 
 /// Encoded parts, separated by commas.
 #[derive(Default)]
-struct Parts {
+struct EncodedParts {
     bytes: Vec<u8>,
     has_call: bool,
 }
 
-impl Parts {
-    fn add(&mut self, write: impl FnOnce(&mut Object<'_>)) {
+impl EncodedParts {
+    fn add(&mut self, write: impl FnOnce(&mut ObjectWriter<'_>)) {
         if !self.bytes.is_empty() {
             self.bytes.push(b',');
         }
@@ -158,26 +164,32 @@ impl Parts {
     }
 }
 
-fn say_system_inside(parts: &mut Parts, part: &Part) {
-    if let Body::Text { text, .. } = &part.body {
+fn say_system_inside(parts: &mut EncodedParts, part: &MessagePart) {
+    if let PartBody::Text { text, .. } = &part.body {
         parts.text(&format!("<system>\n{text}\n</system>"), None);
     }
 }
 
-fn say_input(parts: &mut Parts, body: &Body) {
+fn say_input(parts: &mut EncodedParts, body: &PartBody) {
     match body {
-        Body::Text { text, .. } => parts.text(text, None),
-        Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => say_media(parts, media, None),
+        PartBody::Text { text, .. } => parts.text(text, None),
+        PartBody::Image(media) | PartBody::Audio(media) | PartBody::File { media, .. } => {
+            say_media(parts, media, None);
+        }
         // User messages never hold these parts.
-        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+        PartBody::Refusal(_)
+        | PartBody::Reasoning(_)
+        | PartBody::Call(_)
+        | PartBody::Reply(_)
+        | PartBody::Opaque => {}
     }
 }
 
-fn say_media(parts: &mut Parts, media: &Media, signature: Option<&str>) {
+fn say_media(parts: &mut EncodedParts, media: &Media, signature: Option<&str>) {
     parts.add(|part| {
         match &media.source {
-            Source::Bytes(bytes) => say_bytes(part, &media.media_type, bytes),
-            Source::Url(url) => part.object("fileData", |data| {
+            MediaSource::Bytes(bytes) => say_bytes(part, &media.media_type, bytes),
+            MediaSource::Url(url) => part.object("fileData", |data| {
                 data.put("mimeType", &media.media_type);
                 data.put("fileUri", url);
             }),
@@ -186,22 +198,22 @@ fn say_media(parts: &mut Parts, media: &Media, signature: Option<&str>) {
     });
 }
 
-fn say_bytes(part: &mut Object<'_>, media_type: &str, bytes: &[u8]) {
+fn say_bytes(part: &mut ObjectWriter<'_>, media_type: &str, bytes: &[u8]) {
     part.object("inlineData", |data| {
         data.put("mimeType", media_type);
         data.put("data", &media::base64(bytes));
     });
 }
 
-fn say_output(parts: &mut Parts, part: &Part) {
+fn say_output(parts: &mut EncodedParts, part: &MessagePart) {
     let signature = part.state_for(FORMAT);
     match &part.body {
-        Body::Text { text, .. } => parts.text(text, signature),
-        Body::Refusal(text) => parts.text(text, None),
-        Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => {
+        PartBody::Text { text, .. } => parts.text(text, signature),
+        PartBody::Refusal(text) => parts.text(text, None),
+        PartBody::Image(media) | PartBody::Audio(media) | PartBody::File { media, .. } => {
             say_media(parts, media, signature);
         }
-        Body::Reasoning(text) => {
+        PartBody::Reasoning(text) => {
             if let Some(signature) = signature {
                 parts.add(|part| {
                     part.put("text", text);
@@ -210,14 +222,14 @@ fn say_output(parts: &mut Parts, part: &Part) {
                 });
             }
         }
-        Body::Call(call) => say_call(parts, call, signature),
-        Body::Opaque => signature.into_iter().for_each(|json| parts.raw(json)),
-        Body::Reply(_) => {}
+        PartBody::Call(call) => say_call(parts, call, signature),
+        PartBody::Opaque => signature.into_iter().for_each(|json| parts.raw(json)),
+        PartBody::Reply(_) => {}
     }
 }
 
 /// Writes a call. The API signs and checks only the first call of a turn.
-fn say_call(parts: &mut Parts, call: &ToolCall, signature: Option<&str>) {
+fn say_call(parts: &mut EncodedParts, call: &ToolCall, signature: Option<&str>) {
     let is_first = !std::mem::replace(&mut parts.has_call, true);
     let signature = signature.or(is_first.then_some(FOREIGN_SIGNATURE));
     parts.add(|part| {
@@ -232,11 +244,11 @@ fn say_call(parts: &mut Parts, call: &ToolCall, signature: Option<&str>) {
 
 /// Returns the id unless it was generated here. Without ids the API matches results to calls by order and name.
 fn known_id(id: &str) -> Option<&str> {
-    Some(id).filter(|id| !call_id::is_made_up(id))
+    Some(id).filter(|id| !call_id::is_generated_id(id))
 }
 
 /// Writes all results first, then their images.
-fn say_replies(parts: &mut Parts, said: &[Part]) {
+fn say_replies(parts: &mut EncodedParts, said: &[MessagePart]) {
     let replies = || said.iter().filter_map(as_reply);
     for reply in replies() {
         parts.add(|part| {
@@ -255,11 +267,11 @@ fn say_replies(parts: &mut Parts, said: &[Part]) {
     }
 }
 
-fn as_reply(part: &Part) -> Option<&ToolReply> {
-    if let Body::Reply(reply) = &part.body { Some(reply) } else { None }
+fn as_reply(part: &MessagePart) -> Option<&ToolReply> {
+    if let PartBody::Reply(reply) = &part.body { Some(reply) } else { None }
 }
 
-fn say_choice(body: &mut Object<'_>, choice: &ToolChoice) {
+fn say_choice(body: &mut ObjectWriter<'_>, choice: &ToolChoice) {
     let one;
     let (mode, names): (_, &[String]) = match choice {
         ToolChoice::Auto => return,
@@ -282,7 +294,7 @@ fn say_choice(body: &mut Object<'_>, choice: &ToolChoice) {
     });
 }
 
-fn say_config(config: &mut Object<'_>, request: &ModelRequest) {
+fn say_config(config: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let sampling = &request.sampling;
     config.put_some("temperature", sampling.temperature.as_ref());
     config.put_some("topP", sampling.top_p.as_ref());
@@ -297,7 +309,7 @@ fn say_config(config: &mut Object<'_>, request: &ModelRequest) {
         OutputShape::Json => config.put("responseMimeType", "application/json"),
         OutputShape::Schema { schema, .. } => {
             config.put("responseMimeType", "application/json");
-            config.put("responseSchema", &schema::downgrade(schema, Grammar::Gemini).schema);
+            config.put("responseSchema", &schema::downgrade(schema, SchemaDialect::Gemini).schema);
         }
     }
     if let Some(effort) = request.reasoning {
@@ -316,30 +328,30 @@ fn thinks_by_budget(model: &str) -> bool {
     model.contains("gemini-2")
 }
 
-fn say_thinking_budget(thinking: &mut Object<'_>, model: &str, effort: Effort) {
+fn say_thinking_budget(thinking: &mut ObjectWriter<'_>, model: &str, effort: ReasoningEffort) {
     // The Pro models cannot turn thinking off, so this is their smallest budget.
     let least = if model.contains("pro") { 128 } else { 0 };
     let tokens = match effort {
-        Effort::Off => least,
-        Effort::Minimal => 512,
-        Effort::Low => 2048,
-        Effort::Medium => 8192,
-        Effort::High => 16_384,
-        Effort::Highest => 24_576,
+        ReasoningEffort::Off => least,
+        ReasoningEffort::Minimal => 512,
+        ReasoningEffort::Low => 2048,
+        ReasoningEffort::Medium => 8192,
+        ReasoningEffort::High => 16_384,
+        ReasoningEffort::Highest => 24_576,
     };
     thinking.put("thinkingBudget", &tokens);
-    if effort != Effort::Off {
+    if effort != ReasoningEffort::Off {
         thinking.put("includeThoughts", &true);
     }
 }
 
-fn say_thinking_level(thinking: &mut Object<'_>, effort: Effort) {
+fn say_thinking_level(thinking: &mut ObjectWriter<'_>, effort: ReasoningEffort) {
     let level = match effort {
-        Effort::Off => return thinking.put("thinkingBudget", &0),
-        Effort::Minimal => "MINIMAL",
-        Effort::Low => "LOW",
-        Effort::Medium => "MEDIUM",
-        Effort::High | Effort::Highest => "HIGH",
+        ReasoningEffort::Off => return thinking.put("thinkingBudget", &0),
+        ReasoningEffort::Minimal => "MINIMAL",
+        ReasoningEffort::Low => "LOW",
+        ReasoningEffort::Medium => "MEDIUM",
+        ReasoningEffort::High | ReasoningEffort::Highest => "HIGH",
     };
     thinking.put("thinkingLevel", level);
     thinking.put("includeThoughts", &true);
@@ -351,8 +363,8 @@ mod tests {
 
     #[test]
     fn a_model_name_cannot_leave_the_path() {
-        assert_eq!(path("gemini-2.5-flash", Delivery::Whole), "models/gemini-2.5-flash:generateContent");
-        assert_eq!(path("tunedModels/x", Delivery::Whole), "tunedModels/x:generateContent");
-        assert_eq!(path("a?b#c", Delivery::Streamed), "models/a%3Fb%23c:streamGenerateContent?alt=sse");
+        assert_eq!(path("gemini-2.5-flash", ReplyDelivery::Whole), "models/gemini-2.5-flash:generateContent");
+        assert_eq!(path("tunedModels/x", ReplyDelivery::Whole), "tunedModels/x:generateContent");
+        assert_eq!(path("a?b#c", ReplyDelivery::Streamed), "models/a%3Fb%23c:streamGenerateContent?alt=sse");
     }
 }

@@ -2,25 +2,25 @@
 
 use std::borrow::Cow;
 
-use haft_core::conversation::{Format, Media};
+use haft_core::conversation::{Media, ModelApiFormat};
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::draft::{Draft, Flow};
-use crate::wire::Asked;
+use crate::draft::{ReplyDraft, TextKind};
+use crate::wire::DecodeContext;
 use crate::{failure, media, reading};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Response<'a> {
+pub(super) struct GeminiResponse<'a> {
     #[serde(borrow)]
-    candidates: Option<Vec<Candidate<'a>>>,
-    prompt_feedback: Option<PromptFeedback<'a>>,
-    usage_metadata: Option<WireUsage>,
+    candidates: Option<Vec<GeminiCandidate<'a>>>,
+    prompt_feedback: Option<GeminiPromptFeedback<'a>>,
+    usage_metadata: Option<GeminiUsage>,
     model_version: Option<Cow<'a, str>>,
     #[serde(rename = "responseId")]
     id: Option<Cow<'a, str>>,
@@ -29,9 +29,9 @@ pub(super) struct Response<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Candidate<'a> {
+struct GeminiCandidate<'a> {
     #[serde(borrow)]
-    content: Option<Content<'a>>,
+    content: Option<GeminiContent<'a>>,
     finish_reason: Option<Cow<'a, str>>,
     #[serde(borrow)]
     grounding_metadata: Option<&'a RawValue>,
@@ -40,26 +40,26 @@ struct Candidate<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Content<'a> {
+struct GeminiContent<'a> {
     #[serde(borrow)]
     parts: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WirePart<'a> {
+struct GeminiPart<'a> {
     #[serde(borrow)]
     text: Option<Cow<'a, str>>,
     thought: Option<bool>,
     thought_signature: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    function_call: Option<WireCall<'a>>,
+    function_call: Option<GeminiFunctionCall<'a>>,
     #[serde(borrow)]
-    inline_data: Option<Blob<'a>>,
+    inline_data: Option<GeminiBlob<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct WireCall<'a> {
+struct GeminiFunctionCall<'a> {
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     name: Option<Cow<'a, str>>,
@@ -69,7 +69,7 @@ struct WireCall<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Blob<'a> {
+struct GeminiBlob<'a> {
     #[serde(borrow)]
     mime_type: Option<Cow<'a, str>>,
     data: Option<Cow<'a, str>>,
@@ -77,14 +77,14 @@ struct Blob<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PromptFeedback<'a> {
+struct GeminiPromptFeedback<'a> {
     #[serde(borrow)]
     block_reason: Option<Cow<'a, str>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct WireUsage {
+struct GeminiUsage {
     #[serde(rename = "promptTokenCount")]
     prompt: Option<u64>,
     #[serde(rename = "candidatesTokenCount")]
@@ -97,12 +97,12 @@ struct WireUsage {
     tool_use: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
-    let response: Response<'_> = reading::read(body)?;
+pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+    let response: GeminiResponse<'_> = reading::read(body)?;
     if response.candidates.is_none() && response.prompt_feedback.is_none() && response.error.is_none() {
         return Err(reading::malformed("there are no `candidates` in it"));
     }
-    let mut draft = Draft::new(Format::Gemini, asked);
+    let mut draft = ReplyDraft::new(ModelApiFormat::Gemini, asked);
     apply(&mut draft, &response)?;
     if !draft.has_stopped() {
         draft.stop(StopReason::EndOfTurn);
@@ -111,7 +111,7 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
 }
 
 /// Applies a whole response or one chunk of a stream to the draft.
-pub(super) fn apply(draft: &mut Draft, response: &Response<'_>) -> Result<(), ModelError> {
+pub(super) fn apply(draft: &mut ReplyDraft, response: &GeminiResponse<'_>) -> Result<(), ModelError> {
     if let Some(error) = &response.error {
         return Err(failure::inside(error));
     }
@@ -129,7 +129,7 @@ pub(super) fn apply(draft: &mut Draft, response: &Response<'_>) -> Result<(), Mo
     Ok(())
 }
 
-fn say_candidate(draft: &mut Draft, candidate: &Candidate<'_>) -> Result<(), ModelError> {
+fn say_candidate(draft: &mut ReplyDraft, candidate: &GeminiCandidate<'_>) -> Result<(), ModelError> {
     let parts = candidate.content.as_ref().and_then(|content| content.parts.as_ref());
     for raw in parts.into_iter().flatten() {
         say_part(draft, raw)?;
@@ -146,8 +146,8 @@ fn say_candidate(draft: &mut Draft, candidate: &Candidate<'_>) -> Result<(), Mod
     Ok(())
 }
 
-fn say_part(draft: &mut Draft, raw: &RawValue) -> Result<(), ModelError> {
-    let part: WirePart<'_> = reading::read_raw(raw)?;
+fn say_part(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
+    let part: GeminiPart<'_> = reading::read_raw(raw)?;
     let signature = part.thought_signature.as_deref();
     if let Some(call) = &part.function_call {
         let mark = draft.mark(call.id.as_deref(), signature);
@@ -155,9 +155,9 @@ fn say_part(draft: &mut Draft, raw: &RawValue) -> Result<(), ModelError> {
         draft.add(index, call.args.map_or("{}", RawValue::get));
         draft.close(index, None);
     } else if let Some(text) = part.text.as_deref() {
-        let flow = if part.thought == Some(true) { Flow::Reasoning } else { Flow::Text };
+        let flow = if part.thought == Some(true) { TextKind::Reasoning } else { TextKind::Text };
         say_text(draft, flow, text, signature);
-    } else if let Some(media) = part.inline_data.as_ref().and_then(Blob::read) {
+    } else if let Some(media) = part.inline_data.as_ref().and_then(GeminiBlob::read) {
         let mark = draft.mark(None, signature);
         let index = draft.open(media_part(media), mark);
         draft.close(index, None);
@@ -168,7 +168,7 @@ fn say_part(draft: &mut Draft, raw: &RawValue) -> Result<(), ModelError> {
 }
 
 /// Appends text. A signature closes the part, so that it is sent back with exactly that text.
-fn say_text(draft: &mut Draft, flow: Flow, text: &str, signature: Option<&str>) {
+fn say_text(draft: &mut ReplyDraft, flow: TextKind, text: &str, signature: Option<&str>) {
     draft.flow(flow, text);
     if signature.is_some() {
         draft.flow_part(flow, None);
@@ -177,7 +177,7 @@ fn say_text(draft: &mut Draft, flow: Flow, text: &str, signature: Option<&str>) 
     }
 }
 
-fn say_opaque(draft: &mut Draft, raw: &RawValue) {
+fn say_opaque(draft: &mut ReplyDraft, raw: &RawValue) {
     let kind = serde_json::from_str::<Value>(raw.get()).ok();
     let kind = kind.and_then(|part| part.as_object()?.keys().next().cloned());
     let mark = draft.mark(None, Some(raw.get()));
@@ -212,18 +212,18 @@ fn stop_reason(reason: &str) -> StopReason {
     }
 }
 
-impl Blob<'_> {
+impl GeminiBlob<'_> {
     fn read(&self) -> Option<Media> {
         media::from_base64(self.mime_type.as_deref()?, self.data.as_deref()?)
     }
 }
 
-impl WireUsage {
-    /// Converts the counts. The API reports thoughts apart from the answer; `Usage` counts both as output.
-    fn read(&self) -> Usage {
+impl GeminiUsage {
+    /// Converts the counts. The API reports thoughts apart from the answer; `TokenUsage` counts both as output.
+    fn read(&self) -> TokenUsage {
         let reasoning = self.thoughts.unwrap_or(0);
         let tool_use = self.tool_use.unwrap_or(0);
-        Usage {
+        TokenUsage {
             input: self.prompt.unwrap_or(0).saturating_add(tool_use),
             output: self.candidates.unwrap_or(0).saturating_add(reasoning),
             cache_read: self.cached.unwrap_or(0),

@@ -1,28 +1,28 @@
 //! Decodes a streamed response, whose chunks have the same shape as a whole one.
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 
-use super::response::{self, Response};
-use crate::draft::Draft;
+use super::response::{self, GeminiResponse};
+use crate::draft::ReplyDraft;
 use crate::reading;
 use crate::stream::FrameReader;
-use crate::wire::Asked;
+use crate::wire::DecodeContext;
 
 /// Reads chunks. The API sends no end event: the reply ends with the body, after a finish reason.
-pub(super) struct Reader {
-    draft: Draft,
+pub(super) struct GeminiStreamReader {
+    draft: ReplyDraft,
 }
 
-impl Reader {
-    pub(super) fn new(asked: &Asked) -> Self {
-        Self { draft: Draft::new(Format::Gemini, asked) }
+impl GeminiStreamReader {
+    pub(super) fn new(asked: &DecodeContext) -> Self {
+        Self { draft: ReplyDraft::new(ModelApiFormat::Gemini, asked) }
     }
 }
 
-impl FrameReader for Reader {
+impl FrameReader for GeminiStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
-        let response: Response<'_> = reading::read(frame.as_bytes())?;
+        let response: GeminiResponse<'_> = reading::read(frame.as_bytes())?;
         response::apply(&mut self.draft, &response)
     }
 
@@ -30,7 +30,7 @@ impl FrameReader for Reader {
         self.draft.end();
     }
 
-    fn draft(&mut self) -> &mut Draft {
+    fn draft(&mut self) -> &mut ReplyDraft {
         &mut self.draft
     }
 }

@@ -10,46 +10,46 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use tokio::time::Instant;
 
-use super::client::Answer;
+use super::client::ModelHttpResponse;
 use crate::reading::{self, REPLY_BYTES_MAX};
-use crate::wire::{Asked, ErrorHead, StreamDecoder, WireFormat};
-use haft_core::settings::models::Delivery;
+use crate::wire::{DecodeContext, ErrorHead, StreamDecoder, WireFormat};
+use haft_core::settings::models::ReplyDelivery;
 
 /// The longest wait for the rest of the body after the reply is complete. Only a connection whose body was read to
 /// its end can be reused.
 const REST_WITHIN: Duration = Duration::from_millis(100);
 
 /// A response that is being read.
-pub(crate) struct Arriving {
-    body: Body,
+pub(crate) struct HttpReplyReader {
+    body: ReplyBody,
     ready: VecDeque<ModelEvent>,
 }
 
-enum Body {
+enum ReplyBody {
     Streamed {
-        answer: Answer,
+        answer: ModelHttpResponse,
         decoder: Box<dyn StreamDecoder>,
     },
     /// The reply is complete, but the body was not read to its end.
-    Complete(Answer),
+    Complete(ModelHttpResponse),
     /// The events read before the failure are returned first.
     Failed(ModelError),
     Over,
 }
 
-impl Arriving {
+impl HttpReplyReader {
     /// Reads the response head and enough of the body to know that a reply has begun. Until then a failure can be
     /// retried, because the caller has not seen any content.
     pub(crate) async fn begin(
         wire: &dyn WireFormat,
-        mut answer: Answer,
-        asked: &Asked,
-        delivery: Delivery,
+        mut answer: ModelHttpResponse,
+        asked: &DecodeContext,
+        delivery: ReplyDelivery,
     ) -> Result<Self, ModelError> {
-        match (answer.status(), Kind::of(&answer, delivery)) {
-            (200..=299, Kind::Page) => Err(reading::malformed("it is a web page")),
-            (200..=299, Kind::Whole) => Self::whole(wire, answer, asked).await,
-            (200..=299, Kind::Stream) => Self::streamed(wire, answer, asked).await,
+        match (answer.status(), ReplyBodyKind::of(&answer, delivery)) {
+            (200..=299, ReplyBodyKind::Page) => Err(reading::malformed("it is a web page")),
+            (200..=299, ReplyBodyKind::Whole) => Self::whole(wire, answer, asked).await,
+            (200..=299, ReplyBodyKind::Stream) => Self::streamed(wire, answer, asked).await,
             (300..=399, _) => Err(redirected(&answer)),
             (_, _) => Err(refused(wire, &mut answer).await),
         }
@@ -57,26 +57,34 @@ impl Arriving {
 
     /// Reads a whole response. Some servers send one although a stream was requested, and some label a stream as
     /// `application/json`.
-    async fn whole(wire: &dyn WireFormat, mut answer: Answer, asked: &Asked) -> Result<Self, ModelError> {
+    async fn whole(
+        wire: &dyn WireFormat,
+        mut answer: ModelHttpResponse,
+        asked: &DecodeContext,
+    ) -> Result<Self, ModelError> {
         let body = answer.body(REPLY_BYTES_MAX).await?;
         let events = match wire.decode(&body, asked) {
             Ok(reply) => reply.into_events(),
-            Err(error) => stream_at_once(wire, &body, asked).ok_or(error)?,
+            Err(error) => decode_whole_stream(wire, &body, asked).ok_or(error)?,
         };
-        Ok(Self { body: Body::Over, ready: events.into() })
+        Ok(Self { body: ReplyBody::Over, ready: events.into() })
     }
 
-    async fn streamed(wire: &dyn WireFormat, answer: Answer, asked: &Asked) -> Result<Self, ModelError> {
-        let body = Body::Streamed { answer, decoder: wire.stream_decoder(asked) };
+    async fn streamed(
+        wire: &dyn WireFormat,
+        answer: ModelHttpResponse,
+        asked: &DecodeContext,
+    ) -> Result<Self, ModelError> {
+        let body = ReplyBody::Streamed { answer, decoder: wire.stream_decoder(asked) };
         let mut arriving = Self { body, ready: VecDeque::new() };
         loop {
             arriving.read().await;
             match (arriving.ready.iter().find(|event| is_content(event)), &arriving.body) {
                 (Some(ModelEvent::Finished { stop: StopReason::CutOff }), _)
-                | (None, Body::Over | Body::Complete(_)) => return Err(ended_early()),
+                | (None, ReplyBody::Over | ReplyBody::Complete(_)) => return Err(ended_early()),
                 (Some(_), _) => return Ok(arriving),
-                (None, Body::Failed(error)) => return Err(error.clone()),
-                (None, Body::Streamed { .. }) => {}
+                (None, ReplyBody::Failed(error)) => return Err(error.clone()),
+                (None, ReplyBody::Streamed { .. }) => {}
             }
         }
     }
@@ -96,14 +104,14 @@ impl Arriving {
             if let Some(event) = self.ready.pop_front() {
                 return Some(Ok(event));
             }
-            match std::mem::replace(&mut self.body, Body::Over) {
-                Body::Over => return None,
-                Body::Failed(error) => return Some(Err(error)),
-                Body::Complete(answer) => read_rest(answer).await,
-                streamed @ Body::Streamed { .. } => {
+            match std::mem::replace(&mut self.body, ReplyBody::Over) {
+                ReplyBody::Over => return None,
+                ReplyBody::Failed(error) => return Some(Err(error)),
+                ReplyBody::Complete(answer) => read_rest(answer).await,
+                streamed @ ReplyBody::Streamed { .. } => {
                     self.body = streamed;
                     if tokio::time::timeout_at(deadline, self.read()).await.is_err() {
-                        self.body = Body::Failed(out_of_time());
+                        self.body = ReplyBody::Failed(out_of_time());
                     }
                 }
             }
@@ -112,26 +120,26 @@ impl Arriving {
 
     /// Reads one more chunk of a stream.
     async fn read(&mut self) {
-        let Body::Streamed { answer, decoder } = &mut self.body else { return };
+        let ReplyBody::Streamed { answer, decoder } = &mut self.body else { return };
         let mut events = Vec::new();
         let read = match answer.chunk().await {
             Ok(Some(bytes)) => decoder.push(&bytes, &mut events).map(|()| false),
             Ok(None) => decoder.finish(&mut events).map(|()| true),
-            Err(error) => finish_broken(&mut **decoder, &mut events).then_some(true).ok_or(error),
+            Err(error) => finish_after_disconnect(&mut **decoder, &mut events).then_some(true).ok_or(error),
         };
         let complete = events.iter().any(|event| matches!(event, ModelEvent::Finished { .. }));
         self.ready.extend(events);
-        self.body = match (read, std::mem::replace(&mut self.body, Body::Over)) {
-            (Err(error), _) if !complete => Body::Failed(error),
-            (Ok(false), Body::Streamed { answer, .. }) if complete => Body::Complete(answer),
+        self.body = match (read, std::mem::replace(&mut self.body, ReplyBody::Over)) {
+            (Err(error), _) if !complete => ReplyBody::Failed(error),
+            (Ok(false), ReplyBody::Streamed { answer, .. }) if complete => ReplyBody::Complete(answer),
             (Ok(false), streaming) => streaming,
-            (Ok(true) | Err(_), _) => Body::Over,
+            (Ok(true) | Err(_), _) => ReplyBody::Over,
         };
     }
 }
 
 /// Decodes a body as a stream; returns `None` if it is not a stream with a regular end.
-fn stream_at_once(wire: &dyn WireFormat, body: &[u8], asked: &Asked) -> Option<Vec<ModelEvent>> {
+fn decode_whole_stream(wire: &dyn WireFormat, body: &[u8], asked: &DecodeContext) -> Option<Vec<ModelEvent>> {
     let (mut decoder, mut events) = (wire.stream_decoder(asked), Vec::new());
     decoder.push(body, &mut events).ok()?;
     let ended = |events: &[ModelEvent]| {
@@ -139,12 +147,12 @@ fn stream_at_once(wire: &dyn WireFormat, body: &[u8], asked: &Asked) -> Option<V
             .iter()
             .any(|event| matches!(event, ModelEvent::Finished { stop } if *stop != StopReason::CutOff))
     };
-    (ended(&events) || finish_broken(&mut *decoder, &mut events)).then_some(events)
+    (ended(&events) || finish_after_disconnect(&mut *decoder, &mut events)).then_some(events)
 }
 
 /// Finishes a reply whose connection broke. Returns true if it was complete anyway: its stop reason had arrived and
 /// only the final frame is missing.
-fn finish_broken(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) -> bool {
+fn finish_after_disconnect(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) -> bool {
     let mut last = Vec::new();
     let ended = decoder.finish(&mut last).is_ok();
     let cut_off = |event: &ModelEvent| matches!(event, ModelEvent::Finished { stop: StopReason::CutOff });
@@ -156,24 +164,24 @@ fn finish_broken(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) 
 }
 
 /// The kind of a body, by its `content-type`.
-enum Kind {
+enum ReplyBodyKind {
     Stream,
     Whole,
     Page,
 }
 
-impl Kind {
+impl ReplyBodyKind {
     /// Returns the kind. A response without a known content type is taken for the kind that was requested.
-    fn of(answer: &Answer, delivery: Delivery) -> Self {
+    fn of(answer: &ModelHttpResponse, delivery: ReplyDelivery) -> Self {
         let said = answer.header("content-type").unwrap_or_default();
         let media_type = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match media_type.as_str() {
-            "application/json" => Kind::Whole,
-            "text/html" | "application/xhtml+xml" => Kind::Page,
-            "text/event-stream" | "application/x-ndjson" => Kind::Stream,
+            "application/json" => ReplyBodyKind::Whole,
+            "text/html" | "application/xhtml+xml" => ReplyBodyKind::Page,
+            "text/event-stream" | "application/x-ndjson" => ReplyBodyKind::Stream,
             _ => match delivery {
-                Delivery::Whole => Kind::Whole,
-                Delivery::Streamed => Kind::Stream,
+                ReplyDelivery::Whole => ReplyBodyKind::Whole,
+                ReplyDelivery::Streamed => ReplyBodyKind::Stream,
             },
         }
     }
@@ -191,12 +199,12 @@ fn is_content(event: &ModelEvent) -> bool {
     }
 }
 
-async fn read_rest(mut answer: Answer) {
+async fn read_rest(mut answer: ModelHttpResponse) {
     let rest = async { while let Ok(Some(_)) = answer.chunk().await {} };
     let _ = tokio::time::timeout(REST_WITHIN, rest).await;
 }
 
-pub(crate) async fn refused(wire: &dyn WireFormat, answer: &mut Answer) -> ModelError {
+pub(crate) async fn refused(wire: &dyn WireFormat, answer: &mut ModelHttpResponse) -> ModelError {
     let body = answer.explanation().await;
     let in_seconds = answer.header("retry-after").and_then(seconds_until);
     let head = ErrorHead {
@@ -204,7 +212,7 @@ pub(crate) async fn refused(wire: &dyn WireFormat, answer: &mut Answer) -> Model
         retry_after: in_seconds.as_deref().or(answer.header("retry-after")),
         retry_after_ms: answer.header("retry-after-ms"),
     };
-    if let Kind::Page = Kind::of(answer, Delivery::Whole) {
+    if let ReplyBodyKind::Page = ReplyBodyKind::of(answer, ReplyDelivery::Whole) {
         // HTML is for a browser; its markup would only clutter the error message.
         return wire.decode_error(&head, b"");
     }
@@ -218,7 +226,7 @@ fn seconds_until(header: &str) -> Option<String> {
     Some((left.as_secs() + u64::from(left.subsec_nanos() > 0)).to_string())
 }
 
-fn redirected(answer: &Answer) -> ModelError {
+fn redirected(answer: &ModelHttpResponse) -> ModelError {
     // Without its query, which may contain a key.
     let to = answer.header("location").and_then(|to| to.split(['?', '#']).next()).unwrap_or("elsewhere");
     let to: String = to.chars().take(200).collect();

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use haft_core::model_error::{ModelError, ModelErrorKind};
-use haft_core::settings::models::Timeouts;
+use haft_core::settings::models::ModelTimeouts;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
-use super::client_pool::{ClientPool, ClientSettings, Connections};
+use super::client_pool::{ClientPool, ClientSettings, SharedClient};
 use crate::redact::redact;
 
 /// The most bytes of an error response that are read.
@@ -18,9 +18,9 @@ const ERROR_BODY_BYTES_MAX: usize = 256 * 1024;
 
 /// Certificate authorities that are trusted in addition to those of the system.
 #[derive(Debug, Clone, Default)]
-pub struct Authorities(Vec<reqwest::Certificate>);
+pub struct CertificateAuthorities(Vec<reqwest::Certificate>);
 
-impl Authorities {
+impl CertificateAuthorities {
     /// Parses a bundle of PEM certificates. The error describes the problem with it.
     pub fn from_pem(text: &[u8]) -> Result<Self, String> {
         let all = reqwest::Certificate::from_pem_bundle(text).map_err(|error| innermost(&error))?;
@@ -34,17 +34,17 @@ impl Authorities {
 
 /// The connections of one provider, with its timeouts. Other providers may use the same connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
-    connections: Arc<Connections>,
-    timeouts: Timeouts,
+pub(crate) struct ModelHttpClient {
+    connections: Arc<SharedClient>,
+    timeouts: ModelTimeouts,
 }
 
-impl Client {
+impl ModelHttpClient {
     pub(crate) fn of_pool(
         pool: &ClientPool,
-        timeouts: Timeouts,
+        timeouts: ModelTimeouts,
         server: &Url,
-        authorities: &Authorities,
+        authorities: &CertificateAuthorities,
     ) -> Result<Self, ModelError> {
         let connections = pool
             .connections(ClientSettings::of(&timeouts, server), authorities)
@@ -52,16 +52,18 @@ impl Client {
         Ok(Self { connections, timeouts })
     }
 
-    pub(crate) fn timeouts(&self) -> &Timeouts {
+    pub(crate) fn timeouts(&self) -> &ModelTimeouts {
         &self.timeouts
     }
 
     /// Sends a request and waits for the response head.
-    pub(crate) async fn send(&self, request: reqwest::Request) -> Result<Answer, ModelError> {
+    pub(crate) async fn send(&self, request: reqwest::Request) -> Result<ModelHttpResponse, ModelError> {
         let host = request.url().host_str().unwrap_or_default().to_owned();
         let head = tokio::time::timeout(self.timeouts.first_byte, self.connections.execute(request)).await;
         match head {
-            Ok(Ok(response)) => Ok(Answer { response, between_chunks: self.timeouts.between_chunks }),
+            Ok(Ok(response)) => {
+                Ok(ModelHttpResponse { response, between_chunks: self.timeouts.between_chunks })
+            }
             Ok(Err(error)) => Err(unreachable(&format!("`{host}` cannot be reached"), &error)),
             Err(_) => Err(slow(&format!("`{host}` did not begin to answer"), self.timeouts.first_byte)),
         }
@@ -70,12 +72,12 @@ impl Client {
 
 /// A response whose head has arrived.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ModelHttpResponse {
     response: reqwest::Response,
     between_chunks: Duration,
 }
 
-impl Answer {
+impl ModelHttpResponse {
     pub(crate) fn status(&self) -> u16 {
         self.response.status().as_u16()
     }

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use haft_core::settings::models::Timeouts;
+use haft_core::settings::models::ModelTimeouts;
 use reqwest::{Request, Response, Url, redirect};
 
-use super::client::Authorities;
+use super::client::CertificateAuthorities;
 
 /// The most providers that use one client at the same time. Over HTTP/2 a client opens one connection to each server,
 /// and many servers accept 100 requests at once on a connection: a further request would wait until another one ends.
@@ -20,7 +20,7 @@ const PROVIDERS_PER_CLIENT_MAX: usize = 32;
 /// neither cookies nor API keys, which are part of each request, so runs of different principals can share it. The
 /// tasks of a connection end with their tokio runtime: a pool must not outlive it.
 #[derive(Debug, Clone, Default)]
-pub struct ClientPool(Arc<Mutex<Vec<Arc<Connections>>>>);
+pub struct ClientPool(Arc<Mutex<Vec<Arc<SharedClient>>>>);
 
 impl ClientPool {
     /// Returns a client of the pool with these settings. Builds one if none has room for a further provider. A client
@@ -28,19 +28,19 @@ impl ClientPool {
     pub(super) fn connections(
         &self,
         settings: ClientSettings,
-        authorities: &Authorities,
-    ) -> reqwest::Result<Arc<Connections>> {
+        authorities: &CertificateAuthorities,
+    ) -> reqwest::Result<Arc<SharedClient>> {
         if !authorities.certificates().is_empty() {
-            return Ok(Arc::new(Connections::new(settings, authorities)?));
+            return Ok(Arc::new(SharedClient::new(settings, authorities)?));
         }
         let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The pool itself holds one of the references.
-        let has_room = |client: &&Arc<Connections>| Arc::strong_count(client) <= PROVIDERS_PER_CLIENT_MAX;
+        let has_room = |client: &&Arc<SharedClient>| Arc::strong_count(client) <= PROVIDERS_PER_CLIENT_MAX;
         if let Some(client) = clients.iter().filter(has_room).find(|client| client.settings == settings) {
             return Ok(Arc::clone(client));
         }
         clients.retain(|client| Arc::strong_count(client) > 1);
-        let client = Arc::new(Connections::new(settings, authorities)?);
+        let client = Arc::new(SharedClient::new(settings, authorities)?);
         clients.push(Arc::clone(&client));
         Ok(client)
     }
@@ -52,26 +52,26 @@ pub(super) struct ClientSettings {
     connect: Duration,
     ping_after: Duration,
     pong_within: Duration,
-    proxies: Proxies,
+    proxies: ProxyChoice,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Proxies {
+enum ProxyChoice {
     OfEnvironment,
     /// A proxy could not reach a server on this machine.
     None,
 }
 
 impl ClientSettings {
-    pub(super) fn of(timeouts: &Timeouts, server: &Url) -> Self {
-        let Timeouts { connect, ping_after, pong_within, first_byte: _, between_chunks: _, total: _ } =
+    pub(super) fn of(timeouts: &ModelTimeouts, server: &Url) -> Self {
+        let ModelTimeouts { connect, ping_after, pong_within, first_byte: _, between_chunks: _, total: _ } =
             *timeouts;
-        let proxies = if is_here(server) { Proxies::None } else { Proxies::OfEnvironment };
+        let proxies = if is_local_server(server) { ProxyChoice::None } else { ProxyChoice::OfEnvironment };
         Self { connect, ping_after, pong_within, proxies }
     }
 }
 
-fn is_here(server: &Url) -> bool {
+fn is_local_server(server: &Url) -> bool {
     let host = server.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
@@ -80,18 +80,18 @@ fn is_here(server: &Url) -> bool {
 /// An HTTP client with its connections. Never follows redirects, because they would send the API key to another
 /// server.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(super) struct SharedClient {
     settings: ClientSettings,
     client: reqwest::Client,
 }
 
-impl Connections {
-    fn new(settings: ClientSettings, authorities: &Authorities) -> reqwest::Result<Self> {
+impl SharedClient {
+    fn new(settings: ClientSettings, authorities: &CertificateAuthorities) -> reqwest::Result<Self> {
         // Fails if another provider is installed already, which works just as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = match settings.proxies {
-            Proxies::OfEnvironment => reqwest::Client::builder(),
-            Proxies::None => reqwest::Client::builder().no_proxy(),
+            ProxyChoice::OfEnvironment => reqwest::Client::builder(),
+            ProxyChoice::None => reqwest::Client::builder().no_proxy(),
         };
         let client = builder
             .connect_timeout(settings.connect)
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn settings(server: &str, connect: Duration) -> ClientSettings {
-        let timeouts = Timeouts { connect, ..Timeouts::default() };
+        let timeouts = ModelTimeouts { connect, ..ModelTimeouts::default() };
         ClientSettings::of(&timeouts, &Url::parse(server).unwrap())
     }
 
@@ -122,9 +122,11 @@ mod tests {
     fn providers_share_a_client_if_all_of_its_settings_are_equal() {
         let pool = ClientPool::default();
         let second = Duration::from_secs(1);
-        let first = pool.connections(settings("https://a.test", second), &Authorities::default()).unwrap();
+        let first =
+            pool.connections(settings("https://a.test", second), &CertificateAuthorities::default()).unwrap();
         let check = |server: &str, connect: Duration, shared: bool| {
-            let other = pool.connections(settings(server, connect), &Authorities::default()).unwrap();
+            let other =
+                pool.connections(settings(server, connect), &CertificateAuthorities::default()).unwrap();
             assert_eq!(Arc::ptr_eq(&first, &other), shared, "{server} {connect:?}");
         };
         check("https://a.test", second, true);
@@ -138,7 +140,8 @@ mod tests {
     fn a_full_client_gets_no_more_providers_and_an_unused_one_is_dropped() {
         let pool = ClientPool::default();
         let of = |server: &str| {
-            pool.connections(settings(server, Duration::from_secs(1)), &Authorities::default()).unwrap()
+            pool.connections(settings(server, Duration::from_secs(1)), &CertificateAuthorities::default())
+                .unwrap()
         };
         let mut users: Vec<_> = (0..=PROVIDERS_PER_CLIENT_MAX).map(|_| of("https://a.test")).collect();
         let further = users.pop().unwrap();

@@ -32,7 +32,7 @@ pub struct Endpoint {
 
 /// The way in which a key is sent.
 #[derive(Debug)]
-pub enum Auth {
+pub enum EndpointAuth {
     /// The server requires no key.
     Nothing,
     Bearer(SecretString),
@@ -53,7 +53,7 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    pub fn new(wire: Arc<dyn WireFormat>, base: &str, auth: Auth) -> Result<Self, EndpointError> {
+    pub fn new(wire: Arc<dyn WireFormat>, base: &str, auth: EndpointAuth) -> Result<Self, EndpointError> {
         let address = || EndpointError::Address { written: base.chars().take(200).collect() };
         let base = Url::parse(base).map_err(|_| address())?;
         if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
@@ -62,12 +62,12 @@ impl Endpoint {
         let mut endpoint =
             Self { wire, base, headers: HeaderMap::new(), secrets: Vec::new(), extra_body: Map::new() };
         match auth {
-            Auth::Nothing => {}
-            Auth::Bearer(key) => {
+            EndpointAuth::Nothing => {}
+            EndpointAuth::Bearer(key) => {
                 let value = SecretString::from(format!("Bearer {}", key.expose_secret()));
                 endpoint.set_header(AUTHORIZATION, &value).map_err(|()| EndpointError::Key)?;
             }
-            Auth::Header(name, key) => {
+            EndpointAuth::Header(name, key) => {
                 let name = HeaderName::from_static(name);
                 endpoint.set_header(name, &key).map_err(|()| EndpointError::Key)?;
             }
@@ -112,7 +112,7 @@ impl Endpoint {
 
     /// Redacts the secrets in an error. Servers repeat a wrong key in their message, and not every key matches the
     /// patterns of `redact`.
-    pub(crate) fn concealing(&self, error: ModelError) -> ModelError {
+    pub(crate) fn redact_secrets(&self, error: ModelError) -> ModelError {
         let clean =
             |message: String, secret: &SecretString| message.replace(secret.expose_secret(), REDACTED);
         ModelError { message: self.secrets.iter().fold(error.message, clean), ..error }
@@ -123,7 +123,7 @@ impl Endpoint {
     }
 
     /// Builds the HTTP request. The body is reference-counted, so that a retry does not copy it.
-    pub(crate) fn request(&self, encoded: &Outgoing) -> Request {
+    pub(crate) fn request(&self, encoded: &EndpointRequest) -> Request {
         let mut request = self.get(&encoded.path);
         *request.method_mut() = Method::POST;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -143,7 +143,7 @@ impl Endpoint {
     }
 
     /// Returns the final request, or an error if its body is too large.
-    pub(crate) fn outgoing(&self, encoded: EncodedRequest) -> Result<Outgoing, ModelError> {
+    pub(crate) fn outgoing(&self, encoded: EncodedRequest) -> Result<EndpointRequest, ModelError> {
         let EncodedRequest { path, headers, body, .. } = encoded;
         let body = if self.extra_body.is_empty() { body } else { extra_body::merge(&body, &self.extra_body) };
         if body.len() > REQUEST_BYTES_MAX {
@@ -151,13 +151,13 @@ impl Endpoint {
                 format!("the request has {} bytes; at most {REQUEST_BYTES_MAX} are sent", body.len());
             return Err(ModelError::new(ModelErrorKind::RequestTooLarge, message));
         }
-        Ok(Outgoing { path, headers, body: body.into() })
+        Ok(EndpointRequest { path, headers, body: body.into() })
     }
 }
 
 /// A request that can be sent any number of times.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct EndpointRequest {
     path: String,
     headers: &'static [(&'static str, &'static str)],
     body: bytes::Bytes,
@@ -224,19 +224,22 @@ mod tests {
     fn what_cannot_be_sent_is_refused_at_once_and_not_repeated() {
         let wire: Arc<dyn WireFormat> = Arc::new(crate::ollama::OLLAMA);
         let new = |base: &str, auth| Endpoint::new(Arc::clone(&wire), base, auth);
-        assert!(matches!(new("nowhere", Auth::Nothing), Err(EndpointError::Address { .. })));
-        assert!(matches!(new("file:///etc/passwd", Auth::Nothing), Err(EndpointError::Address { .. })));
-        assert_eq!(new("http://h", Auth::Bearer("a\nb".into())).unwrap_err(), EndpointError::Key);
-        let endpoint = new("http://h", Auth::Bearer("sk-hidden".into())).unwrap();
+        assert!(matches!(new("nowhere", EndpointAuth::Nothing), Err(EndpointError::Address { .. })));
+        assert!(matches!(
+            new("file:///etc/passwd", EndpointAuth::Nothing),
+            Err(EndpointError::Address { .. })
+        ));
+        assert_eq!(new("http://h", EndpointAuth::Bearer("a\nb".into())).unwrap_err(), EndpointError::Key);
+        let endpoint = new("http://h", EndpointAuth::Bearer("sk-hidden".into())).unwrap();
         assert!(!format!("{endpoint:?}").contains("hidden"));
         let said = |message: &str| {
-            endpoint.concealing(ModelError::new(ModelErrorKind::Unauthorized, message)).message
+            endpoint.redact_secrets(ModelError::new(ModelErrorKind::Unauthorized, message)).message
         };
         assert_eq!(said("the token sk-hidden is unknown"), "the token [redacted] is unknown");
         let refused = endpoint.header("x y", &"v".into()).unwrap_err();
         assert!(refused.to_string().contains("`x y`"));
         let fields = serde_json::json!({ "messages": [] }).as_object().unwrap().clone();
-        let refused = new("http://h", Auth::Nothing).unwrap().extra_body(fields).unwrap_err();
+        let refused = new("http://h", EndpointAuth::Nothing).unwrap().extra_body(fields).unwrap_err();
         assert_eq!(refused, EndpointError::Reserved { field: "messages".into() });
     }
 }

@@ -12,7 +12,9 @@ pub(crate) const RESERVED: [&str; 6] = ["messages", "input", "contents", "tools"
 /// Adds fields to an encoded body. Fields in both are merged if both are objects; otherwise the extra field wins.
 /// All other fields keep their bytes.
 pub(crate) fn merge(body: &[u8], extra: &Map<String, Value>) -> Vec<u8> {
-    let Ok(Fields(fields)) = serde_json::from_slice::<Fields<'_>>(body) else { return body.to_vec() };
+    let Ok(OrderedFields(fields)) = serde_json::from_slice::<OrderedFields<'_>>(body) else {
+        return body.to_vec();
+    };
     let mut merged = Vec::with_capacity(body.len() + 256);
     let mut write = |name: &str, value: &str| {
         merged.push(if merged.is_empty() { b'{' } else { b',' });
@@ -54,13 +56,13 @@ fn merge_values(old: Value, new: &Value) -> Value {
 }
 
 /// The fields of an object in their order, each with its raw value.
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
+struct OrderedFields<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for OrderedFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Fields<'de>;
+        struct OrderedFieldsVisitor;
+        impl<'de> Visitor<'de> for OrderedFieldsVisitor {
+            type Value = OrderedFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -71,10 +73,10 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                 while let Some(field) = map.next_entry()? {
                     fields.push(field);
                 }
-                Ok(Fields(fields))
+                Ok(OrderedFields(fields))
             }
         }
-        deserializer.deserialize_map(InOrder)
+        deserializer.deserialize_map(OrderedFieldsVisitor)
     }
 }
 

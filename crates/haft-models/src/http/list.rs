@@ -1,6 +1,6 @@
 //! Reads the providers' lists of models, page by page.
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ pub(crate) const PAGES_MAX: usize = 50;
 
 /// A model as its provider lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedModel {
     /// The name to use in requests.
     pub id: String,
     /// The size of the context window, if the list states it.
@@ -20,25 +20,28 @@ pub struct Listed {
     pub output_tokens_max: Option<u64>,
 }
 
-pub(crate) fn first_page(format: Format) -> String {
+pub(crate) fn first_page(format: ModelApiFormat) -> String {
     match format {
-        Format::OpenaiChat | Format::OpenaiResponses => "models".into(),
-        Format::Anthropic => "models?limit=1000".into(),
-        Format::Gemini => "models?pageSize=1000".into(),
-        Format::Ollama => "api/tags".into(),
+        ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses => "models".into(),
+        ModelApiFormat::Anthropic => "models?limit=1000".into(),
+        ModelApiFormat::Gemini => "models?pageSize=1000".into(),
+        ModelApiFormat::Ollama => "api/tags".into(),
     }
 }
 
 /// Adds the headers that a list requires beside the key.
-pub(crate) fn add_headers(format: Format, headers: &mut HeaderMap) {
-    if format == Format::Anthropic {
+pub(crate) fn add_headers(format: ModelApiFormat, headers: &mut HeaderMap) {
+    if format == ModelApiFormat::Anthropic {
         let name = HeaderName::from_static("anthropic-version");
         headers.entry(name).or_insert(HeaderValue::from_static("2023-06-01"));
     }
 }
 
 /// Returns the models of a page and the path of the next page. Reads as much of a malformed row as possible.
-pub fn read_page(format: Format, body: &[u8]) -> Result<(Vec<Listed>, Option<String>), ModelError> {
+pub fn read_page(
+    format: ModelApiFormat,
+    body: &[u8],
+) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
     let page: Value = reading::read(body)?;
     // Together returns a bare array; llama.cpp returns the same list under two names.
     let lists: Vec<&Value> =
@@ -52,15 +55,15 @@ pub fn read_page(format: Format, body: &[u8]) -> Result<(Vec<Listed>, Option<Str
     Ok((rows.filter_map(listed).collect(), next_page(format, &page)))
 }
 
-fn next_page(format: Format, page: &Value) -> Option<String> {
+fn next_page(format: ModelApiFormat, page: &Value) -> Option<String> {
     let text = |key: &str| page.get(key)?.as_str().filter(|text| !text.is_empty());
     match format {
-        Format::OpenaiChat | Format::OpenaiResponses | Format::Ollama => None,
-        Format::Anthropic => {
+        ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses | ModelApiFormat::Ollama => None,
+        ModelApiFormat::Anthropic => {
             let after = text("last_id").filter(|_| page.get("has_more") == Some(&Value::Bool(true)))?;
             Some(format!("models?limit=1000&after_id={}", escaped(after)))
         }
-        Format::Gemini => {
+        ModelApiFormat::Gemini => {
             let token = text("nextPageToken")?;
             Some(format!("models?pageSize=1000&pageToken={}", escaped(token)))
         }
@@ -74,10 +77,10 @@ fn answers(row: &Value) -> bool {
 }
 
 /// Reads a row under the field names of any provider.
-fn listed(row: &Value) -> Option<Listed> {
+fn listed(row: &Value) -> Option<ListedModel> {
     let id = ["id", "name"].iter().find_map(|key| row.get(*key)?.as_str())?;
     let count = |keys: &[&str]| keys.iter().find_map(|key| row.get(*key)?.as_u64());
-    Some(Listed {
+    Some(ListedModel {
         id: id.strip_prefix("models/").unwrap_or(id).to_owned(),
         context_tokens: count(CONTEXT_KEYS),
         output_tokens_max: count(OUTPUT_KEYS),
@@ -111,7 +114,7 @@ mod tests {
     fn sizes_are_found_under_the_word_of_each_provider() {
         let check = |row: &str, expected: (Option<u64>, Option<u64>)| {
             let body = format!(r#"{{"data":[{row}]}}"#);
-            let (listed, _) = read_page(Format::OpenaiChat, body.as_bytes()).unwrap();
+            let (listed, _) = read_page(ModelApiFormat::OpenaiChat, body.as_bytes()).unwrap();
             assert_eq!((listed[0].context_tokens, listed[0].output_tokens_max), expected, "{row}");
         };
         check(r#"{"id":"a"}"#, (None, None));
@@ -129,39 +132,54 @@ mod tests {
             assert_eq!(found.as_deref(), next);
         };
         check(
-            Format::OpenaiChat,
+            ModelApiFormat::OpenaiChat,
             r#"{"data":[{"id":"a"},{"id":"b","context_length":7}]}"#,
             &["a", "b"],
             None,
         );
         check(
-            Format::Anthropic,
+            ModelApiFormat::Anthropic,
             r#"{"data":[{"id":"c"}],"has_more":true,"last_id":"c&d"}"#,
             &["c"],
             Some("models?limit=1000&after_id=c%26d"),
         );
-        check(Format::Anthropic, r#"{"data":[{"id":"c"}],"has_more":false,"last_id":"c"}"#, &["c"], None);
         check(
-            Format::Gemini,
+            ModelApiFormat::Anthropic,
+            r#"{"data":[{"id":"c"}],"has_more":false,"last_id":"c"}"#,
+            &["c"],
+            None,
+        );
+        check(
+            ModelApiFormat::Gemini,
             r#"{"models":[{"name":"models/g","supportedGenerationMethods":["generateContent"]},
                 {"name":"models/e","supportedGenerationMethods":["embedContent"]}],"nextPageToken":"t"}"#,
             &["g"],
             Some("models?pageSize=1000&pageToken=t"),
         );
         check(
-            Format::Ollama,
+            ModelApiFormat::Ollama,
             r#"{"models":[{"name":"llama3:8b","model":"llama3:8b"}]}"#,
             &["llama3:8b"],
             None,
         );
-        check(Format::OpenaiChat, r#"[{"id":"a/b","context_length":7},{"id":"c"}]"#, &["a/b", "c"], None);
+        check(
+            ModelApiFormat::OpenaiChat,
+            r#"[{"id":"a/b","context_length":7},{"id":"c"}]"#,
+            &["a/b", "c"],
+            None,
+        );
         let twice = r#"{"models":[{"name":"m.gguf"}],"object":"list","data":[{"id":"m.gguf"}]}"#;
-        check(Format::OpenaiChat, twice, &["m.gguf"], None);
-        check(Format::OpenaiChat, r#"{"data":[7,{},{"id":"a","context_length":"8k"}]}"#, &["a"], None);
-        check(Format::Ollama, r#"{"models":null}"#, &[], None);
-        check(Format::Gemini, "{}", &[], None);
+        check(ModelApiFormat::OpenaiChat, twice, &["m.gguf"], None);
+        check(
+            ModelApiFormat::OpenaiChat,
+            r#"{"data":[7,{},{"id":"a","context_length":"8k"}]}"#,
+            &["a"],
+            None,
+        );
+        check(ModelApiFormat::Ollama, r#"{"models":null}"#, &[], None);
+        check(ModelApiFormat::Gemini, "{}", &[], None);
         for nothing in ["<html>", "7", "null", r#"{"object":"x"}"#] {
-            assert!(read_page(Format::Ollama, nothing.as_bytes()).is_err(), "{nothing}");
+            assert!(read_page(ModelApiFormat::Ollama, nothing.as_bytes()).is_err(), "{nothing}");
         }
     }
 }

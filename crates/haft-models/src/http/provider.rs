@@ -7,26 +7,26 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
-use haft_core::model_provider::{Attempt, ModelContext, ModelProvider, Next, ReplyStream};
+use haft_core::model_provider::{AttemptFollowUp, ModelAttempt, ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 use tokio::time::Instant;
 
-use super::arriving::{self, Arriving};
-use super::client::{Authorities, Client};
+use super::arriving::{self, HttpReplyReader};
+use super::client::{CertificateAuthorities, ModelHttpClient};
 use super::client_pool::ClientPool;
-use super::endpoint::{Endpoint, Outgoing};
-use super::list::{self, Listed};
-use super::retry::{self, Decision};
-use crate::account::Running;
-use crate::kept::Kept;
-use crate::memo::Memo;
+use super::endpoint::{Endpoint, EndpointRequest};
+use super::list::{self, ListedModel};
+use super::retry::{self, RetryDecision};
+use crate::account::RunningAttempt;
+use crate::kept::ConversationCache;
+use crate::memo::EncodeMemo;
 use crate::prices::Prices;
 use crate::reading::REPLY_BYTES_MAX;
-use crate::unsaid::Feature;
-use crate::wire::{Asked, WireFormat};
-use haft_core::settings::models::Delivery;
-use haft_core::settings::models::{RetryPolicy, Timeouts};
+use crate::unsaid::RequestFeature;
+use crate::wire::{DecodeContext, WireFormat};
+use haft_core::settings::models::ReplyDelivery;
+use haft_core::settings::models::{ModelTimeouts, RetryPolicy};
 
 /// The settings of an HTTP provider.
 #[derive(Debug)]
@@ -34,9 +34,9 @@ pub struct HttpSettings {
     /// The name of the provider in messages and accounts.
     pub name: Arc<str>,
     pub endpoint: Endpoint,
-    pub authorities: Authorities,
-    pub delivery: Delivery,
-    pub timeouts: Timeouts,
+    pub authorities: CertificateAuthorities,
+    pub delivery: ReplyDelivery,
+    pub timeouts: ModelTimeouts,
     pub retry: RetryPolicy,
     pub prices: Prices,
 }
@@ -44,8 +44,8 @@ pub struct HttpSettings {
 /// A provider that is reached over HTTP. It reuses connections between requests.
 pub struct HttpProvider {
     settings: HttpSettings,
-    client: Client,
-    memos: Kept<Memo>,
+    client: ModelHttpClient,
+    memos: ConversationCache<EncodeMemo>,
 }
 
 impl HttpProvider {
@@ -57,19 +57,19 @@ impl HttpProvider {
     /// Creates a provider that shares connections with the other providers of the pool.
     pub fn sharing(settings: HttpSettings, pool: &ClientPool) -> Result<Self, ModelError> {
         let server = settings.endpoint.server();
-        let client = Client::of_pool(pool, settings.timeouts, server, &settings.authorities)?;
-        Ok(Self { settings, client, memos: Kept::default() })
+        let client = ModelHttpClient::of_pool(pool, settings.timeouts, server, &settings.authorities)?;
+        Ok(Self { settings, client, memos: ConversationCache::default() })
     }
 
     /// Returns the models that the provider lists, in its order.
-    pub async fn models(&self) -> Result<Vec<Listed>, ModelError> {
+    pub async fn models(&self) -> Result<Vec<ListedModel>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
         let mut models = Vec::new();
         let mut path = Some(list::first_page(self.settings.endpoint.wire().format()));
         for _ in 0..list::PAGES_MAX {
             let Some(page) = path.take() else { break };
             let page = self.page_in_time(&page, deadline).await;
-            let (listed, next) = page.map_err(|error| self.settings.endpoint.concealing(error))?;
+            let (listed, next) = page.map_err(|error| self.settings.endpoint.redact_secrets(error))?;
             models.extend(listed);
             path = next;
         }
@@ -81,24 +81,24 @@ impl HttpProvider {
         &self,
         path: &str,
         deadline: Instant,
-    ) -> Result<(Vec<Listed>, Option<String>), ModelError> {
+    ) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
         for number in 1.. {
             let asked = tokio::time::timeout_at(deadline, self.page(path)).await;
             let error = match asked.unwrap_or_else(|_| Err(arriving::out_of_time())) {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
-            match retry::decide(&self.settings.retry, &error, number, chance()) {
-                Decision::Again { after } if Instant::now() + after < deadline => {
+            match retry::decide(&self.settings.retry, &error, number, random_fraction()) {
+                RetryDecision::Again { after } if Instant::now() + after < deadline => {
                     tokio::time::sleep(after).await;
                 }
-                Decision::Again { .. } | Decision::GiveUp => return Err(error),
+                RetryDecision::Again { .. } | RetryDecision::GiveUp => return Err(error),
             }
         }
         Err(arriving::out_of_time())
     }
 
-    async fn page(&self, path: &str) -> Result<(Vec<Listed>, Option<String>), ModelError> {
+    async fn page(&self, path: &str) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
         let endpoint = &self.settings.endpoint;
         let format = endpoint.wire().format();
         let mut request = endpoint.get(path);
@@ -110,55 +110,62 @@ impl HttpProvider {
         list::read_page(format, &answer.body(REPLY_BYTES_MAX).await?)
     }
 
-    fn encode(&self, request: &ModelRequest) -> Result<(Outgoing, Asked, Vec<ReplyNote>), ModelError> {
+    fn encode(
+        &self,
+        request: &ModelRequest,
+    ) -> Result<(EndpointRequest, DecodeContext, Vec<ReplyNote>), ModelError> {
         let endpoint = &self.settings.endpoint;
         let mut memo = self.memos.take(&request.conversation);
         let encoded = endpoint.wire().encode(request, self.settings.delivery, &mut memo);
         self.memos.put(memo);
-        let (asked, notes) = (encoded.asked, not_said(endpoint.wire(), &encoded.unsaid));
+        let (asked, notes) = (encoded.asked, unsupported_feature_notes(endpoint.wire(), &encoded.unsaid));
         Ok((endpoint.outgoing(encoded)?, asked, notes))
     }
 
     /// Sends the request until a reply begins or a retry is pointless.
-    async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Result<Reply<'_>, ModelError> {
+    async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Result<HttpReply<'_>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
         let (outgoing, asked, notes) = self.encode(&request)?;
-        let mut attempt = Attempt {
+        let mut attempt = ModelAttempt {
             provider: Arc::clone(&self.settings.name),
             model: request.model.as_str().into(),
             number: 1,
         };
         loop {
             let price = self.settings.prices.of(&request.model);
-            let mut running = Running::start(cx.clone(), attempt.clone(), price);
+            let mut running = RunningAttempt::start(cx.clone(), attempt.clone(), price);
             let begun = tokio::time::timeout_at(deadline, self.send(&outgoing, &asked)).await;
             let error = match begun.unwrap_or_else(|_| Err(arriving::out_of_time())) {
                 Ok(arriving) => {
                     let (endpoint, arriving) = (&self.settings.endpoint, arriving.noting(notes));
-                    return Ok(Reply { endpoint, arriving, running, deadline });
+                    return Ok(HttpReply { endpoint, arriving, running, deadline });
                 }
                 Err(error) => error,
             };
-            match retry::decide(&self.settings.retry, &error, attempt.number, chance()) {
+            match retry::decide(&self.settings.retry, &error, attempt.number, random_fraction()) {
                 // No retry if the request would run out of time before it starts.
-                Decision::Again { after } if Instant::now() + after < deadline => {
-                    running.failed(error.kind, Next::Retry { after });
+                RetryDecision::Again { after } if Instant::now() + after < deadline => {
+                    running.failed(error.kind, AttemptFollowUp::Retry { after });
                     tokio::time::sleep(after).await;
                     attempt.number += 1;
                 }
-                Decision::Again { .. } | Decision::GiveUp => {
-                    running.failed(error.kind, Next::Nothing);
+                RetryDecision::Again { .. } | RetryDecision::GiveUp => {
+                    running.failed(error.kind, AttemptFollowUp::Nothing);
                     return Err(error);
                 }
             }
         }
     }
 
-    async fn send(&self, outgoing: &Outgoing, asked: &Asked) -> Result<Arriving, ModelError> {
+    async fn send(
+        &self,
+        outgoing: &EndpointRequest,
+        asked: &DecodeContext,
+    ) -> Result<HttpReplyReader, ModelError> {
         let endpoint = &self.settings.endpoint;
         let answer = self.client.send(endpoint.request(outgoing)).await?;
-        let begun = Arriving::begin(endpoint.wire(), answer, asked, self.settings.delivery).await;
-        begun.map_err(|error| endpoint.concealing(error))
+        let begun = HttpReplyReader::begin(endpoint.wire(), answer, asked, self.settings.delivery).await;
+        begun.map_err(|error| endpoint.redact_secrets(error))
     }
 }
 
@@ -181,17 +188,17 @@ impl ModelProvider for HttpProvider {
 }
 
 /// A reply that has begun, with its account.
-struct Reply<'a> {
+struct HttpReply<'a> {
     endpoint: &'a Endpoint,
-    arriving: Arriving,
-    running: Running,
+    arriving: HttpReplyReader,
+    running: RunningAttempt,
     deadline: Instant,
 }
 
-impl Reply<'_> {
+impl HttpReply<'_> {
     async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
         let next = self.arriving.next(self.deadline).await;
-        let next = next.map(|next| next.map_err(|error| self.endpoint.concealing(error)));
+        let next = next.map(|next| next.map_err(|error| self.endpoint.redact_secrets(error)));
         match &next {
             Some(Ok(event)) => {
                 self.running.see(event);
@@ -199,7 +206,7 @@ impl Reply<'_> {
                     self.running.succeeded();
                 }
             }
-            Some(Err(error)) => self.running.failed(error.kind, Next::Nothing),
+            Some(Err(error)) => self.running.failed(error.kind, AttemptFollowUp::Nothing),
             None => {}
         }
         next
@@ -207,14 +214,14 @@ impl Reply<'_> {
 }
 
 /// Returns notes about the features of the request that the format does not support.
-fn not_said(wire: &dyn WireFormat, unsaid: &[Feature]) -> Vec<ReplyNote> {
+fn unsupported_feature_notes(wire: &dyn WireFormat, unsaid: &[RequestFeature]) -> Vec<ReplyNote> {
     let rows = wire.unsaid().iter().filter(|row| unsaid.contains(&row.feature));
     rows.map(|row| ReplyNote::NotSaid { what: row.feature.name().into(), instead: row.instead.into() })
         .collect()
 }
 
 /// Returns a random number between 0 and 1. Every `RandomState` has new random keys.
-fn chance() -> f64 {
+fn random_fraction() -> f64 {
     let drawn = RandomState::new().hash_one(0_u8);
     f64::from(u32::try_from(drawn >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
 }

@@ -1,6 +1,6 @@
 //! Estimates the context size that a request needs, and detects truncated prompts.
 
-use crate::wire::Asked;
+use crate::wire::DecodeContext;
 
 /// The smallest context that is requested, in tokens.
 const CONTEXT_TOKENS_MIN: usize = 8192;
@@ -32,7 +32,7 @@ pub(super) fn tokens_for(text_bytes: usize, output_tokens_max: Option<u32>) -> u
 /// Returns the smallest possible token count of the prompt if the server read fewer tokens, or `None` if it may
 /// have read all. When the prompt probably exceeds the context, the likely size is the bound: the server read at
 /// most a context's worth, so it truncated the prompt.
-pub(super) fn cut_from(asked: &Asked, read_tokens: u64) -> Option<u64> {
+pub(super) fn truncated_prompt_tokens(asked: &DecodeContext, read_tokens: u64) -> Option<u64> {
     let (least, likely) = (asked.text_bytes / BYTES_PER_TOKEN_MAX, asked.text_bytes / BYTES_PER_TOKEN_LIKELY);
     let (least, likely) = (least as u64, likely as u64);
     let fits = asked.context_tokens.is_none_or(|context| likely <= context);
@@ -47,8 +47,8 @@ mod tests {
     #[test]
     fn a_prompt_that_was_cut_is_told_from_one_that_was_read() {
         let check = |text_bytes: usize, context_tokens: Option<u64>, read: u64, expected: Option<u64>| {
-            let asked = Asked { turn: 1, text_bytes, context_tokens };
-            assert_eq!(cut_from(&asked, read), expected, "{asked:?} {read}");
+            let asked = DecodeContext { turn: 1, text_bytes, context_tokens };
+            assert_eq!(truncated_prompt_tokens(&asked, read), expected, "{asked:?} {read}");
         };
         // Nearly all of the prompt is missing.
         check(63_000, None, 2000, Some(7875));

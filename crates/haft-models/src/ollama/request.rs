@@ -1,27 +1,33 @@
 //! Encodes requests to `/api/chat`.
 
-use haft_core::conversation::{Body, Format, Message, Part, Role, Source, ToolReply};
-use haft_core::model_request::{Effort, ModelRequest, ModelTool, OutputShape, Sampling, ToolChoice};
+use haft_core::conversation::{MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply};
+use haft_core::model_request::{
+    ModelRequest, ModelTool, OutputShape, ReasoningEffort, SamplingParameters, ToolChoice,
+};
 use haft_core::tool::ToolCall;
 
 use super::{UNSAID, context};
-use crate::json_text::{self, Object};
-use crate::memo::{Encoder, Memo, Tail};
+use crate::json_text::{self, ObjectWriter};
+use crate::memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::object_arguments::object_json;
-use crate::schema::{self, Grammar};
-use crate::wire::{Asked, EncodedRequest};
+use crate::schema::{self, SchemaDialect};
+use crate::wire::{DecodeContext, EncodedRequest};
 use crate::{call_id, media};
-use haft_core::settings::models::Delivery;
+use haft_core::settings::models::ReplyDelivery;
 
-const FORMAT: Format = Format::Ollama;
+const FORMAT: ModelApiFormat = ModelApiFormat::Ollama;
 
-pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
-    let recalled = memo.recall(&Messages, request);
+pub(super) fn encode(
+    request: &ModelRequest,
+    delivery: ReplyDelivery,
+    memo: &mut EncodeMemo,
+) -> EncodedRequest {
+    let recalled = memo.encode_cached(&OllamaEncoder, request);
     let asked = recalled.asked(request);
     let tokens = request.context_tokens.map(|tokens| tokens as usize);
     let context_tokens =
         tokens.unwrap_or_else(|| context::tokens_for(asked.text_bytes, request.output_tokens_max));
-    let asked = Asked { context_tokens: Some(context_tokens as u64), ..asked };
+    let asked = DecodeContext { context_tokens: Some(context_tokens as u64), ..asked };
     let messages = &recalled.said.tail.bytes;
     let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
     let mut body = Vec::with_capacity(messages.len() + recalled.tools.len() + recalled.system.len() + 1024);
@@ -36,7 +42,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
             OutputShape::Text => {}
             OutputShape::Json => body.put("format", "json"),
             OutputShape::Schema { schema, .. } => {
-                body.put("format", &schema::downgrade(schema, Grammar::Ollama).schema);
+                body.put("format", &schema::downgrade(schema, SchemaDialect::Ollama).schema);
             }
         }
         say_effort(body, &request.model, request.reasoning);
@@ -45,7 +51,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
             options.put_some("num_predict", request.output_tokens_max.as_ref());
             say_sampling(options, &request.sampling);
         });
-        body.put("stream", &(delivery == Delivery::Streamed));
+        body.put("stream", &(delivery == ReplyDelivery::Streamed));
     });
     EncodedRequest {
         path: "api/chat".into(),
@@ -57,14 +63,14 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
 }
 
 /// Encodes messages.
-struct Messages;
+struct OllamaEncoder;
 
-impl Encoder for Messages {
+impl Encoder for OllamaEncoder {
     fn name(&self) -> &'static str {
         FORMAT.name()
     }
 
-    fn message(&self, tail: &mut Tail, message: &Message) {
+    fn message(&self, tail: &mut EncodedTail, message: &Message) {
         match message.role {
             Role::System => say_input(tail, "system", &message.parts),
             Role::User => say_input(tail, "user", &message.parts),
@@ -88,7 +94,7 @@ impl Encoder for Messages {
                         function.put("description", &tool.description);
                         function.put(
                             "parameters",
-                            &schema::downgrade(&tool.input_schema, Grammar::Ollama).schema,
+                            &schema::downgrade(&tool.input_schema, SchemaDialect::Ollama).schema,
                         );
                     });
                 });
@@ -98,36 +104,40 @@ impl Encoder for Messages {
     }
 }
 
-fn say(write: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
+fn say(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     json_text::object(&mut out, write);
     out
 }
 
-fn say_plain(message: &mut Object<'_>, role: &str, text: &str) {
+fn say_plain(message: &mut ObjectWriter<'_>, role: &str, text: &str) {
     message.put("role", role);
     message.put("content", text);
 }
 
-fn say_images(message: &mut Object<'_>, images: &[String]) {
+fn say_images(message: &mut ObjectWriter<'_>, images: &[String]) {
     if !images.is_empty() {
         message.put("images", images);
     }
 }
 
-fn say_input(tail: &mut Tail, role: &str, parts: &[Part]) {
+fn say_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
     let (mut texts, mut images) = (Vec::new(), Vec::new());
     for part in parts {
         match &part.body {
-            Body::Text { text, .. } => texts.push(text.clone()),
-            Body::Image(media) => match &media.source {
-                Source::Bytes(bytes) => images.push(media::base64(bytes)),
-                Source::Url(_) => texts.push(media::described("image", media)),
+            PartBody::Text { text, .. } => texts.push(text.clone()),
+            PartBody::Image(media) => match &media.source {
+                MediaSource::Bytes(bytes) => images.push(media::base64(bytes)),
+                MediaSource::Url(_) => texts.push(media::described("image", media)),
             },
-            Body::Audio(media) => texts.push(media::described("audio", media)),
-            Body::File { media, .. } => texts.push(media::described("file", media)),
+            PartBody::Audio(media) => texts.push(media::described("audio", media)),
+            PartBody::File { media, .. } => texts.push(media::described("file", media)),
             // User messages never hold these parts.
-            Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+            PartBody::Refusal(_)
+            | PartBody::Reasoning(_)
+            | PartBody::Call(_)
+            | PartBody::Reply(_)
+            | PartBody::Opaque => {}
         }
     }
     tail.push(&say(|message| {
@@ -138,34 +148,34 @@ fn say_input(tail: &mut Tail, role: &str, parts: &[Part]) {
 
 /// An assistant message, sorted into the fields of the API.
 #[derive(Default)]
-struct Answer<'a> {
+struct OllamaAssistantMessage<'a> {
     text: String,
     thinking: String,
     calls: Vec<&'a ToolCall>,
 }
 
-impl<'a> Answer<'a> {
-    fn of(parts: &'a [Part]) -> Self {
+impl<'a> OllamaAssistantMessage<'a> {
+    fn of(parts: &'a [MessagePart]) -> Self {
         let mut answer = Self::default();
         for part in parts {
             match &part.body {
-                Body::Text { text, .. } | Body::Refusal(text) => answer.text.push_str(text),
-                Body::Image(media) => answer.text.push_str(&media::described("image", media)),
-                Body::Audio(media) => answer.text.push_str(&media::described("audio", media)),
-                Body::File { media, .. } => answer.text.push_str(&media::described("file", media)),
-                Body::Reasoning(text) => {
+                PartBody::Text { text, .. } | PartBody::Refusal(text) => answer.text.push_str(text),
+                PartBody::Image(media) => answer.text.push_str(&media::described("image", media)),
+                PartBody::Audio(media) => answer.text.push_str(&media::described("audio", media)),
+                PartBody::File { media, .. } => answer.text.push_str(&media::described("file", media)),
+                PartBody::Reasoning(text) => {
                     answer.thinking.push_str(part.state_for(FORMAT).map_or("", |_| text));
                 }
-                Body::Call(call) => answer.calls.push(call),
-                Body::Reply(_) | Body::Opaque => {}
+                PartBody::Call(call) => answer.calls.push(call),
+                PartBody::Reply(_) | PartBody::Opaque => {}
             }
         }
         answer
     }
 }
 
-fn say_assistant(tail: &mut Tail, parts: &[Part]) {
-    let answer = Answer::of(parts);
+fn say_assistant(tail: &mut EncodedTail, parts: &[MessagePart]) {
+    let answer = OllamaAssistantMessage::of(parts);
     if answer.text.is_empty() && answer.calls.is_empty() {
         return;
     }
@@ -182,7 +192,7 @@ fn say_assistant(tail: &mut Tail, parts: &[Part]) {
     }));
 }
 
-fn say_call(out: &mut Object<'_>, call: &ToolCall) {
+fn say_call(out: &mut ObjectWriter<'_>, call: &ToolCall) {
     out.put_some("id", known_id(&call.id.0));
     out.object("function", |function| {
         function.put("name", &call.name);
@@ -192,10 +202,10 @@ fn say_call(out: &mut Object<'_>, call: &ToolCall) {
 
 /// Returns the id unless it was generated here. Without ids the server matches results to calls by their order.
 fn known_id(id: &str) -> Option<&str> {
-    Some(id).filter(|id| !call_id::is_made_up(id))
+    Some(id).filter(|id| !call_id::is_generated_id(id))
 }
 
-fn say_replies(tail: &mut Tail, parts: &[Part]) {
+fn say_replies(tail: &mut EncodedTail, parts: &[MessagePart]) {
     let replies: Vec<&ToolReply> = parts.iter().filter_map(as_reply).collect();
     for reply in &replies {
         tail.push(&say(|message| {
@@ -217,33 +227,40 @@ fn say_replies(tail: &mut Tail, parts: &[Part]) {
     }
 }
 
-fn as_reply(part: &Part) -> Option<&ToolReply> {
-    if let Body::Reply(reply) = &part.body { Some(reply) } else { None }
+fn as_reply(part: &MessagePart) -> Option<&ToolReply> {
+    if let PartBody::Reply(reply) = &part.body { Some(reply) } else { None }
 }
 
 /// Writes `think`. Only gpt-oss models take a level; all others take a boolean, and the server rejects a level for
 /// them.
-fn say_effort(body: &mut Object<'_>, model: &str, effort: Option<Effort>) {
+fn say_effort(body: &mut ObjectWriter<'_>, model: &str, effort: Option<ReasoningEffort>) {
     match effort {
         None => {}
-        Some(Effort::Off) => body.put("think", &false),
+        Some(ReasoningEffort::Off) => body.put("think", &false),
         Some(effort) if model.contains("gpt-oss") => body.put("think", level(effort)),
-        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) => {
+        Some(
+            ReasoningEffort::Minimal
+            | ReasoningEffort::Low
+            | ReasoningEffort::Medium
+            | ReasoningEffort::High
+            | ReasoningEffort::Highest,
+        ) => {
             body.put("think", &true);
         }
     }
 }
 
-fn level(effort: Effort) -> &'static str {
+fn level(effort: ReasoningEffort) -> &'static str {
     match effort {
-        Effort::Off | Effort::Minimal | Effort::Low => "low",
-        Effort::Medium => "medium",
-        Effort::High | Effort::Highest => "high",
+        ReasoningEffort::Off | ReasoningEffort::Minimal | ReasoningEffort::Low => "low",
+        ReasoningEffort::Medium => "medium",
+        ReasoningEffort::High | ReasoningEffort::Highest => "high",
     }
 }
 
-fn say_sampling(options: &mut Object<'_>, sampling: &Sampling) {
-    let Sampling { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } = sampling;
+fn say_sampling(options: &mut ObjectWriter<'_>, sampling: &SamplingParameters) {
+    let SamplingParameters { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } =
+        sampling;
     options.put_some("temperature", temperature.as_ref());
     options.put_some("top_p", top_p.as_ref());
     options.put_some("top_k", top_k.as_ref());

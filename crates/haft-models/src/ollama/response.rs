@@ -2,24 +2,24 @@
 
 use std::borrow::Cow;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::context;
-use crate::draft::{Draft, Flow};
-use crate::wire::Asked;
+use crate::draft::{ReplyDraft, TextKind};
+use crate::wire::DecodeContext;
 use crate::{failure, reading};
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Response<'a> {
+pub(super) struct OllamaResponse<'a> {
     #[serde(borrow)]
     model: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    message: Option<WireMessage<'a>>,
+    message: Option<OllamaMessage<'a>>,
     #[serde(default)]
     done: bool,
     done_reason: Option<Cow<'a, str>>,
@@ -29,42 +29,42 @@ pub(super) struct Response<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-struct WireMessage<'a> {
+struct OllamaMessage<'a> {
     #[serde(borrow)]
     content: Option<Cow<'a, str>>,
     thinking: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    tool_calls: Option<Vec<WireCall<'a>>>,
+    tool_calls: Option<Vec<OllamaToolCall<'a>>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct WireCall<'a> {
+struct OllamaToolCall<'a> {
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    function: Option<WireFunction<'a>>,
+    function: Option<OllamaFunction<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct WireFunction<'a> {
+struct OllamaFunction<'a> {
     #[serde(borrow)]
     name: Option<Cow<'a, str>>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
-    let response: Response<'_> = reading::read(body)?;
+pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+    let response: OllamaResponse<'_> = reading::read(body)?;
     if response.message.is_none() && response.error.is_none() {
         return Err(reading::malformed("there is no `message` in it"));
     }
-    let mut draft = Draft::new(Format::Ollama, asked);
+    let mut draft = ReplyDraft::new(ModelApiFormat::Ollama, asked);
     apply(&mut draft, &response)?;
     Ok(draft.into_reply())
 }
 
 /// Applies a whole response or one line of a stream to the draft.
-pub(super) fn apply(draft: &mut Draft, response: &Response<'_>) -> Result<(), ModelError> {
+pub(super) fn apply(draft: &mut ReplyDraft, response: &OllamaResponse<'_>) -> Result<(), ModelError> {
     if let Some(error) = &response.error {
         return Err(failure::inside(error));
     }
@@ -78,9 +78,13 @@ pub(super) fn apply(draft: &mut Draft, response: &Response<'_>) -> Result<(), Mo
     Ok(())
 }
 
-fn say_message(draft: &mut Draft, message: &WireMessage<'_>) {
-    draft.flow_with_state(Flow::Reasoning, message.thinking.as_deref().unwrap_or_default(), Some("thinking"));
-    draft.flow(Flow::Text, message.content.as_deref().unwrap_or_default());
+fn say_message(draft: &mut ReplyDraft, message: &OllamaMessage<'_>) {
+    draft.flow_with_state(
+        TextKind::Reasoning,
+        message.thinking.as_deref().unwrap_or_default(),
+        Some("thinking"),
+    );
+    draft.flow(TextKind::Text, message.content.as_deref().unwrap_or_default());
     for call in message.tool_calls.iter().flatten() {
         let function = call.function.as_ref();
         let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
@@ -90,15 +94,15 @@ fn say_message(draft: &mut Draft, message: &WireMessage<'_>) {
     }
 }
 
-fn end(draft: &mut Draft, response: &Response<'_>) {
+fn end(draft: &mut ReplyDraft, response: &OllamaResponse<'_>) {
     let read_tokens = response.prompt_eval_count;
-    draft.usage(Usage {
+    draft.usage(TokenUsage {
         input: read_tokens.unwrap_or(0),
         output: response.eval_count.unwrap_or(0),
-        ..Usage::default()
+        ..TokenUsage::default()
     });
     if let Some(read_tokens) = read_tokens.filter(|read| *read > 0)
-        && let Some(sent_tokens_min) = context::cut_from(draft.asked(), read_tokens)
+        && let Some(sent_tokens_min) = context::truncated_prompt_tokens(draft.asked(), read_tokens)
     {
         draft.note(ReplyNote::PromptCut { read_tokens, sent_tokens_min });
     }

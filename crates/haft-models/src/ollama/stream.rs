@@ -1,28 +1,28 @@
 //! Decodes a streamed response, with one line per chunk.
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 
-use super::response::{self, Response};
-use crate::draft::Draft;
+use super::response::{self, OllamaResponse};
+use crate::draft::ReplyDraft;
 use crate::reading;
 use crate::stream::FrameReader;
-use crate::wire::Asked;
+use crate::wire::DecodeContext;
 
 /// Reads lines.
-pub(super) struct Reader {
-    draft: Draft,
+pub(super) struct OllamaStreamReader {
+    draft: ReplyDraft,
 }
 
-impl Reader {
-    pub(super) fn new(asked: &Asked) -> Self {
-        Self { draft: Draft::new(Format::Ollama, asked) }
+impl OllamaStreamReader {
+    pub(super) fn new(asked: &DecodeContext) -> Self {
+        Self { draft: ReplyDraft::new(ModelApiFormat::Ollama, asked) }
     }
 }
 
-impl FrameReader for Reader {
+impl FrameReader for OllamaStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
-        let response: Response<'_> = reading::read(frame.as_bytes())?;
+        let response: OllamaResponse<'_> = reading::read(frame.as_bytes())?;
         response::apply(&mut self.draft, &response)
     }
 
@@ -30,7 +30,7 @@ impl FrameReader for Reader {
         self.draft.end();
     }
 
-    fn draft(&mut self) -> &mut Draft {
+    fn draft(&mut self) -> &mut ReplyDraft {
         &mut self.draft
     }
 }

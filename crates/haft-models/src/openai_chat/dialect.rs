@@ -1,7 +1,7 @@
 //! The differences between servers of chat completions: one row per server, data only.
 
-use crate::call_id::IdRule;
-use crate::unsaid::{Feature, Unsaid};
+use crate::call_id::CallIdRule;
+use crate::unsaid::{RequestFeature, UnsupportedFeature};
 
 /// The deviations of one server.
 #[derive(Debug)]
@@ -13,13 +13,13 @@ pub struct Dialect {
     pub(crate) output_tokens_key: &'static str,
     pub(crate) seed_key: &'static str,
     /// The field for an earlier refusal.
-    pub(crate) refusal: RefusalPlace,
-    pub(crate) call_ids: IdRule,
+    pub(crate) refusal: RefusalField,
+    pub(crate) call_ids: CallIdRule,
     pub(crate) effort: EffortKey,
-    pub(crate) replay: Replay,
-    pub(crate) after_replies: AfterReplies,
+    pub(crate) replay: ReasoningReplay,
+    pub(crate) after_replies: AfterToolResults,
     pub(crate) stream_usage: StreamUsage,
-    pub(crate) unsaid: &'static [Unsaid],
+    pub(crate) unsaid: &'static [UnsupportedFeature],
 }
 
 /// The field for the reasoning effort.
@@ -34,7 +34,7 @@ pub(crate) enum EffortKey {
 
 /// The field for the text of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RefusalPlace {
+pub(crate) enum RefusalField {
     /// In `refusal`, OpenAI's own field; strict servers reject it.
     Field,
     /// In the message text.
@@ -43,7 +43,7 @@ pub(crate) enum RefusalPlace {
 
 /// The part of a model's reasoning that the server wants back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Replay {
+pub(crate) enum ReasoningReplay {
     Nothing,
     /// The array `reasoning_details`, unchanged.
     Details,
@@ -56,7 +56,7 @@ pub(crate) enum Replay {
 
 /// The roles that may follow a tool result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AfterReplies {
+pub(crate) enum AfterToolResults {
     Anybody,
     /// Only the assistant; an assistant message is inserted if another role follows.
     Assistant,
@@ -85,11 +85,11 @@ pub const OPENAI: Dialect = Dialect {
     system_role: "developer",
     output_tokens_key: "max_completion_tokens",
     seed_key: "seed",
-    refusal: RefusalPlace::Field,
-    call_ids: IdRule::USUAL,
+    refusal: RefusalField::Field,
+    call_ids: CallIdRule::USUAL,
     effort: EffortKey::Flat,
-    replay: Replay::Nothing,
-    after_replies: AfterReplies::Anybody,
+    replay: ReasoningReplay::Nothing,
+    after_replies: AfterToolResults::Anybody,
     stream_usage: StreamUsage::Asked,
     unsaid: OPENAI_UNSAID,
 };
@@ -97,10 +97,10 @@ pub const OPENAI: Dialect = Dialect {
 /// Any OpenAI-compatible server: the most common fields, and each call's `extra_content` is sent back.
 pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
-    replay: Replay::CallExtras,
+    replay: ReasoningReplay::CallExtras,
     system_role: "system",
     output_tokens_key: "max_tokens",
-    refusal: RefusalPlace::Text,
+    refusal: RefusalField::Text,
     unsaid: COMPATIBLE_UNSAID,
     ..OPENAI
 };
@@ -108,9 +108,9 @@ pub const COMPATIBLE: Dialect = Dialect {
 pub const AZURE: Dialect = Dialect { name: "azure", ..OPENAI };
 pub const OPENROUTER: Dialect = Dialect {
     name: "openrouter",
-    refusal: RefusalPlace::Field,
+    refusal: RefusalField::Field,
     effort: EffortKey::Nested,
-    replay: Replay::Details,
+    replay: ReasoningReplay::Details,
     stream_usage: StreamUsage::Unasked,
     unsaid: OPENROUTER_UNSAID,
     ..COMPATIBLE
@@ -118,16 +118,16 @@ pub const OPENROUTER: Dialect = Dialect {
 pub const GROQ: Dialect = Dialect {
     name: "groq",
     output_tokens_key: "max_completion_tokens",
-    replay: Replay::Nothing,
+    replay: ReasoningReplay::Nothing,
     ..COMPATIBLE
 };
 pub const MISTRAL: Dialect = Dialect {
     name: "mistral",
-    replay: Replay::Nothing,
+    replay: ReasoningReplay::Nothing,
     seed_key: "random_seed",
-    call_ids: IdRule::NINE,
+    call_ids: CallIdRule::NINE,
     effort: EffortKey::Nowhere,
-    after_replies: AfterReplies::Assistant,
+    after_replies: AfterToolResults::Assistant,
     stream_usage: StreamUsage::Unasked,
     unsaid: NO_EFFORT_UNSAID,
     ..COMPATIBLE
@@ -135,49 +135,60 @@ pub const MISTRAL: Dialect = Dialect {
 pub const DEEPSEEK: Dialect = Dialect {
     name: "deepseek",
     effort: EffortKey::Nowhere,
-    replay: Replay::Field("reasoning_content"),
+    replay: ReasoningReplay::Field("reasoning_content"),
     unsaid: DEEPSEEK_UNSAID,
     ..COMPATIBLE
 };
 pub const XAI: Dialect = Dialect {
     name: "xai",
     output_tokens_key: "max_completion_tokens",
-    replay: Replay::Nothing,
+    replay: ReasoningReplay::Nothing,
     ..COMPATIBLE
 };
-pub const TOGETHER: Dialect = Dialect { name: "together", replay: Replay::Nothing, ..COMPATIBLE };
+pub const TOGETHER: Dialect = Dialect { name: "together", replay: ReasoningReplay::Nothing, ..COMPATIBLE };
 /// vLLM and servers that are built on it or behave like it, such as llama.cpp and LM Studio.
 pub const VLLM: Dialect = Dialect { name: "vllm", unsaid: VLLM_UNSAID, ..COMPATIBLE };
 
-const ERROR_PREFIX: Unsaid =
-    Unsaid { feature: Feature::ReplyError, instead: "the text of the reply begins with `Error: `" };
-const REPLY_IMAGE: Unsaid =
-    Unsaid { feature: Feature::ReplyImage, instead: "sent in a message of the user after the replies" };
-const REPLY_AUDIO: Unsaid = Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" };
-const AUDIO_URL: Unsaid = Unsaid { feature: Feature::AudioUrl, instead: "the address is sent as text" };
-const FILE_URL: Unsaid = Unsaid { feature: Feature::FileUrl, instead: "the address is sent as text" };
-const ASSISTANT_MEDIA: Unsaid = Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" };
-const TOP_K: Unsaid = Unsaid { feature: Feature::TopK, instead: "left out" };
-const CONTEXT: Unsaid = Unsaid { feature: Feature::ContextTokens, instead: "the server decides" };
-const ALLOWED: Unsaid = Unsaid {
-    feature: Feature::ChoiceAllowed,
+const ERROR_PREFIX: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::ReplyError,
+    instead: "the text of the reply begins with `Error: `",
+};
+const REPLY_IMAGE: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::ReplyImage,
+    instead: "sent in a message of the user after the replies",
+};
+const REPLY_AUDIO: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" };
+const AUDIO_URL: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the address is sent as text" };
+const FILE_URL: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the address is sent as text" };
+const ASSISTANT_MEDIA: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" };
+const TOP_K: UnsupportedFeature = UnsupportedFeature { feature: RequestFeature::TopK, instead: "left out" };
+const CONTEXT: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" };
+const ALLOWED: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::ChoiceAllowed,
     instead: "`auto` or `required`; other calls are for the loop to refuse",
 };
-const EFFORT: Unsaid = Unsaid { feature: Feature::Effort, instead: "left to the model" };
-const EFFORT_OFF: Unsaid = Unsaid { feature: Feature::EffortOff, instead: "left to the model" };
-const SCHEMA: Unsaid = Unsaid {
-    feature: Feature::OutputSchema,
+const EFFORT: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::Effort, instead: "left to the model" };
+const EFFORT_OFF: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::EffortOff, instead: "left to the model" };
+const SCHEMA: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::OutputSchema,
     instead: "asked for as any JSON; the schema stands in the system text",
 };
 
-const OPENAI_UNSAID: &[Unsaid] =
+const OPENAI_UNSAID: &[UnsupportedFeature] =
     &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT];
-const COMPATIBLE_UNSAID: &[Unsaid] =
+const COMPATIBLE_UNSAID: &[UnsupportedFeature] =
     &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT, ALLOWED];
-const OPENROUTER_UNSAID: &[Unsaid] =
+const OPENROUTER_UNSAID: &[UnsupportedFeature] =
     &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, CONTEXT, ALLOWED];
-const VLLM_UNSAID: &[Unsaid] = OPENROUTER_UNSAID;
-const NO_EFFORT_UNSAID: &[Unsaid] = &[
+const VLLM_UNSAID: &[UnsupportedFeature] = OPENROUTER_UNSAID;
+const NO_EFFORT_UNSAID: &[UnsupportedFeature] = &[
     ERROR_PREFIX,
     REPLY_IMAGE,
     REPLY_AUDIO,
@@ -191,7 +202,7 @@ const NO_EFFORT_UNSAID: &[Unsaid] = &[
     EFFORT_OFF,
 ];
 
-const DEEPSEEK_UNSAID: &[Unsaid] = &[
+const DEEPSEEK_UNSAID: &[UnsupportedFeature] = &[
     ERROR_PREFIX,
     REPLY_IMAGE,
     REPLY_AUDIO,
@@ -207,7 +218,7 @@ const DEEPSEEK_UNSAID: &[Unsaid] = &[
 ];
 
 impl Dialect {
-    pub(crate) fn says(&self, feature: Feature) -> bool {
+    pub(crate) fn says(&self, feature: RequestFeature) -> bool {
         self.unsaid.iter().all(|row| row.feature != feature)
     }
 }

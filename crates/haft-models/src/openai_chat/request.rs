@@ -2,31 +2,34 @@
 
 use std::borrow::Cow;
 
-use haft_core::conversation::{Body, Format, Media, Message, Part, Role, Source, ToolReply};
+use haft_core::conversation::{
+    Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
+};
 use haft_core::model_request::{
-    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, Sampling, ToolChoice,
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, SamplingParameters,
+    ToolChoice,
 };
 use haft_core::tool::ToolCall;
 
-use super::dialect::{AfterReplies, Dialect, EffortKey, RefusalPlace, Replay, StreamUsage};
-use crate::json_text::{self, Array, Object};
+use super::dialect::{AfterToolResults, Dialect, EffortKey, ReasoningReplay, RefusalField, StreamUsage};
+use crate::json_text::{self, ArrayWriter, ObjectWriter};
 use crate::media;
-use crate::memo::{Encoder, Memo, Tail};
-use crate::schema::{self, Grammar};
-use crate::unsaid::Feature;
+use crate::memo::{EncodeMemo, EncodedTail, Encoder};
+use crate::schema::{self, SchemaDialect};
+use crate::unsaid::RequestFeature;
 use crate::wire::EncodedRequest;
-use haft_core::settings::models::Delivery;
+use haft_core::settings::models::ReplyDelivery;
 
-const FORMAT: Format = Format::OpenaiChat;
+const FORMAT: ModelApiFormat = ModelApiFormat::OpenaiChat;
 
 pub(super) fn encode(
     dialect: &'static Dialect,
     request: &ModelRequest,
-    delivery: Delivery,
-    memo: &mut Memo,
+    delivery: ReplyDelivery,
+    memo: &mut EncodeMemo,
 ) -> EncodedRequest {
-    let request = &*with_schema_told(dialect, request);
-    let recalled = memo.recall(dialect, request);
+    let request = &*with_schema_in_prompt(dialect, request);
+    let recalled = memo.encode_cached(dialect, request);
     let messages = &recalled.said.tail.bytes;
     let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
     let mut body = Vec::with_capacity(messages.len() + recalled.tools.len() + recalled.system.len() + 1024);
@@ -54,9 +57,9 @@ pub(super) fn encode(
 
 /// Adds the output schema to the system prompt for a server that accepts no schema. The messages stay unchanged, so
 /// that the memo still applies to them.
-fn with_schema_told<'a>(dialect: &Dialect, request: &'a ModelRequest) -> Cow<'a, ModelRequest> {
+fn with_schema_in_prompt<'a>(dialect: &Dialect, request: &'a ModelRequest) -> Cow<'a, ModelRequest> {
     let schema = match &request.output {
-        OutputShape::Schema { schema, .. } if !dialect.says(Feature::OutputSchema) => schema,
+        OutputShape::Schema { schema, .. } if !dialect.says(RequestFeature::OutputSchema) => schema,
         OutputShape::Schema { .. } | OutputShape::Json | OutputShape::Text => return Cow::Borrowed(request),
     };
     let told = format!("Answer with nothing but JSON that fits this JSON Schema:\n{schema}");
@@ -70,7 +73,7 @@ impl Encoder for Dialect {
         self.name
     }
 
-    fn message(&self, tail: &mut Tail, message: &Message) {
+    fn message(&self, tail: &mut EncodedTail, message: &Message) {
         say(self, tail, message);
     }
 
@@ -94,12 +97,12 @@ fn say_system(dialect: &Dialect, system: &str) -> Vec<u8> {
     out
 }
 
-/// The role of tool results. `Tail::open` has this value while the message list ends with them.
+/// The role of tool results. `EncodedTail::open` has this value while the message list ends with them.
 const REPLIES: &str = "tool";
 
-fn say(dialect: &Dialect, tail: &mut Tail, message: &Message) {
+fn say(dialect: &Dialect, tail: &mut EncodedTail, message: &Message) {
     match message.role {
-        Role::System | Role::User => say_bridge(dialect, tail),
+        Role::System | Role::User => write_bridge_message(dialect, tail),
         Role::Assistant | Role::Tool => {}
     }
     match message.role {
@@ -114,29 +117,29 @@ fn say(dialect: &Dialect, tail: &mut Tail, message: &Message) {
 }
 
 /// Inserts an assistant message where the server accepts no other role after tool results.
-fn say_bridge(dialect: &Dialect, tail: &mut Tail) {
+fn write_bridge_message(dialect: &Dialect, tail: &mut EncodedTail) {
     let after_replies = tail.open.take() == Some(REPLIES);
-    if after_replies && dialect.after_replies == AfterReplies::Assistant {
+    if after_replies && dialect.after_replies == AfterToolResults::Assistant {
         tail.push(br#"{"role":"assistant","content":"Noted."}"#);
     }
 }
 
-fn plain_text(part: &Part) -> Option<&str> {
+fn plain_text(part: &MessagePart) -> Option<&str> {
     match &part.body {
-        Body::Text { text, .. } => Some(text),
-        Body::Refusal(_)
-        | Body::Image(_)
-        | Body::Audio(_)
-        | Body::File { .. }
-        | Body::Reasoning(_)
-        | Body::Call(_)
-        | Body::Reply(_)
-        | Body::Opaque => None,
+        PartBody::Text { text, .. } => Some(text),
+        PartBody::Refusal(_)
+        | PartBody::Image(_)
+        | PartBody::Audio(_)
+        | PartBody::File { .. }
+        | PartBody::Reasoning(_)
+        | PartBody::Call(_)
+        | PartBody::Reply(_)
+        | PartBody::Opaque => None,
     }
 }
 
 /// Writes a user message. A single text becomes a string, which every server accepts.
-fn say_user(tail: &mut Tail, parts: &[Part]) {
+fn say_user(tail: &mut EncodedTail, parts: &[MessagePart]) {
     let mut out = Vec::new();
     json_text::object(&mut out, |message| {
         message.put("role", "user");
@@ -149,35 +152,39 @@ fn say_user(tail: &mut Tail, parts: &[Part]) {
     tail.push(&out);
 }
 
-fn say_input(content: &mut Array<'_>, body: &Body) {
+fn say_input(content: &mut ArrayWriter<'_>, body: &PartBody) {
     match body {
-        Body::Text { text, .. } => say_text(content, text),
-        Body::Image(media) => say_image(content, &media::url(media)),
-        Body::Audio(media) => say_audio(content, media),
-        Body::File { name, media } => say_file(content, name.as_deref(), media),
+        PartBody::Text { text, .. } => say_text(content, text),
+        PartBody::Image(media) => say_image(content, &media::url(media)),
+        PartBody::Audio(media) => say_audio(content, media),
+        PartBody::File { name, media } => say_file(content, name.as_deref(), media),
         // User messages never hold these parts.
-        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+        PartBody::Refusal(_)
+        | PartBody::Reasoning(_)
+        | PartBody::Call(_)
+        | PartBody::Reply(_)
+        | PartBody::Opaque => {}
     }
 }
 
-fn say_text(content: &mut Array<'_>, text: &str) {
+fn say_text(content: &mut ArrayWriter<'_>, text: &str) {
     content.object(|part| {
         part.put("type", "text");
         part.put("text", text);
     });
 }
 
-fn say_image(content: &mut Array<'_>, url: &str) {
+fn say_image(content: &mut ArrayWriter<'_>, url: &str) {
     content.object(|part| {
         part.put("type", "image_url");
         part.object("image_url", |image| image.put("url", url));
     });
 }
 
-fn say_audio(content: &mut Array<'_>, media: &Media) {
+fn say_audio(content: &mut ArrayWriter<'_>, media: &Media) {
     match &media.source {
-        Source::Url(_) => say_text(content, &media::described("audio", media)),
-        Source::Bytes(bytes) => content.object(|part| {
+        MediaSource::Url(_) => say_text(content, &media::described("audio", media)),
+        MediaSource::Bytes(bytes) => content.object(|part| {
             part.put("type", "input_audio");
             part.object("input_audio", |audio| {
                 audio.put("data", &media::base64(bytes));
@@ -187,10 +194,10 @@ fn say_audio(content: &mut Array<'_>, media: &Media) {
     }
 }
 
-fn say_file(content: &mut Array<'_>, name: Option<&str>, media: &Media) {
+fn say_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) {
     match &media.source {
-        Source::Url(_) => say_text(content, &media::described("file", media)),
-        Source::Bytes(_) => content.object(|part| {
+        MediaSource::Url(_) => say_text(content, &media::described("file", media)),
+        MediaSource::Bytes(_) => content.object(|part| {
             part.put("type", "file");
             part.object("file", |file| {
                 file.put("filename", name.unwrap_or("file"));
@@ -202,7 +209,7 @@ fn say_file(content: &mut Array<'_>, name: Option<&str>, media: &Media) {
 
 /// An assistant message, sorted into the fields of the API.
 #[derive(Default)]
-struct Answer<'a> {
+struct ChatAssistantMessage<'a> {
     text: String,
     refusal: String,
     reasoning: String,
@@ -210,28 +217,30 @@ struct Answer<'a> {
     calls: Vec<(&'a ToolCall, Option<&'a str>)>,
 }
 
-impl<'a> Answer<'a> {
-    fn of(parts: &'a [Part], dialect: &Dialect) -> Self {
+impl<'a> ChatAssistantMessage<'a> {
+    fn of(parts: &'a [MessagePart], dialect: &Dialect) -> Self {
         let (mut answer, replay) = (Self::default(), dialect.replay);
         for part in parts {
             match &part.body {
-                Body::Text { text, .. } => answer.text.push_str(text),
-                Body::Refusal(text) => match dialect.refusal {
-                    RefusalPlace::Field => answer.refusal.push_str(text),
-                    RefusalPlace::Text => answer.text.push_str(text),
+                PartBody::Text { text, .. } => answer.text.push_str(text),
+                PartBody::Refusal(text) => match dialect.refusal {
+                    RefusalField::Field => answer.refusal.push_str(text),
+                    RefusalField::Text => answer.text.push_str(text),
                 },
-                Body::Image(media) => answer.text.push_str(&media::described("image", media)),
-                Body::Audio(media) => answer.text.push_str(&media::described("audio", media)),
-                Body::File { media, .. } => answer.text.push_str(&media::described("file", media)),
-                Body::Reasoning(text) => {
-                    if part.state_for(FORMAT).is_some_and(|field| replay == Replay::Field(field_name(field)))
+                PartBody::Image(media) => answer.text.push_str(&media::described("image", media)),
+                PartBody::Audio(media) => answer.text.push_str(&media::described("audio", media)),
+                PartBody::File { media, .. } => answer.text.push_str(&media::described("file", media)),
+                PartBody::Reasoning(text) => {
+                    if part
+                        .state_for(FORMAT)
+                        .is_some_and(|field| replay == ReasoningReplay::Field(field_name(field)))
                     {
                         answer.reasoning.push_str(text);
                     }
                 }
-                Body::Call(call) => answer.calls.push((call, part.state_for(FORMAT))),
-                Body::Opaque => answer.details = answer.details.or(part.state_for(FORMAT)),
-                Body::Reply(_) => {}
+                PartBody::Call(call) => answer.calls.push((call, part.state_for(FORMAT))),
+                PartBody::Opaque => answer.details = answer.details.or(part.state_for(FORMAT)),
+                PartBody::Reply(_) => {}
             }
         }
         answer
@@ -247,8 +256,8 @@ fn field_name(state: &str) -> &'static str {
     if state == "reasoning_content" { "reasoning_content" } else { "reasoning" }
 }
 
-fn say_assistant(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
-    let answer = Answer::of(parts, dialect);
+fn say_assistant(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart]) {
+    let answer = ChatAssistantMessage::of(parts, dialect);
     if answer.is_empty() {
         return;
     }
@@ -260,16 +269,22 @@ fn say_assistant(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
             message.put("refusal", &answer.refusal);
         }
         match (dialect.replay, answer.details) {
-            (Replay::Details, Some(details)) => message.raw("reasoning_details", details.as_bytes()),
-            (Replay::Field(field), _) if !answer.reasoning.is_empty() => {
+            (ReasoningReplay::Details, Some(details)) => message.raw("reasoning_details", details.as_bytes()),
+            (ReasoningReplay::Field(field), _) if !answer.reasoning.is_empty() => {
                 message.put(field, &answer.reasoning);
             }
-            (Replay::Details | Replay::Field(_) | Replay::CallExtras | Replay::Nothing, _) => {}
+            (
+                ReasoningReplay::Details
+                | ReasoningReplay::Field(_)
+                | ReasoningReplay::CallExtras
+                | ReasoningReplay::Nothing,
+                _,
+            ) => {}
         }
         if !answer.calls.is_empty() {
             message.array("tool_calls", |calls| {
                 for (call, extras) in &answer.calls {
-                    let extras = extras.filter(|_| dialect.replay == Replay::CallExtras);
+                    let extras = extras.filter(|_| dialect.replay == ReasoningReplay::CallExtras);
                     calls.object(|out| say_call(dialect, out, call, extras));
                 }
             });
@@ -279,7 +294,7 @@ fn say_assistant(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
     tail.open = None;
 }
 
-fn say_call(dialect: &Dialect, out: &mut Object<'_>, call: &ToolCall, extras: Option<&str>) {
+fn say_call(dialect: &Dialect, out: &mut ObjectWriter<'_>, call: &ToolCall, extras: Option<&str>) {
     out.put("id", &dialect.call_ids.fit(&call.id.0));
     out.put("type", "function");
     out.object("function", |function| {
@@ -292,7 +307,7 @@ fn say_call(dialect: &Dialect, out: &mut Object<'_>, call: &ToolCall, extras: Op
 }
 
 /// Writes one message per tool result. Images follow in a user message, because a result can only be text here.
-fn say_replies(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
+fn say_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart]) {
     let replies: Vec<&ToolReply> = parts.iter().filter_map(as_reply).collect();
     for reply in &replies {
         let mut out = Vec::new();
@@ -306,7 +321,7 @@ fn say_replies(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
     tail.open = Some(REPLIES);
     let images: Vec<_> = replies.iter().flat_map(|reply| media::images(reply)).collect();
     if !images.is_empty() {
-        say_bridge(dialect, tail);
+        write_bridge_message(dialect, tail);
         let mut out = Vec::new();
         json_text::object(&mut out, |message| {
             message.put("role", "user");
@@ -321,8 +336,8 @@ fn say_replies(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
     }
 }
 
-fn as_reply(part: &Part) -> Option<&ToolReply> {
-    if let Body::Reply(reply) = &part.body { Some(reply) } else { None }
+fn as_reply(part: &MessagePart) -> Option<&ToolReply> {
+    if let PartBody::Reply(reply) = &part.body { Some(reply) } else { None }
 }
 
 fn say_tools(tools: &[ModelTool]) -> Vec<u8> {
@@ -334,7 +349,10 @@ fn say_tools(tools: &[ModelTool]) -> Vec<u8> {
                 entry.object("function", |function| {
                     function.put("name", &tool.name);
                     function.put("description", &tool.description);
-                    function.put("parameters", &schema::downgrade(&tool.input_schema, Grammar::Json).schema);
+                    function.put(
+                        "parameters",
+                        &schema::downgrade(&tool.input_schema, SchemaDialect::Json).schema,
+                    );
                 });
             });
         }
@@ -342,8 +360,8 @@ fn say_tools(tools: &[ModelTool]) -> Vec<u8> {
     out
 }
 
-fn say_choice(dialect: &Dialect, body: &mut Object<'_>, request: &ModelRequest) {
-    let function = |choice: &mut Object<'_>, name: &str| {
+fn say_choice(dialect: &Dialect, body: &mut ObjectWriter<'_>, request: &ModelRequest) {
+    let function = |choice: &mut ObjectWriter<'_>, name: &str| {
         choice.put("type", "function");
         choice.object("function", |function| function.put("name", name));
     };
@@ -356,7 +374,7 @@ fn say_choice(dialect: &Dialect, body: &mut Object<'_>, request: &ModelRequest) 
         ToolChoice::None => body.put("tool_choice", "none"),
         ToolChoice::Required => body.put("tool_choice", "required"),
         ToolChoice::Named(name) => body.object("tool_choice", |choice| function(choice, name)),
-        ToolChoice::Allowed { names, must_call } if dialect.says(Feature::ChoiceAllowed) => {
+        ToolChoice::Allowed { names, must_call } if dialect.says(RequestFeature::ChoiceAllowed) => {
             body.object("tool_choice", |choice| {
                 choice.put("type", "allowed_tools");
                 choice.object("allowed_tools", |allowed| {
@@ -377,36 +395,38 @@ fn say_choice(dialect: &Dialect, body: &mut Object<'_>, request: &ModelRequest) 
     }
 }
 
-fn say_output(dialect: &Dialect, body: &mut Object<'_>, output: &OutputShape) {
-    let any_json =
-        |body: &mut Object<'_>| body.object("response_format", |format| format.put("type", "json_object"));
+fn say_output(dialect: &Dialect, body: &mut ObjectWriter<'_>, output: &OutputShape) {
+    let any_json = |body: &mut ObjectWriter<'_>| {
+        body.object("response_format", |format| format.put("type", "json_object"));
+    };
     match output {
         OutputShape::Text => {}
         OutputShape::Json => any_json(body),
-        OutputShape::Schema { .. } if !dialect.says(Feature::OutputSchema) => any_json(body),
+        OutputShape::Schema { .. } if !dialect.says(RequestFeature::OutputSchema) => any_json(body),
         OutputShape::Schema { name, schema } => body.object("response_format", |format| {
             format.put("type", "json_schema");
             format.object("json_schema", |json_schema| {
                 json_schema.put("name", name);
                 json_schema.put("strict", &true);
-                json_schema.put("schema", &schema::downgrade(schema, Grammar::OpenaiStrict).schema);
+                json_schema.put("schema", &schema::downgrade(schema, SchemaDialect::OpenaiStrict).schema);
             });
         }),
     }
 }
 
-fn say_sampling(dialect: &Dialect, body: &mut Object<'_>, sampling: &Sampling) {
-    let Sampling { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } = sampling;
+fn say_sampling(dialect: &Dialect, body: &mut ObjectWriter<'_>, sampling: &SamplingParameters) {
+    let SamplingParameters { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } =
+        sampling;
     body.put_some("temperature", temperature.as_ref());
     body.put_some("top_p", top_p.as_ref());
-    body.put_some("top_k", top_k.as_ref().filter(|_| dialect.says(Feature::TopK)));
+    body.put_some("top_k", top_k.as_ref().filter(|_| dialect.says(RequestFeature::TopK)));
     body.put_some(dialect.seed_key, seed.as_ref());
     body.put_some("presence_penalty", presence_penalty.as_ref());
     body.put_some("frequency_penalty", frequency_penalty.as_ref());
     body.put_some("stop", Some(stop).filter(|stop| !stop.is_empty()));
 }
 
-fn say_effort(dialect: &Dialect, body: &mut Object<'_>, effort: Option<Effort>) {
+fn say_effort(dialect: &Dialect, body: &mut ObjectWriter<'_>, effort: Option<ReasoningEffort>) {
     let Some(effort) = effort.map(effort_name) else { return };
     match dialect.effort {
         EffortKey::Flat => body.put("reasoning_effort", effort),
@@ -416,21 +436,21 @@ fn say_effort(dialect: &Dialect, body: &mut Object<'_>, effort: Option<Effort>) 
 }
 
 /// Returns OpenAI's name of an effort level, which the Responses API uses too.
-pub(crate) fn effort_name(effort: Effort) -> &'static str {
+pub(crate) fn effort_name(effort: ReasoningEffort) -> &'static str {
     match effort {
-        Effort::Off => "none",
-        Effort::Minimal => "minimal",
-        Effort::Low => "low",
-        Effort::Medium => "medium",
-        Effort::High => "high",
-        Effort::Highest => "xhigh",
+        ReasoningEffort::Off => "none",
+        ReasoningEffort::Minimal => "minimal",
+        ReasoningEffort::Low => "low",
+        ReasoningEffort::Medium => "medium",
+        ReasoningEffort::High => "high",
+        ReasoningEffort::Highest => "xhigh",
     }
 }
 
-fn say_delivery(dialect: &Dialect, body: &mut Object<'_>, delivery: Delivery) {
+fn say_delivery(dialect: &Dialect, body: &mut ObjectWriter<'_>, delivery: ReplyDelivery) {
     match delivery {
-        Delivery::Whole => {}
-        Delivery::Streamed => {
+        ReplyDelivery::Whole => {}
+        ReplyDelivery::Streamed => {
             body.put("stream", &true);
             match dialect.stream_usage {
                 StreamUsage::Asked => {

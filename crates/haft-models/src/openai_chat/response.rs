@@ -2,62 +2,62 @@
 
 use std::borrow::Cow;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::stream::Calls;
-use crate::draft::{Draft, Flow};
-use crate::wire::Asked;
+use super::stream::ChatStreamCalls;
+use crate::draft::{ReplyDraft, TextKind};
+use crate::wire::DecodeContext;
 use crate::{failure, media, reading};
 
 /// A completion or one chunk of it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Completion<'a> {
+pub(super) struct ChatCompletion<'a> {
     #[serde(borrow)]
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) model: Option<Cow<'a, str>>,
-    pub(super) choices: Option<Vec<Choice<'a>>>,
-    pub(super) usage: Option<WireUsage>,
+    pub(super) choices: Option<Vec<ChatChoice<'a>>>,
+    pub(super) usage: Option<ChatUsage>,
     pub(super) error: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Choice<'a> {
+pub(super) struct ChatChoice<'a> {
     #[serde(default)]
     pub(super) index: u64,
     #[serde(borrow)]
-    message: Option<WireMessage<'a>>,
+    message: Option<ChatMessage<'a>>,
     #[serde(borrow)]
-    delta: Option<WireMessage<'a>>,
+    delta: Option<ChatMessage<'a>>,
     finish_reason: Option<Cow<'a, str>>,
 }
 
 /// The extent of a completion: whole, or a chunk of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum CompletionExtent {
     Whole,
     Chunk,
 }
 
-impl<'a> Choice<'a> {
+impl<'a> ChatChoice<'a> {
     /// Returns the message of a choice. Some servers send both fields in each chunk: the delta, and the whole text
     /// so far.
-    fn said(&self, piece: Piece) -> Option<&WireMessage<'a>> {
+    fn said(&self, piece: CompletionExtent) -> Option<&ChatMessage<'a>> {
         let (message, delta) = (self.message.as_ref(), self.delta.as_ref());
         match piece {
-            Piece::Whole => message.or(delta),
-            Piece::Chunk => delta.or(message),
+            CompletionExtent::Whole => message.or(delta),
+            CompletionExtent::Chunk => delta.or(message),
         }
     }
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct WireMessage<'a> {
+pub(super) struct ChatMessage<'a> {
     #[serde(borrow)]
     content: Option<&'a RawValue>,
     refusal: Option<Cow<'a, str>>,
@@ -66,25 +66,25 @@ pub(super) struct WireMessage<'a> {
     #[serde(borrow)]
     pub(super) reasoning_details: Option<&'a RawValue>,
     #[serde(borrow)]
-    pub(super) tool_calls: Option<Vec<WireCall<'a>>>,
+    pub(super) tool_calls: Option<Vec<ChatToolCall<'a>>>,
     #[serde(borrow)]
     annotations: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
-    audio: Option<WireAudio<'a>>,
+    audio: Option<ChatAudio<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct WireCall<'a> {
+pub(super) struct ChatToolCall<'a> {
     pub(super) index: Option<u64>,
     #[serde(borrow)]
     pub(super) id: Option<Cow<'a, str>>,
-    pub(super) function: Option<WireFunction<'a>>,
+    pub(super) function: Option<ChatFunction<'a>>,
     #[serde(borrow)]
     pub(super) extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct WireFunction<'a> {
+pub(super) struct ChatFunction<'a> {
     #[serde(borrow)]
     pub(super) name: Option<Cow<'a, str>>,
     /// A string; some servers send the object itself.
@@ -93,7 +93,7 @@ pub(super) struct WireFunction<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-struct WireAudio<'a> {
+struct ChatAudio<'a> {
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     data: Option<Cow<'a, str>>,
@@ -102,35 +102,35 @@ struct WireAudio<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct WireUsage {
+pub(super) struct ChatUsage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_cache_hit_tokens: Option<u64>,
-    prompt_tokens_details: Option<PromptDetails>,
-    completion_tokens_details: Option<CompletionDetails>,
+    prompt_tokens_details: Option<ChatPromptDetails>,
+    completion_tokens_details: Option<ChatCompletionDetails>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct PromptDetails {
+struct ChatPromptDetails {
     cached_tokens: Option<u64>,
     cache_write_tokens: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct CompletionDetails {
+struct ChatCompletionDetails {
     reasoning_tokens: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
-    let completion: Completion<'_> = reading::read(body)?;
+pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+    let completion: ChatCompletion<'_> = reading::read(body)?;
     if completion.choices.as_ref().is_none_or(Vec::is_empty) && completion.error.is_none() {
         return Err(reading::malformed("there are no `choices` in it"));
     }
-    let mut draft = Draft::new(Format::OpenaiChat, asked);
-    let mut calls = Calls::default();
-    apply(&mut draft, &mut calls, &completion, Piece::Whole)?;
+    let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiChat, asked);
+    let mut calls = ChatStreamCalls::default();
+    apply(&mut draft, &mut calls, &completion, CompletionExtent::Whole)?;
     calls.finish(&mut draft);
     // A whole reply is complete even if the server omits the finish reason.
     if !draft.has_stopped() {
@@ -141,10 +141,10 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
 
 /// Applies a whole completion or one chunk to the draft.
 pub(super) fn apply(
-    draft: &mut Draft,
-    calls: &mut Calls,
-    completion: &Completion<'_>,
-    piece: Piece,
+    draft: &mut ReplyDraft,
+    calls: &mut ChatStreamCalls,
+    completion: &ChatCompletion<'_>,
+    piece: CompletionExtent,
 ) -> Result<(), ModelError> {
     if let Some(error) = &completion.error {
         return Err(failure::inside(error));
@@ -158,7 +158,7 @@ pub(super) fn apply(
             say_message(draft, calls, message)?;
         }
         if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
-            let refused = message.is_some_and(WireMessage::refuses) || calls.refused;
+            let refused = message.is_some_and(ChatMessage::refuses) || calls.refused;
             draft.stop(stop_reason(reason, refused.then_some(StopReason::Refusal)));
         }
     }
@@ -168,18 +168,22 @@ pub(super) fn apply(
     Ok(())
 }
 
-fn say_message(draft: &mut Draft, calls: &mut Calls, message: &WireMessage<'_>) -> Result<(), ModelError> {
+fn say_message(
+    draft: &mut ReplyDraft,
+    calls: &mut ChatStreamCalls,
+    message: &ChatMessage<'_>,
+) -> Result<(), ModelError> {
     let fields = [("reasoning_content", &message.reasoning_content), ("reasoning", &message.reasoning)];
     // Some servers send the same text in both fields.
     if let Some((field, Some(text))) = fields.into_iter().find(|(_, text)| text.is_some()) {
-        draft.flow_with_state(Flow::Reasoning, text, Some(field));
+        draft.flow_with_state(TextKind::Reasoning, text, Some(field));
     }
     if let Some(details) = message.reasoning_details {
         calls.add_details(details)?;
     }
     say_content(draft, message.content)?;
     if let Some(refusal) = message.refusal.as_deref() {
-        draft.flow(Flow::Refusal, refusal);
+        draft.flow(TextKind::Refusal, refusal);
     }
     calls.refused |= message.refuses();
     for annotation in message.annotations.iter().flatten() {
@@ -197,18 +201,20 @@ fn say_message(draft: &mut Draft, calls: &mut Calls, message: &WireMessage<'_>) 
 }
 
 /// Reads the content, which is a string or a list of pieces.
-fn say_content(draft: &mut Draft, content: Option<&RawValue>) -> Result<(), ModelError> {
+fn say_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(), ModelError> {
     let Some(content) = content.filter(|content| content.get() != "null") else { return Ok(()) };
     if !content.get().starts_with('[') {
-        draft.flow(Flow::Text, &reading::read_raw::<Cow<'_, str>>(content)?);
+        draft.flow(TextKind::Text, &reading::read_raw::<Cow<'_, str>>(content)?);
         return Ok(());
     }
-    reading::read_raw::<Vec<ContentPiece<'_>>>(content)?.iter().try_for_each(|piece| say_piece(draft, piece))
+    reading::read_raw::<Vec<ChatContentPiece<'_>>>(content)?
+        .iter()
+        .try_for_each(|piece| say_piece(draft, piece))
 }
 
 /// Any piece of a content list; its type decides which fields are present.
 #[derive(Deserialize)]
-struct ContentPiece<'a> {
+struct ChatContentPiece<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -220,16 +226,16 @@ struct ContentPiece<'a> {
     thinking: Option<&'a RawValue>,
 }
 
-fn say_piece(draft: &mut Draft, piece: &ContentPiece<'_>) -> Result<(), ModelError> {
+fn say_piece(draft: &mut ReplyDraft, piece: &ChatContentPiece<'_>) -> Result<(), ModelError> {
     match piece {
-        ContentPiece { text: Some(text), .. } => draft.flow(Flow::Text, text),
-        ContentPiece { refusal: Some(refusal), .. } => draft.flow(Flow::Refusal, refusal),
-        ContentPiece { thinking: Some(thinking), .. } => {
-            for thought in reading::read_raw::<Vec<ContentPiece<'_>>>(thinking)? {
-                draft.flow(Flow::Reasoning, thought.text.as_deref().unwrap_or_default());
+        ChatContentPiece { text: Some(text), .. } => draft.flow(TextKind::Text, text),
+        ChatContentPiece { refusal: Some(refusal), .. } => draft.flow(TextKind::Refusal, refusal),
+        ChatContentPiece { thinking: Some(thinking), .. } => {
+            for thought in reading::read_raw::<Vec<ChatContentPiece<'_>>>(thinking)? {
+                draft.flow(TextKind::Reasoning, thought.text.as_deref().unwrap_or_default());
             }
         }
-        ContentPiece { kind, .. } => {
+        ChatContentPiece { kind, .. } => {
             let kind = kind.as_deref().unwrap_or("nothing").to_owned();
             draft.note(ReplyNote::UnknownPart { kind });
         }
@@ -237,14 +243,14 @@ fn say_piece(draft: &mut Draft, piece: &ContentPiece<'_>) -> Result<(), ModelErr
     Ok(())
 }
 
-fn say_audio(draft: &mut Draft, audio: &WireAudio<'_>) {
+fn say_audio(draft: &mut ReplyDraft, audio: &ChatAudio<'_>) {
     let data = audio.data.as_deref().and_then(|data| media::from_base64("audio/mpeg", data));
     if let Some(data) = data {
         let mark = draft.mark(audio.id.as_deref(), None);
         let index = draft.open(PartStart::Audio(data), mark);
         draft.close(index, None);
     }
-    draft.flow(Flow::Text, audio.transcript.as_deref().unwrap_or_default());
+    draft.flow(TextKind::Text, audio.transcript.as_deref().unwrap_or_default());
 }
 
 fn annotation_url(json: &str) -> Option<String> {
@@ -263,18 +269,18 @@ fn stop_reason(reason: &str, refusal: Option<StopReason>) -> StopReason {
     }
 }
 
-impl WireMessage<'_> {
+impl ChatMessage<'_> {
     fn refuses(&self) -> bool {
         self.refusal.as_deref().is_some_and(|refusal| !refusal.is_empty())
     }
 }
 
-impl WireUsage {
-    fn read(&self) -> Usage {
+impl ChatUsage {
+    fn read(&self) -> TokenUsage {
         let prompt = self.prompt_tokens_details.as_ref();
         let cached = prompt.and_then(|details| details.cached_tokens).or(self.prompt_cache_hit_tokens);
         let reasoning = self.completion_tokens_details.as_ref().and_then(|details| details.reasoning_tokens);
-        Usage {
+        TokenUsage {
             input: self.prompt_tokens.unwrap_or(0),
             output: self.completion_tokens.unwrap_or(0),
             cache_read: cached.unwrap_or(0),

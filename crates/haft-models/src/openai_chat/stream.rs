@@ -2,34 +2,34 @@
 
 use std::borrow::Cow;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::response::{self, Completion, Piece, WireCall};
-use crate::draft::Draft;
+use super::response::{self, ChatCompletion, ChatToolCall, CompletionExtent};
+use crate::draft::ReplyDraft;
 use crate::reading;
 use crate::stream::FrameReader;
-use crate::wire::Asked;
+use crate::wire::DecodeContext;
 
 /// Reads chunks.
-pub(super) struct Reader {
-    draft: Draft,
-    calls: Calls,
+pub(super) struct ChatStreamReader {
+    draft: ReplyDraft,
+    calls: ChatStreamCalls,
 }
 
-impl Reader {
-    pub(super) fn new(asked: &Asked) -> Self {
-        Self { draft: Draft::new(Format::OpenaiChat, asked), calls: Calls::default() }
+impl ChatStreamReader {
+    pub(super) fn new(asked: &DecodeContext) -> Self {
+        Self { draft: ReplyDraft::new(ModelApiFormat::OpenaiChat, asked), calls: ChatStreamCalls::default() }
     }
 }
 
-impl FrameReader for Reader {
+impl FrameReader for ChatStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
-        let completion: Completion<'_> = reading::read(frame.as_bytes())?;
-        response::apply(&mut self.draft, &mut self.calls, &completion, Piece::Chunk)
+        let completion: ChatCompletion<'_> = reading::read(frame.as_bytes())?;
+        response::apply(&mut self.draft, &mut self.calls, &completion, CompletionExtent::Chunk)
     }
 
     fn end(&mut self) {
@@ -37,15 +37,15 @@ impl FrameReader for Reader {
         self.draft.end();
     }
 
-    fn draft(&mut self) -> &mut Draft {
+    fn draft(&mut self) -> &mut ReplyDraft {
         &mut self.draft
     }
 }
 
 /// The calls of a reply while they arrive, and other data that is complete only at the end.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    open: Vec<OpenCall>,
+pub(super) struct ChatStreamCalls {
+    open: Vec<ChatOpenCall>,
     details: Vec<Value>,
     /// The details of a reply that arrived in one piece, byte for byte.
     whole_details: Option<String>,
@@ -53,7 +53,7 @@ pub(super) struct Calls {
 }
 
 #[derive(Debug)]
-struct OpenCall {
+struct ChatOpenCall {
     /// The `index` of the call.
     number: u64,
     id: Option<String>,
@@ -61,10 +61,10 @@ struct OpenCall {
     extras: Option<String>,
 }
 
-impl Calls {
+impl ChatStreamCalls {
     /// Begins a call or appends to one. Some servers give every call the index 0, but each still has its own id and
     /// name.
-    pub(super) fn add(&mut self, draft: &mut Draft, call: &WireCall<'_>) -> Result<(), ModelError> {
+    pub(super) fn add(&mut self, draft: &mut ReplyDraft, call: &ChatToolCall<'_>) -> Result<(), ModelError> {
         let place = self.place(call);
         let function = call.function.as_ref();
         let place = if let Some(place) = place {
@@ -73,7 +73,7 @@ impl Calls {
             let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
             let part = draft.open_call(call.id.as_deref(), name, None);
             let number = call.index.unwrap_or(self.open.len() as u64);
-            self.open.push(OpenCall {
+            self.open.push(ChatOpenCall {
                 number,
                 id: call.id.as_deref().map(str::to_owned),
                 part,
@@ -91,7 +91,7 @@ impl Calls {
         Ok(())
     }
 
-    fn place(&self, call: &WireCall<'_>) -> Option<usize> {
+    fn place(&self, call: &ChatToolCall<'_>) -> Option<usize> {
         let names_one = call
             .function
             .as_ref()
@@ -121,7 +121,7 @@ impl Calls {
         Ok(())
     }
 
-    pub(super) fn finish(&mut self, draft: &mut Draft) {
+    pub(super) fn finish(&mut self, draft: &mut ReplyDraft) {
         draft.stop_flow();
         for open in self.open.drain(..) {
             let mark = draft.mark(None, open.extras.as_deref());

@@ -1,26 +1,32 @@
 //! Encodes requests to the Responses API.
 
-use haft_core::conversation::{Annotation, Body, Format, Media, Message, Part, Role, Source, ToolReply};
-use haft_core::model_request::{
-    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ToolChoice,
+use haft_core::conversation::{
+    Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
 };
-use haft_core::output::{Content, ToolOutput};
+use haft_core::model_request::{
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ToolChoice,
+};
+use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::tool::ToolCall;
 
 use super::UNSAID;
-use crate::call_id::IdRule;
-use crate::json_text::{self, Array, Object};
+use crate::call_id::CallIdRule;
+use crate::json_text::{self, ArrayWriter, ObjectWriter};
 use crate::media;
-use crate::memo::{Encoder, Memo, Tail};
+use crate::memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::openai_chat::effort_name;
-use crate::schema::{self, Grammar};
+use crate::schema::{self, SchemaDialect};
 use crate::wire::EncodedRequest;
-use haft_core::settings::models::Delivery;
+use haft_core::settings::models::ReplyDelivery;
 
-const FORMAT: Format = Format::OpenaiResponses;
+const FORMAT: ModelApiFormat = ModelApiFormat::OpenaiResponses;
 
-pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
-    let recalled = memo.recall(&Items, request);
+pub(super) fn encode(
+    request: &ModelRequest,
+    delivery: ReplyDelivery,
+    memo: &mut EncodeMemo,
+) -> EncodedRequest {
+    let recalled = memo.encode_cached(&ResponsesEncoder, request);
     let items = &recalled.said.tail.bytes;
     let mut body = Vec::with_capacity(items.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
@@ -44,8 +50,8 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
             body.put("include", &["reasoning.encrypted_content"]);
         }
         match delivery {
-            Delivery::Whole => {}
-            Delivery::Streamed => body.put("stream", &true),
+            ReplyDelivery::Whole => {}
+            ReplyDelivery::Streamed => body.put("stream", &true),
         }
     });
     EncodedRequest {
@@ -59,23 +65,23 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
 
 /// Prefixes of the models without reasoning, which reject a request for encrypted reasoning. All later models have
 /// it.
-const THOUGHTLESS: [&str; 4] = ["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"];
+const MODELS_WITHOUT_REASONING: [&str; 4] = ["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"];
 
 fn thinks(model: &str) -> bool {
     // Gateways put the vendor in front of the model name.
     let name = model.rsplit('/').next().unwrap_or(model);
-    !THOUGHTLESS.iter().any(|start| name.starts_with(start))
+    !MODELS_WITHOUT_REASONING.iter().any(|start| name.starts_with(start))
 }
 
 /// Encodes messages as items.
-struct Items;
+struct ResponsesEncoder;
 
-impl Encoder for Items {
+impl Encoder for ResponsesEncoder {
     fn name(&self) -> &'static str {
         FORMAT.name()
     }
 
-    fn message(&self, tail: &mut Tail, message: &Message) {
+    fn message(&self, tail: &mut EncodedTail, message: &Message) {
         match message.role {
             Role::System => say_input(tail, "developer", &message.parts),
             Role::User => say_input(tail, "user", &message.parts),
@@ -100,7 +106,10 @@ impl Encoder for Items {
                     entry.put("type", "function");
                     entry.put("name", &tool.name);
                     entry.put("description", &tool.description);
-                    entry.put("parameters", &schema::downgrade(&tool.input_schema, Grammar::Json).schema);
+                    entry.put(
+                        "parameters",
+                        &schema::downgrade(&tool.input_schema, SchemaDialect::Json).schema,
+                    );
                     // Strict mode is the default of this API, and it changes the schema of a tool's arguments.
                     entry.put("strict", &false);
                 });
@@ -110,7 +119,7 @@ impl Encoder for Items {
     }
 }
 
-fn say_input(tail: &mut Tail, role: &str, parts: &[Part]) {
+fn say_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "message");
@@ -120,25 +129,29 @@ fn say_input(tail: &mut Tail, role: &str, parts: &[Part]) {
     tail.push(&out);
 }
 
-fn say_piece(content: &mut Array<'_>, body: &Body) {
+fn say_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
     match body {
-        Body::Text { text, .. } => say_text(content, text),
-        Body::Image(media) => say_image(content, &media::url(media)),
-        Body::Audio(media) => say_text(content, &media::described("audio", media)),
-        Body::File { name, media } => say_file(content, name.as_deref(), media),
+        PartBody::Text { text, .. } => say_text(content, text),
+        PartBody::Image(media) => say_image(content, &media::url(media)),
+        PartBody::Audio(media) => say_text(content, &media::described("audio", media)),
+        PartBody::File { name, media } => say_file(content, name.as_deref(), media),
         // User messages never hold these parts.
-        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+        PartBody::Refusal(_)
+        | PartBody::Reasoning(_)
+        | PartBody::Call(_)
+        | PartBody::Reply(_)
+        | PartBody::Opaque => {}
     }
 }
 
-fn say_text(content: &mut Array<'_>, text: &str) {
+fn say_text(content: &mut ArrayWriter<'_>, text: &str) {
     content.object(|part| {
         part.put("type", "input_text");
         part.put("text", text);
     });
 }
 
-fn say_image(content: &mut Array<'_>, url: &str) {
+fn say_image(content: &mut ArrayWriter<'_>, url: &str) {
     content.object(|part| {
         part.put("type", "input_image");
         part.put("image_url", url);
@@ -146,12 +159,12 @@ fn say_image(content: &mut Array<'_>, url: &str) {
     });
 }
 
-fn say_file(content: &mut Array<'_>, name: Option<&str>, media: &Media) {
+fn say_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) {
     content.object(|part| {
         part.put("type", "input_file");
         match &media.source {
-            Source::Url(url) => part.put("file_url", url),
-            Source::Bytes(_) => {
+            MediaSource::Url(url) => part.put("file_url", url),
+            MediaSource::Bytes(_) => {
                 part.put("filename", name.unwrap_or("file"));
                 part.put("file_data", &media::url(media));
             }
@@ -161,13 +174,14 @@ fn say_file(content: &mut Array<'_>, name: Option<&str>, media: &Media) {
 
 /// Writes an assistant message. Adjacent texts of one message item are written as one item; every other part is an
 /// item of its own.
-fn say_assistant(tail: &mut Tail, parts: &[Part]) {
+fn say_assistant(tail: &mut EncodedTail, parts: &[MessagePart]) {
     let mut at = 0;
     while at < parts.len() {
         let own = item_of(&parts[at]);
-        let same = parts[at..].iter().take_while(|part| is_spoken(part) && item_of(part) == own).count();
+        let same =
+            parts[at..].iter().take_while(|part| is_message_content(part) && item_of(part) == own).count();
         if same > 0 {
-            say_spoken(tail, own, &parts[at..at + same]);
+            write_message_item(tail, own, &parts[at..at + same]);
         } else {
             say_item(tail, &parts[at]);
         }
@@ -176,18 +190,26 @@ fn say_assistant(tail: &mut Tail, parts: &[Part]) {
 }
 
 /// Returns the id of the item that a part belongs to, and the item's phase.
-fn item_of(part: &Part) -> (Option<&str>, Option<&str>) {
+fn item_of(part: &MessagePart) -> (Option<&str>, Option<&str>) {
     (part.id_for(FORMAT), part.state_for(FORMAT))
 }
 
-fn is_spoken(part: &Part) -> bool {
+fn is_message_content(part: &MessagePart) -> bool {
     match &part.body {
-        Body::Text { .. } | Body::Refusal(_) | Body::Image(_) | Body::Audio(_) | Body::File { .. } => true,
-        Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => false,
+        PartBody::Text { .. }
+        | PartBody::Refusal(_)
+        | PartBody::Image(_)
+        | PartBody::Audio(_)
+        | PartBody::File { .. } => true,
+        PartBody::Reasoning(_) | PartBody::Call(_) | PartBody::Reply(_) | PartBody::Opaque => false,
     }
 }
 
-fn say_spoken(tail: &mut Tail, (id, phase): (Option<&str>, Option<&str>), parts: &[Part]) {
+fn write_message_item(
+    tail: &mut EncodedTail,
+    (id, phase): (Option<&str>, Option<&str>),
+    parts: &[MessagePart],
+) {
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "message");
@@ -202,22 +224,22 @@ fn say_spoken(tail: &mut Tail, (id, phase): (Option<&str>, Option<&str>), parts:
     tail.push(&out);
 }
 
-fn say_output_piece(content: &mut Array<'_>, body: &Body) {
+fn say_output_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
     match body {
-        Body::Text { text, annotations } => say_output_text(content, text, annotations),
-        Body::Image(media) => say_output_text(content, &media::described("image", media), &[]),
-        Body::Audio(media) => say_output_text(content, &media::described("audio", media), &[]),
-        Body::File { media, .. } => say_output_text(content, &media::described("file", media), &[]),
-        Body::Refusal(text) => content.object(|part| {
+        PartBody::Text { text, annotations } => say_output_text(content, text, annotations),
+        PartBody::Image(media) => say_output_text(content, &media::described("image", media), &[]),
+        PartBody::Audio(media) => say_output_text(content, &media::described("audio", media), &[]),
+        PartBody::File { media, .. } => say_output_text(content, &media::described("file", media), &[]),
+        PartBody::Refusal(text) => content.object(|part| {
             part.put("type", "refusal");
             part.put("refusal", text);
         }),
         // These are separate items.
-        Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+        PartBody::Reasoning(_) | PartBody::Call(_) | PartBody::Reply(_) | PartBody::Opaque => {}
     }
 }
 
-fn say_output_text(content: &mut Array<'_>, text: &str, annotations: &[Annotation]) {
+fn say_output_text(content: &mut ArrayWriter<'_>, text: &str, annotations: &[Annotation]) {
     content.object(|part| {
         part.put("type", "output_text");
         part.put("text", text);
@@ -230,29 +252,29 @@ fn say_output_text(content: &mut Array<'_>, text: &str, annotations: &[Annotatio
 
 /// Writes a part that is an item of its own. Reasoning and unknown items are sent back unchanged, and only to the
 /// format they came from.
-fn say_item(tail: &mut Tail, part: &Part) {
+fn say_item(tail: &mut EncodedTail, part: &MessagePart) {
     match &part.body {
-        Body::Call(call) => say_call(tail, call, part.id_for(FORMAT)),
-        Body::Reasoning(_) | Body::Opaque => {
+        PartBody::Call(call) => say_call(tail, call, part.id_for(FORMAT)),
+        PartBody::Reasoning(_) | PartBody::Opaque => {
             if let Some(item) = part.state_for(FORMAT) {
                 tail.push(item.as_bytes());
             }
         }
-        Body::Text { .. }
-        | Body::Refusal(_)
-        | Body::Image(_)
-        | Body::Audio(_)
-        | Body::File { .. }
-        | Body::Reply(_) => {}
+        PartBody::Text { .. }
+        | PartBody::Refusal(_)
+        | PartBody::Image(_)
+        | PartBody::Audio(_)
+        | PartBody::File { .. }
+        | PartBody::Reply(_) => {}
     }
 }
 
-fn say_call(tail: &mut Tail, call: &ToolCall, id: Option<&str>) {
+fn say_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "function_call");
         item.put_some("id", id);
-        item.put("call_id", &IdRule::USUAL.fit(&call.id.0));
+        item.put("call_id", &CallIdRule::USUAL.fit(&call.id.0));
         item.put("name", &call.name);
         item.put("arguments", call.arguments.as_text());
         if id.is_some() {
@@ -262,12 +284,12 @@ fn say_call(tail: &mut Tail, call: &ToolCall, id: Option<&str>) {
     tail.push(&out);
 }
 
-fn say_reply(tail: &mut Tail, part: &Part) {
-    let Body::Reply(reply) = &part.body else { return };
+fn say_reply(tail: &mut EncodedTail, part: &MessagePart) {
+    let PartBody::Reply(reply) = &part.body else { return };
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "function_call_output");
-        item.put("call_id", &IdRule::USUAL.fit(&reply.call.0));
+        item.put("call_id", &CallIdRule::USUAL.fit(&reply.call.0));
         if media::images(reply).next().is_some() {
             item.array("output", |output| say_reply_pieces(output, reply));
         } else {
@@ -277,18 +299,20 @@ fn say_reply(tail: &mut Tail, part: &Part) {
     tail.push(&out);
 }
 
-fn say_reply_pieces(output: &mut Array<'_>, reply: &ToolReply) {
+fn say_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
     if reply.is_error {
         say_text(output, "Error:");
     }
     for piece in &reply.content {
         match piece {
-            Content::Image { media_type, bytes } => say_image(output, &media::data_url(media_type, bytes)),
-            Content::Text(_)
-            | Content::Audio { .. }
-            | Content::Resource { .. }
-            | Content::Binary { .. }
-            | Content::Stored(_) => {
+            OutputContent::Image { media_type, bytes } => {
+                say_image(output, &media::data_url(media_type, bytes));
+            }
+            OutputContent::Text(_)
+            | OutputContent::Audio { .. }
+            | OutputContent::Resource { .. }
+            | OutputContent::Binary { .. }
+            | OutputContent::Stored(_) => {
                 let alone = ToolOutput { content: vec![piece.clone()], structured: None };
                 say_text(output, &alone.as_text());
             }
@@ -296,8 +320,8 @@ fn say_reply_pieces(output: &mut Array<'_>, reply: &ToolReply) {
     }
 }
 
-fn say_choice(body: &mut Object<'_>, request: &ModelRequest) {
-    let function = |choice: &mut Object<'_>, name: &str| {
+fn say_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
+    let function = |choice: &mut ObjectWriter<'_>, name: &str| {
         choice.put("type", "function");
         choice.put("name", name);
     };
@@ -328,7 +352,7 @@ fn say_choice(body: &mut Object<'_>, request: &ModelRequest) {
     }
 }
 
-fn say_output(body: &mut Object<'_>, output: &OutputShape) {
+fn say_output(body: &mut ObjectWriter<'_>, output: &OutputShape) {
     match output {
         OutputShape::Text => {}
         OutputShape::Json => {
@@ -339,17 +363,17 @@ fn say_output(body: &mut Object<'_>, output: &OutputShape) {
                 format.put("type", "json_schema");
                 format.put("name", name);
                 format.put("strict", &true);
-                format.put("schema", &schema::downgrade(schema, Grammar::OpenaiStrict).schema);
+                format.put("schema", &schema::downgrade(schema, SchemaDialect::OpenaiStrict).schema);
             });
         }),
     }
 }
 
-fn say_reasoning(body: &mut Object<'_>, effort: Option<Effort>) {
+fn say_reasoning(body: &mut ObjectWriter<'_>, effort: Option<ReasoningEffort>) {
     let Some(effort) = effort else { return };
     body.object("reasoning", |reasoning| {
         reasoning.put("effort", effort_name(effort));
-        if effort != Effort::Off {
+        if effort != ReasoningEffort::Off {
             reasoning.put("summary", "auto");
         }
     });

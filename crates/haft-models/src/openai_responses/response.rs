@@ -2,40 +2,40 @@
 
 use std::borrow::Cow;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::draft::Draft;
-use crate::wire::Asked;
+use crate::draft::ReplyDraft;
+use crate::wire::DecodeContext;
 use crate::{failure, reading};
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Response<'a> {
+pub(super) struct ResponsesObject<'a> {
     #[serde(borrow)]
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) model: Option<Cow<'a, str>>,
     status: Option<Cow<'a, str>>,
     #[serde(borrow)]
     output: Option<Vec<&'a RawValue>>,
-    incomplete_details: Option<IncompleteDetails<'a>>,
-    usage: Option<WireUsage>,
+    incomplete_details: Option<ResponsesIncompleteDetails<'a>>,
+    usage: Option<ResponsesUsage>,
     error: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
-struct IncompleteDetails<'a> {
+struct ResponsesIncompleteDetails<'a> {
     #[serde(borrow)]
     reason: Option<Cow<'a, str>>,
 }
 
 /// Any item; its type decides which fields are present.
 #[derive(Debug, Deserialize)]
-pub(super) struct Item<'a> {
+pub(super) struct ResponsesItem<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Option<Cow<'a, str>>,
     pub(super) id: Option<Cow<'a, str>>,
@@ -44,13 +44,13 @@ pub(super) struct Item<'a> {
     pub(super) arguments: Option<Cow<'a, str>>,
     /// The phase of a message: the answer, or a step on the way to it. The models expect it back.
     pub(super) phase: Option<Cow<'a, str>>,
-    pub(super) content: Option<Vec<Piece<'a>>>,
-    pub(super) summary: Option<Vec<Piece<'a>>>,
+    pub(super) content: Option<Vec<ResponsesContent<'a>>>,
+    pub(super) summary: Option<Vec<ResponsesContent<'a>>>,
 }
 
 /// A piece of an item's content.
 #[derive(Debug, Deserialize)]
-pub(super) struct Piece<'a> {
+pub(super) struct ResponsesContent<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Option<Cow<'a, str>>,
     pub(super) text: Option<Cow<'a, str>>,
@@ -61,32 +61,32 @@ pub(super) struct Piece<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct WireUsage {
+struct ResponsesUsage {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
-    input_tokens_details: Option<InputDetails>,
-    output_tokens_details: Option<OutputDetails>,
+    input_tokens_details: Option<ResponsesInputDetails>,
+    output_tokens_details: Option<ResponsesOutputDetails>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct InputDetails {
+struct ResponsesInputDetails {
     cached_tokens: Option<u64>,
     cache_write_tokens: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct OutputDetails {
+struct ResponsesOutputDetails {
     reasoning_tokens: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
-    let response: Response<'_> = reading::read(body)?;
+pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+    let response: ResponsesObject<'_> = reading::read(body)?;
     if response.output.is_none() && response.error.is_none() {
         return Err(reading::malformed("there is no `output` in it"));
     }
-    let mut draft = Draft::new(Format::OpenaiResponses, asked);
+    let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, asked);
     draft.start(response.id.as_deref(), response.model.as_deref());
     let refused = say_items(&mut draft, &response)?;
     end(&mut draft, &response, refused.then_some(StopReason::Refusal))?;
@@ -94,7 +94,7 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
 }
 
 /// Adds every item to the draft and returns whether one of them is a refusal.
-pub(super) fn say_items(draft: &mut Draft, response: &Response<'_>) -> Result<bool, ModelError> {
+pub(super) fn say_items(draft: &mut ReplyDraft, response: &ResponsesObject<'_>) -> Result<bool, ModelError> {
     let mut refused = false;
     for raw in response.output.iter().flatten() {
         refused |= say_item(draft, raw)?;
@@ -104,8 +104,8 @@ pub(super) fn say_items(draft: &mut Draft, response: &Response<'_>) -> Result<bo
 
 /// Applies the end of the response. The last event of a stream carries the same object.
 pub(super) fn end(
-    draft: &mut Draft,
-    response: &Response<'_>,
+    draft: &mut ReplyDraft,
+    response: &ResponsesObject<'_>,
     refusal: Option<StopReason>,
 ) -> Result<(), ModelError> {
     if let Some(error) = response.error.as_ref().filter(|error| !error.is_null()) {
@@ -129,8 +129,8 @@ pub(super) fn end(
 }
 
 /// Adds one whole item to the draft and returns whether it is a refusal.
-fn say_item(draft: &mut Draft, raw: &RawValue) -> Result<bool, ModelError> {
-    let item: Item<'_> = reading::read_raw(raw)?;
+fn say_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError> {
+    let item: ResponsesItem<'_> = reading::read_raw(raw)?;
     match item.kind.as_deref() {
         Some("message") => return Ok(say_message(draft, &item)),
         Some("function_call") => {
@@ -151,14 +151,14 @@ fn say_item(draft: &mut Draft, raw: &RawValue) -> Result<bool, ModelError> {
     Ok(false)
 }
 
-fn say_opaque(draft: &mut Draft, kind: Option<&str>, item: &Item<'_>, raw: &RawValue) {
+fn say_opaque(draft: &mut ReplyDraft, kind: Option<&str>, item: &ResponsesItem<'_>, raw: &RawValue) {
     let mark = draft.mark(item.id.as_deref(), Some(raw.get()));
     let index = draft.open(PartStart::Opaque, mark);
     draft.close(index, None);
     draft.note(ReplyNote::UnknownPart { kind: kind.unwrap_or("nothing").to_owned() });
 }
 
-fn say_message(draft: &mut Draft, item: &Item<'_>) -> bool {
+fn say_message(draft: &mut ReplyDraft, item: &ResponsesItem<'_>) -> bool {
     let mut refused = false;
     for piece in item.content.iter().flatten() {
         let mark = draft.mark(item.id.as_deref(), item.phase.as_deref());
@@ -179,13 +179,13 @@ fn say_message(draft: &mut Draft, item: &Item<'_>) -> bool {
     refused
 }
 
-pub(super) fn annotate(draft: &mut Draft, index: usize, raw: &RawValue) {
+pub(super) fn annotate(draft: &mut ReplyDraft, index: usize, raw: &RawValue) {
     let annotation: Value = serde_json::from_str(raw.get()).unwrap_or_default();
     let annotation = draft.annotation(raw.get(), annotation.get("url").and_then(Value::as_str));
     draft.annotate(index, annotation);
 }
 
-impl Item<'_> {
+impl ResponsesItem<'_> {
     /// Returns the reasoning itself if the server shows it, otherwise its summary.
     pub(super) fn reasoning_text(&self) -> String {
         let pieces = self.content.as_deref().filter(|pieces| !pieces.is_empty()).or(self.summary.as_deref());
@@ -194,11 +194,11 @@ impl Item<'_> {
     }
 }
 
-impl WireUsage {
-    fn read(&self) -> Usage {
+impl ResponsesUsage {
+    fn read(&self) -> TokenUsage {
         let details = self.input_tokens_details.as_ref();
         let reasoning = self.output_tokens_details.as_ref().and_then(|details| details.reasoning_tokens);
-        Usage {
+        TokenUsage {
             input: self.input_tokens.unwrap_or(0),
             output: self.output_tokens.unwrap_or(0),
             cache_read: details.and_then(|details| details.cached_tokens).unwrap_or(0),

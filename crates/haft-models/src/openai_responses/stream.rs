@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
 use haft_core::model_reply::{ReplyNote, StopReason};
@@ -11,27 +11,27 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::response::{self, Item, Piece, Response};
-use crate::draft::Draft;
+use super::response::{self, ResponsesContent, ResponsesItem, ResponsesObject};
+use crate::draft::ReplyDraft;
 use crate::stream::FrameReader;
-use crate::wire::Asked;
+use crate::wire::DecodeContext;
 use crate::{failure, reading};
 
 /// Folds stream events into a draft.
-pub(super) struct Reader {
-    draft: Draft,
-    open: Vec<Open>,
+pub(super) struct ResponsesStreamReader {
+    draft: ReplyDraft,
+    open: Vec<OpenPart>,
     /// The ids of finished items; a server may repeat the event that finishes one.
     done: HashSet<String>,
     refused: bool,
 }
 
 /// A part that is being filled, with the indices that identify it in the stream.
-struct Open {
+struct OpenPart {
     output: u64,
     content: u64,
     part: usize,
-    kind: Kind,
+    kind: OpenPartKind,
     /// The counts of text bytes and annotations received so far. They show if the final item has content that was
     /// not streamed.
     bytes: usize,
@@ -39,7 +39,7 @@ struct Open {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum OpenPartKind {
     Text,
     Refusal,
     Reasoning,
@@ -48,7 +48,7 @@ enum Kind {
 
 /// Any event; its type decides which fields are present.
 #[derive(Debug, Deserialize)]
-struct Event<'a> {
+struct ResponsesEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -63,29 +63,29 @@ struct Event<'a> {
     #[serde(borrow)]
     item: Option<&'a RawValue>,
     #[serde(borrow)]
-    part: Option<Piece<'a>>,
+    part: Option<ResponsesContent<'a>>,
     #[serde(borrow)]
     annotation: Option<&'a RawValue>,
     #[serde(borrow)]
-    response: Option<Response<'a>>,
+    response: Option<ResponsesObject<'a>>,
 }
 
-impl Reader {
-    pub(super) fn new(asked: &Asked) -> Self {
-        let draft = Draft::new(Format::OpenaiResponses, asked);
+impl ResponsesStreamReader {
+    pub(super) fn new(asked: &DecodeContext) -> Self {
+        let draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, asked);
         Self { draft, open: Vec::new(), done: HashSet::new(), refused: false }
     }
 
     fn event(&mut self, data: &str) -> Result<(), ModelError> {
-        let event: Event<'_> = reading::read(data.as_bytes())?;
+        let event: ResponsesEvent<'_> = reading::read(data.as_bytes())?;
         let kind = event.kind.as_deref().unwrap_or_default();
         let delta = event.delta.as_deref().unwrap_or_default();
         match kind {
             "response.created" => self.start(&event),
             "response.output_item.added" => self.item_added(&event)?,
             "response.content_part.added" => self.content_added(&event),
-            "response.output_text.delta" => self.text(&event, Kind::Text, delta),
-            "response.refusal.delta" => self.text(&event, Kind::Refusal, delta),
+            "response.output_text.delta" => self.text(&event, OpenPartKind::Text, delta),
+            "response.refusal.delta" => self.text(&event, OpenPartKind::Refusal, delta),
             "response.reasoning_text.delta"
             | "response.reasoning.delta"
             | "response.reasoning_summary_text.delta" => {
@@ -102,59 +102,66 @@ impl Reader {
         Ok(())
     }
 
-    fn start(&mut self, event: &Event<'_>) {
+    fn start(&mut self, event: &ResponsesEvent<'_>) {
         if let Some(response) = &event.response {
             self.draft.start(response.id.as_deref(), response.model.as_deref());
         }
     }
 
-    fn item_added(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
+    fn item_added(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.item else { return Ok(()) };
-        let item: Item<'_> = reading::read_raw(raw)?;
+        let item: ResponsesItem<'_> = reading::read_raw(raw)?;
         let mark = self.draft.mark(item.id.as_deref(), None);
         let (part, kind) = match item.kind.as_deref() {
             Some("function_call") => {
                 let name = item.name.as_deref().unwrap_or_default();
-                (self.draft.open_call(item.call_id.as_deref(), name, mark), Kind::Call)
+                (self.draft.open_call(item.call_id.as_deref(), name, mark), OpenPartKind::Call)
             }
-            Some("reasoning") => (self.draft.open(PartStart::Reasoning, mark), Kind::Reasoning),
+            Some("reasoning") => (self.draft.open(PartStart::Reasoning, mark), OpenPartKind::Reasoning),
             // A message opens with its content; other items are read when they are complete.
             _ => return Ok(()),
         };
-        self.open.push(Open { output: event.output_index, content: 0, part, kind, bytes: 0, annotations: 0 });
+        self.open.push(OpenPart {
+            output: event.output_index,
+            content: 0,
+            part,
+            kind,
+            bytes: 0,
+            annotations: 0,
+        });
         Ok(())
     }
 
-    fn content_added(&mut self, event: &Event<'_>) {
+    fn content_added(&mut self, event: &ResponsesEvent<'_>) {
         let kind = match event.part.as_ref().and_then(|part| part.kind.as_deref()) {
-            Some("output_text") => Kind::Text,
-            Some("refusal") => Kind::Refusal,
+            Some("output_text") => OpenPartKind::Text,
+            Some("refusal") => OpenPartKind::Refusal,
             _ => return,
         };
         self.spoken(event, kind);
     }
 
-    fn spoken_place(&self, event: &Event<'_>, kind: Kind) -> Option<usize> {
+    fn spoken_place(&self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> Option<usize> {
         self.open.iter().position(|open| {
             (open.output, open.content, open.kind) == (event.output_index, event.content_index, kind)
         })
     }
 
     /// Returns the index of a text or refusal, and opens it if it was not announced.
-    fn spoken(&mut self, event: &Event<'_>, kind: Kind) -> usize {
+    fn spoken(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> usize {
         if let Some(place) = self.spoken_place(event, kind) {
             return place;
         }
-        let start = if kind == Kind::Refusal { PartStart::Refusal } else { PartStart::Text };
-        self.refused |= kind == Kind::Refusal;
+        let start = if kind == OpenPartKind::Refusal { PartStart::Refusal } else { PartStart::Text };
+        self.refused |= kind == OpenPartKind::Refusal;
         let mark = self.draft.mark(event.item_id.as_deref(), None);
         let part = self.draft.open(start, mark);
         let (output, content) = (event.output_index, event.content_index);
-        self.open.push(Open { output, content, part, kind, bytes: 0, annotations: 0 });
+        self.open.push(OpenPart { output, content, part, kind, bytes: 0, annotations: 0 });
         self.open.len() - 1
     }
 
-    fn text(&mut self, event: &Event<'_>, kind: Kind, delta: &str) {
+    fn text(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind, delta: &str) {
         let place = self.spoken(event, kind);
         self.add(place, delta);
     }
@@ -164,13 +171,13 @@ impl Reader {
         self.open[place].bytes += delta.len();
     }
 
-    fn place_of(&self, event: &Event<'_>, kind: Kind) -> Option<usize> {
+    fn place_of(&self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> Option<usize> {
         self.open.iter().position(|open| open.output == event.output_index && open.kind == kind)
     }
 
     /// Appends reasoning. The pieces of one summary become paragraphs.
-    fn reasoning(&mut self, event: &Event<'_>, delta: &str) {
-        let Some(place) = self.place_of(event, Kind::Reasoning) else { return };
+    fn reasoning(&mut self, event: &ResponsesEvent<'_>, delta: &str) {
+        let Some(place) = self.place_of(event, OpenPartKind::Reasoning) else { return };
         let piece = event.summary_index.max(event.content_index);
         if piece > self.open[place].content {
             self.open[place].content = piece;
@@ -179,15 +186,15 @@ impl Reader {
         self.add(place, delta);
     }
 
-    fn arguments(&mut self, event: &Event<'_>, delta: &str) {
-        if let Some(place) = self.place_of(event, Kind::Call) {
+    fn arguments(&mut self, event: &ResponsesEvent<'_>, delta: &str) {
+        if let Some(place) = self.place_of(event, OpenPartKind::Call) {
             self.add(place, delta);
         }
     }
 
-    fn annotation(&mut self, event: &Event<'_>) {
+    fn annotation(&mut self, event: &ResponsesEvent<'_>) {
         if let Some(annotation) = event.annotation {
-            let place = self.spoken(event, Kind::Text);
+            let place = self.spoken(event, OpenPartKind::Text);
             self.annotate(place, annotation);
         }
     }
@@ -199,9 +206,9 @@ impl Reader {
 
     /// Finishes an item. Content that was not streamed is taken from the whole item, and reasoning is kept exactly
     /// as it appears there.
-    fn item_done(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
+    fn item_done(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.item else { return Ok(()) };
-        let item: Item<'_> = reading::read_raw(raw)?;
+        let item: ResponsesItem<'_> = reading::read_raw(raw)?;
         if item.id.as_deref().is_some_and(|id| !self.done.insert(id.to_owned())) {
             return Ok(());
         }
@@ -213,12 +220,12 @@ impl Reader {
                 state = item.phase.as_deref();
             }
             "function_call" => {
-                self.announce(event, Kind::Call)?;
-                self.fill(event, Kind::Call, item.arguments.as_deref().unwrap_or_default());
+                self.announce(event, OpenPartKind::Call)?;
+                self.fill(event, OpenPartKind::Call, item.arguments.as_deref().unwrap_or_default());
             }
             "reasoning" => {
-                self.announce(event, Kind::Reasoning)?;
-                self.fill(event, Kind::Reasoning, &item.reasoning_text());
+                self.announce(event, OpenPartKind::Reasoning)?;
+                self.fill(event, OpenPartKind::Reasoning, &item.reasoning_text());
                 state = Some(raw.get());
             }
             _ => {
@@ -232,7 +239,7 @@ impl Reader {
         let (done, open) =
             std::mem::take(&mut self.open).into_iter().partition(|open| open.output == event.output_index);
         self.open = open;
-        let done: Vec<Open> = done;
+        let done: Vec<OpenPart> = done;
         for part in &done {
             self.draft.close(part.part, mark.clone());
         }
@@ -240,22 +247,25 @@ impl Reader {
     }
 
     /// Opens an item unless it is open. Some servers send an item only once it is complete.
-    fn announce(&mut self, event: &Event<'_>, kind: Kind) -> Result<(), ModelError> {
+    fn announce(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> Result<(), ModelError> {
         if self.place_of(event, kind).is_none() { self.item_added(event) } else { Ok(()) }
     }
 
-    fn fill(&mut self, event: &Event<'_>, kind: Kind, whole: &str) {
+    fn fill(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind, whole: &str) {
         if let Some(place) = self.place_of(event, kind).filter(|place| self.open[*place].bytes == 0) {
             self.add(place, whole);
         }
     }
 
-    fn fill_message(&mut self, event: &Event<'_>, item: &Item<'_>) {
+    fn fill_message(&mut self, event: &ResponsesEvent<'_>, item: &ResponsesItem<'_>) {
         let came = self.open.iter().any(|open| open.output == event.output_index && open.bytes > 0);
         for (number, piece) in (0_u64..).zip(item.content.iter().flatten()) {
-            let kind = if piece.refusal.is_some() { Kind::Refusal } else { Kind::Text };
-            let event =
-                Event { content_index: number, item_id: item.id.clone(), ..Event::at(event.output_index) };
+            let kind = if piece.refusal.is_some() { OpenPartKind::Refusal } else { OpenPartKind::Text };
+            let event = ResponsesEvent {
+                content_index: number,
+                item_id: item.id.clone(),
+                ..ResponsesEvent::at(event.output_index)
+            };
             if !came {
                 let place = self.spoken(&event, kind);
                 self.add(place, piece.refusal.as_deref().or(piece.text.as_deref()).unwrap_or_default());
@@ -265,7 +275,12 @@ impl Reader {
     }
 
     /// Adds the citations of the final text, unless they were streamed one by one.
-    fn fill_annotations(&mut self, event: &Event<'_>, kind: Kind, piece: &Piece<'_>) {
+    fn fill_annotations(
+        &mut self,
+        event: &ResponsesEvent<'_>,
+        kind: OpenPartKind,
+        piece: &ResponsesContent<'_>,
+    ) {
         let Some(place) = self.spoken_place(event, kind) else { return };
         if self.open[place].annotations == 0 {
             for annotation in piece.annotations.iter().flatten() {
@@ -274,7 +289,7 @@ impl Reader {
         }
     }
 
-    fn response_end(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
+    fn response_end(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(response) = &event.response else {
             return Err(reading::malformed("its last event has no `response`"));
         };
@@ -296,7 +311,7 @@ impl Reader {
     }
 }
 
-impl Event<'_> {
+impl ResponsesEvent<'_> {
     fn at(output_index: u64) -> Self {
         Self {
             kind: None,
@@ -313,7 +328,7 @@ impl Event<'_> {
     }
 }
 
-impl FrameReader for Reader {
+impl FrameReader for ResponsesStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
         self.event(frame)
     }
@@ -323,7 +338,7 @@ impl FrameReader for Reader {
         self.draft.end();
     }
 
-    fn draft(&mut self) -> &mut Draft {
+    fn draft(&mut self) -> &mut ReplyDraft {
         &mut self.draft
     }
 }

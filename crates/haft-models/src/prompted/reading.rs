@@ -1,7 +1,7 @@
 //! Finds tool calls in the text of a model.
 
-use haft_core::arguments::{ArgumentLimits, Arguments};
-use haft_core::conversation::{Body, Part};
+use haft_core::arguments::{ArgumentLimits, RawArguments};
+use haft_core::conversation::{MessagePart, PartBody};
 use haft_core::model_reply::{ModelReply, ReplyNote, StopReason};
 use haft_core::tool::{CallId, ToolCall};
 use serde::Deserialize;
@@ -10,26 +10,26 @@ use serde_json::value::RawValue;
 
 use super::{CLOSE, OPEN};
 use crate::call_id;
-use crate::wire::Asked;
+use crate::wire::DecodeContext;
 
 /// The most calls in one reply. With more, the model is repeating itself.
 const CALLS_MAX: usize = 64;
 
 /// Returns the reply with its tagged texts as calls. A tag without a valid call stays text, and a note reports it.
-pub fn read_calls(mut reply: ModelReply, asked: &Asked) -> ModelReply {
-    let mut found = Found::default();
+pub fn read_calls(mut reply: ModelReply, asked: &DecodeContext) -> ModelReply {
+    let mut found = ParsedText::default();
     for part in std::mem::take(&mut reply.parts) {
         match &part.body {
-            Body::Text { text, .. } if text.contains(OPEN) => found.split(text, asked),
-            Body::Text { .. }
-            | Body::Refusal(_)
-            | Body::Image(_)
-            | Body::Audio(_)
-            | Body::File { .. }
-            | Body::Reasoning(_)
-            | Body::Call(_)
-            | Body::Reply(_)
-            | Body::Opaque => found.parts.push(part),
+            PartBody::Text { text, .. } if text.contains(OPEN) => found.split(text, asked),
+            PartBody::Text { .. }
+            | PartBody::Refusal(_)
+            | PartBody::Image(_)
+            | PartBody::Audio(_)
+            | PartBody::File { .. }
+            | PartBody::Reasoning(_)
+            | PartBody::Call(_)
+            | PartBody::Reply(_)
+            | PartBody::Opaque => found.parts.push(part),
         }
     }
     reply.parts = found.parts;
@@ -42,14 +42,14 @@ pub fn read_calls(mut reply: ModelReply, asked: &Asked) -> ModelReply {
 
 /// The parts and notes found so far.
 #[derive(Default)]
-struct Found {
-    parts: Vec<Part>,
+struct ParsedText {
+    parts: Vec<MessagePart>,
     calls: usize,
     notes: Vec<ReplyNote>,
 }
 
-impl Found {
-    fn split(&mut self, text: &str, asked: &Asked) {
+impl ParsedText {
+    fn split(&mut self, text: &str, asked: &DecodeContext) {
         let mut plain = String::new();
         let mut rest = text;
         while let Some((before, tagged)) = rest.split_once(OPEN).filter(|_| self.calls < CALLS_MAX) {
@@ -57,15 +57,15 @@ impl Found {
             let (inside, after) = tagged.split_once(CLOSE).unwrap_or((tagged, ""));
             plain.push_str(before);
             match written(inside) {
-                Ok(Written { name, arguments, repairs }) => {
+                Ok(ParsedCall { name, arguments, repairs }) => {
                     self.text(&plain);
                     plain.clear();
                     if !repairs.is_empty() {
                         let how = repairs.join(", ");
                         self.notes.push(ReplyNote::CallRepaired { name: name.clone(), how });
                     }
-                    let id = CallId(call_id::made_up(asked.turn, self.calls));
-                    self.parts.push(Part::new(Body::Call(ToolCall { id, name, arguments })));
+                    let id = CallId(call_id::generate_call_id(asked.turn, self.calls));
+                    self.parts.push(MessagePart::new(PartBody::Call(ToolCall { id, name, arguments })));
                     self.calls += 1;
                 }
                 Err(problem) => {
@@ -81,38 +81,38 @@ impl Found {
 
     fn text(&mut self, text: &str) {
         if !text.trim().is_empty() {
-            self.parts.push(Part::text(text.trim()));
+            self.parts.push(MessagePart::text(text.trim()));
         }
     }
 }
 
 /// A parsed call, with the repairs that it needed.
-struct Written {
+struct ParsedCall {
     name: String,
-    arguments: Arguments,
+    arguments: RawArguments,
     repairs: Vec<&'static str>,
 }
 
 /// Parses a call. Valid JSON is parsed strictly, which keeps the model's own bytes; anything else gets the same
 /// repairs as tool arguments.
-fn written(inside: &str) -> Result<Written, String> {
+fn written(inside: &str) -> Result<ParsedCall, String> {
     #[derive(Deserialize)]
-    struct Strict<'a> {
+    struct StrictCall<'a> {
         name: String,
         #[serde(borrow, alias = "parameters")]
         arguments: Option<&'a RawValue>,
     }
-    if let Ok(Strict { name, arguments }) = serde_json::from_str::<Strict<'_>>(inside.trim()) {
-        let arguments = Arguments::from_text(arguments.map_or("{}", RawValue::get));
-        return Ok(Written { name, arguments, repairs: Vec::new() });
+    if let Ok(StrictCall { name, arguments }) = serde_json::from_str::<StrictCall<'_>>(inside.trim()) {
+        let arguments = RawArguments::from_text(arguments.map_or("{}", RawValue::get));
+        return Ok(ParsedCall { name, arguments, repairs: Vec::new() });
     }
-    let read = Arguments::from_text(inside).parse(&ArgumentLimits::default());
+    let read = RawArguments::from_text(inside).parse(&ArgumentLimits::default());
     let read = read.map_err(|error| error.to_string())?;
     if read.cut_off() {
         return Err("it breaks off".into());
     }
     let named = read.object().get("name").and_then(Value::as_str).ok_or("it has no `name`")?;
     let arguments = ["arguments", "parameters"].iter().find_map(|key| read.object().get(*key));
-    let arguments = arguments.map_or_else(|| Arguments::from_text("{}"), Arguments::from_value);
-    Ok(Written { name: named.to_owned(), arguments, repairs: read.repairs().to_vec() })
+    let arguments = arguments.map_or_else(|| RawArguments::from_text("{}"), RawArguments::from_value);
+    Ok(ParsedCall { name: named.to_owned(), arguments, repairs: read.repairs().to_vec() })
 }

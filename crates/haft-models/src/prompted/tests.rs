@@ -1,17 +1,17 @@
-use haft_core::arguments::Arguments;
+use haft_core::arguments::RawArguments;
 use haft_core::conversation::ToolReply;
 use haft_core::model_reply::{ModelReply, StopReason};
 use haft_core::tool::{CallId, ToolCall};
 use serde_json::json;
 
 use super::*;
-use crate::wire::Asked;
+use crate::wire::DecodeContext;
 
 fn reply(text: &str) -> ModelReply {
     ModelReply {
         id: None,
         model: None,
-        parts: vec![Part::text(text)],
+        parts: vec![MessagePart::text(text)],
         stop: StopReason::EndOfTurn,
         usage: None,
         notes: Vec::new(),
@@ -19,7 +19,7 @@ fn reply(text: &str) -> ModelReply {
 }
 
 fn check(text: &str, said: &str, calls: &[&str]) {
-    let reply = read_calls(reply(text), &Asked { turn: 3, ..Asked::default() });
+    let reply = read_calls(reply(text), &DecodeContext { turn: 3, ..DecodeContext::default() });
     let found: Vec<_> =
         reply.calls().map(|call| format!("{} {}", call.name, call.arguments.as_text())).collect();
     assert_eq!(
@@ -46,7 +46,7 @@ fn tagged_json_is_a_call_and_everything_else_is_text() {
 #[test]
 fn a_call_that_is_nearly_json_is_repaired_and_that_is_noted() {
     let notes = |text: &str| {
-        let read = read_calls(reply(text), &Asked::default());
+        let read = read_calls(reply(text), &DecodeContext::default());
         read.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     };
     let broken = "<tool_call>{'name': 'read', 'arguments': {'path': 'a',}}</tool_call>";
@@ -64,19 +64,20 @@ fn a_call_that_is_nearly_json_is_repaired_and_that_is_noted() {
 #[test]
 fn images_of_replies_are_shown_by_the_user() {
     let call =
-        ToolCall { id: CallId("a".into()), name: "look".into(), arguments: Arguments::from_text("{}") };
+        ToolCall { id: CallId("a".into()), name: "look".into(), arguments: RawArguments::from_text("{}") };
     let mut told = ToolReply::text(&call, "here");
-    told.content.push(Content::Image { media_type: "image/png".into(), bytes: b"png".as_slice().into() });
+    told.content
+        .push(OutputContent::Image { media_type: "image/png".into(), bytes: b"png".as_slice().into() });
     let mut conversation = Conversation::default();
-    conversation.push(Message::assistant(vec![Part::new(Body::Call(call))])).unwrap();
+    conversation.push(Message::assistant(vec![MessagePart::new(PartBody::Call(call))])).unwrap();
     conversation.push(Message::tool(vec![told])).unwrap();
     let request = ModelRequest::new("m", Arc::new(conversation));
-    let rewritten = Prompted::default().rewrite(&request).unwrap();
+    let rewritten = PromptedConversation::default().rewrite(&request).unwrap();
     let last = &rewritten.conversation.messages()[1];
     assert_eq!(last.role, Role::User);
-    assert!(matches!(&last.parts[0].body, Body::Text { text, .. } if text.contains("here")));
-    let png = Media { media_type: "image/png".into(), source: Source::Bytes(b"png".as_slice().into()) };
-    assert_eq!(last.parts[1].body, Body::Image(png));
+    assert!(matches!(&last.parts[0].body, PartBody::Text { text, .. } if text.contains("here")));
+    let png = Media { media_type: "image/png".into(), source: MediaSource::Bytes(b"png".as_slice().into()) };
+    assert_eq!(last.parts[1].body, PartBody::Image(png));
 }
 
 #[test]
@@ -84,18 +85,18 @@ fn what_was_called_and_answered_is_said_in_words() {
     let call = ToolCall {
         id: CallId("a".into()),
         name: "read".into(),
-        arguments: Arguments::from_text("{\"path\": 1}"),
+        arguments: RawArguments::from_text("{\"path\": 1}"),
     };
     let mut conversation = Conversation::default();
     conversation.push(Message::user("go")).unwrap();
-    conversation.push(Message::assistant(vec![Part::new(Body::Call(call.clone()))])).unwrap();
+    conversation.push(Message::assistant(vec![MessagePart::new(PartBody::Call(call.clone()))])).unwrap();
     conversation.push(Message::tool(vec![ToolReply::error(&call, "no such file")])).unwrap();
     let mut request = ModelRequest::new("m", Arc::new(conversation.clone()));
     request.system = "Be brief.".into();
     let tool =
         ModelTool { name: "read".into(), description: "Reads.".into(), input_schema: Arc::new(json!({})) };
     request.tools = Arc::new([tool]);
-    let mut prompted = Prompted::default();
+    let mut prompted = PromptedConversation::default();
     let first = prompted.rewrite(&request).unwrap();
     assert!(first.tools.is_empty());
     assert!(

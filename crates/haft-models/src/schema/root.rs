@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Loss;
+use super::SchemaLoss;
 use super::reference::resolve;
 
 /// Keywords that providers reject at the root.
@@ -14,7 +14,7 @@ const VALUES: [&str; 5] = ["const", "default", "enum", "example", "examples"];
 /// The most references that are followed to find the root.
 const HOPS_MAX: usize = 16;
 
-pub(super) fn as_object(schema: &Value, losses: &mut Vec<Loss>) -> Value {
+pub(super) fn as_object(schema: &Value, losses: &mut Vec<SchemaLoss>) -> Value {
     let Value::Object(mut root) = followed(schema, schema) else {
         return json!({"type": "object", "properties": {}});
     };
@@ -29,12 +29,16 @@ pub(super) fn as_object(schema: &Value, losses: &mut Vec<Loss>) -> Value {
             let branches = branches.iter().map(|branch| followed(schema, branch)).collect();
             merge_branches(&mut root, keyword, branches);
             let why = "cannot stand at the root; the properties of all branches are shown together";
-            losses.push(Loss { at: String::new(), keyword: keyword.into(), why });
+            losses.push(SchemaLoss { at: String::new(), keyword: keyword.into(), why });
         }
     }
     for keyword in ["not", "enum", "const", "nullable"] {
         if root.remove(keyword).is_some() {
-            losses.push(Loss { at: String::new(), keyword: keyword.into(), why: "cannot stand at the root" });
+            losses.push(SchemaLoss {
+                at: String::new(),
+                keyword: keyword.into(),
+                why: "cannot stand at the root",
+            });
         }
     }
     root.insert("type".into(), "object".into());

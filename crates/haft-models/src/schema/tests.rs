@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 /// Checks the translation of a tool's property `x` and the keywords that were lost.
-fn check(grammar: Grammar, written: &Value, said: &Value, lost: &[&str]) {
+fn check(grammar: SchemaDialect, written: &Value, said: &Value, lost: &[&str]) {
     let tool = json!({"type": "object", "properties": {"x": written}, "required": ["x"]});
     let down = downgrade(&tool, grammar);
     assert_eq!(&down.schema["properties"]["x"], said, "{grammar:?}: {written}");
@@ -57,7 +57,7 @@ fn gemini_is_told_in_its_own_words() {
             vec!["exclusiveMinimum"],
         ),
     ] {
-        check(Grammar::Gemini, &written, &said, &lost);
+        check(SchemaDialect::Gemini, &written, &said, &lost);
     }
 }
 
@@ -88,7 +88,7 @@ fn a_choice_stands_alone_for_gemini() {
             vec!["anyOf"],
         ),
     ] {
-        check(Grammar::Gemini, &written, &said, &lost);
+        check(SchemaDialect::Gemini, &written, &said, &lost);
     }
 }
 
@@ -97,9 +97,9 @@ fn branches_that_all_hold_are_one_schema_of_their_own_type() {
     let list =
         json!({"allOf": [{"description": "d"}, {"type": "object", "properties": {"a": {"type": "string"}}}]});
     let said = json!({"type": "object", "description": "d", "properties": {"a": {"type": "string"}}});
-    check(Grammar::Gemini, &list, &said, &[]);
+    check(SchemaDialect::Gemini, &list, &said, &[]);
     let nullable = json!({"allOf": [{"type": ["string", "null"]}]});
-    check(Grammar::Gemini, &nullable, &json!({"type": "string", "nullable": true}), &[]);
+    check(SchemaDialect::Gemini, &nullable, &json!({"type": "string", "nullable": true}), &[]);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn strict_values_have_a_type_and_lists_say_what_is_in_them() {
         (json!({"enum": ["a", 1]}), json!({"type": ["number", "string"], "enum": ["a", 1]}), vec![]),
         (json!({"const": true}), json!({"type": "boolean", "enum": [true]}), vec![]),
     ] {
-        check(Grammar::OpenaiStrict, &written, &said, &lost);
+        check(SchemaDialect::OpenaiStrict, &written, &said, &lost);
     }
 }
 
@@ -119,9 +119,9 @@ fn strict_values_have_a_type_and_lists_say_what_is_in_them() {
 fn a_list_of_anything_says_so_to_providers_of_json_schema() {
     let written = json!({"type": "array", "default": [{"type": "array"}]});
     let said = json!({"type": "array", "items": {}, "default": [{"type": "array"}]});
-    check(Grammar::Json, &written, &said, &[]);
+    check(SchemaDialect::Json, &written, &said, &[]);
     let tuple = json!({"type": "array", "prefixItems": [{"type": "string"}]});
-    check(Grammar::Json, &tuple, &tuple, &[]);
+    check(SchemaDialect::Json, &tuple, &tuple, &[]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn strict_objects_are_closed_and_require_everything() {
         "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 1}, "c": {"enum": ["x"], "type": "string"}},
         "required": ["a"],
     });
-    let down = downgrade(&tool, Grammar::OpenaiStrict);
+    let down = downgrade(&tool, SchemaDialect::OpenaiStrict);
     assert_eq!(
         down.schema,
         json!({
@@ -156,7 +156,7 @@ fn references_are_put_in_place_with_what_stands_beside_them() {
         "properties": {"x": {"$ref": "#/$defs/a%20b", "description": "mine"}},
         "$defs": {"a b": {"type": "string", "description": "theirs"}},
     });
-    let down = downgrade(&tool, Grammar::Gemini);
+    let down = downgrade(&tool, SchemaDialect::Gemini);
     assert_eq!(
         down.schema,
         json!({"type": "object", "properties": {"x": {"type": "string", "description": "mine"}}})
@@ -167,7 +167,7 @@ fn references_are_put_in_place_with_what_stands_beside_them() {
 #[test]
 fn a_root_that_only_refers_is_followed() {
     let tool = json!({"$ref": "#/$defs/Args", "$defs": {"Args": {"type": "object", "properties": {"x": {"type": "string"}}}}});
-    for grammar in Grammar::ALL {
+    for grammar in SchemaDialect::ALL {
         assert!(downgrade(&tool, grammar).schema["properties"]["x"].is_object(), "{grammar:?}");
     }
 }
@@ -179,7 +179,7 @@ fn recursion_is_cut_with_a_note() {
         "properties": {"tree": {"$ref": "#/$defs/node"}},
         "$defs": {"node": {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}},
     });
-    let down = downgrade(&tool, Grammar::Gemini);
+    let down = downgrade(&tool, SchemaDialect::Gemini);
     let inner = &down.schema["properties"]["tree"]["properties"]["children"]["items"];
     assert_eq!(inner, &json!({"type": "object", "description": "the same shape again"}));
     assert_eq!(
@@ -200,14 +200,14 @@ fn references_that_multiply_are_cut() {
     }
     defs.insert("l30".into(), json!({"type": "string"}));
     let tool = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/l0"}}, "$defs": defs});
-    let down = downgrade(&tool, Grammar::Gemini);
+    let down = downgrade(&tool, SchemaDialect::Gemini);
     assert!(down.losses.iter().any(|loss| loss.why.contains("too deep")));
     assert!(down.schema.to_string().len() < 2_000_000);
 }
 
 #[test]
 fn the_root_is_always_a_plain_object() {
-    for grammar in Grammar::ALL {
+    for grammar in SchemaDialect::ALL {
         for root in [
             json!({}),
             json!(true),

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::reference::resolve;
-use super::words::{is_or_has, make_nullable, say_in_each, tell, tell_default, types_of};
-use super::{Choices, Enums, Loss, Nulls, Objects, Rules, Types};
+use super::words::{is_or_has, make_nullable, set_in_each_branch, tell, tell_default, types_of};
+use super::{AnyOfSiblings, EnumRule, NullNotation, ObjectRule, SchemaLoss, SchemaRules, TypeRule};
 
 /// The deepest nesting that is translated, with followed references counted.
 const DEPTH_MAX: usize = 32;
@@ -12,8 +12,8 @@ const DEPTH_MAX: usize = 32;
 /// The most schemas that are written, because references can multiply them exponentially.
 const SCHEMAS_MAX: usize = 10_000;
 
-pub(super) fn walk(root: &Value, rules: &'static Rules) -> (Value, Vec<Loss>) {
-    let mut walk = Walk {
+pub(super) fn walk(root: &Value, rules: &'static SchemaRules) -> (Value, Vec<SchemaLoss>) {
+    let mut walk = SchemaWalk {
         root,
         rules,
         references: Vec::new(),
@@ -27,45 +27,45 @@ pub(super) fn walk(root: &Value, rules: &'static Rules) -> (Value, Vec<Loss>) {
     (schema, walk.losses)
 }
 
-struct Walk<'a> {
+struct SchemaWalk<'a> {
     root: &'a Value,
-    rules: &'static Rules,
+    rules: &'static SchemaRules,
     /// The references that are being followed, to detect recursion.
     references: Vec<&'a str>,
     at: String,
     depth: usize,
     schemas: usize,
-    losses: Vec<Loss>,
+    losses: Vec<SchemaLoss>,
 }
 
 /// A translated schema before defaults are filled in.
 #[derive(Debug, Default)]
-struct Said {
+struct TranslatedSchema {
     words: Map<String, Value>,
     /// One entry per keyword that constrains null, for languages with a `nullable` flag.
-    nulls: Vec<Null>,
+    nulls: Vec<NullConstraint>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Null {
+enum NullConstraint {
     Allowed,
     Excluded,
 }
 
-impl Said {
-    fn null(&mut self, null: Option<Null>) {
-        self.nulls.push(null.unwrap_or(Null::Excluded));
+impl TranslatedSchema {
+    fn null(&mut self, null: Option<NullConstraint>) {
+        self.nulls.push(null.unwrap_or(NullConstraint::Excluded));
     }
 
     /// Returns whether null is valid: it is if every keyword that constrains it allows it.
     fn may_be_null(&self) -> bool {
-        !self.nulls.is_empty() && self.nulls.iter().all(|null| *null == Null::Allowed)
+        !self.nulls.is_empty() && self.nulls.iter().all(|null| *null == NullConstraint::Allowed)
     }
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SchemaWalk<'a> {
     fn lose(&mut self, keyword: &str, why: &'static str) {
-        self.losses.push(Loss { at: self.at.clone(), keyword: keyword.into(), why });
+        self.losses.push(SchemaLoss { at: self.at.clone(), keyword: keyword.into(), why });
     }
 
     fn below(&mut self, steps: &[&str], schema: &'a Value) -> Value {
@@ -73,7 +73,7 @@ impl<'a> Walk<'a> {
         self.finished(said)
     }
 
-    fn unfinished_below(&mut self, steps: &[&str], schema: &'a Value) -> Said {
+    fn unfinished_below(&mut self, steps: &[&str], schema: &'a Value) -> TranslatedSchema {
         let length = self.at.len();
         for step in steps {
             self.at.push('/');
@@ -88,7 +88,7 @@ impl<'a> Walk<'a> {
 
     /// Translates a schema by itself. An enclosing `allOf` may add more about the same value, so missing types are
     /// not filled in yet.
-    fn unfinished(&mut self, schema: &'a Value) -> Said {
+    fn unfinished(&mut self, schema: &'a Value) -> TranslatedSchema {
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX || self.depth + self.references.len() > DEPTH_MAX {
             self.lose("properties", "go too deep and are cut here");
@@ -98,12 +98,12 @@ impl<'a> Walk<'a> {
             Value::Object(object) if object.contains_key("$ref") => self.reference(object),
             Value::Object(object) => self.object(object),
             // `true`, `false` and values that are not schemas.
-            _ => Said::default(),
+            _ => TranslatedSchema::default(),
         }
     }
 
     /// Adds the keywords that the language requires in every schema.
-    fn finished(&mut self, said: Said) -> Value {
+    fn finished(&mut self, said: TranslatedSchema) -> Value {
         let may_be_null = said.may_be_null();
         let mut words = said.words;
         self.complete(&mut words);
@@ -111,8 +111,8 @@ impl<'a> Walk<'a> {
             make_nullable(&mut words, self.rules.nulls);
         }
         match self.rules.choices {
-            Choices::Nothing if words.contains_key("anyOf") => self.alone(words),
-            Choices::Nothing | Choices::Anything => Value::Object(words),
+            AnyOfSiblings::Nothing if words.contains_key("anyOf") => self.alone(words),
+            AnyOfSiblings::Nothing | AnyOfSiblings::Anything => Value::Object(words),
         }
     }
 
@@ -133,14 +133,14 @@ impl<'a> Walk<'a> {
         }
         for word in ["description", "nullable"] {
             if let Some(value) = said.get(word) {
-                say_in_each(&mut branches, word, value);
+                set_in_each_branch(&mut branches, word, value);
             }
         }
         json!({ "anyOf": branches })
     }
 
     /// Replaces a reference with its target, and applies the keywords beside it on top.
-    fn reference(&mut self, object: &'a Map<String, Value>) -> Said {
+    fn reference(&mut self, object: &'a Map<String, Value>) -> TranslatedSchema {
         let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
         if self.references.contains(&reference) {
             self.lose("$ref", "is recursive and cut here");
@@ -154,14 +154,14 @@ impl<'a> Walk<'a> {
         let mut said = self.unfinished(target);
         self.references.pop();
         for (keyword, value) in object.iter().filter(|(keyword, _)| *keyword != "$ref") {
-            self.lay_over(&mut said.words, keyword, value);
+            self.apply_beside_reference(&mut said.words, keyword, value);
         }
         said
     }
 
     /// Applies a keyword beside a reference. Descriptions and defaults are common; others are rare and only
     /// reported as a loss.
-    fn lay_over(&mut self, said: &mut Map<String, Value>, keyword: &str, value: &Value) {
+    fn apply_beside_reference(&mut self, said: &mut Map<String, Value>, keyword: &str, value: &Value) {
         match keyword {
             "description" | "title" if self.rules.keeps.contains(&keyword) => {
                 said.insert(keyword.into(), value.clone());
@@ -172,17 +172,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn anything(&self, note: &str) -> Said {
+    fn anything(&self, note: &str) -> TranslatedSchema {
         let (kind, note) = match self.rules.objects {
-            Objects::Open => ("object", note.to_owned()),
-            Objects::Closed | Objects::ClosedAndRequired => ("string", format!("{note}, as JSON text")),
+            ObjectRule::Open => ("object", note.to_owned()),
+            ObjectRule::Closed | ObjectRule::ClosedAndRequired => ("string", format!("{note}, as JSON text")),
         };
         let words = [("type".into(), kind.into()), ("description".into(), note.into())].into_iter().collect();
-        Said { words, nulls: vec![Null::Excluded] }
+        TranslatedSchema { words, nulls: vec![NullConstraint::Excluded] }
     }
 
-    fn object(&mut self, object: &'a Map<String, Value>) -> Said {
-        let mut said = Said::default();
+    fn object(&mut self, object: &'a Map<String, Value>) -> TranslatedSchema {
+        let mut said = TranslatedSchema::default();
         for (keyword, value) in object {
             self.keyword(&mut said, keyword, value, object);
         }
@@ -200,12 +200,18 @@ impl<'a> Walk<'a> {
 
     /// Returns the branches of a choice, without a null branch that is expressed as a flag.
     fn branches(&self, value: &'a Value) -> Vec<(usize, &'a Value)> {
-        let flagged = |branch: &Value| self.rules.nulls == Nulls::AsFlag && branch["type"] == "null";
+        let flagged = |branch: &Value| self.rules.nulls == NullNotation::AsFlag && branch["type"] == "null";
         let all = value.as_array().into_iter().flatten().enumerate();
         all.filter(|(_, branch)| !flagged(branch)).collect()
     }
 
-    fn keyword(&mut self, said: &mut Said, keyword: &str, value: &'a Value, whole: &'a Map<String, Value>) {
+    fn keyword(
+        &mut self,
+        said: &mut TranslatedSchema,
+        keyword: &str,
+        value: &'a Value,
+        whole: &'a Map<String, Value>,
+    ) {
         match keyword {
             "type" => self.types(said, value),
             "properties" => self.properties(&mut said.words, value, whole),
@@ -234,8 +240,8 @@ impl<'a> Walk<'a> {
 
     /// Translates `type`. For languages without type lists, null becomes a flag and only the first other type is
     /// kept.
-    fn types(&mut self, said: &mut Said, value: &'a Value) {
-        if self.rules.nulls == Nulls::AsType {
+    fn types(&mut self, said: &mut TranslatedSchema, value: &'a Value) {
+        if self.rules.nulls == NullNotation::AsType {
             if value.is_string() || value.is_array() {
                 said.words.insert("type".into(), value.clone());
             }
@@ -246,7 +252,7 @@ impl<'a> Walk<'a> {
             one => std::slice::from_ref(one),
         };
         let rest: Vec<_> = types.iter().filter(|kind| kind.is_string() && *kind != "null").collect();
-        said.null((rest.len() < types.len()).then_some(Null::Allowed));
+        said.null((rest.len() < types.len()).then_some(NullConstraint::Allowed));
         match rest.as_slice() {
             [] => {}
             [one] => {
@@ -266,18 +272,18 @@ impl<'a> Walk<'a> {
         let mut shown = Map::new();
         for (name, schema) in properties {
             let mut property = self.below(&["properties", name], schema);
-            if self.rules.objects == Objects::ClosedAndRequired && !is_required(name) {
+            if self.rules.objects == ObjectRule::ClosedAndRequired && !is_required(name) {
                 if let Some(property) = property.as_object_mut() {
                     make_nullable(property, self.rules.nulls);
                 }
                 let at = format!("{}/properties/{name}", self.at);
                 let why = "is optional, which is said as null there";
-                self.losses.push(Loss { at, keyword: name.clone(), why });
+                self.losses.push(SchemaLoss { at, keyword: name.clone(), why });
             }
             shown.insert(name.clone(), property);
         }
         // Gemini rejects an object whose `properties` are empty; a closed object always has the keyword.
-        if !shown.is_empty() || self.rules.objects != Objects::Open {
+        if !shown.is_empty() || self.rules.objects != ObjectRule::Open {
             said.insert("properties".into(), Value::Object(shown));
         }
     }
@@ -297,13 +303,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn any_of(&mut self, said: &mut Said, keyword: &str, value: &'a Value) {
+    fn any_of(&mut self, said: &mut TranslatedSchema, keyword: &str, value: &'a Value) {
         let branches = self.branches(value);
         let flagged = value.as_array().is_some_and(|all| all.len() > branches.len());
         // A choice with a single branch is merged afterwards.
         if branches.len() < 2 {
             if flagged {
-                said.null(Some(Null::Allowed));
+                said.null(Some(NullConstraint::Allowed));
             }
             return;
         }
@@ -317,23 +323,23 @@ impl<'a> Walk<'a> {
         for (number, branch) in branches {
             shown.push(self.below(&[keyword, &number.to_string()], branch));
         }
-        if self.rules.nulls == Nulls::AsFlag {
+        if self.rules.nulls == NullNotation::AsFlag {
             let nullable = flagged || shown.iter().any(|branch| branch["nullable"] == true);
-            said.null(nullable.then_some(Null::Allowed));
+            said.null(nullable.then_some(NullConstraint::Allowed));
         }
         said.words.insert("anyOf".into(), Value::Array(shown));
     }
 
-    fn enumeration(&mut self, said: &mut Said, value: &Value) {
+    fn enumeration(&mut self, said: &mut TranslatedSchema, value: &Value) {
         let Value::Array(values) = value else { return };
-        if self.rules.enums == Enums::Any {
+        if self.rules.enums == EnumRule::Any {
             said.words.insert("enum".into(), value.clone());
             return;
         }
         let strings: Vec<_> =
             values.iter().filter(|value| value.is_string() && *value != "").cloned().collect();
         let nulls = values.iter().filter(|value| value.is_null()).count();
-        said.null((nulls > 0).then_some(Null::Allowed));
+        said.null((nulls > 0).then_some(NullConstraint::Allowed));
         if strings.len() + nulls == values.len() && !strings.is_empty() {
             said.words.insert("enum".into(), Value::Array(strings));
         } else {
@@ -342,12 +348,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn constant(&mut self, said: &mut Said, value: &Value) {
+    fn constant(&mut self, said: &mut TranslatedSchema, value: &Value) {
         match self.rules.enums {
-            Enums::Any => {
+            EnumRule::Any => {
                 said.words.insert("enum".into(), json!([value]));
             }
-            Enums::Strings => self.enumeration(said, &json!([value])),
+            EnumRule::Strings => self.enumeration(said, &json!([value])),
         }
     }
 
@@ -362,26 +368,26 @@ impl<'a> Walk<'a> {
 
     fn additional(&mut self, value: &Value) {
         match (self.rules.objects, value) {
-            (Objects::Open, Value::Bool(true))
-            | (Objects::Closed | Objects::ClosedAndRequired, Value::Bool(false)) => {}
-            (Objects::Open, _) => self.lose("additionalProperties", "is not known there"),
-            (Objects::Closed | Objects::ClosedAndRequired, _) => {
+            (ObjectRule::Open, Value::Bool(true))
+            | (ObjectRule::Closed | ObjectRule::ClosedAndRequired, Value::Bool(false)) => {}
+            (ObjectRule::Open, _) => self.lose("additionalProperties", "is not known there"),
+            (ObjectRule::Closed | ObjectRule::ClosedAndRequired, _) => {
                 self.lose("additionalProperties", "must be false there");
             }
         }
     }
 
     fn complete(&mut self, said: &mut Map<String, Value>) {
-        if self.rules.types != Types::Optional && !said.contains_key("anyOf") {
+        if self.rules.types != TypeRule::Optional && !said.contains_key("anyOf") {
             self.add_type(said);
         }
         let has = |wanted| said.get("type").is_some_and(|types| is_or_has(types, wanted));
         let (is_list, is_object) = (has("array"), has("object") || said.contains_key("properties"));
-        if is_list && self.rules.types != Types::Optional && !said.contains_key("items") {
+        if is_list && self.rules.types != TypeRule::Optional && !said.contains_key("items") {
             self.lose("items", self.assumed());
             said.insert("items".into(), json!({ "type": self.any_type() }));
         }
-        if is_object && self.rules.objects != Objects::Open {
+        if is_object && self.rules.objects != ObjectRule::Open {
             self.close(said);
         }
     }
@@ -408,15 +414,15 @@ impl<'a> Walk<'a> {
     /// Returns the type to write if any value is valid.
     fn any_type(&self) -> Value {
         match self.rules.types {
-            Types::Optional | Types::Texts => "string".into(),
-            Types::Scalars => json!(["string", "number", "boolean"]),
+            TypeRule::Optional | TypeRule::Texts => "string".into(),
+            TypeRule::Scalars => json!(["string", "number", "boolean"]),
         }
     }
 
     fn assumed(&self) -> &'static str {
         match self.rules.types {
-            Types::Optional | Types::Texts => "is missing; a text is assumed",
-            Types::Scalars => "is missing; a text, a number or a boolean is assumed",
+            TypeRule::Optional | TypeRule::Texts => "is missing; a text is assumed",
+            TypeRule::Scalars => "is missing; a text, a number or a boolean is assumed",
         }
     }
 
@@ -425,14 +431,14 @@ impl<'a> Walk<'a> {
         let properties = said.entry("properties").or_insert_with(|| json!({}));
         let names: Vec<_> =
             properties.as_object().into_iter().flatten().map(|(name, _)| json!(name)).collect();
-        if self.rules.objects == Objects::ClosedAndRequired {
+        if self.rules.objects == ObjectRule::ClosedAndRequired {
             said.insert("required".into(), Value::Array(names));
         }
     }
 
     /// Merges branches that must all hold into one schema. On a conflict the first one wins.
-    fn merged(&mut self, mut said: Said, all: &[(&str, usize, &'a Value)]) -> Said {
-        let choice_has_null = said.nulls.contains(&Null::Allowed);
+    fn merged(&mut self, mut said: TranslatedSchema, all: &[(&str, usize, &'a Value)]) -> TranslatedSchema {
+        let choice_has_null = said.nulls.contains(&NullConstraint::Allowed);
         for (keyword, number, branch) in all {
             let branch = self.unfinished_below(&[keyword, &number.to_string()], branch);
             // For a choice between one schema and null, the null branch is counted already.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Nulls;
+use super::NullNotation;
 
 pub(super) fn is_or_has(types: &Value, wanted: &str) -> bool {
     types == wanted || types.as_array().is_some_and(|all| all.iter().any(|kind| kind == wanted))
@@ -29,8 +29,8 @@ pub(super) fn types_of(values: &[Value]) -> Value {
     }
 }
 
-pub(super) fn make_nullable(said: &mut Map<String, Value>, nulls: Nulls) {
-    if nulls == Nulls::AsFlag {
+pub(super) fn make_nullable(said: &mut Map<String, Value>, nulls: NullNotation) {
+    if nulls == NullNotation::AsFlag {
         said.insert("nullable".into(), Value::Bool(true));
         return;
     }
@@ -68,10 +68,10 @@ pub(super) fn tell(said: &mut Map<String, Value>, sentence: &str) {
 }
 
 /// Adds a keyword to every branch that lacks it, and for a nested choice to that choice's branches.
-pub(super) fn say_in_each(branches: &mut [Value], word: &str, value: &Value) {
+pub(super) fn set_in_each_branch(branches: &mut [Value], word: &str, value: &Value) {
     for branch in branches.iter_mut().filter_map(Value::as_object_mut) {
         match branch.get_mut("anyOf") {
-            Some(Value::Array(inner)) => say_in_each(inner, word, value),
+            Some(Value::Array(inner)) => set_in_each_branch(inner, word, value),
             _ => {
                 branch.entry(word).or_insert_with(|| value.clone());
             }

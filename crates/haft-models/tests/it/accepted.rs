@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use haft_core::conversation::{Body, Format, Message, Part, ToolReply};
-use haft_core::model_request::{Effort, ModelRequest, OutputShape};
-use haft_core::output::Content;
+use haft_core::conversation::{Message, MessagePart, ModelApiFormat, PartBody, ToolReply};
+use haft_core::model_request::{ModelRequest, OutputShape, ReasoningEffort};
+use haft_core::output::OutputContent;
 use haft_models::openai_chat::{Dialect, OpenaiChat};
-use haft_models::{Asked, WireFormat};
+use haft_models::{DecodeContext, WireFormat};
 use serde_json::{Value, json};
 
 use crate::fixture::{body, call, calls, request, wire};
@@ -19,7 +19,7 @@ fn at<'a>(body: &'a Value, pointer: &str) -> &'a Value {
 
 #[test]
 fn reasoning_is_asked_for_in_the_words_of_the_model() {
-    let check = |format: Format, model: &str, effort: Effort, expected: &[(&str, Value)]| {
+    let check = |format: ModelApiFormat, model: &str, effort: ReasoningEffort, expected: &[(&str, Value)]| {
         let asked =
             ModelRequest { reasoning: Some(effort), model: model.into(), ..request([Message::user("?")]) };
         let body = body(wire(format), &asked);
@@ -34,29 +34,44 @@ fn reasoning_is_asked_for_in_the_words_of_the_model() {
             ("/max_tokens", json!(8192 + 16_384)),
             ("/output_config", Value::Null),
         ];
-        check(Format::Anthropic, model, Effort::High, &expected);
-        check(Format::Anthropic, model, Effort::Off, &[("/thinking", json!({"type": "disabled"}))]);
+        check(ModelApiFormat::Anthropic, model, ReasoningEffort::High, &expected);
+        check(
+            ModelApiFormat::Anthropic,
+            model,
+            ReasoningEffort::Off,
+            &[("/thinking", json!({"type": "disabled"}))],
+        );
     }
     for model in ["claude-sonnet-4-6", "claude-opus-5"] {
         let expected = [("/thinking", json!({"type": "adaptive"})), ("/output_config/effort", json!("high"))];
-        check(Format::Anthropic, model, Effort::High, &expected);
+        check(ModelApiFormat::Anthropic, model, ReasoningEffort::High, &expected);
     }
     let (level, tokens) =
         ("/generationConfig/thinkingConfig/thinkingLevel", "/generationConfig/thinkingConfig/thinkingBudget");
-    check(Format::Gemini, "gemini-3-flash", Effort::High, &[(level, json!("HIGH")), (tokens, Value::Null)]);
-    check(Format::Gemini, "gemini-2.5-flash", Effort::High, &[(level, Value::Null), (tokens, json!(16_384))]);
-    check(Format::Gemini, "gemini-2.5-flash", Effort::Off, &[(tokens, json!(0))]);
-    check(Format::Gemini, "gemini-2.5-pro", Effort::Off, &[(tokens, json!(128))]);
-    check(Format::Ollama, "gpt-oss:20b", Effort::High, &[("/think", json!("high"))]);
-    check(Format::Ollama, "qwen3", Effort::High, &[("/think", json!(true))]);
-    check(Format::Ollama, "qwen3", Effort::Off, &[("/think", json!(false))]);
+    check(
+        ModelApiFormat::Gemini,
+        "gemini-3-flash",
+        ReasoningEffort::High,
+        &[(level, json!("HIGH")), (tokens, Value::Null)],
+    );
+    check(
+        ModelApiFormat::Gemini,
+        "gemini-2.5-flash",
+        ReasoningEffort::High,
+        &[(level, Value::Null), (tokens, json!(16_384))],
+    );
+    check(ModelApiFormat::Gemini, "gemini-2.5-flash", ReasoningEffort::Off, &[(tokens, json!(0))]);
+    check(ModelApiFormat::Gemini, "gemini-2.5-pro", ReasoningEffort::Off, &[(tokens, json!(128))]);
+    check(ModelApiFormat::Ollama, "gpt-oss:20b", ReasoningEffort::High, &[("/think", json!("high"))]);
+    check(ModelApiFormat::Ollama, "qwen3", ReasoningEffort::High, &[("/think", json!(true))]);
+    check(ModelApiFormat::Ollama, "qwen3", ReasoningEffort::Off, &[("/think", json!(false))]);
 }
 
 #[test]
 fn only_models_that_think_are_asked_for_what_they_thought() {
     let asked_for = |model: &str| {
         let asked = ModelRequest { model: model.into(), ..request([Message::user("?")]) };
-        body(wire(Format::OpenaiResponses), &asked).get("include").is_some()
+        body(wire(ModelApiFormat::OpenaiResponses), &asked).get("include").is_some()
     };
     for (model, expected) in [
         ("gpt-4o", false),
@@ -75,9 +90,9 @@ fn thinking_leaves_room_for_the_answer() {
     let check = |tokens_max: u32, expected: Value| {
         let mut asked = request([Message::user("?")]);
         asked.model = "claude-sonnet-4-5".into();
-        asked.reasoning = Some(Effort::High);
+        asked.reasoning = Some(ReasoningEffort::High);
         asked.output_tokens_max = Some(tokens_max);
-        let body = body(wire(Format::Anthropic), &asked);
+        let body = body(wire(ModelApiFormat::Anthropic), &asked);
         assert_eq!(
             (at(&body, "/max_tokens"), at(&body, "/thinking/budget_tokens")),
             (&json!(tokens_max), &expected)
@@ -93,12 +108,15 @@ fn thinking_leaves_room_for_the_answer() {
 #[test]
 fn blank_texts_are_not_said_to_anthropic() {
     let call = call("a", "{}");
-    let said = Message::assistant(vec![Part::text("\n\n"), Part::new(Body::Call(call.clone()))]);
+    let said =
+        Message::assistant(vec![MessagePart::text("\n\n"), MessagePart::new(PartBody::Call(call.clone()))]);
     let mut reply = ToolReply::text(&call, " ");
-    reply.content.push(Content::Image { media_type: "image/png".into(), bytes: b"png".as_slice().into() });
+    reply
+        .content
+        .push(OutputContent::Image { media_type: "image/png".into(), bytes: b"png".as_slice().into() });
     let mut asked = request([Message::user("?"), said, Message::tool(vec![reply])]);
     asked.system = " \n".into();
-    let body = body(wire(Format::Anthropic), &asked);
+    let body = body(wire(ModelApiFormat::Anthropic), &asked);
     let kinds = |pointer: &str| -> Vec<&str> {
         at(&body, pointer).as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap()).collect()
     };
@@ -109,7 +127,7 @@ fn blank_texts_are_not_said_to_anthropic() {
 
 #[test]
 fn servers_that_refuse_unknown_fields_are_told_in_theirs() {
-    let refused = Message::assistant(vec![Part::new(Body::Refusal("I will not.".into()))]);
+    let refused = Message::assistant(vec![MessagePart::new(PartBody::Refusal("I will not.".into()))]);
     let mut asked = request([Message::user("?"), refused, Message::user("Why?")]);
     asked.sampling.seed = Some(7);
     let mistral = body(&dialect("mistral"), &asked);
@@ -131,7 +149,7 @@ fn what_a_compatible_server_puts_on_a_call_goes_back_to_it_and_to_no_stricter_on
     let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
     let reply = json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).to_string();
     let compatible = dialect("compatible");
-    let reply = compatible.decode(reply.as_bytes(), &Asked::default()).unwrap().into_message();
+    let reply = compatible.decode(reply.as_bytes(), &DecodeContext::default()).unwrap().into_message();
     let answered = crate::fixture::answers(&reply, "done");
     let asked = request([Message::user("?"), reply, answered]);
     let signed =
@@ -147,9 +165,11 @@ fn what_a_compatible_server_puts_on_a_call_goes_back_to_it_and_to_no_stricter_on
 fn mistral_hears_the_model_between_replies_and_others() {
     let call = call("a", "{}");
     let mut shown = ToolReply::text(&call, "see");
-    shown.content.push(Content::Image { media_type: "image/png".into(), bytes: b"png".as_slice().into() });
+    shown
+        .content
+        .push(OutputContent::Image { media_type: "image/png".into(), bytes: b"png".as_slice().into() });
     let plain = ToolReply::text(&call, "done");
-    let (calls, answer) = (calls(&[call]), Message::assistant(vec![Part::text("Ah.")]));
+    let (calls, answer) = (calls(&[call]), Message::assistant(vec![MessagePart::text("Ah.")]));
     let roles = |wire: &OpenaiChat, rest: Vec<Message>| -> String {
         let asked = request([Message::user("?"), calls.clone()].into_iter().chain(rest));
         let body = body(wire, &asked);

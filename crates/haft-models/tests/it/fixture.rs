@@ -1,8 +1,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use haft_core::arguments::Arguments;
-use haft_core::conversation::{Body, Conversation, Format, Message, Part, Role, ToolReply};
+use haft_core::arguments::RawArguments;
+use haft_core::conversation::{
+    Conversation, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
+};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::{ModelRequest, ModelTool};
@@ -12,16 +14,16 @@ use haft_models::gemini::GEMINI;
 use haft_models::ollama::OLLAMA;
 use haft_models::openai_chat::{OpenaiChat, dialect};
 use haft_models::openai_responses::OPENAI_RESPONSES;
-use haft_models::{Asked, Delivery, EncodedRequest, Memo, WireFormat};
+use haft_models::{DecodeContext, EncodeMemo, EncodedRequest, ReplyDelivery, WireFormat};
 use serde_json::{Value, json};
 
-pub(crate) fn wire(format: Format) -> &'static dyn WireFormat {
+pub(crate) fn wire(format: ModelApiFormat) -> &'static dyn WireFormat {
     match format {
-        Format::OpenaiChat => &OpenaiChat(&dialect::OPENAI),
-        Format::OpenaiResponses => &OPENAI_RESPONSES,
-        Format::Anthropic => &ANTHROPIC,
-        Format::Gemini => &GEMINI,
-        Format::Ollama => &OLLAMA,
+        ModelApiFormat::OpenaiChat => &OpenaiChat(&dialect::OPENAI),
+        ModelApiFormat::OpenaiResponses => &OPENAI_RESPONSES,
+        ModelApiFormat::Anthropic => &ANTHROPIC,
+        ModelApiFormat::Gemini => &GEMINI,
+        ModelApiFormat::Ollama => &OLLAMA,
     }
 }
 
@@ -29,11 +31,11 @@ pub(crate) fn wire(format: Format) -> &'static dyn WireFormat {
 pub(crate) const OPENROUTER: OpenaiChat = OpenaiChat(&dialect::OPENROUTER);
 
 /// Returns the key of the message list.
-pub(crate) fn messages_key(format: Format) -> &'static str {
+pub(crate) fn messages_key(format: ModelApiFormat) -> &'static str {
     match format {
-        Format::OpenaiChat | Format::Anthropic | Format::Ollama => "messages",
-        Format::OpenaiResponses => "input",
-        Format::Gemini => "contents",
+        ModelApiFormat::OpenaiChat | ModelApiFormat::Anthropic | ModelApiFormat::Ollama => "messages",
+        ModelApiFormat::OpenaiResponses => "input",
+        ModelApiFormat::Gemini => "contents",
     }
 }
 
@@ -45,24 +47,27 @@ pub(crate) fn tests_folder() -> PathBuf {
 pub(crate) const SCENARIOS: [&str; 6] = ["text", "call", "parallel", "reasoning", "refusal", "length"];
 
 /// Gemini and Ollama have no refusals: their models decline in plain text.
-pub(crate) const SKIPPED: [(&str, Format); 2] = [("refusal", Format::Gemini), ("refusal", Format::Ollama)];
+pub(crate) const SKIPPED: [(&str, ModelApiFormat); 2] =
+    [("refusal", ModelApiFormat::Gemini), ("refusal", ModelApiFormat::Ollama)];
 
-pub(crate) fn grid() -> impl Iterator<Item = (&'static str, Format)> {
-    let all = SCENARIOS.into_iter().flat_map(|scenario| Format::ALL.map(|format| (scenario, format)));
+pub(crate) fn grid() -> impl Iterator<Item = (&'static str, ModelApiFormat)> {
+    let all = SCENARIOS.into_iter().flat_map(|scenario| ModelApiFormat::ALL.map(|format| (scenario, format)));
     all.filter(|cell| !SKIPPED.contains(cell))
 }
 
-pub(crate) fn whole(scenario: &str, format: Format) -> Vec<u8> {
+pub(crate) fn whole(scenario: &str, format: ModelApiFormat) -> Vec<u8> {
     std::fs::read(tests_folder().join(format!("streams/{scenario}.{}.json", format.name()))).unwrap()
 }
 
-pub(crate) fn streamed(scenario: &str, format: Format) -> Vec<u8> {
-    let ending = if format == Format::Ollama { "ndjson" } else { "sse" };
+pub(crate) fn streamed(scenario: &str, format: ModelApiFormat) -> Vec<u8> {
+    let ending = if format == ModelApiFormat::Ollama { "ndjson" } else { "sse" };
     std::fs::read(tests_folder().join(format!("streams/{scenario}.{}.{ending}", format.name()))).unwrap()
 }
 
-pub(crate) fn decode(scenario: &str, format: Format) -> ModelReply {
-    wire(format).decode(&whole(scenario, format), &Asked { turn: 1, ..Asked::default() }).unwrap()
+pub(crate) fn decode(scenario: &str, format: ModelApiFormat) -> ModelReply {
+    wire(format)
+        .decode(&whole(scenario, format), &DecodeContext { turn: 1, ..DecodeContext::default() })
+        .unwrap()
 }
 
 /// Feeds a stream in pieces and returns all events.
@@ -70,7 +75,7 @@ pub(crate) fn read_stream<'a>(
     wire: &dyn WireFormat,
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<ModelEvent> {
-    let mut decoder = wire.stream_decoder(&Asked { turn: 1, ..Asked::default() });
+    let mut decoder = wire.stream_decoder(&DecodeContext { turn: 1, ..DecodeContext::default() });
     let mut events = Vec::new();
     for piece in pieces {
         decoder.push(piece, &mut events).unwrap();
@@ -99,7 +104,7 @@ pub(crate) fn tools() -> Arc<[ModelTool]> {
 }
 
 pub(crate) fn call(id: &str, arguments: &str) -> ToolCall {
-    ToolCall { id: CallId(id.into()), name: "read".into(), arguments: Arguments::from_text(arguments) }
+    ToolCall { id: CallId(id.into()), name: "read".into(), arguments: RawArguments::from_text(arguments) }
 }
 
 pub(crate) fn conversation(messages: impl IntoIterator<Item = Message>) -> Arc<Conversation> {
@@ -110,12 +115,12 @@ pub(crate) fn conversation(messages: impl IntoIterator<Item = Message>) -> Arc<C
     Arc::new(conversation)
 }
 
-pub(crate) fn user(parts: Vec<Part>) -> Message {
+pub(crate) fn user(parts: Vec<MessagePart>) -> Message {
     Message { role: Role::User, parts }
 }
 
 pub(crate) fn calls(calls: &[ToolCall]) -> Message {
-    Message::assistant(calls.iter().map(|call| Part::new(Body::Call(call.clone()))).collect())
+    Message::assistant(calls.iter().map(|call| MessagePart::new(PartBody::Call(call.clone()))).collect())
 }
 
 /// Returns a result for every call of a reply.
@@ -128,7 +133,7 @@ pub(crate) fn request(messages: impl IntoIterator<Item = Message>) -> ModelReque
 }
 
 pub(crate) fn encode(wire: &dyn WireFormat, request: &ModelRequest) -> EncodedRequest {
-    wire.encode(request, Delivery::Whole, &mut Memo::default())
+    wire.encode(request, ReplyDelivery::Whole, &mut EncodeMemo::default())
 }
 
 pub(crate) fn body(wire: &dyn WireFormat, request: &ModelRequest) -> Value {

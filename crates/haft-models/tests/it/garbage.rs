@@ -1,19 +1,19 @@
 use std::collections::HashSet;
 
-use haft_core::conversation::{Conversation, Format, Message};
+use haft_core::conversation::{Conversation, Message, ModelApiFormat};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_reply::{ModelReply, ReplyNote, StopReason};
-use haft_models::{Asked, ErrorHead};
+use haft_models::{DecodeContext, ErrorHead};
 use proptest::prelude::*;
 
 use crate::fixture::{answers, body, fold, grid, request, streamed, whole, wire};
 
-fn decode(format: Format, body: &[u8]) -> Result<ModelReply, ModelError> {
-    wire(format).decode(body, &Asked::default())
+fn decode(format: ModelApiFormat, body: &[u8]) -> Result<ModelReply, ModelError> {
+    wire(format).decode(body, &DecodeContext::default())
 }
 
-fn read(format: Format, body: &[u8]) -> Result<ModelReply, ModelError> {
-    let mut decoder = wire(format).stream_decoder(&Asked::default());
+fn read(format: ModelApiFormat, body: &[u8]) -> Result<ModelReply, ModelError> {
+    let mut decoder = wire(format).stream_decoder(&DecodeContext::default());
     let mut events = Vec::new();
     decoder.push(body, &mut events)?;
     decoder.finish(&mut events)?;
@@ -21,8 +21,8 @@ fn read(format: Format, body: &[u8]) -> Result<ModelReply, ModelError> {
 }
 
 /// Returns all events of a stream that arrives in pieces, with its error.
-fn told(format: Format, pieces: &[&[u8]]) -> String {
-    let mut decoder = wire(format).stream_decoder(&Asked::default());
+fn told(format: ModelApiFormat, pieces: &[&[u8]]) -> String {
+    let mut decoder = wire(format).stream_decoder(&DecodeContext::default());
     let mut events = Vec::new();
     let pushed = pieces.iter().try_for_each(|piece| decoder.push(piece, &mut events));
     let ended = pushed.and_then(|()| decoder.finish(&mut events));
@@ -51,7 +51,7 @@ fn a_truncated_body_is_a_typed_error() {
 
 #[test]
 fn what_is_no_reply_at_all_is_a_typed_error() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let deep = "[".repeat(1_000_000);
         for body in ["", "null", "[]", "{}", "42", "<html>", "\u{FEFF}{}", "{\"choices\":[]}", deep.as_str()]
         {
@@ -108,30 +108,30 @@ fn pointers(value: &serde_json::Value) -> Vec<String> {
 }
 
 /// Returns a reply with two calls that have the same id and arguments. Ollama's calls have no id.
-fn two_calls(format: Format, id: &str, arguments: &str) -> String {
+fn two_calls(format: ModelApiFormat, id: &str, arguments: &str) -> String {
     let text = serde_json::json!(arguments);
     match format {
-        Format::OpenaiChat => {
+        ModelApiFormat::OpenaiChat => {
             let call = format!(r#"{{"id":"{id}","function":{{"name":"x","arguments":{text}}}}}"#);
             format!(
                 r#"{{"choices":[{{"message":{{"tool_calls":[{call},{call}]}},"finish_reason":"tool_calls"}}]}}"#
             )
         }
-        Format::OpenaiResponses => {
+        ModelApiFormat::OpenaiResponses => {
             let call = format!(
                 r#"{{"type":"function_call","id":"{id}","call_id":"{id}","name":"x","arguments":{text}}}"#
             );
             format!(r#"{{"status":"completed","output":[{call},{call}]}}"#)
         }
-        Format::Anthropic => {
+        ModelApiFormat::Anthropic => {
             let call = format!(r#"{{"type":"tool_use","id":"{id}","name":"x","input":{text}}}"#);
             format!(r#"{{"content":[{call},{call}],"stop_reason":"tool_use"}}"#)
         }
-        Format::Gemini => {
+        ModelApiFormat::Gemini => {
             let call = format!(r#"{{"functionCall":{{"id":"{id}","name":"x","args":{text}}}}}"#);
             format!(r#"{{"candidates":[{{"content":{{"parts":[{call},{call}]}},"finishReason":"STOP"}}]}}"#)
         }
-        Format::Ollama => {
+        ModelApiFormat::Ollama => {
             let call = format!(r#"{{"function":{{"name":"x","arguments":{text}}}}}"#);
             format!(r#"{{"message":{{"tool_calls":[{call},{call}]}},"done":true,"done_reason":"stop"}}"#)
         }
@@ -142,7 +142,7 @@ fn two_calls(format: Format, id: &str, arguments: &str) -> String {
 /// both calls as written, and every format must be able to send their results.
 #[test]
 fn calls_with_one_id_and_arguments_that_are_no_json_can_be_answered() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let reply = decode(format, two_calls(format, "a", "not json").as_bytes()).unwrap();
         let ids: HashSet<_> = reply.calls().map(|call| call.id.0.clone()).collect();
         assert_eq!((ids.len(), &reply.stop), (2, &StopReason::ToolCalls), "{format:?}");
@@ -150,7 +150,7 @@ fn calls_with_one_id_and_arguments_that_are_no_json_can_be_answered() {
         assert!(written.iter().all(|text| text.trim_matches('"') == "not json"), "{format:?}: {written:?}");
         let message = reply.into_message();
         let answers = answers(&message, "there is no such tool");
-        for other in Format::ALL {
+        for other in ModelApiFormat::ALL {
             let asked = request([Message::user("hi"), message.clone(), answers.clone()]);
             let sent = body(wire(other), &asked);
             assert!(sent.to_string().contains("there is no such tool"), "{format:?} {other:?}");
@@ -159,19 +159,20 @@ fn calls_with_one_id_and_arguments_that_are_no_json_can_be_answered() {
 }
 
 /// Returns one frame of a stream.
-fn framed(format: Format, json: &[u8]) -> Vec<u8> {
+fn framed(format: ModelApiFormat, json: &[u8]) -> Vec<u8> {
     match format {
-        Format::Ollama => [json, b"\n"].concat(),
-        Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic | Format::Gemini => {
-            [b"data: ", json, b"\n\n"].concat()
-        }
+        ModelApiFormat::Ollama => [json, b"\n"].concat(),
+        ModelApiFormat::OpenaiChat
+        | ModelApiFormat::OpenaiResponses
+        | ModelApiFormat::Anthropic
+        | ModelApiFormat::Gemini => [b"data: ", json, b"\n\n"].concat(),
     }
 }
 
 #[test]
 fn json_a_million_deep_is_refused_wherever_it_stands() {
     let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let inside = two_calls(format, "a", "DEEP").replace("\"DEEP\"", &deep);
         for body in [deep.as_bytes(), inside.as_bytes()] {
             assert_eq!(decode(format, body).unwrap_err().kind, ModelErrorKind::Malformed, "{format:?}");
@@ -182,13 +183,13 @@ fn json_a_million_deep_is_refused_wherever_it_stands() {
     }
 }
 
-type Reading = fn(Format, &[u8]) -> Result<ModelReply, ModelError>;
+type DecodeFunction = fn(ModelApiFormat, &[u8]) -> Result<ModelReply, ModelError>;
 
 #[test]
 fn bytes_that_are_no_utf_8_are_refused_or_replaced() {
     for (scenario, format) in grid() {
-        let whole = (whole(scenario, format), decode as Reading);
-        for (bytes, read) in [whole, (streamed(scenario, format), read as Reading)] {
+        let whole = (whole(scenario, format), decode as DecodeFunction);
+        for (bytes, read) in [whole, (streamed(scenario, format), read as DecodeFunction)] {
             for at in (0..bytes.len()).step_by(3) {
                 let mut changed = bytes.clone();
                 changed[at] = 0xFF;
@@ -209,7 +210,7 @@ fn two_calls_with_one_id_are_told_apart() {
         {"id":"a","function":{"name":"x","arguments":"{}"}},
         {"id":"a","function":{"name":"y","arguments":"not json"}},
         {"function":{"name":"z","arguments":null}}]},"finish_reason":"tool_calls"}]}"#;
-    let reply = decode(Format::OpenaiChat, body).unwrap();
+    let reply = decode(ModelApiFormat::OpenaiChat, body).unwrap();
     let ids: Vec<_> = reply.calls().map(|call| call.id.0.as_str()).collect();
     assert_eq!(ids, ["a", "call_haft_0_1", "call_haft_0_2"]);
     assert_eq!(reply.notes.len(), 2);
@@ -219,11 +220,11 @@ fn two_calls_with_one_id_are_told_apart() {
 #[test]
 fn a_stop_reason_nobody_knows_is_kept_and_noted() {
     for (format, body) in [
-        (Format::OpenaiChat, r#"{"choices":[{"message":{"content":"hi"},"finish_reason":"moon"}]}"#),
-        (Format::OpenaiResponses, r#"{"status":"moon","output":[]}"#),
-        (Format::Anthropic, r#"{"content":[],"stop_reason":"moon"}"#),
-        (Format::Gemini, r#"{"candidates":[{"finishReason":"moon"}]}"#),
-        (Format::Ollama, r#"{"message":{"content":""},"done":true,"done_reason":"moon"}"#),
+        (ModelApiFormat::OpenaiChat, r#"{"choices":[{"message":{"content":"hi"},"finish_reason":"moon"}]}"#),
+        (ModelApiFormat::OpenaiResponses, r#"{"status":"moon","output":[]}"#),
+        (ModelApiFormat::Anthropic, r#"{"content":[],"stop_reason":"moon"}"#),
+        (ModelApiFormat::Gemini, r#"{"candidates":[{"finishReason":"moon"}]}"#),
+        (ModelApiFormat::Ollama, r#"{"message":{"content":""},"done":true,"done_reason":"moon"}"#),
     ] {
         let reply = decode(format, body.as_bytes()).unwrap();
         assert_eq!(reply.stop, StopReason::Other("moon".into()), "{format:?}");
@@ -234,11 +235,11 @@ fn a_stop_reason_nobody_knows_is_kept_and_noted() {
 #[test]
 fn an_empty_reply_says_that_it_is() {
     for (format, body) in [
-        (Format::OpenaiChat, r#"{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}"#),
-        (Format::OpenaiResponses, r#"{"status":"completed","output":[]}"#),
-        (Format::Anthropic, r#"{"content":[],"stop_reason":"end_turn"}"#),
-        (Format::Gemini, r#"{"candidates":[{"finishReason":"STOP"}]}"#),
-        (Format::Ollama, r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#),
+        (ModelApiFormat::OpenaiChat, r#"{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}"#),
+        (ModelApiFormat::OpenaiResponses, r#"{"status":"completed","output":[]}"#),
+        (ModelApiFormat::Anthropic, r#"{"content":[],"stop_reason":"end_turn"}"#),
+        (ModelApiFormat::Gemini, r#"{"candidates":[{"finishReason":"STOP"}]}"#),
+        (ModelApiFormat::Ollama, r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#),
     ] {
         assert_eq!(decode(format, body.as_bytes()).unwrap().notes, [ReplyNote::Empty], "{format:?}");
     }
@@ -246,14 +247,14 @@ fn an_empty_reply_says_that_it_is() {
 
 #[test]
 fn a_blocked_prompt_is_no_empty_reply() {
-    let reply = decode(Format::Gemini, br#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).unwrap();
+    let reply = decode(ModelApiFormat::Gemini, br#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).unwrap();
     assert_eq!(reply.stop, StopReason::Filtered);
 }
 
 #[test]
 fn a_stream_that_is_too_large_is_an_error_in_bounded_memory() {
-    for format in Format::ALL {
-        let mut decoder = wire(format).stream_decoder(&Asked::default());
+    for format in ModelApiFormat::ALL {
+        let mut decoder = wire(format).stream_decoder(&DecodeContext::default());
         let piece = vec![b'x'; 1024 * 1024];
         let error = (0..100).find_map(|_| decoder.push(&piece, &mut Vec::new()).err());
         assert_eq!(error.unwrap().kind, ModelErrorKind::ReplyTooLarge, "{format:?}");
@@ -265,7 +266,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        for format in Format::ALL {
+        for format in ModelApiFormat::ALL {
             check_usable(decode(format, &bytes));
             check_usable(read(format, &bytes));
             wire(format).decode_error(&ErrorHead::of_status(500), &bytes);

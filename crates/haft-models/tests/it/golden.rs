@@ -3,10 +3,14 @@
 
 use std::sync::Arc;
 
-use haft_core::conversation::{Body, Format, Media, Message, Part, Source, ToolReply};
-use haft_core::model_request::{Effort, ModelRequest, MustCall, OutputShape, ParallelCalls, ToolChoice};
-use haft_core::output::Content;
-use haft_models::{Delivery, Memo};
+use haft_core::conversation::{
+    Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, ToolReply,
+};
+use haft_core::model_request::{
+    ModelRequest, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ToolChoice,
+};
+use haft_core::output::OutputContent;
+use haft_models::{EncodeMemo, ReplyDelivery};
 use serde_json::{Value, json};
 
 use crate::fixture::{call, calls, decode, request, tests_folder, tools, user, wire};
@@ -28,7 +32,7 @@ const CASES: [&str; 14] = [
     "sampling",
 ];
 
-fn case(name: &str, format: Format) -> ModelRequest {
+fn case(name: &str, format: ModelApiFormat) -> ModelRequest {
     let ask = || Message::user("What is in the file?");
     let with_tools = |change: &dyn Fn(&mut ModelRequest)| {
         let mut request = request([ask()]);
@@ -37,9 +41,11 @@ fn case(name: &str, format: Format) -> ModelRequest {
         request
     };
     match name {
-        "text" => {
-            request([ask(), Message::assistant(vec![Part::text("Two lines.")]), Message::user("Which?")])
-        }
+        "text" => request([
+            ask(),
+            Message::assistant(vec![MessagePart::text("Two lines.")]),
+            Message::user("Which?"),
+        ]),
         "system" => {
             let mut request = request([ask(), Message::system("It is Monday."), Message::user("Which day?")]);
             request.system = "Be \"brief\".".into();
@@ -64,11 +70,12 @@ fn case(name: &str, format: Format) -> ModelRequest {
             request([ask(), calls(&[call]), Message::tool(vec![reply])])
         }
         "image" => {
-            let media = |source| Part::new(Body::Image(Media { media_type: "image/png".into(), source }));
+            let media =
+                |source| MessagePart::new(PartBody::Image(Media { media_type: "image/png".into(), source }));
             let parts = vec![
-                Part::text("See:"),
-                media(Source::Bytes(Arc::from(&b"png"[..]))),
-                media(Source::Url("https://example.org/a.png".into())),
+                MessagePart::text("See:"),
+                media(MediaSource::Bytes(Arc::from(&b"png"[..]))),
+                media(MediaSource::Url("https://example.org/a.png".into())),
             ];
             request([user(parts)])
         }
@@ -77,14 +84,14 @@ fn case(name: &str, format: Format) -> ModelRequest {
             let mut reply = ToolReply::text(&call, "a picture");
             reply
                 .content
-                .push(Content::Image { media_type: "image/png".into(), bytes: Arc::from(&b"png"[..]) });
+                .push(OutputContent::Image { media_type: "image/png".into(), bytes: Arc::from(&b"png"[..]) });
             request([ask(), calls(&[call]), Message::tool(vec![reply])])
         }
         "reasoning" => {
             let reply = decode("reasoning", format).into_message();
             let answers = crate::fixture::answers(&reply, "two lines");
             let mut request = request([ask(), reply, answers]);
-            request.reasoning = Some(Effort::High);
+            request.reasoning = Some(ReasoningEffort::High);
             request
         }
         "structured" => {
@@ -106,8 +113,9 @@ fn case(name: &str, format: Format) -> ModelRequest {
 }
 
 /// Returns the golden text of a request: its path, its formatted body, and its unsupported features.
-fn golden(name: &str, format: Format) -> String {
-    let encoded = wire(format).encode(&case(name, format), Delivery::Streamed, &mut Memo::default());
+fn golden(name: &str, format: ModelApiFormat) -> String {
+    let encoded =
+        wire(format).encode(&case(name, format), ReplyDelivery::Streamed, &mut EncodeMemo::default());
     let body: Value = serde_json::from_slice(&encoded.body).unwrap();
     let unsaid: Vec<_> = encoded.unsaid.iter().map(|feature| feature.name()).collect();
     let shown = json!({"path": encoded.path, "body": body, "unsaid": unsaid});
@@ -118,7 +126,7 @@ fn golden(name: &str, format: Format) -> String {
 fn requests_are_what_they_were() {
     let update = std::env::var_os("UPDATE_GOLDENS").is_some();
     for name in CASES {
-        for format in Format::ALL {
+        for format in ModelApiFormat::ALL {
             let file = tests_folder().join(format!("golden/{name}.{}.json", format.name()));
             let now = golden(name, format);
             if update {

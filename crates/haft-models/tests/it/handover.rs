@@ -1,15 +1,15 @@
-use haft_core::conversation::{Format, Message};
+use haft_core::conversation::{Message, ModelApiFormat};
 
 use crate::fixture::{OPENROUTER, answers, decode, encode, request, wire};
 
 const REASONING: &str = "I should look at the file first.";
 
 /// Returns a conversation in one format with reasoning and a call, then two parallel calls.
-fn story(from: Format) -> Vec<Message> {
+fn story(from: ModelApiFormat) -> Vec<Message> {
     let first = decode("reasoning", from).into_message();
     let mut second = decode("parallel", from).into_message();
     for (number, part) in second.parts.iter_mut().enumerate() {
-        if let haft_core::conversation::Body::Call(call) = &mut part.body {
+        if let haft_core::conversation::PartBody::Call(call) = &mut part.body {
             call.id.0 = format!("{}-{number}", call.id.0);
         }
     }
@@ -20,8 +20,8 @@ fn story(from: Format) -> Vec<Message> {
 
 #[test]
 fn any_conversation_goes_on_in_any_format() {
-    for from in Format::ALL {
-        for to in Format::ALL {
+    for from in ModelApiFormat::ALL {
+        for to in ModelApiFormat::ALL {
             let encoded = encode(wire(to), &request(story(from)));
             let text = String::from_utf8(encoded.body).unwrap();
             assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{from:?} to {to:?}: {text}");
@@ -39,13 +39,13 @@ fn any_conversation_goes_on_in_any_format() {
 #[test]
 fn what_only_its_own_format_understands_goes_back_there() {
     for (format, states) in [
-        (Format::OpenaiChat, vec!["SIGNATURE-chat"]),
-        (Format::OpenaiResponses, vec!["SIGNATURE-responses", "rs_1", "fc_1"]),
-        (Format::Anthropic, vec!["SIGNATURE-anthropic", "SIGNATURE-redacted", REASONING]),
-        (Format::Gemini, vec!["SIGNATURE-gemini", "g-1"]),
-        (Format::Ollama, vec![REASONING]),
+        (ModelApiFormat::OpenaiChat, vec!["SIGNATURE-chat"]),
+        (ModelApiFormat::OpenaiResponses, vec!["SIGNATURE-responses", "rs_1", "fc_1"]),
+        (ModelApiFormat::Anthropic, vec!["SIGNATURE-anthropic", "SIGNATURE-redacted", REASONING]),
+        (ModelApiFormat::Gemini, vec!["SIGNATURE-gemini", "g-1"]),
+        (ModelApiFormat::Ollama, vec![REASONING]),
     ] {
-        let wire = if format == Format::OpenaiChat { &OPENROUTER } else { wire(format) };
+        let wire = if format == ModelApiFormat::OpenaiChat { &OPENROUTER } else { wire(format) };
         let text = String::from_utf8(encode(wire, &request(story(format))).body).unwrap();
         for state in states {
             assert!(text.contains(state), "{format:?}: `{state}` is not in {text}");
@@ -56,7 +56,7 @@ fn what_only_its_own_format_understands_goes_back_there() {
 #[test]
 fn a_call_and_its_reply_keep_one_id_where_ids_have_rules() {
     let mistral = haft_models::openai_chat::OpenaiChat(&haft_models::openai_chat::dialect::MISTRAL);
-    let body = crate::fixture::body(&mistral, &request(story(Format::Anthropic)));
+    let body = crate::fixture::body(&mistral, &request(story(ModelApiFormat::Anthropic)));
     let messages = body["messages"].as_array().unwrap();
     let asked: Vec<_> =
         messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten().collect();

@@ -1,7 +1,7 @@
-use haft_core::conversation::{Body, Format};
+use haft_core::conversation::{ModelApiFormat, PartBody};
 use haft_core::model_event::ModelEvent;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
-use haft_models::Asked;
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
+use haft_models::DecodeContext;
 
 use crate::fixture::{decode, fold, grid, read_stream, streamed, whole, wire};
 
@@ -13,7 +13,7 @@ const SECOND: &str = r#"{"path":"/räksmörgås"}"#;
 fn said(reply: &ModelReply) -> (String, Vec<String>, StopReason) {
     let calls = reply.calls().map(|call| format!("{} {}", call.name, call.arguments.as_text())).collect();
     let refusal = reply.parts.iter().filter_map(|part| match &part.body {
-        Body::Refusal(text) => Some(text.as_str()),
+        PartBody::Refusal(text) => Some(text.as_str()),
         _ => None,
     });
     (reply.text() + &refusal.collect::<String>(), calls, reply.stop.clone())
@@ -32,11 +32,14 @@ fn expected(scenario: &str) -> (String, Vec<String>, StopReason) {
 }
 
 /// Returns the expected usage; counts that a format does not report are zero.
-fn expected_usage(format: Format) -> Usage {
+fn expected_usage(format: ModelApiFormat) -> TokenUsage {
     match format {
-        Format::Ollama => Usage { input: 120, output: 30, ..Usage::default() },
-        Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic | Format::Gemini => {
-            Usage { input: 120, output: 30, cache_read: 100, cache_write: 0, reasoning: 8 }
+        ModelApiFormat::Ollama => TokenUsage { input: 120, output: 30, ..TokenUsage::default() },
+        ModelApiFormat::OpenaiChat
+        | ModelApiFormat::OpenaiResponses
+        | ModelApiFormat::Anthropic
+        | ModelApiFormat::Gemini => {
+            TokenUsage { input: 120, output: 30, cache_read: 100, cache_write: 0, reasoning: 8 }
         }
     }
 }
@@ -58,7 +61,7 @@ fn a_stream_gives_the_same_reply_as_the_whole() {
         let stream = streamed(scenario, format);
         let reply = fold(read_stream(wire(format), [stream.as_slice()]));
         let mut whole = decode(scenario, format);
-        if (scenario, format) == ("reasoning", Format::OpenaiChat) {
+        if (scenario, format) == ("reasoning", ModelApiFormat::OpenaiChat) {
             // The streamed state is reassembled from pieces, so only the order of its keys differs.
             let state = |reply: &ModelReply| {
                 let state = reply.parts.last().unwrap().mark.as_ref().unwrap().state.clone().unwrap();
@@ -72,7 +75,7 @@ fn a_stream_gives_the_same_reply_as_the_whole() {
 }
 
 /// Feeds every recorded stream of a format split at each byte, and byte by byte.
-fn check_splits(format: Format) {
+fn check_splits(format: ModelApiFormat) {
     for (scenario, format) in grid().filter(|cell| cell.1 == format) {
         let stream = streamed(scenario, format);
         let events = read_stream(wire(format), [stream.as_slice()]);
@@ -90,27 +93,27 @@ fn check_splits(format: Format) {
 
 #[test]
 fn chat_streams_may_be_split_at_any_byte() {
-    check_splits(Format::OpenaiChat);
+    check_splits(ModelApiFormat::OpenaiChat);
 }
 
 #[test]
 fn responses_streams_may_be_split_at_any_byte() {
-    check_splits(Format::OpenaiResponses);
+    check_splits(ModelApiFormat::OpenaiResponses);
 }
 
 #[test]
 fn anthropic_streams_may_be_split_at_any_byte() {
-    check_splits(Format::Anthropic);
+    check_splits(ModelApiFormat::Anthropic);
 }
 
 #[test]
 fn gemini_streams_may_be_split_at_any_byte() {
-    check_splits(Format::Gemini);
+    check_splits(ModelApiFormat::Gemini);
 }
 
 #[test]
 fn ollama_streams_may_be_split_at_any_byte() {
-    check_splits(Format::Ollama);
+    check_splits(ModelApiFormat::Ollama);
 }
 
 /// Some servers of the Responses API omit the delta events and send only whole items.
@@ -121,7 +124,7 @@ fn a_responses_stream_that_says_only_whole_items_is_the_same_reply() {
             .iter()
             .any(|kind| frame.contains(&format!("\"type\":\"response.{kind}\"")))
     };
-    for (scenario, format) in grid().filter(|(_, format)| *format == Format::OpenaiResponses) {
+    for (scenario, format) in grid().filter(|(_, format)| *format == ModelApiFormat::OpenaiResponses) {
         let expected = decode(scenario, format);
         let stream = String::from_utf8(streamed(scenario, format)).unwrap().replace("\r\n", "\n");
         let items: String = stream.split_inclusive("\n\n").filter(kept).collect();
@@ -158,7 +161,7 @@ fn parts_are_announced_filled_and_finished_in_that_order() {
                     assert_eq!(*index, finished.len(), "{scenario} in {format:?}");
                     finished.push(false);
                 }
-                ModelEvent::PartDelta { index, delta: haft_core::model_event::Delta::Text(_) } => {
+                ModelEvent::PartDelta { index, delta: haft_core::model_event::PartDelta::Text(_) } => {
                     assert!(!finished[*index], "{scenario} in {format:?}");
                 }
                 ModelEvent::PartFinished { index, .. } => {
@@ -173,7 +176,7 @@ fn parts_are_announced_filled_and_finished_in_that_order() {
 
 #[test]
 fn a_stream_that_ends_early_is_a_reply_that_says_so() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let stream = streamed("text", format);
         let half = &stream[..stream.len() / 2];
         let end = half.iter().rposition(|byte| *byte == b'\n').unwrap();
@@ -187,30 +190,30 @@ fn a_stream_that_ends_early_is_a_reply_that_says_so() {
 #[test]
 fn an_error_inside_a_stream_comes_after_what_was_said_before() {
     let error = |format| match format {
-        Format::OpenaiChat => {
+        ModelApiFormat::OpenaiChat => {
             "data: {\"error\":{\"code\":502,\"message\":\"overloaded_error upstream\"}}\n\n"
         }
-        Format::OpenaiResponses => {
+        ModelApiFormat::OpenaiResponses => {
             "event: error\ndata: {\"type\":\"error\",\"code\":\"overloaded_error\",\"message\":\"busy\"}\n\n"
         }
-        Format::Anthropic => {
+        ModelApiFormat::Anthropic => {
             "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"
         }
-        Format::Gemini => {
+        ModelApiFormat::Gemini => {
             "data: {\"error\":{\"code\":503,\"message\":\"overloaded_error\",\"status\":\"UNAVAILABLE\"}}\n\n"
         }
-        Format::Ollama => "{\"error\":\"overloaded_error\"}\n",
+        ModelApiFormat::Ollama => "{\"error\":\"overloaded_error\"}\n",
     };
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let stream = streamed("text", format);
         let half = &stream[..stream.len() / 2];
         // Cut after a whole event and not in the middle of one.
-        let ends: &[u8] = if format == Format::Ollama { b"\n" } else { b"\n\n" };
+        let ends: &[u8] = if format == ModelApiFormat::Ollama { b"\n" } else { b"\n\n" };
         let text = String::from_utf8_lossy(half).replace("\r\n", "\n");
         let end = text.rfind(std::str::from_utf8(ends).unwrap()).unwrap() + ends.len();
         let bytes = [&text.as_bytes()[..end], error(format).as_bytes()].concat();
         let mut events = Vec::new();
-        let mut decoder = wire(format).stream_decoder(&Asked::default());
+        let mut decoder = wire(format).stream_decoder(&DecodeContext::default());
         let failed = decoder.push(&bytes, &mut events).unwrap_err();
         assert_eq!(failed.kind.name(), "overloaded", "{format:?}: {failed}");
         assert!(events.iter().any(|event| matches!(event, ModelEvent::PartDelta { .. })), "{format:?}");
@@ -219,29 +222,29 @@ fn an_error_inside_a_stream_comes_after_what_was_said_before() {
 
 #[test]
 fn a_server_that_cut_the_prompt_is_found_out() {
-    let body = whole("text", Format::Ollama);
-    let asked = Asked { turn: 1, text_bytes: 63_000, context_tokens: None };
-    let reply = wire(Format::Ollama).decode(&body, &asked).unwrap();
+    let body = whole("text", ModelApiFormat::Ollama);
+    let asked = DecodeContext { turn: 1, text_bytes: 63_000, context_tokens: None };
+    let reply = wire(ModelApiFormat::Ollama).decode(&body, &asked).unwrap();
     assert_eq!(reply.notes, [ReplyNote::PromptCut { read_tokens: 120, sent_tokens_min: 7875 }]);
 }
 
 #[test]
 fn citations_are_kept_as_annotations() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let reply = decode("text", format);
         let annotations = reply.parts.iter().filter_map(|part| match &part.body {
-            Body::Text { annotations, .. } => Some(annotations.len()),
+            PartBody::Text { annotations, .. } => Some(annotations.len()),
             _ => None,
         });
         // Ollama has no citations.
-        let count = usize::from(format != Format::Ollama);
+        let count = usize::from(format != ModelApiFormat::Ollama);
         assert_eq!(annotations.sum::<usize>(), count, "{format:?}");
     }
 }
 
 fn chat(chunks: &[&str]) -> ModelReply {
     let stream = format!("data: {}\n\n", chunks.join("\n\ndata: "));
-    fold(read_stream(wire(Format::OpenaiChat), [stream.as_bytes()]))
+    fold(read_stream(wire(ModelApiFormat::OpenaiChat), [stream.as_bytes()]))
 }
 
 /// Perplexity does this.
@@ -255,7 +258,7 @@ fn a_chunk_with_all_that_was_said_so_far_beside_what_is_new_is_read_once() {
     assert_eq!(reply.text(), "Hello");
     let whole =
         br#"{"choices":[{"delta":{"content":""},"message":{"content":"Hello"},"finish_reason":"stop"}]}"#;
-    let reply = wire(Format::OpenaiChat).decode(whole, &Asked::default()).unwrap();
+    let reply = wire(ModelApiFormat::OpenaiChat).decode(whole, &DecodeContext::default()).unwrap();
     assert_eq!(reply.text(), "Hello");
 }
 
@@ -267,7 +270,7 @@ fn reasoning_in_the_list_of_a_content_is_reasoning_and_what_nobody_knows_is_note
         r#"{"choices":[{"delta":{"content":[{"type":"text","text":"Yes."},{"type":"reference","reference_ids":[1]}]},"finish_reason":"stop"}]}"#,
     ]);
     let thoughts = reply.parts.iter().filter_map(|part| match &part.body {
-        Body::Reasoning(text) => Some(text.as_str()),
+        PartBody::Reasoning(text) => Some(text.as_str()),
         _ => None,
     });
     assert_eq!((thoughts.collect::<String>().as_str(), reply.text().as_str()), ("Hm.", "Yes."));
@@ -276,7 +279,7 @@ fn reasoning_in_the_list_of_a_content_is_reasoning_and_what_nobody_knows_is_note
 
 #[test]
 fn the_same_function_twice_without_ids_gets_two_ids() {
-    for format in [Format::Gemini, Format::Ollama] {
+    for format in [ModelApiFormat::Gemini, ModelApiFormat::Ollama] {
         let reply = decode("parallel", format);
         let ids: Vec<_> = reply.calls().map(|call| call.id.0.clone()).collect();
         assert_eq!(ids, ["call_haft_1_0", "call_haft_1_1"], "{format:?}");

@@ -1,15 +1,15 @@
 //! Compares the message that a provider sent with the message that is sent back to it, field by field.
 
-use haft_core::conversation::{Format, Message};
+use haft_core::conversation::{Message, ModelApiFormat};
 use haft_models::WireFormat;
 use serde_json::{Value, json};
 
 use crate::fixture::{OPENROUTER, answers, body, decode, grid, messages_key, request, streamed, whole, wire};
 
 /// Returns the message in a provider's response, in the form in which it must be sent back.
-fn sent(format: Format, body: &Value) -> Value {
+fn sent(format: ModelApiFormat, body: &Value) -> Value {
     match format {
-        Format::OpenaiChat => {
+        ModelApiFormat::OpenaiChat => {
             let mut message = body["choices"][0]["message"].clone();
             let fields = message.as_object_mut().unwrap();
             // Only the details of reasoning are sent back; its text is for display. No provider accepts citations.
@@ -18,9 +18,9 @@ fn sent(format: Format, body: &Value) -> Value {
             fields.retain(|key, value| key == "content" || !value.is_null());
             json!([message])
         }
-        Format::OpenaiResponses => body["output"].clone(),
-        Format::Anthropic => json!([{"role": "assistant", "content": body["content"]}]),
-        Format::Gemini => {
+        ModelApiFormat::OpenaiResponses => body["output"].clone(),
+        ModelApiFormat::Anthropic => json!([{"role": "assistant", "content": body["content"]}]),
+        ModelApiFormat::Gemini => {
             let mut content = body["candidates"][0]["content"].clone();
             let parts = content["parts"].as_array_mut().unwrap();
             // Thoughts without a signature are for display only.
@@ -31,7 +31,7 @@ fn sent(format: Format, body: &Value) -> Value {
             }
             json!([content])
         }
-        Format::Ollama => json!([body["message"]]),
+        ModelApiFormat::Ollama => json!([body["message"]]),
     }
 }
 
@@ -43,7 +43,7 @@ fn sent_back(wire: &dyn WireFormat, reply: Message) -> Value {
     let encoded = body(wire, &request(messages));
     let list = encoded[messages_key(wire.format())].as_array().unwrap();
     let after = usize::from(answered)
-        * if wire.format() == Format::Gemini || wire.format() == Format::Anthropic {
+        * if wire.format() == ModelApiFormat::Gemini || wire.format() == ModelApiFormat::Anthropic {
             1
         } else {
             list_replies(list)
@@ -58,7 +58,8 @@ fn list_replies(list: &[Value]) -> usize {
 #[test]
 fn every_format_gets_its_own_replies_back_without_loss() {
     for (scenario, format) in grid() {
-        let wire: &dyn WireFormat = if format == Format::OpenaiChat { &OPENROUTER } else { wire(format) };
+        let wire: &dyn WireFormat =
+            if format == ModelApiFormat::OpenaiChat { &OPENROUTER } else { wire(format) };
         let original: Value = serde_json::from_slice(&whole(scenario, format)).unwrap();
         let back = sent_back(wire, decode(scenario, format).into_message());
         assert_eq!(back, sent(format, &original), "{scenario} in {format:?}");
@@ -68,7 +69,8 @@ fn every_format_gets_its_own_replies_back_without_loss() {
 #[test]
 fn what_came_as_a_stream_goes_back_the_same() {
     for (scenario, format) in grid() {
-        let wire: &dyn WireFormat = if format == Format::OpenaiChat { &OPENROUTER } else { wire(format) };
+        let wire: &dyn WireFormat =
+            if format == ModelApiFormat::OpenaiChat { &OPENROUTER } else { wire(format) };
         let stream = streamed(scenario, format);
         let reply = crate::fixture::fold(crate::fixture::read_stream(wire, [stream.as_slice()]));
         let back = sent_back(wire, reply.into_message());
@@ -88,14 +90,14 @@ fn an_image_that_a_model_made_goes_back_to_it_with_its_signature() {
     ]);
     let body =
         json!({"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]});
-    let wire = wire(Format::Gemini);
-    let reply = wire.decode(body.to_string().as_bytes(), &haft_models::Asked::default()).unwrap();
+    let wire = wire(ModelApiFormat::Gemini);
+    let reply = wire.decode(body.to_string().as_bytes(), &haft_models::DecodeContext::default()).unwrap();
     assert_eq!(sent_back(wire, reply.into_message()), json!([{"role": "model", "parts": parts}]));
 }
 
 #[test]
 fn arguments_go_back_in_the_bytes_the_model_wrote() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let reply = decode("call", format).into_message();
         let answers = answers(&reply, "ok");
         let encoded = crate::fixture::encode(wire(format), &request([Message::user("?"), reply, answers]));

@@ -1,20 +1,20 @@
-use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::validate::Schema;
 use haft_model_server::judge;
-use haft_models::schema::{Downgraded, Grammar, downgrade};
+use haft_models::schema::{DowngradedSchema, SchemaDialect, downgrade};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use crate::fixture::tests_folder;
 
 /// Checks a schema with the scripted server's own implementation of each language.
-fn check_grammar(grammar: Grammar, schema: &Value) {
+fn check_grammar(grammar: SchemaDialect, schema: &Value) {
     let judged = match grammar {
-        Grammar::Json | Grammar::Anthropic => judge::Grammar::Tools,
-        Grammar::OpenaiStrict => judge::Grammar::OpenaiStrict,
-        Grammar::AnthropicOutput => judge::Grammar::AnthropicOutput,
-        Grammar::Gemini => judge::Grammar::Gemini,
-        Grammar::Ollama => judge::Grammar::Ollama,
+        SchemaDialect::Json | SchemaDialect::Anthropic => judge::SchemaUse::Tools,
+        SchemaDialect::OpenaiStrict => judge::SchemaUse::OpenaiStrict,
+        SchemaDialect::AnthropicOutput => judge::SchemaUse::AnthropicOutput,
+        SchemaDialect::Gemini => judge::SchemaUse::Gemini,
+        SchemaDialect::Ollama => judge::SchemaUse::Ollama,
     };
     if let Err(problem) = judge::judge(judged, schema) {
         panic!("{grammar:?}: {problem}\nin {schema}");
@@ -40,7 +40,7 @@ fn as_json_schema(schema: &Value) -> Value {
 
 /// Checks that arguments which are valid for the translated schema are valid for the original too, or that a loss
 /// was reported and the validation error is clear.
-fn check_acceptance(original: &Value, down: &Downgraded, instance: &Value, what: &str) {
+fn check_acceptance(original: &Value, down: &DowngradedSchema, instance: &Value, what: &str) {
     let down_schema = as_json_schema(&down.schema);
     let Ok(told) = jsonschema::options().should_validate_formats(true).build(&down_schema) else {
         panic!("{what}: {down_schema} is no schema");
@@ -48,7 +48,7 @@ fn check_acceptance(original: &Value, down: &Downgraded, instance: &Value, what:
     if !told.is_valid(instance) {
         return;
     }
-    let parsed = Arguments::from_value(instance).parse(&ArgumentLimits::default()).unwrap();
+    let parsed = RawArguments::from_value(instance).parse(&ArgumentLimits::default()).unwrap();
     match Schema::compile(original).validate(parsed) {
         Ok(_) => {}
         Err(error) => {
@@ -68,7 +68,7 @@ fn schemas_that_providers_refuse_are_said_in_their_grammar() {
     for entry in std::fs::read_dir(tests_folder().join("schemas")).unwrap() {
         let path = entry.unwrap().path();
         let schema: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        for grammar in Grammar::ALL {
+        for grammar in SchemaDialect::ALL {
             let down = downgrade(&schema, grammar);
             check_grammar(grammar, &down.schema);
             assert!(down.losses.iter().all(|loss| !loss.to_string().is_empty()));
@@ -163,7 +163,7 @@ proptest! {
 
     #[test]
     fn what_a_model_may_write_is_right_or_it_is_told(tool in tool(), arguments in arguments()) {
-        for grammar in Grammar::ALL {
+        for grammar in SchemaDialect::ALL {
             let down = downgrade(&tool, grammar);
             check_grammar(grammar, &down.schema);
             check_acceptance(&tool, &down, &arguments, grammar.name());

@@ -2,29 +2,31 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use haft_core::conversation::{Conversation, Format, Message, ToolReply};
+use haft_core::conversation::{Conversation, Message, ModelApiFormat, ToolReply};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_reply::{ModelReply, StopReason};
 use haft_core::model_request::{ModelRequest, MustCall, OutputShape, ToolChoice};
-use haft_model_server::{self as scripted, Expect, ModelServer, Outcome, Part, Script, Step};
-use haft_models::{Delivery, EncodedRequest, ErrorHead, Memo};
+use haft_model_server::{
+    self as scripted, ModelServer, RequestExpectation, RequestOutcome, Script, ScriptPart, ScriptStep,
+};
+use haft_models::{EncodeMemo, EncodedRequest, ErrorHead, ReplyDelivery};
 use serde_json::json;
 
 use crate::fixture::{fold, tools, wire};
 
-const DELIVERIES: [Delivery; 2] = [Delivery::Whole, Delivery::Streamed];
+const DELIVERIES: [ReplyDelivery; 2] = [ReplyDelivery::Whole, ReplyDelivery::Streamed];
 
 /// Returns the version prefix of the path, which belongs to a provider's base URL and not to the format.
-fn prefix(format: Format) -> &'static str {
+fn prefix(format: ModelApiFormat) -> &'static str {
     match format {
-        Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic => "/v1/",
-        Format::Gemini => "/v1beta/",
-        Format::Ollama => "/",
+        ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses | ModelApiFormat::Anthropic => "/v1/",
+        ModelApiFormat::Gemini => "/v1beta/",
+        ModelApiFormat::Ollama => "/",
     }
 }
 
 /// Sends a request and returns status and body. Uses HTTP/1.0 so that the body is not chunked.
-fn post(server: &ModelServer, format: Format, request: &EncodedRequest) -> (u16, Vec<u8>) {
+fn post(server: &ModelServer, format: ModelApiFormat, request: &EncodedRequest) -> (u16, Vec<u8>) {
     let address = server.url().trim_start_matches("http://").to_owned();
     let mut connection = TcpStream::connect(&address).unwrap();
     let headers: String =
@@ -47,9 +49,9 @@ fn post(server: &ModelServer, format: Format, request: &EncodedRequest) -> (u16,
 /// Runs one turn: encodes the request, sends it, and decodes the reply in small pieces.
 fn ask(
     server: &ModelServer,
-    format: Format,
+    format: ModelApiFormat,
     request: &ModelRequest,
-    (delivery, memo): (Delivery, &mut Memo),
+    (delivery, memo): (ReplyDelivery, &mut EncodeMemo),
 ) -> Result<ModelReply, ModelError> {
     let encoded = wire(format).encode(request, delivery, memo);
     let (status, body) = post(server, format, &encoded);
@@ -57,8 +59,8 @@ fn ask(
         return Err(wire(format).decode_error(&ErrorHead::of_status(status), &body));
     }
     match delivery {
-        Delivery::Whole => wire(format).decode(&body, &encoded.asked),
-        Delivery::Streamed => {
+        ReplyDelivery::Whole => wire(format).decode(&body, &encoded.asked),
+        ReplyDelivery::Streamed => {
             let mut decoder = wire(format).stream_decoder(&encoded.asked);
             let mut events = Vec::new();
             for piece in body.chunks(11) {
@@ -71,27 +73,33 @@ fn ask(
 }
 
 fn script() -> Script {
-    let results = |all: &[&str]| Expect {
+    let results = |all: &[&str]| RequestExpectation {
         tool_results: Some(all.iter().map(|text| (*text).to_owned()).collect()),
         tools: Some(vec!["read".into(), "now".into()]),
         system: Some("Be brief.".into()),
-        ..Expect::default()
+        ..RequestExpectation::default()
     };
     let steps = [
-        Step::say([Part::reasoning("Let me see.", "c3RhdGU="), Part::call("read", json!({"path": "/a"}))]),
-        Step::say([Part::call("read", json!({"path": "/b"})), Part::call("read", json!({"path": "/c"}))])
-            .expecting(results(&["one"])),
-        Step::text("All read.").expecting(results(&["two", "two"])),
+        ScriptStep::say([
+            ScriptPart::reasoning("Let me see.", "c3RhdGU="),
+            ScriptPart::call("read", json!({"path": "/a"})),
+        ]),
+        ScriptStep::say([
+            ScriptPart::call("read", json!({"path": "/b"})),
+            ScriptPart::call("read", json!({"path": "/c"})),
+        ])
+        .expecting(results(&["one"])),
+        ScriptStep::text("All read.").expecting(results(&["two", "two"])),
     ];
     // A realistic token count: with fewer tokens the prompt would look truncated.
-    let usage = scripted::Usage { input: 500, output: 20, ..scripted::Usage::default() };
+    let usage = scripted::ScriptUsage { input: 500, output: 20, ..scripted::ScriptUsage::default() };
     Script::of(steps.map(|step| step.using(usage)))
 }
 
 /// Plays the script to its end.
-fn run(format: Format, delivery: Delivery) {
+fn run(format: ModelApiFormat, delivery: ReplyDelivery) {
     let server = ModelServer::start(script()).unwrap();
-    let (mut conversation, mut memo, tools) = (Conversation::default(), Memo::default(), tools());
+    let (mut conversation, mut memo, tools) = (Conversation::default(), EncodeMemo::default(), tools());
     conversation.push(Message::user("Read all.")).unwrap();
     for (turn, answer) in ["one", "two", ""].into_iter().enumerate() {
         let mut request = ModelRequest::new("m", Arc::new(conversation.clone()));
@@ -117,12 +125,15 @@ fn run(format: Format, delivery: Delivery) {
             conversation.push(Message::tool(replies)).unwrap();
         }
     }
-    assert!(server.requests().iter().all(|request| request.outcome == Outcome::Answered(200)), "{format:?}");
+    assert!(
+        server.requests().iter().all(|request| request.outcome == RequestOutcome::Answered(200)),
+        "{format:?}"
+    );
 }
 
 #[test]
 fn a_run_with_calls_comes_to_its_end_in_every_format() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         for delivery in DELIVERIES {
             run(format, delivery);
         }
@@ -130,33 +141,33 @@ fn a_run_with_calls_comes_to_its_end_in_every_format() {
 }
 
 /// Returns every choice, with the choice that the scripted server must read from the request.
-fn choices() -> [(&'static str, ToolChoice, scripted::ToolChoice); 6] {
+fn choices() -> [(&'static str, ToolChoice, scripted::RequestToolChoice); 6] {
     let read = || vec!["read".to_owned()];
     let allowed = |must_call| ToolChoice::Allowed { names: vec!["read".into()], must_call };
     [
-        ("auto", ToolChoice::Auto, scripted::ToolChoice::Auto),
-        ("none", ToolChoice::None, scripted::ToolChoice::None),
-        ("required", ToolChoice::Required, scripted::ToolChoice::Required),
-        ("named", ToolChoice::Named("read".into()), scripted::ToolChoice::Tool("read".into())),
-        ("allowed", allowed(MustCall::No), scripted::ToolChoice::AutoOf(read())),
-        ("required of allowed", allowed(MustCall::Yes), scripted::ToolChoice::RequiredOf(read())),
+        ("auto", ToolChoice::Auto, scripted::RequestToolChoice::Auto),
+        ("none", ToolChoice::None, scripted::RequestToolChoice::None),
+        ("required", ToolChoice::Required, scripted::RequestToolChoice::Required),
+        ("named", ToolChoice::Named("read".into()), scripted::RequestToolChoice::Tool("read".into())),
+        ("allowed", allowed(MustCall::No), scripted::RequestToolChoice::AutoOf(read())),
+        ("required of allowed", allowed(MustCall::Yes), scripted::RequestToolChoice::RequiredOf(read())),
     ]
 }
 
 /// The choices that a format does not support; the agent loop enforces these.
-const UNSAID_CHOICES: [(Format, &str); 6] = [
-    (Format::Anthropic, "allowed"),
-    (Format::Anthropic, "required of allowed"),
-    (Format::Ollama, "required"),
-    (Format::Ollama, "named"),
-    (Format::Ollama, "allowed"),
-    (Format::Ollama, "required of allowed"),
+const UNSAID_CHOICES: [(ModelApiFormat, &str); 6] = [
+    (ModelApiFormat::Anthropic, "allowed"),
+    (ModelApiFormat::Anthropic, "required of allowed"),
+    (ModelApiFormat::Ollama, "required"),
+    (ModelApiFormat::Ollama, "named"),
+    (ModelApiFormat::Ollama, "allowed"),
+    (ModelApiFormat::Ollama, "required of allowed"),
 ];
 
 #[test]
 fn the_server_understands_every_tool_choice_that_a_format_can_say() {
     let mut unsaid = Vec::new();
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         for (name, choice, understood) in choices() {
             let mut request = crate::fixture::request([Message::user("hi")]);
             request.tools = tools();
@@ -167,19 +178,20 @@ fn the_server_understands_every_tool_choice_that_a_format_can_say() {
             }
             // Gemini has the same notation for a named tool and for one required tool of a list of one.
             let understood = match (format, understood) {
-                (Format::Gemini, scripted::ToolChoice::RequiredOf(_)) => {
-                    scripted::ToolChoice::Tool("read".into())
+                (ModelApiFormat::Gemini, scripted::RequestToolChoice::RequiredOf(_)) => {
+                    scripted::RequestToolChoice::Tool("read".into())
                 }
                 (_, understood) => understood,
             };
-            let expect = Expect { tool_choice: Some(understood), ..Expect::default() };
+            let expect =
+                RequestExpectation { tool_choice: Some(understood), ..RequestExpectation::default() };
             for delivery in DELIVERIES {
                 let says = match name {
-                    "none" => Step::text("no"),
-                    _ => Step::call("read", json!({"path": "/a"})),
+                    "none" => ScriptStep::text("no"),
+                    _ => ScriptStep::call("read", json!({"path": "/a"})),
                 };
                 let server = ModelServer::start(Script::of([says.expecting(expect.clone())])).unwrap();
-                let reply = ask(&server, format, &request, (delivery, &mut Memo::default()));
+                let reply = ask(&server, format, &request, (delivery, &mut EncodeMemo::default()));
                 let calls =
                     reply.unwrap_or_else(|error| panic!("{format:?} {name}: {error}")).calls().count();
                 assert_eq!(calls, usize::from(name != "none"), "{format:?} {name}");
@@ -191,23 +203,24 @@ fn the_server_understands_every_tool_choice_that_a_format_can_say() {
 
 #[test]
 fn the_server_accepts_an_output_schema() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let mut request = crate::fixture::request([Message::user("hi")]);
         let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}, "required": ["a"]});
         request.output = OutputShape::Schema { name: "answer".into(), schema: Arc::new(schema) };
-        let server = ModelServer::start(Script::of([Step::text("{}")])).unwrap();
-        let reply = ask(&server, format, &request, (Delivery::Whole, &mut Memo::default()));
+        let server = ModelServer::start(Script::of([ScriptStep::text("{}")])).unwrap();
+        let reply = ask(&server, format, &request, (ReplyDelivery::Whole, &mut EncodeMemo::default()));
         assert_eq!(reply.unwrap().text(), "{}", "{format:?}");
     }
 }
 
 #[test]
 fn a_failure_of_the_server_is_a_typed_error() {
-    for format in Format::ALL {
-        let failure = scripted::Failure::new(429, "slow down");
-        let server = ModelServer::start(Script::of([Step::fail(failure)])).unwrap();
+    for format in ModelApiFormat::ALL {
+        let failure = scripted::ErrorResponse::new(429, "slow down");
+        let server = ModelServer::start(Script::of([ScriptStep::fail(failure)])).unwrap();
         let request = crate::fixture::request([Message::user("hi")]);
-        let error = ask(&server, format, &request, (Delivery::Whole, &mut Memo::default())).unwrap_err();
+        let error =
+            ask(&server, format, &request, (ReplyDelivery::Whole, &mut EncodeMemo::default())).unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::RateLimited, "{format:?}: {error}");
     }
 }

@@ -1,65 +1,77 @@
 use std::sync::Arc;
 
-use haft_core::conversation::{Body, Format, Media, Message, Part, Source, ToolReply};
-use haft_core::model_request::{Effort, ModelRequest, MustCall, OutputShape, ParallelCalls, ToolChoice};
-use haft_core::output::Content;
+use haft_core::conversation::{
+    Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, ToolReply,
+};
+use haft_core::model_request::{
+    ModelRequest, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ToolChoice,
+};
+use haft_core::output::OutputContent;
 use haft_models::WireFormat;
 use haft_models::openai_chat::OpenaiChat;
 use haft_models::openai_chat::dialect::DIALECTS;
-use haft_models::unsaid::Feature;
+use haft_models::unsaid::RequestFeature;
 use serde_json::json;
 
 use crate::fixture::{call, calls, encode, request, tools, user, wire};
 
 /// Returns a request with only this feature, and the same request without it.
-fn pair(feature: Feature) -> (ModelRequest, ModelRequest) {
+fn pair(feature: RequestFeature) -> (ModelRequest, ModelRequest) {
     match feature {
-        Feature::SystemInside => (said(Message::system("psst")), said(Message::user("psst"))),
-        Feature::ImageBytes => input(Body::Image(media("image/png", bytes()))),
-        Feature::ImageUrl => input(Body::Image(media("image/png", url()))),
-        Feature::AudioBytes => input(Body::Audio(media("audio/wav", bytes()))),
-        Feature::AudioUrl => input(Body::Audio(media("audio/wav", url()))),
-        Feature::FileBytes => input(Body::File { name: None, media: media("application/pdf", bytes()) }),
-        Feature::FileUrl => input(Body::File { name: None, media: media("application/pdf", url()) }),
-        Feature::AssistantMedia => {
-            let image = Part::new(Body::Image(media("image/png", bytes())));
+        RequestFeature::SystemInside => (said(Message::system("psst")), said(Message::user("psst"))),
+        RequestFeature::ImageBytes => input(PartBody::Image(media("image/png", bytes()))),
+        RequestFeature::ImageUrl => input(PartBody::Image(media("image/png", url()))),
+        RequestFeature::AudioBytes => input(PartBody::Audio(media("audio/wav", bytes()))),
+        RequestFeature::AudioUrl => input(PartBody::Audio(media("audio/wav", url()))),
+        RequestFeature::FileBytes => {
+            input(PartBody::File { name: None, media: media("application/pdf", bytes()) })
+        }
+        RequestFeature::FileUrl => {
+            input(PartBody::File { name: None, media: media("application/pdf", url()) })
+        }
+        RequestFeature::AssistantMedia => {
+            let image = MessagePart::new(PartBody::Image(media("image/png", bytes())));
             (
-                said(Message::assistant(vec![Part::text("psst"), image])),
-                said(Message::assistant(vec![Part::text("psst")])),
+                said(Message::assistant(vec![MessagePart::text("psst"), image])),
+                said(Message::assistant(vec![MessagePart::text("psst")])),
             )
         }
-        Feature::ReplyError => (answered(true, vec![]), answered(false, vec![])),
-        Feature::ReplyImage => (
-            answered(false, vec![Content::Image { media_type: "image/png".into(), bytes: raw() }]),
+        RequestFeature::ReplyError => (answered(true, vec![]), answered(false, vec![])),
+        RequestFeature::ReplyImage => (
+            answered(false, vec![OutputContent::Image { media_type: "image/png".into(), bytes: raw() }]),
             answered(false, vec![]),
         ),
-        Feature::ReplyAudio => (
-            answered(false, vec![Content::Audio { media_type: "audio/wav".into(), bytes: raw() }]),
+        RequestFeature::ReplyAudio => (
+            answered(false, vec![OutputContent::Audio { media_type: "audio/wav".into(), bytes: raw() }]),
             answered(false, vec![]),
         ),
-        Feature::ChoiceNone => changed(|request| request.tool_choice = ToolChoice::None),
-        Feature::ChoiceRequired => changed(|request| request.tool_choice = ToolChoice::Required),
-        Feature::ChoiceNamed => changed(|request| request.tool_choice = ToolChoice::Named("read".into())),
-        Feature::ChoiceAllowed => changed(|request| {
+        RequestFeature::ChoiceNone => changed(|request| request.tool_choice = ToolChoice::None),
+        RequestFeature::ChoiceRequired => changed(|request| request.tool_choice = ToolChoice::Required),
+        RequestFeature::ChoiceNamed => {
+            changed(|request| request.tool_choice = ToolChoice::Named("read".into()))
+        }
+        RequestFeature::ChoiceAllowed => changed(|request| {
             request.tool_choice = ToolChoice::Allowed { names: vec!["read".into()], must_call: MustCall::No };
         }),
-        Feature::OneCallAtATime => changed(|request| request.parallel_calls = ParallelCalls::OneAtATime),
-        Feature::OutputJson => changed(|request| request.output = OutputShape::Json),
-        Feature::OutputSchema => changed(|request| {
+        RequestFeature::OneCallAtATime => {
+            changed(|request| request.parallel_calls = ParallelCalls::OneAtATime)
+        }
+        RequestFeature::OutputJson => changed(|request| request.output = OutputShape::Json),
+        RequestFeature::OutputSchema => changed(|request| {
             let schema = Arc::new(json!({"type": "object", "properties": {"answer": {"type": "string"}}}));
             request.output = OutputShape::Schema { name: "answer".into(), schema };
         }),
-        Feature::Temperature => changed(|request| request.sampling.temperature = Some(0.5)),
-        Feature::TopP => changed(|request| request.sampling.top_p = Some(0.5)),
-        Feature::TopK => changed(|request| request.sampling.top_k = Some(5)),
-        Feature::Seed => changed(|request| request.sampling.seed = Some(5)),
-        Feature::PresencePenalty => changed(|request| request.sampling.presence_penalty = Some(0.5)),
-        Feature::FrequencyPenalty => changed(|request| request.sampling.frequency_penalty = Some(0.5)),
-        Feature::StopSequences => changed(|request| request.sampling.stop = vec!["END".into()]),
-        Feature::EffortOff => changed(|request| request.reasoning = Some(Effort::Off)),
-        Feature::Effort => changed(|request| request.reasoning = Some(Effort::High)),
-        Feature::OutputTokensMax => changed(|request| request.output_tokens_max = Some(77)),
-        Feature::ContextTokens => changed(|request| request.context_tokens = Some(77_777)),
+        RequestFeature::Temperature => changed(|request| request.sampling.temperature = Some(0.5)),
+        RequestFeature::TopP => changed(|request| request.sampling.top_p = Some(0.5)),
+        RequestFeature::TopK => changed(|request| request.sampling.top_k = Some(5)),
+        RequestFeature::Seed => changed(|request| request.sampling.seed = Some(5)),
+        RequestFeature::PresencePenalty => changed(|request| request.sampling.presence_penalty = Some(0.5)),
+        RequestFeature::FrequencyPenalty => changed(|request| request.sampling.frequency_penalty = Some(0.5)),
+        RequestFeature::StopSequences => changed(|request| request.sampling.stop = vec!["END".into()]),
+        RequestFeature::EffortOff => changed(|request| request.reasoning = Some(ReasoningEffort::Off)),
+        RequestFeature::Effort => changed(|request| request.reasoning = Some(ReasoningEffort::High)),
+        RequestFeature::OutputTokensMax => changed(|request| request.output_tokens_max = Some(77)),
+        RequestFeature::ContextTokens => changed(|request| request.context_tokens = Some(77_777)),
     }
 }
 
@@ -67,15 +79,15 @@ fn raw() -> Arc<[u8]> {
     Arc::from(&b"some bytes"[..])
 }
 
-fn bytes() -> Source {
-    Source::Bytes(raw())
+fn bytes() -> MediaSource {
+    MediaSource::Bytes(raw())
 }
 
-fn url() -> Source {
-    Source::Url("https://example.org/it".into())
+fn url() -> MediaSource {
+    MediaSource::Url("https://example.org/it".into())
 }
 
-fn media(media_type: &str, source: Source) -> Media {
+fn media(media_type: &str, source: MediaSource) -> Media {
     Media { media_type: media_type.into(), source }
 }
 
@@ -83,11 +95,14 @@ fn said(message: Message) -> ModelRequest {
     request([Message::user("hi"), message])
 }
 
-fn input(body: Body) -> (ModelRequest, ModelRequest) {
-    (said(user(vec![Part::text("see"), Part::new(body)])), said(user(vec![Part::text("see")])))
+fn input(body: PartBody) -> (ModelRequest, ModelRequest) {
+    (
+        said(user(vec![MessagePart::text("see"), MessagePart::new(body)])),
+        said(user(vec![MessagePart::text("see")])),
+    )
 }
 
-fn answered(is_error: bool, more: Vec<Content>) -> ModelRequest {
+fn answered(is_error: bool, more: Vec<OutputContent>) -> ModelRequest {
     let call = call("a", "{}");
     let mut reply = ToolReply::text(&call, "done");
     reply.is_error = is_error;
@@ -117,7 +132,7 @@ fn wires() -> Vec<Box<dyn WireFormat>> {
 #[test]
 fn what_a_request_holds_is_said_or_declared() {
     for wire in wires() {
-        for feature in Feature::ALL {
+        for feature in RequestFeature::ALL {
             let (with, without) = pair(feature);
             let (with, without) = (encode(&*wire, &with), encode(&*wire, &without));
             let declared = wire.unsaid().iter().any(|row| row.feature == feature);
@@ -132,7 +147,7 @@ fn what_a_request_holds_is_said_or_declared() {
 #[test]
 fn what_is_declared_has_a_sentence_and_stands_in_the_readme() {
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         for row in wire(format).unsaid() {
             assert!(!row.instead.is_empty());
             let line = format!("| {} | {} | {} |", format.name(), row.feature.name(), row.instead);
@@ -143,8 +158,8 @@ fn what_is_declared_has_a_sentence_and_stands_in_the_readme() {
 
 #[test]
 fn media_that_cannot_be_carried_is_still_spoken_of() {
-    for format in Format::ALL {
-        for feature in [Feature::ImageUrl, Feature::AudioUrl, Feature::FileUrl] {
+    for format in ModelApiFormat::ALL {
+        for feature in [RequestFeature::ImageUrl, RequestFeature::AudioUrl, RequestFeature::FileUrl] {
             let (with, _) = pair(feature);
             let body = String::from_utf8(encode(wire(format), &with).body).unwrap();
             assert!(body.contains("https://example.org/it"), "{feature:?} in {format:?}");

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
-use haft_core::model_event::{Delta, ModelEvent, PartStart};
+use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
 use haft_core::place::SessionId;
 use haft_core::run::event::RunEvent;
 use haft_core::store::StoreError;
@@ -12,7 +12,7 @@ use tokio::time::{advance, pause};
 
 use super::*;
 
-const PLACE: Place = Place::first(SessionId(1));
+const PLACE: RunPosition = RunPosition::first(SessionId(1));
 
 /// Keeps events in memory; can simulate a full disk.
 #[derive(Default)]
@@ -67,7 +67,7 @@ fn start_text(log: &EventLog) {
 }
 
 fn delta(log: &EventLog, text: &str) {
-    log.emit(said(ModelEvent::PartDelta { index: 0, delta: Delta::Text(text.into()) }));
+    log.emit(said(ModelEvent::PartDelta { index: 0, delta: PartDelta::Text(text.into()) }));
 }
 
 fn note(log: &EventLog, number: usize) {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use haft_core::provider::ToolProvider;
-use haft_engine::{RunContext, Selection};
-use haft_sandbox::Policy;
+use haft_engine::{RunContext, ToolFilter};
+use haft_sandbox::SandboxPolicy;
 use haft_tools::mcp::McpProvider;
 use serde_json::json;
 
 use super::ToolExecutor;
-use crate::wiring::{self, McpFace};
+use crate::wiring::{self, McpClientSettings};
 use haft_config::skills::Skill;
 use haft_config::{self, resolved};
 
@@ -21,7 +21,7 @@ pub struct McpServer {
     /// The name of the server; the names of its tools begin with it.
     pub name: String,
     /// The connection settings, or the reason they are invalid.
-    config: Result<resolved::McpServer, String>,
+    config: Result<resolved::McpServerSettings, String>,
 }
 
 impl McpServer {
@@ -42,13 +42,13 @@ impl McpServer {
     }
 
     /// Returns the resolved settings, or the reason they cannot be used.
-    pub fn resolved(&self) -> Result<resolved::McpServer, String> {
+    pub fn resolved(&self) -> Result<resolved::McpServerSettings, String> {
         self.config.clone()
     }
 
     /// Returns the servers that a skill declares.
     pub fn of_skill(skill: &Skill) -> Vec<Self> {
-        let server = |(name, config): (&String, &resolved::McpServer)| Self {
+        let server = |(name, config): (&String, &resolved::McpServerSettings)| Self {
             name: name.clone(),
             config: Ok(config.clone()),
         };
@@ -98,7 +98,7 @@ impl ToolExecutor {
         let namespaces: BTreeMap<&str, &String> =
             self.mcp_clients.iter().map(|(name, client)| (client.namespace().as_str(), name)).collect();
         let Ok(orchestrator) = &self.orchestrator else { return HashMap::new() };
-        let tools = orchestrator.tools(&Selection::default(), &RunContext::default()).into_iter();
+        let tools = orchestrator.tools(&ToolFilter::default(), &RunContext::default()).into_iter();
         let served = tools.filter_map(|shown| {
             let identity = shown.entry.identity();
             let server = namespaces.get(identity.namespace.as_str())?;
@@ -122,12 +122,12 @@ fn not_connected(name: &str, reason: &str) -> NotConnected {
 
 async fn connect(
     server: &McpServer,
-    policy: &Policy,
-) -> Result<(Arc<McpProvider>, resolved::McpServer), String> {
+    policy: &SandboxPolicy,
+) -> Result<(Arc<McpProvider>, resolved::McpServerSettings), String> {
     let wanted = server.config.clone()?;
     let mut config = haft_config::defaults().map_err(|errors| errors.to_string())?;
     config.mcp_servers = [(server.name.clone(), wanted.clone())].into_iter().collect();
-    let mut made = wiring::mcp_servers(&config, policy, &McpFace::default());
+    let mut made = wiring::mcp_servers(&config, policy, &McpClientSettings::default());
     if let Some((_, reason)) = made.unusable.pop() {
         return Err(reason);
     }

@@ -4,11 +4,11 @@ use super::*;
 
 /// A workspace below its own data directory, as a service would lay it out. It is not below `/tmp`, which is writable
 /// in every mode.
-struct Place {
+struct ExecutorFixture {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl ExecutorFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         std::fs::create_dir(dir.path().join("workspace")).unwrap();
@@ -32,7 +32,7 @@ fn test_builtin_tool_defs_count() {
 
 #[test]
 fn all_tool_defs_are_exactly_the_four_while_no_server_is_connected() {
-    let all = Place::new().executor(SandboxMode::Sandbox).all_tool_defs();
+    let all = ExecutorFixture::new().executor(SandboxMode::Sandbox).all_tool_defs();
     let names: Vec<&str> = all.iter().map(|def| def.name.as_str()).collect();
     assert_eq!(names, ["bash", "read", "write", "edit"]);
 }
@@ -64,14 +64,14 @@ fn test_truncate_output_long() {
 
 #[test]
 fn test_is_write_allowed_rwx() {
-    let executor = Place::new().executor(SandboxMode::Rwx);
+    let executor = ExecutorFixture::new().executor(SandboxMode::Rwx);
     assert!(executor.is_write_allowed(Path::new("/etc/passwd")));
     assert!(executor.is_write_allowed(Path::new("/anywhere")));
 }
 
 #[test]
 fn test_is_write_allowed_sandbox_inside_data_dir() {
-    let place = Place::new();
+    let place = ExecutorFixture::new();
     for mode in [SandboxMode::Sandbox, SandboxMode::Rx] {
         let executor = place.executor(mode);
         assert!(executor.is_write_allowed(&place.path("workspace/a.txt")));
@@ -83,7 +83,7 @@ fn test_is_write_allowed_sandbox_inside_data_dir() {
 
 #[test]
 fn test_is_write_allowed_sandbox_outside() {
-    let executor = Place::new().executor(SandboxMode::Sandbox);
+    let executor = ExecutorFixture::new().executor(SandboxMode::Sandbox);
     assert!(!executor.is_write_allowed(Path::new("/etc/passwd")));
     assert!(!executor.is_write_allowed(Path::new("/home/someone/.bashrc")));
     assert!(!executor.is_write_allowed(Path::new("/tmp/../etc/passwd")));
@@ -91,14 +91,14 @@ fn test_is_write_allowed_sandbox_outside() {
 
 #[tokio::test]
 async fn test_exec_bash_empty_command() {
-    let result = Place::new().executor(SandboxMode::Sandbox).execute("bash", &json!({})).await;
+    let result = ExecutorFixture::new().executor(SandboxMode::Sandbox).execute("bash", &json!({})).await;
     assert!(result.is_error);
     assert!(result.content.contains("'command' parameter is required"), "{}", result.content);
 }
 
 #[tokio::test]
 async fn test_exec_bash_echo() {
-    let place = Place::new();
+    let place = ExecutorFixture::new();
     let result =
         place.executor(SandboxMode::Sandbox).execute("bash", &json!({"command": "echo hello"})).await;
     assert!(!result.is_error, "{}", result.content);
@@ -107,7 +107,7 @@ async fn test_exec_bash_echo() {
 
 #[tokio::test]
 async fn test_exec_read_nonexistent() {
-    let place = Place::new();
+    let place = ExecutorFixture::new();
     let result = place
         .executor(SandboxMode::Sandbox)
         .execute("read", &json!({"file_path": "/nonexistent/file"}))
@@ -118,7 +118,7 @@ async fn test_exec_read_nonexistent() {
 
 #[tokio::test]
 async fn test_exec_write_and_read() {
-    let place = Place::new();
+    let place = ExecutorFixture::new();
     let mut executor = place.executor(SandboxMode::Sandbox);
     let path = place.path("workspace/sub/file.txt");
     let written = executor.execute("write", &json!({"file_path": path, "content": "grüße\n"})).await;
@@ -130,7 +130,7 @@ async fn test_exec_write_and_read() {
 
 #[tokio::test]
 async fn test_exec_edit() {
-    let place = Place::new();
+    let place = ExecutorFixture::new();
     let path = place.path("workspace/file.txt");
     std::fs::write(&path, "one two one").unwrap();
     let args = json!({"file_path": path, "old_string": "one", "new_string": "1"});
@@ -145,7 +145,7 @@ async fn test_exec_edit() {
 
 #[tokio::test]
 async fn test_exec_write_denied_sandbox() {
-    let place = Place::new();
+    let place = ExecutorFixture::new();
     let args = json!({"file_path": "/etc/test", "content": "x"});
     let result = place.executor(SandboxMode::Sandbox).execute("write", &args).await;
     assert!(result.is_error);
@@ -155,14 +155,15 @@ async fn test_exec_write_denied_sandbox() {
 
 #[tokio::test]
 async fn test_execute_unknown_tool() {
-    let result = Place::new().executor(SandboxMode::Sandbox).execute("no_such_tool", &json!({})).await;
+    let result =
+        ExecutorFixture::new().executor(SandboxMode::Sandbox).execute("no_such_tool", &json!({})).await;
     assert!(result.is_error);
     assert!(result.content.starts_with("Unknown tool: no_such_tool"), "{}", result.content);
 }
 
 #[tokio::test]
 async fn the_data_directory_is_writable_but_for_what_is_kept_from_tools() {
-    let place = Place::new();
+    let place = ExecutorFixture::new();
     std::fs::create_dir(place.path("data")).unwrap();
     std::fs::write(place.path("data/memory.db"), "secret").unwrap();
     let mut executor = place.executor(SandboxMode::Sandbox);
@@ -184,7 +185,7 @@ async fn a_workspace_that_does_not_exist_is_said_at_every_call() {
 }
 
 /// A real server, in the real sandbox.
-fn echo_server(place: &Place, name: &str) -> McpServer {
+fn echo_server(place: &ExecutorFixture, name: &str) -> McpServer {
     let script = include_str!("../../../haft-testkit/src/mcp_server.py");
     let file = place.path("workspace/server.py");
     std::fs::write(&file, script).unwrap();
@@ -193,14 +194,14 @@ fn echo_server(place: &Place, name: &str) -> McpServer {
 
 #[test]
 fn test_tool_executor_mcp_tool_map_routing() {
-    let executor = Place::new().executor(SandboxMode::Sandbox);
+    let executor = ExecutorFixture::new().executor(SandboxMode::Sandbox);
     assert!(executor.mcp_clients().is_empty());
     assert!(executor.mcp_tool_map().is_empty());
 }
 
 #[tokio::test]
 async fn tools_of_mcp_servers_are_listed_called_and_gone_after_the_end() {
-    let place = Place::new();
+    let place = ExecutorFixture::new();
     let mut executor = place.executor(SandboxMode::Sandbox);
     let servers = [
         echo_server(&place, "one"),
@@ -216,9 +217,9 @@ async fn tools_of_mcp_servers_are_listed_called_and_gone_after_the_end() {
     assert_eq!((map["one__echo"].as_str(), map["two__fail"].as_str(), map.len()), ("one", "two", 6));
     let listed: Vec<String> = executor.all_tool_defs().into_iter().map(|def| def.name).collect();
     assert_eq!((listed.len(), listed[0].as_str()), (10, "bash"), "the four, and three of each server");
-    executor = executor.with_naming(Scheme::Claude);
+    executor = executor.with_naming(NamingScheme::Claude);
     assert_eq!(executor.mcp_tool_map()["mcp__one__echo"], "one");
-    executor = executor.with_naming(Scheme::Double);
+    executor = executor.with_naming(NamingScheme::Double);
 
     let called = executor.execute("one__echo", &json!({ "text": "hi" })).await;
     assert_eq!((called.content.as_str(), called.is_error), ("echo: hi", false));

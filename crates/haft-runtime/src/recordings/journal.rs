@@ -4,31 +4,31 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
-use haft_core::place::{Operation, SessionId};
+use haft_core::place::{CallOperation, SessionId};
 use haft_core::run::input::RunInput;
 use haft_core::tool::ToolCall;
 use haft_engine::{Durability, JournalError, RunJournal};
-use haft_models::cassette::{Problem, Recording, RecordingError, Tape};
-use haft_store::sessions::line::Line;
-use haft_store::sessions::{Lines, Past, SessionJournal};
+use haft_models::cassette::{Recording, RecordingError, RecordingProblem, Tape};
+use haft_store::sessions::line::SessionJournalLine;
+use haft_store::sessions::{JournalLines, SessionHistory, SessionJournal};
 
 use super::left::beginning;
 use super::line::JournalLine;
 
 /// Reads the journal of the root run.
-pub fn root(recording: &Recording) -> Result<Past, RecordingError> {
+pub fn root(recording: &Recording) -> Result<SessionHistory, RecordingError> {
     past(recording, &beginning(recording)?.session)
 }
 
 /// Reads the journal of a session from a recording, as a stored session is read.
-pub fn past(recording: &Recording, session: &str) -> Result<Past, RecordingError> {
+pub fn past(recording: &Recording, session: &str) -> Result<SessionHistory, RecordingError> {
     let journal = recording.journal(session);
     let wrong = |problem| RecordingError { path: recording.path().to_owned(), problem };
     if journal.is_empty() {
-        return Err(wrong(Problem::NoJournal));
+        return Err(wrong(RecordingProblem::NoJournal));
     }
-    let bad = |error| wrong(Problem::BadJournal { problem: format!("{error}") });
-    Past::of(Lines::of(journal.as_bytes())).map_err(bad)
+    let bad = |error| wrong(RecordingProblem::BadJournal { problem: format!("{error}") });
+    SessionHistory::of(JournalLines::of(journal.as_bytes())).map_err(bad)
 }
 
 /// The journal of a run, as the receiver of its inputs and as the receiver of its events. Both are absent when nothing
@@ -65,14 +65,14 @@ pub(super) fn recorded(session: SessionId, tape: Arc<Tape>, stored: JournalSinks
 }
 
 impl RecordedJournal {
-    fn write(&self, line: &Line) {
+    fn write(&self, line: &SessionJournalLine) {
         self.tape.append(&JournalLine { line, journal: &self.session.to_string() });
     }
 }
 
 impl EventSink for RecordedJournal {
     fn emit(&self, event: Event) {
-        if let Some(line) = Line::of_event(self.session, &event) {
+        if let Some(line) = SessionJournalLine::of_event(self.session, &event) {
             self.write(&line);
         }
         if let Some(stored) = &self.stored.events {
@@ -83,12 +83,12 @@ impl EventSink for RecordedJournal {
 
 impl RunJournal for RecordedJournal {
     fn append(&self, input: &RunInput) -> Result<(), JournalError> {
-        self.write(&Line::of_input(input));
+        self.write(&SessionJournalLine::of_input(input));
         self.stored.inputs.as_ref().map_or(Ok(()), |stored| stored.append(input))
     }
 
-    fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), JournalError> {
-        self.write(&Line::of_call(call, operation));
+    fn append_call(&self, call: &ToolCall, operation: &CallOperation) -> Result<(), JournalError> {
+        self.write(&SessionJournalLine::of_call(call, operation));
         self.stored.inputs.as_ref().map_or(Ok(()), |stored| stored.append_call(call, operation))
     }
 

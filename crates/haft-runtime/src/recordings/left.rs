@@ -5,22 +5,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haft_core::model_request::ModelTool;
-use haft_core::place::{Place, SessionId};
+use haft_core::place::{RunPosition, SessionId};
 use haft_core::run::input::RunInput;
-use haft_core::run::{Abort, Readings};
+use haft_core::run::{AbortReason, DriverReadings};
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
-use haft_models::cassette::{Problem, Recording, RecordingError};
+use haft_models::cassette::{Recording, RecordingError, RecordingProblem};
 use serde_json::{Value, json};
 
 use super::line::{
-    Aside, Beginning, End, Given, Happened, Input, Offered, Sources, TYPE_ATTEMPT, TYPE_END, TYPE_EVENT,
-    TYPE_INPUT, TYPE_RESULT, TYPE_SESSION, TYPE_SOURCES, TYPE_TOOLS, What, Which,
+    CallAttemptLine, CallEventLine, CallResultLine, RecordedCallEvent, RecordedCallId, RecordedEndLine,
+    RecordedInputLine, RecordedSourcesLine, RecordedToolsLine, RunStartLine, TYPE_ATTEMPT, TYPE_END,
+    TYPE_EVENT, TYPE_INPUT, TYPE_RESULT, TYPE_SESSION, TYPE_SOURCES, TYPE_TOOLS,
 };
 
 /// Returns the start of the first run in a recording, which is the root run.
-pub fn beginning(recording: &Recording) -> Result<Beginning, RecordingError> {
-    let no_run = || RecordingError { path: recording.path().to_owned(), problem: Problem::NoRun };
+pub fn beginning(recording: &Recording) -> Result<RunStartLine, RecordingError> {
+    let no_run = || RecordingError { path: recording.path().to_owned(), problem: RecordingProblem::NoRun };
     let first = recording.of_type(TYPE_SESSION).next().ok_or_else(no_run)?;
     recording.parse(first)
 }
@@ -28,8 +29,9 @@ pub fn beginning(recording: &Recording) -> Result<Beginning, RecordingError> {
 /// Returns the stored spec of the root run and the texts that it refers to, as `spec` and `sources`. A recording of haft
 /// 0.1 has a command line instead.
 pub fn order(recording: &Recording) -> Result<Value, RecordingError> {
-    let line = recording.of_type(TYPE_SOURCES).next().map(|line| recording.parse::<Sources>(line));
-    let Sources { sources, order } = line.transpose()?.unwrap_or_default();
+    let line =
+        recording.of_type(TYPE_SOURCES).next().map(|line| recording.parse::<RecordedSourcesLine>(line));
+    let RecordedSourcesLine { sources, order } = line.transpose()?.unwrap_or_default();
     Ok(match sources {
         Some(sources) => json!({ "spec": beginning(recording)?.spec, "sources": sources }),
         None => order,
@@ -38,56 +40,60 @@ pub fn order(recording: &Recording) -> Result<Value, RecordingError> {
 
 /// All runs of a recording, and the recorded steps and calls that are still to be played.
 #[derive(Debug)]
-pub(super) struct Left {
-    first: Beginning,
-    runs: HashMap<Option<Which>, Vec<Beginning>>,
-    aborts: HashMap<String, Abort>,
-    end: Option<End>,
-    open: Mutex<Open>,
+pub(super) struct RemainingRecording {
+    first: RunStartLine,
+    runs: HashMap<Option<RecordedCallId>, Vec<RunStartLine>>,
+    aborts: HashMap<String, AbortReason>,
+    end: Option<RecordedEndLine>,
+    open: Mutex<ReplayState>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
-    steps: HashMap<String, VecDeque<Step>>,
-    made: HashMap<Which, Made>,
+struct ReplayState {
+    steps: HashMap<String, VecDeque<RecordedStep>>,
+    made: HashMap<RecordedCallId, RecordedCall>,
     difference: Option<String>,
 }
 
 #[derive(Debug)]
-struct Step {
+struct RecordedStep {
     tools: Option<Arc<[ModelTool]>>,
-    readings: Readings,
+    readings: DriverReadings,
 }
 
 /// The recorded events and result of a call. The result is missing when the run did not wait for it.
 #[derive(Debug, Default)]
-pub(super) struct Made {
-    pub(super) happened: Vec<What>,
+pub(super) struct RecordedCall {
+    pub(super) happened: Vec<RecordedCallEvent>,
     /// The model attempts that were made on behalf of the call.
-    pub(super) asides: Vec<Aside>,
-    pub(super) given: Option<Given>,
+    pub(super) asides: Vec<CallAttemptLine>,
+    pub(super) given: Option<CallResultLine>,
 }
 
-impl Left {
+impl RemainingRecording {
     pub(super) fn of(recording: &Recording) -> Result<Self, RecordingError> {
         let first = beginning(recording)?;
-        let mut runs: HashMap<Option<Which>, Vec<Beginning>> = HashMap::new();
+        let mut runs: HashMap<Option<RecordedCallId>, Vec<RunStartLine>> = HashMap::new();
         for line in recording.of_type(TYPE_SESSION) {
-            let run: Beginning = recording.parse(line)?;
+            let run: RunStartLine = recording.parse(line)?;
             runs.entry(run.start.works_for.clone()).or_default().push(run);
         }
-        let end = recording.of_type(TYPE_END).next().map(|line| recording.parse::<End>(line)).transpose()?;
-        let Inputs { steps, aborts } = inputs(recording)?;
-        let open = Mutex::new(Open { steps, made: made(recording)?, difference: None });
+        let end = recording
+            .of_type(TYPE_END)
+            .next()
+            .map(|line| recording.parse::<RecordedEndLine>(line))
+            .transpose()?;
+        let RecordedInputs { steps, aborts } = inputs(recording)?;
+        let open = Mutex::new(ReplayState { steps, made: made(recording)?, difference: None });
         Ok(Self { first, runs, aborts, end, open })
     }
 
-    pub(super) fn first(&self) -> &Beginning {
+    pub(super) fn first(&self) -> &RunStartLine {
         &self.first
     }
 
     /// Returns the runs for a call in the order in which they began.
-    pub(super) fn runs_for(&self, works_for: Option<&Which>) -> &[Beginning] {
+    pub(super) fn runs_for(&self, works_for: Option<&RecordedCallId>) -> &[RunStartLine] {
         self.runs.get(&works_for.cloned()).map_or(&[], Vec::as_slice)
     }
 
@@ -102,26 +108,26 @@ impl Left {
 
     /// Returns the reason a run was aborted from outside. A recording without an end line belongs to a process that was
     /// interrupted.
-    pub(super) fn aborted(&self, session: &str) -> Option<Abort> {
+    pub(super) fn aborted(&self, session: &str) -> Option<AbortReason> {
         let left = self.end.is_none() && session == self.first.session;
-        self.aborts.get(session).cloned().or_else(|| left.then_some(Abort::Interrupted))
+        self.aborts.get(session).cloned().or_else(|| left.then_some(AbortReason::Interrupted))
     }
 
-    pub(super) fn tools(&self, place: Place) -> Option<Arc<[ModelTool]>> {
+    pub(super) fn tools(&self, place: RunPosition) -> Option<Arc<[ModelTool]>> {
         self.open().steps.get_mut(&place.session.to_string())?.front_mut()?.tools.take()
     }
 
-    pub(super) fn readings(&self, place: Place) -> Option<Readings> {
+    pub(super) fn readings(&self, place: RunPosition) -> Option<DriverReadings> {
         let step = self.open().steps.get_mut(&place.session.to_string())?.pop_front();
         step.map(|step| step.readings)
     }
 
     /// Takes the recorded call, or returns an error when the recorded run did not make the same one.
-    pub(super) fn take(&self, which: &Which, call: &ToolCall) -> Result<Made, String> {
+    pub(super) fn take(&self, which: &RecordedCallId, call: &ToolCall) -> Result<RecordedCall, String> {
         let made = self.open().made.remove(which).ok_or_else(|| format!("no {which}"))?;
         match &made.given {
             Some(given) => given.fits(call)?,
-            None if self.goes_on(which.session()) => return Err(format!("no end of {which}")),
+            None if self.has_more_steps(which.session()) => return Err(format!("no end of {which}")),
             None => {}
         }
         Ok(made)
@@ -132,11 +138,11 @@ impl Left {
     pub(super) fn reply_timeout(&self, session: SessionId) -> Option<Duration> {
         let session = session.to_string();
         let run = self.runs.values().flatten().find(|run| run.session == session)?;
-        self.goes_on(&session).then(|| Duration::from_millis(run.start.reply_timeout_ms))
+        self.has_more_steps(&session).then(|| Duration::from_millis(run.start.reply_timeout_ms))
     }
 
     /// Tests if the run took another step. The last recorded step of an aborted run only marks the time of the abort.
-    fn goes_on(&self, session: &str) -> bool {
+    fn has_more_steps(&self, session: &str) -> bool {
         let steps = self.open().steps.get(session).map_or(0, VecDeque::len);
         steps > usize::from(self.aborts.contains_key(session))
     }
@@ -151,32 +157,32 @@ impl Left {
         message
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, ReplayState> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The inputs of all runs that the driver does not compute again.
 #[derive(Debug, Default)]
-struct Inputs {
-    steps: HashMap<String, VecDeque<Step>>,
-    aborts: HashMap<String, Abort>,
+struct RecordedInputs {
+    steps: HashMap<String, VecDeque<RecordedStep>>,
+    aborts: HashMap<String, AbortReason>,
 }
 
 /// Reads the inputs of all runs. A line with tools precedes the first step that shows them.
-fn inputs(recording: &Recording) -> Result<Inputs, RecordingError> {
+fn inputs(recording: &Recording) -> Result<RecordedInputs, RecordingError> {
     let mut offered: HashMap<String, Arc<[ModelTool]>> = HashMap::new();
-    let mut inputs = Inputs::default();
+    let mut inputs = RecordedInputs::default();
     for line in recording.lines() {
         if line.kind == TYPE_TOOLS {
-            let Offered { session, tools } = recording.parse(line)?;
+            let RecordedToolsLine { session, tools } = recording.parse(line)?;
             offered.insert(session, tools.into_iter().map(StoredTool::into_tool).collect());
         } else if line.kind == TYPE_INPUT {
-            let Input { session, told } = recording.parse(line)?;
+            let RecordedInputLine { session, told } = recording.parse(line)?;
             let unreadable = |error| RecordingError::line(recording.path(), line.number, error);
             match told.into_input().map_err(unreadable)? {
                 RunInput::Stepped(readings) => {
-                    let step = Step { tools: offered.remove(&session), readings };
+                    let step = RecordedStep { tools: offered.remove(&session), readings };
                     inputs.steps.entry(session).or_default().push_back(step);
                 }
                 RunInput::Aborted(why) => {
@@ -195,18 +201,18 @@ fn inputs(recording: &Recording) -> Result<Inputs, RecordingError> {
     Ok(inputs)
 }
 
-fn made(recording: &Recording) -> Result<HashMap<Which, Made>, RecordingError> {
-    let mut made: HashMap<Which, Made> = HashMap::new();
+fn made(recording: &Recording) -> Result<HashMap<RecordedCallId, RecordedCall>, RecordingError> {
+    let mut made: HashMap<RecordedCallId, RecordedCall> = HashMap::new();
     for line in recording.of_type(TYPE_EVENT) {
-        let Happened { which, what } = recording.parse(line)?;
+        let CallEventLine { which, what } = recording.parse(line)?;
         made.entry(which).or_default().happened.push(what);
     }
     for line in recording.of_type(TYPE_ATTEMPT) {
-        let aside: Aside = recording.parse(line)?;
+        let aside: CallAttemptLine = recording.parse(line)?;
         made.entry(aside.which.clone()).or_default().asides.push(aside);
     }
     for line in recording.of_type(TYPE_RESULT) {
-        let given: Given = recording.parse(line)?;
+        let given: CallResultLine = recording.parse(line)?;
         let which = given.which.clone();
         made.entry(which).or_default().given = Some(given);
     }

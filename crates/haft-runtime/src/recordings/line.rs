@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use haft_core::conversation::ToolReply;
 use haft_core::digest::Digest;
-use haft_core::event::{Account, Event, Progress, ToolSeen};
+use haft_core::event::{CallAccount, CallProgress, Event, ToolReference};
 use haft_core::output::ToolOutput;
-use haft_core::place::{Operation, Place, SessionId};
+use haft_core::place::{CallOperation, RunPosition, SessionId};
 use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::run::snapshot::{RunSnapshot, StoredInput};
 use haft_core::stored::{StoredError, StoredReply, StoredTool, find};
 use haft_core::tool::{CallId, ToolCall};
 use haft_models::cassette::{StoredAccount, StoredAttempt};
-use haft_store::sessions::line::Line;
+use haft_store::sessions::line::SessionJournalLine;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ pub(super) struct JournalLine<'a, T> {
 pub(super) struct SessionLine {
     /// The line of the journal.
     #[serde(flatten)]
-    pub(super) line: Line,
+    pub(super) line: SessionJournalLine,
     #[serde(flatten)]
     pub(super) start: RecordedStart,
 }
@@ -67,7 +67,7 @@ pub struct RecordedStart {
     pub turn: u32,
     /// The call that started the run; `None` for the root run and for agents that take over from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub works_for: Option<Which>,
+    pub works_for: Option<RecordedCallId>,
     /// The names of the agents from the root run down to this one.
     pub path: Vec<String>,
     /// The request that the agent was given.
@@ -80,7 +80,7 @@ pub struct RecordedStart {
 
 /// The line that starts a run, as a replay reads it.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Beginning {
+pub struct RunStartLine {
     /// Version 2 called it `session`.
     #[serde(rename = "id", alias = "session")]
     pub session: String,
@@ -98,7 +98,7 @@ pub struct Beginning {
 
 /// An input of a run, as a replay reads it.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Input {
+pub(super) struct RecordedInputLine {
     /// Version 2 called it `session`.
     #[serde(rename = "journal", alias = "session")]
     pub(super) session: String,
@@ -107,7 +107,7 @@ pub(super) struct Input {
 
 /// The texts that a replay with live tools needs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Sources {
+pub(super) struct RecordedSourcesLine {
     pub(super) sources: Option<String>,
     /// Spec and sources together, in version 2; in version 0.1 of haft, a command line.
     #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -115,13 +115,13 @@ pub(super) struct Sources {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Offered {
+pub(super) struct RecordedToolsLine {
     pub(super) session: String,
     pub(super) tools: Vec<StoredTool>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct End {
+pub(super) struct RecordedEndLine {
     pub(super) took_us: u64,
     /// The exit code of the program, if a signal or a closed pipe ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,15 +130,15 @@ pub(super) struct End {
 
 /// The identity of a call: session, turn and call id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Which {
+pub struct RecordedCallId {
     session: String,
     turn: u32,
     call: String,
 }
 
-impl Which {
+impl RecordedCallId {
     /// Builds the identity of a call. The call id is truncated, as it is for event watchers.
-    pub fn of(place: Place, call: &CallId) -> Self {
+    pub fn of(place: RunPosition, call: &CallId) -> Self {
         let call = call.0.chars().take(CALL_CHARS_MAX).collect();
         Self { session: place.session.to_string(), turn: place.turn, call }
     }
@@ -152,24 +152,24 @@ impl Which {
     }
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for RecordedCallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call `{}` of turn {}", self.call, self.turn)
     }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Happened {
+pub(super) struct CallEventLine {
     #[serde(flatten)]
-    pub(super) which: Which,
-    pub(super) what: What,
+    pub(super) which: RecordedCallId,
+    pub(super) what: RecordedCallEvent,
 }
 
 /// An event of a call. It is not the form of the event log, because that form has times in milliseconds, no fractions,
 /// and no difference between output and messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum What {
+pub(super) enum RecordedCallEvent {
     Started {
         tool: String,
         waited_us: u64,
@@ -192,9 +192,9 @@ pub(super) enum What {
 
 /// A model attempt on behalf of a call: its start, or its end with the account. The recording omits the messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Aside {
+pub(super) struct CallAttemptLine {
     #[serde(flatten)]
-    pub(super) which: Which,
+    pub(super) which: RecordedCallId,
     /// The session of the model request.
     below: String,
     attempt: StoredAttempt,
@@ -203,9 +203,9 @@ pub(super) struct Aside {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Given {
+pub(super) struct CallResultLine {
     #[serde(flatten)]
-    pub(super) which: Which,
+    pub(super) which: RecordedCallId,
     tool: String,
     arguments: String,
     failure: Option<String>,
@@ -216,7 +216,7 @@ pub(super) struct Given {
     executed: bool,
 }
 
-impl What {
+impl RecordedCallEvent {
     /// Converts an event of a call; `None` for any other event.
     pub(super) fn of(event: &Event) -> Option<Self> {
         match event {
@@ -224,9 +224,9 @@ impl What {
                 Some(Self::Started { tool: tool.name().into(), waited_us: micros(*waited) })
             }
             Event::ToolProgress { progress, .. } => Some(match progress {
-                Progress::Output(text) => Self::Output(text.clone()),
-                Progress::Message(text) => Self::Message(text.clone()),
-                Progress::Part { fraction, message } => {
+                CallProgress::Output(text) => Self::Output(text.clone()),
+                CallProgress::Message(text) => Self::Message(text.clone()),
+                CallProgress::Part { fraction, message } => {
                     Self::Part { fraction: *fraction, message: message.clone() }
                 }
             }),
@@ -247,26 +247,27 @@ impl What {
     }
 
     /// Restores the event.
-    pub(super) fn event(&self, operation: &Arc<Operation>) -> Event {
+    pub(super) fn event(&self, operation: &Arc<CallOperation>) -> Event {
         let operation = Arc::clone(operation);
         let progress = |progress| Event::ToolProgress { operation: Arc::clone(&operation), progress };
         match self {
             Self::Started { tool, waited_us } => {
-                let (tool, waited) = (ToolSeen::Written(tool.clone()), Duration::from_micros(*waited_us));
+                let (tool, waited) =
+                    (ToolReference::Written(tool.clone()), Duration::from_micros(*waited_us));
                 Event::ToolStarted { operation, tool, waited }
             }
-            Self::Output(text) => progress(Progress::Output(text.clone())),
-            Self::Message(text) => progress(Progress::Message(text.clone())),
+            Self::Output(text) => progress(CallProgress::Output(text.clone())),
+            Self::Message(text) => progress(CallProgress::Message(text.clone())),
             Self::Part { fraction, message } => {
-                progress(Progress::Part { fraction: *fraction, message: message.clone() })
+                progress(CallProgress::Part { fraction: *fraction, message: message.clone() })
             }
             Self::Finished { tool, failure, latency_us, cached, bytes_in, bytes_out } => {
                 Event::ToolFinished {
                     operation,
-                    tool: ToolSeen::Written(tool.clone()),
+                    tool: ToolReference::Written(tool.clone()),
                     failure: failure.as_deref().map(|name| kind(name).unwrap_or(ToolErrorKind::Failed)),
                     latency: Duration::from_micros(*latency_us),
-                    account: Account {
+                    account: CallAccount {
                         principal: Principal::local(),
                         executed: true,
                         cached: *cached,
@@ -282,9 +283,9 @@ impl What {
     }
 }
 
-impl Aside {
+impl CallAttemptLine {
     /// Converts the start or end of a model attempt; `None` for any other event.
-    pub(super) fn of(which: Which, event: &Event) -> Option<Self> {
+    pub(super) fn of(which: RecordedCallId, event: &Event) -> Option<Self> {
         let (place, attempt, account) = match event {
             Event::ModelStarted { place, attempt, .. } => (place, attempt, None),
             Event::ModelFinished { place, attempt, account, .. } => (place, attempt, Some(account)),
@@ -302,7 +303,7 @@ impl Aside {
     }
 
     /// Restores the event.
-    pub(super) fn into_event(self, operation: &Operation) -> Result<Event, StoredError> {
+    pub(super) fn into_event(self, operation: &CallOperation) -> Result<Event, StoredError> {
         let id: Arc<str> = format!("{}/1", self.below).into();
         let session = uuid::Uuid::parse_str(&self.below).unwrap_or_default();
         let place = operation.place.below(SessionId(session.as_u128()), operation.id);
@@ -317,8 +318,8 @@ impl Aside {
     }
 }
 
-impl Given {
-    pub(super) fn of(place: Place, result: &ToolResult) -> Self {
+impl CallResultLine {
+    pub(super) fn of(place: RunPosition, result: &ToolResult) -> Self {
         let call = &result.call;
         let reply = match &result.outcome {
             Ok(output) => {
@@ -328,7 +329,7 @@ impl Given {
             Err(error) => ToolReply::error(call, error.message.clone()),
         };
         Self {
-            which: Which::of(place, &call.id),
+            which: RecordedCallId::of(place, &call.id),
             tool: call.name.clone(),
             arguments: call.arguments.as_text().to_owned(),
             failure: result.error_kind().map(|kind| kind.name().into()),
@@ -360,7 +361,7 @@ impl Given {
             None => Ok(ToolOutput { content: reply.content, structured: self.structured }),
             Some(name) => {
                 let text: Vec<String> =
-                    reply.content.iter().map(haft_core::output::Content::as_text).collect();
+                    reply.content.iter().map(haft_core::output::OutputContent::as_text).collect();
                 Err(ToolError::new(kind(name)?, text.join("\n")))
             }
         };

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_core::event::{Event, EventSink};
-use haft_core::place::Place;
+use haft_core::place::RunPosition;
 use haft_core::run::event::RunEvent;
 use haft_models::cassette::{Recording, RecordingError, Tape};
 use serde::{Deserialize, Serialize};
@@ -13,13 +13,13 @@ use super::line::{TYPE_END, TYPE_ORDER};
 
 /// A source of events whose order is the same in every replay: a run itself, or one of its calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Lane {
+pub(super) struct EventLane {
     session: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     call: Option<(u32, String)>,
 }
 
-impl Lane {
+impl EventLane {
     pub(super) fn of(event: &Event) -> Self {
         match event {
             Event::ToolStarted { operation, .. }
@@ -38,35 +38,35 @@ impl Lane {
         }
     }
 
-    fn of_run(place: Place) -> Self {
+    fn of_run(place: RunPosition) -> Self {
         Self { session: place.session.to_string(), call: None }
     }
 
-    fn of_call(place: Place, call: &str) -> Self {
+    fn of_call(place: RunPosition, call: &str) -> Self {
         Self { call: Some((place.turn, call.to_owned())), ..Self::of_run(place) }
     }
 }
 
 /// A number of consecutive events of one lane. The first stretch of a lane spells it out; later ones use its number.
 #[derive(Debug, Serialize, Deserialize)]
-struct Stretch {
+struct LaneSpan {
     lane: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    of: Option<Lane>,
+    of: Option<EventLane>,
     events: u64,
 }
 
 /// Records the order of events: one line for each change of lanes.
 #[derive(Debug, Default)]
 pub(super) struct OrderWriter {
-    lanes: HashMap<Lane, usize>,
+    lanes: HashMap<EventLane, usize>,
     /// The current lane and its event count so far.
-    open: Option<Stretch>,
+    open: Option<LaneSpan>,
 }
 
 impl OrderWriter {
     pub(super) fn see(&mut self, event: &Event, tape: &Tape) {
-        let lane = Lane::of(event);
+        let lane = EventLane::of(event);
         let known = self.lanes.get(&lane).copied();
         match &mut self.open {
             Some(open) if known == Some(open.lane) => open.events += 1,
@@ -75,7 +75,7 @@ impl OrderWriter {
                 let number = known.unwrap_or(self.lanes.len());
                 let of = known.is_none().then(|| lane.clone());
                 self.lanes.insert(lane, number);
-                self.open = Some(Stretch { lane: number, of, events: 1 });
+                self.open = Some(LaneSpan { lane: number, of, events: 1 });
             }
         }
     }
@@ -88,33 +88,33 @@ impl OrderWriter {
 }
 
 /// Forwards events in the order of a recording, independent of the order in which they arrive.
-pub(super) struct Conductor {
-    left: Mutex<Left>,
+pub(super) struct RecordedOrderSink {
+    left: Mutex<RemainingOrder>,
     /// True when the recording has an end line. Events beyond its order are then dropped: the recorded run was aborted
     /// before watchers saw them.
     is_whole: bool,
     next: Arc<dyn EventSink>,
 }
 
-struct Left {
-    order: VecDeque<(Lane, u64)>,
+struct RemainingOrder {
+    order: VecDeque<(EventLane, u64)>,
     /// Events that arrived before their turn.
-    early: HashMap<Lane, VecDeque<Event>>,
+    early: HashMap<EventLane, VecDeque<Event>>,
     /// The number of events that arrived so far.
     seen: u64,
 }
 
-impl Conductor {
+impl RecordedOrderSink {
     pub(super) fn new(recording: &Recording, next: Arc<dyn EventSink>) -> Result<Self, RecordingError> {
-        let mut lanes: Vec<Lane> = Vec::new();
+        let mut lanes: Vec<EventLane> = Vec::new();
         let mut order = VecDeque::new();
         for line in recording.of_type(TYPE_ORDER) {
-            let Stretch { lane, of, events } = recording.parse(line)?;
+            let LaneSpan { lane, of, events } = recording.parse(line)?;
             lanes.extend(of);
             let unknown = || RecordingError::line(recording.path(), line.number, "its lane is not known");
             order.push_back((lanes.get(lane).cloned().ok_or_else(unknown)?, events));
         }
-        let left = Mutex::new(Left { order, early: HashMap::new(), seen: 0 });
+        let left = Mutex::new(RemainingOrder { order, early: HashMap::new(), seen: 0 });
         Ok(Self { left, is_whole: recording.of_type(TYPE_END).next().is_some(), next })
     }
 
@@ -140,12 +140,12 @@ impl Conductor {
         }
     }
 
-    fn left(&self) -> MutexGuard<'_, Left> {
+    fn left(&self) -> MutexGuard<'_, RemainingOrder> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Left {
+impl RemainingOrder {
     /// Returns the next event of the recorded order, if it has arrived.
     fn next(&mut self) -> Option<Event> {
         let (lane, events) = self.order.front_mut()?;
@@ -158,7 +158,7 @@ impl Left {
     }
 }
 
-impl EventSink for Conductor {
+impl EventSink for RecordedOrderSink {
     /// Forwards under the lock, so that no other thread can reorder events.
     fn emit(&self, event: Event) {
         let mut left = self.left();
@@ -166,16 +166,16 @@ impl EventSink for Conductor {
         if left.order.is_empty() {
             return self.beyond(event);
         }
-        left.early.entry(Lane::of(&event)).or_default().push_back(event);
+        left.early.entry(EventLane::of(&event)).or_default().push_back(event);
         while let Some(event) = left.next() {
             self.next.emit(event);
         }
     }
 }
 
-impl std::fmt::Debug for Conductor {
+impl std::fmt::Debug for RecordedOrderSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Conductor").field("seen", &self.seen()).finish_non_exhaustive()
+        f.debug_struct("RecordedOrderSink").field("seen", &self.seen()).finish_non_exhaustive()
     }
 }
 
@@ -187,9 +187,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Seen(Mutex<Vec<Event>>);
+    struct OrderedEventCollector(Mutex<Vec<Event>>);
 
-    impl EventSink for Seen {
+    impl EventSink for OrderedEventCollector {
         fn emit(&self, event: Event) {
             self.0.lock().unwrap().push(event);
         }
@@ -197,7 +197,7 @@ mod tests {
 
     /// Session and turn make each event distinct.
     fn event(session: u128, turn: u32) -> Event {
-        let place = Place { turn, ..Place::first(SessionId(session)) };
+        let place = RunPosition { turn, ..RunPosition::first(SessionId(session)) };
         Event::Run { place, event: Arc::new(RunEvent::Asked) }
     }
 
@@ -219,8 +219,8 @@ mod tests {
             [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1)],
             [(3, 1), (2, 1), (2, 2), (1, 1), (1, 2), (1, 3)],
         ] {
-            let seen = Arc::new(Seen::default());
-            let conductor = Conductor::new(&recording, Arc::clone(&seen) as _).unwrap();
+            let seen = Arc::new(OrderedEventCollector::default());
+            let conductor = RecordedOrderSink::new(&recording, Arc::clone(&seen) as _).unwrap();
             for (session, turn) in comes {
                 conductor.emit(event(session, turn));
             }
@@ -241,8 +241,9 @@ mod tests {
             if ended {
                 tape.write(TYPE_END, &serde_json::json!({}));
             }
-            let seen = Arc::new(Seen::default());
-            let conductor = Conductor::new(&Recording::read(&path).unwrap(), Arc::clone(&seen) as _).unwrap();
+            let seen = Arc::new(OrderedEventCollector::default());
+            let conductor =
+                RecordedOrderSink::new(&Recording::read(&path).unwrap(), Arc::clone(&seen) as _).unwrap();
             for event in [event(2, 1), event(1, 1), event(1, 2)] {
                 conductor.emit(event);
             }
@@ -264,8 +265,9 @@ mod tests {
             writer.see(&event, &tape);
         }
         writer.end(&tape);
-        let seen = Arc::new(Seen::default());
-        let conductor = Conductor::new(&Recording::read(&path).unwrap(), Arc::clone(&seen) as _).unwrap();
+        let seen = Arc::new(OrderedEventCollector::default());
+        let conductor =
+            RecordedOrderSink::new(&Recording::read(&path).unwrap(), Arc::clone(&seen) as _).unwrap();
         for event in [event(2, 1), event(3, 1)] {
             conductor.emit(event);
         }

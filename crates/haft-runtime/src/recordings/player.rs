@@ -11,28 +11,30 @@ use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_request::{ModelRequest, ModelTool};
-use haft_core::naming::Scheme;
-use haft_core::place::{Operation, OperationId, Place, SessionId};
+use haft_core::naming::NamingScheme;
+use haft_core::place::{CallOperation, OperationId, RunPosition, SessionId};
 use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
-use haft_core::run::budget::Budget;
-use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
+use haft_core::run::budget::SpendLimit;
+use haft_core::run::event::{RunBill, RunEvent, RunStart, TextPurpose};
 use haft_core::run::final_report::FinalReport;
-use haft_core::run::finish::Finish;
+use haft_core::run::finish::RunFinish;
 use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{AgentRun, ApprovalVerdict, Readings, RunError};
+use haft_core::run::{AgentRun, ApprovalVerdict, DriverReadings, RunError};
 use haft_core::tool::ToolCall;
-use haft_engine::drive::not_in_time;
-use haft_engine::{CallOptions, Catalog, Driven, Driver, Orchestrator, OrchestratorConfig, RunObserver};
-use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
+use haft_engine::drive::reply_timeout_error;
+use haft_engine::{
+    CallOptions, Catalog, DriveOutcome, Orchestrator, OrchestratorConfig, RunDriver, RunObserver,
+};
+use haft_models::cassette::{MatchRule, Recording, RecordingError, Replayer};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::left::{Left, Made};
-use super::line::{Beginning, RecordedStart, What, Which};
-use super::order::Conductor;
+use super::left::{RecordedCall, RemainingRecording};
+use super::line::{RecordedCallEvent, RecordedCallId, RecordedStart, RunStartLine};
+use super::order::RecordedOrderSink;
 
 /// The timeout of replayed runs. A replay never waits for the outside world, so only a contradictory recording reaches
 /// it.
@@ -46,36 +48,36 @@ const QUIET_AFTER_POLLS: usize = 64;
 const DEPTH_MAX: usize = 32;
 
 /// The kinds of work that a recorded run may have abandoned.
-enum Leaves {
+enum AbandonedWork {
     Run,
     Call,
 }
 
 /// A recorded run with all its sub-agents. Clones share the state.
 #[derive(Debug, Clone)]
-pub struct RunPlayer(Arc<Shared>);
+pub struct RunPlayer(Arc<PlayerShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct PlayerShared {
     models: Replayer,
     /// An orchestrator without tools: results of calls come from the recording.
     orchestrator: Orchestrator,
-    left: Left,
-    conductor: Arc<Conductor>,
+    left: RemainingRecording,
+    conductor: Arc<RecordedOrderSink>,
     operations: AtomicU64,
 }
 
 /// The result of a replay.
 #[derive(Debug)]
-pub struct Played {
+pub struct ReplayOutcome {
     /// The session of the recorded root run.
     pub session: SessionId,
     /// The answer, and the reason the run ended.
-    pub finish: Finish,
+    pub finish: RunFinish,
     /// The turns of the agent that ended the run.
     pub turns: u32,
     /// The cost of the recorded run with its sub-agents.
-    pub bill: Bill,
+    pub bill: RunBill,
     /// The time that the recorded run took, not the time of the replay.
     pub took: Duration,
     /// The exit code of the program, if a signal or a closed pipe ended the run.
@@ -85,92 +87,92 @@ pub struct Played {
 }
 
 /// The caller of a run: the call it works for, and the meter that pays for it.
-struct Above<'a> {
-    works_for: Option<&'a Which>,
+struct ParentCall<'a> {
+    works_for: Option<&'a RecordedCallId>,
     parent: Option<OperationId>,
     origin: Option<SessionId>,
-    account: Account,
+    account: ReplayMeter,
 }
 
 /// The meter of a run.
-enum Account {
+enum ReplayMeter {
     Own(Arc<Meter>),
     /// A new meter below this one.
     Below(Arc<Meter>),
 }
 
-impl Account {
+impl ReplayMeter {
     /// Returns the meter, without a budget: the recorded readings already contain the remaining budget.
     fn meter(self) -> Arc<Meter> {
         match self {
             Self::Own(meter) => meter,
-            Self::Below(meter) => meter.below(Budget::default()),
+            Self::Below(meter) => meter.below(SpendLimit::default()),
         }
     }
 }
 
 /// Tells if another agent takes over the request after this run.
 #[derive(Clone, Copy)]
-enum After {
+enum NextAgent {
     Another,
     Nobody,
 }
 
-fn speaks(run: &AgentRun, after: After) -> Speaks {
+fn speaks(run: &AgentRun, after: NextAgent) -> TextPurpose {
     match (&run.plan().report, after) {
-        (FinalReport::None, After::Nobody) => Speaks::Answer,
-        (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => Speaks::Draft,
+        (FinalReport::None, NextAgent::Nobody) => TextPurpose::Answer,
+        (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => TextPurpose::Draft,
     }
 }
 
-fn began(beginning: &Beginning, place: Place, speaks: Speaks) -> Event {
-    let Beginning { model, start, .. } = beginning.clone();
+fn began(beginning: &RunStartLine, place: RunPosition, speaks: TextPurpose) -> Event {
+    let RunStartLine { model, start, .. } = beginning.clone();
     let RecordedStart { path, request, tools, .. } = start;
-    let began = Began { path, model, request, tools, speaks };
+    let began = RunStart { path, model, request, tools, speaks };
     Event::Run { place, event: Arc::new(RunEvent::Began(began)) }
 }
 
 /// The end of a run.
-struct Over {
-    finish: Finish,
+struct ReplayedEnd {
+    finish: RunFinish,
     turns: u32,
 }
 
 impl RunPlayer {
     /// Builds a player. The watchers receive events in the recorded order.
     pub fn of(recording: &Recording, watchers: Arc<dyn EventSink>) -> Result<Self, RecordingError> {
-        let catalog = Catalog::new(Vec::new(), Scheme::Double);
-        Ok(Self(Arc::new(Shared {
-            models: Replayer::new(recording, Matching::Digest)?,
+        let catalog = Catalog::new(Vec::new(), NamingScheme::Double);
+        Ok(Self(Arc::new(PlayerShared {
+            models: Replayer::new(recording, MatchRule::Digest)?,
             orchestrator: Orchestrator::new(catalog, OrchestratorConfig::default()),
-            left: Left::of(recording)?,
-            conductor: Arc::new(Conductor::new(recording, watchers)?),
+            left: RemainingRecording::of(recording)?,
+            conductor: Arc::new(RecordedOrderSink::new(recording, watchers)?),
             operations: AtomicU64::new(1),
         })))
     }
 
     /// Replays the run from its beginning to its end. Calls no model and no tool.
-    pub async fn play(&self) -> Result<Played, RunError> {
-        let Shared { left, conductor, .. } = &*self.0;
+    pub async fn play(&self) -> Result<ReplayOutcome, RunError> {
+        let PlayerShared { left, conductor, .. } = &*self.0;
         let spent = self.route(left.first()).await?;
-        let account = Meter::carried_on(Arc::clone(conductor) as _, Budget::default(), spent);
-        let own = Account::Own(Arc::clone(&account));
-        let above = Above { works_for: None, parent: None, origin: None, account: own };
-        let over = self.one_after_another(above).await?;
+        let account = Meter::resume_with_bill(Arc::clone(conductor) as _, SpendLimit::default(), spent);
+        let own = ReplayMeter::Own(Arc::clone(&account));
+        let above = ParentCall { works_for: None, parent: None, origin: None, account: own };
+        let over = self.play_handoff_chain(above).await?;
         conductor.end();
-        let Over { finish, turns } = over.ok_or_else(|| unreadable(&"it holds no run"))?;
+        let ReplayedEnd { finish, turns } = over.ok_or_else(|| unreadable(&"it holds no run"))?;
         let session = session_id(&left.first().session)?;
         let (bill, took, stopped_by) = (account.bill(), left.took(), left.stopped_by());
-        Ok(Played { session, finish, turns, bill, took, stopped_by, difference: left.difference() })
+        Ok(ReplayOutcome { session, finish, turns, bill, took, stopped_by, difference: left.difference() })
     }
 
     /// Replays the request that chose the model, if the recording has one.
-    async fn route(&self, first: &Beginning) -> Result<Bill, RunError> {
-        let Shared { models, conductor, .. } = &*self.0;
-        let meter = Meter::new(Arc::clone(conductor) as _, Budget::default());
+    async fn route(&self, first: &RunStartLine) -> Result<RunBill, RunError> {
+        let PlayerShared { models, conductor, .. } = &*self.0;
+        let meter = Meter::new(Arc::clone(conductor) as _, SpendLimit::default());
         let id = format!("{}/0", first.session);
-        if let Some(request) = models.request_asked(&id) {
-            let place = Place { turn: 0, ..Place::first(session_id(&first.session)?) };
+        if let Some(request) = models.request_with_id(&id) {
+            let place = RunPosition { turn: 0, ..RunPosition::first(session_id(&first.session)?) };
             let cx = ModelContext::new(id, Principal::local(), Arc::clone(&meter) as _).at(place);
             models.ask(request, &cx).for_each(async |_| {}).await;
         }
@@ -178,27 +180,27 @@ impl RunPlayer {
     }
 
     /// Replays the runs for one call (or the root run), each handing over to the next.
-    async fn one_after_another(&self, above: Above<'_>) -> Result<Option<Over>, RunError> {
-        let Above { works_for, parent, mut origin, mut account } = above;
+    async fn play_handoff_chain(&self, above: ParentCall<'_>) -> Result<Option<ReplayedEnd>, RunError> {
+        let ParentCall { works_for, parent, mut origin, mut account } = above;
         let mut over = None;
         let mut runs = self.0.left.runs_for(works_for).iter().peekable();
         while let Some(beginning) = runs.next() {
-            let after = if runs.peek().is_some() { After::Another } else { After::Nobody };
+            let after = if runs.peek().is_some() { NextAgent::Another } else { NextAgent::Nobody };
             let session = session_id(&beginning.session)?;
             let origin = *origin.get_or_insert(session);
-            let place = Place { session, turn: beginning.start.turn, parent, origin };
+            let place = RunPosition { session, turn: beginning.start.turn, parent, origin };
             let mut run = self.run(beginning)?;
             let meter = account.meter();
-            account = Account::Below(Arc::clone(&meter));
+            account = ReplayMeter::Below(Arc::clone(&meter));
             meter.emit(began(beginning, place, speaks(&run, after)));
             let finish = self.drive(beginning, place, &mut run, meter).await?;
-            over = Some(Over { finish, turns: run.counts().turns });
+            over = Some(ReplayedEnd { finish, turns: run.counts().turns });
         }
         Ok(over)
     }
 
-    fn run(&self, beginning: &Beginning) -> Result<AgentRun, RunError> {
-        let asked = self.0.models.request_asked(&format!("{}/{}", beginning.session, beginning.start.turn));
+    fn run(&self, beginning: &RunStartLine) -> Result<AgentRun, RunError> {
+        let asked = self.0.models.request_with_id(&format!("{}/{}", beginning.session, beginning.start.turn));
         let (_, model) = beginning.model.split_once('/').unwrap_or_default();
         let request = asked.unwrap_or_else(|| ModelRequest::new(model, Arc::default()));
         beginning.run.clone().resume(request).map_err(|error| unreadable(&error))
@@ -206,14 +208,14 @@ impl RunPlayer {
 
     async fn drive(
         &self,
-        beginning: &Beginning,
-        place: Place,
+        beginning: &RunStartLine,
+        place: RunPosition,
         run: &mut AgentRun,
         meter: Arc<Meter>,
-    ) -> Result<Finish, RunError> {
+    ) -> Result<RunFinish, RunError> {
         let began = Instant::now().into_std();
         let scope = RunScope { meter, path: beginning.start.path.clone(), began, until: began + TIMEOUT };
-        let driver = Driver {
+        let driver = RunDriver {
             models: self,
             orchestrator: &self.0.orchestrator,
             scope: Arc::new(scope),
@@ -227,22 +229,24 @@ impl RunPlayer {
         tokio::select! {
             biased;
             finish = to_the_end(&driver, run) => return finish,
-            () = self.quiet(Leaves::Run, beginning.start.path.len()) => {}
+            () = self.quiet(AbandonedWork::Run, beginning.start.path.len()) => {}
         }
         match driver.abort(run, why).await? {
-            Driven::Done(finish) => Ok(finish),
-            Driven::AwaitsClient(_) | Driven::AwaitsApproval(_) => Err(unreadable(&"its end is none")),
+            DriveOutcome::Done(finish) => Ok(finish),
+            DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {
+                Err(unreadable(&"its end is none"))
+            }
         }
     }
 
     /// Waits until no event has arrived for a number of polls. Deeper runs have a lower threshold and a call a lower
     /// one than its run, so that the innermost abandoned work ends first.
-    async fn quiet(&self, what: Leaves, depth: usize) {
+    async fn quiet(&self, what: AbandonedWork, depth: usize) {
         let level = DEPTH_MAX.saturating_sub(depth) * 2;
         let polls = QUIET_AFTER_POLLS
             * match what {
-                Leaves::Call => level + 1,
-                Leaves::Run => level + 2,
+                AbandonedWork::Call => level + 1,
+                AbandonedWork::Run => level + 2,
             };
         let (mut left, mut seen) = (polls, self.0.conductor.seen());
         while left > 0 {
@@ -255,15 +259,16 @@ impl RunPlayer {
 
     /// Replays a call: emits its events, runs its sub-agents, and returns the recorded result.
     async fn play_call(&self, call: ToolCall, options: CallOptions) -> ToolResult {
-        let which = Which::of(options.place, &call.id);
-        let Made { happened, asides, given } = match self.0.left.take(&which, &call) {
+        let which = RecordedCallId::of(options.place, &call.id);
+        let RecordedCall { happened, asides, given } = match self.0.left.take(&which, &call) {
             Ok(made) => made,
             Err(difference) => return self.differs(call, &difference),
         };
         let Some(scope) = options.scope else { return self.differs(call, "it is not made by a run") };
         let id = OperationId(self.0.operations.fetch_add(1, Ordering::Relaxed));
-        let operation = Arc::new(Operation { id, call: which.call(), place: options.place });
-        let (end, before): (Vec<What>, _) = happened.into_iter().partition(What::is_end);
+        let operation = Arc::new(CallOperation { id, call: which.call(), place: options.place });
+        let (end, before): (Vec<RecordedCallEvent>, _) =
+            happened.into_iter().partition(RecordedCallEvent::is_end);
         for what in &before {
             scope.meter.emit(what.event(&operation));
         }
@@ -274,19 +279,19 @@ impl RunPlayer {
             }
         }
         let meter = Arc::clone(&scope.meter);
-        let end = Ends { end, operation, meter: Arc::clone(&meter) };
-        let above = Above {
+        let end = FinalCallEvents { end, operation, meter: Arc::clone(&meter) };
+        let above = ParentCall {
             works_for: Some(&which),
             parent: Some(id),
             origin: Some(options.place.origin),
-            account: Account::Below(meter),
+            account: ReplayMeter::Below(meter),
         };
-        let below = self.one_after_another(above).boxed();
+        let below = self.play_handoff_chain(above).boxed();
         let ended = tokio::select! {
             biased;
             over = below => over,
             // The recorded call returned without waiting for its sub-agents.
-            () = self.quiet(Leaves::Call, scope.path.len()), if given.is_some() => Ok(None),
+            () = self.quiet(AbandonedWork::Call, scope.path.len()), if given.is_some() => Ok(None),
         };
         let Some(given) = given else { return pending().await };
         drop(end);
@@ -307,7 +312,7 @@ impl RunPlayer {
         match event {
             Err(error) if error.kind == ModelErrorKind::Cancelled => {
                 match self.0.left.reply_timeout(session) {
-                    Some(limit) => Err(not_in_time(limit)),
+                    Some(limit) => Err(reply_timeout_error(limit)),
                     None => pending().await,
                 }
             }
@@ -323,13 +328,13 @@ impl RunPlayer {
 }
 
 /// The final events of a call. Dropping this emits them, so that a call whose future is cancelled emits them too.
-struct Ends {
-    end: Vec<What>,
-    operation: Arc<Operation>,
+struct FinalCallEvents {
+    end: Vec<RecordedCallEvent>,
+    operation: Arc<CallOperation>,
     meter: Arc<Meter>,
 }
 
-impl Drop for Ends {
+impl Drop for FinalCallEvents {
     fn drop(&mut self) {
         self.end.iter().for_each(|what| self.meter.emit(what.event(&self.operation)));
     }
@@ -345,24 +350,24 @@ fn unreadable(problem: &dyn std::fmt::Display) -> RunError {
 }
 
 /// Drives the run to its end. It denies calls that wait for an approval or a client: a replay has neither.
-async fn to_the_end(driver: &Driver<'_>, run: &mut AgentRun) -> Result<Finish, RunError> {
+async fn to_the_end(driver: &RunDriver<'_>, run: &mut AgentRun) -> Result<RunFinish, RunError> {
     loop {
         let calls = match driver.drive(run).await? {
-            Driven::Done(finish) => return Ok(finish),
-            Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
+            DriveOutcome::Done(finish) => return Ok(finish),
+            DriveOutcome::AwaitsClient(calls) | DriveOutcome::AwaitsApproval(calls) => calls,
         };
         for call in calls {
-            driver.tell_run(run, RunInput::Judged { call: call.id, verdict: ApprovalVerdict::Denied })?;
+            driver.apply_input(run, RunInput::Judged { call: call.id, verdict: ApprovalVerdict::Denied })?;
         }
     }
 }
 
 impl RunObserver for RunPlayer {
-    fn tools(&self, place: Place, _: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
+    fn tools(&self, place: RunPosition, _: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
         self.0.left.tools(place)
     }
 
-    fn readings(&self, place: Place, live: Readings) -> Readings {
+    fn readings(&self, place: RunPosition, live: DriverReadings) -> DriverReadings {
         self.0.left.readings(place).unwrap_or(live)
     }
 
@@ -370,7 +375,7 @@ impl RunObserver for RunPlayer {
         Some(Box::pin(self.play_call(call.clone(), options.clone())))
     }
 
-    fn ended(&self, _: Place, _: &ToolResult) {}
+    fn ended(&self, _: RunPosition, _: &ToolResult) {}
 }
 
 impl ModelProvider for RunPlayer {

@@ -5,22 +5,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use haft_core::event::{Event, EventSink, Watchers};
+use haft_core::event::{Event, EventSink, EventSinks};
 use haft_core::model_request::ModelTool;
-use haft_core::place::{OperationId, Place};
+use haft_core::place::{OperationId, RunPosition};
 use haft_core::result::ToolResult;
-use haft_core::run::Readings;
+use haft_core::run::DriverReadings;
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
 use haft_engine::{CallOptions, RunObserver};
 use haft_models::cassette::Tape;
-use haft_store::sessions::line::{Line, Opened};
+use haft_store::sessions::line::{SessionJournalLine, SessionStart};
 use serde_json::Value;
 
 use super::journal::{JournalSinks, recorded};
 use super::line::{
-    Aside, End, Given, Happened, JournalLine, Offered, RecordedStart, SessionLine, Sources, TYPE_ATTEMPT,
-    TYPE_END, TYPE_EVENT, TYPE_RESULT, TYPE_SOURCES, TYPE_TOOLS, What, Which, micros,
+    CallAttemptLine, CallEventLine, CallResultLine, JournalLine, RecordedCallEvent, RecordedCallId,
+    RecordedEndLine, RecordedSourcesLine, RecordedStart, RecordedToolsLine, SessionLine, TYPE_ATTEMPT,
+    TYPE_END, TYPE_EVENT, TYPE_RESULT, TYPE_SOURCES, TYPE_TOOLS, micros,
 };
 use super::order::OrderWriter;
 
@@ -28,40 +29,40 @@ use super::order::OrderWriter;
 #[derive(Debug)]
 pub struct RunRecorder {
     tape: Arc<Tape>,
-    seen: Mutex<Seen>,
+    seen: Mutex<RecorderState>,
 }
 
 /// The state that decides how the next event is recorded.
 #[derive(Debug, Default)]
-struct Seen {
+struct RecorderState {
     order: OrderWriter,
     /// The sessions of runs. The tape already holds the model replies of these.
     runs: HashSet<String>,
-    at_work: HashMap<OperationId, Which>,
+    at_work: HashMap<OperationId, RecordedCallId>,
 }
 
-impl Seen {
+impl RecorderState {
     /// Records the position of an event and, for events of calls and their model attempts, the event itself.
     fn see(&mut self, event: &Event, tape: &Tape) {
         self.order.see(event, tape);
         if let Some(operation) = event.operation() {
-            let which = Which::of(operation.place, &operation.call);
+            let which = RecordedCallId::of(operation.place, &operation.call);
             if let Event::ToolFinished { .. } = event {
                 self.at_work.remove(&operation.id);
             } else {
                 self.at_work.insert(operation.id, which.clone());
             }
-            if let Some(what) = What::of(event) {
-                tape.write(TYPE_EVENT, &Happened { which, what });
+            if let Some(what) = RecordedCallEvent::of(event) {
+                tape.write(TYPE_EVENT, &CallEventLine { which, what });
             }
         }
-        if let Some(aside) = self.asked_for(event).and_then(|which| Aside::of(which, event)) {
+        if let Some(aside) = self.asked_for(event).and_then(|which| CallAttemptLine::of(which, event)) {
             tape.write(TYPE_ATTEMPT, &aside);
         }
     }
 
     /// Returns the call on whose behalf a model is asked; `None` when a recorded run asks.
-    fn asked_for(&self, event: &Event) -> Option<Which> {
+    fn asked_for(&self, event: &Event) -> Option<RecordedCallId> {
         match event {
             Event::ModelStarted { place, .. } | Event::ModelFinished { place, .. } => {
                 let is_run = self.runs.contains(&place.session.to_string());
@@ -84,19 +85,19 @@ impl RunRecorder {
     /// Records the texts that the spec of the root run refers to.
     pub(crate) fn sources(&self, texts: &[u8]) {
         let sources = Some(String::from_utf8_lossy(texts).into_owned());
-        self.tape.write(TYPE_SOURCES, &Sources { sources, order: Value::Null });
+        self.tape.write(TYPE_SOURCES, &RecordedSourcesLine { sources, order: Value::Null });
     }
 
     /// Records the start of a run, and returns the journal that records the rest of it.
     pub(crate) fn begin(
         &self,
-        place: Place,
-        opened: Opened,
+        place: RunPosition,
+        opened: SessionStart,
         start: RecordedStart,
         stored: JournalSinks,
     ) -> JournalSinks {
         let session = place.session.to_string();
-        let line = SessionLine { line: Line::Session(Box::new(opened)), start };
+        let line = SessionLine { line: SessionJournalLine::Session(Box::new(opened)), start };
         self.tape.append(&JournalLine { line: &line, journal: &session });
         self.seen().runs.insert(session);
         recorded(place.session, Arc::clone(&self.tape), stored)
@@ -105,7 +106,7 @@ impl RunRecorder {
     /// Records the end. `stopped_by` is the exit code of the program, if a signal or a closed pipe ended the run.
     pub fn end(&self, took: Duration, stopped_by: Option<u8>) {
         self.seen().order.end(&self.tape);
-        self.tape.write(TYPE_END, &End { took_us: micros(took), stopped_by });
+        self.tape.write(TYPE_END, &RecordedEndLine { took_us: micros(took), stopped_by });
     }
 
     /// Returns the reason the recording is incomplete, if it is.
@@ -113,26 +114,26 @@ impl RunRecorder {
         self.tape.problem()
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, RecorderState> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An event sink that records events and forwards them, so that watchers see the recorded order.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordingSink {
     recorder: Arc<RunRecorder>,
-    watchers: Watchers,
+    watchers: EventSinks,
 }
 
-impl Recorded {
+impl RecordingSink {
     /// Records events with `recorder` and forwards each to `watchers`.
-    pub fn new(recorder: Arc<RunRecorder>, watchers: Watchers) -> Self {
+    pub fn new(recorder: Arc<RunRecorder>, watchers: EventSinks) -> Self {
         Self { recorder, watchers }
     }
 }
 
-impl EventSink for Recorded {
+impl EventSink for RecordingSink {
     /// Records and forwards under one lock, because tools report progress from their own threads.
     fn emit(&self, event: Event) {
         let mut seen = self.recorder.seen();
@@ -142,16 +143,16 @@ impl EventSink for Recorded {
 }
 
 impl RunObserver for RunRecorder {
-    fn tools(&self, place: Place, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
+    fn tools(&self, place: RunPosition, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
         if let Some(tools) = &live {
             let tools = tools.iter().map(StoredTool::of).collect();
-            self.tape.write(TYPE_TOOLS, &Offered { session: place.session.to_string(), tools });
+            self.tape.write(TYPE_TOOLS, &RecordedToolsLine { session: place.session.to_string(), tools });
         }
         live
     }
 
     /// Records nothing: the journal has the readings of each step.
-    fn readings(&self, _: Place, live: Readings) -> Readings {
+    fn readings(&self, _: RunPosition, live: DriverReadings) -> DriverReadings {
         live
     }
 
@@ -160,7 +161,7 @@ impl RunObserver for RunRecorder {
         None
     }
 
-    fn ended(&self, place: Place, result: &ToolResult) {
-        self.tape.write(TYPE_RESULT, &Given::of(place, result));
+    fn ended(&self, place: RunPosition, result: &ToolResult) {
+        self.tape.write(TYPE_RESULT, &CallResultLine::of(place, result));
     }
 }

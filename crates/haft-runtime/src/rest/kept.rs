@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use haft_sandbox::Home;
-use haft_tools::rest::openapi::{Documents, Reading, Source, SourceError};
-use haft_tools::rest::{Private, Reach};
+use haft_tools::rest::openapi::{Documents, OpenApiDownload, OpenApiSource, SourceError};
+use haft_tools::rest::{AllowedHosts, PrivateAddressRule};
 use http::HeaderName;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::Around;
+use super::RestLoadContext;
 use haft_tools::private_file;
 
 /// Decides if a cached description may be used.
@@ -35,13 +35,13 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 /// refer to it.
 pub(super) async fn read(
     url: &Url,
-    private: Option<Private>,
+    private: Option<PrivateAddressRule>,
     headers: &[(HeaderName, SecretString)],
-    around: Around<'_>,
+    around: RestLoadContext<'_>,
 ) -> Result<Documents, String> {
-    let reach = Reach::named(url);
+    let reach = AllowedHosts::named(url);
     let reach = private.map_or(reach.clone(), |private| reach.with_private(private));
-    let mut reading = Reading::of(url.clone());
+    let mut reading = OpenApiDownload::of(url.clone());
     let all = async {
         while let Some(at) = reading.wanted() {
             let read = document(&mut reading, &at, &reach, headers, around).await;
@@ -57,22 +57,22 @@ pub(super) async fn read(
 
 /// Reads one document: a fresh cached copy, else a new download, else an outdated cached copy.
 async fn document(
-    reading: &mut Reading,
+    reading: &mut OpenApiDownload,
     at: &Url,
-    reach: &Reach,
+    reach: &AllowedHosts,
     headers: &[(HeaderName, SecretString)],
-    around: Around<'_>,
+    around: RestLoadContext<'_>,
 ) -> Result<(), SourceError> {
     let path = around.home.map(|home| path(home, at));
     let usable = path.as_ref().filter(|_| around.freshness == Freshness::Kept);
-    let kept = |reading: &mut Reading| {
+    let kept = |reading: &mut OpenApiDownload| {
         let bytes = usable.and_then(|path| std::fs::read(path).ok());
         bytes.is_some_and(|bytes| reading.take(at, &bytes).is_ok())
     };
     if usable.is_some_and(|path| is_young(path)) && kept(reading) {
         return Ok(());
     }
-    let fetched = Source::fetch(at, reach.clone(), headers).await;
+    let fetched = OpenApiSource::fetch(at, reach.clone(), headers).await;
     match fetched.and_then(|bytes| reading.take(at, &bytes).map(|()| bytes)) {
         Ok(bytes) => path.iter().for_each(|path| keep(path, &bytes)),
         Err(_) if kept(reading) => {}

@@ -7,32 +7,32 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use haft_core::approval::ApprovalId;
-use haft_core::budget::Budget as ContextBudget;
+use haft_core::budget::ContextWindow as ContextBudget;
 use haft_core::conversation::{Conversation, Message, ToolReply};
 use haft_core::event::{Event, EventSink as _};
 use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
-use haft_core::place::{Operation, Place};
+use haft_core::place::{CallOperation, RunPosition};
 use haft_core::provider::CallContext;
-use haft_core::run::budget::Budget;
+use haft_core::run::budget::SpendLimit;
 use haft_core::run::context::RunContext;
-use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
+use haft_core::run::event::{RunBill, RunEvent, RunStart, TextPurpose};
 use haft_core::run::final_report::FinalReport;
-use haft_core::run::finish::Finish;
+use haft_core::run::finish::RunFinish;
 use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{Abort, AgentRun, ApprovalVerdict, RunError, RunPlan};
+use haft_core::run::{AbortReason, AgentRun, ApprovalVerdict, RunError, RunPlan};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{CallOptions, Concurrency, Driven, Priority};
+use haft_engine::{CallOptions, Concurrency, DriveOutcome, Priority};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::environment::Session;
+use super::environment::RunSession;
 use super::prepared_agent::PreparedAgent;
 use super::{context, environment, lineage, relay};
-use crate::recordings::{JournalSinks, RecordedStart, Which};
+use crate::recordings::{JournalSinks, RecordedCallId, RecordedStart};
 use crate::spec::FunctionTool;
-use haft_config::agents::Agent;
+use haft_config::agents::AgentDefinition;
 use haft_store::sessions::SessionError;
 
 /// A request to an agent, with the budget, deadline and session that it runs under.
@@ -43,9 +43,9 @@ pub struct RunRequest {
     /// The principal, approver, output store and other state that belongs to this run alone.
     pub context: Arc<RunContext>,
     /// The session and turn of the run.
-    pub place: Place,
+    pub place: RunPosition,
     /// The tool call that started this run; `None` for a root run.
-    pub works_for: Option<Arc<Operation>>,
+    pub works_for: Option<Arc<CallOperation>>,
     /// The meter, budget and deadline of the run.
     pub scope: Arc<RunScope>,
     /// The priority of the run's calls in queues.
@@ -67,13 +67,13 @@ impl RunRequest {
     pub fn first(
         worker: &PreparedAgent,
         request: String,
-        place: Place,
+        place: RunPosition,
         context: Arc<RunContext>,
-        spent: Bill,
+        spent: RunBill,
     ) -> Self {
         let agent = worker.agent();
         let began = Instant::now().into_std();
-        let meter = Meter::carried_on(Arc::clone(&context.events), agent.budget, spent);
+        let meter = Meter::resume_with_bill(Arc::clone(&context.events), agent.budget, spent);
         let before = Vec::new();
         let until = began + agent.times.run;
         let scope = RunScope { meter, path: vec![agent.name.clone()], began, until };
@@ -129,17 +129,18 @@ impl RunRequest {
     /// Builds the request of the agent that takes over after `before`: a sibling session that spends from the same
     /// budget.
     fn after(before: &Self, worker: &PreparedAgent, request: String) -> Self {
-        let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
+        let place = RunPosition { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let scope = Arc::new(within(worker.agent(), &before.scope));
         Self { request, place, scope, before: Vec::new(), spec: Value::Null, ..before.clone() }
     }
 }
 
 /// Returns the remaining budget and time of the run above, reduced further where the agent sets lower limits.
-fn within(agent: &Agent, above: &RunScope) -> RunScope {
+fn within(agent: &AgentDefinition, above: &RunScope) -> RunScope {
     let began = Instant::now();
     let time = began.duration_since(Instant::from_std(above.began));
-    let budget = agent.budget.within(&Budget { time: above.meter.left(time).time, ..Budget::default() });
+    let budget =
+        agent.budget.within(&SpendLimit { time: above.meter.left(time).time, ..SpendLimit::default() });
     let began = began.into_std();
     let path = above.path.iter().chain([&agent.name]).cloned().collect();
     RunScope {
@@ -214,11 +215,11 @@ impl ActiveRun {
     /// session an earlier process left unfinished continues from that session.
     pub async fn begin(worker: Arc<PreparedAgent>, mut task: RunRequest) -> Result<Self, RunError> {
         match worker.environment().session_for(&mut task, worker.agent()).await {
-            Session::Left { past, journal } => {
+            RunSession::Left { past, journal } => {
                 task.scope.meter.carry(past.bill);
-                Self::take_up(worker, task, *past, journal)
+                Self::resume_for_request(worker, task, *past, journal)
             }
-            Session::New => {
+            RunSession::New => {
                 let mut run = Self::new(worker, task)?;
                 let journal = run.open_session().await;
                 run.start(journal, run.task.place.turn);
@@ -290,15 +291,17 @@ impl ActiveRun {
 
     /// Drives the run until the request is answered, or until it needs an approval or the caller's functions. Agents
     /// that receive the request or the answer by a handoff continue in the same loop.
-    pub async fn drive(&mut self) -> Result<Driven, RunError> {
+    pub async fn drive(&mut self) -> Result<DriveOutcome, RunError> {
         loop {
             let Self { worker, task, run, options, .. } = self;
             let finish = match worker.driver(&task.scope, options).drive(run).await? {
-                Driven::Done(finish) => finish,
-                waits @ (Driven::AwaitsClient(_) | Driven::AwaitsApproval(_)) => return Ok(waits),
+                DriveOutcome::Done(finish) => finish,
+                waits @ (DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_)) => {
+                    return Ok(waits);
+                }
             };
             let Some((next, request)) = relay::next(worker, &self.original, &finish) else {
-                return Ok(Driven::Done(finish));
+                return Ok(DriveOutcome::Done(finish));
             };
             let task = RunRequest::after(&self.task, &next, request);
             let (original, account) = (Arc::clone(&self.original), Arc::clone(&self.account));
@@ -307,23 +310,23 @@ impl ActiveRun {
     }
 
     /// Drives the run to its end. Postponed calls wait for the run's approver; `client` runs the caller's functions.
-    pub async fn drive_to_end(&mut self, client: &dyn ClientFunctions) -> Result<Finish, RunError> {
+    pub async fn drive_to_end(&mut self, client: &dyn ClientFunctions) -> Result<RunFinish, RunError> {
         loop {
             match self.drive().await? {
-                Driven::Done(finish) => return Ok(finish),
-                Driven::AwaitsApproval(calls) => {
+                DriveOutcome::Done(finish) => return Ok(finish),
+                DriveOutcome::AwaitsApproval(calls) => {
                     let parked = Instant::now();
                     let mut verdicts = self.verdicts(calls);
                     while let Some((call, verdict)) = verdicts.next().await {
                         self.tell(RunInput::Judged { call, verdict })?;
                     }
-                    self.not_counting(parked.elapsed());
+                    self.extend_deadline(parked.elapsed());
                 }
-                Driven::AwaitsClient(calls) => {
+                DriveOutcome::AwaitsClient(calls) => {
                     let parked = Instant::now();
                     let outputs = client.run(&calls).await;
                     self.tell(RunInput::ClientReplied(outputs))?;
-                    self.not_counting(parked.elapsed());
+                    self.extend_deadline(parked.elapsed());
                 }
             }
         }
@@ -351,7 +354,7 @@ impl ActiveRun {
     }
 
     /// Moves the deadline and the start of the time budget by the time that the run waited for a person or its caller.
-    fn not_counting(&mut self, parked: Duration) {
+    fn extend_deadline(&mut self, parked: Duration) {
         let scope = &self.task.scope;
         let (began, until) = (scope.began.checked_add(parked), scope.until.checked_add(parked));
         if let (Some(began), Some(until)) = (began, until) {
@@ -360,9 +363,9 @@ impl ActiveRun {
     }
 
     /// Returns the session and turn of the calls in progress. A continued session numbers its turns on.
-    pub(super) fn position(&self) -> Place {
+    pub(super) fn position(&self) -> RunPosition {
         let before = self.options.place.turn.saturating_sub(1);
-        Place { turn: before.saturating_add(self.run.counts().turns.max(1)), ..self.options.place }
+        RunPosition { turn: before.saturating_add(self.run.counts().turns.max(1)), ..self.options.place }
     }
 
     /// Returns the agent that works on the request now.
@@ -381,7 +384,7 @@ impl ActiveRun {
     }
 
     /// Ends the run now and records that in the journal. Drop the future that drives the run first.
-    pub async fn abort(&mut self, why: Abort) -> Result<Driven, RunError> {
+    pub async fn abort(&mut self, why: AbortReason) -> Result<DriveOutcome, RunError> {
         let Self { worker, task, run, options, .. } = self;
         worker.driver(&task.scope, options).abort(run, why).await
     }
@@ -389,7 +392,7 @@ impl ActiveRun {
     /// Gives the run an input from outside and records it in the journal.
     pub fn tell(&mut self, told: RunInput) -> Result<(), RunError> {
         let Self { worker, task, run, options, .. } = self;
-        worker.driver(&task.scope, options).tell_run(run, told)
+        worker.driver(&task.scope, options).apply_input(run, told)
     }
 
     /// Returns the reason the session is not stored, when it should be.
@@ -398,20 +401,20 @@ impl ActiveRun {
     }
 
     /// Returns the cost so far, with all sub-agents.
-    pub fn bill(&self) -> Bill {
+    pub fn bill(&self) -> RunBill {
         self.account.bill()
     }
 
     /// Records the start of the run, if it is recorded. Must precede everything else that is recorded of it. The
     /// returned journal records the rest.
-    fn recorded(&self, stored: JournalSinks, place: Place, began: &Began) -> JournalSinks {
+    fn recorded(&self, stored: JournalSinks, place: RunPosition, began: &RunStart) -> JournalSinks {
         let Some(recorder) = self.worker.environment().recorder() else { return stored };
-        let Began { path, model: _, request, tools, speaks: _ } = began.clone();
+        let RunStart { path, model: _, request, tools, speaks: _ } = began.clone();
         let works_for = self.task.works_for.as_deref();
         let timeout = self.worker.agent().times.llm;
         let start = RecordedStart {
             turn: place.turn,
-            works_for: works_for.map(|operation| Which::of(operation.place, &operation.call)),
+            works_for: works_for.map(|operation| RecordedCallId::of(operation.place, &operation.call)),
             path,
             request,
             tools,
@@ -420,10 +423,10 @@ impl ActiveRun {
         recorder.begin(place, environment::opened(&self.task, &self.worker, &self.run), start, stored)
     }
 
-    fn speaks(&self) -> Speaks {
+    fn speaks(&self) -> TextPurpose {
         match (&self.run.plan().report, &self.worker.links().handoff) {
-            (FinalReport::None, None) => Speaks::Answer,
-            (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => Speaks::Draft,
+            (FinalReport::None, None) => TextPurpose::Answer,
+            (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => TextPurpose::Draft,
         }
     }
 
@@ -432,20 +435,20 @@ impl ActiveRun {
         let before = std::mem::take(&mut self.task.before);
         let RunRequest { request, place, scope, .. } = &self.task;
         let shown = self.run.tools().iter();
-        let began = Began {
+        let began = RunStart {
             path: scope.path.clone(),
             model: self.worker.model().to_string(),
             request: request.clone(),
             tools: shown.map(|tool| tool.name.clone()).collect(),
             speaks: self.speaks(),
         };
-        let place = Place { turn, ..*place };
+        let place = RunPosition { turn, ..*place };
         let JournalSinks { inputs, events } = self.recorded(stored, place, &began);
         if let Some(journal) = events {
             for event in before {
                 journal.emit(event);
             }
-            scope.meter.keep_with(journal);
+            scope.meter.set_keeper(journal);
         }
         self.options.journal = inputs;
         scope.meter.emit(Event::Run { place, event: Arc::new(RunEvent::Began(began)) });

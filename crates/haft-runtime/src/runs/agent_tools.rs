@@ -10,7 +10,7 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::run::RunError;
-use haft_core::run::finish::{Answer, Finish, FinishClass};
+use haft_core::run::finish::{FinishClass, RunAnswer, RunFinish};
 use haft_core::tool::{Effects, ToolDefinition, ToolFacts};
 use haft_core::validate::ValidArguments;
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use super::active_run::{ActiveRun, NoFunctions, RunRequest};
 use super::prepared_agent::PreparedAgent;
 use haft_config::agents::graph::NAMESPACE;
-use haft_config::agents::{Agent, Input, InputFormat};
+use haft_config::agents::{AgentDefinition, AgentInput, InputFormat};
 
 /// A tool provider with one tool for each agent that may be called.
 pub(super) struct AgentTools {
@@ -55,11 +55,11 @@ impl AgentTools {
     }
 }
 
-async fn carry_out(worker: Arc<PreparedAgent>, task: RunRequest) -> Result<Finish, RunError> {
+async fn carry_out(worker: Arc<PreparedAgent>, task: RunRequest) -> Result<RunFinish, RunError> {
     ActiveRun::begin(worker, task).await?.drive_to_end(&NoFunctions).await
 }
 
-fn definition(agent: &Agent) -> ToolDefinition {
+fn definition(agent: &AgentDefinition) -> ToolDefinition {
     let description = match agent.description.trim() {
         "" => format!("Asks the agent `{}`, which works on the request with tools of its own.", agent.name),
         said => said.to_owned(),
@@ -76,7 +76,7 @@ fn definition(agent: &Agent) -> ToolDefinition {
     }
 }
 
-fn input_schema(input: &Input) -> Value {
+fn input_schema(input: &AgentInput) -> Value {
     match (input.format, &input.schema) {
         (InputFormat::Json, Some(schema)) if is_object(schema) => Value::clone(schema),
         (InputFormat::Json, Some(schema)) => {
@@ -103,7 +103,7 @@ fn is_object(schema: &Value) -> bool {
 
 /// Returns the request text for the agent. The arguments passed the schema of the tool, so the expected member is
 /// present.
-fn request(input: &Input, arguments: &Map<String, Value>) -> String {
+fn request(input: &AgentInput, arguments: &Map<String, Value>) -> String {
     let inside = match (input.format, &input.schema) {
         (InputFormat::Text, _) => arguments.get("request"),
         (InputFormat::Json, Some(schema)) if !is_object(schema) => arguments.get("input"),
@@ -118,7 +118,7 @@ fn request(input: &Input, arguments: &Map<String, Value>) -> String {
 
 /// Turns the end of the agent's run into a tool result. A truncated answer is still returned, with a note that it is
 /// incomplete.
-fn outcome(agent: &str, finish: &Finish) -> Result<ToolOutput, ToolError> {
+fn outcome(agent: &str, finish: &RunFinish) -> Result<ToolOutput, ToolError> {
     let row = finish.reason.row();
     let detail = if finish.detail.is_empty() { row.hint } else { &finish.detail };
     let failed =
@@ -139,11 +139,11 @@ fn outcome(agent: &str, finish: &Finish) -> Result<ToolOutput, ToolError> {
     }
 }
 
-fn answered(agent: &str, answer: &Answer) -> Result<ToolOutput, ToolError> {
+fn answered(agent: &str, answer: &RunAnswer) -> Result<ToolOutput, ToolError> {
     let text = answer.text();
     match answer {
-        Answer::Text(_) => Ok(ToolOutput::text(text)),
-        Answer::Report(report) => match report.status {
+        RunAnswer::Text(_) => Ok(ToolOutput::text(text)),
+        RunAnswer::Report(report) => match report.status {
             ReportStatus::Success | ReportStatus::Partial => {
                 let structured = match &report.content {
                     ReportContent::Json(value) => Some(value.clone()),

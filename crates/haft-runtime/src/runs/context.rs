@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use haft_core::budget::{Budget, ContextLimits};
+use haft_core::budget::{ContextLimits, ContextWindow};
 use haft_core::model_request::ModelRequest;
-use haft_core::run::limits::ContextLimit;
+use haft_core::run::limits::RunContextLimit;
 use haft_core::tokens::TokenCounter;
 use haft_engine::drive::definition;
 
 /// Returns the context budget that remains after the tools, the system text and the request.
 pub(super) fn budget(
-    limit: ContextLimit,
+    limit: RunContextLimit,
     request: &ModelRequest,
     asked: &str,
     counter: &Arc<dyn TokenCounter>,
-) -> Arc<Budget> {
+) -> Arc<ContextWindow> {
     let limits = ContextLimits {
         window_tokens: limit.window_tokens,
         buffer_tokens: limit.buffer_tokens,
         output_tokens_max: limit.output_tokens,
     };
-    let budget = Budget::new(limits, Arc::clone(counter));
+    let budget = ContextWindow::new(limits, Arc::clone(counter));
     budget.set_schemas(request.tools.iter().map(definition));
     budget.add(request.system.to_string());
     budget.add(asked.to_owned());

@@ -12,30 +12,30 @@ use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
 use haft_engine::RunObserver;
 use haft_models::cassette::{Recorder, Tape};
-use haft_sandbox::Policy;
+use haft_sandbox::SandboxPolicy;
 
 use super::active_run::RunRequest;
 use super::prepared_agent::{self, LinkedAgents, PreparedAgent};
 use super::skilled::AvailableSkills;
-use crate::models::{ModelsError, Providers};
+use crate::models::{ModelProviders, ModelsError};
 use crate::recordings::RunRecorder;
-use crate::wiring::{EngineState, Parts};
-use haft_config::Resolved;
-use haft_config::agents::Agent;
+use crate::wiring::{EngineState, OrchestratorParts};
+use haft_config::ResolvedConfig;
+use haft_config::agents::AgentDefinition;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::resolved::ModelName;
 use haft_store::journals::{ClaimedJournal, JournalStore, Takeover};
-use haft_store::sessions::line::Opened;
-use haft_store::sessions::{Past, SessionError, SessionJournal};
+use haft_store::sessions::line::SessionStart;
+use haft_store::sessions::{SessionError, SessionHistory, SessionJournal};
 
 /// Looks up the variables that hold the addresses and API keys of model providers.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Prepares agents. All of them share MCP servers, queues, cache, store and connections to models.
 pub struct RunEnvironment {
-    pub(super) parts: Parts,
+    pub(super) parts: OrchestratorParts,
     variables: Variables,
-    providers: Providers,
+    providers: ModelProviders,
     kept: OnceLock<SessionKeeping>,
     recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
     /// A provider that replaces the configured ones.
@@ -59,11 +59,11 @@ pub enum LeftSessions {
 }
 
 /// The session that a run records itself in.
-pub(super) enum Session {
+pub(super) enum RunSession {
     New,
     /// A session that another process began and did not finish.
     Left {
-        past: Box<Past>,
+        past: Box<SessionHistory>,
         journal: SessionJournal,
     },
 }
@@ -71,16 +71,16 @@ pub(super) enum Session {
 impl RunEnvironment {
     /// Builds an environment that shares queues, cache and connections to models with other environments.
     pub fn sharing(
-        (policy, config): (Policy, Arc<Resolved>),
+        (policy, config): (SandboxPolicy, Arc<ResolvedConfig>),
         others: Vec<Arc<dyn ToolProvider>>,
         variables: Variables,
         skills: AvailableSkills,
         engine: &EngineState,
     ) -> Arc<Self> {
         Arc::new(Self {
-            parts: Parts::sharing(policy, config, others, engine),
+            parts: OrchestratorParts::sharing(policy, config, others, engine),
             variables,
-            providers: Providers::sharing(engine.clients().clone()),
+            providers: ModelProviders::sharing(engine.clients().clone()),
             kept: OnceLock::new(),
             recorder: OnceLock::new(),
             models: OnceLock::new(),
@@ -93,7 +93,7 @@ impl RunEnvironment {
     }
 
     /// Returns the configuration that all runs of this environment use.
-    pub fn config(&self) -> &Arc<Resolved> {
+    pub fn config(&self) -> &Arc<ResolvedConfig> {
         self.parts.config()
     }
 
@@ -105,11 +105,13 @@ impl RunEnvironment {
     /// Finds the session for a run. The id of a sub-agent's session is derived from the session above it, so a resumed
     /// run finds an unfinished one again. When that id belongs to a session with a different request or agent, the run
     /// gets a random id.
-    pub(super) async fn session_for(&self, task: &mut RunRequest, agent: &Agent) -> Session {
-        let Some(SessionKeeping { journals, left_sessions }) = self.kept.get() else { return Session::New };
+    pub(super) async fn session_for(&self, task: &mut RunRequest, agent: &AgentDefinition) -> RunSession {
+        let Some(SessionKeeping { journals, left_sessions }) = self.kept.get() else {
+            return RunSession::New;
+        };
         let key = key_of(task);
         if let Err(SessionError::NotFound { .. }) = journals.read(&key, 0, 1).await {
-            return Session::New;
+            return RunSession::New;
         }
         let left = match left_sessions {
             LeftSessions::Continued(takeover) => journals.claim(&key, *takeover).await.ok(),
@@ -117,11 +119,11 @@ impl RunEnvironment {
         };
         match left {
             Some(ClaimedJournal { past, journal, .. }) if past.opened.is_for(&task.request, &agent.name) => {
-                Session::Left { past: Box::new(past), journal }
+                RunSession::Left { past: Box::new(past), journal }
             }
             _ => {
                 task.place.session = SessionId(uuid::Uuid::new_v4().as_u128());
-                Session::New
+                RunSession::New
             }
         }
     }
@@ -143,7 +145,7 @@ impl RunEnvironment {
         let names = prepared_agent::model_names(&graph.first().agent, self.config())?;
         let models = names.iter().map(ToString::to_string).collect();
         let first = graph.first_file().to_owned();
-        Preparation { environment: self, graph, models, done: HashMap::new() }.worker(&first)
+        GraphPreparation { environment: self, graph, models, done: HashMap::new() }.worker(&first)
     }
 
     /// Records models, tools and clocks of all runs from now on. Call it before `prepare`.
@@ -152,7 +154,7 @@ impl RunEnvironment {
     }
 
     /// Uses this provider instead of the configured models. Call it before `prepare`, which binds agents to models.
-    pub fn ask_instead(&self, models: Arc<dyn ModelProvider>) {
+    pub fn replace_models(&self, models: Arc<dyn ModelProvider>) {
         self.models.get_or_init(|| models);
     }
 
@@ -184,9 +186,9 @@ fn key_of(task: &RunRequest) -> RunKey {
 }
 
 /// Returns the first line of a run's journal.
-pub(super) fn opened(task: &RunRequest, worker: &PreparedAgent, run: &AgentRun) -> Opened {
+pub(super) fn opened(task: &RunRequest, worker: &PreparedAgent, run: &AgentRun) -> SessionStart {
     let id = task.place.session;
-    let mut opened = Opened::new(id, &task.request, task.spec.clone(), run.snapshot());
+    let mut opened = SessionStart::new(id, &task.request, task.spec.clone(), run.snapshot());
     let principal = &task.context.principal;
     opened.principal = Some((principal.tenant().to_owned(), principal.subject().to_owned()));
     opened.agent.clone_from(&worker.agent().name);
@@ -197,14 +199,14 @@ pub(super) fn opened(task: &RunRequest, worker: &PreparedAgent, run: &AgentRun) 
 }
 
 /// Prepares the agents of a graph, sub-agents first. A graph has no cycles, so the recursion ends.
-struct Preparation<'a> {
+struct GraphPreparation<'a> {
     environment: &'a Arc<RunEnvironment>,
     graph: &'a AgentGraph,
     models: Vec<String>,
     done: HashMap<PathBuf, Arc<PreparedAgent>>,
 }
 
-impl Preparation<'_> {
+impl GraphPreparation<'_> {
     fn worker(&mut self, file: &Path) -> Result<Arc<PreparedAgent>, ModelsError> {
         if let Some(done) = self.done.get(file) {
             return Ok(Arc::clone(done));

@@ -1,13 +1,13 @@
 //! Checks a request against the input that an agent declares.
 
-use haft_config::agents::{Agent, InputFormat};
+use haft_config::agents::{AgentDefinition, InputFormat};
 use haft_core::validate::Schema;
 use serde_json::Value;
 
 use crate::runtime::StartError;
 
 /// Checks a request against the agent's input schema. Agents that take plain text accept every request.
-pub(crate) fn check_input(agent: &Agent, request: &str) -> Result<(), StartError> {
+pub(crate) fn check_input(agent: &AgentDefinition, request: &str) -> Result<(), StartError> {
     if agent.input.format == InputFormat::Text {
         return Ok(());
     }

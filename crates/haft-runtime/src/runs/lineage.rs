@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use haft_core::place::{Operation, SessionId};
+use haft_core::place::{CallOperation, SessionId};
 use haft_core::run::input::RunInput;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Durability, JournalError, RunJournal};
@@ -53,7 +53,7 @@ impl RunJournal for LostJournal {
         self.refused()
     }
 
-    fn append_call(&self, _: &ToolCall, _: &Operation) -> Result<(), JournalError> {
+    fn append_call(&self, _: &ToolCall, _: &CallOperation) -> Result<(), JournalError> {
         self.refused()
     }
 

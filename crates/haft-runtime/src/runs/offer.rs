@@ -2,31 +2,31 @@
 
 use haft_core::internal::batch::BATCH;
 use haft_core::internal::task_status::TASK_STATUS;
-use haft_core::run::Offer;
+use haft_core::run::OptionalTools;
 
-use haft_config::agents::Agent;
+use haft_config::agents::AgentDefinition;
 
 /// Offers only tools that the agent asks for by name or pattern, and only where they can help: a batch without other
 /// tools, or a status of work in a single turn, would cost tokens and add nothing.
-pub(super) fn offer(agent: &Agent, other_tools: usize) -> Offer {
+pub(super) fn offer(agent: &AgentDefinition, other_tools: usize) -> OptionalTools {
     let globs = agent.reach.tools.as_deref().unwrap_or_default();
     let named = |tool: &str| globs.iter().any(|glob| glob.matches(tool));
     let has_steps = other_tools > 0 && agent.limits.turns_max > 1;
-    Offer { task_status: has_steps && named(TASK_STATUS), batch: has_steps && named(BATCH) }
+    OptionalTools { task_status: has_steps && named(TASK_STATUS), batch: has_steps && named(BATCH) }
 }
 
 #[cfg(test)]
 mod tests {
-    use haft_config::agents::Around;
+    use haft_config::agents::AgentReadContext;
 
     use super::*;
 
     #[test]
     fn own_tools_are_offered_to_who_asks_for_them_and_can_use_them() {
         let check = |yaml: &str, other_tools: usize, expected: (bool, bool)| {
-            let around = Around { read: &|_| Err(String::new()), variable: &|_| None };
-            let agent = Agent::read("a.md", &format!("---\n{yaml}\n---\n"), around).unwrap();
-            let Offer { task_status, batch } = offer(&agent, other_tools);
+            let around = AgentReadContext { read: &|_| Err(String::new()), variable: &|_| None };
+            let agent = AgentDefinition::read("a.md", &format!("---\n{yaml}\n---\n"), around).unwrap();
+            let OptionalTools { task_status, batch } = offer(&agent, other_tools);
             assert_eq!((task_status, batch), expected, "{yaml} {other_tools}");
         };
         check("maxTurns: 5", 3, (false, false));

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use haft_core::provider::CallContext;
 use haft_core::run::context::RunContext;
-use haft_core::run::finish::{Finish, FinishClass};
+use haft_core::run::finish::{FinishClass, RunFinish};
 use haft_core::store::{Handle, OutputStore, Spool, StoreError};
 use haft_core::tokens::TokenCounter;
-use haft_engine::{Concurrency, Driven};
-use haft_tools::output::{FreeQuestion, OutputReader, Strategy};
+use haft_engine::{Concurrency, DriveOutcome};
+use haft_tools::output::{FreeQuestion, OutputReader, ReadStrategy};
 
 use super::active_run::{ActiveRun, RunRequest};
 use super::environment::RunEnvironment;
-use super::prepared_agent::{PreparedAgent, Reading};
+use super::prepared_agent::{OutputReaderModel, PreparedAgent};
 #[cfg(feature = "tiktoken")]
 use crate::tokens::Vocabulary;
-use haft_config::agents::{Agent, Around};
+use haft_config::agents::{AgentDefinition, AgentReadContext};
 #[cfg(not(feature = "tiktoken"))]
-use haft_core::tokens::ByLength as Vocabulary;
+use haft_core::tokens::LengthEstimator as Vocabulary;
 
 /// The most pieces of one output that are read. More would cost more than the answer is worth.
 const PIECES_MAX: usize = 32;
@@ -45,19 +45,23 @@ const NOTHING: &str = "NOTHING FOUND";
 pub(super) struct ModelReader {
     environment: Arc<RunEnvironment>,
     /// The agent whose sampling settings, context limit and timeouts are used.
-    like: Agent,
-    reading: Reading,
+    like: AgentDefinition,
+    reading: OutputReaderModel,
 }
 
 impl ModelReader {
-    pub(super) fn new(environment: &Arc<RunEnvironment>, like: &Agent, reading: &Reading) -> Self {
+    pub(super) fn new(
+        environment: &Arc<RunEnvironment>,
+        like: &AgentDefinition,
+        reading: &OutputReaderModel,
+    ) -> Self {
         Self { environment: Arc::clone(environment), like: like.clone(), reading: reading.clone() }
     }
 
     async fn answer(&self, asked: FreeQuestion<'_>, cx: &CallContext) -> Result<String, String> {
         match asked.strategy {
-            Strategy::FullChunked => self.in_pieces(asked, cx).await,
-            Strategy::ReadGrep => self.search(asked, cx).await,
+            ReadStrategy::FullChunked => self.in_pieces(asked, cx).await,
+            ReadStrategy::ReadGrep => self.search(asked, cx).await,
         }
     }
 
@@ -105,8 +109,9 @@ impl ModelReader {
     /// Prepares an agent whose only tool is `tool_output`.
     fn worker(&self, text: &str) -> Result<Arc<PreparedAgent>, String> {
         let orchestrator = self.environment.parts.output_orchestrator();
-        let around = Around { read: &|_| Err("there is no file".into()), variable: &|_| None };
-        let mut agent = Agent::read("tool_output", text, around).map_err(|error| error.to_string())?;
+        let around = AgentReadContext { read: &|_| Err("there is no file".into()), variable: &|_| None };
+        let mut agent =
+            AgentDefinition::read("tool_output", text, around).map_err(|error| error.to_string())?;
         agent.asking = self.like.asking.clone();
         agent.limits.context = self.like.limits.context;
         agent.times = self.like.times;
@@ -124,21 +129,21 @@ impl ModelReader {
     ) -> Result<String, String> {
         let scope = cx.scope.as_ref().ok_or("no run asks")?;
         let store = Arc::clone(cx.run.outputs.as_ref().ok_or("nothing is stored")?);
-        let outputs: Arc<dyn OutputStore> = Arc::new(OnlyOne { store, handle: handle.clone() });
+        let outputs: Arc<dyn OutputStore> = Arc::new(SingleOutputStore { store, handle: handle.clone() });
         let context = Arc::new(RunContext { outputs: Some(outputs), ..RunContext::clone(&cx.run) });
         let task = RunRequest::below(worker, request, cx, scope).nth(number);
         let task = RunRequest { concurrency: Concurrency::Bypass, context, ..task };
         let mut run = ActiveRun::begin(Arc::clone(worker), task).await.map_err(|error| error.to_string())?;
         match run.drive().await.map_err(|error| error.to_string())? {
-            Driven::Done(finish) => said(&finish),
-            Driven::AwaitsClient(_) | Driven::AwaitsApproval(_) => {
+            DriveOutcome::Done(finish) => said(&finish),
+            DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {
                 Err("a person would have to be asked".into())
             }
         }
     }
 }
 
-fn said(finish: &Finish) -> Result<String, String> {
+fn said(finish: &RunFinish) -> Result<String, String> {
     let row = finish.reason.row();
     match (row.class, &finish.answer) {
         (FinishClass::Answered | FinishClass::Limited | FinishClass::Budget, Some(answer)) => {
@@ -182,12 +187,12 @@ fn bytes_of(tokens: usize, text: &str, counter: &dyn TokenCounter) -> usize {
 }
 
 /// A store that shows a single output of another store.
-struct OnlyOne {
+struct SingleOutputStore {
     store: Arc<dyn OutputStore>,
     handle: Handle,
 }
 
-impl OutputStore for OnlyOne {
+impl OutputStore for SingleOutputStore {
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
         Err(StoreError::NotFound)
     }

@@ -15,28 +15,28 @@ use haft_core::name::GroupName;
 use haft_core::run::RunPlan;
 use haft_core::run::context::RunContext;
 use haft_core::run::scope::RunScope;
-use haft_engine::{CallOptions, Driver, Orchestrator, Pick, Selection, Shown};
+use haft_engine::{CallOptions, OfferedTool, Orchestrator, RunDriver, ToolFilter, ToolFilterItem};
 
 use super::agent_tools::AgentTools;
 use super::environment::RunEnvironment;
 use super::offer;
 use super::output_reader::ModelReader;
-use super::system::{self, Told};
+use super::system::{self, InstructionSources};
 use crate::models::ModelsError;
-use crate::wiring::Own;
+use crate::wiring::OrchestratorOptions;
 use haft_config::agents::graph::NAMESPACE;
-use haft_config::agents::{Agent, Reach};
+use haft_config::agents::{AgentAccess, AgentDefinition};
 use haft_config::resolved::ModelName;
-use haft_config::{Resolved, printable};
+use haft_config::{ResolvedConfig, printable};
 
 /// An agent that is ready to receive requests. Several runs of it may be in progress at once.
 pub struct PreparedAgent {
-    agent: Agent,
+    agent: AgentDefinition,
     model: ModelName,
     models: Arc<dyn ModelProvider>,
     /// The model that reads stored outputs. Its names are checked when the agent is prepared; the reader is built on
     /// first use.
-    reading: Reading,
+    reading: OutputReaderModel,
     environment: Arc<RunEnvironment>,
     /// Built on first use: the tools of MCP servers are known only once the servers are ready.
     orchestrator: OnceLock<Orchestrator>,
@@ -57,16 +57,20 @@ pub(super) struct LinkedAgents {
 impl PreparedAgent {
     pub(super) fn new(
         environment: &Arc<RunEnvironment>,
-        agent: Agent,
+        agent: AgentDefinition,
         links: LinkedAgents,
     ) -> Result<Arc<Self>, ModelsError> {
         let config = environment.config();
         let names = model_names(&agent, config)?;
         let models: Arc<dyn ModelProvider> = environment.models(&names)?.into();
         let model = names.into_iter().next().ok_or(ModelsError::NoModel)?;
-        let reading =
-            reading(environment, &agent, Reading { model: model.clone(), models: Arc::clone(&models) })?;
-        let agent = as_known(with_body(agent, environment.parts.workspace()), config, &model);
+        let reading = reading(
+            environment,
+            &agent,
+            OutputReaderModel { model: model.clone(), models: Arc::clone(&models) },
+        )?;
+        let agent =
+            with_model_settings(with_default_body(agent, environment.parts.workspace()), config, &model);
         let environment = Arc::clone(environment);
         let orchestrator = OnceLock::new();
         Ok(Arc::new(Self { agent, model, models, reading, environment, orchestrator, links }))
@@ -75,12 +79,12 @@ impl PreparedAgent {
     /// Prepares an agent that has only the tools of this orchestrator.
     pub(super) fn with_tools(
         environment: &Arc<RunEnvironment>,
-        agent: Agent,
-        reading: &Reading,
+        agent: AgentDefinition,
+        reading: &OutputReaderModel,
         orchestrator: Orchestrator,
     ) -> Arc<Self> {
-        let Reading { model, models } = reading.clone();
-        let agent = as_known(agent, environment.config(), &model);
+        let OutputReaderModel { model, models } = reading.clone();
+        let agent = with_model_settings(agent, environment.config(), &model);
         Arc::new(Self {
             agent,
             model,
@@ -93,7 +97,7 @@ impl PreparedAgent {
     }
 
     /// Returns the agent as its file describes it.
-    pub fn agent(&self) -> &Agent {
+    pub fn agent(&self) -> &AgentDefinition {
         &self.agent
     }
 
@@ -117,7 +121,7 @@ impl PreparedAgent {
                 let agent = worker.agent();
                 Some((agent.tool_name.clone(), agent.outputs.cache_ttl?))
             };
-            let own = Own {
+            let own = OrchestratorOptions {
                 providers: more.into_iter().collect(),
                 answers_kept: below.iter().filter_map(kept).collect(),
                 reader: Some(Arc::new(ModelReader::new(&self.environment, &self.agent, &self.reading))),
@@ -150,11 +154,11 @@ impl PreparedAgent {
     }
 
     /// Returns the tools that the model sees and may call. The agents that this agent calls are always among them.
-    pub fn selection(&self) -> Selection {
-        let Some(globs) = &self.agent.reach.tools else { return Selection::All };
+    pub fn selection(&self) -> ToolFilter {
+        let Some(globs) = &self.agent.reach.tools else { return ToolFilter::All };
         let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.links.below.is_empty());
-        let agents = agents.map(Pick::Group);
-        Selection::of(globs.iter().cloned().map(Pick::Tool).chain(agents))
+        let agents = agents.map(ToolFilterItem::Group);
+        ToolFilter::of(globs.iter().cloned().map(ToolFilterItem::Tool).chain(agents))
     }
 
     /// Returns every agent that can receive the request or a part of it, starting with this one.
@@ -175,7 +179,7 @@ impl PreparedAgent {
 
     /// Returns the tool names and patterns of the agent that match no tool. Call it once the tools are ready.
     pub fn unresolved_names(&self) -> Vec<String> {
-        let Reach { tools, allowed_tools, .. } = &self.agent.reach;
+        let AgentAccess { tools, allowed_tools, .. } = &self.agent.reach;
         let catalog = self.orchestrator().catalog().snapshot();
         let theirs = catalog.tools().map(|tool| tool.exposed().as_str());
         let all: Vec<&str> = theirs.chain([FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF]).collect();
@@ -220,18 +224,21 @@ impl PreparedAgent {
 
     /// Returns the system text: the agent's own text, the handoff destinations, the instructions of tools and skills,
     /// and the rule for ending.
-    fn system(&self, shown: &[Shown], plan: &RunPlan) -> String {
+    fn system(&self, shown: &[OfferedTool], plan: &RunPlan) -> String {
         let destinations = self.links.destinations.iter().map(|to| to.agent());
         let body = system::with_destinations(&self.agent.body, destinations);
         let (providers, skills) = (self.orchestrator().catalog().providers(), self.environment.skills());
         let providers = &*providers;
-        let told =
-            if self.environment.config().instructions { Told { providers, skills } } else { Told::default() };
+        let told = if self.environment.config().instructions {
+            InstructionSources { providers, skills }
+        } else {
+            InstructionSources::default()
+        };
         system::text(&body, told, shown, &plan.report)
     }
 
-    pub(super) fn driver(&self, scope: &Arc<RunScope>, options: &CallOptions) -> Driver<'_> {
-        Driver {
+    pub(super) fn driver(&self, scope: &Arc<RunScope>, options: &CallOptions) -> RunDriver<'_> {
+        RunDriver {
             models: &*self.models,
             orchestrator: self.orchestrator(),
             scope: Arc::clone(scope),
@@ -251,10 +258,10 @@ impl PreparedAgent {
     }
 
     /// Returns the configuration with this agent's changes for its own calls.
-    fn config(&self) -> Arc<Resolved> {
+    fn config(&self) -> Arc<ResolvedConfig> {
         let shared = self.environment.config();
-        let Agent { times, outputs, .. } = &self.agent;
-        let mut config = Resolved::clone(shared);
+        let AgentDefinition { times, outputs, .. } = &self.agent;
+        let mut config = ResolvedConfig::clone(shared);
         config.tool_timeout = times.tool.unwrap_or(config.tool_timeout);
         let bytes_max = outputs.response_bytes_max.and_then(|bytes| usize::try_from(bytes).ok());
         config.tool_response_bytes_max = bytes_max.unwrap_or(config.tool_response_bytes_max);
@@ -274,30 +281,36 @@ impl fmt::Debug for PreparedAgent {
 
 /// A model and its provider.
 #[derive(Clone)]
-pub(super) struct Reading {
+pub(super) struct OutputReaderModel {
     pub(super) model: ModelName,
     pub(super) models: Arc<dyn ModelProvider>,
 }
 
 /// Returns the model that reads stored outputs: the first of `toolOutput.models`, else the agent's own.
-fn reading(environment: &RunEnvironment, agent: &Agent, own: Reading) -> Result<Reading, ModelsError> {
+fn reading(
+    environment: &RunEnvironment,
+    agent: &AgentDefinition,
+    own: OutputReaderModel,
+) -> Result<OutputReaderModel, ModelsError> {
     let parse = |text: &String| ModelName::parse(text).map_err(ModelsError::Name);
     let names = agent.outputs.tool_output.models.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     match names.first() {
         None => Ok(own),
-        Some(first) => Ok(Reading { model: first.clone(), models: environment.models(&names)?.into() }),
+        Some(first) => {
+            Ok(OutputReaderModel { model: first.clone(), models: environment.models(&names)?.into() })
+        }
     }
 }
 
 /// Returns the models of the agent, else those of the configuration.
-pub fn model_names(agent: &Agent, config: &Resolved) -> Result<Vec<ModelName>, ModelsError> {
+pub fn model_names(agent: &AgentDefinition, config: &ResolvedConfig) -> Result<Vec<ModelName>, ModelsError> {
     if agent.models.is_empty() {
         return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
     }
     agent.models.iter().map(|name| ModelName::parse(name).map_err(ModelsError::Name)).collect()
 }
 
-fn with_body(mut agent: Agent, workspace: &Path) -> Agent {
+fn with_default_body(mut agent: AgentDefinition, workspace: &Path) -> AgentDefinition {
     if agent.body.trim().is_empty() {
         agent.body = system::plain(workspace);
     }
@@ -305,7 +318,11 @@ fn with_body(mut agent: Agent, workspace: &Path) -> Agent {
 }
 
 /// Applies the operator's model settings, which override those of the agent.
-fn as_known(mut agent: Agent, config: &Resolved, model: &ModelName) -> Agent {
+fn with_model_settings(
+    mut agent: AgentDefinition,
+    config: &ResolvedConfig,
+    model: &ModelName,
+) -> AgentDefinition {
     let Some(known) = config.models.settings.get(model) else { return agent };
     agent.asking.output_tokens_max = known.output_tokens_max.unwrap_or(agent.asking.output_tokens_max);
     agent.asking.context_tokens = known.context_tokens.unwrap_or(agent.asking.context_tokens);

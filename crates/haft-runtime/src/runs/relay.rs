@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haft_core::run::finish::{Answer, Finish, FinishClass, FinishReason};
+use haft_core::run::finish::{FinishClass, FinishReason, RunAnswer, RunFinish};
 
 use super::prepared_agent::PreparedAgent;
 
@@ -11,13 +11,13 @@ use super::prepared_agent::PreparedAgent;
 pub(super) fn next(
     worker: &PreparedAgent,
     original: &str,
-    finish: &Finish,
+    finish: &RunFinish,
 ) -> Option<(Arc<PreparedAgent>, String)> {
     let from = &worker.agent().name;
     let links = worker.links();
     if let FinishReason::Handoff(handoff) = &finish.reason {
         let to = links.destinations.iter().find(|to| to.agent().name == handoff.agent)?;
-        return Some((Arc::clone(to), handed_on(original, from, handoff.message.as_deref())));
+        return Some((Arc::clone(to), handoff_request(original, from, handoff.message.as_deref())));
     }
     let to = links.handoff.as_ref()?;
     match (finish.reason.row().class, &finish.answer) {
@@ -26,7 +26,7 @@ pub(super) fn next(
     }
 }
 
-fn handed_on(original: &str, from: &str, message: Option<&str>) -> String {
+fn handoff_request(original: &str, from: &str, message: Option<&str>) -> String {
     match message {
         Some(message) => {
             format!("{original}\n\nThe agent `{from}` hands this request to you and says:\n{message}")
@@ -35,6 +35,6 @@ fn handed_on(original: &str, from: &str, message: Option<&str>) -> String {
     }
 }
 
-fn finished(original: &str, from: &str, answer: &Answer) -> String {
+fn finished(original: &str, from: &str, answer: &RunAnswer) -> String {
     format!("The request was:\n{original}\n\nThe agent `{from}` answered:\n{}", answer.text())
 }

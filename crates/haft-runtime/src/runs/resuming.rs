@@ -4,18 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use haft_core::budget::Budget;
-use haft_core::conversation::{Body, Role, ToolReply};
+use haft_core::budget::ContextWindow;
+use haft_core::conversation::{PartBody, Role, ToolReply};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_request::ToolChoice;
-use haft_core::place::Place;
+use haft_core::place::RunPosition;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::context::RunContext;
-use haft_core::run::event::{Answered, Bill, RunEvent};
+use haft_core::run::event::{CallAnswer, RunBill, RunEvent};
 use haft_core::run::input::{CallEnd, RunInput};
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{AgentRun, Readings, RunError, Step};
+use haft_core::run::{AgentRun, DriverReadings, RunError, RunStep};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Concurrency, Orchestrator, Priority};
 
@@ -23,7 +23,7 @@ use super::active_run::{ActiveRun, RunRequest, with_functions};
 use super::prepared_agent::PreparedAgent;
 use super::relay;
 use crate::spec::FunctionTool;
-use haft_store::sessions::{Past, ReadError, SessionJournal, Standing};
+use haft_store::sessions::{ReadError, SessionHistory, SessionJournal, SessionStatus};
 
 /// The reason a session cannot be resumed.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl From<RunError> for ResumeError {
 #[derive(Debug)]
 pub struct ResumedSession {
     /// The session as its journal describes it.
-    pub past: Past,
+    pub past: SessionHistory,
     /// The journal, opened for the lines to come. Only one process can have it open.
     pub journal: SessionJournal,
     /// A further request; without it the run continues with the one it has.
@@ -77,12 +77,12 @@ impl ActiveRun {
     ) -> Result<Self, ResumeError> {
         let ResumedSession { past, journal, more, functions } = resumed;
         let (bill, before) = match &more {
-            Some(_) => (Bill::default(), Duration::ZERO),
+            Some(_) => (RunBill::default(), Duration::ZERO),
             None => (past.bill, past.worked()),
         };
         let task = RunRequest {
             request: past.opened.title.clone(),
-            place: Place::first(past.session()),
+            place: RunPosition::first(past.session()),
             works_for: None,
             before: Vec::new(),
             spec: serde_json::Value::Null,
@@ -94,10 +94,10 @@ impl ActiveRun {
             concurrency: Concurrency::default(),
         };
         let standing = past.standing.clone();
-        let (mut run, unknown) = Self::as_left(worker, task, past)?;
-        run.original = asked_first(&run.run).into();
-        if let (Standing::Finished { reason }, None) = (standing, &more)
-            && !run.is_handed_on()
+        let (mut run, unknown) = Self::restore_run(worker, task, past)?;
+        run.original = first_request(&run.run).into();
+        if let (SessionStatus::Finished { reason }, None) = (standing, &more)
+            && !run.has_work_left()
         {
             return Err(ResumeError::Finished { reason });
         }
@@ -105,21 +105,21 @@ impl ActiveRun {
     }
 
     /// Continues a session with the budget and deadline of an existing run request.
-    pub(super) fn take_up(
+    pub(super) fn resume_for_request(
         worker: Arc<PreparedAgent>,
         task: RunRequest,
-        past: Past,
+        past: SessionHistory,
         journal: SessionJournal,
     ) -> Result<Self, RunError> {
-        let (run, unknown) = Self::as_left(worker, task, past)?;
+        let (run, unknown) = Self::restore_run(worker, task, past)?;
         run.go_on(journal, &unknown, None)
     }
 
     /// Restores the run from its journal, and returns the calls with an unknown outcome.
-    fn as_left(
+    fn restore_run(
         worker: Arc<PreparedAgent>,
         mut task: RunRequest,
-        past: Past,
+        past: SessionHistory,
     ) -> Result<(Self, Vec<ToolCall>), RunError> {
         let broken = |error: ReadError| RunError::Unreadable { problem: error.to_string() };
         let plan = past.plan().map_err(broken)?;
@@ -159,10 +159,13 @@ impl ActiveRun {
     }
 
     /// Tests if the ended run still has work: an unfinished step, or a handoff to another agent.
-    fn is_handed_on(&mut self) -> bool {
-        match self.run.next_step(&Readings::default()) {
-            Step::Done(finish) => relay::next(&self.worker, &self.original, &finish).is_some(),
-            Step::CallModel(_) | Step::CallTools(_) | Step::AwaitClient(_) | Step::AwaitApproval(_) => true,
+    fn has_work_left(&mut self) -> bool {
+        match self.run.next_step(&DriverReadings::default()) {
+            RunStep::Done(finish) => relay::next(&self.worker, &self.original, &finish).is_some(),
+            RunStep::CallModel(_)
+            | RunStep::CallTools(_)
+            | RunStep::AwaitClient(_)
+            | RunStep::AwaitApproval(_) => true,
         }
     }
 
@@ -171,7 +174,7 @@ impl ActiveRun {
         const TOLD: &str = "Error: haft ended while this call was being made. It is not known whether it took effect: look \
             before you make it again.";
         self.show(RunEvent::Called(call.clone()));
-        self.show(RunEvent::Answered(Answered {
+        self.show(RunEvent::Answered(CallAnswer {
             call: call.id.clone(),
             name: call.name.clone(),
             failure: Some(ToolErrorKind::UnknownOutcome),
@@ -183,16 +186,16 @@ impl ActiveRun {
 
     fn show(&self, event: RunEvent) {
         let before = self.task.place.turn.saturating_sub(1);
-        let place = Place { turn: before + self.run.counts().turns.max(1), ..self.task.place };
+        let place = RunPosition { turn: before + self.run.counts().turns.max(1), ..self.task.place };
         self.task.scope.meter.emit(Event::Run { place, event: Arc::new(event) });
     }
 }
 
-fn asked_first(run: &AgentRun) -> String {
+fn first_request(run: &AgentRun) -> String {
     let message = run.conversation().messages().iter().find(|message| message.role == Role::User);
     let parts = message.into_iter().flat_map(|message| &message.parts);
     let texts = parts.filter_map(|part| match &part.body {
-        Body::Text { text, .. } => Some(text.as_str()),
+        PartBody::Text { text, .. } => Some(text.as_str()),
         _ => None,
     });
     texts.collect()
@@ -208,13 +211,13 @@ fn unknown(run: &AgentRun, begun: &[CallId], orchestrator: &Orchestrator) -> Vec
 fn scope(
     worker: &PreparedAgent,
     watchers: Arc<dyn EventSink>,
-    bill: Bill,
+    bill: RunBill,
     before: Duration,
 ) -> Arc<RunScope> {
     let agent = worker.agent();
     let now = tokio::time::Instant::now().into_std();
     Arc::new(RunScope {
-        meter: Meter::carried_on(watchers, agent.budget, bill),
+        meter: Meter::resume_with_bill(watchers, agent.budget, bill),
         path: vec![agent.name.clone()],
         began: now.checked_sub(before).unwrap_or(now),
         until: later(now, agent.times.run),
@@ -225,7 +228,7 @@ fn later(now: Instant, timeout: Duration) -> Instant {
     now.checked_add(timeout).unwrap_or(now)
 }
 
-fn known_context(budget: Option<&Budget>, context_tokens: Option<u64>) {
+fn known_context(budget: Option<&ContextWindow>, context_tokens: Option<u64>) {
     if let (Some(budget), Some(tokens)) = (budget, context_tokens) {
         budget.report(tokens);
     }

@@ -1,6 +1,6 @@
 //! The skills of a run: those that the request activates, and those that the model can read.
 
-use haft_config::expand::Lookup;
+use haft_config::expand::VariableSource;
 use haft_config::skills::{Skill, Skills};
 
 /// The most skills that the system text lists.
@@ -24,12 +24,12 @@ impl Default for &AvailableSkills {
 
 impl AvailableSkills {
     /// Collects the active skills with their texts, and one line for every other skill whose requirements are met.
-    pub fn of(found: &Skills, active: &[Skill], variables: Lookup<'_>) -> Self {
+    pub fn of(found: &Skills, active: &[Skill], variables: VariableSource<'_>) -> Self {
         let is_active = |skill: &&Skill| active.iter().any(|other| other.name == skill.name);
         let others =
             found.skills.iter().filter(|skill| !is_active(skill) && skill.missing(variables).is_empty());
         Self {
-            lines: others.map(Skill::told).take(LINES_MAX).collect(),
+            lines: others.map(Skill::prompt_line).take(LINES_MAX).collect(),
             active: active.iter().map(|skill| (skill.name.clone(), skill.body.clone())).collect(),
         }
     }

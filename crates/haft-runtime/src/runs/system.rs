@@ -8,24 +8,29 @@ use haft_core::internal::handoff::HANDOFF;
 use haft_core::provider::ToolProvider;
 use haft_core::run::final_report::FinalReport;
 use haft_core::text::truncate_chars;
-use haft_engine::Shown;
+use haft_engine::OfferedTool;
 
 use super::skilled::AvailableSkills;
-use haft_config::agents::Agent;
+use haft_config::agents::AgentDefinition;
 
 /// The longest instructions of one provider that the system text includes; the rest is cut off.
 const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
 
 /// The providers and skills whose instructions the system text may include.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Told<'a> {
+pub(super) struct InstructionSources<'a> {
     pub(super) providers: &'a [Arc<dyn ToolProvider>],
     pub(super) skills: &'a AvailableSkills,
 }
 
 /// Builds the system text in a fixed order, so that equal runs have equal prompts. It includes the instructions of a
 /// provider only if the model sees a tool of it, and skills only if the model sees any tool.
-pub(super) fn text(body: &str, told: Told<'_>, shown: &[Shown], report: &FinalReport) -> String {
+pub(super) fn text(
+    body: &str,
+    told: InstructionSources<'_>,
+    shown: &[OfferedTool],
+    report: &FinalReport,
+) -> String {
     let gives = |provider: &Arc<dyn ToolProvider>| {
         shown.iter().any(|tool| tool.entry.identity().namespace == *provider.namespace())
     };
@@ -60,7 +65,10 @@ fn add(text: &mut String, of: &str, instructions: &str) {
 }
 
 /// Appends the agents that the model can hand the request to, with their descriptions.
-pub(super) fn with_destinations<'a>(body: &str, destinations: impl Iterator<Item = &'a Agent>) -> String {
+pub(super) fn with_destinations<'a>(
+    body: &str,
+    destinations: impl Iterator<Item = &'a AgentDefinition>,
+) -> String {
     let mut text = body.trim_end().to_owned();
     for (at, agent) in destinations.enumerate() {
         if at == 0 {

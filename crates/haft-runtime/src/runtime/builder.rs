@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, RwLock};
 
-use haft_config::Resolved;
+use haft_config::ResolvedConfig;
 use haft_config::skills::Skills;
 use haft_core::approval::Approver;
 use haft_core::cache_store::CacheStore;
 use haft_core::elicitation::Elicitor;
-use haft_core::event::{EventSink, Watchers};
+use haft_core::event::{EventSink, EventSinks};
 use haft_core::event_store::EventStore;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
@@ -22,13 +22,13 @@ use haft_store::events::FileEvents;
 use haft_store::grants::FileGrants;
 use haft_store::idempotency::IdempotencyKeys;
 use haft_store::journals::{JournalStore, Takeover};
-use haft_store::sessions::Sessions;
+use haft_store::sessions::SessionStore;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 
-use super::generation::Generation;
+use super::generation::ConfigGeneration;
 use super::{Runtime, RuntimeShared};
 use crate::event_log::EventLog;
-use crate::recordings::{Recorded, RunRecorder};
+use crate::recordings::{RecordingSink, RunRecorder};
 use crate::runs::Variables;
 use crate::wiring::{EngineState, cache_limits};
 
@@ -89,7 +89,7 @@ impl Stores {
     }
 
     /// Returns the store behind the cache, with the configured limits.
-    pub(super) fn cache(&self, config: &Resolved) -> Option<Arc<dyn CacheStore>> {
+    pub(super) fn cache(&self, config: &ResolvedConfig) -> Option<Arc<dyn CacheStore>> {
         match &self.cache {
             CacheChoice::Files => Some(Arc::new(self.file_cache(config))),
             CacheChoice::Brought(store) => Some(Arc::clone(store)),
@@ -97,7 +97,7 @@ impl Stores {
         }
     }
 
-    fn file_cache(&self, config: &Resolved) -> FileCache {
+    fn file_cache(&self, config: &ResolvedConfig) -> FileCache {
         FileCache::of(&self.home, cache_limits(config))
     }
 
@@ -116,16 +116,16 @@ impl Stores {
     }
 
     /// Returns the journals; those in files have the limits of this configuration.
-    pub(super) fn journals(&self, config: &Resolved) -> Arc<dyn JournalStore> {
+    pub(super) fn journals(&self, config: &ResolvedConfig) -> Arc<dyn JournalStore> {
         match &self.journals {
             Some(journals) => Arc::clone(journals),
-            None => Arc::new(Sessions::of(&self.home, config.sessions.limits)),
+            None => Arc::new(SessionStore::of(&self.home, config.sessions.limits)),
         }
     }
 
     /// Removes stored agents and event logs that are older than the sessions they belong to, and cached outputs that
     /// expired.
-    pub(super) fn sweep(&self, config: &Resolved) {
+    pub(super) fn sweep(&self, config: &ResolvedConfig) {
         let keep = config.sessions.limits.keep;
         let now = std::time::SystemTime::now();
         self.blobs.sweep(keep, now);
@@ -146,7 +146,7 @@ enum CacheChoice {
 }
 
 /// The source of answers to the questions of a run.
-pub enum Answers<T: ?Sized> {
+pub enum AnswerSource<T: ?Sized> {
     /// The run parks, and the caller answers through its handle.
     ThroughHandle,
     /// This interface answers at once.
@@ -155,7 +155,7 @@ pub enum Answers<T: ?Sized> {
     Denied,
 }
 
-impl<T: ?Sized> Answers<T> {
+impl<T: ?Sized> AnswerSource<T> {
     /// Returns the interface if there is one, else `Denied`.
     pub fn by(interface: Option<Arc<T>>) -> Self {
         interface.map_or(Self::Denied, Self::By)
@@ -170,7 +170,7 @@ impl<T: ?Sized> Answers<T> {
     }
 }
 
-impl<T: ?Sized> Clone for Answers<T> {
+impl<T: ?Sized> Clone for AnswerSource<T> {
     fn clone(&self) -> Self {
         match self {
             Self::ThroughHandle => Self::ThroughHandle,
@@ -180,7 +180,7 @@ impl<T: ?Sized> Clone for Answers<T> {
     }
 }
 
-impl<T: ?Sized> std::fmt::Debug for Answers<T> {
+impl<T: ?Sized> std::fmt::Debug for AnswerSource<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::ThroughHandle => "ThroughHandle",
@@ -194,9 +194,9 @@ impl<T: ?Sized> std::fmt::Debug for Answers<T> {
 #[derive(Clone)]
 pub struct RunHooks {
     /// Decides about calls that a rule wants approved.
-    pub approvals: Answers<dyn Approver>,
+    pub approvals: AnswerSource<dyn Approver>,
     /// Questions that MCP servers put to a person.
-    pub elicitations: Answers<dyn Elicitor>,
+    pub elicitations: AnswerSource<dyn Elicitor>,
     /// Receive every event as it happens, before the event log.
     pub watchers: Vec<Arc<dyn EventSink>>,
     /// Records models, tools and clock.
@@ -214,8 +214,8 @@ pub struct RunHooks {
 impl Default for RunHooks {
     fn default() -> Self {
         Self {
-            approvals: Answers::ThroughHandle,
-            elicitations: Answers::ThroughHandle,
+            approvals: AnswerSource::ThroughHandle,
+            elicitations: AnswerSource::ThroughHandle,
             watchers: Vec::new(),
             recorder: None,
             models: None,
@@ -230,10 +230,10 @@ impl RunHooks {
     pub(super) fn sink(&self, log: &EventLog) -> Arc<dyn EventSink> {
         let mut all = self.watchers.clone();
         all.push(Arc::new(log.clone()));
-        let watchers = Watchers(all);
+        let watchers = EventSinks(all);
         match &self.recorder {
             // The recorder forwards events, so that readers see them in the recorded order.
-            Some((_, recorder)) => Arc::new(Recorded::new(Arc::clone(recorder), watchers)),
+            Some((_, recorder)) => Arc::new(RecordingSink::new(Arc::clone(recorder), watchers)),
             None => Arc::new(watchers),
         }
     }
@@ -241,7 +241,7 @@ impl RunHooks {
 
 /// Makes a [`Runtime`].
 pub struct RuntimeBuilder {
-    config: Resolved,
+    config: ResolvedConfig,
     home: Option<Home>,
     stores: Option<Stores>,
     variables: Variables,
@@ -265,7 +265,7 @@ impl std::fmt::Display for NoHome {
 impl std::error::Error for NoHome {}
 
 impl RuntimeBuilder {
-    pub(super) fn new(config: Resolved) -> Self {
+    pub(super) fn new(config: ResolvedConfig) -> Self {
         Self {
             config,
             home: None,
@@ -342,7 +342,7 @@ impl RuntimeBuilder {
         let engine = EngineState::new(&self.config).with_cache_store(stores.cache(&self.config));
         let own = (self.tools, self.models);
         let (generation, mut warnings) =
-            Generation::first(self.config, self.skills, own, engine, (&home, &self.variables)).await;
+            ConfigGeneration::first(self.config, self.skills, own, engine, (&home, &self.variables)).await;
         warnings.extend(stores.import_approvals());
         let runtime = Runtime::new(RuntimeShared {
             home,

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use haft_config::Resolved;
+use haft_config::ResolvedConfig;
 use haft_config::skills::Skills;
 use haft_core::home::Home;
 use haft_core::model_provider::ModelProvider;
 use haft_core::provider::ToolProvider;
 use haft_tools::rest::RestTools;
 
-use crate::rest::{self, Around, Freshness};
+use crate::rest::{self, Freshness, RestLoadContext};
 use crate::runs::Variables;
 use crate::wiring::EngineState;
 
 /// A configuration, and everything that was built from it once.
-pub(super) struct Generation {
+pub(super) struct ConfigGeneration {
     pub(super) number: u64,
-    pub(super) config: Arc<Resolved>,
+    pub(super) config: Arc<ResolvedConfig>,
     pub(super) skills: Skills,
     /// REST tools of the configuration, and the tools of the embedding program.
     pub(super) providers: Vec<Arc<dyn ToolProvider>>,
@@ -29,10 +29,10 @@ pub(super) struct Generation {
 /// The tools and the models of the embedding program.
 pub(super) type OwnProviders = (Vec<Arc<dyn ToolProvider>>, Option<Arc<dyn ModelProvider>>);
 
-impl Generation {
+impl ConfigGeneration {
     /// Builds the first generation. The warnings name REST tools of the configuration that cannot be used.
     pub(super) async fn first(
-        config: Resolved,
+        config: ResolvedConfig,
         skills: Skills,
         (own_tools, models): OwnProviders,
         engine: EngineState,
@@ -53,7 +53,7 @@ impl Generation {
 
     pub(super) async fn next(
         &self,
-        config: Resolved,
+        config: ResolvedConfig,
         home: &Home,
         variables: &Variables,
     ) -> (Self, Vec<String>) {
@@ -71,12 +71,14 @@ impl Generation {
     }
 
     async fn load_rest(&mut self, home: &Home, variables: &Variables) -> Vec<String> {
-        let around = Around { home: Some(home), variables: &**variables, freshness: Freshness::Kept };
+        let around =
+            RestLoadContext { home: Some(home), variables: &**variables, freshness: Freshness::Kept };
         let loaded = rest::load(&self.config.rest, around).await;
         if !loaded.tools.is_empty() {
             self.providers.push(Arc::new(RestTools::new(loaded.tools)));
         }
-        let problem = |problem: &rest::Problem| format!("{} is left out: {}", problem.key, problem.message);
+        let problem =
+            |problem: &rest::RestConfigProblem| format!("{} is left out: {}", problem.key, problem.message);
         loaded.problems.iter().map(problem).collect()
     }
 }

@@ -2,27 +2,27 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use haft_config::Resolved;
+use haft_config::ResolvedConfig;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::resolved::ModelName;
 use haft_config::skills::{self, Skill};
-use haft_core::event::{Event, EventSink, Watchers};
+use haft_core::event::{Event, EventSink, EventSinks};
 use haft_core::place::SessionId;
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_core::run::context::RunContext;
-use haft_tools::mcp::Elicitation;
+use haft_tools::mcp::ElicitationSupport;
 
-use super::generation::Generation;
+use super::generation::ConfigGeneration;
 use super::shared_provider::SharedProvider;
-use super::{Answers, Prepared, RunHooks, Runtime, StartError};
+use super::{AnswerSource, PreparedRun, RunHooks, Runtime, StartError};
 use crate::handle::RunShared;
-use crate::models::Providers;
+use crate::models::ModelProviders;
 use crate::reporting_grants::ReportingGrants;
 use crate::runs::{AvailableSkills, LeftSessions, RunEnvironment, Variables, model_names, route};
 use crate::sampling::ModelSampler;
 use crate::spec::{ModelChoice, RunSpec, SkillSource};
-use crate::wiring::{self, McpFace};
+use crate::wiring::{self, McpClientSettings};
 
 impl Runtime {
     /// Everything of a run that must be there before its first step.
@@ -33,8 +33,8 @@ impl Runtime {
         variables: Variables,
         hooks: RunHooks,
         left: LeftSessions,
-        generation: &Arc<Generation>,
-    ) -> Result<Prepared, StartError> {
+        generation: &Arc<ConfigGeneration>,
+    ) -> Result<PreparedRun, StartError> {
         let mut graph = spec.graph(&*variables).map_err(StartError::Agent)?;
         if left == LeftSessions::Ignored {
             crate::runs::check_input(&graph.first().agent, &spec.request)?;
@@ -44,7 +44,7 @@ impl Runtime {
         let policy = if is_local { policy } else { policy.hide_neighbours() };
         let (config, skills) = with_skills(generation, spec, &*variables);
         let usual = model_names(&graph.first().agent, &config).map_err(StartError::Models)?;
-        let asking = (Arc::clone(&variables), Providers::sharing(generation.engine.clients().clone()));
+        let asking = (Arc::clone(&variables), ModelProviders::sharing(generation.engine.clients().clone()));
         let sampler = ModelSampler::of_run(Arc::clone(&config), &policy, asking, usual.into_iter().next());
         let kept = hooks.keeps_session && generation.config.sessions.enabled;
         let takeover = hooks.takeover;
@@ -78,22 +78,22 @@ impl Runtime {
         warnings.extend(wiring::warm_up(agent.orchestrator()).await.iter().map(ToString::to_string));
         warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.missing_tools()));
         shared.warn(warnings);
-        Ok(Prepared { agent, context, shared, routing })
+        Ok(PreparedRun { agent, context, shared, routing })
     }
 
     fn environment(
         &self,
         spec: &RunSpec,
-        config: Arc<Resolved>,
-        policy: haft_sandbox::Policy,
+        config: Arc<ResolvedConfig>,
+        policy: haft_sandbox::SandboxPolicy,
         (skills, variables): (AvailableSkills, Variables),
-        generation: &Generation,
+        generation: &ConfigGeneration,
         hooks: &RunHooks,
     ) -> (Arc<RunEnvironment>, Vec<String>) {
-        let face = McpFace {
+        let face = McpClientSettings {
             elicitation: match hooks.elicitations {
-                Answers::ThroughHandle | Answers::By(_) => Elicitation::Offered,
-                Answers::Denied => Elicitation::NotOffered,
+                AnswerSource::ThroughHandle | AnswerSource::By(_) => ElicitationSupport::Offered,
+                AnswerSource::Denied => ElicitationSupport::NotOffered,
             },
             principal: spec.principal.clone(),
             trace: self.shared.trace.clone(),
@@ -114,7 +114,7 @@ impl Runtime {
             environment.record_on(Arc::clone(tape), Arc::clone(recorder));
         }
         if let Some(models) = hooks.models.as_ref().or(generation.models.as_ref()) {
-            environment.ask_instead(Arc::clone(models));
+            environment.replace_models(Arc::clone(models));
         }
         (environment, warnings)
     }
@@ -135,8 +135,8 @@ impl Runtime {
         };
         let complex: ModelName = choices.1.clone();
         let fast = environment.models(std::slice::from_ref(&choices.0)).map_err(StartError::Models)?;
-        let seen = Arc::new(Seen::default());
-        let watchers = Watchers(vec![Arc::clone(&seen) as _, Arc::clone(&context.events)]);
+        let seen = Arc::new(RoutingEvents::default());
+        let watchers = EventSinks(vec![Arc::clone(&seen) as _, Arc::clone(&context.events)]);
         let chosen = route::choose(&*fast, choices, &spec.request, id, Arc::new(watchers)).await;
         let (chosen, warning) = match chosen {
             Ok(chosen) => (chosen, None),
@@ -145,17 +145,17 @@ impl Runtime {
                 (complex, Some(warning))
             }
         };
-        graph.ask_model(chosen.to_string());
+        graph.set_first_model(chosen.to_string());
         Ok((seen.take(), warning))
     }
 }
 
 /// The configuration with the servers of the run's skills, and the skills as the model learns of them.
 fn with_skills(
-    generation: &Generation,
+    generation: &ConfigGeneration,
     spec: &RunSpec,
     variables: &dyn Fn(&str) -> Option<String>,
-) -> (Arc<Resolved>, AvailableSkills) {
+) -> (Arc<ResolvedConfig>, AvailableSkills) {
     let read = |source: &SkillSource| Skill::read(&source.file, &source.text, variables).ok();
     let active: Vec<Skill> = spec.skills.iter().filter_map(read).collect();
     let mut config = Arc::clone(&generation.config);
@@ -169,15 +169,15 @@ fn with_skills(
 
 /// Collects events.
 #[derive(Debug, Default)]
-struct Seen(Mutex<Vec<Event>>);
+struct RoutingEvents(Mutex<Vec<Event>>);
 
-impl Seen {
+impl RoutingEvents {
     fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl EventSink for Seen {
+impl EventSink for RoutingEvents {
     fn emit(&self, event: Event) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use haft_core::changes::Changes;
+use haft_core::changes::ChangeCounter;
 use haft_core::digest::Digest;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
@@ -33,7 +33,7 @@ impl ToolProvider for SharedProvider {
         self.0.is_shown(run)
     }
 
-    fn changes(&self) -> Option<&Changes> {
+    fn changes(&self) -> Option<&ChangeCounter> {
         self.0.changes()
     }
 

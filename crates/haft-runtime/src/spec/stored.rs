@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use haft_config::agents::graph::{AgentGraphSource, AgentNodeSource};
 use haft_config::agents::loader::AgentSource;
-use haft_config::agents::{Override, Overrides};
+use haft_config::agents::{AgentOverride, AgentOverrides};
 use haft_core::digest::Digest;
 use haft_core::glob::ToolGlob;
 use haft_core::model_request::{MustCall, ToolChoice};
 use haft_core::principal::Principal;
-use haft_core::settings::limits::Limits;
+use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::sandbox::{Access, GitMetadata};
+use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ pub struct StoredSpec {
     changes: StoredChanges,
     workspace: StoredWorkspace,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<StoredChoice>,
+    tool_choice: Option<SpecToolChoice>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     functions: Vec<StoredFunction>,
     #[serde(default)]
@@ -125,7 +125,7 @@ struct StoredWorkspace {
     environment: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     protected: Vec<StoredPath>,
-    limits: Limits,
+    limits: CommandLimits,
 }
 
 /// A path. File names need not be UTF-8; a path that is not is stored as bytes.
@@ -162,7 +162,7 @@ fn paths(stored: Vec<StoredPath>) -> Vec<PathBuf> {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum StoredChoice {
+enum SpecToolChoice {
     None,
     Required,
     Named(String),
@@ -231,7 +231,7 @@ impl StoredSpec {
             sources: Digest::of_bytes(&bytes).to_string(),
             changes: StoredChanges::of(&spec.changes),
             workspace: StoredWorkspace::of(&spec.workspace),
-            tool_choice: StoredChoice::of(&spec.tool_choice),
+            tool_choice: SpecToolChoice::of(&spec.tool_choice),
             functions: spec.functions.iter().map(StoredFunction::of).collect(),
             routed: spec.model_choice == ModelChoice::Routed,
             principal: StoredPrincipal {
@@ -285,7 +285,7 @@ impl StoredSpec {
             skills,
             changes: self.changes.into_changes()?,
             workspace: self.workspace.into_workspace(),
-            tool_choice: self.tool_choice.map_or(ToolChoice::Auto, StoredChoice::into_choice),
+            tool_choice: self.tool_choice.map_or(ToolChoice::Auto, SpecToolChoice::into_choice),
             functions: self.functions.into_iter().map(StoredFunction::into_function).collect(),
             model_choice: if self.routed { ModelChoice::Routed } else { ModelChoice::Named },
             principal,
@@ -355,7 +355,7 @@ impl StoredChanges {
             ToolGlob::new(&text).map_err(|error| SpecError::Value { problem: error.to_string() })
         };
         let tools = self.tools.map(|tools| tools.into_iter().map(glob).collect()).transpose()?;
-        let overrides = self.overrides.into_iter().map(|(key, value)| Override::new(&key, value));
+        let overrides = self.overrides.into_iter().map(|(key, value)| AgentOverride::new(&key, value));
         Ok(AgentChanges {
             models: self.models,
             system: self.system,
@@ -364,7 +364,7 @@ impl StoredChanges {
             tools,
             allowed_tools: self.allowed_tools,
             output_schema: self.output_schema.map(Arc::new),
-            overrides: Overrides(overrides.collect()),
+            overrides: AgentOverrides(overrides.collect()),
         })
     }
 }
@@ -401,7 +401,7 @@ impl StoredWorkspace {
     }
 }
 
-impl StoredChoice {
+impl SpecToolChoice {
     fn of(choice: &ToolChoice) -> Option<Self> {
         match choice {
             ToolChoice::Auto => None,
@@ -438,12 +438,12 @@ impl StoredFunction {
     }
 }
 
-fn granted(access: Access) -> bool {
-    access == Access::Allow
+fn granted(access: ResourceAccess) -> bool {
+    access == ResourceAccess::Allow
 }
 
-fn access(granted: bool) -> Access {
-    if granted { Access::Allow } else { Access::Deny }
+fn access(granted: bool) -> ResourceAccess {
+    if granted { ResourceAccess::Allow } else { ResourceAccess::Deny }
 }
 
 fn millis(time: Duration) -> u64 {

@@ -9,22 +9,25 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
-use super::settings::Settings;
+use super::settings::ExporterSettings;
 
 /// The default service name; `service.name` in the environment overrides it.
 const SERVICE_NAME: &str = "haft";
 
 /// The first failure. Later failures most likely have the same cause.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Trouble(Arc<OnceLock<String>>);
+pub(super) struct ExportFailure(Arc<OnceLock<String>>);
 
-impl Trouble {
+impl ExportFailure {
     pub(super) fn first(&self) -> Option<String> {
         self.0.get().cloned()
     }
 }
 
-pub(super) fn exporter(settings: &Settings, trouble: &Trouble) -> Result<Watched, String> {
+pub(super) fn exporter(
+    settings: &ExporterSettings,
+    trouble: &ExportFailure,
+) -> Result<FailureTrackingExporter, String> {
     // The embedding program may have installed a crypto provider already; the call then fails and that provider stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = opentelemetry_otlp::SpanExporter::builder()
@@ -35,7 +38,7 @@ pub(super) fn exporter(settings: &Settings, trouble: &Trouble) -> Result<Watched
         .with_retry_policy(RetryPolicy::recommended().with_max_retries(1))
         .build()
         .map_err(|error| format!("no telemetry: {error}"))?;
-    Ok(Watched { exporter, trouble: trouble.clone() })
+    Ok(FailureTrackingExporter { exporter, trouble: trouble.clone() })
 }
 
 /// Returns the resource that the environment describes, with a default service name.
@@ -49,12 +52,12 @@ pub(super) fn resource() -> Resource {
 
 /// An exporter that stores its first failure.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct FailureTrackingExporter {
     exporter: opentelemetry_otlp::SpanExporter,
-    trouble: Trouble,
+    trouble: ExportFailure,
 }
 
-impl SpanExporter for Watched {
+impl SpanExporter for FailureTrackingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let exported = self.exporter.export(batch).await;
         if let Err(error) = &exported {

@@ -15,19 +15,19 @@ use haft_core::event::EventSink;
 use haft_tools::mcp::TraceParents;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 
-use export::{Trouble, exporter, resource};
+use export::{ExportFailure, exporter, resource};
 pub use settings::captures_content;
-use settings::{Settings, Wanted};
-use spans::Spans;
+use settings::{ExporterSettings, TelemetryRequest};
+use spans::CallSpans;
 
 /// The longest time that the end of the program waits for spans to be delivered.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 /// Sends spans of calls to a collector until it is finished.
 pub struct Telemetry {
-    spans: Arc<Spans>,
+    spans: Arc<CallSpans>,
     provider: SdkTracerProvider,
-    trouble: Trouble,
+    trouble: ExportFailure,
     collector: String,
 }
 
@@ -35,18 +35,18 @@ impl Telemetry {
     /// Reads the standard `OTEL_…` variables; `None` when they request nothing. The error is a sentence for the
     /// operator, and the program continues without telemetry.
     pub fn from_environment() -> Result<Option<Self>, String> {
-        match Wanted::from(&|name| std::env::var(name).ok())? {
-            Wanted::Nothing => Ok(None),
-            Wanted::Spans(settings) => Self::start(settings).map(Some),
+        match TelemetryRequest::from(&|name| std::env::var(name).ok())? {
+            TelemetryRequest::Nothing => Ok(None),
+            TelemetryRequest::Spans(settings) => Self::start(settings).map(Some),
         }
     }
 
-    fn start(settings: Settings) -> Result<Self, String> {
-        let trouble = Trouble::default();
+    fn start(settings: ExporterSettings) -> Result<Self, String> {
+        let trouble = ExportFailure::default();
         let exporter = exporter(&settings, &trouble)?;
         let provider =
             SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
-        let spans = Arc::new(Spans::new(&provider, settings.parent()));
+        let spans = Arc::new(CallSpans::new(&provider, settings.parent()));
         Ok(Self { spans, provider, trouble, collector: settings.collector })
     }
 

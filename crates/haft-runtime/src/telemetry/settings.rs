@@ -8,18 +8,18 @@ use opentelemetry_otlp::Protocol;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
 /// Reads one variable.
-type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+type TelemetryVariables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The requested telemetry.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum TelemetryRequest {
     Nothing,
-    Spans(Settings),
+    Spans(ExporterSettings),
 }
 
 /// The settings that the exporter does not read itself. It reads endpoint, headers, timeout and service name.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct ExporterSettings {
     pub(super) protocol: Protocol,
     /// The collector's address for messages, without parts that could be a credential.
     pub(super) collector: String,
@@ -27,8 +27,8 @@ pub(super) struct Settings {
     tracestate: Option<String>,
 }
 
-impl Wanted {
-    pub(super) fn from(environment: Environment<'_>) -> Result<Self, String> {
+impl TelemetryRequest {
+    pub(super) fn from(environment: TelemetryVariables<'_>) -> Result<Self, String> {
         // The OpenTelemetry specification treats an empty variable as unset.
         let read =
             |name: &str| environment(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -46,7 +46,7 @@ impl Wanted {
         }
         let written =
             read("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| read("OTEL_EXPORTER_OTLP_PROTOCOL"));
-        Ok(Self::Spans(Settings {
+        Ok(Self::Spans(ExporterSettings {
             protocol: protocol(written.as_deref())?,
             collector: without_credentials(&endpoint)?,
             traceparent: read("TRACEPARENT"),
@@ -55,7 +55,7 @@ impl Wanted {
     }
 }
 
-impl Settings {
+impl ExporterSettings {
     /// Returns the parent span of this program; an empty context when the environment names none or an invalid one.
     pub(super) fn parent(&self) -> Context {
         let named = [("traceparent", &self.traceparent), ("tracestate", &self.tracestate)];
@@ -110,10 +110,10 @@ mod tests {
 
     use super::*;
 
-    fn wanted(variables: &[(&str, &str)]) -> Result<Wanted, String> {
+    fn wanted(variables: &[(&str, &str)]) -> Result<TelemetryRequest, String> {
         let read =
             |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        Wanted::from(&read)
+        TelemetryRequest::from(&read)
     }
 
     const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn nothing_is_told_unless_a_collector_is_named() {
         let check = |variables: &[(&str, &str)], expected: bool| {
-            let spans = matches!(wanted(variables).unwrap(), Wanted::Spans(_));
+            let spans = matches!(wanted(variables).unwrap(), TelemetryRequest::Spans(_));
             assert_eq!(spans, expected, "{variables:?}");
         };
         check(&[], false);
@@ -149,14 +149,18 @@ mod tests {
     #[test]
     fn credentials_in_the_endpoint_are_not_repeated() {
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://user:secret@collector/x?key=secret");
-        let Wanted::Spans(settings) = wanted(&[endpoint]).unwrap() else { panic!("nothing wanted") };
+        let TelemetryRequest::Spans(settings) = wanted(&[endpoint]).unwrap() else {
+            panic!("nothing wanted")
+        };
         assert_eq!(settings.collector, "https://collector:443");
     }
 
     #[test]
     fn a_parent_is_taken_from_the_environment_when_it_can_be_understood() {
         let check = |traceparent: &str, expected: bool| {
-            let Wanted::Spans(settings) = wanted(&[ENDPOINT, ("TRACEPARENT", traceparent)]).unwrap() else {
+            let TelemetryRequest::Spans(settings) =
+                wanted(&[ENDPOINT, ("TRACEPARENT", traceparent)]).unwrap()
+            else {
                 panic!("nothing wanted")
             };
             assert_eq!(settings.parent().has_active_span(), expected, "{traceparent}");

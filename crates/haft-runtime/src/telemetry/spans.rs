@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use haft_core::event::{Account, Event, EventSink, Said, ToolSeen};
-use haft_core::model_provider::{Attempt, ModelAccount};
-use haft_core::place::{Operation, OperationId, Place};
+use haft_core::event::{CallAccount, CapturedContent, Event, EventSink, ToolReference};
+use haft_core::model_provider::{ModelAccount, ModelAttempt};
+use haft_core::place::{CallOperation, OperationId, RunPosition};
 use haft_core::result::ToolErrorKind;
 use haft_tools::mcp::TraceParents;
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
@@ -22,7 +22,7 @@ const DESCRIPTION_BYTES_MAX: usize = 1 << 10;
 
 /// Builds one span for each call.
 #[derive(Debug)]
-pub(super) struct Spans {
+pub(super) struct CallSpans {
     tracer: SdkTracer,
     /// The parent span of the whole program.
     parent: Context,
@@ -30,12 +30,12 @@ pub(super) struct Spans {
     open: Mutex<HashMap<OperationId, Context>>,
 }
 
-impl Spans {
+impl CallSpans {
     pub(super) fn new(provider: &SdkTracerProvider, parent: Context) -> Self {
         Self { tracer: provider.tracer("haft"), parent, open: Mutex::default() }
     }
 
-    fn begin(&self, operation: &Operation, tool: &ToolSeen, ago: Duration) -> Context {
+    fn begin(&self, operation: &CallOperation, tool: &ToolReference, ago: Duration) -> Context {
         let now = SystemTime::now();
         let builder = SpanBuilder::from_name(name(tool))
             .with_kind(SpanKind::Internal)
@@ -47,7 +47,7 @@ impl Spans {
     }
 
     /// Emits the span of a model attempt at its end. An attempt has no child spans, so it need not be open before.
-    fn tell_model(&self, place: Place, attempt: &Attempt, account: &ModelAccount) {
+    fn tell_model(&self, place: RunPosition, attempt: &ModelAttempt, account: &ModelAccount) {
         let now = SystemTime::now();
         let builder = SpanBuilder::from_name(format!("chat {}", attempt.model))
             .with_kind(SpanKind::Client)
@@ -62,7 +62,7 @@ impl Spans {
     }
 
     /// Returns the parent span for a place.
-    fn above(&self, place: Place) -> Context {
+    fn above(&self, place: RunPosition) -> Context {
         let above = place.parent.and_then(|parent| self.open().get(&parent).cloned());
         above.unwrap_or_else(|| self.parent.clone())
     }
@@ -79,7 +79,7 @@ impl Spans {
     }
 }
 
-impl EventSink for Spans {
+impl EventSink for CallSpans {
     fn emit(&self, event: Event) {
         match &event {
             Event::ToolStarted { operation, tool, waited } => {
@@ -96,8 +96,8 @@ impl EventSink for Spans {
     }
 }
 
-impl TraceParents for Spans {
-    fn of(&self, operation: &Operation) -> Option<String> {
+impl TraceParents for CallSpans {
+    fn of(&self, operation: &CallOperation) -> Option<String> {
         let context = self.open().get(&operation.id).cloned()?;
         let span = context.span().span_context().clone();
         let sampled = span.trace_flags().to_u8();
@@ -105,7 +105,12 @@ impl TraceParents for Spans {
     }
 }
 
-fn end(context: &Context, failure: Option<ToolErrorKind>, account: &Account, said: Option<&Said>) {
+fn end(
+    context: &Context,
+    failure: Option<ToolErrorKind>,
+    account: &CallAccount,
+    said: Option<&CapturedContent>,
+) {
     let span = context.span();
     span.set_attributes(of_account(account));
     span.set_attributes(said.map(of_words).into_iter().flatten());
@@ -118,14 +123,14 @@ fn end(context: &Context, failure: Option<ToolErrorKind>, account: &Account, sai
 }
 
 /// Returns the span name. A tool name that the model made up is left out, because span names must have low cardinality.
-fn name(tool: &ToolSeen) -> String {
+fn name(tool: &ToolReference) -> String {
     match tool {
-        ToolSeen::Written(_) => "execute_tool".into(),
-        ToolSeen::Known(tool) => format!("execute_tool {}", tool.exposed),
+        ToolReference::Written(_) => "execute_tool".into(),
+        ToolReference::Known(tool) => format!("execute_tool {}", tool.exposed),
     }
 }
 
-fn of_call(operation: &Operation, tool: &ToolSeen) -> Vec<KeyValue> {
+fn of_call(operation: &CallOperation, tool: &ToolReference) -> Vec<KeyValue> {
     let mut attributes = vec![
         KeyValue::new("gen_ai.operation.name", "execute_tool"),
         KeyValue::new("gen_ai.tool.name", tool.name().to_owned()),
@@ -144,7 +149,7 @@ fn of_call(operation: &Operation, tool: &ToolSeen) -> Vec<KeyValue> {
     attributes
 }
 
-fn of_attempt(place: Place, attempt: &Attempt, account: &ModelAccount) -> Vec<KeyValue> {
+fn of_attempt(place: RunPosition, attempt: &ModelAttempt, account: &ModelAccount) -> Vec<KeyValue> {
     let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
     let mut attributes = vec![
         KeyValue::new("gen_ai.operation.name", "chat"),
@@ -187,7 +192,7 @@ fn provider_name(provider: &str) -> String {
     known.to_owned()
 }
 
-fn of_account(account: &Account) -> [KeyValue; 4] {
+fn of_account(account: &CallAccount) -> [KeyValue; 4] {
     let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     [
         KeyValue::new("haft.call.executed", account.executed),
@@ -197,7 +202,7 @@ fn of_account(account: &Account) -> [KeyValue; 4] {
     ]
 }
 
-fn of_words(said: &Said) -> [KeyValue; 2] {
+fn of_words(said: &CapturedContent) -> [KeyValue; 2] {
     [
         KeyValue::new("gen_ai.tool.call.arguments", said.arguments.clone()),
         KeyValue::new("gen_ai.tool.call.result", said.result.clone()),

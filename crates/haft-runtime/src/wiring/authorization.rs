@@ -6,21 +6,23 @@ use haft_core::digest::Digest;
 use haft_core::name::Namespace;
 use haft_core::principal::Principal;
 use haft_sandbox::Home;
-use haft_tools::mcp::{Authorizer, Consent, KnownClient, OauthConfig, Preference, Protocol, TokenFile};
+use haft_tools::mcp::{
+    Authorizer, KeyringPreference, OauthConfig, OauthConsent, PreregisteredClient, RemoteTransport, TokenFile,
+};
 use secrecy::SecretString;
 use url::Url;
 
 #[cfg(feature = "keyring")]
 use crate::keyring::SecretServiceKeyring;
-use haft_config::resolved::{McpOauth, McpReach};
+use haft_config::resolved::{McpEndpoint, McpOauthSettings};
 
 /// The places that tokens are stored in: haft's home and, by preference, the keyring.
 #[derive(Debug, Clone, Copy)]
-pub struct Keeping<'a> {
+pub struct TokenStorage<'a> {
     /// The directory for token files.
     pub home: &'a Home,
     /// Decides if the keyring is preferred to files.
-    pub keyring: Preference,
+    pub keyring: KeyringPreference,
     /// The tokens of each principal are apart; those of the local user may be in the keyring.
     pub principal: &'a Principal,
 }
@@ -29,21 +31,21 @@ pub struct Keeping<'a> {
 /// servers that use no OAuth: local processes, servers with an `Authorization` header, and servers behind a WebSocket.
 pub fn authorizer(
     name: &str,
-    reach: &McpReach,
-    keeping: Keeping<'_>,
-    consent: Option<Arc<dyn Consent>>,
+    reach: &McpEndpoint,
+    keeping: TokenStorage<'_>,
+    consent: Option<Arc<dyn OauthConsent>>,
 ) -> Result<Option<Authorizer>, String> {
-    let McpReach::Remote { url, headers, protocol, oauth } = reach else { return Ok(None) };
+    let McpEndpoint::Remote { url, headers, protocol, oauth } = reach else { return Ok(None) };
     let says_who = headers.keys().any(|header| header.eq_ignore_ascii_case("authorization"));
-    if says_who || *protocol == Protocol::WebSocket {
-        return if *oauth == McpOauth::default() {
+    if says_who || *protocol == RemoteTransport::WebSocket {
+        return if *oauth == McpOauthSettings::default() {
             Ok(None)
         } else {
             Err("`oauth` has no effect beside an `Authorization` header, nor over a WebSocket".into())
         };
     }
     let url = address("url", &url.0)?;
-    let Keeping { home, keyring, principal } = keeping;
+    let TokenStorage { home, keyring, principal } = keeping;
     let tokens = home.data().join("tokens");
     let file = if *principal == Principal::local() {
         with_keyring(TokenFile::new(&tokens, Namespace::sanitize(name).as_str(), &url), keyring)?
@@ -58,29 +60,29 @@ pub fn authorizer(
 
 #[cfg(feature = "keyring")]
 #[expect(clippy::unnecessary_wraps, reason = "fails where there is no keyring support")]
-fn with_keyring(file: TokenFile, preference: Preference) -> Result<TokenFile, String> {
+fn with_keyring(file: TokenFile, preference: KeyringPreference) -> Result<TokenFile, String> {
     Ok(file.with_keyring(Arc::new(SecretServiceKeyring), preference))
 }
 
 /// Refuses a required keyring in a build without keyring support. Otherwise tokens would end up in plain files against
 /// the operator's setting.
 #[cfg(not(feature = "keyring"))]
-fn with_keyring(file: TokenFile, preference: Preference) -> Result<TokenFile, String> {
+fn with_keyring(file: TokenFile, preference: KeyringPreference) -> Result<TokenFile, String> {
     match preference {
-        Preference::Required => {
+        KeyringPreference::Required => {
             Err("`tokenStore` requires a keyring, and this program is built without the feature `keyring`"
                 .into())
         }
-        Preference::WhereThereIsOne | Preference::Never => Ok(file),
+        KeyringPreference::WhereThereIsOne | KeyringPreference::Never => Ok(file),
     }
 }
 
-fn meant(oauth: &McpOauth) -> Result<OauthConfig, String> {
+fn meant(oauth: &McpOauthSettings) -> Result<OauthConfig, String> {
     let secret = oauth.client_secret.as_ref().map(|secret| SecretString::from(secret.0.clone()));
     let metadata = oauth.client_metadata_url.as_deref();
     Ok(OauthConfig {
         issuer: oauth.issuer.clone(),
-        client: oauth.client_id.clone().map(|id| KnownClient { id, secret }),
+        client: oauth.client_id.clone().map(|id| PreregisteredClient { id, secret }),
         client_metadata_url: metadata.map(|text| address("oauth.clientMetadataUrl", text)).transpose()?,
         scopes: oauth.scopes.clone(),
         grant: oauth.grant,

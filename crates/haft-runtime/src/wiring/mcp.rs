@@ -7,11 +7,11 @@ use std::sync::Arc;
 use haft_core::name::{GroupName, Namespace};
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
-use haft_sandbox::{Home, Policy};
+use haft_sandbox::{Home, SandboxPolicy};
 use haft_tools::mcp::{
-    Connect, Elicitation, McpEnvironment, McpProvider, ParamHeaders, Preference, ProcessConfig, Protocol,
-    Remembrance, Server, ServerConfig, SharedServers, TraceParents, TraceSink, Wanted, remembrance,
-    server_policy,
+    CatalogCacheSummary, ConnectTarget, ElicitationSupport, KeyringPreference, McpEnvironment, McpProvider,
+    ParamHeaders, ProcessConfig, RemoteTransport, ServerConfig, SharedServers, SupervisedServer,
+    ToolSelection, TraceParents, TraceSink, catalog_cache_summary, server_policy,
 };
 use haft_tools::withheld::names_a_secret;
 use secrecy::SecretString;
@@ -19,10 +19,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use url::Url;
 
-use super::authorization::{self, Keeping};
-use haft_config::Resolved;
-use haft_config::namesake::namesake;
-use haft_config::resolved::{Concealed, McpReach, McpServer, Roots};
+use super::authorization::{self, TokenStorage};
+use haft_config::ResolvedConfig;
+use haft_config::namesake::namespace_conflict;
+use haft_config::resolved::{ExpandedSecret, McpEndpoint, McpRootsReply, McpServerSettings};
 
 /// The MCP servers of a configuration. Building them starts none of them.
 #[derive(Debug, Default)]
@@ -42,9 +42,9 @@ impl McpServers {
 
 /// The settings of MCP servers that come from the run and not from the configuration.
 #[derive(Clone, Default)]
-pub struct McpFace {
+pub struct McpClientSettings {
     /// The kinds of elicitation that are supported; set when a run has a person to answer them.
-    pub elicitation: Elicitation,
+    pub elicitation: ElicitationSupport,
     /// The owner of the connections. Principals never share a connection, because it may carry credentials and keep
     /// state.
     pub principal: Principal,
@@ -59,7 +59,7 @@ pub struct McpFace {
 /// Builds the servers that are enabled. `policy` is the operator's own: paths that it protects stay protected.
 ///
 /// Must be called inside a tokio runtime, because each server spawns a supervising task.
-pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpServers {
+pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpClientSettings) -> McpServers {
     let mut made = McpServers::default();
     let environment = McpEnvironment {
         directory: Some(directory(policy.home())),
@@ -69,7 +69,7 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
         parents: face.parents.clone(),
     };
     for (name, server) in config.mcp_servers.iter().filter(|(_, server)| server.enabled) {
-        if let Some(reason) = namesake(&config.mcp_servers, name) {
+        if let Some(reason) = namespace_conflict(&config.mcp_servers, name) {
             made.unusable.push((name.clone(), reason));
             continue;
         }
@@ -80,7 +80,7 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
                 let principal = &face.principal;
                 let owner = (principal.tenant(), principal.subject(), principal.credential_id());
                 let digest = format!("{owner:?}\n{name}\n{}\n{server:?}\n{policy:?}", config.digest);
-                let fresh = || Server::new(config, &environment);
+                let fresh = || SupervisedServer::new(config, &environment);
                 let provider = if server.shared {
                     face.shared.join(&digest, fresh)
                 } else {
@@ -96,9 +96,9 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
 
 fn server_config(
     name: &str,
-    server: &McpServer,
-    policy: &Policy,
-    tokens: (Preference, &Principal),
+    server: &McpServerSettings,
+    policy: &SandboxPolicy,
+    tokens: (KeyringPreference, &Principal),
 ) -> Result<ServerConfig, String> {
     let namespace = Namespace::sanitize(name);
     let reach = server.reach.as_ref().map_err(Clone::clone)?;
@@ -111,8 +111,8 @@ fn server_config(
         wanted: wanted(&namespace, server, reach),
         namespace,
         roots: match server.roots {
-            Roots::Nothing => Vec::new(),
-            Roots::Workspace => vec![policy.workspace().to_owned()],
+            McpRootsReply::Nothing => Vec::new(),
+            McpRootsReply::Workspace => vec![policy.workspace().to_owned()],
         },
         sampling: server.sampling.clone(),
         secrets: secrets(reach),
@@ -120,36 +120,36 @@ fn server_config(
     })
 }
 
-fn wanted(namespace: &Namespace, server: &McpServer, reach: &McpReach) -> Wanted {
-    Wanted {
+fn wanted(namespace: &Namespace, server: &McpServerSettings, reach: &McpEndpoint) -> ToolSelection {
+    ToolSelection {
         allowed: server.tools_allowed.clone(),
         denied: server.tools_denied.clone(),
         schemas: server.tool_schemas.clone(),
         effects: server.effects.clone(),
         group: GroupName::new(namespace.as_str()).ok(),
         param_headers: match reach {
-            McpReach::Remote { protocol: Protocol::Http, .. } => ParamHeaders::Sent,
-            McpReach::Remote { .. } | McpReach::Process { .. } => ParamHeaders::Ignored,
+            McpEndpoint::Remote { protocol: RemoteTransport::Http, .. } => ParamHeaders::Sent,
+            McpEndpoint::Remote { .. } | McpEndpoint::Process { .. } => ParamHeaders::Ignored,
         },
     }
 }
 
 /// Returns the secrets that a server receives: environment variables or headers whose names mark a secret, and the
 /// OAuth client secret.
-fn secrets(reach: &McpReach) -> Vec<SecretString> {
+fn secrets(reach: &McpEndpoint) -> Vec<SecretString> {
     let (named, more) = match reach {
-        McpReach::Process { env, .. } => (env, None),
-        McpReach::Remote { headers, oauth, .. } => (headers, oauth.client_secret.as_ref()),
+        McpEndpoint::Process { env, .. } => (env, None),
+        McpEndpoint::Remote { headers, oauth, .. } => (headers, oauth.client_secret.as_ref()),
     };
     let named = named.iter().filter(|(name, _)| names_a_secret(name)).map(|(_, value)| value);
     named.chain(more).map(|value| SecretString::from(value.0.clone())).collect()
 }
 
 /// Returns the cached catalog of a server, without starting it.
-pub fn remembered(name: &str, server: &McpServer, home: &Home) -> Option<Remembrance> {
+pub fn remembered(name: &str, server: &McpServerSettings, home: &Home) -> Option<CatalogCacheSummary> {
     let (namespace, reach) = (Namespace::sanitize(name), server.reach.as_ref().ok()?);
     let wanted = wanted(&namespace, server, reach);
-    remembrance(&directory(home), namespace.as_str(), &digest(server, reach), &wanted)
+    catalog_cache_summary(&directory(home), namespace.as_str(), &digest(server, reach), &wanted)
 }
 
 /// Returns the directory of the catalog cache.
@@ -159,12 +159,12 @@ fn directory(home: &Home) -> PathBuf {
 
 fn connect(
     name: &str,
-    reach: &McpReach,
-    policy: &Policy,
-    (keyring, principal): (Preference, &Principal),
-) -> Result<Connect, String> {
+    reach: &McpEndpoint,
+    policy: &SandboxPolicy,
+    (keyring, principal): (KeyringPreference, &Principal),
+) -> Result<ConnectTarget, String> {
     match reach {
-        McpReach::Process { command, args, env, directory, writable, unix_sockets, confined } => {
+        McpEndpoint::Process { command, args, env, directory, writable, unix_sockets, confined } => {
             let process = ProcessConfig {
                 name: Namespace::sanitize(name).as_str().to_owned(),
                 env: env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect(),
@@ -175,23 +175,24 @@ fn connect(
             };
             let policy = server_policy(policy, &process).map_err(|error| error.to_string())?;
             let args = args.iter().map(|word| word.0.clone()).collect();
-            Ok(Connect::Process { program: command.clone(), args, policy: Box::new(policy) })
+            Ok(ConnectTarget::Process { program: command.clone(), args, policy: Box::new(policy) })
         }
-        McpReach::Remote { url, headers, protocol, .. } => {
+        McpEndpoint::Remote { url, headers, protocol, .. } => {
             let url = Url::parse(&url.0).map_err(|error| format!("its `url` cannot be read: {error}"))?;
             let schemes: &[&str] = match protocol {
-                Protocol::Http | Protocol::Sse => &["http", "https"],
-                Protocol::WebSocket => &["ws", "wss"],
+                RemoteTransport::Http | RemoteTransport::Sse => &["http", "https"],
+                RemoteTransport::WebSocket => &["ws", "wss"],
             };
             if !schemes.contains(&url.scheme()) {
                 let schemes = schemes.join(":// or ");
                 return Err(format!("its `url` must begin with {schemes}://; got `{}://`", url.scheme()));
             }
-            let keeping = Keeping { home: policy.home(), keyring, principal };
+            let keeping = TokenStorage { home: policy.home(), keyring, principal };
             let auth = authorization::authorizer(name, reach, keeping, None)?;
-            let secret =
-                |(name, value): (&String, &Concealed)| (name.clone(), SecretString::from(value.0.clone()));
-            Ok(Connect::Remote {
+            let secret = |(name, value): (&String, &ExpandedSecret)| {
+                (name.clone(), SecretString::from(value.0.clone()))
+            };
+            Ok(ConnectTarget::Remote {
                 url,
                 headers: headers.iter().map(secret).collect(),
                 protocol: *protocol,
@@ -203,7 +204,7 @@ fn connect(
 
 /// Returns a digest that identifies a server in the catalog cache. It is safe to store, because the settings (and the
 /// secrets in them) cannot be recovered from it.
-fn digest(server: &McpServer, reach: &McpReach) -> String {
+fn digest(server: &McpServerSettings, reach: &McpEndpoint) -> String {
     let mut hasher = Sha256::new();
     let mut part = |text: &str| {
         hasher.update(text.len().to_le_bytes());
@@ -212,7 +213,7 @@ fn digest(server: &McpServer, reach: &McpReach) -> String {
     // A server may offer other tools to clients that support roots or sampling.
     part(&format!("{:?} {}", server.roots, server.sampling.is_some()));
     match reach {
-        McpReach::Process { command, args, env, directory, .. } => {
+        McpEndpoint::Process { command, args, env, directory, .. } => {
             part(command);
             for word in args {
                 part(&word.0);
@@ -222,7 +223,7 @@ fn digest(server: &McpServer, reach: &McpReach) -> String {
             }
             part(&directory.as_ref().map(|path| path.display().to_string()).unwrap_or_default());
         }
-        McpReach::Remote { url, headers, protocol, oauth } => {
+        McpEndpoint::Remote { url, headers, protocol, oauth } => {
             part(oauth.client_id.as_deref().unwrap_or_default());
             part(&url.0);
             for (name, value) in headers {
@@ -238,8 +239,8 @@ fn digest(server: &McpServer, reach: &McpReach) -> String {
     })
 }
 
-impl fmt::Debug for McpFace {
+impl fmt::Debug for McpClientSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("McpFace").finish_non_exhaustive()
+        f.debug_struct("McpClientSettings").finish_non_exhaustive()
     }
 }

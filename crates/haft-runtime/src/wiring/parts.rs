@@ -11,26 +11,26 @@ use haft_core::cache_store::{CacheLimits, CacheStore};
 use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
 use haft_engine::{
-    Cache, CacheConfig, Capture, Catalog, Orchestrator, OrchestratorConfig, Policies, Queues,
-    SharedDefinitions, UncheckedSchemas,
+    Cache, CacheConfig, Catalog, ContentCapture, Orchestrator, OrchestratorConfig, Queues, SharedDefinitions,
+    ToolPolicies, UncheckedSchemas,
 };
 use haft_models::http::ClientPool;
-use haft_sandbox::Policy;
+use haft_sandbox::SandboxPolicy;
 use haft_tools::builtin::BuiltinTools;
 use haft_tools::output::{OutputReader, OutputTools};
 
 use super::{ToolSettings, catalog_config, queue_configs, queues, rules};
-use crate::governing::Configured;
+use crate::governing::ConfiguredGovernor;
 #[cfg(feature = "tiktoken")]
 use crate::tokens::Vocabulary;
-use haft_config::Resolved;
+use haft_config::ResolvedConfig;
 #[cfg(not(feature = "tiktoken"))]
-use haft_core::tokens::ByLength as Vocabulary;
+use haft_core::tokens::LengthEstimator as Vocabulary;
 
 /// The parts of orchestrators. No server starts before an orchestrator is warmed up.
-pub struct Parts {
-    config: Arc<Resolved>,
-    policy: Policy,
+pub struct OrchestratorParts {
+    config: Arc<ResolvedConfig>,
+    policy: SandboxPolicy,
     timeout: Option<Duration>,
     providers: Vec<Arc<dyn ToolProvider>>,
     engine: OrchestratorConfig,
@@ -39,7 +39,7 @@ pub struct Parts {
 
 /// The settings of a single orchestrator, beside the shared parts.
 #[derive(Default)]
-pub struct Own {
+pub struct OrchestratorOptions {
     /// Additional tool providers.
     pub providers: Vec<Arc<dyn ToolProvider>>,
     /// The time that answers of agents stay cached, by tool name.
@@ -60,7 +60,7 @@ pub struct EngineState {
 
 impl EngineState {
     /// Creates empty queues and an empty cache with the configured limits.
-    pub fn new(config: &Resolved) -> Self {
+    pub fn new(config: &ResolvedConfig) -> Self {
         Self {
             queues: queues(config),
             cache: cache(config),
@@ -81,7 +81,7 @@ impl EngineState {
     /// Returns the state of the next generation. A queue whose settings did not change keeps its slots and its waiting
     /// calls.
     #[must_use]
-    pub fn renewed(&self, config: &Resolved) -> Self {
+    pub fn renewed(&self, config: &ResolvedConfig) -> Self {
         Self {
             queues: self.queues.renewed(queue_configs(config)),
             cache: self.cache.clone(),
@@ -97,7 +97,7 @@ impl EngineState {
     }
 }
 
-fn cache(config: &Resolved) -> Cache {
+fn cache(config: &ResolvedConfig) -> Cache {
     Cache::new(CacheConfig {
         entries_max: usize::try_from(config.cache.entries_max).unwrap_or(usize::MAX),
         bytes_max: usize::try_from(config.cache.bytes_max).unwrap_or(usize::MAX),
@@ -105,11 +105,11 @@ fn cache(config: &Resolved) -> Cache {
 }
 
 /// Returns the limits of the store behind the cache, which are those of the cache.
-pub fn cache_limits(config: &Resolved) -> CacheLimits {
+pub fn cache_limits(config: &ResolvedConfig) -> CacheLimits {
     CacheLimits { entries_max: config.cache.entries_max, bytes_max: config.cache.bytes_max }
 }
 
-impl Parts {
+impl OrchestratorParts {
     /// Combines the built-in tools with those of `others`. Queues and cache are new.
     pub fn new(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Self {
         let engine = EngineState::new(&settings.config);
@@ -128,8 +128,8 @@ impl Parts {
 
     /// Builds parts that share queues and cache with others.
     pub fn sharing(
-        policy: Policy,
-        config: Arc<Resolved>,
+        policy: SandboxPolicy,
+        config: Arc<ResolvedConfig>,
         others: Vec<Arc<dyn ToolProvider>>,
         shared: &EngineState,
     ) -> Self {
@@ -146,7 +146,11 @@ impl Parts {
             cache: shared.cache.clone(),
             rules: rules(&config),
             tokens: Arc::new(Vocabulary),
-            capture: if config.telemetry.capture_content { Capture::Content } else { Capture::Nothing },
+            capture: if config.telemetry.capture_content {
+                ContentCapture::Content
+            } else {
+                ContentCapture::Nothing
+            },
             ..OrchestratorConfig::default()
         };
         let definitions = shared.definitions.clone();
@@ -154,12 +158,12 @@ impl Parts {
     }
 
     /// Returns the configuration that orchestrators use by default.
-    pub fn config(&self) -> &Arc<Resolved> {
+    pub fn config(&self) -> &Arc<ResolvedConfig> {
         &self.config
     }
 
     /// Returns the sandbox policy of everything that tools start.
-    pub fn policy(&self) -> &Policy {
+    pub fn policy(&self) -> &SandboxPolicy {
         &self.policy
     }
 
@@ -170,7 +174,7 @@ impl Parts {
 
     /// Builds an orchestrator over all tools. `config` may differ from the shared configuration in its tool settings;
     /// the shared parts stay the same.
-    pub fn orchestrator(&self, config: &Arc<Resolved>, own: Own) -> Orchestrator {
+    pub fn orchestrator(&self, config: &Arc<ResolvedConfig>, own: OrchestratorOptions) -> Orchestrator {
         let stored = config.tool_output.enabled.then(|| {
             let tools = OutputTools::new(self.policy.clone(), config.tool_output.reading);
             Arc::new(tools.with_reader(own.reader)) as Arc<dyn ToolProvider>
@@ -188,13 +192,13 @@ impl Parts {
 
     fn over(
         &self,
-        config: &Arc<Resolved>,
+        config: &Arc<ResolvedConfig>,
         providers: Vec<Arc<dyn ToolProvider>>,
         answers_kept: HashMap<ToolName, Duration>,
     ) -> Orchestrator {
-        let governor = Configured { config: Arc::clone(config), timeout: self.timeout, answers_kept };
+        let governor = ConfiguredGovernor { config: Arc::clone(config), timeout: self.timeout, answers_kept };
         let engine = OrchestratorConfig {
-            policies: Policies { governor: Some(Arc::new(governor)), ..Policies::default() },
+            policies: ToolPolicies { governor: Some(Arc::new(governor)), ..ToolPolicies::default() },
             tool_timeout_max: self.timeout.unwrap_or(config.tool_timeout),
             ..self.engine.clone()
         };
@@ -204,14 +208,16 @@ impl Parts {
     }
 }
 
-impl fmt::Debug for Own {
+impl fmt::Debug for OrchestratorOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Own").field("answers_kept", &self.answers_kept).finish_non_exhaustive()
+        f.debug_struct("OrchestratorOptions")
+            .field("answers_kept", &self.answers_kept)
+            .finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for OrchestratorParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("OrchestratorParts").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

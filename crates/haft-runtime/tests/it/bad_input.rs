@@ -1,17 +1,17 @@
 //! Specs, journals and stores that are damaged, missing or of another version.
 
 use haft_core::place::SessionId;
-use haft_model_server::Step;
+use haft_model_server::ScriptStep;
 use haft_runtime::runtime::{ResumeFailure, StartError};
 use haft_runtime::spec::SpecError;
 use haft_runtime::{RunSecrets, RunSpec};
 use serde_json::json;
 
-use crate::fixture::{Fixture, answer, finished, note};
+use crate::fixture::{RuntimeFixture, answer, finished, note};
 
 #[tokio::test]
 async fn a_run_that_was_never_started_is_not_found() {
-    let fixture = Fixture::new([Step::text("done")]);
+    let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let error = runtime.resume(SessionId(7), None, RunSecrets::none()).await.unwrap_err();
     assert!(matches!(error, ResumeFailure::Session(_)), "{error}");
@@ -20,7 +20,7 @@ async fn a_run_that_was_never_started_is_not_found() {
 
 #[tokio::test]
 async fn a_spec_of_another_version_or_without_its_agents_is_refused_and_left_as_it_is() {
-    let fixture = Fixture::new([Step::text("done")]);
+    let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     finished(&run).await;
@@ -42,7 +42,7 @@ async fn a_spec_of_another_version_or_without_its_agents_is_refused_and_left_as_
 
 #[tokio::test]
 async fn a_journal_that_ends_in_the_middle_of_a_line_continues_from_the_last_whole_one() {
-    let fixture = Fixture::new([note("one"), Step::text("done"), Step::text("more done")]);
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done"), ScriptStep::text("more done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     finished(&run).await;
@@ -58,7 +58,7 @@ async fn a_journal_that_ends_in_the_middle_of_a_line_continues_from_the_last_who
 
 #[tokio::test]
 async fn an_agent_that_takes_json_refuses_other_requests() {
-    let fixture = Fixture::new([Step::text("done")]);
+    let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let agent = "---\nmodels: openai/m\ninput: {format: json}\n---\n";
     let error = runtime.start(fixture.spec_of(agent, "not json"), RunSecrets::none()).await.unwrap_err();
@@ -68,7 +68,7 @@ async fn an_agent_that_takes_json_refuses_other_requests() {
 
 #[tokio::test]
 async fn a_workspace_that_is_missing_or_exposes_home_is_refused() {
-    let fixture = Fixture::new([Step::text("done")]);
+    let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     for directory in [fixture.directory.path().join("nowhere"), fixture.directory.path().to_owned()] {
         let mut spec = fixture.spec("go");
@@ -83,7 +83,7 @@ async fn a_workspace_that_is_missing_or_exposes_home_is_refused() {
 async fn a_store_that_fails_in_the_middle_of_a_run_ends_it_before_the_next_call() {
     let config = json!({"sessions": {"bytesMax": 6000}});
     let long = "x".repeat(4_000);
-    let fixture = Fixture::new([note(&long), note("two"), Step::text("done")]);
+    let fixture = RuntimeFixture::new([note(&long), note("two"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&config).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let outcome = finished(&run).await;
@@ -93,7 +93,7 @@ async fn a_store_that_fails_in_the_middle_of_a_run_ends_it_before_the_next_call(
 
 #[tokio::test]
 async fn an_unknown_model_provider_is_an_error_before_anything_is_sent() {
-    let fixture = Fixture::new([Step::text("done")]);
+    let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let mut spec: RunSpec = fixture.spec("go");
     spec.changes.models = vec!["nobody/m".into()];

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use haft_config::agents::graph::AgentGraph;
-use haft_config::agents::{Overrides, loader};
+use haft_config::agents::{AgentOverrides, loader};
 use haft_core::event_log::{EventEnvelope, LogEvent};
 use haft_core::home::Home;
 use haft_core::name::Namespace;
@@ -14,7 +14,7 @@ use haft_core::provider::CallContext;
 use haft_core::result::ToolError;
 use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
-use haft_model_server::{ModelServer, Order, Script, Step};
+use haft_model_server::{ModelServer, Script, ScriptStep, StepOrder};
 use haft_runtime::{
     EventSeq, RunHandle, RunOutcome, RunSpec, RunState, Runtime, RuntimeBuilder, WorkspaceSpec,
 };
@@ -23,23 +23,23 @@ use serde_json::{Value, json};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
-pub(crate) struct Fixture {
+pub(crate) struct RuntimeFixture {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) model: ModelServer,
     /// The server that runs ask from now on.
     url: Arc<Mutex<String>>,
-    pub(crate) calls: Arc<Calls>,
+    pub(crate) calls: Arc<NoteToolCalls>,
 }
 
 /// The calls that reached the tool `note`.
 #[derive(Default)]
-pub(crate) struct Calls {
+pub(crate) struct NoteToolCalls {
     pub(crate) count: AtomicU32,
     pub(crate) texts: Mutex<Vec<String>>,
     shutdowns: AtomicU32,
 }
 
-impl Calls {
+impl NoteToolCalls {
     pub(crate) fn count(&self) -> u32 {
         self.count.load(Ordering::SeqCst)
     }
@@ -50,9 +50,9 @@ impl Calls {
 }
 
 /// Notes a text; the call changes something, so it must never be made twice.
-pub(crate) struct Note(pub(crate) Arc<Calls>);
+pub(crate) struct NoteTool(pub(crate) Arc<NoteToolCalls>);
 
-impl Tool for Note {
+impl Tool for NoteTool {
     fn definition(&self) -> ToolDefinition {
         let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
         ToolDefinition::new("note", "Notes a text.", schema).with_effects(Effects::Mutating)
@@ -71,9 +71,9 @@ impl Tool for Note {
 }
 
 /// Reads a counter; the operator lets its answers be cached.
-pub(crate) struct Look(pub(crate) Arc<Calls>);
+pub(crate) struct LookTool(pub(crate) Arc<NoteToolCalls>);
 
-impl Tool for Look {
+impl Tool for LookTool {
     fn definition(&self) -> ToolDefinition {
         ToolDefinition::new("look", "Looks at the counter.", json!({"type": "object"}))
             .with_effects(Effects::ReadOnly)
@@ -86,9 +86,9 @@ impl Tool for Look {
 }
 
 /// Gives an output that is too large for a conversation.
-struct Long;
+struct LongOutputTool;
 
-impl Tool for Long {
+impl Tool for LongOutputTool {
     fn definition(&self) -> ToolDefinition {
         ToolDefinition::new("long", "Gives a long text.", json!({"type": "object"}))
             .with_effects(Effects::ReadOnly)
@@ -99,8 +99,8 @@ impl Tool for Long {
     }
 }
 
-impl Fixture {
-    pub(crate) fn new(steps: impl IntoIterator<Item = Step>) -> Self {
+impl RuntimeFixture {
+    pub(crate) fn new(steps: impl IntoIterator<Item = ScriptStep>) -> Self {
         Self::scripted(Script::of(steps))
     }
 
@@ -115,8 +115,8 @@ impl Fixture {
     }
 
     /// The steps are taken one after the other, whichever run asks.
-    pub(crate) fn in_order(steps: impl IntoIterator<Item = Step>) -> Self {
-        Self::scripted(Script::of(steps).in_order(Order::Strict))
+    pub(crate) fn in_order(steps: impl IntoIterator<Item = ScriptStep>) -> Self {
+        Self::scripted(Script::of(steps).in_order(StepOrder::Strict))
     }
 
     /// Runs that start from now on ask another model.
@@ -153,12 +153,12 @@ impl Fixture {
     pub(crate) fn builder(&self, config: &Value) -> RuntimeBuilder {
         let file = self.directory.path().join("haft.json");
         std::fs::write(&file, config.to_string()).unwrap();
-        let sources = haft_config::Sources { home: None, project: None, named: Some(&file) };
+        let sources = haft_config::ConfigSources { home: None, project: None, named: Some(&file) };
         let resolved = haft_config::load(sources, &|_| None).unwrap().resolved;
         let registry = Registry::new(Namespace::new("app").unwrap());
-        registry.register(Note(Arc::clone(&self.calls))).unwrap();
-        registry.register(Look(Arc::clone(&self.calls))).unwrap();
-        registry.register(Long).unwrap();
+        registry.register(NoteTool(Arc::clone(&self.calls))).unwrap();
+        registry.register(LookTool(Arc::clone(&self.calls))).unwrap();
+        registry.register(LongOutputTool).unwrap();
         let url = Arc::clone(&self.url);
         let variables = move |name: &str| match name {
             "OPENAI_BASE_URL" => Some(format!("{}/v1", url.lock().unwrap())),
@@ -180,7 +180,7 @@ impl Fixture {
     }
 
     pub(crate) fn spec_of(&self, agent: &str, request: &str) -> RunSpec {
-        let agent = loader::of_text("agent.md", agent, &Overrides::default()).unwrap();
+        let agent = loader::of_text("agent.md", agent, &AgentOverrides::default()).unwrap();
         let graph = AgentGraph::gather(agent, &loader::AgentLoader::default()).unwrap();
         RunSpec::new(&graph, request, WorkspaceSpec::at(self.workspace()))
     }
@@ -191,8 +191,8 @@ pub(crate) fn asking() -> Value {
     json!({"policy": {"rules": [{"tool": "note", "decision": "ask"}]}})
 }
 
-pub(crate) fn note(text: &str) -> Step {
-    Step::call("note", json!({ "text": text }))
+pub(crate) fn note(text: &str) -> ScriptStep {
+    ScriptStep::call("note", json!({ "text": text }))
 }
 
 pub(crate) async fn finished(run: &RunHandle) -> RunOutcome {
@@ -203,7 +203,7 @@ pub(crate) async fn finished(run: &RunHandle) -> RunOutcome {
 }
 
 pub(crate) fn answer(outcome: &RunOutcome) -> String {
-    outcome.finish.answer.as_ref().map(haft_core::run::finish::Answer::text).unwrap_or_default()
+    outcome.finish.answer.as_ref().map(haft_core::run::finish::RunAnswer::text).unwrap_or_default()
 }
 
 /// All events of a finished run.

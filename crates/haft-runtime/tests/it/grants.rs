@@ -6,14 +6,14 @@ use haft_core::grant::GrantOwner;
 use haft_core::grant_store::MemoryGrants;
 use haft_core::principal::Principal;
 use haft_core::settings::mode::SandboxMode;
-use haft_model_server::Step;
+use haft_model_server::ScriptStep;
 use haft_runtime::{
     ApprovalDecision, DecideError, ParkReason, PendingApproval, RunHandle, RunSecrets, RunSpec, RunState,
     Runtime, Stores, WorkspaceSpec,
 };
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, answer, asking, finished, note, process};
+use crate::fixture::{RuntimeFixture, answer, asking, finished, note, process};
 
 async fn pending(run: &RunHandle) -> PendingApproval {
     match run.wait().await.unwrap() {
@@ -26,13 +26,13 @@ fn principal(subject: &str) -> Principal {
     Principal::new("acme", subject, "key")
 }
 
-fn of(fixture: &Fixture, subject: &str) -> RunSpec {
+fn of(fixture: &RuntimeFixture, subject: &str) -> RunSpec {
     RunSpec { principal: principal(subject), ..fixture.spec("go") }
 }
 
 /// A model that calls `note` once in each of these runs.
-fn notes(runs: usize) -> Fixture {
-    Fixture::in_order((0..runs).flat_map(|_| [note("same"), Step::text("done")]))
+fn notes(runs: usize) -> RuntimeFixture {
+    RuntimeFixture::in_order((0..runs).flat_map(|_| [note("same"), ScriptStep::text("done")]))
 }
 
 async fn start(runtime: &Runtime, spec: RunSpec) -> RunHandle {
@@ -100,16 +100,16 @@ async fn another_workspace_and_a_wider_mode_are_asked_about() {
 }
 
 /// Calls of `bash` wait for approval, for runs whose agent may use it.
-fn bash(fixture: &Fixture) -> (RunSpec, Value) {
+fn bash(fixture: &RuntimeFixture) -> (RunSpec, Value) {
     let spec = fixture.spec_of("---\nmodels: openai/m\ntools: [bash]\n---\n", "go");
     (spec, json!({"policy": {"rules": [{"tool": "bash", "command": "echo *", "decision": "ask"}]}}))
 }
 
 #[tokio::test]
 async fn a_prefix_that_is_offered_can_be_allowed_and_covers_no_other_command() {
-    let line = |command: &str| Step::call("bash", json!({ "command": command }));
-    let steps = [line("echo one --x"), line("echo one"), line("echo two"), Step::text("done")];
-    let fixture = Fixture::new(steps);
+    let line = |command: &str| ScriptStep::call("bash", json!({ "command": command }));
+    let steps = [line("echo one --x"), line("echo one"), line("echo two"), ScriptStep::text("done")];
+    let fixture = RuntimeFixture::new(steps);
     let (spec, config) = bash(&fixture);
     let runtime = fixture.runtime(&config).await;
     let run = start(&runtime, spec).await;

@@ -3,19 +3,19 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use haft_config::Resolved;
+use haft_config::ResolvedConfig;
 use haft_core::principal::Principal;
 use haft_core::run::finish::FinishReason;
-use haft_model_server::{Pace, Step};
-use haft_runtime::runtime::{Page, StartError};
+use haft_model_server::{ResponsePace, ScriptStep};
+use haft_runtime::runtime::{RunListPage, StartError};
 use haft_runtime::{EventSeq, RunSecrets, RunSpec};
 use serde_json::json;
 
-use crate::fixture::{Fixture, answer, events, finished, kinds, note};
+use crate::fixture::{RuntimeFixture, answer, events, finished, kinds, note};
 
 #[tokio::test]
 async fn a_run_calls_tools_answers_and_tells_its_events_in_order() {
-    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let outcome = finished(&run).await;
@@ -46,7 +46,7 @@ async fn a_run_calls_tools_answers_and_tells_its_events_in_order() {
 
 #[tokio::test]
 async fn a_reader_may_start_anywhere_and_follows_to_the_end() {
-    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let mut late = run.events(EventSeq(4));
@@ -63,7 +63,7 @@ async fn a_reader_may_start_anywhere_and_follows_to_the_end() {
 
 #[tokio::test]
 async fn dropping_a_handle_detaches_and_attach_finds_the_run_again() {
-    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let id = run.id();
@@ -76,8 +76,8 @@ async fn dropping_a_handle_detaches_and_attach_finds_the_run_again() {
 
 #[tokio::test]
 async fn cancel_ends_a_run_that_waits_for_its_model() {
-    let slow = Pace { first_byte_milliseconds: 60_000, ..Pace::default() };
-    let fixture = Fixture::new([Step::text("never").at_pace(slow)]);
+    let slow = ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() };
+    let fixture = RuntimeFixture::new([ScriptStep::text("never").at_pace(slow)]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -87,7 +87,7 @@ async fn cancel_ends_a_run_that_waits_for_its_model() {
 
 #[tokio::test]
 async fn starting_twice_with_one_key_is_one_run() {
-    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let spec = RunSpec { idempotency_key: Some("k".into()), ..fixture.spec("go") };
     let first = runtime.start(spec.clone(), RunSecrets::none()).await.unwrap();
@@ -104,7 +104,7 @@ async fn starting_twice_with_one_key_is_one_run() {
 
 #[tokio::test]
 async fn a_key_whose_run_did_not_start_is_free_again() {
-    let fixture = Fixture::new([Step::text("done")]);
+    let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let mut spec = RunSpec { idempotency_key: Some("k".into()), ..fixture.spec("go") };
     let directory = std::mem::replace(&mut spec.workspace.directory, "/nonexistent".into());
@@ -115,7 +115,7 @@ async fn a_key_whose_run_did_not_start_is_free_again() {
 
 #[tokio::test]
 async fn runs_are_listed_by_principal_and_page_with_the_newest_first() {
-    let fixture = Fixture::new((0..4).map(|_| Step::text("done")));
+    let fixture = RuntimeFixture::new((0..4).map(|_| ScriptStep::text("done")));
     let runtime = fixture.runtime(&json!({})).await;
     let anna = Principal::new("acme", "anna", "");
     for request in ["first", "second", "third"] {
@@ -125,7 +125,7 @@ async fn runs_are_listed_by_principal_and_page_with_the_newest_first() {
         run.closed().await;
     }
     let titles = async |principal: &Principal, skip, count| -> Vec<String> {
-        let listed = runtime.list(principal, Page { skip, count }).await.unwrap();
+        let listed = runtime.list(principal, RunListPage { skip, count }).await.unwrap();
         listed.into_iter().map(|run| run.title).collect()
     };
     assert_eq!(titles(&anna, 0, 10).await, ["third", "second", "first"]);
@@ -135,13 +135,18 @@ async fn runs_are_listed_by_principal_and_page_with_the_newest_first() {
 
 #[tokio::test]
 async fn a_reload_governs_the_next_run_and_leaves_the_running_one_alone() {
-    let fixture = Fixture::new([note("one"), Step::text("one done"), note("two"), Step::text("two done")]);
+    let fixture = RuntimeFixture::new([
+        note("one"),
+        ScriptStep::text("one done"),
+        note("two"),
+        ScriptStep::text("two done"),
+    ]);
     let runtime = fixture.runtime(&json!({})).await;
     let before = runtime.start(fixture.spec("first"), RunSecrets::none()).await.unwrap();
     let denying = json!({"policy": {"rules": [{"tool": "note", "decision": "deny"}]}});
     let file = fixture.directory.path().join("next.json");
     std::fs::write(&file, denying.to_string()).unwrap();
-    let sources = haft_config::Sources { home: None, project: None, named: Some(&file) };
+    let sources = haft_config::ConfigSources { home: None, project: None, named: Some(&file) };
     let next = haft_config::load(sources, &|_| None).unwrap().resolved;
     assert_eq!(runtime.reload(next).await, Vec::<String>::new());
     finished(&before).await;
@@ -153,7 +158,12 @@ async fn a_reload_governs_the_next_run_and_leaves_the_running_one_alone() {
 
 #[tokio::test]
 async fn the_end_of_a_run_leaves_the_tools_of_the_program_to_the_others() {
-    let fixture = Fixture::in_order([note("one"), Step::text("done"), note("two"), Step::text("done")]);
+    let fixture = RuntimeFixture::in_order([
+        note("one"),
+        ScriptStep::text("done"),
+        note("two"),
+        ScriptStep::text("done"),
+    ]);
     let runtime = fixture.runtime(&json!({})).await;
     for _ in 0..2 {
         let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -167,8 +177,8 @@ async fn the_end_of_a_run_leaves_the_tools_of_the_program_to_the_others() {
 
 #[tokio::test]
 async fn a_runtime_that_shuts_down_ends_its_runs() {
-    let slow = Pace { first_byte_milliseconds: 60_000, ..Pace::default() };
-    let fixture = Fixture::new([Step::text("never").at_pace(slow)]);
+    let slow = ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() };
+    let fixture = RuntimeFixture::new([ScriptStep::text("never").at_pace(slow)]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     runtime.shut_down().await;
@@ -177,7 +187,7 @@ async fn a_runtime_that_shuts_down_ends_its_runs() {
 
 #[tokio::test]
 async fn runs_share_connections_to_models_unless_their_timeouts_differ() {
-    let fixture = Fixture::in_order((0..4).map(|_| Step::text("done")));
+    let fixture = RuntimeFixture::in_order((0..4).map(|_| ScriptStep::text("done")));
     let connections = fixture.count_connections().await;
     let runtime = fixture.runtime(&json!({})).await;
     for subject in ["anna", "bert", "anna"] {
@@ -189,7 +199,7 @@ async fn runs_share_connections_to_models_unless_their_timeouts_differ() {
     assert_eq!(connections.load(Ordering::SeqCst), 1);
     let hasty = json!({"providers": {"openai": {"connectTimeout": "5s"}}});
     let hasty = fixture.runtime(&hasty).await.config();
-    runtime.reload(Resolved::clone(&hasty)).await;
+    runtime.reload(ResolvedConfig::clone(&hasty)).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     assert_eq!(answer(&finished(&run).await), "done");
     assert_eq!(connections.load(Ordering::SeqCst), 2);

@@ -6,7 +6,7 @@ use haft_core::approval::ApprovalId;
 use haft_core::conversation::ToolReply;
 use haft_core::run::finish::FinishReason;
 use haft_core::tool::ToolCall;
-use haft_model_server::{Expect, Part, Step};
+use haft_model_server::{RequestExpectation, ScriptPart, ScriptStep};
 use haft_runtime::runtime::Takeover;
 use haft_runtime::spec::FunctionTool;
 use haft_runtime::{
@@ -16,7 +16,7 @@ use haft_runtime::{
 use haft_store::journals::{JournalStore, MemoryJournals};
 use serde_json::json;
 
-use crate::fixture::{Fixture, answer, asking, events, finished, kinds, note, process};
+use crate::fixture::{RuntimeFixture, answer, asking, events, finished, kinds, note, process};
 
 async fn pending(run: &RunHandle) -> Vec<PendingApproval> {
     match run.wait().await.unwrap() {
@@ -25,13 +25,16 @@ async fn pending(run: &RunHandle) -> Vec<PendingApproval> {
     }
 }
 
-fn told(step: Step, text: &str) -> Step {
-    step.expecting(Expect { last_tool_result: Some(text.to_owned()), ..Expect::default() })
+fn told(step: ScriptStep, text: &str) -> ScriptStep {
+    step.expecting(RequestExpectation {
+        last_tool_result: Some(text.to_owned()),
+        ..RequestExpectation::default()
+    })
 }
 
 #[tokio::test]
 async fn a_call_waits_for_its_decision_and_is_made_once() {
-    let fixture = Fixture::new([note("one"), told(Step::text("done"), "noted as number 1")]);
+    let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let [waiting] = pending(&run).await.try_into().unwrap();
@@ -47,7 +50,7 @@ async fn a_call_waits_for_its_decision_and_is_made_once() {
 
 #[tokio::test]
 async fn a_denied_call_is_not_made_and_the_model_learns_it() {
-    let fixture = Fixture::new([note("one"), Step::text("understood")]);
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("understood")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let [waiting] = pending(&run).await.try_into().unwrap();
@@ -57,7 +60,7 @@ async fn a_denied_call_is_not_made_and_the_model_learns_it() {
 
 #[tokio::test]
 async fn a_decision_that_nothing_waits_for_is_an_error() {
-    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let [waiting] = pending(&run).await.try_into().unwrap();
@@ -73,9 +76,11 @@ async fn a_decision_that_nothing_waits_for_is_an_error() {
 
 #[tokio::test]
 async fn calls_of_one_turn_wait_together_and_are_decided_in_any_order() {
-    let both =
-        Step::say([Part::call("note", json!({"text": "a"})), Part::call("note", json!({"text": "b"}))]);
-    let fixture = Fixture::new([both, Step::text("done")]);
+    let both = ScriptStep::say([
+        ScriptPart::call("note", json!({"text": "a"})),
+        ScriptPart::call("note", json!({"text": "b"})),
+    ]);
+    let fixture = RuntimeFixture::new([both, ScriptStep::text("done")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let waiting = loop {
@@ -93,7 +98,7 @@ async fn calls_of_one_turn_wait_together_and_are_decided_in_any_order() {
 
 #[test]
 fn an_approval_outlives_its_process_and_its_call_is_made_once() {
-    let fixture = Fixture::new([note("one"), told(Step::text("done"), "noted as number 1")]);
+    let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
     let first = process();
     let (id, approval) = first.block_on(async {
         let runtime = fixture.runtime(&asking()).await;
@@ -120,7 +125,7 @@ fn an_approval_outlives_its_process_and_its_call_is_made_once() {
 async fn a_run_that_was_taken_over_makes_no_call_in_the_older_runtime() {
     let in_memory: Arc<dyn JournalStore> = Arc::new(MemoryJournals::default());
     for journals in [None, Some(in_memory)] {
-        let fixture = Fixture::new([note("one"), told(Step::text("done"), "noted as number 1")]);
+        let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
         let runtime = async || {
             let stores = Stores::at(&fixture.home());
             let stores = match &journals {
@@ -169,8 +174,8 @@ async fn functions(run: &RunHandle) -> Vec<ToolCall> {
 
 #[tokio::test]
 async fn the_caller_runs_its_functions_and_the_run_continues_with_their_outputs() {
-    let call = Step::call("weather", json!({"town": "Rome"}));
-    let fixture = Fixture::new([call, told(Step::text("sunny"), "31 degrees")]);
+    let call = ScriptStep::call("weather", json!({"town": "Rome"}));
+    let fixture = RuntimeFixture::new([call, told(ScriptStep::text("sunny"), "31 degrees")]);
     let runtime = fixture.runtime(&json!({})).await;
     let spec = RunSpec { functions: vec![weather()], ..fixture.spec("go") };
     let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
@@ -190,8 +195,8 @@ async fn the_caller_runs_its_functions_and_the_run_continues_with_their_outputs(
 
 #[test]
 fn a_run_that_waits_for_a_function_continues_after_a_restart() {
-    let call = Step::call("weather", json!({"town": "Rome"}));
-    let fixture = Fixture::new([call, told(Step::text("sunny"), "31 degrees")]);
+    let call = ScriptStep::call("weather", json!({"town": "Rome"}));
+    let fixture = RuntimeFixture::new([call, told(ScriptStep::text("sunny"), "31 degrees")]);
     let first = process();
     let id = first.block_on(async {
         let runtime = fixture.runtime(&json!({})).await;
@@ -213,7 +218,7 @@ fn a_run_that_waits_for_a_function_continues_after_a_restart() {
 
 #[tokio::test]
 async fn a_run_without_its_secret_parks_and_continues_once_it_is_given() {
-    let fixture = Fixture::new([Step::text("one"), Step::text("two")]);
+    let fixture = RuntimeFixture::new([ScriptStep::text("one"), ScriptStep::text("two")]);
     let runtime = fixture.runtime(&json!({})).await;
     let secrets = RunSecrets::none().with("OPENAI_API_KEY", "of this run");
     let run = runtime.start(fixture.spec("go"), secrets.clone()).await.unwrap();

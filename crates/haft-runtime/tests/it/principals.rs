@@ -2,23 +2,27 @@
 
 use haft_core::event_log::LogEvent;
 use haft_core::principal::Principal;
-use haft_model_server::{Expect, ModelServer, Script, Step};
+use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
 use haft_runtime::{ApprovalDecision, ParkReason, RunHandle, RunSecrets, RunSpec, RunState};
 use serde_json::json;
 
-use crate::fixture::{Fixture, answer, asking, events, finished, note};
+use crate::fixture::{RuntimeFixture, answer, asking, events, finished, note};
 
 fn principal(subject: &str) -> Principal {
     Principal::new("acme", subject, "key")
 }
 
-fn told(step: Step, text: &str) -> Step {
-    step.expecting(Expect { last_tool_result: Some(text.to_owned()), ..Expect::default() })
+fn told(step: ScriptStep, text: &str) -> ScriptStep {
+    step.expecting(RequestExpectation {
+        last_tool_result: Some(text.to_owned()),
+        ..RequestExpectation::default()
+    })
 }
 
 #[tokio::test]
 async fn calls_know_the_principal_of_their_run_not_of_the_first_one() {
-    let fixture = Fixture::in_order([note("a"), Step::text("done"), note("b"), Step::text("done")]);
+    let fixture =
+        RuntimeFixture::in_order([note("a"), ScriptStep::text("done"), note("b"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     for subject in ["anna", "bert"] {
         let spec = RunSpec { principal: principal(subject), ..fixture.spec("go") };
@@ -29,7 +33,8 @@ async fn calls_know_the_principal_of_their_run_not_of_the_first_one() {
 
 #[tokio::test]
 async fn an_approval_of_one_principal_allows_nothing_to_another() {
-    let fixture = Fixture::new([note("same"), Step::text("done"), note("same"), Step::text("done")]);
+    let fixture =
+        RuntimeFixture::new([note("same"), ScriptStep::text("done"), note("same"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&asking()).await;
     for subject in ["anna", "bert"] {
         let spec = RunSpec { principal: principal(subject), ..fixture.spec("go") };
@@ -44,16 +49,16 @@ async fn an_approval_of_one_principal_allows_nothing_to_another() {
 
 #[tokio::test]
 async fn a_cached_answer_of_one_principal_does_not_answer_another() {
-    let look = || Step::call("look", json!({}));
+    let look = || ScriptStep::call("look", json!({}));
     let steps = [
         look(),
-        told(Step::text("done"), "look number 1"),
+        told(ScriptStep::text("done"), "look number 1"),
         look(),
-        told(Step::text("done"), "look number 1"),
+        told(ScriptStep::text("done"), "look number 1"),
         look(),
-        told(Step::text("done"), "look number 2"),
+        told(ScriptStep::text("done"), "look number 2"),
     ];
-    let fixture = Fixture::in_order(steps);
+    let fixture = RuntimeFixture::in_order(steps);
     let runtime = fixture.runtime(&json!({"tools": {"look": {"cache": "1h"}}})).await;
     for subject in ["anna", "anna", "bert"] {
         let spec = RunSpec { principal: principal(subject), ..fixture.spec("go") };
@@ -65,7 +70,8 @@ async fn a_cached_answer_of_one_principal_does_not_answer_another() {
 #[tokio::test]
 async fn the_budget_of_one_run_is_not_spent_by_another() {
     let agent = "---\nmodels: openai/m\ntools: [note]\nbudget: {calls: 1}\n---\n";
-    let fixture = Fixture::new([note("a"), Step::text("done"), note("b"), Step::text("done")]);
+    let fixture =
+        RuntimeFixture::new([note("a"), ScriptStep::text("done"), note("b"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     for subject in ["anna", "bert"] {
         let spec = RunSpec { principal: principal(subject), ..fixture.spec_of(agent, "go") };
@@ -78,10 +84,10 @@ async fn the_budget_of_one_run_is_not_spent_by_another() {
 
 #[tokio::test]
 async fn the_workspace_of_one_principal_is_hidden_from_another() {
-    let fixture = Fixture::new([
-        Step::call("bash", json!({"command": "cat ../anna/secret; ls ..; echo mine > own; cat own"})),
-        Step::call("read", json!({"file_path": "../anna/secret"})),
-        Step::text("done"),
+    let fixture = RuntimeFixture::new([
+        ScriptStep::call("bash", json!({"command": "cat ../anna/secret; ls ..; echo mine > own; cat own"})),
+        ScriptStep::call("read", json!({"file_path": "../anna/secret"})),
+        ScriptStep::text("done"),
     ]);
     let directory = |subject: &str| fixture.home().workspace().join("acme").join(subject);
     for subject in ["anna", "bert"] {
@@ -110,7 +116,7 @@ async fn the_workspace_of_one_principal_is_hidden_from_another() {
 
 #[tokio::test]
 async fn a_stored_output_of_one_principal_is_not_found_by_another() {
-    let fixture = Fixture::new([Step::call("long", json!({})), Step::text("done")]);
+    let fixture = RuntimeFixture::new([ScriptStep::call("long", json!({})), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({"toolResponseMaxBytes": 1_000})).await;
     let spec = |subject: &str| RunSpec { principal: principal(subject), ..fixture.spec("go") };
     let run = runtime.start(spec("anna"), RunSecrets::none()).await.unwrap();
@@ -123,8 +129,8 @@ async fn a_stored_output_of_one_principal_is_not_found_by_another() {
     let handle = handle.unwrap();
     assert!(handle.starts_with("session-"), "{handle}");
     let asks = || {
-        let call = Step::call("tool_output", json!({"handle": handle, "extract": "page 1"}));
-        ModelServer::start(Script::of([call, Step::text("done")])).unwrap()
+        let call = ScriptStep::call("tool_output", json!({"handle": handle, "extract": "page 1"}));
+        ModelServer::start(Script::of([call, ScriptStep::text("done")])).unwrap()
     };
     let (of_anna, of_bert) = (asks(), asks());
     let found = async |model: &ModelServer, run: RunHandle| {

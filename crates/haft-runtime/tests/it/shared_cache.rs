@@ -11,20 +11,20 @@ use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::ToolError;
 use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
-use haft_model_server::Step;
+use haft_model_server::ScriptStep;
 use haft_runtime::{RunSecrets, RunSpec, Stores};
 use haft_store::cache::MemoryCache;
 use serde_json::json;
 
-use crate::fixture::{Fixture, finished};
+use crate::fixture::{RuntimeFixture, finished};
 
 /// Counts the calls of all runtimes of a test.
-struct Counter {
+struct CountingProvider {
     namespace: Namespace,
     calls: Arc<AtomicUsize>,
 }
 
-impl ToolProvider for Counter {
+impl ToolProvider for CountingProvider {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Builtin
     }
@@ -56,10 +56,12 @@ impl ToolProvider for Counter {
 /// Runs one call in a runtime of its own for each subject, and returns the number of calls that reached the tool.
 async fn calls_of(subjects: &[&str], choose: impl Fn(Stores) -> Stores) -> usize {
     let calls = Arc::<AtomicUsize>::default();
-    let steps = subjects.iter().flat_map(|_| [Step::call("count", json!({})), Step::text("done")]);
-    let fixture = Fixture::in_order(steps);
+    let steps =
+        subjects.iter().flat_map(|_| [ScriptStep::call("count", json!({})), ScriptStep::text("done")]);
+    let fixture = RuntimeFixture::in_order(steps);
     for subject in subjects {
-        let provider = Counter { namespace: Namespace::new("own").unwrap(), calls: Arc::clone(&calls) };
+        let provider =
+            CountingProvider { namespace: Namespace::new("own").unwrap(), calls: Arc::clone(&calls) };
         let runtime = fixture
             .builder(&json!({"tools": {"count": {"cache": "1h"}}}))
             .tools(Arc::new(provider))

@@ -3,10 +3,10 @@
 use rustix::io::Errno;
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
-use super::stage::{Failure, InStage};
+use super::stage::{InStage, StageError};
 
 /// Gives up all capabilities for good. With them, a command run as root could remount and undo every read-only mount.
-pub(super) fn drop_all() -> Result<(), Failure> {
+pub(super) fn drop_all() -> Result<(), StageError> {
     for capability in CapabilitySet::all().iter() {
         match thread::remove_capability_from_bounding_set(capability) {
             // This kernel does not know the capability, or we may not drop it: no_new_privs and the check below hold
@@ -26,6 +26,6 @@ pub(super) fn drop_all() -> Result<(), Failure> {
     if left.effective.is_empty() && left.permitted.is_empty() && left.inheritable.is_empty() {
         Ok(())
     } else {
-        Err(Failure::new("capabilities", "some are left after dropping all"))
+        Err(StageError::new("capabilities", "some are left after dropping all"))
     }
 }

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use haft_core::settings::limits::Limits;
+use haft_core::settings::limits::CommandLimits;
 
 /// A control group that is created and entered before the call starts. Dropping it leaves and removes the group.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ impl Cgroup {
     /// process apply then.
     ///
     /// It does not probe first: a failed creation gives the same answer, and every call would pay for the probe.
-    pub(super) fn enter(limits: &Limits) -> Option<Self> {
+    pub(super) fn enter(limits: &CommandLimits) -> Option<Self> {
         let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
         let bytes_max = limits.memory_bytes_max.to_string();
         places(&memberships).into_iter().find_map(|(parent, limit_file)| {

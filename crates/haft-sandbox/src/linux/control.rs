@@ -12,7 +12,7 @@ use rustix::net::{
     SendFlags,
 };
 
-use crate::message::{Order, Report};
+use crate::message::{LaunchReport, LaunchRequest};
 
 /// The one byte that may follow the order: terminate the command.
 pub(crate) const TERMINATE: u8 = b'T';
@@ -23,7 +23,7 @@ const ORDER_BYTES_MAX: u64 = 1 << 20;
 /// Sends the order and, if the program gets one, the descriptor of its standard input.
 pub(crate) fn send_order(
     socket: &UnixStream,
-    order: &Order,
+    order: &LaunchRequest,
     stdin: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
     let mut line = serde_json::to_vec(order)?;
@@ -41,14 +41,14 @@ pub(crate) fn send_order(
 /// The launcher's end of the socket. It arrives as standard input, the one descriptor that can be passed on without
 /// `fork`.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(super) struct ControlSocket {
     socket: UnixStream,
 }
 
-impl Control {
+impl ControlSocket {
     /// Takes the socket from standard input and replaces it there by the program's own standard input, or by
     /// `/dev/null`.
-    pub(super) fn take() -> io::Result<(Self, Order)> {
+    pub(super) fn take() -> io::Result<(Self, LaunchRequest)> {
         let socket = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?);
         let (first, stdin) = receive_first(&socket)?;
         let mut line = Vec::new();
@@ -69,7 +69,7 @@ impl Control {
     }
 
     /// Sends a report and ignores a failure: our process is gone then, and the closed lifeline ends the launcher.
-    pub(super) fn report(&self, report: &Report) {
+    pub(super) fn report(&self, report: &LaunchReport) {
         if let Ok(mut line) = serde_json::to_vec(report) {
             line.push(b'\n');
             drop((&self.socket).write_all(&line));
@@ -77,7 +77,7 @@ impl Control {
     }
 }
 
-impl AsFd for Control {
+impl AsFd for ControlSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

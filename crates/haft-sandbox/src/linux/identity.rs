@@ -4,12 +4,12 @@
 
 use std::io;
 
-use crate::plan::Identity;
+use crate::plan::UnixIdentity;
 
 /// Switches to the uid and gid of `identity` and drops all other groups. There is no way back: the saved ids change
 /// too.
-pub(super) fn take(identity: Identity) -> io::Result<()> {
-    let Identity { uid, gid } = identity;
+pub(super) fn take(identity: UnixIdentity) -> io::Result<()> {
+    let UnixIdentity { uid, gid } = identity;
     check(rustix::process::geteuid().is_root(), "only root can become somebody else")?;
     // SAFETY: the three calls take integers and a null list of length zero.
     let taken = unsafe {
@@ -22,8 +22,8 @@ pub(super) fn take(identity: Identity) -> io::Result<()> {
 
 /// Returns our current ids. Call it before creating a user namespace: inside one, we have the overflow ids until ours
 /// are mapped.
-pub(super) fn own() -> Identity {
-    Identity { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+pub(super) fn own() -> UnixIdentity {
+    UnixIdentity { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
 fn check(holds: bool, otherwise: &'static str) -> io::Result<()> {

@@ -8,16 +8,16 @@ use landlock::{
 };
 
 use super::grants::{around, entries};
-use super::namespaces::Attempt;
-use super::stage::Failure;
-use crate::message::Layer;
-use crate::plan::Plan;
+use super::namespaces::LevelAttempt;
+use super::stage::StageError;
+use crate::message::SandboxLayer;
+use crate::plan::SandboxPlan;
 use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "landlock";
 
 /// A rule set that is built but not yet enforced. Building it opens the paths while we may still reach them.
-pub(super) enum Rules {
+pub(super) enum LandlockRules {
     Ready { rules: RulesetCreated, abi: i32 },
     NotUsed,
 }
@@ -39,37 +39,37 @@ pub(crate) fn version() -> Option<i32> {
 }
 
 /// Builds the rules. In `rwx` mode with mounts, the mounts already enforce the blocklist, so Landlock adds nothing.
-pub(super) fn prepare(attempt: Attempt, plan: &Plan) -> Result<Rules, Failure> {
+pub(super) fn prepare(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<LandlockRules, StageError> {
     if plan.mode == SandboxMode::Rwx && attempt.has_namespaces() {
-        return Ok(Rules::NotUsed);
+        return Ok(LandlockRules::NotUsed);
     }
     let Some(abi) = version() else {
-        return Err(Failure::new(
+        return Err(StageError::new(
             STAGE,
             "this kernel has no Landlock (Linux 5.13 or later, enabled at boot)",
         ));
     };
     build(attempt, plan, ABI::from(abi))
-        .map(|rules| Rules::Ready { rules, abi })
-        .map_err(|error| Failure::new(STAGE, error))
+        .map(|rules| LandlockRules::Ready { rules, abi })
+        .map_err(|error| StageError::new(STAGE, error))
 }
 
 /// Enforces the rules for this process and its descendants.
-pub(super) fn enforce(rules: Rules) -> Result<Layer, Failure> {
+pub(super) fn enforce(rules: LandlockRules) -> Result<SandboxLayer, StageError> {
     match rules {
-        Rules::NotUsed => {
-            Ok(Layer::inactive("landlock", "not used in rwx mode, where mounts hold the blocklist"))
+        LandlockRules::NotUsed => {
+            Ok(SandboxLayer::inactive("landlock", "not used in rwx mode, where mounts hold the blocklist"))
         }
-        Rules::Ready { rules, abi } => {
-            rules.restrict_self().map_err(|error| Failure::new(STAGE, error))?;
-            Ok(Layer::active("landlock", format!("ABI {abi}")))
+        LandlockRules::Ready { rules, abi } => {
+            rules.restrict_self().map_err(|error| StageError::new(STAGE, error))?;
+            Ok(SandboxLayer::active("landlock", format!("ABI {abi}")))
         }
     }
 }
 
 type BuildError = Box<dyn std::error::Error>;
 
-fn build(attempt: Attempt, plan: &Plan, abi: ABI) -> Result<RulesetCreated, BuildError> {
+fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetCreated, BuildError> {
     let all = AccessFs::from_all(abi);
     let read = AccessFs::from_read(abi);
     // Landlock leaves Unix sockets to seccomp, which follows the operator's grant.
@@ -86,7 +86,7 @@ fn build(attempt: Attempt, plan: &Plan, abi: ABI) -> Result<RulesetCreated, Buil
         rules = grant(rules, &plan.writable, handled & !make_devices())?;
         rules = grant(rules, &[PathBuf::from("/dev/shm")], handled & !make_devices())?;
     } else {
-        rules = grant_around(rules, plan, read, handled & !make_devices())?;
+        rules = grant_unprotected(rules, plan, read, handled & !make_devices())?;
     }
     let devices = AccessFs::ReadFile | AccessFs::WriteFile | (handled & AccessFs::IoctlDev);
     Ok(grant(rules, &DEVICES.map(PathBuf::from), devices)?)
@@ -95,9 +95,9 @@ fn build(attempt: Attempt, plan: &Plan, abi: ABI) -> Result<RulesetCreated, Buil
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Grants paths where no mount covers anything: never a parent of a protected path, only the parent's other entries.
-fn grant_around(
+fn grant_unprotected(
     rules: RulesetCreated,
-    plan: &Plan,
+    plan: &SandboxPlan,
     read: BitFlags<AccessFs>,
     write: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, BuildError> {
@@ -113,7 +113,7 @@ fn grant_around(
 
 /// Returns the paths to leave out of a writable directory. A frozen path above that directory does not count: the
 /// workspace in home is writable although home is not.
-fn unwritable(root: &Path, plan: &Plan) -> Vec<PathBuf> {
+fn unwritable(root: &Path, plan: &SandboxPlan) -> Vec<PathBuf> {
     let above = |frozen: &&PathBuf| *frozen != root && root.starts_with(frozen);
     plan.hidden.iter().chain(plan.frozen.iter().filter(|frozen| !above(frozen))).cloned().collect()
 }
@@ -148,7 +148,7 @@ fn unix_sockets() -> BitFlags<AccessFs> {
 }
 
 /// Confines signals to the sandbox, and abstract sockets too unless the operator granted sockets.
-fn scope(plan: &Plan, abi: ABI) -> BitFlags<Scope> {
+fn scope(plan: &SandboxPlan, abi: ABI) -> BitFlags<Scope> {
     let all = Scope::from_all(abi);
     if plan.unix_sockets { all & Scope::Signal } else { all }
 }

@@ -13,7 +13,7 @@ use super::MAGIC;
 use super::control::{TERMINATE, send_order};
 use crate::error::SandboxError;
 use crate::launch::Launch;
-use crate::message::{Confinement, Exit, Order, Report};
+use crate::message::{CommandExit, LaunchReport, LaunchRequest, SandboxStatus};
 
 /// The longest report that is read, in bytes.
 const REPORT_BYTES_MAX: u64 = 64 << 10;
@@ -29,7 +29,7 @@ pub(crate) struct Lifeline {
     /// The bytes read so far of an incomplete report: a caller that drops its wait loses nothing.
     line: Vec<u8>,
     skipped: Vec<String>,
-    exit: Option<Exit>,
+    exit: Option<CommandExit>,
 }
 
 impl Lifeline {
@@ -41,7 +41,7 @@ impl Lifeline {
         command.arg(MAGIC).args(launch.words).env_clear().envs(launch.environment());
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(launch.stdout).stderr(launch.stderr);
         let launcher = command.spawn().map_err(failed)?;
-        let order = Order { plan: launch.plan.clone(), program: launch.program };
+        let order = LaunchRequest { plan: launch.plan.clone(), program: launch.program };
         send_order(&ours, &order, launch.stdin.as_ref().map(AsFd::as_fd)).map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let control = BufReader::new(UnixStream::from_std(ours).map_err(failed)?);
@@ -49,18 +49,20 @@ impl Lifeline {
     }
 
     /// Waits until the program is about to run, and returns the layers in force.
-    pub(crate) async fn ready(&mut self) -> Result<Confinement, SandboxError> {
+    pub(crate) async fn ready(&mut self) -> Result<SandboxStatus, SandboxError> {
         loop {
             match self.report().await? {
-                Some(Report::Skipped { level, reason }) => {
+                Some(LaunchReport::Skipped { level, reason }) => {
                     self.skipped.push(format!("{}: {reason}", level.name()));
                 }
-                Some(Report::Ready(mut confinement)) => {
+                Some(LaunchReport::Ready(mut confinement)) => {
                     confinement.weaker.append(&mut self.skipped);
                     return Ok(confinement);
                 }
-                Some(Report::Failed { stage, reason }) => return Err(SandboxError::Layer { stage, reason }),
-                Some(Report::Exited(_)) | None => {
+                Some(LaunchReport::Failed { stage, reason }) => {
+                    return Err(SandboxError::Layer { stage, reason });
+                }
+                Some(LaunchReport::Exited(_)) | None => {
                     return Err(SandboxError::Launcher { reason: "it ended without a word".into() });
                 }
             }
@@ -68,18 +70,18 @@ impl Lifeline {
     }
 
     /// Waits until everything the program started is gone, and returns the exit status of the program.
-    pub(crate) async fn exited(&mut self) -> Result<Exit, SandboxError> {
+    pub(crate) async fn exited(&mut self) -> Result<CommandExit, SandboxError> {
         while self.exit.is_none() {
             match self.report().await? {
-                Some(Report::Exited(exit)) => self.exit = Some(exit),
-                Some(Report::Failed { reason, .. }) => return Err(SandboxError::Start { reason }),
-                Some(Report::Skipped { .. } | Report::Ready(_)) => {}
+                Some(LaunchReport::Exited(exit)) => self.exit = Some(exit),
+                Some(LaunchReport::Failed { reason, .. }) => return Err(SandboxError::Start { reason }),
+                Some(LaunchReport::Skipped { .. } | LaunchReport::Ready(_)) => {}
                 // The keeper was killed before it could report, for example by the kernel's OOM killer.
-                None => self.exit = Some(Exit::Signal(SIGKILL)),
+                None => self.exit = Some(CommandExit::Signal(SIGKILL)),
             }
         }
         self.launcher.wait().await.map_err(|error| SandboxError::launcher(&error))?;
-        Ok(self.exit.unwrap_or(Exit::Signal(SIGKILL)))
+        Ok(self.exit.unwrap_or(CommandExit::Signal(SIGKILL)))
     }
 
     /// Asks the launcher to terminate the command. A failed write is ignored: a launcher that reads no more is about to
@@ -95,7 +97,7 @@ impl Lifeline {
         drop(launcher.wait().await);
     }
 
-    async fn report(&mut self) -> Result<Option<Report>, SandboxError> {
+    async fn report(&mut self) -> Result<Option<LaunchReport>, SandboxError> {
         let room = REPORT_BYTES_MAX.saturating_sub(self.line.len() as u64);
         match (&mut self.control).take(room).read_until(b'\n', &mut self.line).await {
             Ok(0) => Ok(None),

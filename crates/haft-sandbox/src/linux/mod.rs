@@ -44,4 +44,4 @@ pub(crate) fn ourselves() -> PathBuf {
 }
 
 /// The named functions that a launcher can run instead of a program.
-pub(crate) type Workers<'a> = &'a [(&'a str, WorkerFn)];
+pub(crate) type WorkerTable<'a> = &'a [(&'a str, WorkerFn)];

@@ -18,16 +18,16 @@ use rustix::mount::{
 };
 
 use super::namespaces::pid_max_is_per_namespace;
-use super::stage::{Failure, InStage};
-use crate::plan::{Kept, Plan, Step};
-use haft_core::settings::limits::Limits;
+use super::stage::{InStage, StageError};
+use crate::plan::{MountStep, SandboxPlan, VisibleEntry};
+use haft_core::settings::limits::CommandLimits;
 
 const STAGE: &str = "mounts";
 const NO_DEVICES: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | NO_DEVICES;
 
 /// Carries out all steps of the plan.
-pub(super) fn build(plan: &Plan) -> Result<(), Failure> {
+pub(super) fn build(plan: &SandboxPlan) -> Result<(), StageError> {
     let pieces = plan.steps.iter().map(|step| prepare(step, &plan.limits)).collect::<Result<Vec<_>, _>>()?;
     let slash = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).stage(STAGE, "opening /")?;
     set_attributes(slash.as_fd(), READ_ONLY).stage(STAGE, "making / read-only")?;
@@ -40,13 +40,13 @@ pub(super) fn can_show_processes() -> io::Result<()> {
 }
 
 /// A detached mount and its mount point.
-struct Piece {
+struct DetachedMount {
     mount: OwnedFd,
     target: PathBuf,
 }
 
-impl Piece {
-    fn attach(&self) -> Result<(), Failure> {
+impl DetachedMount {
+    fn attach(&self) -> Result<(), StageError> {
         let target = open_exactly(&self.target).stage(STAGE, format!("opening {}", self.target.display()))?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(self.mount.as_fd(), "", target.as_fd(), "", flags)
@@ -54,32 +54,32 @@ impl Piece {
     }
 }
 
-fn prepare(step: &Step, limits: &Limits) -> Result<Vec<Piece>, Failure> {
+fn prepare(step: &MountStep, limits: &CommandLimits) -> Result<Vec<DetachedMount>, StageError> {
     let describe = |path: &Path| format!("preparing {}", path.display());
     match step {
-        Step::Processes => processes(limits).stage(STAGE, "preparing /proc").map(|piece| vec![piece]),
-        Step::Writable(path) => {
+        MountStep::Processes => processes(limits).stage(STAGE, "preparing /proc").map(|piece| vec![piece]),
+        MountStep::Writable(path) => {
             bound(path, path, NO_DEVICES).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
-        Step::Frozen(path) => {
+        MountStep::Frozen(path) => {
             bound(path, path, READ_ONLY).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
-        Step::Device(path) => {
+        MountStep::Device(path) => {
             bound(path, path, libc::MOUNT_ATTR_NOSUID).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
         // A device file on a mount without devices cannot be opened, not even by root.
-        Step::HiddenFile(path) => bound(Path::new("/dev/null"), path, READ_ONLY)
+        MountStep::HiddenFile(path) => bound(Path::new("/dev/null"), path, READ_ONLY)
             .stage(STAGE, describe(path))
             .map(|piece| vec![piece]),
-        Step::Scratch(path) => {
+        MountStep::Scratch(path) => {
             scratch(path, limits.shm_bytes_max).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
-        Step::HiddenDirectory { path, keep } => cover(path, keep).stage(STAGE, describe(path)),
+        MountStep::HiddenDirectory { path, keep } => cover(path, keep).stage(STAGE, describe(path)),
     }
 }
 
 /// Clones `source` with everything mounted below it.
-fn bound(source: &Path, target: &Path, attributes: u64) -> io::Result<Piece> {
+fn bound(source: &Path, target: &Path, attributes: u64) -> io::Result<DetachedMount> {
     let source = open_exactly(source)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -87,10 +87,10 @@ fn bound(source: &Path, target: &Path, attributes: u64) -> io::Result<Piece> {
         | OpenTreeFlags::AT_RECURSIVE;
     let mount = open_tree(source.as_fd(), "", flags)?;
     set_attributes(mount.as_fd(), attributes)?;
-    Ok(Piece { mount, target: target.to_path_buf() })
+    Ok(DetachedMount { mount, target: target.to_path_buf() })
 }
 
-fn processes(limits: &Limits) -> io::Result<Piece> {
+fn processes(limits: &CommandLimits) -> io::Result<DetachedMount> {
     let mount = fresh("proc", &[])?;
     if pid_max_is_per_namespace() {
         let pid_max = openat(&mount, "sys/kernel/pid_max", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -98,24 +98,24 @@ fn processes(limits: &Limits) -> io::Result<Piece> {
     }
     // Root could write files such as /proc/sys/kernel/core_pattern without any capability.
     set_attributes(mount.as_fd(), READ_ONLY | libc::MOUNT_ATTR_NOEXEC)?;
-    Ok(Piece { mount, target: "/proc".into() })
+    Ok(DetachedMount { mount, target: "/proc".into() })
 }
 
-fn scratch(target: &Path, bytes_max: u64) -> io::Result<Piece> {
+fn scratch(target: &Path, bytes_max: u64) -> io::Result<DetachedMount> {
     let mount = fresh("tmpfs", &[("mode", "1777"), ("size", &bytes_max.to_string())])?;
     set_attributes(mount.as_fd(), NO_DEVICES)?;
-    Ok(Piece { mount, target: target.to_path_buf() })
+    Ok(DetachedMount { mount, target: target.to_path_buf() })
 }
 
 /// Covers a directory with an empty one, and mounts the kept entries over it.
-fn cover(path: &Path, keep: &[Kept]) -> io::Result<Vec<Piece>> {
+fn cover(path: &Path, keep: &[VisibleEntry]) -> io::Result<Vec<DetachedMount>> {
     let mode = if keep.is_empty() { "0" } else { "755" };
     let mount = fresh("tmpfs", &[("mode", mode), ("size", "4096")])?;
     for kept in keep {
         make_directories(mount.as_fd(), Path::new(&kept.name))?;
     }
     set_attributes(mount.as_fd(), READ_ONLY)?;
-    let mut pieces = vec![Piece { mount, target: path.to_path_buf() }];
+    let mut pieces = vec![DetachedMount { mount, target: path.to_path_buf() }];
     for kept in keep {
         let inside = path.join(&kept.name);
         pieces.push(bound(&inside, &inside, if kept.writable { NO_DEVICES } else { READ_ONLY })?);

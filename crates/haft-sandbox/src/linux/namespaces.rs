@@ -7,14 +7,14 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::loopback;
-use super::stage::{Failure, InStage};
-use crate::message::{Layer, Level};
-use crate::plan::{Identity, Plan};
+use super::stage::{InStage, StageError};
+use crate::message::{SandboxLayer, SandboxLevel};
+use crate::plan::{SandboxPlan, UnixIdentity};
 use haft_core::settings::mode::SandboxMode;
 
 /// A level to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum LevelAttempt {
     /// Namespaces made with our own privileges: uids and gids keep their meaning inside.
     Namespaces,
     UserNamespaces,
@@ -23,25 +23,25 @@ pub(super) enum Attempt {
 }
 
 /// Returns the levels worth trying on this machine, strongest first.
-pub(super) fn attempts() -> Vec<Attempt> {
+pub(super) fn attempts() -> Vec<LevelAttempt> {
     let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
-    let first = if privileged { Some(Attempt::Namespaces) } else { None };
-    first.into_iter().chain([Attempt::UserNamespaces, Attempt::Landlock]).collect()
+    let first = if privileged { Some(LevelAttempt::Namespaces) } else { None };
+    first.into_iter().chain([LevelAttempt::UserNamespaces, LevelAttempt::Landlock]).collect()
 }
 
-impl Attempt {
-    pub(super) fn level(self) -> Level {
+impl LevelAttempt {
+    pub(super) fn level(self) -> SandboxLevel {
         match self {
-            Attempt::Namespaces => Level::Namespaces,
-            Attempt::UserNamespaces => Level::UserNamespaces,
-            Attempt::Landlock => Level::Landlock,
+            LevelAttempt::Namespaces => SandboxLevel::Namespaces,
+            LevelAttempt::UserNamespaces => SandboxLevel::UserNamespaces,
+            LevelAttempt::Landlock => SandboxLevel::Landlock,
         }
     }
 
     pub(super) fn has_namespaces(self) -> bool {
         match self {
-            Attempt::Namespaces | Attempt::UserNamespaces => true,
-            Attempt::Landlock => false,
+            LevelAttempt::Namespaces | LevelAttempt::UserNamespaces => true,
+            LevelAttempt::Landlock => false,
         }
     }
 
@@ -50,18 +50,18 @@ impl Attempt {
         self.has_namespaces()
     }
 
-    pub(super) fn clone_flags(self, plan: &Plan) -> libc::c_int {
+    pub(super) fn clone_flags(self, plan: &SandboxPlan) -> libc::c_int {
         let network = if plan.network { 0 } else { libc::CLONE_NEWNET };
         let common = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | network;
         match self {
-            Attempt::Namespaces => common,
-            Attempt::UserNamespaces => common | libc::CLONE_NEWUSER,
-            Attempt::Landlock => 0,
+            LevelAttempt::Namespaces => common,
+            LevelAttempt::UserNamespaces => common | libc::CLONE_NEWUSER,
+            LevelAttempt::Landlock => 0,
         }
     }
 
     /// Lists the guarantees that a user would expect but does not get at this level.
-    pub(super) fn weaker_promises(self, plan: &Plan) -> Vec<String> {
+    pub(super) fn missing_guarantees(self, plan: &SandboxPlan) -> Vec<String> {
         let mut weaker = Vec::new();
         if !bounds_processes(self) {
             weaker.push("the number of processes is not limited".to_owned());
@@ -86,11 +86,11 @@ impl Attempt {
 }
 
 /// Returns true when the number of processes is limited: by the pid namespace, or by the count of a user namespace.
-pub(super) fn bounds_processes(attempt: Attempt) -> bool {
+pub(super) fn bounds_processes(attempt: LevelAttempt) -> bool {
     match attempt {
-        Attempt::Namespaces => pid_max_is_per_namespace(),
-        Attempt::UserNamespaces => true,
-        Attempt::Landlock => false,
+        LevelAttempt::Namespaces => pid_max_is_per_namespace(),
+        LevelAttempt::UserNamespaces => true,
+        LevelAttempt::Landlock => false,
     }
 }
 
@@ -103,11 +103,11 @@ pub(super) fn pid_max_is_per_namespace() -> bool {
 }
 
 /// Makes the fresh namespaces usable. An error means that the level is unavailable.
-pub(super) fn enter(attempt: Attempt, plan: &Plan, ids: Identity) -> Result<(), Failure> {
+pub(super) fn enter(attempt: LevelAttempt, plan: &SandboxPlan, ids: UnixIdentity) -> Result<(), StageError> {
     if !attempt.has_namespaces() {
         return Ok(());
     }
-    if attempt == Attempt::UserNamespaces {
+    if attempt == LevelAttempt::UserNamespaces {
         map_ids(ids).stage("namespaces", "mapping our ids into the user namespace")?;
     }
     // Mounts made from here on must not propagate back to the host.
@@ -121,20 +121,20 @@ pub(super) fn enter(attempt: Attempt, plan: &Plan, ids: Identity) -> Result<(), 
 }
 
 /// Maps our own uid and gid to themselves; no other user exists inside.
-fn map_ids(ids: Identity) -> io::Result<()> {
-    let Identity { uid, gid } = ids;
+fn map_ids(ids: UnixIdentity) -> io::Result<()> {
+    let UnixIdentity { uid, gid } = ids;
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))
 }
 
 /// Describes this layer for the report.
-pub(super) fn layer(attempt: Attempt, plan: &Plan) -> Layer {
+pub(super) fn layer(attempt: LevelAttempt, plan: &SandboxPlan) -> SandboxLayer {
     if !attempt.has_namespaces() {
-        return Layer::inactive("namespaces", "the kernel or its policy refuses them here");
+        return SandboxLayer::inactive("namespaces", "the kernel or its policy refuses them here");
     }
-    let user = if attempt == Attempt::UserNamespaces { "user, " } else { "" };
+    let user = if attempt == LevelAttempt::UserNamespaces { "user, " } else { "" };
     let network = if plan.network { "" } else { ", network" };
     let identity = if plan.mode == SandboxMode::Rwx { " (open mode)" } else { "" };
-    Layer::active("namespaces", format!("{user}mount, pid, ipc{network}{identity}"))
+    SandboxLayer::active("namespaces", format!("{user}mount, pid, ipc{network}{identity}"))
 }

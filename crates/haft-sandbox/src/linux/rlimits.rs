@@ -2,43 +2,47 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::namespaces::{self, Attempt};
-use super::stage::{Failure, InStage};
-use crate::message::Layer;
-use haft_core::settings::limits::Limits;
+use super::namespaces::{self, LevelAttempt};
+use super::stage::{InStage, StageError};
+use crate::message::SandboxLayer;
+use haft_core::settings::limits::CommandLimits;
 
 /// The scope of the memory limit, beyond the limit on each process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Memory {
+pub(super) enum MemoryLimitScope {
     OfEachProcess,
     /// A control group counts all processes of the call together.
     OfTheCall,
 }
 
 /// Sets the limits; a hard limit that is already lower stays.
-pub(super) fn apply(attempt: Attempt, memory: Memory, limits: &Limits) -> Result<Layer, Failure> {
+pub(super) fn apply(
+    attempt: LevelAttempt,
+    memory: MemoryLimitScope,
+    limits: &CommandLimits,
+) -> Result<SandboxLayer, StageError> {
     lower(Resource::Nofile, limits.open_files_max)?;
     lower(Resource::Fsize, limits.file_bytes_max)?;
     lower(Resource::Cpu, limits.cpu_seconds_max)?;
     // Not RLIMIT_AS: Node, Go and Java reserve far more address space than they ever use.
     lower(Resource::Data, limits.memory_bytes_max)?;
     lower(Resource::Core, 0)?;
-    if attempt == Attempt::UserNamespaces {
+    if attempt == LevelAttempt::UserNamespaces {
         // The kernel counts these per user namespace, so the user's other processes do not count here.
         lower(Resource::Nproc, limits.processes_max)?;
     }
     let memory = match memory {
-        Memory::OfEachProcess => "memory per process",
-        Memory::OfTheCall => "memory of the whole call",
+        MemoryLimitScope::OfEachProcess => "memory per process",
+        MemoryLimitScope::OfTheCall => "memory of the whole call",
     };
     let processes = if namespaces::bounds_processes(attempt) { "processes, " } else { "" };
-    Ok(Layer::active(
+    Ok(SandboxLayer::active(
         "limits",
         format!("{processes}open files, file size, CPU time, {memory}, no core dumps"),
     ))
 }
 
-fn lower(resource: Resource, value: u64) -> Result<(), Failure> {
+fn lower(resource: Resource, value: u64) -> Result<(), StageError> {
     let now = getrlimit(resource);
     let value = now.maximum.map_or(value, |maximum| maximum.min(value));
     setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })

@@ -7,10 +7,10 @@ use seccompiler::{
     TargetArch, sock_filter,
 };
 
-use super::namespaces::Attempt;
-use super::stage::Failure;
-use crate::message::Layer;
-use crate::plan::Plan;
+use super::namespaces::LevelAttempt;
+use super::stage::StageError;
+use crate::message::SandboxLayer;
+use crate::plan::SandboxPlan;
 use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "seccomp";
@@ -100,23 +100,23 @@ const CLONE_NAMESPACES: &[libc::c_int] = &[
     libc::CLONE_NEWCGROUP,
 ];
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Enforces the filter for this process and its descendants. It installs one filter, not three: at installation the
 /// kernel tries each filter on every system call number, which would be half of a launcher's work.
-pub(super) fn enforce(attempt: Attempt, plan: &Plan) -> Result<Layer, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new(STAGE, error);
+pub(super) fn enforce(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<SandboxLayer, StageError> {
+    let failed = |error: &dyn std::fmt::Display| StageError::new(STAGE, error);
     let compiled = compile(refused(attempt, plan), libc::EPERM).map_err(|error| failed(&error))?;
     let program: BpfProgram = by_number().into_iter().chain(compiled).collect();
     seccompiler::apply_filter(&program).map_err(|error| failed(&error))?;
-    Ok(Layer::active(
+    Ok(SandboxLayer::active(
         "seccomp",
         "mounts, namespaces, tracing, kernel interfaces and foreign architectures refused",
     ))
 }
 
-fn refused(attempt: Attempt, plan: &Plan) -> Rules {
-    let mut rules: Rules = NEVER.iter().map(|call| (*call, Vec::new())).collect();
+fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
+    let mut rules: SeccompRules = NEVER.iter().map(|call| (*call, Vec::new())).collect();
     let namespaces = CLONE_NAMESPACES.iter().filter_map(|flag| has_flag(*flag));
     rules.insert(libc::SYS_clone, namespaces.collect());
     rules.extend(SETS_MODE.iter().map(|call| (call.number, call.set_user_id().into_iter().collect())));
@@ -150,7 +150,7 @@ fn refused(attempt: Attempt, plan: &Plan) -> Rules {
 }
 
 /// Matches every socket family that is not on the list.
-fn foreign_family(attempt: Attempt, plan: &Plan) -> Option<SeccompRule> {
+fn foreign_family(attempt: LevelAttempt, plan: &SandboxPlan) -> Option<SeccompRule> {
     let mut families = vec![libc::AF_NETLINK];
     // In its own network namespace the call reaches only itself; without one it must not open internet sockets at all.
     if plan.network || attempt.has_namespaces() {
@@ -165,7 +165,7 @@ fn foreign_family(attempt: Attempt, plan: &Plan) -> Option<SeccompRule> {
 }
 
 /// Returns the socket families to refuse in `rwx` mode: only those that the operator denied.
-fn denied_families(attempt: Attempt, plan: &Plan) -> Vec<libc::c_int> {
+fn denied_families(attempt: LevelAttempt, plan: &SandboxPlan) -> Vec<libc::c_int> {
     let unix = if plan.unix_sockets { None } else { Some(libc::AF_UNIX) };
     let reaches_out = !plan.network && !attempt.has_namespaces();
     let internet = if reaches_out { vec![libc::AF_INET, libc::AF_INET6] } else { Vec::new() };
@@ -243,7 +243,7 @@ fn condition(at: u8, op: SeccompCmpOp, value: libc::c_int) -> Option<SeccompCond
 
 /// Compiles a filter that refuses matching calls. The code that seccompiler puts first kills calls of a foreign
 /// architecture.
-fn compile(rules: Rules, errno: libc::c_int) -> Result<BpfProgram, seccompiler::BackendError> {
+fn compile(rules: SeccompRules, errno: libc::c_int) -> Result<BpfProgram, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let errno = u32::try_from(errno).unwrap_or_default();
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)?.try_into()
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn every_filter_compiles() {
-        for attempt in [Attempt::Namespaces, Attempt::UserNamespaces, Attempt::Landlock] {
+        for attempt in [LevelAttempt::Namespaces, LevelAttempt::UserNamespaces, LevelAttempt::Landlock] {
             for mode in SandboxMode::ALL {
-                let plan = Plan::for_tests(mode);
+                let plan = SandboxPlan::for_tests(mode);
                 assert!(compile(refused(attempt, &plan), libc::EPERM).is_ok(), "{attempt:?} {mode}");
             }
         }
@@ -296,8 +296,8 @@ mod tests {
 
     #[test]
     fn a_rule_that_could_not_be_made_would_refuse_the_call_altogether() {
-        let plan = Plan::for_tests(SandboxMode::Sandbox);
-        let rules = refused(Attempt::Namespaces, &plan);
+        let plan = SandboxPlan::for_tests(SandboxMode::Sandbox);
+        let rules = refused(LevelAttempt::Namespaces, &plan);
         assert_eq!(rules[&libc::SYS_clone].len(), CLONE_NAMESPACES.len());
         assert_eq!(rules[&libc::SYS_socket].len(), 1);
         assert_eq!(rules[&libc::SYS_socketpair].len(), 2);

@@ -5,12 +5,12 @@ use std::io;
 
 /// An error and the stage it happened in. The reason is for the operator.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct StageError {
     pub(super) stage: &'static str,
     pub(super) reason: String,
 }
 
-impl Failure {
+impl StageError {
     pub(super) fn new(stage: &'static str, reason: impl Display) -> Self {
         Self { stage, reason: reason.to_string() }
     }
@@ -18,11 +18,11 @@ impl Failure {
 
 /// Adds the name of a stage to an error.
 pub(super) trait InStage<T> {
-    fn stage(self, stage: &'static str, what: impl Display) -> Result<T, Failure>;
+    fn stage(self, stage: &'static str, what: impl Display) -> Result<T, StageError>;
 }
 
 impl<T, E: Into<io::Error>> InStage<T> for Result<T, E> {
-    fn stage(self, stage: &'static str, what: impl Display) -> Result<T, Failure> {
-        self.map_err(|error| Failure::new(stage, format!("{what}: {}", error.into())))
+    fn stage(self, stage: &'static str, what: impl Display) -> Result<T, StageError> {
+        self.map_err(|error| StageError::new(stage, format!("{what}: {}", error.into())))
     }
 }

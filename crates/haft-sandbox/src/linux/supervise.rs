@@ -13,18 +13,18 @@ use std::ptr;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait};
 
-use super::control::Control;
+use super::control::ControlSocket;
 
 /// The event that ended the wait.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum WaitOutcome {
     Exited(WaitStatus),
     /// The process that started the launcher is gone, or has dropped the call.
     LifelineClosed,
 }
 
 /// Unblocks all signals in the command, which must not inherit the launcher's signal mask.
-pub(super) fn with_open_signals(command: &mut Command) -> &mut Command {
+pub(super) fn unblock_signals(command: &mut Command) -> &mut Command {
     let open = || {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `set` is initialised by `sigemptyset` before it is read.
@@ -55,7 +55,7 @@ pub(super) struct ChildSignals {
 
 impl ChildSignals {
     /// Blocks SIGCHLD and SIGTERM for this process and its forks, and reads them from a descriptor instead. A program
-    /// started with `exec` would inherit the mask; see [`with_open_signals`].
+    /// started with `exec` would inherit the mask; see [`unblock_signals`].
     pub(super) fn take_over() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `set` is initialised by `sigemptyset` before it is read; no other thread exists.
@@ -99,10 +99,10 @@ fn is_parents_term(record: &[u8]) -> bool {
 /// Waits for `child`, and reaps every orphan that the kernel hands to us meanwhile.
 pub(super) fn supervise(
     child: Pid,
-    control: &Control,
+    control: &ControlSocket,
     signals: &mut ChildSignals,
     on_terminate: OnTerminate,
-) -> io::Result<Ended> {
+) -> io::Result<WaitOutcome> {
     let lifeline: BorrowedFd<'_> = control.as_fd();
     // Both processes hold the socket, but only the watcher reads from it.
     let words = match on_terminate {
@@ -111,7 +111,7 @@ pub(super) fn supervise(
     };
     loop {
         if let Some(status) = reap(child)? {
-            return Ok(Ended::Exited(status));
+            return Ok(WaitOutcome::Exited(status));
         }
         let mut fds =
             [PollFd::new(&lifeline, words | PollFlags::RDHUP), PollFd::new(&signals.fd, PollFlags::IN)];
@@ -120,7 +120,7 @@ pub(super) fn supervise(
             Err(error) => return Err(error.into()),
         }
         if fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
-            return Ok(Ended::LifelineClosed);
+            return Ok(WaitOutcome::LifelineClosed);
         }
         let asked = fds[0].revents().contains(PollFlags::IN) && control.is_asked_to_terminate();
         if signals.take() || asked {

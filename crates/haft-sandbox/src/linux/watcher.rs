@@ -5,97 +5,101 @@ use std::process::exit;
 use rustix::process::{Pid, WaitStatus};
 
 use super::cgroup::Cgroup;
-use super::control::Control;
+use super::control::ControlSocket;
 use super::keeper::{self, LEVEL_UNAVAILABLE};
-use super::namespaces::{self, Attempt};
-use super::rlimits::Memory;
-use super::stage::{Failure, InStage};
-use super::supervise::{self, ChildSignals, Ended, Fork, OnTerminate};
-use super::{Workers, descriptors, identity};
-use crate::message::{Order, Report};
+use super::namespaces::{self, LevelAttempt};
+use super::rlimits::MemoryLimitScope;
+use super::stage::{InStage, StageError};
+use super::supervise::{self, ChildSignals, Fork, OnTerminate, WaitOutcome};
+use super::{WorkerTable, descriptors, identity};
+use crate::message::{LaunchReport, LaunchRequest};
 
 /// The exit code of a launcher that failed. It reports the reason first, if it has the control socket.
 const LAUNCHER_FAILED: i32 = 125;
 
 /// Runs the launcher; never returns.
-pub(crate) fn main(workers: Workers<'_>) -> ! {
-    let Ok((control, order)) = descriptors::close_inherited().and_then(|()| Control::take()) else {
+pub(crate) fn main(workers: WorkerTable<'_>) -> ! {
+    let Ok((control, order)) = descriptors::close_inherited().and_then(|()| ControlSocket::take()) else {
         exit(LAUNCHER_FAILED)
     };
     if let Err(failure) = watch(&control, &order, workers) {
-        control.report(&Report::Failed { stage: failure.stage.into(), reason: failure.reason });
+        control.report(&LaunchReport::Failed { stage: failure.stage.into(), reason: failure.reason });
         supervise::kill_descendants();
         exit(LAUNCHER_FAILED)
     }
     exit(0)
 }
 
-fn watch(control: &Control, order: &Order, workers: Workers<'_>) -> Result<(), Failure> {
+fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_>) -> Result<(), StageError> {
     rustix::process::setsid().stage("session", "starting a new session")?;
     supervise::become_subreaper();
     let mut signals = ChildSignals::take_over().stage("session", "taking over SIGCHLD")?;
     let attempts = namespaces::attempts();
     // Without our own privileges we might be unable to leave and remove the control group.
-    let privileged = attempts.first() == Some(&Attempt::Namespaces);
+    let privileged = attempts.first() == Some(&LevelAttempt::Namespaces);
     let cgroup = if privileged { Cgroup::enter(&order.plan.limits) } else { None };
     for attempt in attempts {
         match start(attempt, cgroup.as_ref(), control, order, workers)? {
-            Started::Unavailable => {}
-            Started::Running(keeper) => match attend(keeper, control, &mut signals)? {
-                Attended::LevelUnavailable => {}
-                Attended::Done => return Ok(()),
+            KeeperStart::Unavailable => {}
+            KeeperStart::Running(keeper) => match wait_for_keeper(keeper, control, &mut signals)? {
+                KeeperOutcome::LevelUnavailable => {}
+                KeeperOutcome::Done => return Ok(()),
             },
         }
     }
-    Err(Failure::new("level", "no level of the sandbox can be put up here"))
+    Err(StageError::new("level", "no level of the sandbox can be put up here"))
 }
 
-fn memory_of(cgroup: Option<&Cgroup>) -> Memory {
-    cgroup.map_or(Memory::OfEachProcess, |_| Memory::OfTheCall)
+fn memory_of(cgroup: Option<&Cgroup>) -> MemoryLimitScope {
+    cgroup.map_or(MemoryLimitScope::OfEachProcess, |_| MemoryLimitScope::OfTheCall)
 }
 
-enum Started {
+enum KeeperStart {
     Running(Pid),
     Unavailable,
 }
 
 fn start(
-    attempt: Attempt,
+    attempt: LevelAttempt,
     cgroup: Option<&Cgroup>,
-    control: &Control,
-    order: &Order,
-    workers: Workers<'_>,
-) -> Result<Started, Failure> {
-    if let (Attempt::UserNamespaces, Some(identity)) = (attempt, order.plan.identity) {
+    control: &ControlSocket,
+    order: &LaunchRequest,
+    workers: WorkerTable<'_>,
+) -> Result<KeeperStart, StageError> {
+    if let (LevelAttempt::UserNamespaces, Some(identity)) = (attempt, order.plan.identity) {
         // Switch before the fork: inside a user namespace the owner's ids could no longer be named.
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
     }
     let ids = identity::own();
     match supervise::fork(attempt.clone_flags(&order.plan)) {
         Ok(Fork::Child) => keeper::main(attempt, ids, memory_of(cgroup), control, order, workers),
-        Ok(Fork::Parent(keeper)) => Ok(Started::Running(keeper)),
+        Ok(Fork::Parent(keeper)) => Ok(KeeperStart::Running(keeper)),
         Err(error) if attempt.may_be_unavailable() => {
             let reason = format!("the kernel refuses new namespaces: {error}");
-            control.report(&Report::Skipped { level: attempt.level(), reason });
-            Ok(Started::Unavailable)
+            control.report(&LaunchReport::Skipped { level: attempt.level(), reason });
+            Ok(KeeperStart::Unavailable)
         }
-        Err(error) => Err(Failure::new("fork", error)),
+        Err(error) => Err(StageError::new("fork", error)),
     }
 }
 
-enum Attended {
+enum KeeperOutcome {
     Done,
     LevelUnavailable,
 }
 
 /// Waits for the keeper. In every case it then kills the processes that are left of the call.
-fn attend(keeper: Pid, control: &Control, signals: &mut ChildSignals) -> Result<Attended, Failure> {
+fn wait_for_keeper(
+    keeper: Pid,
+    control: &ControlSocket,
+    signals: &mut ChildSignals,
+) -> Result<KeeperOutcome, StageError> {
     let ended = supervise::supervise(keeper, control, signals, OnTerminate::PassOn)
         .stage("watch", "waiting for the keeper")?;
     supervise::kill_descendants();
     match ended {
-        Ended::Exited(status) if is_unavailable(status) => Ok(Attended::LevelUnavailable),
-        Ended::Exited(_) | Ended::LifelineClosed => Ok(Attended::Done),
+        WaitOutcome::Exited(status) if is_unavailable(status) => Ok(KeeperOutcome::LevelUnavailable),
+        WaitOutcome::Exited(_) | WaitOutcome::LifelineClosed => Ok(KeeperOutcome::Done),
     }
 }
 

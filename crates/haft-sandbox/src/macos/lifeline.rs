@@ -10,8 +10,8 @@ use tokio::process::{Child, Command};
 use super::MAGIC;
 use crate::error::SandboxError;
 use crate::launch::Launch;
-use crate::message::{Confinement, Exit, Layer, Level, Program};
-use crate::plan::Plan;
+use crate::message::{CommandExit, LaunchProgram, SandboxLayer, SandboxLevel, SandboxStatus};
+use crate::plan::SandboxPlan;
 use crate::seatbelt::{SeatbeltRules, seatbelt_profile};
 use haft_core::settings::mode::SandboxMode;
 
@@ -29,7 +29,7 @@ const WEAKER: [&str; 3] = [
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     child: Child,
-    group: Group,
+    group: ProcessGroup,
 }
 
 impl Lifeline {
@@ -42,27 +42,29 @@ impl Lifeline {
         }
         command.arg("--").env_clear().envs(launch.environment()).current_dir(&launch.plan.workspace);
         match &launch.program {
-            Program::Command => command.args(launch.words),
-            Program::Worker(name) => command.arg(launch.launcher.path()).args([MAGIC, name]),
+            LaunchProgram::Command => command.args(launch.words),
+            LaunchProgram::Worker(name) => command.arg(launch.launcher.path()).args([MAGIC, name]),
         };
         command.stdin(launch.stdin.map_or_else(Stdio::null, Stdio::from));
         command.stdout(launch.stdout).stderr(launch.stderr).process_group(0);
         let child = command.spawn().map_err(|error| SandboxError::launcher(&error))?;
-        let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+        let group = ProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
         Ok(Self { child, group })
     }
 
     #[allow(clippy::unused_async, reason = "the other systems wait here")]
-    pub(crate) async fn ready(&mut self) -> Result<Confinement, SandboxError> {
-        let layer = Layer { name: "seatbelt".into(), active: true, detail: "deny by default".into() };
+    pub(crate) async fn ready(&mut self) -> Result<SandboxStatus, SandboxError> {
+        let layer = SandboxLayer { name: "seatbelt".into(), active: true, detail: "deny by default".into() };
         let weaker = WEAKER.map(str::to_owned).to_vec();
-        Ok(Confinement { level: Level::Seatbelt, layers: vec![layer], weaker })
+        Ok(SandboxStatus { level: SandboxLevel::Seatbelt, layers: vec![layer], weaker })
     }
 
-    pub(crate) async fn exited(&mut self) -> Result<Exit, SandboxError> {
+    pub(crate) async fn exited(&mut self) -> Result<CommandExit, SandboxError> {
         let status = self.child.wait().await.map_err(|error: io::Error| SandboxError::launcher(&error))?;
         self.group.kill();
-        Ok(status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or_default()), Exit::Code))
+        Ok(status
+            .code()
+            .map_or_else(|| CommandExit::Signal(status.signal().unwrap_or_default()), CommandExit::Code))
     }
 
     pub(crate) fn terminate(&self) {
@@ -77,7 +79,7 @@ impl Lifeline {
     }
 }
 
-fn rules(plan: &Plan) -> SeatbeltRules {
+fn rules(plan: &SandboxPlan) -> SeatbeltRules {
     SeatbeltRules {
         writable: match plan.mode {
             SandboxMode::Sandbox | SandboxMode::Rx => Some(plan.writable.clone()),
@@ -91,9 +93,9 @@ fn rules(plan: &Plan) -> SeatbeltRules {
 
 /// A process group that is killed once, at the latest on drop.
 #[derive(Debug)]
-struct Group(Option<Pid>);
+struct ProcessGroup(Option<Pid>);
 
-impl Group {
+impl ProcessGroup {
     fn kill(&mut self) {
         if let Some(group) = self.0.take() {
             let _ = kill_process_group(group, Signal::KILL);
@@ -101,7 +103,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }

@@ -1,29 +1,29 @@
 use super::*;
 
-fn step_names(steps: &[Step]) -> Vec<String> {
+fn step_names(steps: &[MountStep]) -> Vec<String> {
     steps
         .iter()
         .filter(|step| !step.path().starts_with("/dev") && !step.path().starts_with("/proc"))
         .map(|step| {
             let kind = match step {
-                Step::Processes => "processes",
-                Step::Writable(_) => "writable",
-                Step::Frozen(_) => "frozen",
-                Step::Device(_) => "device",
-                Step::Scratch(_) => "scratch",
-                Step::HiddenFile(_) => "hidden-file",
-                Step::HiddenDirectory { .. } => "hidden",
+                MountStep::Processes => "processes",
+                MountStep::Writable(_) => "writable",
+                MountStep::Frozen(_) => "frozen",
+                MountStep::Device(_) => "device",
+                MountStep::Scratch(_) => "scratch",
+                MountStep::HiddenFile(_) => "hidden-file",
+                MountStep::HiddenDirectory { .. } => "hidden",
             };
             format!("{kind} {}", step.path().display())
         })
         .collect()
 }
 
-struct Place {
+struct PlanFixture {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl PlanFixture {
     fn new(directories: &[&str]) -> Self {
         let place = Self { dir: tempfile::tempdir().unwrap() };
         for name in directories {
@@ -36,15 +36,16 @@ impl Place {
         self.dir.path().canonicalize().unwrap().join(name)
     }
 
-    fn policy(&self, workspace: &str, home: &str) -> Policy {
-        Policy::new(SandboxMode::Sandbox, &self.path(workspace), &Home::at(&self.path(home)), None).unwrap()
+    fn policy(&self, workspace: &str, home: &str) -> SandboxPolicy {
+        SandboxPolicy::new(SandboxMode::Sandbox, &self.path(workspace), &Home::at(&self.path(home)), None)
+            .unwrap()
     }
 }
 
 #[test]
 fn home_below_tmp_is_covered_and_its_parents_are_pinned() {
-    let place = Place::new(&["a/home/workspace", "ws"]);
-    let plan = Plan::of(&place.policy("ws", "a/home")).unwrap();
+    let place = PlanFixture::new(&["a/home/workspace", "ws"]);
+    let plan = SandboxPlan::of(&place.policy("ws", "a/home")).unwrap();
     let names = step_names(&plan.steps);
     let position = |name: String| {
         names.iter().position(|found| *found == name).unwrap_or_else(|| panic!("{name} in {names:?}"))
@@ -54,16 +55,16 @@ fn home_below_tmp_is_covered_and_its_parents_are_pinned() {
     let home = position(format!("hidden {}", place.path("a/home").display()));
     assert!(tmp < pin && pin < home);
     let kept = plan.steps.iter().find_map(|step| match step {
-        Step::HiddenDirectory { keep, .. } => Some(keep.clone()),
+        MountStep::HiddenDirectory { keep, .. } => Some(keep.clone()),
         _ => None,
     });
-    assert_eq!(kept, Some(vec![Kept { name: "workspace".into(), writable: true }]));
+    assert_eq!(kept, Some(vec![VisibleEntry { name: "workspace".into(), writable: true }]));
 }
 
 #[test]
 fn a_workspace_below_home_is_writable_again() {
-    let place = Place::new(&["home/workspace/w", "home/data"]);
-    let plan = Plan::of(&place.policy("home/workspace/w", "home")).unwrap();
+    let place = PlanFixture::new(&["home/workspace/w", "home/data"]);
+    let plan = SandboxPlan::of(&place.policy("home/workspace/w", "home")).unwrap();
     let names = step_names(&plan.steps);
     let workspace = format!("writable {}", place.path("home/workspace/w").display());
     assert_eq!(names.last(), Some(&workspace), "{names:?}");
@@ -72,14 +73,15 @@ fn a_workspace_below_home_is_writable_again() {
 
 #[test]
 fn with_hidden_neighbours_only_the_own_workspace_of_home_is_kept() {
-    let place = Place::new(&["home/workspace/acme/anna", "home/workspace/acme/bert", "home/workspace/b"]);
+    let place =
+        PlanFixture::new(&["home/workspace/acme/anna", "home/workspace/acme/bert", "home/workspace/b"]);
     let policy = place.policy("home/workspace/acme/anna", "home").hide_neighbours();
-    let plan = Plan::of(&policy).unwrap();
+    let plan = SandboxPlan::of(&policy).unwrap();
     let kept = plan.steps.iter().find_map(|step| match step {
-        Step::HiddenDirectory { keep, .. } => Some(keep.clone()),
+        MountStep::HiddenDirectory { keep, .. } => Some(keep.clone()),
         _ => None,
     });
-    assert_eq!(kept, Some(vec![Kept { name: "workspace/acme/anna".into(), writable: true }]));
+    assert_eq!(kept, Some(vec![VisibleEntry { name: "workspace/acme/anna".into(), writable: true }]));
     for neighbour in ["home/workspace/acme/bert", "home/workspace/b"].map(|name| place.path(name)) {
         assert!(plan.hidden.contains(&neighbour), "{neighbour:?} in {:?}", plan.hidden);
     }
@@ -91,8 +93,8 @@ fn with_hidden_neighbours_only_the_own_workspace_of_home_is_kept() {
 
 #[test]
 fn a_home_that_does_not_exist_below_tmp_is_an_error() {
-    let place = Place::new(&["ws"]);
-    let error = Plan::of(&place.policy("ws", "home")).unwrap_err();
+    let place = PlanFixture::new(&["ws"]);
+    let error = SandboxPlan::of(&place.policy("ws", "home")).unwrap_err();
     assert_eq!(error, PlanError::NameUnprotected { path: place.path("home") });
 }
 
@@ -106,10 +108,11 @@ fn the_blocklist_beats_a_grant() {
 
 #[test]
 fn the_open_mode_pins_the_parents_of_the_blocklist() {
-    let place = Place::new(&["ws", "home"]);
+    let place = PlanFixture::new(&["ws", "home"]);
     let policy =
-        Policy::new(SandboxMode::Rwx, &place.path("ws"), &Home::at(&place.path("home")), None).unwrap();
-    let names = step_names(&Plan::of(&policy).unwrap().steps);
+        SandboxPolicy::new(SandboxMode::Rwx, &place.path("ws"), &Home::at(&place.path("home")), None)
+            .unwrap();
+    let names = step_names(&SandboxPlan::of(&policy).unwrap().steps);
     let position = |name: &str| names.iter().position(|found| found == name);
     assert!(position("writable /usr").unwrap() < position("frozen /usr/bin").unwrap(), "{names:?}");
     assert!(position("frozen /etc").is_some() && position("writable /etc").is_none());

@@ -1,10 +1,10 @@
 use super::*;
 
-struct Place {
+struct PolicyFixture {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl PolicyFixture {
     fn new() -> Self {
         let place = Self { dir: tempfile::tempdir().unwrap() };
         for name in ["user/project", "user/.ssh", "user/.haft/workspace/w", "user/.haft/data"] {
@@ -18,15 +18,15 @@ impl Place {
         self.dir.path().canonicalize().unwrap().join(name)
     }
 
-    fn policy(&self, workspace: &str) -> Result<Policy, PolicyError> {
+    fn policy(&self, workspace: &str) -> Result<SandboxPolicy, PolicyError> {
         let home = Home::at(&self.path("user/.haft"));
-        Policy::new(SandboxMode::Sandbox, &self.path(workspace), &home, Some(&self.path("user")))
+        SandboxPolicy::new(SandboxMode::Sandbox, &self.path(workspace), &home, Some(&self.path("user")))
     }
 }
 
 #[test]
 fn a_project_and_the_workspace_of_home_are_accepted() {
-    let place = Place::new();
+    let place = PolicyFixture::new();
     assert!(place.policy("user/project").is_ok());
     assert!(place.policy("user/.haft/workspace").is_ok());
     assert!(place.policy("user/.haft/workspace/w").is_ok());
@@ -34,7 +34,7 @@ fn a_project_and_the_workspace_of_home_are_accepted() {
 
 #[test]
 fn a_workspace_that_exposes_home_or_a_secret_is_refused() {
-    let place = Place::new();
+    let place = PolicyFixture::new();
     let exposes_home = |workspace: &str| {
         assert!(matches!(place.policy(workspace), Err(PolicyError::ExposesHome { .. })), "{workspace}");
     };
@@ -43,28 +43,28 @@ fn a_workspace_that_exposes_home_or_a_secret_is_refused() {
     exposes_home("user/.haft/data");
     assert!(matches!(place.policy("user/.ssh"), Err(PolicyError::ExposesSecret { .. })));
     assert_eq!(
-        Policy::new(SandboxMode::Rwx, Path::new("/"), &Home::at(&place.path("h")), None),
+        SandboxPolicy::new(SandboxMode::Rwx, Path::new("/"), &Home::at(&place.path("h")), None),
         Err(PolicyError::WholeFileSystem)
     );
 }
 
 #[test]
 fn a_symlink_to_home_is_home() {
-    let place = Place::new();
+    let place = PolicyFixture::new();
     std::os::unix::fs::symlink(place.path("user"), place.path("alias")).unwrap();
     assert!(matches!(place.policy("alias"), Err(PolicyError::ExposesHome { .. })));
 }
 
 #[test]
 fn what_is_missing_or_no_directory_is_named() {
-    let place = Place::new();
+    let place = PolicyFixture::new();
     assert!(matches!(place.policy("nowhere"), Err(PolicyError::Missing { .. })));
     assert!(matches!(place.policy("user/file"), Err(PolicyError::NotADirectory { .. })));
 }
 
 #[test]
 fn further_writable_directories_are_held_to_the_same_rule() {
-    let place = Place::new();
+    let place = PolicyFixture::new();
     let policy = place.policy("user/project").unwrap();
     assert!(policy.clone().writable(&place.path("user/.haft/data")).is_err());
     assert!(policy.clone().writable(Path::new("/")).is_err());
@@ -73,7 +73,7 @@ fn further_writable_directories_are_held_to_the_same_rule() {
 
 #[test]
 fn readable_takes_a_secret_off_the_list_but_never_our_data() {
-    let place = Place::new();
+    let place = PolicyFixture::new();
     let policy = place.policy("user/project").unwrap();
     assert!(policy.hidden().contains(&place.path("user/.ssh")));
     let wider = policy.clone().readable(&place.path("user/.ssh")).unwrap();

@@ -98,8 +98,8 @@ mod tests {
     use super::*;
 
     fn lines_of(bytes: &[u8], piece: usize) -> Vec<String> {
-        struct Pieces<'a>(&'a [u8], usize);
-        impl Read for Pieces<'_> {
+        struct ChunkedReader<'a>(&'a [u8], usize);
+        impl Read for ChunkedReader<'_> {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
                 let piece = self.1.min(buffer.len());
                 self.0.read(&mut buffer[..piece])
@@ -107,7 +107,7 @@ mod tests {
         }
         let mut lines = Vec::new();
         let take = |line: &mut [u8]| lines.push(String::from_utf8(line.to_vec()).unwrap());
-        each_line(Pieces(bytes, piece), take).unwrap();
+        each_line(ChunkedReader(bytes, piece), take).unwrap();
         lines
     }
 

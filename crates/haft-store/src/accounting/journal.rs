@@ -4,35 +4,37 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haft_core::event::{Account, Event, EventSink, ToolSeen};
+use haft_core::event::{CallAccount, Event, EventSink, ToolReference};
 use haft_core::event_log::{CallAudit, EventEnvelope, EventReader, ModelAudit};
 use haft_core::home::Home;
-use haft_core::model_provider::{Attempt, ModelAccount};
-use haft_core::place::{Operation, Place};
+use haft_core::model_provider::{ModelAccount, ModelAttempt};
+use haft_core::place::{CallOperation, RunPosition};
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 
 use super::journal_file::{JournalFile, JournalFileLimits};
-use super::record::{Audit, Line, ModelRecord, Record, Source, Standing};
+use super::record::{
+    AccountingLine, ModelRecord, ToolRecord, ToolRecordAudit, ToolRecordPosition, ToolRecordSource,
+};
 
 /// Writes a line for every call and every attempt at a model that ends.
 #[derive(Debug)]
-pub struct Journal {
-    state: Mutex<JournalState>,
+pub struct AccountingJournal {
+    state: Mutex<AccountingState>,
 }
 
 #[derive(Debug)]
-struct JournalState {
+struct AccountingState {
     file: JournalFile,
     reader: EventReader,
     seq: u64,
 }
 
-impl Journal {
+impl AccountingJournal {
     /// Opens the journal in haft's data. The caller reports a journal that cannot be written; calls go on without it.
     pub fn open(home: &Home) -> io::Result<Self> {
         let file = JournalFile::open(home, JournalFileLimits::default())?;
-        let state = JournalState { file, reader: EventReader::with_audit(), seq: 0 };
+        let state = AccountingState { file, reader: EventReader::with_audit(), seq: 0 };
         Ok(Self { state: Mutex::new(state) })
     }
 
@@ -42,7 +44,7 @@ impl Journal {
     }
 }
 
-impl EventSink for Journal {
+impl EventSink for AccountingJournal {
     fn emit(&self, event: Event) {
         match &event {
             Event::ToolFinished { .. } | Event::ModelFinished { .. } => self.write(&event),
@@ -54,28 +56,28 @@ impl EventSink for Journal {
     }
 }
 
-impl JournalState {
+impl AccountingState {
     /// The content of a call is removed even if the operator captures it: that is for log lines and telemetry.
     fn append(&mut self, event: &Event) {
         let Some((place, kind)) = self.reader.read(event) else { return };
         let Some(kind) = kind.without_content() else { return };
         self.seq += 1;
         let envelope = EventEnvelope::new(self.seq, Some(now_ms()), place, kind);
-        self.file.append(&Line::Event(Box::new(envelope)));
+        self.file.append(&AccountingLine::Event(Box::new(envelope)));
     }
 }
 
 /// The record of a call in the journal of a session.
 pub fn record(
-    operation: &Operation,
-    tool: &ToolSeen,
+    operation: &CallOperation,
+    tool: &ToolReference,
     failure: Option<ToolErrorKind>,
     latency: Duration,
-    account: &Account,
-) -> Record {
+    account: &CallAccount,
+) -> ToolRecord {
     let CallAudit { principal, arguments_digest, source, origin: _, decision } =
         CallAudit::new(operation.place, tool, account);
-    Record {
+    ToolRecord {
         timestamp_ms: now_ms(),
         status: if failure.is_none() { "ok" } else { "failed" }.into(),
         error_kind: failure.map(|kind| kind.name().to_owned()),
@@ -88,9 +90,9 @@ pub fn record(
         executed: account.executed,
         cached: account.cached,
         arguments_digest,
-        source: Source { provider_kind: source.provider_kind, namespace: source.namespace },
+        source: ToolRecordSource { provider_kind: source.provider_kind, namespace: source.namespace },
         standing: standing(operation),
-        audit: Audit {
+        audit: ToolRecordAudit {
             decision: decision.decision,
             rule: decision.rule,
             approver: decision.approver,
@@ -99,8 +101,8 @@ pub fn record(
     }
 }
 
-fn standing(operation: &Operation) -> Standing {
-    Standing {
+fn standing(operation: &CallOperation) -> ToolRecordPosition {
+    ToolRecordPosition {
         session: Some(operation.place.session.to_string()),
         turn: operation.place.turn,
         operation: operation.id.0,
@@ -112,8 +114,8 @@ fn standing(operation: &Operation) -> Standing {
 /// The record of an attempt at a model in the journal of a session.
 pub fn model_record(
     id: &str,
-    place: Place,
-    attempt: &Attempt,
+    place: RunPosition,
+    attempt: &ModelAttempt,
     principal: &Principal,
     account: &ModelAccount,
 ) -> ModelRecord {
@@ -156,9 +158,9 @@ mod tests {
     use std::sync::Arc;
 
     use haft_core::digest::Digest;
-    use haft_core::event::Said;
+    use haft_core::event::CapturedContent;
     use haft_core::event_log::LogEvent;
-    use haft_core::model_provider::Next;
+    use haft_core::model_provider::AttemptFollowUp;
     use haft_core::place::OperationId;
     use haft_core::tool::CallId;
     use serde_json::{Value, json};
@@ -167,8 +169,8 @@ mod tests {
 
     /// A call whose content is captured, and an attempt at a model.
     fn events() -> [Event; 2] {
-        let place = Place::default();
-        let account = Account {
+        let place = RunPosition::default();
+        let account = CallAccount {
             principal: Principal::local(),
             executed: true,
             cached: false,
@@ -177,7 +179,7 @@ mod tests {
             arguments: Digest::of_text("canary"),
             verdict: None,
         };
-        let said = Said { arguments: "canary".into(), result: "canary".into() };
+        let said = CapturedContent { arguments: "canary".into(), result: "canary".into() };
         let (latency, id) = (Duration::from_millis(2), OperationId(7));
         let model = ModelAccount {
             failure: None,
@@ -185,12 +187,12 @@ mod tests {
             first_event: None,
             usage: None,
             cost: None,
-            next: Next::Nothing,
+            next: AttemptFollowUp::Nothing,
         };
         [
             Event::ToolFinished {
-                operation: Arc::new(Operation { id, call: CallId("c".into()), place }),
-                tool: ToolSeen::Written("nosuch".into()),
+                operation: Arc::new(CallOperation { id, call: CallId("c".into()), place }),
+                tool: ToolReference::Written("nosuch".into()),
                 failure: Some(ToolErrorKind::UnknownTool),
                 latency,
                 account,
@@ -199,7 +201,7 @@ mod tests {
             Event::ModelFinished {
                 id: "r".into(),
                 place,
-                attempt: Attempt { provider: "p".into(), model: "m/n".into(), number: 2 },
+                attempt: ModelAttempt { provider: "p".into(), model: "m/n".into(), number: 2 },
                 principal: Principal::local(),
                 account: model,
             },
@@ -211,7 +213,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         std::fs::create_dir_all(home.data()).unwrap();
-        let journal = Journal::open(&home).unwrap();
+        let journal = AccountingJournal::open(&home).unwrap();
         for event in events() {
             journal.emit(event);
         }
@@ -241,7 +243,7 @@ mod tests {
     fn records_of_an_older_haft_can_still_be_read() {
         let line = r#"{"type":"tool","timestampMs":1,"status":"ok","errorKind":null,"tool":"read","callId":"1",
             "principal":"local","latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
-        let record: Record = serde_json::from_str(line).unwrap();
-        assert_eq!((record.tool.as_str(), record.audit), ("read", Audit::default()));
+        let record: ToolRecord = serde_json::from_str(line).unwrap();
+        assert_eq!((record.tool.as_str(), record.audit), ("read", ToolRecordAudit::default()));
     }
 }

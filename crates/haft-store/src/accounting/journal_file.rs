@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::journal::now_ms;
-use super::record::{Line, LostRecord};
+use super::record::{AccountingLine, LostRecord};
 
 /// A larger journal becomes the one old journal that is kept.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
@@ -61,7 +61,7 @@ impl JournalFile {
 
     /// Appends a line. After a failure it counts lines as lost until the pause is over, and then tries again: the disk may
     /// have room by then. The number of lost lines is written before the next line.
-    pub(super) fn append(&mut self, line: &Line) {
+    pub(super) fn append(&mut self, line: &AccountingLine) {
         let is_paused = self.failed_at.is_some_and(|at| at.elapsed() < self.limits.retry_pause);
         if is_paused || self.try_append(&[self.lost().as_ref(), Some(line)]).is_err() {
             self.lost_lines += 1;
@@ -76,12 +76,12 @@ impl JournalFile {
         }
     }
 
-    fn lost(&self) -> Option<Line> {
+    fn lost(&self) -> Option<AccountingLine> {
         let lost = LostRecord { timestamp_ms: now_ms(), lost_lines: self.lost_lines };
-        (self.lost_lines > 0).then_some(Line::Lost(lost))
+        (self.lost_lines > 0).then_some(AccountingLine::Lost(lost))
     }
 
-    fn try_append(&mut self, lines: &[Option<&Line>]) -> io::Result<()> {
+    fn try_append(&mut self, lines: &[Option<&AccountingLine>]) -> io::Result<()> {
         let outcome = to_bytes(lines).and_then(|bytes| self.append_bytes(&bytes));
         match &outcome {
             Ok(()) => (self.failed_at, self.lost_lines) = (None, 0),
@@ -159,7 +159,7 @@ fn append_whole(mut file: &File, lines: &[u8], bytes: u64) -> io::Result<()> {
     outcome
 }
 
-fn to_bytes(lines: &[Option<&Line>]) -> io::Result<Vec<u8>> {
+fn to_bytes(lines: &[Option<&AccountingLine>]) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for line in lines.iter().flatten() {
         serde_json::to_writer(&mut bytes, line)?;

@@ -1,6 +1,6 @@
 //! Percentiles of any number of latencies in bounded memory.
 
-use crate::log_slots::{middle_of, slot_of};
+use crate::log_slots::{slot_midpoint, slot_of};
 
 /// Up to this many latencies the percentiles are exact.
 const EXACT_COUNT_MAX: usize = 512;
@@ -58,7 +58,7 @@ impl Latencies {
             seen >= rank
         };
         let slot = self.slots.iter().position(reaches_rank).unwrap_or_default();
-        u32::try_from(slot).map_or(0, middle_of)
+        u32::try_from(slot).map_or(0, slot_midpoint)
     }
 
     fn add_to_slot(&mut self, latency_ms: u64) {

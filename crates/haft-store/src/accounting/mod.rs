@@ -1,6 +1,6 @@
 //! Calls and model requests on record, with their outcome and cost: one line of JSON each, in haft's own data.
 //!
-//! [`Journal`] writes the lines as a fold over events, [`summarize`] sums them up.
+//! [`AccountingJournal`] writes the lines as a fold over events, [`summarize`] sums them up.
 
 mod file_parts;
 mod journal;
@@ -13,8 +13,11 @@ mod record;
 mod stats;
 mod summary;
 
-pub use journal::{Journal, model_record, now_ms, record};
+pub use journal::{AccountingJournal, model_record, now_ms, record};
 pub use model_stats::ModelStats;
-pub use record::{Audit, Line, LostRecord, ModelRecord, Record, Source, Standing};
+pub use record::{
+    AccountingLine, LostRecord, ModelRecord, ToolRecord, ToolRecordAudit, ToolRecordPosition,
+    ToolRecordSource,
+};
 pub use stats::ToolStats;
-pub use summary::{Summary, summarize};
+pub use summary::{AccountingSummary, summarize};

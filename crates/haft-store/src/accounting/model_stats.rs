@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::partial::ModelLine;
+use super::partial::PartialModelLine;
 
 /// The sums of one model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) struct ModelSums {
 }
 
 impl ModelSums {
-    pub(super) fn add(&mut self, line: &ModelLine<'_>) {
+    pub(super) fn add(&mut self, line: &PartialModelLine<'_>) {
         self.name.clear();
         self.name.extend([line.provider, "/", line.model]);
         if !self.by_model.contains_key(&self.name) {
@@ -62,7 +62,7 @@ impl ModelSums {
 }
 
 impl ModelStats {
-    fn add(&mut self, line: &ModelLine<'_>) {
+    fn add(&mut self, line: &PartialModelLine<'_>) {
         let used = line.input_tokens > 0 || line.output_tokens > 0;
         self.merge(&Self {
             model: String::new(),
@@ -91,7 +91,7 @@ impl ModelStats {
 #[cfg(test)]
 mod tests {
     use super::super::record::ModelRecord;
-    use super::super::summary::Summary;
+    use super::super::summary::AccountingSummary;
     use super::super::summary::tests::OldLine;
     use super::*;
 
@@ -122,7 +122,7 @@ mod tests {
 
     fn model_stats(records: &[ModelRecord]) -> Vec<ModelStats> {
         let lines: Vec<OldLine> = records.iter().cloned().map(OldLine::Model).collect();
-        Summary::of_lines(&lines).models
+        AccountingSummary::of_lines(&lines).models
     }
 
     #[test]

@@ -21,20 +21,20 @@ pub(super) struct PartialLine<'a> {
     #[serde(borrow)]
     event: Option<PartialEvent<'a>>,
     #[serde(rename = "type", borrow)]
-    kind: Option<Text<'a>>,
+    kind: Option<BorrowedText<'a>>,
     timestamp_ms: Option<u64>,
     #[serde(borrow)]
-    status: Option<Text<'a>>,
+    status: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    tool: Option<Text<'a>>,
+    tool: Option<BorrowedText<'a>>,
     latency_ms: Option<u64>,
     bytes_out: Option<u64>,
     executed: Option<bool>,
     cached: Option<bool>,
     #[serde(borrow)]
-    provider: Option<Text<'a>>,
+    provider: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    model: Option<Text<'a>>,
+    model: Option<BorrowedText<'a>>,
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     cache_read_tokens: Option<u64>,
@@ -46,18 +46,18 @@ pub(super) struct PartialLine<'a> {
 #[derive(Debug, Deserialize)]
 struct PartialEvent<'a> {
     #[serde(rename = "type", borrow)]
-    kind: Text<'a>,
+    kind: BorrowedText<'a>,
     #[serde(borrow)]
-    error_kind: Option<Text<'a>>,
+    error_kind: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    tool: Option<Text<'a>>,
+    tool: Option<BorrowedText<'a>>,
     latency_ms: Option<u64>,
     bytes_out: Option<u64>,
     executed: Option<bool>,
     cached: Option<bool>,
     /// `provider/model`
     #[serde(borrow)]
-    model: Option<Text<'a>>,
+    model: Option<BorrowedText<'a>>,
     usage: Option<PartialUsage>,
     cost_nano_usd: Option<u64>,
 }
@@ -74,19 +74,19 @@ struct PartialUsage {
 
 /// A string. Serde borrows a `Cow` inside of a struct of its own, but not directly inside of an `Option`.
 #[derive(Debug, Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The content of a line, by its kind.
 #[derive(Debug)]
-pub(super) enum Content<'a> {
-    Tool(ToolLine<'a>),
-    Model(ModelLine<'a>),
+pub(super) enum PartialContent<'a> {
+    Tool(PartialToolLine<'a>),
+    Model(PartialModelLine<'a>),
     Lost { lines: u64 },
 }
 
 /// A call.
 #[derive(Debug)]
-pub(super) struct ToolLine<'a> {
+pub(super) struct PartialToolLine<'a> {
     pub(super) tool: &'a str,
     pub(super) is_error: bool,
     pub(super) latency_ms: u64,
@@ -97,7 +97,7 @@ pub(super) struct ToolLine<'a> {
 
 /// An attempt at a model.
 #[derive(Debug)]
-pub(super) struct ModelLine<'a> {
+pub(super) struct PartialModelLine<'a> {
     pub(super) provider: &'a str,
     pub(super) model: &'a str,
     pub(super) is_error: bool,
@@ -111,7 +111,7 @@ impl<'a> PartialLine<'a> {
     /// Overwrites a byte of a line of an older haft: the fields of a call that no sum needs follow the others, and half of
     /// the time would go into them, so the line ends before them.
     pub(super) fn parse(line: &'a mut [u8]) -> Option<Self> {
-        let line = match end_of_needed(line) {
+        let line = match summed_fields_end(line) {
             Some(end) => {
                 line[end] = b'}';
                 &line[..=end]
@@ -128,20 +128,20 @@ impl<'a> PartialLine<'a> {
     }
 
     /// Returns nothing when a field of its kind is missing, or for an unknown kind.
-    pub(super) fn content(&self) -> Option<Content<'_>> {
+    pub(super) fn content(&self) -> Option<PartialContent<'_>> {
         if let Some(event) = &self.event {
             return event.content();
         }
         match &*self.kind.as_ref()?.0 {
-            "tool" => self.tool_line().map(Content::Tool),
-            "model" => self.model_line().map(Content::Model),
-            "lost" => Some(Content::Lost { lines: self.lost_lines? }),
+            "tool" => self.tool_line().map(PartialContent::Tool),
+            "model" => self.model_line().map(PartialContent::Model),
+            "lost" => Some(PartialContent::Lost { lines: self.lost_lines? }),
             _ => None,
         }
     }
 
-    fn tool_line(&self) -> Option<ToolLine<'_>> {
-        Some(ToolLine {
+    fn tool_line(&self) -> Option<PartialToolLine<'_>> {
+        Some(PartialToolLine {
             tool: &self.tool.as_ref()?.0,
             is_error: self.is_error()?,
             latency_ms: self.latency_ms?,
@@ -151,8 +151,8 @@ impl<'a> PartialLine<'a> {
         })
     }
 
-    fn model_line(&self) -> Option<ModelLine<'_>> {
-        Some(ModelLine {
+    fn model_line(&self) -> Option<PartialModelLine<'_>> {
+        Some(PartialModelLine {
             provider: &self.provider.as_ref()?.0,
             model: &self.model.as_ref()?.0,
             is_error: self.is_error()?,
@@ -169,16 +169,16 @@ impl<'a> PartialLine<'a> {
 }
 
 impl PartialEvent<'_> {
-    fn content(&self) -> Option<Content<'_>> {
+    fn content(&self) -> Option<PartialContent<'_>> {
         match &*self.kind.0 {
-            "tool_finished" => self.tool_line().map(Content::Tool),
-            "model_finished" => self.model_line().map(Content::Model),
+            "tool_finished" => self.tool_line().map(PartialContent::Tool),
+            "model_finished" => self.model_line().map(PartialContent::Model),
             _ => None,
         }
     }
 
-    fn tool_line(&self) -> Option<ToolLine<'_>> {
-        Some(ToolLine {
+    fn tool_line(&self) -> Option<PartialToolLine<'_>> {
+        Some(PartialToolLine {
             tool: &self.tool.as_ref()?.0,
             is_error: self.error_kind.is_some(),
             latency_ms: self.latency_ms?,
@@ -188,10 +188,10 @@ impl PartialEvent<'_> {
         })
     }
 
-    fn model_line(&self) -> Option<ModelLine<'_>> {
+    fn model_line(&self) -> Option<PartialModelLine<'_>> {
         let (provider, model) = self.model.as_ref()?.0.split_once('/')?;
         let usage = self.usage.unwrap_or_default();
-        Some(ModelLine {
+        Some(PartialModelLine {
             provider,
             model,
             is_error: self.error_kind.is_some(),
@@ -204,7 +204,7 @@ impl PartialEvent<'_> {
 }
 
 /// The end of the fields that sums need, in a line that is whole.
-fn end_of_needed(line: &[u8]) -> Option<usize> {
+fn summed_fields_end(line: &[u8]) -> Option<usize> {
     let is_whole_call = line.starts_with(CALL_START) && line.ends_with(b"}");
     is_whole_call.then(|| memchr::memmem::find(line, CALL_REST))?
 }
@@ -217,8 +217,8 @@ mod tests {
     fn call(line: &str) -> Option<(String, u64)> {
         let mut line = line.as_bytes().to_vec();
         match PartialLine::parse(&mut line)?.content()? {
-            Content::Tool(line) => Some((line.tool.to_owned(), line.bytes_out)),
-            Content::Model(_) | Content::Lost { .. } => None,
+            PartialContent::Tool(line) => Some((line.tool.to_owned(), line.bytes_out)),
+            PartialContent::Model(_) | PartialContent::Lost { .. } => None,
         }
     }
 

@@ -4,12 +4,12 @@
 //! fields in a fixed order, so a cursor that expects them is several times as fast. Any other line, such as one with an
 //! escape in a string, is left to the parser.
 
-use super::partial::{Content, ModelLine, ToolLine};
+use super::partial::{PartialContent, PartialModelLine, PartialToolLine};
 
 /// Returns the time and the content of a line in its usual form. Fields after those of the sums are not looked at.
-pub(super) fn read(line: &[u8]) -> Option<(u64, Content<'_>)> {
+pub(super) fn read(line: &[u8]) -> Option<(u64, PartialContent<'_>)> {
     // The end of a line that a crash cut off is missing.
-    let mut cursor = Cursor { rest: line.strip_suffix(b"}}")? };
+    let mut cursor = LineCursor { rest: line.strip_suffix(b"}}")? };
     cursor.number_after(br#"{"seq":"#)?;
     let at_ms = cursor.number_after(br#","at":"#)?;
     cursor.text_after(br#","run":"#)?;
@@ -17,15 +17,15 @@ pub(super) fn read(line: &[u8]) -> Option<(u64, Content<'_>)> {
     let _ = cursor.number_after(br#","parent":"#);
     cursor.number_after(br#","event":{"turn":"#)?;
     let content = match cursor.text_after(br#","type":"#)? {
-        b"tool_finished" => Content::Tool(tool_line(&mut cursor)?),
-        b"model_finished" => Content::Model(model_line(&mut cursor)?),
+        b"tool_finished" => PartialContent::Tool(tool_line(&mut cursor)?),
+        b"model_finished" => PartialContent::Model(model_line(&mut cursor)?),
         _ => return None,
     };
     let is_end = cursor.rest.is_empty() || cursor.rest.starts_with(br#","principal":"#);
     is_end.then_some((at_ms, content))
 }
 
-fn tool_line<'a>(cursor: &mut Cursor<'a>) -> Option<ToolLine<'a>> {
+fn tool_line<'a>(cursor: &mut LineCursor<'a>) -> Option<PartialToolLine<'a>> {
     cursor.text_after(br#","id":"#)?;
     cursor.number_after(br#","operation":"#)?;
     let tool = str::from_utf8(cursor.text_after(br#","tool":"#)?).ok()?;
@@ -35,10 +35,10 @@ fn tool_line<'a>(cursor: &mut Cursor<'a>) -> Option<ToolLine<'a>> {
     let cached = cursor.flag_after(br#","cached":"#)?;
     cursor.number_after(br#","bytes_in":"#)?;
     let bytes_out = cursor.number_after(br#","bytes_out":"#)?;
-    Some(ToolLine { tool, is_error, latency_ms, bytes_out, executed, cached })
+    Some(PartialToolLine { tool, is_error, latency_ms, bytes_out, executed, cached })
 }
 
-fn model_line<'a>(cursor: &mut Cursor<'a>) -> Option<ModelLine<'a>> {
+fn model_line<'a>(cursor: &mut LineCursor<'a>) -> Option<PartialModelLine<'a>> {
     let model = str::from_utf8(cursor.text_after(br#","model":"#)?).ok()?;
     let (provider, model) = model.split_once('/')?;
     cursor.number_after(br#","attempt":"#)?;
@@ -49,7 +49,7 @@ fn model_line<'a>(cursor: &mut Cursor<'a>) -> Option<ModelLine<'a>> {
         Some(()) => None,
         None => Some(cursor.number_after(br#","cost_nano_usd":"#)?),
     };
-    Some(ModelLine {
+    Some(PartialModelLine {
         provider,
         model,
         is_error,
@@ -61,7 +61,7 @@ fn model_line<'a>(cursor: &mut Cursor<'a>) -> Option<ModelLine<'a>> {
 }
 
 /// The tokens of the input, of the output, and those read from a cache.
-fn tokens(cursor: &mut Cursor<'_>) -> Option<[u64; 3]> {
+fn tokens(cursor: &mut LineCursor<'_>) -> Option<[u64; 3]> {
     if cursor.skip(br#","usage":null"#).is_some() {
         return Some([0; 3]);
     }
@@ -75,11 +75,11 @@ fn tokens(cursor: &mut Cursor<'_>) -> Option<[u64; 3]> {
 }
 
 /// The part of a line that is not read yet. After a method has returned nothing, the line is left to the parser.
-struct Cursor<'a> {
+struct LineCursor<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> LineCursor<'a> {
     fn skip(&mut self, expected: &[u8]) -> Option<()> {
         self.rest = self.rest.strip_prefix(expected)?;
         Some(())

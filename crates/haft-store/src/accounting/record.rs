@@ -3,11 +3,11 @@
 use haft_core::event_log::EventEnvelope;
 use serde::{Deserialize, Serialize};
 
-/// A line of `accounting.jsonl`. An older haft wrote a [`Record`] or a [`ModelRecord`] with the `type` `tool` or `model`
+/// A line of `accounting.jsonl`. An older haft wrote a [`ToolRecord`] or a [`ModelRecord`] with the `type` `tool` or `model`
 /// instead of the event; sums read both.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Line {
+pub enum AccountingLine {
     /// `tool_finished` or `model_finished`, with the audit fields.
     Event(Box<EventEnvelope>),
     Lost(LostRecord),
@@ -26,7 +26,7 @@ pub struct LostRecord {
 /// One call, as journals of sessions store it. Fields that lines of an older haft lack are read as empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
+pub struct ToolRecord {
     /// Milliseconds since 1970.
     pub timestamp_ms: u64,
     /// `ok` or `failed`.
@@ -45,17 +45,17 @@ pub struct Record {
     /// SHA-256 of the arguments as they were written.
     pub arguments_digest: String,
     #[serde(flatten)]
-    pub source: Source,
+    pub source: ToolRecordSource,
     #[serde(flatten)]
-    pub standing: Standing,
+    pub standing: ToolRecordPosition,
     #[serde(flatten)]
-    pub audit: Audit,
+    pub audit: ToolRecordAudit,
 }
 
 /// The origin of the tool; empty when there is no such tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Source {
+pub struct ToolRecordSource {
     /// `builtin`, `mcp`, `rest`, `agent` or `client`.
     pub provider_kind: Option<String>,
     pub namespace: Option<String>,
@@ -64,7 +64,7 @@ pub struct Source {
 /// The position of the call in the work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Standing {
+pub struct ToolRecordPosition {
     pub session: Option<String>,
     pub turn: u32,
     /// Counted over the process that made the call.
@@ -78,7 +78,7 @@ pub struct Standing {
 /// The decision about the call; empty when it ended before that.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Audit {
+pub struct ToolRecordAudit {
     /// `allow`, `ask` or `deny`.
     pub decision: Option<String>,
     /// The rule that decided, as `haft policy explain` writes it; empty when it was the default.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::latencies::Latencies;
-use super::partial::ToolLine;
+use super::partial::PartialToolLine;
 
 /// The sums of one tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ struct ToolSum {
 }
 
 impl ToolSums {
-    pub(super) fn add(&mut self, line: &ToolLine<'_>) {
+    pub(super) fn add(&mut self, line: &PartialToolLine<'_>) {
         // `entry` would copy the name at each line.
         match self.by_tool.get_mut(line.tool) {
             Some(sum) => sum.add(line),
@@ -57,7 +57,7 @@ impl ToolSums {
 }
 
 impl ToolSum {
-    fn add(&mut self, line: &ToolLine<'_>) {
+    fn add(&mut self, line: &PartialToolLine<'_>) {
         self.calls += 1;
         self.errors += u64::from(line.is_error);
         self.cache_hits += u64::from(line.cached);
@@ -91,13 +91,13 @@ impl ToolSum {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Audit, Record, Source, Standing};
-    use super::super::summary::Summary;
+    use super::super::record::{ToolRecord, ToolRecordAudit, ToolRecordPosition, ToolRecordSource};
+    use super::super::summary::AccountingSummary;
     use super::super::summary::tests::OldLine;
     use super::*;
 
-    fn record(tool: &str, latency_ms: u64, status: &str) -> Record {
-        Record {
+    fn record(tool: &str, latency_ms: u64, status: &str) -> ToolRecord {
+        ToolRecord {
             timestamp_ms: 0,
             status: status.into(),
             error_kind: None,
@@ -110,20 +110,20 @@ mod tests {
             executed: true,
             cached: false,
             arguments_digest: String::new(),
-            source: Source::default(),
-            standing: Standing::default(),
-            audit: Audit::default(),
+            source: ToolRecordSource::default(),
+            standing: ToolRecordPosition::default(),
+            audit: ToolRecordAudit::default(),
         }
     }
 
-    fn stats(records: &[Record]) -> Vec<ToolStats> {
+    fn stats(records: &[ToolRecord]) -> Vec<ToolStats> {
         let lines: Vec<OldLine> = records.iter().cloned().map(OldLine::Tool).collect();
-        Summary::of_lines(&lines).tools
+        AccountingSummary::of_lines(&lines).tools
     }
 
     #[test]
     fn tools_are_summed_and_the_busiest_comes_first() {
-        let mut records: Vec<Record> = (1..=100).map(|ms| record("bash", ms, "ok")).collect();
+        let mut records: Vec<ToolRecord> = (1..=100).map(|ms| record("bash", ms, "ok")).collect();
         records.push(record("read", 7, "failed"));
         let sums = stats(&records);
         assert_eq!(sums[0].tool, "bash");
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn calls_that_never_ran_count_but_have_no_speed() {
-        let unexecuted = Record { executed: false, latency_ms: 0, ..record("bash", 0, "failed") };
+        let unexecuted = ToolRecord { executed: false, latency_ms: 0, ..record("bash", 0, "failed") };
         let sums = stats(&[unexecuted, record("bash", 40, "ok")]);
         assert_eq!((sums[0].calls, sums[0].latency_p50_ms), (2, 40));
         assert_eq!(stats(&[]), []);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn equally_busy_tools_are_in_the_order_of_their_names() {
-        let cached = Record { cached: true, ..record("a \"quoted\" name", 1, "ok") };
+        let cached = ToolRecord { cached: true, ..record("a \"quoted\" name", 1, "ok") };
         let sums = stats(&[record("b", 1, "ok"), cached]);
         let names: Vec<&str> = sums.iter().map(|sum| sum.tool.as_str()).collect();
         assert_eq!(names, ["a \"quoted\" name", "b"]);

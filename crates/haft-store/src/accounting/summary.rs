@@ -11,7 +11,7 @@ use haft_core::home::Home;
 use super::file_parts::{FilePart, each_line, parts};
 use super::journal_file::{old_path_in, path_in};
 use super::model_stats::{ModelStats, ModelSums};
-use super::partial::{Content, PartialLine};
+use super::partial::{PartialContent, PartialLine};
 use super::quick_event;
 use super::stats::{ToolStats, ToolSums};
 
@@ -23,7 +23,7 @@ const PART_BYTES_MIN: u64 = 1 << 20;
 
 /// Sums over all records since a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct AccountingSummary {
     /// The most called first.
     pub tools: Vec<ToolStats>,
     /// The dearest first.
@@ -35,7 +35,7 @@ pub struct Summary {
 }
 
 /// Sums up the records since a moment, in milliseconds since 1970.
-pub fn summarize(home: &Home, since_ms: u64) -> io::Result<Summary> {
+pub fn summarize(home: &Home, since_ms: u64) -> io::Result<AccountingSummary> {
     // The current file is opened first: it becomes the old one when another process rotates, and must not be missed then.
     let current = open(&path_in(home))?;
     let old = open(&old_path_in(home))?.filter(|old| !is_same_file(old, current.as_ref()));
@@ -86,14 +86,14 @@ impl LineSums {
         }
     }
 
-    fn add_content(&mut self, at_ms: u64, content: &Content<'_>) {
+    fn add_content(&mut self, at_ms: u64, content: &PartialContent<'_>) {
         if at_ms < self.since_ms {
             return;
         }
         match content {
-            Content::Tool(line) => self.tools.add(line),
-            Content::Model(line) => self.models.add(line),
-            Content::Lost { lines } => self.lost_lines = self.lost_lines.saturating_add(*lines),
+            PartialContent::Tool(line) => self.tools.add(line),
+            PartialContent::Model(line) => self.models.add(line),
+            PartialContent::Lost { lines } => self.lost_lines = self.lost_lines.saturating_add(*lines),
         }
     }
 
@@ -104,8 +104,8 @@ impl LineSums {
         self.lost_lines = self.lost_lines.saturating_add(other.lost_lines);
     }
 
-    fn into_summary(self) -> Summary {
-        Summary {
+    fn into_summary(self) -> AccountingSummary {
+        AccountingSummary {
             tools: self.tools.into_stats(),
             models: self.models.into_stats(),
             unreadable_lines: self.unreadable_lines,
@@ -134,14 +134,14 @@ pub(super) mod tests {
     };
     use serde::Serialize;
 
-    use super::super::record::{ModelRecord, Record};
+    use super::super::record::{ModelRecord, ToolRecord};
     use super::*;
 
     /// A line as an older haft wrote it.
     #[derive(Debug, Clone, Serialize)]
     #[serde(tag = "type", rename_all = "camelCase")]
     pub(in super::super) enum OldLine {
-        Tool(Record),
+        Tool(ToolRecord),
         Model(ModelRecord),
     }
 
@@ -164,7 +164,7 @@ pub(super) mod tests {
         }
     }
 
-    fn tool_event(record: Record) -> LogEvent {
+    fn tool_event(record: ToolRecord) -> LogEvent {
         LogEvent::ToolFinished {
             id: record.call_id,
             operation: record.standing.operation,
@@ -217,7 +217,7 @@ pub(super) mod tests {
         }
     }
 
-    impl Summary {
+    impl AccountingSummary {
         /// Sums up lines as an older haft wrote them. Events in their place must give the same sums.
         pub(in super::super) fn of_lines(lines: &[OldLine]) -> Self {
             let old = sum_of(lines.iter().map(|line| serde_json::to_vec(line).unwrap()));
@@ -231,7 +231,7 @@ pub(super) mod tests {
         }
     }
 
-    fn sum_of(lines: impl Iterator<Item = Vec<u8>>) -> Summary {
+    fn sum_of(lines: impl Iterator<Item = Vec<u8>>) -> AccountingSummary {
         let mut sums = LineSums::default();
         for mut line in lines {
             sums.add(&mut line);

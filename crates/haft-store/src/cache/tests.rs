@@ -6,7 +6,7 @@ use std::sync::Arc;
 use haft_core::cache_store::{CacheEntry, CacheKey, CacheLimits, CacheStore};
 use haft_core::digest::Digest;
 use haft_core::home::Home;
-use haft_core::output::{Content, ToolOutput};
+use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::stored::StoredToolOutput;
 use serde_json::json;
 
@@ -71,9 +71,9 @@ fn sweep_entries(directory: &Path) -> Vec<PathBuf> {
 #[tokio::test]
 async fn an_output_comes_back_whole_and_a_later_one_replaces_it() {
     for (name, store) in BothStores::with(ROOMY).stores {
-        let image = Content::Image { media_type: "image/png".into(), bytes: [0, 255, 10][..].into() };
-        let link = Content::Resource { uri: "a:b".into(), media_type: None, text: None };
-        let binary = Content::Binary { uri: None, media_type: None, bytes: [7; 3].into() };
+        let image = OutputContent::Image { media_type: "image/png".into(), bytes: [0, 255, 10][..].into() };
+        let link = OutputContent::Resource { uri: "a:b".into(), media_type: None, text: None };
+        let binary = OutputContent::Binary { uri: None, media_type: None, bytes: [7; 3].into() };
         let structured = Some(json!({"rows": [1.25, null]}));
         let whole = ToolOutput { content: vec![image, link, binary], structured };
         assert_eq!(store.get(key("t", "a")).await.unwrap(), None, "{name}");

@@ -9,7 +9,7 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::ToolIdentity;
 use haft_core::provider::ProviderKind;
 use haft_core::settings::mode::SandboxMode;
-use haft_core::settings::sandbox::{Access, Confinement};
+use haft_core::settings::sandbox::{ResourceAccess, SandboxBinding};
 use serde::{Deserialize, Serialize};
 
 /// The version of the format. A file of a later version is not read, because a field that this version does not know could
@@ -102,8 +102,8 @@ impl GrantRecord {
             scope: ScopeRecord::of(scope),
             mode: confinement.mode,
             network: match confinement.network {
-                Access::Allow => AccessRecord::Allow,
-                Access::Deny => AccessRecord::Deny,
+                ResourceAccess::Allow => AccessRecord::Allow,
+                ResourceAccess::Deny => AccessRecord::Deny,
             },
             expires_ms: *expires_ms,
             decided_by: decision.by.clone(),
@@ -113,8 +113,8 @@ impl GrantRecord {
 
     fn into_grant(self, owner: &GrantOwner) -> Option<Grant> {
         let network = match self.network {
-            AccessRecord::Allow => Access::Allow,
-            AccessRecord::Deny => Access::Deny,
+            AccessRecord::Allow => ResourceAccess::Allow,
+            AccessRecord::Deny => ResourceAccess::Deny,
         };
         let target = match self.target {
             Some(target) => Some(target.into_target()?),
@@ -125,7 +125,7 @@ impl GrantRecord {
             owner: owner.clone(),
             target,
             scope: self.scope.into_scope()?,
-            confinement: Confinement { mode: self.mode, network },
+            confinement: SandboxBinding { mode: self.mode, network },
             expires_ms: self.expires_ms,
             decision: GrantDecision { by: self.decided_by, at_ms: self.decided_ms },
         })

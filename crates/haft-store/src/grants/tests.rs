@@ -10,7 +10,7 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::ToolIdentity;
 use haft_core::principal::Principal;
 use haft_core::provider::ProviderKind;
-use haft_core::settings::sandbox::Confinement;
+use haft_core::settings::sandbox::SandboxBinding;
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn grant(owner: &GrantOwner, workspace: &str, scope: GrantScope, at_ms: u64) -> 
         tool: ToolName::new("search").unwrap(),
     };
     let target = GrantTarget { workspace: workspace.into(), tool, definition: Digest::of_text("definition") };
-    let binding = GrantBinding { owner: owner.clone(), target, confinement: Confinement::NARROWEST };
+    let binding = GrantBinding { owner: owner.clone(), target, confinement: SandboxBinding::NARROWEST };
     Grant::new(&binding, scope, GrantDecision { by: "terminal".into(), at_ms })
 }
 

@@ -9,33 +9,33 @@ use haft_core::event_store::RunKey;
 use haft_core::principal::Principal;
 use haft_core::run::journal::{Epoch, JournalError};
 
-use super::{ClaimedJournal, HolderBefore, JournalClaim, JournalStore, ListedRun, Page, Takeover};
+use super::{ClaimedJournal, HolderBefore, JournalClaim, JournalStore, ListedRun, RunListPage, Takeover};
 use crate::accounting::now_ms;
-use crate::sessions::line::{Line, Opened};
-use crate::sessions::{Past, SessionError, SessionJournal};
+use crate::sessions::line::{SessionJournalLine, SessionStart};
+use crate::sessions::{SessionError, SessionHistory, SessionJournal};
 
 /// The number of journals that are kept. Beyond it, each new one replaces the oldest one that has no holder.
 const JOURNALS_MAX: usize = 10_000;
 
 /// Journals in memory. Clones share them.
 #[derive(Clone, Default)]
-pub struct MemoryJournals(Arc<Mutex<State>>);
+pub struct MemoryJournals(Arc<Mutex<JournalTable>>);
 
 #[derive(Default)]
-struct State {
-    journals: BTreeMap<RunKey, Journal>,
+struct JournalTable {
+    journals: BTreeMap<RunKey, MemoryJournal>,
     /// The number of journals so far, which orders a list.
     created: u64,
 }
 
-struct Journal {
-    lines: Vec<Line>,
+struct MemoryJournal {
+    lines: Vec<SessionJournalLine>,
     epoch: Epoch,
     is_held: bool,
     number: u64,
 }
 
-impl State {
+impl JournalTable {
     fn make_room(&mut self) {
         if self.journals.len() < JOURNALS_MAX {
             return;
@@ -49,19 +49,21 @@ impl State {
 }
 
 impl MemoryJournals {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JournalTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn create_now(&self, key: &RunKey, opened: Opened) -> Result<SessionJournal, SessionError> {
+    fn create_now(&self, key: &RunKey, opened: SessionStart) -> Result<SessionJournal, SessionError> {
         let mut state = self.state();
         if state.journals.contains_key(key) {
             return Err(SessionError::Exists { id: key.run });
         }
         state.make_room();
         state.created += 1;
-        let (lines, number) = (vec![Line::Session(Box::new(opened))], state.created);
-        state.journals.insert(key.clone(), Journal { lines, epoch: Epoch::FIRST, is_held: true, number });
+        let (lines, number) = (vec![SessionJournalLine::Session(Box::new(opened))], state.created);
+        state
+            .journals
+            .insert(key.clone(), MemoryJournal { lines, epoch: Epoch::FIRST, is_held: true, number });
         Ok(self.journal(key, Epoch::FIRST))
     }
 
@@ -74,10 +76,11 @@ impl MemoryJournals {
             (true, Takeover::Never) => return Err(SessionError::Busy { id: key.run }),
         };
         let lines = journal.lines.iter().cloned().map(Ok);
-        let past = Past::of(lines).map_err(|problem| SessionError::Unreadable { id: key.run, problem })?;
+        let past =
+            SessionHistory::of(lines).map_err(|problem| SessionError::Unreadable { id: key.run, problem })?;
         journal.epoch = journal.epoch.next();
         journal.is_held = true;
-        journal.lines.push(Line::Resumed { at_ms: now_ms(), claim: None });
+        journal.lines.push(SessionJournalLine::Resumed { at_ms: now_ms(), claim: None });
         let epoch = journal.epoch;
         drop(state);
         Ok(ClaimedJournal { past, journal: self.journal(key, epoch), before })
@@ -87,14 +90,16 @@ impl MemoryJournals {
         SessionJournal::new(key.run, Box::new(MemoryClaim { store: self.clone(), key: key.clone(), epoch }))
     }
 
-    fn list_now(&self, principal: &Principal, page: Page) -> Vec<ListedRun> {
+    fn list_now(&self, principal: &Principal, page: RunListPage) -> Vec<ListedRun> {
         let state = self.state();
         let mut mine: Vec<(u64, ListedRun)> = state
             .journals
             .iter()
             .filter_map(|(key, journal)| match journal.lines.first() {
-                Some(Line::Session(opened)) if opened.origin.is_none() && opened.belongs_to(principal) => {
-                    let opened = Opened::clone(opened);
+                Some(SessionJournalLine::Session(opened))
+                    if opened.origin.is_none() && opened.belongs_to(principal) =>
+                {
+                    let opened = SessionStart::clone(opened);
                     Some((journal.number, ListedRun::of(key.run, opened, journal.is_held)))
                 }
                 _ => None,
@@ -122,7 +127,7 @@ impl JournalStore for MemoryJournals {
     fn create<'a>(
         &'a self,
         key: &'a RunKey,
-        opened: Opened,
+        opened: SessionStart,
     ) -> BoxFuture<'a, Result<SessionJournal, SessionError>> {
         Box::pin(async move { self.create_now(key, opened) })
     }
@@ -140,7 +145,7 @@ impl JournalStore for MemoryJournals {
         key: &'a RunKey,
         from: usize,
         count: usize,
-    ) -> BoxFuture<'a, Result<Vec<Line>, SessionError>> {
+    ) -> BoxFuture<'a, Result<Vec<SessionJournalLine>, SessionError>> {
         Box::pin(async move {
             let state = self.state();
             let journal = state.journals.get(key).ok_or_else(|| not_found(key))?;
@@ -151,7 +156,7 @@ impl JournalStore for MemoryJournals {
     fn list<'a>(
         &'a self,
         principal: &'a Principal,
-        page: Page,
+        page: RunListPage,
     ) -> BoxFuture<'a, Result<Vec<ListedRun>, SessionError>> {
         Box::pin(async move { Ok(self.list_now(principal, page)) })
     }
@@ -179,7 +184,7 @@ impl JournalClaim for MemoryClaim {
         self.epoch
     }
 
-    fn append(&self, line: &Line) -> Result<(), JournalError> {
+    fn append(&self, line: &SessionJournalLine) -> Result<(), JournalError> {
         let mut state = self.store.state();
         let gone = || JournalError::unavailable("the journal was removed");
         let journal = state.journals.get_mut(&self.key).ok_or_else(gone)?;

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::sessions::{SessionLimits, Sessions};
+use crate::sessions::{SessionLimits, SessionStore};
 
-fn opened(id: u128, principal: &Principal) -> Opened {
+fn opened(id: u128, principal: &Principal) -> SessionStart {
     let mut conversation = Conversation::default();
     conversation.push(Message::user("what time is it?")).unwrap();
     let run = AgentRun::new(ModelRequest::new("m", Arc::new(conversation)), RunPlan::default());
-    let mut opened = Opened::new(SessionId(id), "what time is it?", Value::Null, run.snapshot());
+    let mut opened = SessionStart::new(SessionId(id), "what time is it?", Value::Null, run.snapshot());
     opened.principal = Some((principal.tenant().to_owned(), principal.subject().to_owned()));
     opened
 }
@@ -25,9 +25,9 @@ fn key(tenant: &str, run: u128) -> RunKey {
     RunKey { tenant: tenant.into(), run: SessionId(run) }
 }
 
-fn files(directory: &tempfile::TempDir) -> Sessions {
+fn files(directory: &tempfile::TempDir) -> SessionStore {
     let limits = SessionLimits { bytes_max: 1 << 20, keep: Duration::from_hours(1) };
-    Sessions::of(&Home::at(directory.path()), limits)
+    SessionStore::of(&Home::at(directory.path()), limits)
 }
 
 /// Runs a test on every store.
@@ -43,8 +43,8 @@ fn step(number: u64) -> RunInput {
 /// The requests that a journal holds, and the number of its claims.
 async fn content(store: &dyn JournalStore, key: &RunKey) -> (Vec<u64>, usize) {
     let lines = store.read(key, 0, usize::MAX).await.unwrap();
-    let claims = lines.iter().filter(|line| matches!(line, Line::Resumed { .. })).count();
-    let past = Past::of(lines.into_iter().map(Ok)).unwrap();
+    let claims = lines.iter().filter(|line| matches!(line, SessionJournalLine::Resumed { .. })).count();
+    let past = SessionHistory::of(lines.into_iter().map(Ok)).unwrap();
     (past.requests.iter().map(|text| text.parse().unwrap()).collect(), claims)
 }
 
@@ -121,12 +121,12 @@ async fn tenants_and_subjects_see_their_own_runs_only() {
         below.origin = Some(SessionId(2).to_string());
         let below = store.create(&key("a", 9), below).await.unwrap();
         for (number, principal) in all.iter().enumerate() {
-            let page = Page { skip: 0, count: 10 };
+            let page = RunListPage { skip: 0, count: 10 };
             let listed = store.list(principal, page).await.unwrap();
             let ids: Vec<u128> = listed.iter().map(|run| run.id.0).collect();
             assert_eq!(ids, [number as u128 + 1], "{principal}");
         }
-        assert!(store.list(&anna, Page { skip: 1, count: 10 }).await.unwrap().is_empty());
+        assert!(store.list(&anna, RunListPage { skip: 1, count: 10 }).await.unwrap().is_empty());
         assert!(store.claim(&key("b", 2), Takeover::Allowed).await.is_err());
         assert!(store.claim(&key("../a", 2), Takeover::Allowed).await.is_err());
         drop(below);
@@ -136,7 +136,7 @@ async fn tenants_and_subjects_see_their_own_runs_only() {
 
 /// One step of several processes that share a journal.
 #[derive(Debug, Clone, Copy)]
-enum Act {
+enum HolderAction {
     /// Holder `n` appends; a stalled holder wakes up by it.
     Append(usize),
     /// A new process claims the journal, in any case or only from a holder that has ended.
@@ -147,20 +147,20 @@ enum Act {
     Read,
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn acts() -> impl Strategy<Value = Vec<HolderAction>> {
     let act = prop_oneof![
-        4 => (0..6_usize).prop_map(Act::Append),
-        1 => Just(Act::Claim(Takeover::Allowed)),
-        1 => Just(Act::Claim(Takeover::Never)),
-        1 => (0..6_usize).prop_map(Act::Kill),
-        2 => Just(Act::Read),
+        4 => (0..6_usize).prop_map(HolderAction::Append),
+        1 => Just(HolderAction::Claim(Takeover::Allowed)),
+        1 => Just(HolderAction::Claim(Takeover::Never)),
+        1 => (0..6_usize).prop_map(HolderAction::Kill),
+        2 => Just(HolderAction::Read),
     ];
     proptest::collection::vec(act, 1..60)
 }
 
 /// Performs the acts and checks after each one that the journal holds exactly the lines of the newest holder at the time
 /// of each append: nothing of a fenced holder, nothing lost, nothing twice.
-async fn play(store: &dyn JournalStore, acts: &[Act]) {
+async fn play(store: &dyn JournalStore, acts: &[HolderAction]) {
     let key = key("local", 1);
     let mut holders = vec![Some(store.create(&key, opened(1, &Principal::local())).await.unwrap())];
     let (mut newest, mut expected, mut claims) = (0, Vec::new(), 0);
@@ -168,7 +168,7 @@ async fn play(store: &dyn JournalStore, acts: &[Act]) {
     for (number, act) in acts.iter().enumerate() {
         let number = number as u64;
         match *act {
-            Act::Append(holder) => {
+            HolderAction::Append(holder) => {
                 let Some(Some(journal)) = holders.get(holder) else { continue };
                 let outcome = journal.append(&step(number));
                 if holder == newest {
@@ -178,7 +178,7 @@ async fn play(store: &dyn JournalStore, acts: &[Act]) {
                     assert!(matches!(outcome, Err(JournalError::Fenced { .. })), "{act:?} {outcome:?}");
                 }
             }
-            Act::Claim(takeover) => {
+            HolderAction::Claim(takeover) => {
                 let claimed = store.claim(&key, takeover).await;
                 let is_held = holders[newest].is_some();
                 match claimed {
@@ -199,12 +199,12 @@ async fn play(store: &dyn JournalStore, acts: &[Act]) {
                     }
                 }
             }
-            Act::Kill(holder) => {
+            HolderAction::Kill(holder) => {
                 if let Some(journal) = holders.get_mut(holder) {
                     *journal = None;
                 }
             }
-            Act::Read => assert_eq!(content(store, &key).await, (expected.clone(), claims)),
+            HolderAction::Read => assert_eq!(content(store, &key).await, (expected.clone(), claims)),
         }
     }
     assert_eq!(content(store, &key).await, (expected, claims));

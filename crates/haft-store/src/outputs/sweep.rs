@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use self::state::SweepState;
-use self::walk::{Walk, WalkPosition};
+use self::walk::{StoreWalk, WalkPosition};
 use super::PART_SUFFIX;
 use super::session::SessionOutputs;
 
@@ -85,7 +85,7 @@ impl Sweeper {
     ) -> ControlFlow<()> {
         loop {
             let removes_excess = state.removes_excess();
-            let mut walk = Walk::after(&self.root, state.position());
+            let mut walk = StoreWalk::after(&self.root, state.position());
             while !self.step(state, &mut walk, now()) {
                 state.save(&self.root, now());
                 between_steps()?;
@@ -102,7 +102,7 @@ impl Sweeper {
     }
 
     /// Looks at the next entries. Returns true at the end of the pass.
-    fn step(&self, state: &mut SweepState, walk: &mut Walk, now: SystemTime) -> bool {
+    fn step(&self, state: &mut SweepState, walk: &mut StoreWalk, now: SystemTime) -> bool {
         for _ in 0..STEP_ENTRIES {
             let Some(position) = walk.next() else { return true };
             match &position {
@@ -186,7 +186,7 @@ mod testing {
             Ok(self.continue_sweep(&mut state, || now, || ControlFlow::Break(())).is_break())
         }
 
-        pub(in super::super) fn begins_anew(&self, now: SystemTime) -> bool {
+        pub(in super::super) fn starts_new_pass(&self, now: SystemTime) -> bool {
             let state = SweepState::load(&self.root, now);
             state.position().is_none() && !state.removes_excess()
         }

@@ -11,7 +11,7 @@ fn limits(output: u64, total: u64) -> StoreLimits {
     StoreLimits { output_bytes_max: output, total_bytes_max: total, keep: Duration::from_mins(1) }
 }
 
-fn put(store: &FileStore, text: &str) -> Stored {
+fn put(store: &FileStore, text: &str) -> StoreEntry {
     let mut spool = store.begin().unwrap();
     spool.write(text.as_bytes()).unwrap();
     spool.finish().unwrap()
@@ -257,11 +257,11 @@ fn a_sweep_that_is_killed_after_any_step_is_continued_by_the_next_process() {
         if processes == 2 {
             for cut in (0..whole.len()).step_by(97).chain([whole.len() - 1]) {
                 fs::write(&state, &whole[..cut]).unwrap();
-                assert!(sweeper.begins_anew(SystemTime::now()), "{cut}");
+                assert!(sweeper.starts_new_pass(SystemTime::now()), "{cut}");
             }
             fs::write(&state, &whole).unwrap();
         }
-        assert!(!sweeper.begins_anew(SystemTime::now()));
+        assert!(!sweeper.starts_new_pass(SystemTime::now()));
     }
     assert!(processes > 3, "{processes}");
     assert_eq!(paths.iter().filter(|path| path.exists()).count(), 300);

@@ -18,9 +18,9 @@ use haft_core::place::SessionId;
 use haft_core::run::journal::{Epoch, JournalError};
 use rustix::fs::{FlockOperation, flock};
 
-use super::line::Line;
-use super::read::{Lines, epoch_of};
-use super::{Past, SessionError, whole_lines};
+use super::line::SessionJournalLine;
+use super::read::{JournalLines, epoch_of};
+use super::{SessionError, SessionHistory, truncate_partial_line};
 use crate::accounting::now_ms;
 use crate::journals::{HolderBefore, JournalClaim};
 
@@ -53,10 +53,10 @@ impl FileClaim {
         mut file: File,
         before: HolderBefore,
         bytes_max: u64,
-    ) -> Result<(Past, Self), SessionError> {
+    ) -> Result<(SessionHistory, Self), SessionError> {
         // Only without another holder: it could be writing the line that looks incomplete.
         if before == HolderBefore::Gone {
-            whole_lines(&mut file)?;
+            truncate_partial_line(&mut file)?;
         }
         let (past, epoch, bytes) = read(id, &file, None)?;
         let (epoch, nonce) = (epoch.next(), random());
@@ -84,7 +84,7 @@ impl FileClaim {
     /// Writes the claim and returns its length. After a takeover it starts with a line end, because the fenced
     /// holder may have left an incomplete line.
     fn write_claim(&self, nonce: u64) -> io::Result<u64> {
-        let mut bytes = self.line(&Line::Resumed { at_ms: now_ms(), claim: Some(nonce) })?;
+        let mut bytes = self.line(&SessionJournalLine::Resumed { at_ms: now_ms(), claim: Some(nonce) })?;
         if !self.state().is_locked {
             bytes.insert(0, b'\n');
         }
@@ -93,7 +93,7 @@ impl FileClaim {
     }
 
     /// Returns the bytes of a line, with the epoch as its last field.
-    fn line(&self, line: &Line) -> io::Result<Vec<u8>> {
+    fn line(&self, line: &SessionJournalLine) -> io::Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(line)?;
         if self.epoch > Epoch::FIRST {
             bytes.pop();
@@ -103,7 +103,7 @@ impl FileClaim {
         Ok(bytes)
     }
 
-    fn append_now(&self, line: &Line) -> Result<(), JournalError> {
+    fn append_now(&self, line: &SessionJournalLine) -> Result<(), JournalError> {
         let bytes = self.line(line).map_err(JournalError::unavailable)?;
         let mut state = self.state();
         if state.bytes.saturating_add(bytes.len() as u64) > self.bytes_max {
@@ -168,11 +168,14 @@ impl FileClaim {
 /// Reads a session, and returns the newest epoch and the bytes of the lines that were read. With a nonce it reads up to
 /// and including the claim with that nonce, which is not part of the past; if that claim does not count, the epoch is a
 /// newer one.
-fn read(id: SessionId, mut file: &File, nonce: Option<u64>) -> Result<(Past, Epoch, u64), SessionError> {
+fn read(
+    id: SessionId,
+    mut file: &File,
+    nonce: Option<u64>,
+) -> Result<(SessionHistory, Epoch, u64), SessionError> {
     file.seek(SeekFrom::Start(0))?;
-    let mut lines = Lines::of(file);
-    let is_own =
-        |line: &Line| matches!(line, Line::Resumed { claim: Some(claim), .. } if Some(*claim) == nonce);
+    let mut lines = JournalLines::of(file);
+    let is_own = |line: &SessionJournalLine| matches!(line, SessionJournalLine::Resumed { claim: Some(claim), .. } if Some(*claim) == nonce);
     let mut found = false;
     let before = std::iter::from_fn(|| match lines.next()? {
         Ok(line) if is_own(&line) => {
@@ -181,7 +184,7 @@ fn read(id: SessionId, mut file: &File, nonce: Option<u64>) -> Result<(Past, Epo
         }
         line => Some(line),
     });
-    let past = Past::of(before).map_err(|problem| SessionError::Unreadable { id, problem })?;
+    let past = SessionHistory::of(before).map_err(|problem| SessionError::Unreadable { id, problem })?;
     let epoch = if nonce.is_some() && !found { lines.epoch().next() } else { lines.epoch() };
     Ok((past, epoch, lines.bytes()))
 }
@@ -196,7 +199,7 @@ impl JournalClaim for FileClaim {
         self.epoch
     }
 
-    fn append(&self, line: &Line) -> Result<(), JournalError> {
+    fn append(&self, line: &SessionJournalLine) -> Result<(), JournalError> {
         self.append_now(line)
     }
 

@@ -5,12 +5,12 @@ use std::io::Read;
 use haft_core::place::SessionId;
 use serde::Deserialize;
 
-use super::line::{Line, VERSION, VERSION_OLDEST};
-use super::read::{Lines, ReadError};
+use super::line::{SessionJournalLine, VERSION, VERSION_OLDEST};
+use super::read::{JournalLines, ReadError};
 
-/// The fields of [`Opened`](super::line::Opened) that lists need.
+/// The fields of [`SessionStart`](super::line::SessionStart) that lists need.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct SessionHeader {
     pub(super) session: SessionId,
     pub(super) at_ms: u64,
     pub(super) title: String,
@@ -18,7 +18,7 @@ pub(super) struct Header {
     pub(super) origin: Option<String>,
 }
 
-/// The fields of `Opened` that may be large. They follow the fields of a header.
+/// The fields of `SessionStart` that may be large. They follow the fields of a header.
 const LARGE_FIELDS: [&str; 4] = [r#","spec":"#, r#","principal":"#, r#","order":"#, r#","run":"#];
 
 #[derive(Debug, Deserialize)]
@@ -33,14 +33,14 @@ struct HeaderFields {
     origin: Option<String>,
 }
 
-impl Header {
+impl SessionHeader {
     /// Reads the first line. An unusual one is parsed as a whole, so that its problem is reported as ever.
-    pub(super) fn of<R: Read>(lines: &mut Lines<R>) -> Result<Self, ReadError> {
+    pub(super) fn of<R: Read>(lines: &mut JournalLines<R>) -> Result<Self, ReadError> {
         let first = lines.next_bytes()?.ok_or(ReadError::Empty)?;
         if let Some(header) = Self::quick(first) {
             return Ok(header);
         }
-        let Line::Session(opened) = lines.parse_last()? else {
+        let SessionJournalLine::Session(opened) = lines.parse_last()? else {
             return Err(ReadError::Version { found: None });
         };
         let id = uuid::Uuid::parse_str(&opened.id);

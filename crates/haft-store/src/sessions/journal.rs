@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
-use haft_core::place::{Operation, SessionId};
+use haft_core::place::{CallOperation, SessionId};
 use haft_core::run::input::RunInput;
 use haft_core::run::journal::{Durability, Epoch, JournalError, RunJournal};
 use haft_core::tool::ToolCall;
 use tokio::time::Instant;
 
-use super::line::Line;
+use super::line::SessionJournalLine;
 use crate::journals::JournalClaim;
 
 /// The sync interval for entries whose work can be repeated.
@@ -22,19 +22,19 @@ const SECURED_EVERY: Duration = Duration::from_secs(1);
 pub struct SessionJournal {
     session: SessionId,
     claim: Box<dyn JournalClaim>,
-    written: Mutex<Written>,
+    written: Mutex<AppendedLines>,
     /// The lines that are known to be durable. The task that holds the lock is syncing.
-    secured: tokio::sync::Mutex<Secured>,
+    secured: tokio::sync::Mutex<SyncedLines>,
 }
 
 #[derive(Debug, Default)]
-struct Secured {
+struct SyncedLines {
     lines: u64,
     at: Option<Instant>,
 }
 
-impl Secured {
-    fn is_soon_enough(&self, durability: Durability) -> bool {
+impl SyncedLines {
+    fn is_recent_enough(&self, durability: Durability) -> bool {
         match durability {
             Durability::Synced => false,
             Durability::Buffered => self.at.is_some_and(|at| at.elapsed() < SECURED_EVERY),
@@ -43,7 +43,7 @@ impl Secured {
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct AppendedLines {
     lines: u64,
     /// The first failure. Every later write fails with it, because a journal with a missing line could not be replayed.
     failed: Option<JournalError>,
@@ -65,7 +65,7 @@ impl SessionJournal {
         self.claim.epoch()
     }
 
-    fn write(&self, line: &Line) -> Result<(), JournalError> {
+    fn write(&self, line: &SessionJournalLine) -> Result<(), JournalError> {
         let mut written = self.written();
         if let Some(failed) = &written.failed {
             return Err(failed.clone());
@@ -78,14 +78,14 @@ impl SessionJournal {
         outcome
     }
 
-    fn written(&self) -> MutexGuard<'_, Written> {
+    fn written(&self) -> MutexGuard<'_, AppendedLines> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl EventSink for SessionJournal {
     fn emit(&self, event: Event) {
-        if let Some(line) = Line::of_event(self.session, &event) {
+        if let Some(line) = SessionJournalLine::of_event(self.session, &event) {
             // Ignore a failure here: the next `append` reports it.
             let _ = self.write(&line);
         }
@@ -94,11 +94,11 @@ impl EventSink for SessionJournal {
 
 impl RunJournal for SessionJournal {
     fn append(&self, input: &RunInput) -> Result<(), JournalError> {
-        self.write(&Line::of_input(input))
+        self.write(&SessionJournalLine::of_input(input))
     }
 
-    fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), JournalError> {
-        self.write(&Line::of_call(call, operation))
+    fn append_call(&self, call: &ToolCall, operation: &CallOperation) -> Result<(), JournalError> {
+        self.write(&SessionJournalLine::of_call(call, operation))
     }
 
     /// Syncs the journal. Calls of one turn often end together, so a task that waited for the lock may find its lines
@@ -107,13 +107,13 @@ impl RunJournal for SessionJournal {
         Box::pin(async move {
             let wanted = self.written().lines;
             let mut secured = self.secured.lock().await;
-            if secured.lines >= wanted || secured.is_soon_enough(durability) {
+            if secured.lines >= wanted || secured.is_recent_enough(durability) {
                 return self.written().failed.clone().map_or(Ok(()), Err);
             }
             let lines = self.written().lines;
             let outcome = self.claim.sync().await;
             match &outcome {
-                Ok(()) => *secured = Secured { lines, at: Some(Instant::now()) },
+                Ok(()) => *secured = SyncedLines { lines, at: Some(Instant::now()) },
                 Err(error) => self.written().failed = Some(error.clone()),
             }
             // A line that could not be appended is not durable, even if all others are.
@@ -131,7 +131,7 @@ mod tests {
         let now = Instant::now();
         let check = |at: Option<Instant>, durability: Durability, expected: bool| {
             assert_eq!(
-                Secured { lines: 0, at }.is_soon_enough(durability),
+                SyncedLines { lines: 0, at }.is_recent_enough(durability),
                 expected,
                 "{at:?} {durability:?}"
             );

@@ -4,7 +4,7 @@
 //! whose journal it belongs to, because several runs share the file. Readers of a journal ignore that field.
 
 use haft_core::event::Event;
-use haft_core::place::{Operation, SessionId};
+use haft_core::place::{CallOperation, SessionId};
 use haft_core::principal::Principal;
 use haft_core::run::event::RunEvent;
 use haft_core::run::input::RunInput;
@@ -13,7 +13,7 @@ use haft_core::tool::ToolCall;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::accounting::{ModelRecord, Record, model_record, now_ms, record};
+use crate::accounting::{ModelRecord, ToolRecord, model_record, now_ms, record};
 
 /// The version of the format that is written.
 pub const VERSION: u32 = 2;
@@ -27,11 +27,11 @@ const TITLE_CHARS_MAX: usize = 80;
 /// One line. Every line but the first carries the time of writing, in milliseconds since 1970.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Line {
+pub enum SessionJournalLine {
     /// The first line.
-    Session(Box<Opened>),
+    Session(Box<SessionStart>),
     /// A process claims the journal and continues the session. With the field `epoch`, which every line of a later
-    /// claim carries as its last one, it fences all earlier holders: see [`Lines`](super::Lines).
+    /// claim carries as its last one, it fences all earlier holders: see [`JournalLines`](super::JournalLines).
     Resumed {
         at_ms: u64,
         /// A random number that tells two claims of the same epoch apart: the first of them counts.
@@ -55,7 +55,7 @@ pub enum Line {
         operation: u64,
     },
     /// The record of a finished call.
-    Tool(Box<Record>),
+    Tool(Box<ToolRecord>),
     /// The record of a model attempt.
     Model(Box<ModelRecord>),
     /// A decision of the run.
@@ -64,14 +64,14 @@ pub enum Line {
     Finished { at_ms: u64, reason: String, turns: u32 },
 }
 
-impl Line {
+impl SessionJournalLine {
     /// Returns the line of an input.
     pub fn of_input(input: &RunInput) -> Self {
         Self::Input { at_ms: now_ms(), input: StoredInput::of(input) }
     }
 
     /// Returns the line of a call that is about to reach its tool.
-    pub fn of_call(call: &ToolCall, operation: &Operation) -> Self {
+    pub fn of_call(call: &ToolCall, operation: &CallOperation) -> Self {
         Self::Begun {
             at_ms: now_ms(),
             call: call.id.0.clone(),
@@ -117,7 +117,7 @@ impl Line {
 
 /// The start of a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Opened {
+pub struct SessionStart {
     pub version: u32,
     pub id: String,
     pub at_ms: u64,
@@ -144,7 +144,7 @@ pub struct Opened {
     pub run: RunSnapshot,
 }
 
-impl Opened {
+impl SessionStart {
     pub fn new(id: SessionId, request: &str, spec: Value, run: RunSnapshot) -> Self {
         Self {
             version: VERSION,
@@ -182,6 +182,6 @@ fn title(request: &str) -> String {
 
 /// The version field, which is checked before the rest of the line is parsed.
 #[derive(Debug, Deserialize)]
-pub(super) struct Versioned {
+pub(super) struct JournalVersion {
     pub(super) version: Option<u32>,
 }

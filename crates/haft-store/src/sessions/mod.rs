@@ -1,7 +1,7 @@
 //! Sessions: what runs did, kept so that they can go on.
 //!
-//! A session is one file of lines below haft's data. [`SessionJournal`] writes it, [`Past`] is what can be read from it, and
-//! [`Sessions`] is the directory. Start reading at [`mod@line`], the form of the file.
+//! A session is one file of lines below haft's data. [`SessionJournal`] writes it, [`SessionHistory`] is what can be read from it, and
+//! [`SessionStore`] is the directory. Start reading at [`mod@line`], the form of the file.
 
 mod claim;
 mod header;
@@ -29,15 +29,17 @@ use rustix::fs::{FlockOperation, flock};
 
 pub use haft_core::settings::sessions::SessionLimits;
 pub use journal::SessionJournal;
-pub use overview::Overview;
-pub use past::{Past, Standing, Unfinished};
-pub use read::{Lines, ReadError};
+pub use overview::SessionOverview;
+pub use past::{RestoredRun, SessionHistory, SessionStatus};
+pub use read::{JournalLines, ReadError};
 
-use crate::journals::{ClaimedJournal, HolderBefore, JournalClaim, JournalStore, ListedRun, Page, Takeover};
+use crate::journals::{
+    ClaimedJournal, HolderBefore, JournalClaim, JournalStore, ListedRun, RunListPage, Takeover,
+};
 use crate::tenant::directory_of;
 use claim::FileClaim;
-use header::Header;
-use line::{Line, Opened};
+use header::SessionHeader;
+use line::{SessionJournalLine, SessionStart};
 
 const SUFFIX: &str = "jsonl";
 
@@ -49,7 +51,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The directory of all sessions.
 #[derive(Debug, Clone)]
-pub struct Sessions {
+pub struct SessionStore {
     root: PathBuf,
     limits: SessionLimits,
 }
@@ -119,7 +121,7 @@ impl From<io::Error> for SessionError {
     }
 }
 
-impl Sessions {
+impl SessionStore {
     pub fn of(home: &Home, limits: SessionLimits) -> Self {
         Self { root: home.data().join("sessions"), limits }
     }
@@ -140,7 +142,7 @@ impl Sessions {
     }
 
     /// Begins a session. The cost does not depend on the number of kept sessions.
-    pub fn open(&self, id: SessionId, opened: Opened) -> Result<SessionJournal, SessionError> {
+    pub fn open(&self, id: SessionId, opened: SessionStart) -> Result<SessionJournal, SessionError> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
         let created =
             OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(self.path(id));
@@ -150,7 +152,7 @@ impl Sessions {
         })?;
         lock(&file, id)?;
         let claim = FileClaim::first(file, self.limits.bytes_max);
-        let first = claim.append(&Line::Session(Box::new(opened)));
+        let first = claim.append(&SessionJournalLine::Session(Box::new(opened)));
         first.map_err(|error| SessionError::Io { problem: io::Error::other(error) })?;
         // The file is found again after a crash only when its directory knows it.
         File::open(&self.root)?.sync_all()?;
@@ -173,35 +175,35 @@ impl Sessions {
     }
 
     /// How a session began.
-    pub fn opened(&self, id: SessionId) -> Result<Opened, SessionError> {
+    pub fn opened(&self, id: SessionId) -> Result<SessionStart, SessionError> {
         let unreadable = |problem| SessionError::Unreadable { id, problem };
         let file = File::open(self.path(id))?.take(self.limits.bytes_max);
-        match Lines::of(file).next().unwrap_or(Err(ReadError::Empty)).map_err(unreadable)? {
-            Line::Session(opened) => Ok(*opened),
+        match JournalLines::of(file).next().unwrap_or(Err(ReadError::Empty)).map_err(unreadable)? {
+            SessionJournalLine::Session(opened) => Ok(*opened),
             _ => Err(unreadable(ReadError::Version { found: None })),
         }
     }
 
     /// Reads a session, also one that is being written.
-    pub fn past(&self, id: SessionId) -> Result<Past, SessionError> {
+    pub fn past(&self, id: SessionId) -> Result<SessionHistory, SessionError> {
         self.past_of(id, &File::open(self.path(id))?)
     }
 
     /// Reads as much of a session as a list shows, also of one that is being written.
-    pub fn overview(&self, id: SessionId) -> Result<Overview, SessionError> {
-        let lines = Lines::of(File::open(self.path(id))?.take(self.limits.bytes_max));
-        Overview::of(lines).map_err(|problem| SessionError::Unreadable { id, problem })
+    pub fn overview(&self, id: SessionId) -> Result<SessionOverview, SessionError> {
+        let lines = JournalLines::of(File::open(self.path(id))?.take(self.limits.bytes_max));
+        SessionOverview::of(lines).map_err(|problem| SessionError::Unreadable { id, problem })
     }
 
-    fn header(&self, id: SessionId) -> Result<Header, SessionError> {
-        let mut lines = Lines::of(File::open(self.path(id))?.take(self.limits.bytes_max));
-        Header::of(&mut lines).map_err(|problem| SessionError::Unreadable { id, problem })
+    fn header(&self, id: SessionId) -> Result<SessionHeader, SessionError> {
+        let mut lines = JournalLines::of(File::open(self.path(id))?.take(self.limits.bytes_max));
+        SessionHeader::of(&mut lines).map_err(|problem| SessionError::Unreadable { id, problem })
     }
 
-    fn past_of(&self, id: SessionId, mut file: &File) -> Result<Past, SessionError> {
+    fn past_of(&self, id: SessionId, mut file: &File) -> Result<SessionHistory, SessionError> {
         let unreadable = |problem| SessionError::Unreadable { id, problem };
         file.seek(SeekFrom::Start(0))?;
-        Past::of(Lines::of(file.take(self.limits.bytes_max))).map_err(unreadable)
+        SessionHistory::of(JournalLines::of(file.take(self.limits.bytes_max))).map_err(unreadable)
     }
 
     /// The newest first.
@@ -295,8 +297,8 @@ impl Sessions {
     }
 }
 
-impl Sessions {
-    fn list_now(&self, principal: &Principal, page: Page) -> Result<Vec<ListedRun>, SessionError> {
+impl SessionStore {
+    fn list_now(&self, principal: &Principal, page: RunListPage) -> Result<Vec<ListedRun>, SessionError> {
         let opened = |id: SessionId| self.opened(id).ok().map(|opened| (id, opened));
         let all = self.ids()?.into_iter().filter_map(opened);
         let mine = all.filter(|(_, opened)| opened.origin.is_none() && opened.belongs_to(principal));
@@ -304,18 +306,23 @@ impl Sessions {
         Ok(listed.map(|(id, opened)| ListedRun::of(id, opened, self.is_busy(id))).collect())
     }
 
-    fn read_now(&self, id: SessionId, from: usize, count: usize) -> Result<Vec<Line>, SessionError> {
+    fn read_now(
+        &self,
+        id: SessionId,
+        from: usize,
+        count: usize,
+    ) -> Result<Vec<SessionJournalLine>, SessionError> {
         let file = File::open(self.path(id)).map_err(|error| not_found(id, error))?;
-        let lines = Lines::of(file).skip(from).take(count).collect::<Result<_, _>>();
+        let lines = JournalLines::of(file).skip(from).take(count).collect::<Result<_, _>>();
         lines.map_err(|problem| SessionError::Unreadable { id, problem })
     }
 }
 
-impl JournalStore for Sessions {
+impl JournalStore for SessionStore {
     fn create<'a>(
         &'a self,
         key: &'a RunKey,
-        opened: Opened,
+        opened: SessionStart,
     ) -> BoxFuture<'a, Result<SessionJournal, SessionError>> {
         Box::pin(async move { self.of_tenant(&key.tenant).open(key.run, opened) })
     }
@@ -333,14 +340,14 @@ impl JournalStore for Sessions {
         key: &'a RunKey,
         from: usize,
         count: usize,
-    ) -> BoxFuture<'a, Result<Vec<Line>, SessionError>> {
+    ) -> BoxFuture<'a, Result<Vec<SessionJournalLine>, SessionError>> {
         Box::pin(async move { self.of_tenant(&key.tenant).read_now(key.run, from, count) })
     }
 
     fn list<'a>(
         &'a self,
         principal: &'a Principal,
-        page: Page,
+        page: RunListPage,
     ) -> BoxFuture<'a, Result<Vec<ListedRun>, SessionError>> {
         Box::pin(async move { self.of_tenant(principal.tenant()).list_now(principal, page) })
     }
@@ -363,7 +370,7 @@ fn id_of(path: &Path) -> Option<SessionId> {
     uuid::Uuid::parse_str(name).ok().filter(|_| is_session).map(|id| SessionId(id.as_u128()))
 }
 
-/// Locks the file until it is closed; the kernel releases the lock of a killed process. [`Sessions::is_busy`] holds the
+/// Locks the file until it is closed; the kernel releases the lock of a killed process. [`SessionStore::is_busy`] holds the
 /// lock for a moment, so this tries more than once.
 fn lock(file: &File, id: SessionId) -> Result<(), SessionError> {
     let mut tries = 0..LOCK_TRIES;
@@ -378,7 +385,7 @@ fn lock(file: &File, id: SessionId) -> Result<(), SessionError> {
 
 /// Cuts off a last line that a crash left half written, and gives the bytes of what is whole. Nothing was done on the
 /// strength of half a line.
-fn whole_lines(file: &mut File) -> io::Result<u64> {
+fn truncate_partial_line(file: &mut File) -> io::Result<u64> {
     const STEP: u64 = 64 << 10;
     let bytes = file.seek(SeekFrom::End(0))?;
     let mut end = bytes;

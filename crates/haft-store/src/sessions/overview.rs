@@ -1,40 +1,40 @@
 //! The few facts about a session that a list shows.
 //!
 //! A list reads fifty journals, most of whose bytes are the content of messages. An overview skips these bytes: it parses
-//! only the beginning of such lines. A line that it does not know is parsed as [`Past`](super::Past) parses it, with the same
+//! only the beginning of such lines. A line that it does not know is parsed as [`SessionHistory`](super::SessionHistory) parses it, with the same
 //! errors; damage inside of a message is found when the session is shown or resumed.
 
 use std::io::Read;
 
-use haft_core::model_reply::Usage;
+use haft_core::model_reply::TokenUsage;
 use haft_core::place::SessionId;
 use haft_core::price::Cost;
-use haft_core::run::event::Bill;
+use haft_core::run::event::RunBill;
 use haft_core::run::input::RunInput;
 
-use super::header::Header;
-use super::line::Line;
-use super::past::Standing;
+use super::header::SessionHeader;
+use super::line::SessionJournalLine;
+use super::past::SessionStatus;
 use super::quick_line::{ModelUse, QuickLine};
-use super::read::{Lines, ReadError};
+use super::read::{JournalLines, ReadError};
 use crate::accounting::ModelRecord;
 
-/// A session in a list. Each field is the one of [`Past`](super::Past).
+/// A session in a list. Each field is the one of [`SessionHistory`](super::SessionHistory).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overview {
+pub struct SessionOverview {
     pub session: SessionId,
     pub title: String,
     pub began_ms: u64,
     pub last_ms: u64,
-    pub standing: Standing,
-    pub total: Bill,
+    pub standing: SessionStatus,
+    pub total: RunBill,
 }
 
-impl Overview {
-    pub(super) fn of<R: Read>(mut lines: Lines<R>) -> Result<Self, ReadError> {
-        let Header { session, title, at_ms, origin: _ } = Header::of(&mut lines)?;
-        let (began_ms, last_ms, standing) = (at_ms, at_ms, Standing::Open);
-        let mut overview = Self { session, title, began_ms, last_ms, standing, total: Bill::default() };
+impl SessionOverview {
+    pub(super) fn of<R: Read>(mut lines: JournalLines<R>) -> Result<Self, ReadError> {
+        let SessionHeader { session, title, at_ms, origin: _ } = SessionHeader::of(&mut lines)?;
+        let (began_ms, last_ms, standing) = (at_ms, at_ms, SessionStatus::Open);
+        let mut overview = Self { session, title, began_ms, last_ms, standing, total: RunBill::default() };
         while let Some(line) = lines.next_bytes()? {
             match QuickLine::parse(line) {
                 Some(quick) => overview.take_quick(quick),
@@ -53,49 +53,53 @@ impl Overview {
         match line {
             QuickLine::Tool { .. } => self.total.calls += 1,
             QuickLine::Model { used, .. } => self.add_request(&used),
-            QuickLine::Requested { .. } => self.standing = Standing::Open,
+            QuickLine::Requested { .. } => self.standing = SessionStatus::Open,
             QuickLine::Other { .. } => {}
         }
     }
 
-    fn take(&mut self, line: Line) -> Result<(), ReadError> {
+    fn take(&mut self, line: SessionJournalLine) -> Result<(), ReadError> {
         match line {
-            Line::Session(_) => return Err(ReadError::Broken { problem: "it begins twice".into() }),
-            Line::Resumed { at_ms, claim: _ } => {
+            SessionJournalLine::Session(_) => {
+                return Err(ReadError::Broken { problem: "it begins twice".into() });
+            }
+            SessionJournalLine::Resumed { at_ms, claim: _ } => {
                 self.last_ms = at_ms;
-                if let Standing::Cut { .. } = self.standing {
-                    self.standing = Standing::Open;
+                if let SessionStatus::Cut { .. } = self.standing {
+                    self.standing = SessionStatus::Open;
                 }
             }
-            Line::Input { at_ms, input } => {
+            SessionJournalLine::Input { at_ms, input } => {
                 self.last_ms = at_ms;
                 let told =
                     input.into_input().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
-                self.take_told(&told);
+                self.take_input(&told);
             }
-            Line::Begun { at_ms, .. } | Line::Note { at_ms, .. } => self.last_ms = at_ms,
-            Line::Tool(record) => {
+            SessionJournalLine::Begun { at_ms, .. } | SessionJournalLine::Note { at_ms, .. } => {
+                self.last_ms = at_ms;
+            }
+            SessionJournalLine::Tool(record) => {
                 self.last_ms = record.timestamp_ms;
                 self.total.calls += 1;
             }
-            Line::Model(record) => {
+            SessionJournalLine::Model(record) => {
                 self.last_ms = record.timestamp_ms;
                 self.add_request(&ModelUse::of(&record));
             }
-            Line::Finished { at_ms, reason, .. } => {
+            SessionJournalLine::Finished { at_ms, reason, .. } => {
                 self.last_ms = at_ms;
-                if self.standing == Standing::Open {
-                    self.standing = Standing::Finished { reason };
+                if self.standing == SessionStatus::Open {
+                    self.standing = SessionStatus::Finished { reason };
                 }
             }
         }
         Ok(())
     }
 
-    fn take_told(&mut self, told: &RunInput) {
+    fn take_input(&mut self, told: &RunInput) {
         let reason = match told {
             RunInput::Requested(_) => {
-                self.standing = Standing::Open;
+                self.standing = SessionStatus::Open;
                 return;
             }
             RunInput::Failed(error) => error.kind.name(),
@@ -108,8 +112,8 @@ impl Overview {
             | RunInput::Stopped => return,
         };
         // The first reason is the one that cut the run off.
-        if !matches!(self.standing, Standing::Cut { .. }) {
-            self.standing = Standing::Cut { reason: reason.into() };
+        if !matches!(self.standing, SessionStatus::Cut { .. }) {
+            self.standing = SessionStatus::Cut { reason: reason.into() };
         }
     }
 
@@ -120,7 +124,7 @@ impl Overview {
 
 impl ModelUse {
     fn of(record: &ModelRecord) -> Self {
-        let usage = Usage {
+        let usage = TokenUsage {
             input: record.input_tokens,
             output: record.output_tokens,
             cache_read: record.cache_read_tokens,

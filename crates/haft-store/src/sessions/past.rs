@@ -5,39 +5,39 @@ use std::time::Duration;
 
 use haft_core::approval::ApprovalId;
 use haft_core::digest::Digest;
-use haft_core::event::{Account, Event, ToolSeen};
+use haft_core::event::{CallAccount, Event, ToolReference};
 use haft_core::model_error::ModelErrorKind;
-use haft_core::model_provider::{Attempt, ModelAccount, Next};
-use haft_core::model_reply::Usage;
+use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
+use haft_core::model_reply::TokenUsage;
 use haft_core::model_request::ModelRequest;
 use haft_core::op_tree::OpTree;
-use haft_core::place::{Operation, OperationId, Place, SessionId};
+use haft_core::place::{CallOperation, OperationId, RunPosition, SessionId};
 use haft_core::price::Cost;
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
-use haft_core::run::event::Bill;
+use haft_core::run::event::RunBill;
 use haft_core::run::input::{CallEnd, RunInput};
 use haft_core::run::{AgentRun, ApprovalVerdict, RunError, RunPlan};
 use haft_core::tool::CallId;
 
-use super::line::{Line, Opened};
-use super::overview::Overview;
+use super::line::{SessionJournalLine, SessionStart};
+use super::overview::SessionOverview;
 use super::read::ReadError;
-use crate::accounting::{ModelRecord, Record};
+use crate::accounting::{ModelRecord, ToolRecord};
 
 /// A session as its journal describes it.
 #[derive(Debug)]
-pub struct Past {
-    pub opened: Opened,
-    pub standing: Standing,
+pub struct SessionHistory {
+    pub opened: SessionStart,
+    pub standing: SessionStatus,
     /// The requests after the first one.
     pub requests: Vec<String>,
     /// The time of the last line.
     pub last_ms: u64,
     /// The cost of all requests.
-    pub total: Bill,
+    pub total: RunBill,
     /// The cost of the last request so far, which counts toward its budget.
-    pub bill: Bill,
+    pub bill: RunBill,
     pub tree: OpTree,
     inputs: Vec<RunInput>,
     /// Calls of the last turn that reached their tool and have no recorded end.
@@ -57,12 +57,12 @@ pub struct Past {
     /// The events that the tree is built from.
     events: Vec<Event>,
     /// Calls that the last process started and that have no recorded end.
-    at_work: Vec<(Arc<Operation>, ToolSeen)>,
+    at_work: Vec<(Arc<CallOperation>, ToolReference)>,
 }
 
 /// The state of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum SessionStatus {
     /// No recorded end: the run is active, or its process was killed.
     Open,
     /// The run was cut off: interrupted, out of time, or without a model. It can be resumed at that point.
@@ -76,7 +76,7 @@ pub enum Standing {
 
 /// A restored run, and its calls with an unknown outcome.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct RestoredRun {
     pub run: AgentRun,
     pub begun: Vec<CallId>,
     /// The turns of earlier requests.
@@ -85,10 +85,14 @@ pub struct Unfinished {
     pub context_tokens: Option<u64>,
 }
 
-impl Past {
-    pub fn of(mut lines: impl Iterator<Item = Result<Line, ReadError>>) -> Result<Self, ReadError> {
+impl SessionHistory {
+    pub fn of(
+        mut lines: impl Iterator<Item = Result<SessionJournalLine, ReadError>>,
+    ) -> Result<Self, ReadError> {
         let first = lines.next().ok_or(ReadError::Empty)??;
-        let Line::Session(opened) = first else { return Err(ReadError::Version { found: None }) };
+        let SessionJournalLine::Session(opened) = first else {
+            return Err(ReadError::Version { found: None });
+        };
         let id = uuid::Uuid::parse_str(&opened.id);
         let session =
             id.map_err(|error| ReadError::Broken { problem: format!("its id is none: {error}") })?;
@@ -96,10 +100,10 @@ impl Past {
             last_ms: opened.at_ms,
             since_ms: opened.at_ms,
             opened: *opened,
-            standing: Standing::Open,
+            standing: SessionStatus::Open,
             requests: Vec::new(),
-            total: Bill::default(),
-            bill: Bill::default(),
+            total: RunBill::default(),
+            bill: RunBill::default(),
             tree: OpTree::default(),
             inputs: Vec::new(),
             begun: Vec::new(),
@@ -125,13 +129,13 @@ impl Past {
 
     /// Returns the approvals of calls that were allowed before the process ended and have not ended yet.
     pub fn allowed(&self) -> Vec<ApprovalId> {
-        let place = |turn: u32| Place { turn, ..Place::first(self.session) };
+        let place = |turn: u32| RunPosition { turn, ..RunPosition::first(self.session) };
         self.allowed.iter().map(|(turn, call)| ApprovalId::of_call(place(*turn), call)).collect()
     }
 
     /// The part of it that a list shows.
-    pub fn overview(&self) -> Overview {
-        Overview {
+    pub fn overview(&self) -> SessionOverview {
+        SessionOverview {
             session: self.session,
             title: self.opened.title.clone(),
             began_ms: self.opened.at_ms,
@@ -159,7 +163,7 @@ impl Past {
     }
 
     /// Restores the run. `request` supplies the parts that are not replayed: the model, the system text and the tools.
-    pub fn run(self, request: ModelRequest) -> Result<Unfinished, ReadError> {
+    pub fn run(self, request: ModelRequest) -> Result<RestoredRun, ReadError> {
         let broken = |problem: String| ReadError::Broken { problem };
         let mut run = self.opened.run.resume(request).map_err(|error| broken(error.to_string()))?;
         let mut turns_before = 0;
@@ -171,45 +175,47 @@ impl Past {
             // Drop the notes: the earlier process already emitted them.
             run.take_notes();
         }
-        Ok(Unfinished { run, begun: self.begun, turns_before, context_tokens: self.context_tokens })
+        Ok(RestoredRun { run, begun: self.begun, turns_before, context_tokens: self.context_tokens })
     }
 
-    fn take(&mut self, line: Line) -> Result<(), ReadError> {
+    fn take(&mut self, line: SessionJournalLine) -> Result<(), ReadError> {
         match line {
-            Line::Session(_) => return Err(ReadError::Broken { problem: "it begins twice".into() }),
-            Line::Resumed { at_ms, claim: _ } => {
+            SessionJournalLine::Session(_) => {
+                return Err(ReadError::Broken { problem: "it begins twice".into() });
+            }
+            SessionJournalLine::Resumed { at_ms, claim: _ } => {
                 let left = std::mem::take(&mut self.at_work).into_iter();
                 self.events.extend(left.map(|(operation, tool)| cut_off(operation, tool)));
                 self.worked_before = self.worked();
                 self.processes += 1;
                 (self.last_ms, self.since_ms) = (at_ms, at_ms);
-                if let Standing::Cut { .. } = self.standing {
-                    self.standing = Standing::Open;
+                if let SessionStatus::Cut { .. } = self.standing {
+                    self.standing = SessionStatus::Open;
                 }
             }
-            Line::Input { at_ms, input } => {
+            SessionJournalLine::Input { at_ms, input } => {
                 self.last_ms = at_ms;
                 let input =
                     input.into_input().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
                 self.take_input(input);
             }
-            Line::Begun { at_ms, call, tool, turn, operation } => {
+            SessionJournalLine::Begun { at_ms, call, tool, turn, operation } => {
                 self.last_ms = at_ms;
-                let place = Place { turn, ..Place::first(self.session) };
+                let place = RunPosition { turn, ..RunPosition::first(self.session) };
                 let id = numbered(self.processes, operation);
-                let operation = Arc::new(Operation { id, call: CallId(call.clone()), place });
-                let (tool, waited) = (ToolSeen::Written(tool), Duration::ZERO);
+                let operation = Arc::new(CallOperation { id, call: CallId(call.clone()), place });
+                let (tool, waited) = (ToolReference::Written(tool), Duration::ZERO);
                 self.at_work.push((Arc::clone(&operation), tool.clone()));
                 self.events.push(Event::ToolStarted { operation, tool, waited });
                 self.begun.push(CallId(call));
             }
-            Line::Tool(record) => self.take_tool(&record),
-            Line::Model(record) => self.take_model(&record),
-            Line::Note { at_ms, .. } => self.last_ms = at_ms,
-            Line::Finished { at_ms, reason, .. } => {
+            SessionJournalLine::Tool(record) => self.take_tool(&record),
+            SessionJournalLine::Model(record) => self.take_model(&record),
+            SessionJournalLine::Note { at_ms, .. } => self.last_ms = at_ms,
+            SessionJournalLine::Finished { at_ms, reason, .. } => {
                 self.last_ms = at_ms;
-                if self.standing == Standing::Open {
-                    self.standing = Standing::Finished { reason };
+                if self.standing == SessionStatus::Open {
+                    self.standing = SessionStatus::Finished { reason };
                 }
             }
         }
@@ -223,17 +229,17 @@ impl Past {
             (_, RunInput::Requested(text)) => {
                 self.requests.push(text.clone());
                 self.begun.clear();
-                self.bill = Bill::default();
+                self.bill = RunBill::default();
                 (self.worked_before, self.since_ms) = (Duration::ZERO, self.last_ms);
-                self.standing = Standing::Open;
+                self.standing = SessionStatus::Open;
             }
-            (Standing::Cut { .. }, _) => return,
+            (SessionStatus::Cut { .. }, _) => return,
             (_, RunInput::Failed(error)) => {
-                self.standing = Standing::Cut { reason: error.kind.name().into() };
+                self.standing = SessionStatus::Cut { reason: error.kind.name().into() };
                 return;
             }
             (_, RunInput::Aborted(why)) => {
-                self.standing = Standing::Cut { reason: why.name().into() };
+                self.standing = SessionStatus::Cut { reason: why.name().into() };
                 return;
             }
             (_, RunInput::Replied(_)) => {
@@ -254,7 +260,7 @@ impl Past {
         self.inputs.push(input);
     }
 
-    fn take_tool(&mut self, record: &Record) {
+    fn take_tool(&mut self, record: &ToolRecord) {
         self.last_ms = record.timestamp_ms;
         self.total.calls += 1;
         self.bill.calls += 1;
@@ -265,7 +271,7 @@ impl Past {
 
     fn take_model(&mut self, record: &ModelRecord) {
         self.last_ms = record.timestamp_ms;
-        let usage = Usage {
+        let usage = TokenUsage {
             input: record.input_tokens,
             output: record.output_tokens,
             cache_read: record.cache_read_tokens,
@@ -275,7 +281,7 @@ impl Past {
         let cost = record.cost_nano_usd.map(|nano_usd| Cost { nano_usd });
         self.total.add_request(Some(usage), cost);
         self.bill.add_request(Some(usage), cost);
-        self.events.extend(attempted(self.session, self.processes, record, usage));
+        self.events.extend(model_events(self.session, self.processes, record, usage));
     }
 }
 
@@ -296,7 +302,7 @@ fn tree_of(events: &[Event]) -> OpTree {
         | Event::ModelFinished { .. }
         | Event::Run { .. } => None,
     };
-    let mut begun: Vec<(Arc<Operation>, ToolSeen)> = events.iter().filter_map(started).collect();
+    let mut begun: Vec<(Arc<CallOperation>, ToolReference)> = events.iter().filter_map(started).collect();
     begun.sort_by_key(|(operation, _)| operation.id);
     let mut tree = OpTree::default();
     for (operation, tool) in begun {
@@ -308,26 +314,26 @@ fn tree_of(events: &[Event]) -> OpTree {
     tree
 }
 
-fn place(own: SessionId, session: Option<&str>, turn: u32, parent: Option<OperationId>) -> Place {
+fn place(own: SessionId, session: Option<&str>, turn: u32, parent: Option<OperationId>) -> RunPosition {
     let session = session.and_then(|id| uuid::Uuid::parse_str(id).ok());
-    Place { session: session.map_or(own, |id| SessionId(id.as_u128())), turn, parent, origin: own }
+    RunPosition { session: session.map_or(own, |id| SessionId(id.as_u128())), turn, parent, origin: own }
 }
 
 /// Restores the events that a model line was made from.
-fn attempted(own: SessionId, process: u64, record: &ModelRecord, usage: Usage) -> [Event; 2] {
+fn model_events(own: SessionId, process: u64, record: &ModelRecord, usage: TokenUsage) -> [Event; 2] {
     let parent = record.parent_operation.map(|operation| numbered(process, operation));
     let place = place(own, record.session.as_deref(), record.turn.unwrap_or(1), parent);
     let id: Arc<str> = record.request_id.as_str().into();
     let (provider, model) = (record.provider.as_str().into(), record.model.as_str().into());
-    let attempt = Attempt { provider, model, number: record.attempt };
+    let attempt = ModelAttempt { provider, model, number: record.attempt };
     let kind = |name: &str| ModelErrorKind::ALL.into_iter().find(|kind| kind.name() == name);
     let account = ModelAccount {
         failure: record.error_kind.as_deref().map(|name| kind(name).unwrap_or(ModelErrorKind::Malformed)),
         latency: Duration::from_millis(record.latency_ms),
         first_event: record.first_event_ms.map(Duration::from_millis),
-        usage: (usage != Usage::default()).then_some(usage),
+        usage: (usage != TokenUsage::default()).then_some(usage),
         cost: record.cost_nano_usd.map(|nano_usd| Cost { nano_usd }),
-        next: Next::Nothing,
+        next: AttemptFollowUp::Nothing,
     };
     let principal = Principal::local();
     [
@@ -337,13 +343,13 @@ fn attempted(own: SessionId, process: u64, record: &ModelRecord, usage: Usage) -
 }
 
 /// Returns the end event of a call that was in progress when its process ended.
-fn cut_off(operation: Arc<Operation>, tool: ToolSeen) -> Event {
+fn cut_off(operation: Arc<CallOperation>, tool: ToolReference) -> Event {
     Event::ToolFinished {
         operation,
         tool,
         failure: Some(ToolErrorKind::UnknownOutcome),
         latency: Duration::ZERO,
-        account: Account {
+        account: CallAccount {
             principal: Principal::local(),
             executed: true,
             cached: false,
@@ -357,20 +363,20 @@ fn cut_off(operation: Arc<Operation>, tool: ToolSeen) -> Event {
 }
 
 /// Restores the event that a line was made from, with the fields that the tree needs.
-fn finished(own: SessionId, process: u64, record: &Record) -> Event {
+fn finished(own: SessionId, process: u64, record: &ToolRecord) -> Event {
     let number = |operation: u64| numbered(process, operation);
     let standing = &record.standing;
     let parent = standing.parent_operation.map(number);
     let place = place(own, standing.session.as_deref(), standing.turn, parent);
     let (id, call) = (number(record.standing.operation), CallId(record.call_id.clone()));
-    let operation = Operation { id, call, place };
+    let operation = CallOperation { id, call, place };
     let kind = |name: &str| ToolErrorKind::ALL.into_iter().find(|kind| kind.name() == name);
     Event::ToolFinished {
         operation: Arc::new(operation),
-        tool: ToolSeen::Written(record.tool.clone()),
+        tool: ToolReference::Written(record.tool.clone()),
         failure: record.error_kind.as_deref().map(|name| kind(name).unwrap_or(ToolErrorKind::Failed)),
         latency: Duration::from_millis(record.latency_ms),
-        account: Account {
+        account: CallAccount {
             principal: Principal::local(),
             executed: record.executed,
             cached: record.cached,

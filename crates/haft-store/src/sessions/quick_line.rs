@@ -1,10 +1,10 @@
 //! The beginning of a line, read without the rest of it.
 
-use haft_core::model_reply::Usage;
+use haft_core::model_reply::TokenUsage;
 use haft_core::price::Cost;
 use serde::Deserialize;
 
-/// A line of a kind that [`Overview`](super::Overview) needs little of.
+/// A line of a kind that [`SessionOverview`](super::SessionOverview) needs little of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum QuickLine {
     Tool {
@@ -27,7 +27,7 @@ pub(super) enum QuickLine {
 /// The tokens and the cost of an attempt at a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ModelUse {
-    pub(super) usage: Usage,
+    pub(super) usage: TokenUsage,
     pub(super) cost: Option<Cost>,
 }
 
@@ -67,8 +67,8 @@ impl QuickLine {
     }
 
     fn model(line: &[u8]) -> Option<Self> {
-        let line: ModelLine = serde_json::from_slice(line).ok()?;
-        let usage = Usage {
+        let line: QuickModelLine = serde_json::from_slice(line).ok()?;
+        let usage = TokenUsage {
             input: line.input_tokens,
             output: line.output_tokens,
             cache_read: line.cache_read_tokens,
@@ -83,7 +83,7 @@ impl QuickLine {
 /// The part of a [`ModelRecord`](crate::accounting::ModelRecord) that has no strings.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ModelLine {
+struct QuickModelLine {
     timestamp_ms: u64,
     input_tokens: u64,
     output_tokens: u64,

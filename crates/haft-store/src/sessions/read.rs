@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use haft_core::run::journal::Epoch;
 
-use super::line::{Line, VERSION, VERSION_OLDEST, Versioned};
+use super::line::{JournalVersion, SessionJournalLine, VERSION, VERSION_OLDEST};
 
 /// The size of a read. Most journals are larger than the default of 8 KB.
 const READ_BYTES: usize = 64 << 10;
@@ -55,7 +55,7 @@ impl std::error::Error for ReadError {}
 /// line. An incomplete last line is skipped, because its write never finished, and so is an empty one, which a takeover
 /// writes to end a line that may be incomplete.
 #[derive(Debug)]
-pub struct Lines<R> {
+pub struct JournalLines<R> {
     text: BufReader<R>,
     number: usize,
     /// The bytes of the complete lines so far.
@@ -82,7 +82,7 @@ fn epoch_field(line: &[u8]) -> Option<u64> {
     rest.ends_with(br#","epoch":"#).then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> JournalLines<R> {
     pub fn of(file: R) -> Self {
         let text = BufReader::with_capacity(READ_BYTES, file);
         Self { text, number: 0, bytes: 0, epoch: Epoch::FIRST, line: Vec::new() }
@@ -98,7 +98,7 @@ impl<R: Read> Lines<R> {
         self.bytes
     }
 
-    fn next_line(&mut self) -> Result<Option<Line>, ReadError> {
+    fn next_line(&mut self) -> Result<Option<SessionJournalLine>, ReadError> {
         if self.next_bytes()?.is_none() {
             return Ok(None);
         }
@@ -132,7 +132,7 @@ impl<R: Read> Lines<R> {
     }
 
     /// Parses the line that `next_bytes` read last.
-    pub(super) fn parse_last(&self) -> Result<Line, ReadError> {
+    pub(super) fn parse_last(&self) -> Result<SessionJournalLine, ReadError> {
         if self.number == 1 {
             check_version(&self.line)?;
         }
@@ -142,8 +142,8 @@ impl<R: Read> Lines<R> {
     }
 }
 
-impl<R: Read> Iterator for Lines<R> {
-    type Item = Result<Line, ReadError>;
+impl<R: Read> Iterator for JournalLines<R> {
+    type Item = Result<SessionJournalLine, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_line().transpose()
@@ -151,7 +151,7 @@ impl<R: Read> Iterator for Lines<R> {
 }
 
 fn check_version(first: &[u8]) -> Result<(), ReadError> {
-    let found = serde_json::from_slice::<Versioned>(first).ok().and_then(|first| first.version);
+    let found = serde_json::from_slice::<JournalVersion>(first).ok().and_then(|first| first.version);
     let is_known = found.is_some_and(|version| (VERSION_OLDEST..=VERSION).contains(&version));
     if is_known { Ok(()) } else { Err(ReadError::Version { found }) }
 }

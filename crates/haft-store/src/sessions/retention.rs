@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use haft_core::place::SessionId;
 
-use super::{SessionError, Sessions, lock};
+use super::{SessionError, SessionStore, lock};
 use crate::sweep;
 
 /// The shortest time between two sweeps of one process.
@@ -18,7 +18,7 @@ const STEP_SESSIONS: usize = 256;
 /// The pause between two steps. It keeps a sweep at a few percent of one core.
 const STEP_PAUSE: Duration = Duration::from_millis(10);
 
-impl Sessions {
+impl SessionStore {
     /// Sweeps when its time has come. The first step is done at once, so that also a process that ends soon removes what it
     /// may not keep. A thread does the others, so that the start of a session does not depend on the number of kept ones. It
     /// ends with the process at the latest.

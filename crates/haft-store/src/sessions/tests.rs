@@ -8,17 +8,17 @@ use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_request::ModelRequest;
 use haft_core::run::input::RunInput;
 use haft_core::run::journal::{Durability, RunJournal};
-use haft_core::run::{Abort, AgentRun, Readings, RunPlan};
+use haft_core::run::{AbortReason, AgentRun, DriverReadings, RunPlan};
 use serde_json::Value;
 
 use super::*;
 
-struct Fixture {
+struct SessionsFixture {
     home: Home,
     _directory: tempfile::TempDir,
 }
 
-impl Fixture {
+impl SessionsFixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(&directory.path().join("home"));
@@ -26,12 +26,12 @@ impl Fixture {
         Self { home, _directory: directory }
     }
 
-    fn sessions(&self) -> Sessions {
+    fn sessions(&self) -> SessionStore {
         self.limited(1 << 20, Duration::from_hours(1))
     }
 
-    fn limited(&self, bytes_max: u64, keep: Duration) -> Sessions {
-        Sessions::of(&self.home, SessionLimits { bytes_max, keep })
+    fn limited(&self, bytes_max: u64, keep: Duration) -> SessionStore {
+        SessionStore::of(&self.home, SessionLimits { bytes_max, keep })
     }
 
     fn file(&self, id: u128) -> PathBuf {
@@ -45,13 +45,13 @@ fn request() -> ModelRequest {
     ModelRequest::new("m", Arc::new(conversation))
 }
 
-fn opened(id: u128) -> (SessionId, Opened) {
+fn opened(id: u128) -> (SessionId, SessionStart) {
     let run = AgentRun::new(request(), RunPlan::default());
     let id = SessionId(id);
-    (id, Opened::new(id, "what time is it?\nplease", Value::Null, run.snapshot()))
+    (id, SessionStart::new(id, "what time is it?\nplease", Value::Null, run.snapshot()))
 }
 
-fn begin(sessions: &Sessions, id: u128) -> SessionJournal {
+fn begin(sessions: &SessionStore, id: u128) -> SessionJournal {
     let (id, opened) = opened(id);
     sessions.open(id, opened).unwrap()
 }
@@ -59,17 +59,17 @@ fn begin(sessions: &Sessions, id: u128) -> SessionJournal {
 #[test]
 fn a_session_is_one_file_that_only_its_owner_reads() {
     use std::os::unix::fs::PermissionsExt;
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
     let mode = fs::metadata(fixture.file(1)).unwrap().permissions().mode();
     assert_eq!((mode & 0o777, journal.session()), (0o600, SessionId(1)));
     let past = fixture.sessions().past(SessionId(1)).unwrap();
-    assert_eq!((past.opened.title.as_str(), past.standing), ("what time is it?", Standing::Open));
+    assert_eq!((past.opened.title.as_str(), past.standing), ("what time is it?", SessionStatus::Open));
 }
 
 #[test]
 fn only_one_goes_on_with_a_session() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
     let busy = fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap_err();
     assert!(matches!(busy, SessionError::Busy { .. }), "{busy}");
@@ -86,7 +86,7 @@ fn only_one_goes_on_with_a_session() {
 
 #[test]
 fn a_session_is_found_by_the_beginning_of_its_id() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     for id in [0xabcd_1234 << 96, 0xabcd_9999 << 96] {
         drop(begin(&fixture.sessions(), id));
     }
@@ -106,17 +106,17 @@ fn a_session_is_found_by_the_beginning_of_its_id() {
 
 #[test]
 fn a_last_line_that_is_half_written_never_was() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
-    journal.append(&RunInput::Stepped(Readings::default())).unwrap();
+    journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
     let before = fs::metadata(fixture.file(1)).unwrap().len();
-    journal.append(&RunInput::Aborted(Abort::Interrupted)).unwrap();
+    journal.append(&RunInput::Aborted(AbortReason::Interrupted)).unwrap();
     drop(journal);
     let whole = fs::read(fixture.file(1)).unwrap();
     for cut in usize::try_from(before).unwrap()..whole.len() {
         fs::write(fixture.file(1), &whole[..cut]).unwrap();
         let claimed = fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap();
-        assert_eq!(claimed.past.standing, Standing::Open, "{cut}");
+        assert_eq!(claimed.past.standing, SessionStatus::Open, "{cut}");
         drop(claimed);
         let text = fs::read_to_string(fixture.file(1)).unwrap();
         assert_eq!(text.lines().filter(|line| line.contains("resumed")).count(), 1);
@@ -126,9 +126,9 @@ fn a_last_line_that_is_half_written_never_was() {
 
 #[test]
 fn what_cannot_be_read_is_said_with_its_line_and_left_as_it_is() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
-    journal.append(&RunInput::Stepped(Readings::default())).unwrap();
+    journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
     drop(journal);
     let whole = fs::read_to_string(fixture.file(1)).unwrap();
     let check = |text: String, expected: &str| {
@@ -148,36 +148,36 @@ fn what_cannot_be_read_is_said_with_its_line_and_left_as_it_is() {
 
 #[test]
 fn what_ended_a_run_against_its_will_is_no_part_of_it() {
-    let check = |input: RunInput, expected: Standing| {
-        let fixture = Fixture::new();
+    let check = |input: RunInput, expected: SessionStatus| {
+        let fixture = SessionsFixture::new();
         let journal = begin(&fixture.sessions(), 1);
-        journal.append(&RunInput::Stepped(Readings::default())).unwrap();
+        journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
         journal.append(&input).unwrap();
-        journal.append(&RunInput::Stepped(Readings::default())).unwrap();
+        journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
         drop(journal);
         let ClaimedJournal { past, journal, .. } =
             fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap();
         assert_eq!(past.standing, expected);
         let mut run = past.run(request()).unwrap().run;
-        let step = run.next_step(&Readings::default());
-        assert!(matches!(step, haft_core::run::Step::CallModel(_)), "{step:?}");
+        let step = run.next_step(&DriverReadings::default());
+        assert!(matches!(step, haft_core::run::RunStep::CallModel(_)), "{step:?}");
         drop(journal);
-        assert_eq!(fixture.sessions().past(SessionId(1)).unwrap().standing, Standing::Open);
+        assert_eq!(fixture.sessions().past(SessionId(1)).unwrap().standing, SessionStatus::Open);
     };
-    check(RunInput::Aborted(Abort::Interrupted), Standing::Cut { reason: "interrupted".into() });
+    check(RunInput::Aborted(AbortReason::Interrupted), SessionStatus::Cut { reason: "interrupted".into() });
     let error = ModelError::new(ModelErrorKind::QuotaExhausted, "no more");
-    check(RunInput::Failed(error), Standing::Cut { reason: "quota_exhausted".into() });
+    check(RunInput::Failed(error), SessionStatus::Cut { reason: "quota_exhausted".into() });
 }
 
 #[test]
 fn a_session_takes_no_more_than_it_may_and_ends_with_a_whole_line() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     let size = {
         drop(begin(&fixture.sessions(), 1));
         fs::metadata(fixture.file(1)).unwrap().len()
     };
     let journal = begin(&fixture.limited(size + 10, Duration::MAX), 2);
-    let full = journal.append(&RunInput::Stepped(Readings::default())).unwrap_err();
+    let full = journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap_err();
     assert!(full.to_string().contains("sessions.bytesMax"), "{full}");
     assert!(journal.append(&RunInput::Stopped).is_err(), "a line that is missing is not followed by others");
     assert_eq!(fs::metadata(fixture.file(2)).unwrap().len(), size);
@@ -185,7 +185,7 @@ fn a_session_takes_no_more_than_it_may_and_ends_with_a_whole_line() {
 
 #[test]
 fn old_sessions_go_when_a_new_one_begins_but_none_that_is_at_work() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     drop(begin(&fixture.sessions(), 1));
     let working = begin(&fixture.sessions(), 2);
     let later = SystemTime::now() + Duration::from_hours(2);
@@ -197,7 +197,7 @@ fn old_sessions_go_when_a_new_one_begins_but_none_that_is_at_work() {
 
 #[tokio::test]
 async fn what_is_put_down_is_secured() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
     journal.append(&RunInput::Stopped).unwrap();
     let (one, other) = tokio::join!(journal.sync(Durability::Synced), journal.sync(Durability::Synced));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::event::NoEvents;
 use haft_core::glob::ToolGlob;
 use haft_core::name::Namespace;
@@ -16,22 +16,22 @@ use haft_core::run::context::RunContext;
 use haft_core::tool::{CallId, ToolDefinition};
 use haft_core::validate::Schema;
 use haft_tools::mcp::{
-    Authorizer, Connect, Consent, Elicitation, Elicited, Elicitor, Grant, HealthProbe, KnownClient,
-    McpEnvironment, McpProvider, OauthConfig, ParamHeaders, Protocol, Server, ServerConfig, TokenFile,
-    Wanted,
+    Authorizer, ConnectTarget, ElicitationAnswer, ElicitationSupport, Elicitor, HealthProbe, McpEnvironment,
+    McpProvider, OAuthGrant, OauthConfig, OauthConsent, ParamHeaders, PreregisteredClient, RemoteTransport,
+    ServerConfig, SupervisedServer, TokenFile, ToolSelection,
 };
 use serde_json::{Map, Value, json};
 use url::Url;
 
 /// A user who accepts every default.
-struct Defaults;
+struct DefaultsElicitor;
 
-impl Elicitor for Defaults {
-    fn elicit<'a>(&'a self, _: &'a str, request: Value) -> BoxFuture<'a, Elicited> {
+impl Elicitor for DefaultsElicitor {
+    fn elicit<'a>(&'a self, _: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer> {
         let properties = request["requestedSchema"]["properties"].as_object().cloned().unwrap_or_default();
         let chosen = properties.into_iter().filter_map(|(name, schema)| Some((name, chosen(&schema)?)));
         let content = Value::Object(chosen.collect());
-        Box::pin(async move { Elicited::Accepted(content) })
+        Box::pin(async move { ElicitationAnswer::Accepted(content) })
     }
 }
 
@@ -39,9 +39,9 @@ impl Elicitor for Defaults {
 const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
 
 /// A user who consents at once: the suite redirects straight back.
-struct Consenting;
+struct ConsentingBrowser;
 
-impl Consent for Consenting {
+impl OauthConsent for ConsentingBrowser {
     fn redirect_uri(&self) -> String {
         "http://localhost:3000/callback".into()
     }
@@ -62,13 +62,18 @@ fn authorizer(url: &Url, context: &Value, directory: &Path) -> Authorizer {
     let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
     let oauth = OauthConfig {
         issuer: None,
-        client: text("client_id").map(|id| KnownClient { id, secret: text("client_secret").map(Into::into) }),
+        client: text("client_id")
+            .map(|id| PreregisteredClient { id, secret: text("client_secret").map(Into::into) }),
         client_metadata_url: CLIENT_METADATA.parse().ok(),
         scopes: Vec::new(),
-        grant: if scenario.contains("client-credentials") { Grant::ClientCredentials } else { Grant::Person },
+        grant: if scenario.contains("client-credentials") {
+            OAuthGrant::ClientCredentials
+        } else {
+            OAuthGrant::Person
+        },
     };
     let file = TokenFile::new(directory, "conformance", url);
-    Authorizer::new("conformance", url, oauth, file, Some(Arc::new(Consenting))).unwrap()
+    Authorizer::new("conformance", url, oauth, file, Some(Arc::new(ConsentingBrowser))).unwrap()
 }
 
 fn chosen(schema: &Value) -> Option<Value> {
@@ -86,33 +91,34 @@ async fn main() {
     let config = ServerConfig {
         name: "conformance".into(),
         namespace: Namespace::new("conformance").unwrap(),
-        connect: Connect::Remote {
+        connect: ConnectTarget::Remote {
             auth: Some(Arc::new(authorizer(&url, &context, directory.path()))),
             url,
             headers: Vec::new(),
-            protocol: Protocol::Http,
+            protocol: RemoteTransport::Http,
         },
         request_timeout: Duration::from_secs(20),
         startup_timeout: Duration::from_secs(20),
         health_probe: HealthProbe::Ping,
-        wanted: Wanted {
+        wanted: ToolSelection {
             allowed: vec![ToolGlob::new("*").unwrap()],
             param_headers: ParamHeaders::Sent,
-            ..Wanted::default()
+            ..ToolSelection::default()
         },
         roots: Vec::new(),
         sampling: None,
         secrets: Vec::new(),
         digest: String::new(),
     };
-    let environment = McpEnvironment { elicitation: Elicitation::Offered, ..McpEnvironment::default() };
-    let server = Arc::new(Server::new(config, &environment));
+    let environment =
+        McpEnvironment { elicitation: ElicitationSupport::Offered, ..McpEnvironment::default() };
+    let server = Arc::new(SupervisedServer::new(config, &environment));
     if let Err(error) = server.start().await {
         eprintln!("{error}");
         std::process::exit(1);
     }
     let provider = McpProvider::new(server);
-    let run = Arc::new(RunContext { elicitor: Some(Arc::new(Defaults)), ..RunContext::default() });
+    let run = Arc::new(RunContext { elicitor: Some(Arc::new(DefaultsElicitor)), ..RunContext::default() });
     for tool in provider.tools().iter() {
         call(&provider, &run, tool, &context).await;
     }
@@ -124,7 +130,7 @@ async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefiniti
         // The suite also sends arguments that the tool's schema would refuse, because it tests the protocol, not the
         // schema.
         let any = Schema::compile(&json!({ "type": "object" }));
-        let parsed = Arguments::from_text(arguments.to_string()).parse(&ArgumentLimits::default());
+        let parsed = RawArguments::from_text(arguments.to_string()).parse(&ArgumentLimits::default());
         let Some(valid) = parsed.ok().and_then(|parsed| any.validate(parsed).ok()) else { continue };
         let cx = CallContext::new(CallId("1".into()), Arc::clone(run), None, Arc::new(NoEvents));
         match provider.call(&tool.name, &valid, &cx).await {

@@ -3,13 +3,13 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use haft_core::event::Progress;
+use haft_core::event::CallProgress;
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::store::OutputStore;
 use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
-use haft_sandbox::{Exit, Policy, SandboxError, SandboxedChild, sandboxed_command};
+use haft_sandbox::{CommandExit, SandboxError, SandboxPolicy, SandboxedChild, sandboxed_command};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -18,7 +18,7 @@ use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::file::note_confinement;
-use super::transcript::Transcript;
+use super::transcript::LimitedOutput;
 
 /// The longest output before truncation, in characters.
 pub const MAX_BASH_OUTPUT: usize = 30_000;
@@ -54,7 +54,7 @@ pub(super) fn definition() -> Option<ToolDefinition> {
 
 pub(super) async fn call(
     input: BashInput,
-    policy: &Policy,
+    policy: &SandboxPolicy,
     store: Option<&dyn OutputStore>,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
@@ -62,7 +62,7 @@ pub(super) async fn call(
     let command = sandboxed_command("bash", policy).args(["-c", &input.command]);
     let mut child = command.spawn().await.map_err(|error| not_started(&error))?;
     note_confinement(cx, child.confinement());
-    let mut output = Transcript::new(MAX_BASH_OUTPUT, store);
+    let mut output = LimitedOutput::new(MAX_BASH_OUTPUT, store);
     let followed = follow(&mut child, &mut output, cx);
     match cx.time_limit {
         None => conclude(followed.await, output, cx),
@@ -94,9 +94,9 @@ fn not_started(error: &SandboxError) -> ToolError {
 /// Reads until the shell and its output have ended, or until a background process has held the pipe too long.
 async fn follow(
     child: &mut SandboxedChild,
-    output: &mut Transcript<'_>,
+    output: &mut LimitedOutput<'_>,
     cx: &CallContext,
-) -> Result<Exit, SandboxError> {
+) -> Result<CommandExit, SandboxError> {
     let Some(mut pipe) = child.stdout.take() else { return child.wait().await };
     // Both branches share one wait: the exit status is reported once, and a dropped wait may have consumed it.
     let mut ended = pin!(child.wait());
@@ -111,39 +111,39 @@ async fn follow(
 }
 
 /// Reads to the end, keeps the output that fits and counts the rest.
-async fn drain(pipe: &mut pipe::Receiver, output: &mut Transcript<'_>, cx: &CallContext) {
+async fn drain(pipe: &mut pipe::Receiver, output: &mut LimitedOutput<'_>, cx: &CallContext) {
     let mut chunk = vec![0; 64 << 10];
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
         let text = output.push(&chunk[..read]);
         if !text.is_empty() {
-            cx.progress(Progress::Output(text.into_owned()));
+            cx.progress(CallProgress::Output(text.into_owned()));
         }
     }
 }
 
 fn conclude(
-    ended: Result<Exit, SandboxError>,
-    output: Transcript<'_>,
+    ended: Result<CommandExit, SandboxError>,
+    output: LimitedOutput<'_>,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     let exit = ended.map_err(|error| not_started(&error))?;
     let output = if output.is_empty() { ToolOutput::text(describe(exit)) } else { output.finish(cx) };
     match exit {
-        Exit::Code(code) => cx.note("exit_code", json!(code)),
-        Exit::Signal(signal) => cx.note("signal", json!(signal)),
+        CommandExit::Code(code) => cx.note("exit_code", json!(code)),
+        CommandExit::Signal(signal) => cx.note("signal", json!(signal)),
     }
     if exit.success() { Ok(output) } else { Err(ToolError::new(ToolErrorKind::Failed, output.as_text())) }
 }
 
-fn describe(exit: Exit) -> String {
+fn describe(exit: CommandExit) -> String {
     match exit {
-        Exit::Code(code) => format!("(exit code: {code})"),
-        Exit::Signal(signal) => format!("(exit code: -1)\nkilled by signal {signal}"),
+        CommandExit::Code(code) => format!("(exit code: {code})"),
+        CommandExit::Signal(signal) => format!("(exit code: -1)\nkilled by signal {signal}"),
     }
 }
 
 /// Keeps the output so far, because it often shows why the command did not finish.
-fn timed_out(cx: &CallContext, output: Transcript<'_>) -> ToolError {
+fn timed_out(cx: &CallContext, output: LimitedOutput<'_>) -> ToolError {
     let limit = cx.time_limit.map_or_else(String::new, |limit| format!(" after {}", limit.in_words()));
     let printed =
         if output.is_empty() { String::new() } else { format!("\n{}", output.finish(cx).as_text()) };

@@ -40,7 +40,7 @@ pub fn current_date(now: Timestamp, timezone: Option<&str>, system: TimeZone) ->
         Some(name) => zone_named(name)?,
     };
     let there = now.to_zoned(zone);
-    let told = Told {
+    let told = CurrentDateOutput {
         date: there.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
         timezone: zone_name(there.time_zone()).unwrap_or_else(|| there.offset().to_string()),
         weekday: there.strftime("%A").to_string(),
@@ -51,7 +51,7 @@ pub fn current_date(now: Timestamp, timezone: Option<&str>, system: TimeZone) ->
 
 /// The JSON form of the answer. The model reads the fields in this order.
 #[derive(Serialize)]
-struct Told {
+struct CurrentDateOutput {
     date: String,
     timezone: String,
     weekday: String,
@@ -84,12 +84,12 @@ fn unknown_zone(name: &str) -> String {
 fn nearest<'a>(wanted: &str, known: &'a [String]) -> Vec<&'a str> {
     let wanted = wanted.trim().to_lowercase().replace(' ', "_");
     let mut ranked: Vec<(f64, &str)> =
-        known.iter().map(|name| (likeness(&wanted, name), name.as_str())).collect();
+        known.iter().map(|name| (name_similarity(&wanted, name), name.as_str())).collect();
     ranked.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
     ranked.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name).collect()
 }
 
-fn likeness(wanted: &str, name: &str) -> f64 {
+fn name_similarity(wanted: &str, name: &str) -> f64 {
     let name = name.to_lowercase();
     let city = name.rsplit('/').next().unwrap_or(&name);
     let alike = strsim::jaro_winkler(wanted, &name).max(strsim::jaro_winkler(wanted, city));

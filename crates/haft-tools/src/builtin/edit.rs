@@ -4,11 +4,11 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::ToolError;
 use haft_core::tool::{Effects, ToolDefinition};
-use haft_sandbox::Workers;
+use haft_sandbox::WorkerPool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::{Purpose, admit, ask, whole};
+use super::file::{FileToolAccess, admit, ask, whole};
 use crate::files::FileRequest;
 
 /// Replace a string in an existing text file. `old_string` must be found exactly, white space included; the first
@@ -33,10 +33,10 @@ pub(super) fn definition() -> Option<ToolDefinition> {
 
 pub(super) async fn call(
     input: EditInput,
-    files: &Workers,
+    files: &WorkerPool,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
-    let path = admit(&input.file_path, Purpose::Write, files.policy()).await?;
+    let path = admit(&input.file_path, FileToolAccess::Write, files.policy()).await?;
     let EditInput { old_string, new_string, replace_all, .. } = input;
     ask(&FileRequest::Edit { path, old_string, new_string, replace_all }, files, cx).await.map(whole)
 }

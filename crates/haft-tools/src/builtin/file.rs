@@ -6,7 +6,8 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_sandbox::{
-    Confinement, Policy, SandboxMode, Workers, is_read_blocked, is_write_allowed, is_write_blocked,
+    SandboxMode, SandboxPolicy, SandboxStatus, WorkerPool, is_read_blocked, is_write_allowed,
+    is_write_blocked,
 };
 use serde_json::json;
 
@@ -15,7 +16,7 @@ use crate::files::{FileErrorKind, FileReply, FileRequest, FileText};
 
 /// The access that a tool needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum FileToolAccess {
     Read,
     Write,
 }
@@ -23,7 +24,11 @@ pub(super) enum Purpose {
 /// Returns the path for the worker, or an error if the policy forbids the access.
 ///
 /// The check runs on a blocking thread, because file system access may hang and must not block the runtime.
-pub(super) async fn admit(written: &str, purpose: Purpose, policy: &Policy) -> Result<String, ToolError> {
+pub(super) async fn admit(
+    written: &str,
+    purpose: FileToolAccess,
+    policy: &SandboxPolicy,
+) -> Result<String, ToolError> {
     if written.is_empty() {
         return Err(ToolError::new(ToolErrorKind::InvalidArguments, "Error: the path is empty"));
     }
@@ -35,23 +40,23 @@ pub(super) async fn admit(written: &str, purpose: Purpose, policy: &Policy) -> R
     })?
 }
 
-fn check(path: PathBuf, purpose: Purpose, policy: &Policy) -> Result<String, ToolError> {
+fn check(path: PathBuf, purpose: FileToolAccess, policy: &SandboxPolicy) -> Result<String, ToolError> {
     match purpose {
-        Purpose::Read if is_read_blocked(&path, policy) => {
+        FileToolAccess::Read if is_read_blocked(&path, policy) => {
             return Err(denied(format!("Read denied: {} is a protected path", path.display())));
         }
-        Purpose::Write if is_write_blocked(&path, policy) => {
+        FileToolAccess::Write if is_write_blocked(&path, policy) => {
             return Err(denied(format!("Write denied: {} is a protected path", path.display())));
         }
-        Purpose::Write if !is_write_allowed(&path, policy) => return Err(outside(&path, policy)),
-        Purpose::Read | Purpose::Write => {}
+        FileToolAccess::Write if !is_write_allowed(&path, policy) => return Err(outside(&path, policy)),
+        FileToolAccess::Read | FileToolAccess::Write => {}
     }
     path.into_os_string()
         .into_string()
         .map_err(|_| ToolError::new(ToolErrorKind::InvalidArguments, "Error: the path is not UTF-8"))
 }
 
-fn outside(path: &Path, policy: &Policy) -> ToolError {
+fn outside(path: &Path, policy: &SandboxPolicy) -> ToolError {
     let roots: Vec<String> = policy.writable_roots().iter().map(|root| root.display().to_string()).collect();
     let mode = match policy.mode() {
         mode @ (SandboxMode::Sandbox | SandboxMode::Rx | SandboxMode::Rwx) => mode.name(),
@@ -70,7 +75,7 @@ fn denied(message: String) -> ToolError {
 /// Executes the request in a sandboxed worker.
 pub(super) async fn ask(
     request: &FileRequest,
-    files: &Workers,
+    files: &WorkerPool,
     cx: &CallContext,
 ) -> Result<FileText, ToolError> {
     let unavailable = |error: &dyn std::fmt::Display| {
@@ -99,7 +104,7 @@ fn kind(kind: FileErrorKind) -> ToolErrorKind {
 }
 
 /// Records the active sandbox layers in the call's receipt.
-pub(super) fn note_confinement(cx: &CallContext, confinement: &Confinement) {
+pub(super) fn note_confinement(cx: &CallContext, confinement: &SandboxStatus) {
     let layers: Vec<&str> =
         confinement.layers.iter().filter(|layer| layer.active).map(|layer| layer.name.as_str()).collect();
     cx.note(

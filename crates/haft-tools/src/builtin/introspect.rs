@@ -4,11 +4,11 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::ToolError;
 use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
-use haft_sandbox::Workers;
+use haft_sandbox::WorkerPool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::{Purpose, admit, ask, whole};
+use super::file::{FileToolAccess, admit, ask, whole};
 use crate::files::{FileRequest, IntrospectLevel};
 
 /// Look at a whole repository at once: `overview` lists its files and shows the readme, `all` gives the content of
@@ -17,7 +17,7 @@ use crate::files::{FileRequest, IntrospectLevel};
 #[serde(deny_unknown_fields)]
 pub(super) struct IntrospectInput {
     /// How much to show.
-    level: Level,
+    level: IntrospectInputLevel,
     /// Directory to look at; the workspace when left out.
     #[serde(default)]
     path: Option<String>,
@@ -26,7 +26,7 @@ pub(super) struct IntrospectInput {
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-enum Level {
+enum IntrospectInputLevel {
     Overview,
     All,
 }
@@ -39,13 +39,13 @@ pub(super) fn definition() -> Option<ToolDefinition> {
 
 pub(super) async fn call(
     input: IntrospectInput,
-    files: &Workers,
+    files: &WorkerPool,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
-    let path = admit(input.path.as_deref().unwrap_or("."), Purpose::Read, files.policy()).await?;
+    let path = admit(input.path.as_deref().unwrap_or("."), FileToolAccess::Read, files.policy()).await?;
     let level = match input.level {
-        Level::Overview => IntrospectLevel::Overview,
-        Level::All => IntrospectLevel::All,
+        IntrospectInputLevel::Overview => IntrospectLevel::Overview,
+        IntrospectInputLevel::All => IntrospectLevel::All,
     };
     ask(&FileRequest::Introspect { path, level }, files, cx).await.map(whole)
 }

@@ -23,7 +23,7 @@ use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::ValidArguments;
-use haft_sandbox::{Policy, Workers};
+use haft_sandbox::{SandboxPolicy, WorkerPool};
 
 pub use bash::{BASH_TIMEOUT_SECS, COMMAND_BYTES_MAX, MAX_BASH_OUTPUT};
 
@@ -115,17 +115,17 @@ pub fn definitions() -> Vec<ToolDefinition> {
 pub struct BuiltinTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
-    files: Workers,
+    files: WorkerPool,
 }
 
 impl BuiltinTools {
     /// Creates the tools. Long outputs of `bash` and `read` go to the output store of each run, which is not known
     /// here.
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: SandboxPolicy) -> Self {
         Self {
             namespace: Namespace::sanitize("builtin"),
             tools: Arc::clone(&DEFINITIONS),
-            files: Workers::new(FILE_WORKER, policy),
+            files: WorkerPool::new(FILE_WORKER, policy),
         }
     }
 

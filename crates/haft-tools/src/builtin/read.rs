@@ -5,12 +5,12 @@ use haft_core::provider::CallContext;
 use haft_core::result::ToolError;
 use haft_core::store::OutputStore;
 use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
-use haft_sandbox::Workers;
+use haft_sandbox::WorkerPool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::{Purpose, admit, ask};
-use super::transcript::Transcript;
+use super::file::{FileToolAccess, admit, ask};
+use super::transcript::LimitedOutput;
 use crate::files::{FileRequest, FileText, MAX_READ_OUTPUT, READ_STORED_BYTES_MAX};
 
 /// The most bytes of the shown text: `MAX_READ_OUTPUT` characters of up to four bytes each.
@@ -41,15 +41,15 @@ pub(super) fn definition() -> Option<ToolDefinition> {
 
 pub(super) async fn call(
     input: ReadInput,
-    files: &Workers,
+    files: &WorkerPool,
     store: Option<&dyn OutputStore>,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
-    let path = admit(&input.file_path, Purpose::Read, files.policy()).await?;
+    let path = admit(&input.file_path, FileToolAccess::Read, files.policy()).await?;
     let bytes_max = if store.is_some() { READ_STORED_BYTES_MAX } else { SHOWN_BYTES_MAX };
     let request = FileRequest::Read { path, offset: input.offset, limit: input.limit, bytes_max };
     let FileText { text, chars_beyond } = ask(&request, files, cx).await?;
-    let mut shown = Transcript::new(MAX_READ_OUTPUT, store);
+    let mut shown = LimitedOutput::new(MAX_READ_OUTPUT, store);
     shown.push(text.as_bytes());
     shown.push_unseen(chars_beyond);
     Ok(shown.finish(cx))

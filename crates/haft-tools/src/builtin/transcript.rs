@@ -2,22 +2,24 @@
 
 use std::borrow::Cow;
 
-use haft_core::output::{Content, ToolOutput};
+use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::provider::CallContext;
-use haft_core::store::{Glimpse, OutputStore, Spool, StoreError, StoreReason, Stored, StoredOutput};
+use haft_core::store::{
+    OutputPreview, OutputStore, Spool, StoreEntry, StoreError, StoreReason, StoredOutput,
+};
 use haft_core::text::CappedText;
 use haft_core::tokens::Tokens;
 use serde_json::json;
 
 /// Keeps the beginning in memory. As soon as the output may exceed it, all bytes also go to the store.
-pub(super) struct Transcript<'a> {
+pub(super) struct LimitedOutput<'a> {
     shown: CappedText,
     chars_max: usize,
-    keeping: Keeping<'a>,
+    keeping: OutputDestination<'a>,
 }
 
 /// The destination of the whole output.
-enum Keeping<'a> {
+enum OutputDestination<'a> {
     /// Dropped, because there is no store.
     No,
     /// The bytes so far, as long as all of them may still be shown.
@@ -27,15 +29,15 @@ enum Keeping<'a> {
     Failed(StoreError),
 }
 
-impl<'a> Transcript<'a> {
+impl<'a> LimitedOutput<'a> {
     pub(super) fn new(chars_max: usize, store: Option<&'a dyn OutputStore>) -> Self {
-        let keeping = store.map_or(Keeping::No, |store| Keeping::Head(store, Vec::new()));
+        let keeping = store.map_or(OutputDestination::No, |store| OutputDestination::Head(store, Vec::new()));
         Self { shown: CappedText::new(chars_max), chars_max, keeping }
     }
 
     pub(super) fn push<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, str> {
-        let keeping = std::mem::replace(&mut self.keeping, Keeping::No);
-        self.keeping = keeping.push(bytes, self.chars_max).unwrap_or_else(Keeping::Failed);
+        let keeping = std::mem::replace(&mut self.keeping, OutputDestination::No);
+        self.keeping = keeping.push(bytes, self.chars_max).unwrap_or_else(OutputDestination::Failed);
         self.shown.push(bytes)
     }
 
@@ -58,9 +60,9 @@ impl<'a> Transcript<'a> {
         match stored {
             Ok(None) => {}
             Ok(Some(stored)) => {
-                let stored = beside(Stored { complete: stored.complete && unseen == 0, ..stored });
+                let stored = beside(StoreEntry { complete: stored.complete && unseen == 0, ..stored });
                 cx.note("stored", stored.noted());
-                output.content.push(Content::Stored(Box::new(stored)));
+                output.content.push(OutputContent::Stored(Box::new(stored)));
             }
             Err(error) => cx.note("store", json!(error.to_string())),
         }
@@ -69,35 +71,37 @@ impl<'a> Transcript<'a> {
 }
 
 /// Describes a stored output whose beginning is shown.
-fn beside(stored: Stored) -> StoredOutput {
-    let glimpse = Glimpse::Shown { tokens: Tokens::by_length(stored.bytes) };
+fn beside(stored: StoreEntry) -> StoredOutput {
+    let glimpse = OutputPreview::Shown { tokens: Tokens::by_length(stored.bytes) };
     StoredOutput { stored, reason: StoreReason::SizeCap, glimpse }
 }
 
-impl Keeping<'_> {
+impl OutputDestination<'_> {
     fn push(self, bytes: &[u8], chars_max: usize) -> Result<Self, StoreError> {
         match self {
             // A character has at least one byte, so up to `chars_max` bytes everything is shown.
-            Keeping::Head(store, mut head) if head.len() + bytes.len() <= chars_max => {
+            OutputDestination::Head(store, mut head) if head.len() + bytes.len() <= chars_max => {
                 head.extend_from_slice(bytes);
-                Ok(Keeping::Head(store, head))
+                Ok(OutputDestination::Head(store, head))
             }
-            Keeping::Head(store, head) => {
+            OutputDestination::Head(store, head) => {
                 let mut spool = store.begin()?;
                 spool.write(&head)?;
                 spool.write(bytes)?;
-                Ok(Keeping::Spool(spool))
+                Ok(OutputDestination::Spool(spool))
             }
-            Keeping::Spool(mut spool) => spool.write(bytes).map(|()| Keeping::Spool(spool)),
-            Keeping::No | Keeping::Failed(_) => Ok(self),
+            OutputDestination::Spool(mut spool) => {
+                spool.write(bytes).map(|()| OutputDestination::Spool(spool))
+            }
+            OutputDestination::No | OutputDestination::Failed(_) => Ok(self),
         }
     }
 
-    fn finish(self) -> Result<Option<Stored>, StoreError> {
+    fn finish(self) -> Result<Option<StoreEntry>, StoreError> {
         match self {
-            Keeping::No | Keeping::Head(..) => Ok(None),
-            Keeping::Spool(spool) => spool.finish().map(Some),
-            Keeping::Failed(error) => Err(error),
+            OutputDestination::No | OutputDestination::Head(..) => Ok(None),
+            OutputDestination::Spool(spool) => spool.finish().map(Some),
+            OutputDestination::Failed(error) => Err(error),
         }
     }
 }
@@ -120,9 +124,9 @@ mod tests {
     }
 
     /// A store that accepts nothing, like a full disk.
-    struct Full;
+    struct FullStore;
 
-    impl OutputStore for Full {
+    impl OutputStore for FullStore {
         fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
             Err(StoreError::Unavailable { reason: "no space left".into() })
         }
@@ -146,8 +150,12 @@ mod tests {
 
     const CUT: &str = "abcd\n... (output truncated: 9 total chars, showing first 4)";
 
-    fn transcript<'a>(store: Option<&'a dyn OutputStore>, pieces: &[&str], unseen: usize) -> Transcript<'a> {
-        let mut transcript = Transcript::new(4, store);
+    fn transcript<'a>(
+        store: Option<&'a dyn OutputStore>,
+        pieces: &[&str],
+        unseen: usize,
+    ) -> LimitedOutput<'a> {
+        let mut transcript = LimitedOutput::new(4, store);
         for piece in pieces {
             transcript.push(piece.as_bytes());
         }
@@ -160,14 +168,14 @@ mod tests {
         let cx = context();
         assert_eq!(transcript(None, &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
         assert_eq!(transcript(None, &["abcdef"], 3).finish(&cx).as_text(), CUT);
-        assert_eq!(transcript(Some(&Full), &["abcd"], 0).finish(&cx).as_text(), "abcd");
+        assert_eq!(transcript(Some(&FullStore), &["abcd"], 0).finish(&cx).as_text(), "abcd");
         assert!(cx.take_notes().is_empty());
     }
 
     #[test]
     fn a_store_that_fails_costs_what_is_not_shown_and_is_noted() {
         let cx = context();
-        assert_eq!(transcript(Some(&Full), &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
+        assert_eq!(transcript(Some(&FullStore), &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
         assert_eq!(cx.take_notes()["store"], "the output store failed: no space left");
     }
 
@@ -178,7 +186,7 @@ mod tests {
         let check = |pieces: &[&str], unseen: usize, bytes: u64, complete: bool| {
             let cx = context();
             let output = transcript(Some(&store), pieces, unseen).finish(&cx);
-            let [Content::Text(shown), Content::Stored(kept)] = output.content.as_slice() else {
+            let [OutputContent::Text(shown), OutputContent::Stored(kept)] = output.content.as_slice() else {
                 panic!("{output:?}");
             };
             assert_eq!((shown.as_str(), kept.stored.bytes, kept.stored.complete), (CUT, bytes, complete));

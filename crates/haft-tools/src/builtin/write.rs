@@ -4,11 +4,11 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::ToolError;
 use haft_core::tool::{Effects, ToolDefinition};
-use haft_sandbox::Workers;
+use haft_sandbox::WorkerPool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::{Purpose, admit, ask, whole};
+use super::file::{FileToolAccess, admit, ask, whole};
 use crate::files::FileRequest;
 
 /// Write a file, creating it and its parent directories or replacing what was there. The file is replaced in one step:
@@ -28,9 +28,9 @@ pub(super) fn definition() -> Option<ToolDefinition> {
 
 pub(super) async fn call(
     input: WriteInput,
-    files: &Workers,
+    files: &WorkerPool,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
-    let path = admit(&input.file_path, Purpose::Write, files.policy()).await?;
+    let path = admit(&input.file_path, FileToolAccess::Write, files.policy()).await?;
     ask(&FileRequest::Write { path, content: input.content }, files, cx).await.map(whole)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::path::shown;
-use super::place::{Place, WRITE_FILE_BYTES_MAX, follow_links};
+use super::place::{OpenDirectoryEntry, WRITE_FILE_BYTES_MAX, follow_links};
 use super::protocol::FileError;
 use super::refusal::WriteError;
 use super::text_file::load_requested;
@@ -12,7 +12,7 @@ mod near_match;
 
 /// The old text, the new text, and the occurrences to replace.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Replacement<'a> {
+pub(super) struct TextReplacement<'a> {
     pub(super) old: &'a str,
     pub(super) new: &'a str,
     pub(super) occurrences: Occurrences,
@@ -24,21 +24,21 @@ pub(super) enum Occurrences {
     All,
 }
 
-pub(super) fn edit(path: &str, replacement: Replacement<'_>) -> Result<String, FileError> {
-    refuse_void(replacement)?;
+pub(super) fn edit(path: &str, replacement: TextReplacement<'_>) -> Result<String, FileError> {
+    reject_noop_edit(replacement)?;
     let text = load_requested(path)?;
     // Opened before the search, so that a file that may not be written reveals nothing about its content.
-    let place = open_place(path).map_err(|error| error.told(path))?;
+    let place = open_entry(path).map_err(|error| error.told(path))?;
     let edited = apply(&text, replacement).map_err(|fault| FileError::failed(fault.told(path)))?;
     place.replace(edited.text.as_bytes()).map_err(|error| error.told(path))?;
     Ok(success(path, edited.count, replacement.occurrences))
 }
 
-fn open_place(path: &str) -> Result<Place, WriteError> {
-    Place::open(&follow_links(Path::new(path))?)
+fn open_entry(path: &str) -> Result<OpenDirectoryEntry, WriteError> {
+    OpenDirectoryEntry::open(&follow_links(Path::new(path))?)
 }
 
-fn refuse_void(replacement: Replacement<'_>) -> Result<(), FileError> {
+fn reject_noop_edit(replacement: TextReplacement<'_>) -> Result<(), FileError> {
     if replacement.old.is_empty() {
         return Err(FileError::failed("Error: old_string is empty; give the exact text to replace"));
     }
@@ -58,7 +58,7 @@ fn success(path: &str, count: usize, occurrences: Occurrences) -> String {
 
 /// The text after the edit, and the number of non-overlapping occurrences of the old text before it.
 #[derive(Debug, PartialEq, Eq)]
-struct Edited {
+struct EditedText {
     text: String,
     count: usize,
 }
@@ -69,8 +69,8 @@ enum EditFault {
     TooLarge,
 }
 
-fn apply(text: &str, replacement: Replacement<'_>) -> Result<Edited, EditFault> {
-    let Replacement { old, new, occurrences } = replacement;
+fn apply(text: &str, replacement: TextReplacement<'_>) -> Result<EditedText, EditFault> {
+    let TextReplacement { old, new, occurrences } = replacement;
     let count = text.matches(old).count();
     if count == 0 {
         return Err(EditFault::NotFound { hint: near_match::hint(text, old) });
@@ -81,14 +81,14 @@ fn apply(text: &str, replacement: Replacement<'_>) -> Result<Edited, EditFault> 
     };
     match edited_bytes(text, replacement, times) {
         Some(bytes) if bytes as u64 <= WRITE_FILE_BYTES_MAX => {
-            Ok(Edited { text: text.replacen(old, new, times), count })
+            Ok(EditedText { text: text.replacen(old, new, times), count })
         }
         Some(_) | None => Err(EditFault::TooLarge),
     }
 }
 
 /// Returns the length of the result before it is built: a short pattern can grow a file a millionfold.
-fn edited_bytes(text: &str, replacement: Replacement<'_>, times: usize) -> Option<usize> {
+fn edited_bytes(text: &str, replacement: TextReplacement<'_>, times: usize) -> Option<usize> {
     let removed = replacement.old.len() * times;
     replacement.new.len().checked_mul(times)?.checked_add(text.len() - removed)
 }

@@ -9,9 +9,9 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use tempfile::TempDir;
 
-pub(super) struct Fixture(TempDir);
+pub(super) struct FileFixture(TempDir);
 
-impl Fixture {
+impl FileFixture {
     pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }

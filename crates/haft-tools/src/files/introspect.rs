@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::path;
 use super::protocol::{FileError, IntrospectLevel};
-use super::text_file::{Links, LoadError, load};
-use left_out::{LeftOut, Reason};
-use page::Page;
-use walk::{Directory, Tree, walk};
+use super::text_file::{LoadError, SymlinkHandling, load};
+use left_out::{OmissionReason, OmittedEntry};
+use page::IntrospectPage;
+use walk::{Directory, IntrospectTree, walk};
 
 mod excluded;
 mod ignored;
@@ -42,8 +42,8 @@ fn open_root(path: &str) -> Result<PathBuf, FileError> {
 }
 
 /// Loads the readme first, so that a long list of names cannot use up its space.
-fn overview(root: &Path, tree: Tree) -> String {
-    let mut page = Page::new(tree.left_out);
+fn overview(root: &Path, tree: IntrospectTree) -> String {
+    let mut page = IntrospectPage::new(tree.left_out);
     let readme = readme_name(&tree.directories).and_then(|name| readme_section(root, name, &mut page));
     let names: String =
         tree.directories.iter().filter_map(|directory| listed(directory, &mut page)).collect();
@@ -52,14 +52,14 @@ fn overview(root: &Path, tree: Tree) -> String {
     format!("<overview>\n{files}{note}{}{}</overview>\n", readme.unwrap_or_default(), page.left_out_section())
 }
 
-fn codebase(root: &Path, tree: Tree) -> String {
-    let mut page = Page::new(tree.left_out);
+fn codebase(root: &Path, tree: IntrospectTree) -> String {
+    let mut page = IntrospectPage::new(tree.left_out);
     let paths = tree.directories.iter().flat_map(Directory::file_paths);
     let files: String = paths.filter_map(|file| file_section(root, &file, &mut page)).collect();
     format!("<codebase>\n{files}{}</codebase>\n", page.left_out_section())
 }
 
-fn listed(directory: &Directory, page: &mut Page) -> Option<String> {
+fn listed(directory: &Directory, page: &mut IntrospectPage) -> Option<String> {
     if directory.files.is_empty() {
         return None;
     }
@@ -72,13 +72,13 @@ fn listed(directory: &Directory, page: &mut Page) -> Option<String> {
     page.admit(&directory.path, lines)
 }
 
-fn file_section(root: &Path, file: &Path, page: &mut Page) -> Option<String> {
+fn file_section(root: &Path, file: &Path, page: &mut IntrospectPage) -> Option<String> {
     let content = shown_content(root, file, page)?;
     let content = markup::content(&content, &["file", "codebase"]);
     page.admit(file, format!("<file path=\"{}\">\n{content}</file>\n", markup::shown_path(file)))
 }
 
-fn readme_section(root: &Path, name: &OsStr, page: &mut Page) -> Option<String> {
+fn readme_section(root: &Path, name: &OsStr, page: &mut IntrospectPage) -> Option<String> {
     let file = Path::new(name);
     let content = shown_content(root, file, page)?;
     let content = markup::content(&content, &["readme", "overview"]);
@@ -86,16 +86,16 @@ fn readme_section(root: &Path, name: &OsStr, page: &mut Page) -> Option<String> 
 }
 
 /// Returns the content of a text file that fits. A file larger than the remaining space is not read at all.
-fn shown_content(root: &Path, file: &Path, page: &mut Page) -> Option<String> {
+fn shown_content(root: &Path, file: &Path, page: &mut IntrospectPage) -> Option<String> {
     let bytes_max = FILE_BYTES_MAX.min(page.chars_left() as u64);
-    let reason = match load(&root.join(file), bytes_max, Links::Refuse) {
+    let reason = match load(&root.join(file), bytes_max, SymlinkHandling::Refuse) {
         Ok(text) => return Some(text),
         Err(LoadError::Binary { .. } | LoadError::Utf16 | LoadError::NotUtf8 { .. }) => return None,
-        Err(LoadError::TooLarge { .. }) if bytes_max < FILE_BYTES_MAX => Reason::TotalReached,
-        Err(LoadError::TooLarge { .. }) => Reason::FileTooLarge,
-        Err(LoadError::Path(_) | LoadError::NotRegular(_) | LoadError::Io(_)) => Reason::Unreadable,
+        Err(LoadError::TooLarge { .. }) if bytes_max < FILE_BYTES_MAX => OmissionReason::TotalReached,
+        Err(LoadError::TooLarge { .. }) => OmissionReason::FileTooLarge,
+        Err(LoadError::Path(_) | LoadError::NotRegular(_) | LoadError::Io(_)) => OmissionReason::Unreadable,
     };
-    page.leave_out(LeftOut { path: file.to_owned(), reason });
+    page.leave_out(OmittedEntry { path: file.to_owned(), reason });
     None
 }
 

@@ -20,7 +20,7 @@ mod text_file;
 mod write;
 
 use crate::frame::{self, FrameError};
-use edit::{Occurrences, Replacement};
+use edit::{Occurrences, TextReplacement};
 pub use place::WRITE_FILE_BYTES_MAX;
 pub use protocol::{FileError, FileErrorKind, FileReply, FileRequest, FileText, IntrospectLevel};
 pub use read::{MAX_READ_OUTPUT, READ_STORED_BYTES_MAX};
@@ -46,7 +46,7 @@ pub fn perform(request: FileRequest) -> FileReply {
         FileRequest::Write { path, content } => write::write(&path, &content).map(FileText::from),
         FileRequest::Edit { path, old_string, new_string, replace_all } => {
             let occurrences = if replace_all { Occurrences::All } else { Occurrences::First };
-            edit::edit(&path, Replacement { old: &old_string, new: &new_string, occurrences })
+            edit::edit(&path, TextReplacement { old: &old_string, new: &new_string, occurrences })
                 .map(FileText::from)
         }
         FileRequest::Introspect { path, level } => introspect::introspect(&path, level).map(FileText::from),

@@ -30,13 +30,13 @@ const PERMISSION_BITS: u32 = 0o777;
 /// A file name in an open directory. Holding the directory open prevents races: if another process renames it, or
 /// replaces it by a link, between two steps, the write still goes to the same directory.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OpenDirectoryEntry {
     directory: OwnedFd,
     name: OsString,
     existing: Option<Stat>,
 }
 
-impl Place {
+impl OpenDirectoryEntry {
     /// Opens the directory of a path that does not end in a link; see [`follow_links`].
     pub(super) fn open(path: &Path) -> Result<Self, WriteError> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -59,7 +59,7 @@ impl Place {
         }
         let (temp, mut file) = TempFile::create(&self.directory, self.creation_mode())?;
         if let Some(existing) = &self.existing {
-            take_on(&file, existing)?;
+            copy_owner_and_mode(&file, existing)?;
         }
         file.write_all(content)?;
         // Without the sync, a power cut after the rename could leave an empty file.
@@ -112,7 +112,7 @@ fn existing(directory: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, WriteErro
 
 /// Gives the new file the owner and permissions of the old one. Only root may change the owner: otherwise the file
 /// belongs to the current user, as with any editor that replaces files.
-fn take_on(file: &File, existing: &Stat) -> Result<(), WriteError> {
+fn copy_owner_and_mode(file: &File, existing: &Stat) -> Result<(), WriteError> {
     let ours = fstat(file)?;
     if (ours.st_uid, ours.st_gid) != (existing.st_uid, existing.st_gid) {
         let _ = fchown(file, Some(Uid::from_raw(existing.st_uid)), Some(Gid::from_raw(existing.st_gid)));

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
-use super::fixture::Fixture;
+use super::fixture::FileFixture;
 use super::*;
 use crate::frame::{FRAME_HEADER_BYTES, body_bytes, decode, encode};
 
@@ -27,7 +27,7 @@ fn ask(client: &mut UnixStream, request: &FileRequest) -> FileReply {
 
 #[test]
 fn every_tool_is_served_until_the_stream_ends() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.path("f");
     let (mut client, worker) = connect();
     let requests = [
@@ -52,7 +52,7 @@ fn every_tool_is_served_until_the_stream_ends() {
 
 #[test]
 fn a_malformed_request_is_answered_and_the_next_one_served() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("f", "text");
     let (mut client, worker) = connect();
     for malformed in [b"{".as_slice(), b"", b"{\"delete\":{}}", b"\xff\xff"] {
@@ -77,7 +77,7 @@ fn a_stream_that_ends_inside_a_frame_ends_the_worker() {
 
 #[test]
 fn a_large_file_goes_through_the_stream() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let content = "line of text\n".repeat(4 * 1024 * 1024);
     let (mut client, worker) = connect();
     let request = FileRequest::Write { path: fixture.path("f"), content: content.clone() };

@@ -20,7 +20,7 @@ const SNIFF_BYTES: u64 = 8 * 1024;
 
 /// The handling of a symbolic link at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Links {
+pub(super) enum SymlinkHandling {
     Follow,
     Refuse,
 }
@@ -41,26 +41,26 @@ pub(super) enum LoadError {
 pub(super) fn load_requested(path: &str) -> Result<String, FileError> {
     path::check(path)
         .map_err(LoadError::Path)
-        .and_then(|()| load(Path::new(path), READ_FILE_BYTES_MAX, Links::Follow))
+        .and_then(|()| load(Path::new(path), READ_FILE_BYTES_MAX, SymlinkHandling::Follow))
         .map_err(|error| error.told(path))
 }
 
-pub(super) fn load(path: &Path, bytes_max: u64, links: Links) -> Result<String, LoadError> {
+pub(super) fn load(path: &Path, bytes_max: u64, links: SymlinkHandling) -> Result<String, LoadError> {
     text(load_bytes(path, bytes_max, links)?)
 }
 
 /// As [`load`], for text of any encoding.
-pub(super) fn load_bytes(path: &Path, bytes_max: u64, links: Links) -> Result<Vec<u8>, LoadError> {
+pub(super) fn load_bytes(path: &Path, bytes_max: u64, links: SymlinkHandling) -> Result<Vec<u8>, LoadError> {
     read_bounded(&open(path, links)?, bytes_max)
 }
 
 /// Opens a regular file. Checks the path before opening it, because opening a device can have effects, and checks the
 /// open file again, because the path may lead elsewhere by then.
-fn open(path: &Path, links: Links) -> Result<File, LoadError> {
+fn open(path: &Path, links: SymlinkHandling) -> Result<File, LoadError> {
     require_regular(&stat(path)?)?;
     // `NONBLOCK`: if a FIFO has replaced the file since the check, opening it would block.
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
+    flags.set(OFlags::NOFOLLOW, links == SymlinkHandling::Refuse);
     let file = openat(CWD, path, flags, Mode::empty())?;
     require_regular(&fstat(&file)?)?;
     Ok(File::from(file))

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::path::check_names_file;
-use super::place::{Place, follow_links};
+use super::place::{OpenDirectoryEntry, follow_links};
 use super::protocol::FileError;
 use super::refusal::WriteError;
 
@@ -19,7 +19,7 @@ fn place_content(path: &str, content: &str) -> Result<(), WriteError> {
     check_names_file(path).map_err(WriteError::Path)?;
     let target = follow_links(Path::new(path))?;
     create_parent(&target)?;
-    Place::open(&target)?.replace(content.as_bytes())
+    OpenDirectoryEntry::open(&target)?.replace(content.as_bytes())
 }
 
 fn create_parent(target: &Path) -> Result<(), WriteError> {

@@ -9,35 +9,35 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// The first `N` items of a list.
 #[derive(Debug)]
-pub(super) struct First<T, const N: usize> {
+pub(super) struct BoundedList<T, const N: usize> {
     pub(super) items: Vec<T>,
     /// The number of further items that were dropped.
     pub(super) more: usize,
 }
 
-impl<T, const N: usize> Default for First<T, N> {
+impl<T, const N: usize> Default for BoundedList<T, N> {
     fn default() -> Self {
         Self { items: Vec::new(), more: 0 }
     }
 }
 
-impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> {
+impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for BoundedList<T, N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Items(PhantomData))
+        deserializer.deserialize_seq(BoundedListVisitor(PhantomData))
     }
 }
 
-struct Items<T, const N: usize>(PhantomData<T>);
+struct BoundedListVisitor<T, const N: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
-    type Value = First<T, N>;
+impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for BoundedListVisitor<T, N> {
+    type Value = BoundedList<T, N>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut first = First::default();
+        let mut first = BoundedList::default();
         while first.items.len() < N {
             match list.next_element()? {
                 Some(item) => first.items.push(item),
@@ -53,35 +53,35 @@ impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
 
 /// The first `N` members of an object, in the order they were sent.
 #[derive(Debug)]
-pub(super) struct FirstMembers<T, const N: usize> {
+pub(super) struct BoundedObject<T, const N: usize> {
     pub(super) members: Vec<(String, T)>,
     /// The number of further members that were dropped.
     pub(super) more: usize,
 }
 
-impl<T, const N: usize> Default for FirstMembers<T, N> {
+impl<T, const N: usize> Default for BoundedObject<T, N> {
     fn default() -> Self {
         Self { members: Vec::new(), more: 0 }
     }
 }
 
-impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for FirstMembers<T, N> {
+impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for BoundedObject<T, N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Members(PhantomData))
+        deserializer.deserialize_map(BoundedObjectVisitor(PhantomData))
     }
 }
 
-struct Members<T, const N: usize>(PhantomData<T>);
+struct BoundedObjectVisitor<T, const N: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Members<T, N> {
-    type Value = FirstMembers<T, N>;
+impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for BoundedObjectVisitor<T, N> {
+    type Value = BoundedObject<T, N>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut first = FirstMembers::default();
+        let mut first = BoundedObject::default();
         while first.members.len() < N {
             match object.next_entry()? {
                 Some(member) => first.members.push(member),
@@ -110,16 +110,16 @@ mod tests {
     #[test]
     fn only_the_first_are_kept_and_the_others_counted() {
         let check = |text: &str, items: &[u8], more: usize| {
-            let found: First<u8, 3> = serde_json::from_str(text).unwrap();
+            let found: BoundedList<u8, 3> = serde_json::from_str(text).unwrap();
             assert_eq!((found.items.as_slice(), found.more), (items, more), "{text}");
         };
         check("[]", &[], 0);
         check("[1,2]", &[1, 2], 0);
         check("[1,2,3]", &[1, 2, 3], 0);
         check("[1,2,3,\"x\",{}]", &[1, 2, 3], 2);
-        assert!(serde_json::from_str::<First<u8, 3>>("[1,2,3,").is_err());
-        assert!(serde_json::from_str::<First<u8, 3>>("{}").is_err());
-        let found: FirstMembers<u8, 1> = serde_json::from_str(r#"{"b":1,"a":2,"c":{}}"#).unwrap();
+        assert!(serde_json::from_str::<BoundedList<u8, 3>>("[1,2,3,").is_err());
+        assert!(serde_json::from_str::<BoundedList<u8, 3>>("{}").is_err());
+        let found: BoundedObject<u8, 1> = serde_json::from_str(r#"{"b":1,"a":2,"c":{}}"#).unwrap();
         assert_eq!((found.members, found.more), (vec![("b".to_owned(), 1)], 2));
     }
 

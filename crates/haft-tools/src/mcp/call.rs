@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use haft_core::event::Progress;
+use haft_core::event::CallProgress;
 use haft_core::output::ToolOutput;
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde_json::{Map, Value};
 
 use super::bounded::cut;
-use super::content::{self, Answer, INPUTS_MAX, InputRequired, Wanted};
-use super::era::Era;
+use super::content::{self, INPUTS_MAX, InputRequest, InputRequired, McpCallOutcome};
+use super::era::ProtocolEra;
 use super::host::Host;
-use super::in_flight::{Asker, InFlight};
-use super::listing::Known;
+use super::in_flight::{InFlight, RequestingCall};
+use super::listing::ServerTool;
 use super::message::SESSION_NOT_FOUND;
 use super::param_header::encoded;
-use super::peer::{Ask, PeerError};
-use super::refusal::Refusal;
-use super::session::Session;
-use super::transport::Failure;
+use super::peer::{PeerError, PeerRequest};
+use super::refusal::ServerRequestRefusal;
+use super::session::McpSession;
+use super::transport::TransportFailure;
 
 /// The most rounds of input requests in one call.
 const ROUNDS_MAX: usize = 8;
@@ -28,15 +28,15 @@ const ROUNDS_MAX: usize = 8;
 const METHOD_CHARS_MAX: usize = 100;
 
 /// The call to make.
-pub(super) struct Call<'a> {
-    pub(super) tool: &'a Known,
+pub(super) struct McpToolCall<'a> {
+    pub(super) tool: &'a ServerTool,
     pub(super) arguments: &'a Map<String, Value>,
     /// The `traceparent` of the call.
     pub(super) trace_parent: Option<String>,
     pub(super) patience: Duration,
     /// The call in flight, on whose behalf the server may request input.
     pub(super) in_flight: &'a Arc<InFlight>,
-    pub(super) progress: &'a (dyn Fn(Progress) + Send + Sync),
+    pub(super) progress: &'a (dyn Fn(CallProgress) + Send + Sync),
 }
 
 /// The reason for a failed call.
@@ -55,19 +55,23 @@ pub(super) enum CallError {
 }
 
 /// Calls a tool, and answers the input requests of the server on the way.
-pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Result<ToolOutput, CallError> {
+pub(super) async fn call(
+    session: &McpSession,
+    host: &Host,
+    call: &McpToolCall<'_>,
+) -> Result<ToolOutput, CallError> {
     let arguments = serde_json::to_string(call.arguments).unwrap_or_else(|_| "{}".into());
     let fields = format!("\"name\":{},\"arguments\":{arguments}", quoted(&call.tool.name));
     let mut more = String::new();
     for _ in 0..ROUNDS_MAX {
-        let mut ask = Ask::new("tools/call", format!("{fields}{more}"), call.patience);
+        let mut ask = PeerRequest::new("tools/call", format!("{fields}{more}"), call.patience);
         ask.headers = headers(session, call);
         ask.trace_parent.clone_from(&call.trace_parent);
         ask.progress = Some(call.progress);
         let raw = session.peer.request(ask).await.map_err(failed)?;
         match content::read(&raw).map_err(CallError::Told)? {
-            Answer::Output(output) => return Ok(output),
-            Answer::InputRequired(wanted) => {
+            McpCallOutcome::Output(output) => return Ok(output),
+            McpCallOutcome::InputRequired(wanted) => {
                 more = inputs(&wanted, host, call.in_flight).await.map_err(CallError::Told)?;
             }
         }
@@ -77,10 +81,10 @@ pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Res
 }
 
 /// Returns the headers that only the era without sessions needs.
-fn headers(session: &Session, call: &Call<'_>) -> Vec<(String, String)> {
+fn headers(session: &McpSession, call: &McpToolCall<'_>) -> Vec<(String, String)> {
     match session.era {
-        Era::Legacy { .. } => Vec::new(),
-        Era::Modern => {
+        ProtocolEra::Legacy { .. } => Vec::new(),
+        ProtocolEra::Modern => {
             let name = ("mcp-name".to_owned(), encoded(&call.tool.name));
             let params = call.tool.headers.iter().filter_map(|header| header.of(call.arguments));
             std::iter::once(name).chain(params).collect()
@@ -91,18 +95,18 @@ fn headers(session: &Session, call: &Call<'_>) -> Vec<(String, String)> {
 /// Returns the answers to the input requests, as members of `params`. Leaves out requests that we never advertised. A
 /// request that we support but decline ends the call, because the protocol has no way to tell the server.
 async fn inputs(wanted: &InputRequired, host: &Host, call: &Arc<InFlight>) -> Result<String, ToolError> {
-    let asker = Asker::Call(Arc::clone(call));
+    let asker = RequestingCall::Call(Arc::clone(call));
     if wanted.input_requests.more > 0 {
         let message =
             format!("the server asked for more than {INPUTS_MAX} things at once; the call was given up");
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
     let mut answers = Vec::new();
-    for (key, Wanted { method, params }) in &wanted.input_requests.members {
+    for (key, InputRequest { method, params }) in &wanted.input_requests.members {
         match host.answer(method, params.as_deref(), &asker).await {
             Ok(answer) => answers.push(format!("{}:{answer}", quoted(key))),
-            Err(Refusal::NotSupported) => {}
-            Err(refusal @ (Refusal::Declined(_) | Refusal::Wrong(_))) => {
+            Err(ServerRequestRefusal::NotSupported) => {}
+            Err(refusal @ (ServerRequestRefusal::Declined(_) | ServerRequestRefusal::Wrong(_))) => {
                 let message = format!(
                     "the server asked for `{}` and was refused: {}",
                     cut(method, METHOD_CHARS_MAX),
@@ -126,13 +130,13 @@ fn failed(error: PeerError) -> CallError {
         PeerError::Rpc(error) if error.code == SESSION_NOT_FOUND => CallError::SessionExpired,
         PeerError::Rpc(_) => told(ToolErrorKind::Failed, error.to_string()),
         PeerError::Silent(patience) => CallError::Silent(patience),
-        PeerError::Failed(Failure::SessionExpired) => CallError::SessionExpired,
-        PeerError::Failed(Failure::Closed(reason)) => CallError::Lost(reason),
-        PeerError::Failed(Failure::NeedsAuth(reason)) => CallError::NeedsAuth(reason),
-        PeerError::Failed(failure @ (Failure::WrongTransport(_) | Failure::Unreached(_))) => {
-            told(ToolErrorKind::Unavailable, failure.to_string())
-        }
-        PeerError::Failed(failure @ (Failure::TooLarge { .. } | Failure::Broken(_))) => {
+        PeerError::Failed(TransportFailure::SessionExpired) => CallError::SessionExpired,
+        PeerError::Failed(TransportFailure::Closed(reason)) => CallError::Lost(reason),
+        PeerError::Failed(TransportFailure::NeedsAuth(reason)) => CallError::NeedsAuth(reason),
+        PeerError::Failed(
+            failure @ (TransportFailure::WrongTransport(_) | TransportFailure::Unreached(_)),
+        ) => told(ToolErrorKind::Unavailable, failure.to_string()),
+        PeerError::Failed(failure @ (TransportFailure::TooLarge { .. } | TransportFailure::Broken(_))) => {
             told(ToolErrorKind::Failed, failure.to_string())
         }
     }

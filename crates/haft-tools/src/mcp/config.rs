@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use haft_core::digest::Digest;
 use haft_core::name::Namespace;
-use haft_sandbox::Policy;
+use haft_sandbox::SandboxPolicy;
 use secrecy::SecretString;
 use url::Url;
 
 use super::auth::Authorizer;
-use super::listing::Wanted;
-use super::transport::Opener;
-use haft_core::settings::mcp::{HealthProbe, Protocol, Sampling};
+use super::listing::ToolSelection;
+use super::transport::TransportOpener;
+use haft_core::settings::mcp::{HealthProbe, RemoteTransport, SamplingLimits};
 
 /// The settings of one server.
 #[derive(Debug, Clone)]
@@ -23,17 +23,17 @@ pub struct ServerConfig {
     pub name: String,
     /// The form of the name that becomes part of tool names.
     pub namespace: Namespace,
-    pub connect: Connect,
+    pub connect: ConnectTarget,
     /// The longest wait for a reply or for progress.
     pub request_timeout: Duration,
     /// The longest time from the start to the list of tools; a package may have to be downloaded first.
     pub startup_timeout: Duration,
     pub health_probe: HealthProbe,
-    pub wanted: Wanted,
+    pub wanted: ToolSelection,
     /// The directories for a server that asks for its roots; some servers restrict themselves to these.
     pub roots: Vec<PathBuf>,
     /// The sampling settings; with `None`, the client does not advertise sampling.
-    pub sampling: Option<Sampling>,
+    pub sampling: Option<SamplingLimits>,
     /// The secrets that the server is given, or that authenticate us to it. Logs, traces and error messages mask them
     /// if the server repeats them.
     pub secrets: Vec<SecretString>,
@@ -46,9 +46,9 @@ impl ServerConfig {
     /// embedding program, which may lead anywhere.
     pub(super) fn source_digest(&self) -> Option<Digest> {
         let confinement = match &self.connect {
-            Connect::Process { policy, .. } => format!("{policy:?}"),
-            Connect::Remote { .. } => String::new(),
-            Connect::Own(_) => return None,
+            ConnectTarget::Process { policy, .. } => format!("{policy:?}"),
+            ConnectTarget::Remote { .. } => String::new(),
+            ConnectTarget::Own(_) => return None,
         };
         Some(Digest::of_parts([self.digest.as_bytes(), confinement.as_bytes()]))
     }
@@ -56,21 +56,21 @@ impl ServerConfig {
 
 /// The way to reach the server.
 #[derive(Clone)]
-pub enum Connect {
+pub enum ConnectTarget {
     /// A child process in this sandbox.
-    Process { program: String, args: Vec<String>, policy: Box<Policy> },
+    Process { program: String, args: Vec<String>, policy: Box<SandboxPolicy> },
     Remote {
         url: Url,
         headers: Vec<(String, SecretString)>,
-        protocol: Protocol,
+        protocol: RemoteTransport,
         /// Gets and renews tokens; `None` if the operator sets the `Authorization` header.
         auth: Option<Arc<Authorizer>>,
     },
     /// A custom transport of the embedding program.
-    Own(Arc<dyn Opener>),
+    Own(Arc<dyn TransportOpener>),
 }
 
-impl fmt::Debug for Connect {
+impl fmt::Debug for ConnectTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Do not print arguments and queries: they may hold secrets.

@@ -2,17 +2,17 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use haft_core::output::{Content, ToolOutput};
+use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::bounded::{First, FirstMembers};
+use super::bounded::{BoundedList, BoundedObject};
 
 /// The outcome of a `tools/call` request.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum McpCallOutcome {
     Output(ToolOutput),
     /// The server needs input before it can go on.
     InputRequired(InputRequired),
@@ -32,14 +32,14 @@ pub(super) const INPUTS_MAX: usize = 16;
 #[serde(rename_all = "camelCase")]
 pub(super) struct InputRequired {
     #[serde(default)]
-    pub(super) input_requests: FirstMembers<Wanted, INPUTS_MAX>,
+    pub(super) input_requests: BoundedObject<InputRequest, INPUTS_MAX>,
     /// Opaque state of the server, sent back unchanged.
     pub(super) request_state: Option<Box<RawValue>>,
 }
 
 /// One input request.
 #[derive(Debug, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct InputRequest {
     #[serde(default)]
     pub(super) method: String,
     pub(super) params: Option<Box<RawValue>>,
@@ -47,10 +47,10 @@ pub(super) struct Wanted {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sent<'a> {
+struct McpCallResult<'a> {
     result_type: Option<String>,
     #[serde(borrow, default)]
-    content: First<&'a RawValue, PIECES_MAX>,
+    content: BoundedList<&'a RawValue, PIECES_MAX>,
     #[serde(borrow)]
     structured_content: Option<&'a RawValue>,
     #[serde(default)]
@@ -58,20 +58,22 @@ struct Sent<'a> {
 }
 
 /// Reads the result of `tools/call`. A result with `isError` becomes an error.
-pub(super) fn read(raw: &RawValue) -> Result<Answer, ToolError> {
-    let sent: Sent<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
+pub(super) fn read(raw: &RawValue) -> Result<McpCallOutcome, ToolError> {
+    let sent: McpCallResult<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
     if sent.result_type.as_deref() == Some("input_required") {
         let wanted = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
-        return Ok(Answer::InputRequired(wanted));
+        return Ok(McpCallOutcome::InputRequired(wanted));
     }
-    let left_out = (sent.content.more > 0)
-        .then(|| Content::Text(format!("[{} more pieces of content were left out]", sent.content.more)));
-    let content: Vec<Content> = sent.content.items.iter().map(|part| piece(part)).chain(left_out).collect();
+    let left_out = (sent.content.more > 0).then(|| {
+        OutputContent::Text(format!("[{} more pieces of content were left out]", sent.content.more))
+    });
+    let content: Vec<OutputContent> =
+        sent.content.items.iter().map(|part| piece(part)).chain(left_out).collect();
     let structured = sent.structured_content.map(structured).transpose()?.filter(|value| !value.is_null());
     let output = ToolOutput { content: told(content, structured.as_ref()), structured };
     match sent.is_error {
         Some(Value::Bool(true)) => Err(ToolError::new(ToolErrorKind::Failed, failure(&output))),
-        Some(_) | None => Ok(Answer::Output(output)),
+        Some(_) | None => Ok(McpCallOutcome::Output(output)),
     }
 }
 
@@ -90,9 +92,9 @@ fn unreadable(error: &serde_json::Error) -> ToolError {
 }
 
 /// Returns the content, or the structured data as text if there is no content.
-fn told(content: Vec<Content>, structured: Option<&Value>) -> Vec<Content> {
+fn told(content: Vec<OutputContent>, structured: Option<&Value>) -> Vec<OutputContent> {
     match structured {
-        Some(value) if content.is_empty() => vec![Content::Text(value.to_string())],
+        Some(value) if content.is_empty() => vec![OutputContent::Text(value.to_string())],
         Some(_) | None => content,
     }
 }
@@ -104,7 +106,7 @@ fn failure(output: &ToolOutput) -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Part {
+struct McpContentBlock {
     #[serde(rename = "type", default)]
     kind: String,
     text: Option<String>,
@@ -113,12 +115,12 @@ struct Part {
     uri: Option<String>,
     name: Option<String>,
     description: Option<String>,
-    resource: Option<Resource>,
+    resource: Option<McpResource>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Resource {
+struct McpResource {
     #[serde(default)]
     uri: String,
     mime_type: Option<String>,
@@ -128,50 +130,52 @@ struct Resource {
 
 /// Converts one content item. Replaces unreadable items and unknown types with a description, so that none disappears
 /// silently.
-fn piece(raw: &RawValue) -> Content {
-    let Ok(part) = serde_json::from_str::<Part>(raw.get()) else {
-        return Content::Text("[content that cannot be read]".into());
+fn piece(raw: &RawValue) -> OutputContent {
+    let Ok(part) = serde_json::from_str::<McpContentBlock>(raw.get()) else {
+        return OutputContent::Text("[content that cannot be read]".into());
     };
     match part.kind.as_str() {
-        "text" => Content::Text(part.text.unwrap_or_default()),
-        "image" => binary(part, |media_type, bytes| Content::Image { media_type, bytes }),
-        "audio" => binary(part, |media_type, bytes| Content::Audio { media_type, bytes }),
+        "text" => OutputContent::Text(part.text.unwrap_or_default()),
+        "image" => binary(part, |media_type, bytes| OutputContent::Image { media_type, bytes }),
+        "audio" => binary(part, |media_type, bytes| OutputContent::Audio { media_type, bytes }),
         "resource_link" => linked(part),
         "resource" => part.resource.map_or_else(|| unknown("resource"), embedded),
         other => unknown(other),
     }
 }
 
-fn unknown(kind: &str) -> Content {
+fn unknown(kind: &str) -> OutputContent {
     let kind: String = kind.chars().filter(|c| !c.is_control()).take(40).collect();
-    Content::Text(format!("[content of type `{kind}`, which is not known here]"))
+    OutputContent::Text(format!("[content of type `{kind}`, which is not known here]"))
 }
 
-fn binary(part: Part, make: fn(String, std::sync::Arc<[u8]>) -> Content) -> Content {
+fn binary(part: McpContentBlock, make: fn(String, std::sync::Arc<[u8]>) -> OutputContent) -> OutputContent {
     match part.data.as_deref().map(|data| BASE64_STANDARD.decode(data)) {
         Some(Ok(bytes)) => {
             make(part.mime_type.unwrap_or_else(|| "application/octet-stream".into()), bytes.into())
         }
-        Some(Err(_)) | None => Content::Text(format!("[{} that cannot be read]", part.kind)),
+        Some(Err(_)) | None => OutputContent::Text(format!("[{} that cannot be read]", part.kind)),
     }
 }
 
 /// Converts a link without following it.
-fn linked(part: Part) -> Content {
+fn linked(part: McpContentBlock) -> OutputContent {
     let said = [part.name, part.description].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    Content::Resource {
+    OutputContent::Resource {
         uri: part.uri.unwrap_or_default(),
         media_type: part.mime_type,
         text: (!said.is_empty()).then_some(said),
     }
 }
 
-fn embedded(resource: Resource) -> Content {
-    let Resource { uri, mime_type, text, blob } = resource;
+fn embedded(resource: McpResource) -> OutputContent {
+    let McpResource { uri, mime_type, text, blob } = resource;
     match blob.filter(|_| text.is_none()).map(|blob| BASE64_STANDARD.decode(blob)) {
-        Some(Ok(bytes)) => Content::Binary { uri: Some(uri), media_type: mime_type, bytes: bytes.into() },
-        Some(Err(_)) => Content::Text(format!("[resource {uri} that cannot be read]")),
-        None => Content::Resource { uri, media_type: mime_type, text },
+        Some(Ok(bytes)) => {
+            OutputContent::Binary { uri: Some(uri), media_type: mime_type, bytes: bytes.into() }
+        }
+        Some(Err(_)) => OutputContent::Text(format!("[resource {uri} that cannot be read]")),
+        None => OutputContent::Resource { uri, media_type: mime_type, text },
     }
 }
 
@@ -181,8 +185,8 @@ mod tests {
 
     fn output(text: &str) -> ToolOutput {
         match read(&RawValue::from_string(text.into()).unwrap()).unwrap() {
-            Answer::Output(output) => output,
-            Answer::InputRequired(_) => unreachable!("{text}"),
+            McpCallOutcome::Output(output) => output,
+            McpCallOutcome::InputRequired(_) => unreachable!("{text}"),
         }
     }
 

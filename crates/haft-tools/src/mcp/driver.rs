@@ -10,16 +10,16 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::config::ServerConfig;
-use super::era::Era;
+use super::era::ProtocolEra;
 use super::listing;
-use super::memory::Remembered;
-use super::open::{self, Opened};
-use super::peer::{Ask, PeerError};
-use super::server::{Connection, Shared};
+use super::memory::CachedCatalog;
+use super::open::{self, ConnectedServer};
+use super::peer::{PeerError, PeerRequest};
+use super::server::{McpConnection, McpServerState};
 use super::session::OpenError;
-use super::settling::Settling;
-use super::supervisor::{Action, Event, State, step};
-use super::transport::Failure;
+use super::settling::ListingDebounce;
+use super::supervisor::{LifecycleAction, LifecycleEvent, LifecycleState, step};
+use super::transport::TransportFailure;
 use haft_core::settings::mcp::HealthProbe;
 
 /// The timeout of a health probe.
@@ -33,46 +33,46 @@ const LISTEN_AGAIN: Duration = Duration::from_millis(500);
 const LISTEN_AGAIN_MAX: Duration = Duration::from_mins(1);
 
 /// A message to the driver.
-pub(super) enum Note {
+pub(super) enum DriverMessage {
     /// `generation` is the connection that the event is about; `None` means the server as a whole.
-    Event { generation: Option<u64>, event: Event },
+    Event { generation: Option<u64>, event: LifecycleEvent },
     /// Stops the server and then the driver.
     Stop(oneshot::Sender<()>),
 }
 
 /// The result of a background task.
-enum Done {
-    Opened(Result<Opened, OpenError>),
-    Event(Event),
+enum DriverTaskResult {
+    Opened(Result<ConnectedServer, OpenError>),
+    Event(LifecycleEvent),
     /// The tools were listed again after this wait.
     Listed(Duration, Result<Vec<Box<RawValue>>, PeerError>),
     Nothing,
 }
 
 /// Owns the lifecycle of one server.
-pub(super) struct Driver {
-    shared: Arc<Shared>,
+pub(super) struct LifecycleDriver {
+    shared: Arc<McpServerState>,
     /// The number of the current connection; events of older ones are ignored.
     generation: u64,
-    tasks: JoinSet<(u64, Done)>,
-    settling: Settling,
+    tasks: JoinSet<(u64, DriverTaskResult)>,
+    settling: ListingDebounce,
 }
 
-impl Driver {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, generation: 0, tasks: JoinSet::new(), settling: Settling::default() }
+impl LifecycleDriver {
+    pub(super) fn new(shared: Arc<McpServerState>) -> Self {
+        Self { shared, generation: 0, tasks: JoinSet::new(), settling: ListingDebounce::default() }
     }
 
     /// Runs until it receives `Stop`, or until all senders are dropped.
-    pub(super) async fn run(self, notes: mpsc::Receiver<Note>) {
+    pub(super) async fn run(self, notes: mpsc::Receiver<DriverMessage>) {
         let shared = Arc::clone(&self.shared);
         tokio::select! {
             () = self.attend(notes) => {}
-            () = shared.keep_what_is_said() => {}
+            () = shared.save_log_while_running() => {}
         }
     }
 
-    async fn attend(mut self, mut notes: mpsc::Receiver<Note>) {
+    async fn attend(mut self, mut notes: mpsc::Receiver<DriverMessage>) {
         loop {
             let tasks = &mut self.tasks;
             let finished = async {
@@ -83,9 +83,9 @@ impl Driver {
             };
             tokio::select! {
                 note = notes.recv() => match note {
-                    Some(Note::Event { generation, event }) => self.happened(generation, event).await,
-                    Some(Note::Stop(done)) => {
-                        self.happened(None, Event::Stop).await;
+                    Some(DriverMessage::Event { generation, event }) => self.happened(generation, event).await,
+                    Some(DriverMessage::Stop(done)) => {
+                        self.happened(None, LifecycleEvent::Stop).await;
                         let _ = done.send(());
                         return;
                     }
@@ -98,34 +98,34 @@ impl Driver {
             }
         }
         // No caller is left to wait for an orderly shutdown. Dropping the connection kills the process.
-        drop(self.shared.take_back());
+        drop(self.shared.withdraw_connection());
     }
 
-    async fn finished(&mut self, generation: u64, done: Done) {
+    async fn finished(&mut self, generation: u64, done: DriverTaskResult) {
         if generation != self.generation {
             return;
         }
         match done {
-            Done::Opened(Ok(opened)) => self.opened(opened).await,
-            Done::Opened(Err(OpenError::NeedsAuth(reason))) => {
-                self.happened(None, Event::AuthNeeded { reason }).await;
+            DriverTaskResult::Opened(Ok(opened)) => self.opened(opened).await,
+            DriverTaskResult::Opened(Err(OpenError::NeedsAuth(reason))) => {
+                self.happened(None, LifecycleEvent::AuthNeeded { reason }).await;
             }
-            Done::Opened(Err(error)) => {
+            DriverTaskResult::Opened(Err(error)) => {
                 let reason = error.reason().to_owned();
-                self.happened(None, Event::NotOpened { reason }).await;
+                self.happened(None, LifecycleEvent::NotOpened { reason }).await;
             }
-            Done::Event(event) => self.happened(Some(generation), event).await,
-            Done::Listed(waited, Ok(tools)) => self.listed(waited, &tools),
-            Done::Listed(waited, Err(error)) => {
+            DriverTaskResult::Event(event) => self.happened(Some(generation), event).await,
+            DriverTaskResult::Listed(waited, Ok(tools)) => self.listed(waited, &tools),
+            DriverTaskResult::Listed(waited, Err(error)) => {
                 self.shared.log.note(&format!("the tools could not be listed again: {error}"));
-                self.settling = Settling::listed(waited, Instant::now());
+                self.settling = ListingDebounce::listed(waited, Instant::now());
                 self.await_changes();
             }
-            Done::Nothing => {}
+            DriverTaskResult::Nothing => {}
         }
     }
 
-    async fn happened(&mut self, generation: Option<u64>, event: Event) {
+    async fn happened(&mut self, generation: Option<u64>, event: LifecycleEvent) {
         if generation.is_some_and(|generation| generation != self.generation) {
             return;
         }
@@ -133,46 +133,46 @@ impl Driver {
         let before = state.name();
         let (state, action) = step(state, event, Instant::now());
         if before != state.name() {
-            self.shared.lived(&format!("{before} ► {}{}", state.name(), in_short(&state)));
+            self.shared.log_lifecycle(&format!("{before} ► {}{}", state.name(), short_reason(&state)));
         }
         self.perform(action, state).await;
     }
 
     /// Performs an action. A connection that calls must no longer use is withdrawn before the new state becomes
     /// visible.
-    async fn perform(&mut self, action: Action, state: State) {
+    async fn perform(&mut self, action: LifecycleAction, state: LifecycleState) {
         match action {
-            Action::Nothing => self.show(state),
-            Action::Open => {
+            LifecycleAction::Nothing => self.show(state),
+            LifecycleAction::Open => {
                 self.show(state);
                 self.open();
             }
-            Action::OpenAfter(wait) => {
+            LifecycleAction::OpenAfter(wait) => {
                 self.show(state);
                 self.begin(async move {
                     sleep(wait).await;
-                    Done::Event(Event::Due)
+                    DriverTaskResult::Event(LifecycleEvent::Due)
                 });
             }
-            Action::Probe => {
+            LifecycleAction::Probe => {
                 self.show(state);
                 self.probe();
             }
-            Action::ReopenAfter(wait) => {
-                self.let_go();
+            LifecycleAction::ReopenAfter(wait) => {
+                self.drop_connection();
                 self.show(state);
                 self.begin(async move {
                     sleep(wait).await;
-                    Done::Event(Event::Due)
+                    DriverTaskResult::Event(LifecycleEvent::Due)
                 });
             }
-            Action::Reopen => {
-                self.let_go();
+            LifecycleAction::Reopen => {
+                self.drop_connection();
                 self.show(state);
                 self.open();
             }
-            Action::Close => {
-                let connection = self.shared.take_back();
+            LifecycleAction::Close => {
+                let connection = self.shared.withdraw_connection();
                 self.show(state);
                 self.tasks.abort_all();
                 if let Some(connection) = connection {
@@ -182,13 +182,13 @@ impl Driver {
         }
     }
 
-    fn show(&self, state: State) {
+    fn show(&self, state: LifecycleState) {
         self.shared.state.send_replace(state);
     }
 
     /// Withdraws the connection and aborts all tasks that were started for it.
-    fn let_go(&mut self) {
-        if let Some(connection) = self.shared.take_back() {
+    fn drop_connection(&mut self) {
+        if let Some(connection) = self.shared.withdraw_connection() {
             // Calls that still hold the connection get a `Closed` failure. Closing takes a bounded time, so it needs no
             // owner.
             tokio::spawn(async move { connection.session.peer.close().await });
@@ -197,7 +197,7 @@ impl Driver {
         self.generation += 1;
     }
 
-    fn begin(&mut self, work: impl Future<Output = Done> + Send + 'static) {
+    fn begin(&mut self, work: impl Future<Output = DriverTaskResult> + Send + 'static) {
         let generation = self.generation;
         self.tasks.spawn(async move { (generation, work.await) });
     }
@@ -208,35 +208,37 @@ impl Driver {
         self.begin(async move {
             // The semaphore is never closed; if it were, the start would go ahead without a permit.
             let _start = shared.starts.acquire().await;
-            Done::Opened(open::open(&shared.config, &shared.host, &shared.log, shared.era()).await)
+            DriverTaskResult::Opened(
+                open::open(&shared.config, &shared.host, &shared.log, shared.era()).await,
+            )
         });
     }
 
-    async fn opened(&mut self, opened: Opened) {
-        let Opened { session, tools, transport } = opened;
+    async fn opened(&mut self, opened: ConnectedServer) {
+        let ConnectedServer { session, tools, transport } = opened;
         remember(&self.shared, &session.era, session.greeting.instructions.as_deref(), &tools);
-        self.shared.tools_are(listing::read(&tools, &self.shared.config.wanted));
-        let connection = Arc::new(Connection { session, generation: self.generation });
-        self.shared.lend(Arc::clone(&connection), transport);
+        self.shared.replace_tool_list(listing::read(&tools, &self.shared.config.wanted));
+        let connection = Arc::new(McpConnection { session, generation: self.generation });
+        self.shared.publish_connection(Arc::clone(&connection), transport);
         self.watch(&connection);
-        self.happened(None, Event::Opened).await;
+        self.happened(None, LifecycleEvent::Opened).await;
         self.await_changes();
     }
 
     /// Starts a task that reports the end of the connection, and in the era without sessions one that subscribes to
     /// tool changes. Withdrawing the connection aborts both, so they do not keep it alive.
-    fn watch(&mut self, connection: &Arc<Connection>) {
+    fn watch(&mut self, connection: &Arc<McpConnection>) {
         let watched = Arc::clone(connection);
         self.begin(async move {
             let reason = watched.session.peer.closed().await.to_string();
-            Done::Event(Event::Ended { reason })
+            DriverTaskResult::Event(LifecycleEvent::Ended { reason })
         });
-        if connection.session.era == Era::Modern && connection.session.greeting.tools_change {
+        if connection.session.era == ProtocolEra::Modern && connection.session.greeting.tools_change {
             let listener = Arc::clone(connection);
             let changed = Arc::clone(&self.shared.host.tools_changed);
             self.begin(async move {
                 listen(&listener, &changed).await;
-                Done::Nothing
+                DriverTaskResult::Nothing
             });
         }
     }
@@ -250,17 +252,20 @@ impl Driver {
             shared.host.tools_changed.notified().await;
             let wait = settling.wait(Instant::now());
             sleep(wait).await;
-            Done::Listed(wait, listing::fetch(&connection.session.peer, shared.config.request_timeout).await)
+            DriverTaskResult::Listed(
+                wait,
+                listing::fetch(&connection.session.peer, shared.config.request_timeout).await,
+            )
         });
     }
 
     fn listed(&mut self, waited: Duration, tools: &[Box<RawValue>]) {
-        self.settling = Settling::listed(waited, Instant::now());
+        self.settling = ListingDebounce::listed(waited, Instant::now());
         if let Some(connection) = self.shared.connection() {
             let greeting = &connection.session.greeting;
             remember(&self.shared, &connection.session.era, greeting.instructions.as_deref(), tools);
         }
-        self.shared.tools_are(listing::read(tools, &self.shared.config.wanted));
+        self.shared.replace_tool_list(listing::read(tools, &self.shared.config.wanted));
         self.await_changes();
     }
 
@@ -270,37 +275,43 @@ impl Driver {
         self.begin(async move {
             let method = match (probe, &connection.session.era) {
                 (HealthProbe::ListTools, _) => "tools/list",
-                (HealthProbe::Ping, Era::Legacy { .. }) => "ping",
-                (HealthProbe::Ping, Era::Modern) => "server/discover",
+                (HealthProbe::Ping, ProtocolEra::Legacy { .. }) => "ping",
+                (HealthProbe::Ping, ProtocolEra::Modern) => "server/discover",
             };
-            match connection.session.peer.request(Ask::new(method, "", PROBE_PATIENCE)).await {
+            match connection.session.peer.request(PeerRequest::new(method, "", PROBE_PATIENCE)).await {
                 // Any reply shows that the server is alive, even an error.
-                Ok(_) | Err(PeerError::Rpc(_)) => Done::Event(Event::Alive),
-                Err(PeerError::Silent(_) | PeerError::Failed(_)) => Done::Event(Event::Dead),
+                Ok(_) | Err(PeerError::Rpc(_)) => DriverTaskResult::Event(LifecycleEvent::Alive),
+                Err(PeerError::Silent(_) | PeerError::Failed(_)) => {
+                    DriverTaskResult::Event(LifecycleEvent::Dead)
+                }
             }
         });
     }
 }
 
 /// Returns the first line of the reason. The lines after it are the server's last output, which is in the log already.
-fn in_short(state: &State) -> String {
+fn short_reason(state: &LifecycleState) -> String {
     let reason = state.reason().and_then(|reason| reason.lines().next());
     reason.map(|reason| format!(": {}", reason.trim_end_matches("; it said last:"))).unwrap_or_default()
 }
 
 /// Subscribes to tool changes until the server refuses. Reopens a subscription that ended, and then reports a change,
 /// because one may have been missed in between. A server that refuses has no changes to report.
-async fn listen(connection: &Connection, changed: &Notify) {
+async fn listen(connection: &McpConnection, changed: &Notify) {
     let fields = "\"notifications\":{\"toolsListChanged\":true}";
     let mut wait = LISTEN_AGAIN;
     loop {
         let opened = Instant::now();
-        let ask = Ask::new("subscriptions/listen", fields, LISTEN_PATIENCE);
+        let ask = PeerRequest::new("subscriptions/listen", fields, LISTEN_PATIENCE);
         match connection.session.peer.request(ask).await {
             Ok(_)
             | Err(
                 PeerError::Silent(_)
-                | PeerError::Failed(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)),
+                | PeerError::Failed(
+                    TransportFailure::Broken(_)
+                    | TransportFailure::Closed(_)
+                    | TransportFailure::Unreached(_),
+                ),
             ) => {}
             Err(PeerError::Rpc(_) | PeerError::Failed(_)) => return,
         }
@@ -311,10 +322,10 @@ async fn listen(connection: &Connection, changed: &Notify) {
     }
 }
 
-fn remember(shared: &Shared, era: &Era, instructions: Option<&str>, tools: &[Box<RawValue>]) {
+fn remember(shared: &McpServerState, era: &ProtocolEra, instructions: Option<&str>, tools: &[Box<RawValue>]) {
     let Some(memory) = &shared.memory else { return };
     let ServerConfig { digest, .. } = &shared.config;
-    let remembered = Remembered {
+    let remembered = CachedCatalog {
         digest: digest.clone(),
         version: era.version().to_owned(),
         instructions: instructions.map(str::to_owned),

@@ -10,40 +10,40 @@ pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-1
 
 /// The protocol era of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Era {
+pub enum ProtocolEra {
     /// Every request is self-contained.
     Modern,
     /// A handshake comes first; the server chooses the version.
     Legacy { version: String },
 }
 
-impl Era {
+impl ProtocolEra {
     pub fn version(&self) -> &str {
         match self {
-            Era::Modern => MODERN,
-            Era::Legacy { version } => version,
+            ProtocolEra::Modern => MODERN,
+            ProtocolEra::Legacy { version } => version,
         }
     }
 
     pub fn name(&self) -> &'static str {
         match self {
-            Era::Modern => "stateless",
-            Era::Legacy { .. } => "handshake",
+            ProtocolEra::Modern => "stateless",
+            ProtocolEra::Legacy { .. } => "handshake",
         }
     }
 
     /// Returns the era of a cached version; `None` for an unknown version.
     pub(super) fn of_version(version: &str) -> Option<Self> {
         if version == MODERN {
-            return Some(Era::Modern);
+            return Some(ProtocolEra::Modern);
         }
-        LEGACY.contains(&version).then(|| Era::Legacy { version: version.into() })
+        LEGACY.contains(&version).then(|| ProtocolEra::Legacy { version: version.into() })
     }
 }
 
 /// The reaction of a server to the `server/discover` probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Probed {
+pub(super) enum ProbeReaction {
     /// It listed the versions it supports.
     Discovered { versions: Vec<String> },
     /// It returned an error, perhaps with the versions it supports.
@@ -58,7 +58,7 @@ pub(super) enum Probed {
 
 /// The next step after the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum HandshakeStep {
     SpeakModern,
     /// Send the old handshake on this connection.
     Greet,
@@ -72,26 +72,25 @@ pub(super) enum Next {
 
 /// Decides on the next step. No single error code identifies the old era: servers reject an unknown method in many
 /// ways.
-pub(super) fn after_probe(probed: &Probed) -> Next {
+pub(super) fn after_probe(probed: &ProbeReaction) -> HandshakeStep {
     match probed {
-        Probed::Discovered { versions } | Probed::Refused { code: UNSUPPORTED_VERSION, versions } => {
-            of_versions(versions)
-        }
-        Probed::Refused { .. } => Next::Greet,
-        Probed::Silent => Next::GreetBeside,
-        Probed::Died => Next::Respawn,
-        Probed::NeedsAuth => Next::GiveUp,
+        ProbeReaction::Discovered { versions }
+        | ProbeReaction::Refused { code: UNSUPPORTED_VERSION, versions } => of_versions(versions),
+        ProbeReaction::Refused { .. } => HandshakeStep::Greet,
+        ProbeReaction::Silent => HandshakeStep::GreetBeside,
+        ProbeReaction::Died => HandshakeStep::Respawn,
+        ProbeReaction::NeedsAuth => HandshakeStep::GiveUp,
     }
 }
 
-fn of_versions(versions: &[String]) -> Next {
+fn of_versions(versions: &[String]) -> HandshakeStep {
     let speaks = |known: &[&str]| versions.iter().any(|version| known.contains(&version.as_str()));
     if speaks(&[MODERN]) {
-        Next::SpeakModern
+        HandshakeStep::SpeakModern
     } else if versions.is_empty() || speaks(&LEGACY) {
-        Next::Greet
+        HandshakeStep::Greet
     } else {
-        Next::Incompatible
+        HandshakeStep::Incompatible
     }
 }
 
@@ -102,22 +101,22 @@ mod tests {
     #[test]
     fn every_answer_leads_somewhere() {
         let versions = |list: &[&str]| list.iter().map(|&version| version.to_owned()).collect::<Vec<_>>();
-        let found = |list: &[&str]| Probed::Discovered { versions: versions(list) };
-        let refused = |code, list: &[&str]| Probed::Refused { code, versions: versions(list) };
+        let found = |list: &[&str]| ProbeReaction::Discovered { versions: versions(list) };
+        let refused = |code, list: &[&str]| ProbeReaction::Refused { code, versions: versions(list) };
         let table = [
-            (found(&[MODERN]), Next::SpeakModern),
-            (found(&["2027-01-01", MODERN, "2025-11-25"]), Next::SpeakModern),
-            (found(&["2025-11-25"]), Next::Greet),
-            (found(&["2027-01-01"]), Next::Incompatible),
-            (refused(UNSUPPORTED_VERSION, &["2027-01-01"]), Next::Incompatible),
-            (refused(UNSUPPORTED_VERSION, &["2025-06-18"]), Next::Greet),
-            (refused(UNSUPPORTED_VERSION, &[]), Next::Greet),
-            (refused(-32_601, &[]), Next::Greet),
-            (refused(-32_602, &[]), Next::Greet),
-            (refused(-32_000, &[]), Next::Greet),
-            (Probed::Silent, Next::GreetBeside),
-            (Probed::Died, Next::Respawn),
-            (Probed::NeedsAuth, Next::GiveUp),
+            (found(&[MODERN]), HandshakeStep::SpeakModern),
+            (found(&["2027-01-01", MODERN, "2025-11-25"]), HandshakeStep::SpeakModern),
+            (found(&["2025-11-25"]), HandshakeStep::Greet),
+            (found(&["2027-01-01"]), HandshakeStep::Incompatible),
+            (refused(UNSUPPORTED_VERSION, &["2027-01-01"]), HandshakeStep::Incompatible),
+            (refused(UNSUPPORTED_VERSION, &["2025-06-18"]), HandshakeStep::Greet),
+            (refused(UNSUPPORTED_VERSION, &[]), HandshakeStep::Greet),
+            (refused(-32_601, &[]), HandshakeStep::Greet),
+            (refused(-32_602, &[]), HandshakeStep::Greet),
+            (refused(-32_000, &[]), HandshakeStep::Greet),
+            (ProbeReaction::Silent, HandshakeStep::GreetBeside),
+            (ProbeReaction::Died, HandshakeStep::Respawn),
+            (ProbeReaction::NeedsAuth, HandshakeStep::GiveUp),
         ];
         for (probed, expected) in table {
             assert_eq!(after_probe(&probed), expected, "{probed:?}");

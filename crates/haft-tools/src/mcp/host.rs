@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use haft_core::elicitation::Elicited;
-use haft_core::place::Operation;
+use haft_core::elicitation::ElicitationAnswer;
+use haft_core::place::CallOperation;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use url::Url;
 
-use super::in_flight::{Asker, Calls, InFlight};
-use super::refusal::Refusal;
-use super::ring::Ring;
+use super::in_flight::{InFlight, InFlightCalls, RequestingCall};
+use super::refusal::ServerRequestRefusal;
+use super::ring::LogRing;
 use super::sampling::SamplingPolicy;
-use super::trace::{Trace, Traced};
+use super::trace::{ServerTrace, TraceLineKind};
 use super::trace_parent::{self, TraceParents};
-use crate::withheld::Withheld;
+use crate::withheld::SecretRedactor;
 
 /// The longest excerpt of a notification or of noise in the log, in characters.
 const EXCERPT_CHARS_MAX: usize = 500;
@@ -30,7 +30,7 @@ const ASKED_MAX: u32 = 32;
 
 /// Decides if the client announces elicitation. Some servers list fewer tools to clients without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Elicitation {
+pub enum ElicitationSupport {
     Offered,
     #[default]
     NotOffered,
@@ -40,17 +40,17 @@ pub enum Elicitation {
 pub(super) struct Host {
     pub(super) server: String,
     /// Announces that the client supports elicitation. The run of each call provides the user to ask.
-    pub(super) elicitation: Elicitation,
+    pub(super) elicitation: ElicitationSupport,
     /// The directories of the `roots` capability. It is empty unless configured, because some servers treat the roots
     /// as the only directories they may touch.
     pub(super) roots: Vec<PathBuf>,
     /// The limits of the server's sampling requests; `None` if sampling is not allowed.
     pub(super) sampling: Option<SamplingPolicy>,
-    pub(super) calls: Calls,
-    pub(super) log: Arc<Ring>,
+    pub(super) calls: InFlightCalls,
+    pub(super) log: Arc<LogRing>,
     /// The secrets that the server may repeat and that logs must not contain.
-    pub(super) withheld: Arc<Withheld>,
-    pub(super) trace: Option<Trace>,
+    pub(super) withheld: Arc<SecretRedactor>,
+    pub(super) trace: Option<ServerTrace>,
     /// Returns the spans of calls, if tracing is enabled.
     pub(super) parents: Option<Arc<dyn TraceParents>>,
     /// Notified when the server announces a changed tool list.
@@ -61,7 +61,7 @@ impl Host {
     /// Returns the client capabilities.
     pub(super) fn capabilities(&self) -> Value {
         let mut capabilities = serde_json::Map::new();
-        if self.elicitation == Elicitation::Offered {
+        if self.elicitation == ElicitationSupport::Offered {
             capabilities.insert("elicitation".into(), json!({ "form": { "applyDefaults": true } }));
         }
         if !self.roots.is_empty() {
@@ -79,9 +79,9 @@ impl Host {
         &self,
         method: &str,
         params: Option<&RawValue>,
-        asker: &Asker,
-    ) -> Result<String, Refusal> {
-        let params = params.ok_or_else(|| Refusal::Wrong("`params` are missing".into()));
+        asker: &RequestingCall,
+    ) -> Result<String, ServerRequestRefusal> {
+        let params = params.ok_or_else(|| ServerRequestRefusal::Wrong("`params` are missing".into()));
         match (method, &self.sampling) {
             ("ping", _) => Ok("{}".into()),
             ("roots/list", _) if !self.roots.is_empty() => Ok(self.list_roots().to_string()),
@@ -90,11 +90,11 @@ impl Host {
                 let call = call_of(asker)?;
                 if call.asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
                     let reason = format!("a person is asked {ASKED_MAX} times at most");
-                    return Err(Refusal::Declined(reason));
+                    return Err(ServerRequestRefusal::Declined(reason));
                 }
                 tokio::select! {
                     biased;
-                    () = call.over() => Err(Refusal::Declined("the call is over".into())),
+                    () = call.over() => Err(ServerRequestRefusal::Declined("the call is over".into())),
                     elicited = self.elicited(request, call) => Ok(told(elicited).to_string()),
                 }
             }
@@ -108,15 +108,15 @@ impl Host {
                 }
                 written
             }
-            (_, _) => Err(Refusal::NotSupported),
+            (_, _) => Err(ServerRequestRefusal::NotSupported),
         }
     }
 
     /// Asks the user of the run; declines if the run has none.
-    async fn elicited(&self, request: Value, call: &InFlight) -> Elicited {
+    async fn elicited(&self, request: Value, call: &InFlight) -> ElicitationAnswer {
         match &call.caller.run.elicitor {
             Some(elicitor) => elicitor.elicit(&self.server, request).await,
-            None => Elicited::Declined,
+            None => ElicitationAnswer::Declined,
         }
     }
 
@@ -131,13 +131,13 @@ impl Host {
     }
 
     /// Returns the trace context of a call.
-    pub(super) fn trace_parent(&self, operation: &Operation) -> Option<String> {
+    pub(super) fn trace_parent(&self, operation: &CallOperation) -> Option<String> {
         let span = self.parents.as_ref().and_then(|parents| parents.of(operation));
         span.or_else(|| trace_parent::of_session(operation))
     }
 
     /// Sends a message to the operator's trace, if enabled.
-    pub(super) fn trace(&self, what: Traced, text: &str) {
+    pub(super) fn trace(&self, what: TraceLineKind, text: &str) {
         if let Some(trace) = &self.trace {
             trace.tell(what, text);
         }
@@ -160,34 +160,34 @@ impl std::fmt::Debug for Host {
     }
 }
 
-fn call_of(asker: &Asker) -> Result<&InFlight, Refusal> {
+fn call_of(asker: &RequestingCall) -> Result<&InFlight, ServerRequestRefusal> {
     match asker {
-        Asker::Call(call) => Ok(call),
-        Asker::None => {
-            Err(Refusal::Declined("no tool call is in flight that this could be asked for".into()))
-        }
-        Asker::Ambiguous => {
+        RequestingCall::Call(call) => Ok(call),
+        RequestingCall::None => Err(ServerRequestRefusal::Declined(
+            "no tool call is in flight that this could be asked for".into(),
+        )),
+        RequestingCall::Ambiguous => {
             let reason =
                 "calls of several runs are in flight, and it is not known which of them this is asked for";
-            Err(Refusal::Declined(reason.into()))
+            Err(ServerRequestRefusal::Declined(reason.into()))
         }
     }
 }
 
-fn readable(params: &RawValue) -> Result<Value, Refusal> {
+fn readable(params: &RawValue) -> Result<Value, ServerRequestRefusal> {
     let bytes = params.get().len();
     if bytes > QUESTION_BYTES_MAX {
         let reason = format!("the question has {bytes} bytes; at most {QUESTION_BYTES_MAX} are asked");
-        return Err(Refusal::Wrong(reason));
+        return Err(ServerRequestRefusal::Wrong(reason));
     }
-    serde_json::from_str(params.get()).map_err(|error| Refusal::Wrong(error.to_string()))
+    serde_json::from_str(params.get()).map_err(|error| ServerRequestRefusal::Wrong(error.to_string()))
 }
 
-fn told(elicited: Elicited) -> Value {
+fn told(elicited: ElicitationAnswer) -> Value {
     match elicited {
-        Elicited::Accepted(content) => json!({ "action": "accept", "content": content }),
-        Elicited::Declined => json!({ "action": "decline" }),
-        Elicited::Cancelled => json!({ "action": "cancel" }),
+        ElicitationAnswer::Accepted(content) => json!({ "action": "accept", "content": content }),
+        ElicitationAnswer::Declined => json!({ "action": "decline" }),
+        ElicitationAnswer::Cancelled => json!({ "action": "cancel" }),
     }
 }
 

@@ -38,11 +38,11 @@ impl InFlight {
 
 /// All calls that one server is working on.
 #[derive(Debug, Default)]
-pub(super) struct Calls(Mutex<Vec<Arc<InFlight>>>);
+pub(super) struct InFlightCalls(Mutex<Vec<Arc<InFlight>>>);
 
 /// The call that a question belongs to, where the question itself does not name it.
 #[derive(Debug, Clone)]
-pub(super) enum Asker {
+pub(super) enum RequestingCall {
     /// No call is in flight.
     None,
     Call(Arc<InFlight>),
@@ -50,22 +50,26 @@ pub(super) enum Asker {
     Ambiguous,
 }
 
-impl Calls {
+impl InFlightCalls {
     /// Adds a call until the returned guard is dropped.
-    pub(super) fn begin(&self, caller: Caller) -> Begun<'_> {
+    pub(super) fn begin(&self, caller: Caller) -> InFlightGuard<'_> {
         let (end, alive) = watch::channel(());
         let call = Arc::new(InFlight { caller, asked: AtomicU32::new(0), sampled: AtomicU32::new(0), alive });
         self.lock().push(Arc::clone(&call));
-        Begun { calls: self, call, _end: end }
+        InFlightGuard { calls: self, call, _end: end }
     }
 
     /// The newest call, as long as all calls in flight belong to one run. Between runs the guess could put a question of one
     /// principal before another, so it is not made.
-    pub(super) fn asker(&self) -> Asker {
+    pub(super) fn asker(&self) -> RequestingCall {
         let calls = self.lock();
-        let Some(last) = calls.last() else { return Asker::None };
+        let Some(last) = calls.last() else { return RequestingCall::None };
         let same_run = |call: &Arc<InFlight>| Arc::ptr_eq(&call.caller.run, &last.caller.run);
-        if calls.iter().all(same_run) { Asker::Call(Arc::clone(last)) } else { Asker::Ambiguous }
+        if calls.iter().all(same_run) {
+            RequestingCall::Call(Arc::clone(last))
+        } else {
+            RequestingCall::Ambiguous
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<InFlight>>> {
@@ -75,13 +79,13 @@ impl Calls {
 
 /// Keeps a call in the list while its future is alive.
 #[derive(Debug)]
-pub(super) struct Begun<'a> {
-    calls: &'a Calls,
+pub(super) struct InFlightGuard<'a> {
+    calls: &'a InFlightCalls,
     pub(super) call: Arc<InFlight>,
     _end: watch::Sender<()>,
 }
 
-impl Drop for Begun<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.calls.lock().retain(|call| !Arc::ptr_eq(call, &self.call));
     }
@@ -102,17 +106,17 @@ mod tests {
         Caller::of(&CallContext::new(CallId(id.into()), Arc::clone(run), None, Arc::new(NoEvents)))
     }
 
-    fn asked_for(calls: &Calls) -> Arc<InFlight> {
+    fn asked_for(calls: &InFlightCalls) -> Arc<InFlight> {
         match calls.asker() {
-            Asker::Call(call) => call,
+            RequestingCall::Call(call) => call,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn a_question_belongs_to_the_newest_call_that_is_not_over() {
-        let (calls, run) = (Calls::default(), Arc::default());
-        assert!(matches!(calls.asker(), Asker::None));
+        let (calls, run) = (InFlightCalls::default(), Arc::default());
+        assert!(matches!(calls.asker(), RequestingCall::None));
         let one = calls.begin(caller("1", &run));
         let two = calls.begin(caller("2", &run));
         let asked = asked_for(&calls);
@@ -125,14 +129,14 @@ mod tests {
 
     #[test]
     fn a_question_beside_calls_of_two_runs_belongs_to_neither() {
-        let calls = Calls::default();
+        let calls = InFlightCalls::default();
         let run = |subject: &str| {
             Arc::new(RunContext { principal: Principal::new("t", subject, ""), ..RunContext::default() })
         };
         let (anna, bert) = (run("anna"), run("bert"));
         let of_anna = calls.begin(caller("1", &anna));
         let of_bert = calls.begin(caller("2", &bert));
-        assert!(matches!(calls.asker(), Asker::Ambiguous));
+        assert!(matches!(calls.asker(), RequestingCall::Ambiguous));
         drop(of_bert);
         assert!(Arc::ptr_eq(&asked_for(&calls), &of_anna.call));
     }

@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::bounded::First;
+use super::bounded::BoundedList;
 use super::param_header::{self, ParamHeader};
-use super::peer::{Ask, Peer, PeerError};
-use super::transport::Failure;
+use super::peer::{Peer, PeerError, PeerRequest};
+use super::transport::TransportFailure;
 
 /// The most tools that are accepted from one server.
 pub const TOOLS_MAX: usize = 10_000;
@@ -31,7 +31,7 @@ const PAGES_MAX: usize = TOOLS_MAX + 1;
 
 /// The operator's selection of a server's tools, and changes to them.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct ToolSelection {
     /// Patterns for the server's own tool names.
     pub allowed: Vec<ToolGlob>,
     /// Patterns that override `allowed`.
@@ -55,20 +55,20 @@ pub enum ParamHeaders {
 
 /// The result of parsing a tool list.
 #[derive(Debug, Clone, Default)]
-pub struct Listing {
+pub struct McpToolList {
     pub(super) tools: Arc<[ToolDefinition]>,
     /// The server's own name and headers of each tool, by our name.
-    pub(super) known: HashMap<ToolName, Known>,
-    pub skipped: Vec<Skipped>,
+    pub(super) known: HashMap<ToolName, ServerTool>,
+    pub skipped: Vec<SkippedTool>,
 }
 
-impl Wanted {
+impl ToolSelection {
     fn effects_of(&self, name: &str) -> Option<Effects> {
         self.effects.iter().find(|(glob, _)| glob.matches(name)).map(|(_, effects)| *effects)
     }
 }
 
-impl Listing {
+impl McpToolList {
     pub fn tools(&self) -> &[ToolDefinition] {
         &self.tools
     }
@@ -76,14 +76,14 @@ impl Listing {
 
 /// The server's own name of a tool, and the headers it asks for.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct ServerTool {
     pub(super) name: String,
     pub(super) headers: Vec<ParamHeader>,
 }
 
 /// A tool that was skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedTool {
     pub name: String,
     pub reason: String,
 }
@@ -92,23 +92,23 @@ pub struct Skipped {
 pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Box<RawValue>>, PeerError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Page {
+    struct ToolListPage {
         #[serde(default)]
-        tools: First<Box<RawValue>, { TOOLS_MAX + 1 }>,
+        tools: BoundedList<Box<RawValue>, { TOOLS_MAX + 1 }>,
         next_cursor: Option<String>,
     }
     let mut tools: Vec<Box<RawValue>> = Vec::new();
     let mut bytes = 0;
     let mut fields = String::new();
     for _ in 0..PAGES_MAX {
-        let raw = peer.request(Ask::new("tools/list", fields.clone(), patience)).await?;
-        let page: Page = serde_json::from_str(raw.get()).map_err(|error| {
-            PeerError::Failed(Failure::Broken(format!("the list of tools cannot be read: {error}")))
+        let raw = peer.request(PeerRequest::new("tools/list", fields.clone(), patience)).await?;
+        let page: ToolListPage = serde_json::from_str(raw.get()).map_err(|error| {
+            PeerError::Failed(TransportFailure::Broken(format!("the list of tools cannot be read: {error}")))
         })?;
         bytes += page.tools.items.iter().map(|tool| tool.get().len()).sum::<usize>();
         if bytes > LIST_BYTES_MAX {
             let message = format!("the list of tools is larger than {LIST_BYTES_MAX} bytes and was not read");
-            return Err(PeerError::Failed(Failure::Broken(message)));
+            return Err(PeerError::Failed(TransportFailure::Broken(message)));
         }
         tools.extend(page.tools.items);
         let cursor = page.next_cursor.map(|cursor| format!("\"cursor\":{}", Value::String(cursor)));
@@ -121,8 +121,8 @@ pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Box<Raw
 }
 
 /// Parses the tools and applies the operator's selection.
-pub(super) fn read(raw: &[Box<RawValue>], wanted: &Wanted) -> Listing {
-    let mut reading = Reading {
+pub(super) fn read(raw: &[Box<RawValue>], wanted: &ToolSelection) -> McpToolList {
+    let mut reading = ToolListParser {
         wanted,
         tools: Vec::new(),
         known: HashMap::new(),
@@ -135,22 +135,22 @@ pub(super) fn read(raw: &[Box<RawValue>], wanted: &Wanted) -> Listing {
     }
     if raw.len() > TOOLS_MAX {
         let reason = format!("a server may have {TOOLS_MAX} tools; it has more");
-        reading.skipped.push(Skipped { name: "…".into(), reason });
+        reading.skipped.push(SkippedTool { name: "…".into(), reason });
     }
-    Listing { tools: reading.tools.into(), known: reading.known, skipped: reading.skipped }
+    McpToolList { tools: reading.tools.into(), known: reading.known, skipped: reading.skipped }
 }
 
-struct Reading<'a> {
-    wanted: &'a Wanted,
+struct ToolListParser<'a> {
+    wanted: &'a ToolSelection,
     tools: Vec<ToolDefinition>,
-    known: HashMap<ToolName, Known>,
+    known: HashMap<ToolName, ServerTool>,
     /// The next number for tools whose names become equal. Searching for it would take a minute for ten thousand of
     /// them.
     numbers: HashMap<ToolName, usize>,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedTool>,
 }
 
-impl Reading<'_> {
+impl ToolListParser<'_> {
     fn tool(&mut self, raw: &RawValue, seen: &mut HashSet<String>) {
         let sent = match sent(raw) {
             Ok(sent) => sent,
@@ -169,7 +169,7 @@ impl Reading<'_> {
         }
     }
 
-    fn keep(&mut self, sent: Sent, raw: &RawValue) -> Result<(), String> {
+    fn keep(&mut self, sent: McpToolJson, raw: &RawValue) -> Result<(), String> {
         let schema = match self.wanted.schemas.get(&sent.name) {
             Some(schema) => input_schema(Some(schema.clone()))?,
             None => input_schema(sent.input_schema)?,
@@ -189,7 +189,7 @@ impl Reading<'_> {
             facts: ToolFacts::default(),
             raw: Some(raw.to_owned().into()),
         });
-        self.known.insert(name, Known { name: sent.name, headers });
+        self.known.insert(name, ServerTool { name: sent.name, headers });
         Ok(())
     }
 
@@ -212,12 +212,12 @@ impl Reading<'_> {
     }
 
     fn skip(&mut self, name: String, reason: &str) {
-        self.skipped.push(Skipped { name, reason: reason.into() });
+        self.skipped.push(SkippedTool { name, reason: reason.into() });
     }
 }
 
 /// A tool as the server sent it, parsed leniently: only a tool without a name is rejected.
-struct Sent {
+struct McpToolJson {
     name: String,
     title: Option<String>,
     description: Option<String>,
@@ -226,8 +226,8 @@ struct Sent {
     annotations: Value,
 }
 
-fn sent(raw: &RawValue) -> Result<Sent, Skipped> {
-    let skipped = |name: &str, reason: String| Skipped { name: name.into(), reason };
+fn sent(raw: &RawValue) -> Result<McpToolJson, SkippedTool> {
+    let skipped = |name: &str, reason: String| SkippedTool { name: name.into(), reason };
     if raw.get().len() > TOOL_BYTES_MAX {
         return Err(skipped("?", format!("its definition is larger than {TOOL_BYTES_MAX} bytes")));
     }
@@ -237,7 +237,7 @@ fn sent(raw: &RawValue) -> Result<Sent, Skipped> {
         return Err(skipped("?", "it has no name".into()));
     };
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    Ok(Sent {
+    Ok(McpToolJson {
         name,
         title: text(&value["title"]),
         description: text(&value["description"]),
@@ -283,17 +283,17 @@ fn excerpt(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn all() -> Wanted {
-        Wanted { allowed: vec![ToolGlob::new("*").unwrap()], ..Wanted::default() }
+    fn all() -> ToolSelection {
+        ToolSelection { allowed: vec![ToolGlob::new("*").unwrap()], ..ToolSelection::default() }
     }
 
-    fn listing(tools: &[&str], wanted: &Wanted) -> Listing {
+    fn listing(tools: &[&str], wanted: &ToolSelection) -> McpToolList {
         let raw: Vec<Box<RawValue>> =
             tools.iter().map(|tool| RawValue::from_string((*tool).to_owned()).unwrap()).collect();
         read(&raw, wanted)
     }
 
-    fn names(listing: &Listing) -> Vec<&str> {
+    fn names(listing: &McpToolList) -> Vec<&str> {
         listing.tools.iter().map(|tool| tool.name.as_str()).collect()
     }
 
@@ -356,10 +356,10 @@ mod tests {
 
     #[test]
     fn the_operator_decides_which_tools_there_are_and_what_they_take() {
-        let mut wanted = Wanted {
+        let mut wanted = ToolSelection {
             allowed: vec![ToolGlob::new("git*").unwrap()],
             denied: vec![ToolGlob::new("*push").unwrap()],
-            ..Wanted::default()
+            ..ToolSelection::default()
         };
         wanted.schemas.insert("git_log".into(), json!({"properties": {"n": {"type": "integer"}}}));
         let tools =

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::listing::{self, Wanted};
+use super::listing::{self, ToolSelection};
 use crate::private_file;
 
 /// The largest cache file that is read, in bytes.
@@ -15,7 +15,7 @@ const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
 /// A summary of a server's cache file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembrance {
+pub struct CatalogCacheSummary {
     /// The protocol version.
     pub version: String,
     /// The number of tools that the operator selects.
@@ -23,20 +23,28 @@ pub struct Remembrance {
 }
 
 /// Reads the summary for the server of this namespace from `directory`; `None` if its configuration digest has changed.
-pub fn remembrance(directory: &Path, namespace: &str, digest: &str, wanted: &Wanted) -> Option<Remembrance> {
-    let found = Memory::of(directory, namespace).load(digest)?;
-    Some(Remembrance { tools: listing::read(&found.tools, wanted).tools().len(), version: found.version })
+pub fn catalog_cache_summary(
+    directory: &Path,
+    namespace: &str,
+    digest: &str,
+    wanted: &ToolSelection,
+) -> Option<CatalogCacheSummary> {
+    let found = CatalogCache::of(directory, namespace).load(digest)?;
+    Some(CatalogCacheSummary {
+        tools: listing::read(&found.tools, wanted).tools().len(),
+        version: found.version,
+    })
 }
 
 /// The cache file of one server.
 #[derive(Debug, Clone)]
-pub(super) struct Memory {
+pub(super) struct CatalogCache {
     path: PathBuf,
 }
 
 /// The content of a cache file. It is valid only while the server's configuration stays the same.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Remembered {
+pub(super) struct CachedCatalog {
     pub(super) digest: String,
     /// The protocol version, which determines the era.
     pub(super) version: String,
@@ -45,18 +53,18 @@ pub(super) struct Remembered {
     pub(super) tools: Vec<Box<RawValue>>,
 }
 
-impl Memory {
+impl CatalogCache {
     /// Creates the handle without touching the file. `namespace` is a legal name, so it is a legal file name too.
     pub(super) fn of(directory: &Path, namespace: &str) -> Self {
         Self { path: directory.join(format!("{namespace}.json")) }
     }
 
     /// Loads the cache if it belongs to the same configuration. An unreadable file counts as no cache.
-    pub(super) fn load(&self, digest: &str) -> Option<Remembered> {
+    pub(super) fn load(&self, digest: &str) -> Option<CachedCatalog> {
         self.read().filter(|found| found.digest == digest)
     }
 
-    fn read(&self) -> Option<Remembered> {
+    fn read(&self) -> Option<CachedCatalog> {
         let mut text = String::new();
         let file = std::fs::File::open(&self.path).ok()?;
         file.take(MEMORY_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -64,7 +72,7 @@ impl Memory {
     }
 
     /// Saves the cache atomically, so that no reader sees a partial file.
-    pub(super) fn save(&self, remembered: &Remembered) -> io::Result<()> {
+    pub(super) fn save(&self, remembered: &CachedCatalog) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         private_file::replace_unsynced(&self.path, &serde_json::to_vec(remembered)?)
@@ -78,10 +86,10 @@ mod tests {
     #[test]
     fn what_was_known_is_known_again_only_for_the_same_server() {
         let directory = tempfile::tempdir().unwrap();
-        let memory = Memory::of(&directory.path().join("mcp"), "time");
+        let memory = CatalogCache::of(&directory.path().join("mcp"), "time");
         assert!(memory.load("d").is_none());
         let tool = RawValue::from_string(r#"{"name":"now","x":1}"#.into()).unwrap();
-        let remembered = Remembered {
+        let remembered = CachedCatalog {
             digest: "d".into(),
             version: "2025-11-25".into(),
             instructions: None,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::bounded::{First, cut};
+use super::bounded::{BoundedList, cut};
 
 /// The most messages of one batch that are read.
 const BATCH_MAX: usize = 1000;
@@ -25,7 +25,7 @@ pub type RequestId = u64;
 
 /// A message on its way to a server.
 #[derive(Debug, Clone)]
-pub struct Outgoing {
+pub struct McpOutgoingMessage {
     /// `None` for notifications, and for replies to a server's requests.
     pub id: Option<RequestId>,
     /// Empty for replies.
@@ -38,7 +38,7 @@ pub struct Outgoing {
 
 /// A message from a server.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum JsonRpcMessage {
     Reply {
         /// `None` when the reply has no usable id, for example after a parse error.
         id: Option<RequestId>,
@@ -71,7 +71,7 @@ pub(super) const UNSUPPORTED_VERSION: i64 = -32_022;
 pub(super) const SESSION_NOT_FOUND: i64 = -32_001;
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct JsonRpcEnvelope<'a> {
     #[serde(borrow)]
     jsonrpc: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -87,40 +87,40 @@ struct Envelope<'a> {
 }
 
 /// Reads a line, which may be a batch. Returns no messages for other output, even if it is JSON.
-pub(super) fn read(line: &str) -> Vec<Message> {
+pub(super) fn read(line: &str) -> Vec<JsonRpcMessage> {
     let line = line.trim_start_matches('\u{feff}').trim();
     match line.as_bytes().first() {
         Some(b'{') => read_one(line).into_iter().collect(),
         Some(b'[') => {
-            let batch: First<&RawValue, BATCH_MAX> = serde_json::from_str(line).unwrap_or_default();
+            let batch: BoundedList<&RawValue, BATCH_MAX> = serde_json::from_str(line).unwrap_or_default();
             batch.items.iter().filter_map(|one| read_one(one.get())).collect()
         }
         Some(_) | None => Vec::new(),
     }
 }
 
-fn read_one(text: &str) -> Option<Message> {
-    let envelope: Envelope<'_> = serde_json::from_str(text).ok()?;
+fn read_one(text: &str) -> Option<JsonRpcMessage> {
+    let envelope: JsonRpcEnvelope<'_> = serde_json::from_str(text).ok()?;
     if envelope.jsonrpc.as_deref() != Some("2.0") {
         return None;
     }
     let owned = |raw: Option<&RawValue>| raw.map(ToOwned::to_owned);
-    let Envelope { id, method, params, result, error, .. } = envelope;
+    let JsonRpcEnvelope { id, method, params, result, error, .. } = envelope;
     match (method, id, error) {
         (Some(_), Some(id), _) if id.get().len() > ID_BYTES_MAX => None,
         (Some(method), Some(id), _) => {
             let (id, method) = (id.to_owned(), method.into_owned());
-            Some(Message::Request { id, method, params: owned(params) })
+            Some(JsonRpcMessage::Request { id, method, params: owned(params) })
         }
         (Some(method), None, _) => {
-            Some(Message::Notification { method: method.into_owned(), params: owned(params) })
+            Some(JsonRpcMessage::Notification { method: method.into_owned(), params: owned(params) })
         }
         (None, id, Some(error)) => {
-            Some(Message::Reply { id: id.and_then(number), outcome: Err(error_of(error)) })
+            Some(JsonRpcMessage::Reply { id: id.and_then(number), outcome: Err(error_of(error)) })
         }
         (None, Some(id), None) => {
             let result = owned(result).unwrap_or_else(|| RawValue::NULL.to_owned());
-            Some(Message::Reply { id: number(id), outcome: Ok(result) })
+            Some(JsonRpcMessage::Reply { id: number(id), outcome: Ok(result) })
         }
         (None, None, None) => None,
     }
@@ -166,11 +166,11 @@ mod tests {
     use super::*;
 
     fn kind(line: &str) -> String {
-        let told = |message: Message| match message {
-            Message::Reply { id, outcome: Ok(result) } => format!("{id:?} = {}", result.get()),
-            Message::Reply { id, outcome: Err(error) } => format!("{id:?} ! {}", error.code),
-            Message::Request { id, method, .. } => format!("{} ? {method}", id.get()),
-            Message::Notification { method, .. } => format!("* {method}"),
+        let told = |message: JsonRpcMessage| match message {
+            JsonRpcMessage::Reply { id, outcome: Ok(result) } => format!("{id:?} = {}", result.get()),
+            JsonRpcMessage::Reply { id, outcome: Err(error) } => format!("{id:?} ! {}", error.code),
+            JsonRpcMessage::Request { id, method, .. } => format!("{} ? {method}", id.get()),
+            JsonRpcMessage::Notification { method, .. } => format!("* {method}"),
         };
         read(line).into_iter().map(told).collect::<Vec<_>>().join(", ")
     }

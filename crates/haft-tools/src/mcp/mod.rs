@@ -1,6 +1,6 @@
 //! Tools of MCP servers: every transport, both eras of the protocol, and no processes left behind.
 //!
-//! Start reading at [`Server`] (one server, kept alive by `driver`, which performs what `supervisor` decides), then
+//! Start reading at [`SupervisedServer`] (one server, kept alive by `driver`, which performs what `supervisor` decides), then
 //! `open` (from a configuration to a connection), `session` (detects the era) and `peer` (requests by id). `transport`
 //! has one file per transport. Nothing here decides whether a call is allowed.
 
@@ -36,24 +36,26 @@ mod trace_parent;
 mod transport;
 
 pub use auth::{
-    AuthError, Authorizer, Consent, Grant, Keyring, KnownClient, LOGIN_NEEDED, OauthConfig, Preference,
-    TokenFile,
+    AuthError, Authorizer, Keyring, KeyringPreference, LOGIN_NEEDED, OAuthGrant, OauthConfig, OauthConsent,
+    PreregisteredClient, TokenFile,
 };
-pub use config::{Connect, ServerConfig};
-pub use era::{Era, LEGACY, MODERN};
-pub use haft_core::elicitation::{Elicited, Elicitor};
-pub use haft_core::sampling::{Caller, Sample, Sampled, Sampler};
-pub use haft_core::settings::mcp::{Confined, HealthProbe, Protocol, Sampling, SamplingConsent};
-pub use host::Elicitation;
-pub use listing::{Listing, ParamHeaders, Skipped, TOOLS_MAX, Wanted};
-pub use memory::{Remembrance, remembrance};
-pub use message::{Outgoing, RequestId};
+pub use config::{ConnectTarget, ServerConfig};
+pub use era::{LEGACY, MODERN, ProtocolEra};
+pub use haft_core::elicitation::{ElicitationAnswer, Elicitor};
+pub use haft_core::sampling::{Caller, Sampler, SamplingReply, SamplingRequest};
+pub use haft_core::settings::mcp::{
+    HealthProbe, RemoteTransport, SamplingConsent, SamplingLimits, ServerConfinement,
+};
+pub use host::ElicitationSupport;
+pub use listing::{McpToolList, ParamHeaders, SkippedTool, TOOLS_MAX, ToolSelection};
+pub use memory::{CatalogCacheSummary, catalog_cache_summary};
+pub use message::{McpOutgoingMessage, RequestId};
 pub use process::{ProcessConfig, server_policy};
 pub use provider::McpProvider;
-pub use ring::{Ring, kept_log};
-pub use server::{McpEnvironment, Server, Status};
-pub use session::Greeting;
+pub use ring::{LogRing, read_saved_log};
+pub use server::{McpEnvironment, McpServerStatus, SupervisedServer};
+pub use session::ServerDescription;
 pub use shared::SharedServers;
-pub use trace::{TraceSink, Traced};
+pub use trace::{TraceLineKind, TraceSink};
 pub use trace_parent::TraceParents;
-pub use transport::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Opener, Transport};
+pub use transport::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure, TransportOpener};

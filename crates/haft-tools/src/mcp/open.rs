@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::config::{Connect, ServerConfig};
-use super::era::Era;
+use super::config::{ConnectTarget, ServerConfig};
+use super::era::ProtocolEra;
 use super::host::Host;
 use super::listing;
-use super::peer::{Peer, PeerError, Table};
+use super::peer::{Peer, PeerError, PendingRequests};
 use super::process;
 use super::prompts::{self, Prompt};
-use super::ring::Ring;
-use super::session::{self, OpenError, Patience, Session};
-use super::transport::http::Http;
-use super::transport::sse::Sse;
-use super::transport::stdio::Stdio;
-use super::transport::websocket::WebSocket;
-use super::transport::{Failure, Inbox, Transport};
-use haft_core::settings::mcp::Protocol;
+use super::ring::LogRing;
+use super::session::{self, McpSession, OpenError, OpenTimeouts};
+use super::transport::http::StreamableHttpTransport;
+use super::transport::sse::SseTransport;
+use super::transport::stdio::StdioTransport;
+use super::transport::websocket::WebSocketTransport;
+use super::transport::{Inbox, Transport, TransportFailure};
+use haft_core::settings::mcp::RemoteTransport;
 
 /// The timeout for listing prompts, for which the tools of the server have to wait.
 const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
@@ -32,8 +32,8 @@ const SILENCE_FAR: Duration = Duration::from_secs(10);
 
 /// A connected server and its tools.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) session: Session,
+pub(super) struct ConnectedServer {
+    pub(super) session: McpSession,
     pub(super) tools: Vec<Box<RawValue>>,
     pub(super) transport: &'static str,
 }
@@ -42,9 +42,9 @@ pub(super) struct Opened {
 pub(super) async fn open(
     config: &ServerConfig,
     host: &Arc<Host>,
-    stderr: &Arc<Ring>,
-    known: Option<Era>,
-) -> Result<Opened, OpenError> {
+    stderr: &Arc<LogRing>,
+    known: Option<ProtocolEra>,
+) -> Result<ConnectedServer, OpenError> {
     let budget = config.startup_timeout;
     let all = open_and_list(config, host, stderr, known);
     tokio::time::timeout(budget, all).await.unwrap_or_else(|_| {
@@ -56,19 +56,19 @@ pub(super) async fn open(
 async fn open_and_list(
     config: &ServerConfig,
     host: &Arc<Host>,
-    stderr: &Arc<Ring>,
-    known: Option<Era>,
-) -> Result<Opened, OpenError> {
+    stderr: &Arc<LogRing>,
+    known: Option<ProtocolEra>,
+) -> Result<ConnectedServer, OpenError> {
     let mut protocol = protocol_of(config);
     let mut session = match attempt(config, host, stderr, known.as_ref(), protocol_of(config)).await {
         // The unknown probe may have crashed the server. Start it again, and begin with the old handshake.
         Err(OpenError::DiedOnProbe(_)) => {
-            let old = Era::Legacy { version: String::new() };
+            let old = ProtocolEra::Legacy { version: String::new() };
             attempt(config, host, stderr, Some(&old), protocol_of(config)).await?
         }
-        Err(OpenError::WrongTransport(reason)) if protocol_of(config) == Some(Protocol::Http) => {
+        Err(OpenError::WrongTransport(reason)) if protocol_of(config) == Some(RemoteTransport::Http) => {
             // The server may predate streamable HTTP and speak only SSE. If that fails too, the first error tells more.
-            protocol = Some(Protocol::Sse);
+            protocol = Some(RemoteTransport::Sse);
             let older = attempt(config, host, stderr, None, protocol).await;
             older.map_err(|_| OpenError::Failed(reason))?
         }
@@ -80,16 +80,16 @@ async fn open_and_list(
     );
     let tools = tools.map_err(not_listed)?;
     session.greeting.instructions = prompts::told(session.greeting.instructions.as_deref(), &prompts);
-    Ok(Opened { session, tools, transport: name_of(config, protocol) })
+    Ok(ConnectedServer { session, tools, transport: name_of(config, protocol) })
 }
 
-async fn tools_of(session: &Session, patience: Duration) -> Result<Vec<Box<RawValue>>, PeerError> {
+async fn tools_of(session: &McpSession, patience: Duration) -> Result<Vec<Box<RawValue>>, PeerError> {
     if session.greeting.tools { listing::fetch(&session.peer, patience).await } else { Ok(Vec::new()) }
 }
 
 /// Lists the prompts. Treats a failure as an empty list, because prompts are only named in the instructions for the
 /// model.
-async fn prompts_of(session: &Session, host: &Host, patience: Duration) -> Vec<Prompt> {
+async fn prompts_of(session: &McpSession, host: &Host, patience: Duration) -> Vec<Prompt> {
     if !session.greeting.prompts {
         return Vec::new();
     }
@@ -99,79 +99,79 @@ async fn prompts_of(session: &Session, host: &Host, patience: Duration) -> Vec<P
     })
 }
 
-fn name_of(config: &ServerConfig, protocol: Option<Protocol>) -> &'static str {
+fn name_of(config: &ServerConfig, protocol: Option<RemoteTransport>) -> &'static str {
     match (&config.connect, protocol) {
-        (Connect::Own(opener), _) => opener.name(),
-        (Connect::Process { .. } | Connect::Remote { .. }, protocol) => {
-            protocol.map_or("stdio", Protocol::name)
+        (ConnectTarget::Own(opener), _) => opener.name(),
+        (ConnectTarget::Process { .. } | ConnectTarget::Remote { .. }, protocol) => {
+            protocol.map_or("stdio", RemoteTransport::name)
         }
     }
 }
 
-fn protocol_of(config: &ServerConfig) -> Option<Protocol> {
+fn protocol_of(config: &ServerConfig) -> Option<RemoteTransport> {
     match &config.connect {
-        Connect::Process { .. } | Connect::Own(_) => None,
-        Connect::Remote { protocol, .. } => Some(*protocol),
+        ConnectTarget::Process { .. } | ConnectTarget::Own(_) => None,
+        ConnectTarget::Remote { protocol, .. } => Some(*protocol),
     }
 }
 
 async fn attempt(
     config: &ServerConfig,
     host: &Arc<Host>,
-    stderr: &Arc<Ring>,
-    known: Option<&Era>,
-    protocol: Option<Protocol>,
-) -> Result<Session, OpenError> {
-    let table = Table::new(Arc::clone(host));
+    stderr: &Arc<LogRing>,
+    known: Option<&ProtocolEra>,
+    protocol: Option<RemoteTransport>,
+) -> Result<McpSession, OpenError> {
+    let table = PendingRequests::new(Arc::clone(host));
     let transport = transport(config, protocol, Arc::clone(&table) as Arc<dyn Inbox>, stderr).await?;
     let silence = if protocol.is_some() { SILENCE_FAR } else { SILENCE_NEAR };
-    let patience = Patience { whole: config.startup_timeout, silence };
+    let patience = OpenTimeouts { whole: config.startup_timeout, silence };
     session::open(Peer::new(table, transport), host, known, patience).await
 }
 
 async fn transport(
     config: &ServerConfig,
-    protocol: Option<Protocol>,
+    protocol: Option<RemoteTransport>,
     inbox: Arc<dyn Inbox>,
-    stderr: &Arc<Ring>,
+    stderr: &Arc<LogRing>,
 ) -> Result<Arc<dyn Transport>, OpenError> {
     match (&config.connect, protocol) {
-        (Connect::Process { program, args, policy }, _) => {
+        (ConnectTarget::Process { program, args, policy }, _) => {
             let child = process::start(program, args, policy)
                 .await
                 .map_err(|error| OpenError::Failed(format!("the server cannot be started: {error}")))?;
-            Ok(Arc::new(Stdio::over(child, inbox, Arc::clone(stderr))))
+            Ok(Arc::new(StdioTransport::over(child, inbox, Arc::clone(stderr))))
         }
-        (Connect::Remote { url, headers, auth, .. }, Some(Protocol::Http) | None) => {
-            Ok(Arc::new(Http::new(url, headers, auth.clone(), inbox).map_err(not_reached)?))
+        (ConnectTarget::Remote { url, headers, auth, .. }, Some(RemoteTransport::Http) | None) => Ok(
+            Arc::new(StreamableHttpTransport::new(url, headers, auth.clone(), inbox).map_err(not_reached)?),
+        ),
+        (ConnectTarget::Remote { url, headers, auth, .. }, Some(RemoteTransport::Sse)) => {
+            Ok(Arc::new(SseTransport::open(url, headers, auth.clone(), inbox).await.map_err(not_reached)?))
         }
-        (Connect::Remote { url, headers, auth, .. }, Some(Protocol::Sse)) => {
-            Ok(Arc::new(Sse::open(url, headers, auth.clone(), inbox).await.map_err(not_reached)?))
+        (ConnectTarget::Remote { url, headers, .. }, Some(RemoteTransport::WebSocket)) => {
+            Ok(Arc::new(WebSocketTransport::open(url, headers, inbox).await.map_err(not_reached)?))
         }
-        (Connect::Remote { url, headers, .. }, Some(Protocol::WebSocket)) => {
-            Ok(Arc::new(WebSocket::open(url, headers, inbox).await.map_err(not_reached)?))
-        }
-        (Connect::Own(opener), _) => opener.open(inbox).await.map_err(not_reached),
+        (ConnectTarget::Own(opener), _) => opener.open(inbox).await.map_err(not_reached),
     }
 }
 
 fn not_listed(error: PeerError) -> OpenError {
     match error {
-        PeerError::Failed(Failure::NeedsAuth(reason)) => OpenError::NeedsAuth(reason),
+        PeerError::Failed(TransportFailure::NeedsAuth(reason)) => OpenError::NeedsAuth(reason),
         PeerError::Rpc(_) | PeerError::Silent(_) | PeerError::Failed(_) => {
             OpenError::Failed(format!("the tools could not be listed: {error}"))
         }
     }
 }
 
-fn not_reached(failure: Failure) -> OpenError {
+fn not_reached(failure: TransportFailure) -> OpenError {
     match failure {
-        Failure::NeedsAuth(reason) => OpenError::NeedsAuth(reason),
-        Failure::WrongTransport(_)
-        | Failure::Closed(_)
-        | Failure::Unreached(_)
-        | Failure::TooLarge { .. }
-        | Failure::SessionExpired
-        | Failure::Broken(_) => OpenError::Failed(failure.to_string()),
+        TransportFailure::NeedsAuth(reason) => OpenError::NeedsAuth(reason),
+        TransportFailure::WrongTransport(_)
+        | TransportFailure::Closed(_)
+        | TransportFailure::Unreached(_)
+        | TransportFailure::TooLarge { .. }
+        | TransportFailure::SessionExpired
+        | TransportFailure::Broken(_) => OpenError::Failed(failure.to_string()),
     }
 }

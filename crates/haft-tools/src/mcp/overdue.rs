@@ -4,19 +4,19 @@ use std::time::Instant;
 
 use haft_core::time_limit::TimeLimit;
 
-use super::server::Server;
-use super::supervisor::Event;
+use super::server::SupervisedServer;
+use super::supervisor::LifecycleEvent;
 
 /// A guard that is held while a call waits. Dropping it after the call's deadline triggers a health probe. A call that
 /// was cancelled earlier says nothing about the health of the server.
-pub(super) struct Overdue<'a> {
-    server: &'a Server,
+pub(super) struct OverdueGuard<'a> {
+    server: &'a SupervisedServer,
     generation: u64,
     deadline: Option<Instant>,
 }
 
-impl<'a> Overdue<'a> {
-    pub(super) fn watch(server: &'a Server, generation: u64, limit: Option<&TimeLimit>) -> Self {
+impl<'a> OverdueGuard<'a> {
+    pub(super) fn watch(server: &'a SupervisedServer, generation: u64, limit: Option<&TimeLimit>) -> Self {
         Self { server, generation, deadline: limit.map(|limit| limit.deadline) }
     }
 
@@ -26,10 +26,10 @@ impl<'a> Overdue<'a> {
     }
 }
 
-impl Drop for Overdue<'_> {
+impl Drop for OverdueGuard<'_> {
     fn drop(&mut self) {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            self.server.note(self.generation, Event::Silent);
+            self.server.note(self.generation, LifecycleEvent::Silent);
         }
     }
 }

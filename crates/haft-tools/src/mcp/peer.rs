@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use haft_core::event::Progress;
+use haft_core::event::CallProgress;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::bounded::cut;
 use super::host::Host;
-use super::message::{self, Message, Outgoing, RequestId, RpcError};
-use super::trace::Traced;
+use super::message::{self, JsonRpcMessage, McpOutgoingMessage, RequestId, RpcError};
+use super::trace::TraceLineKind;
 use super::trace_parent;
-use super::transport::{Failure, Forgotten, Inbox, Transport};
+use super::transport::{ForgetOutcome, Inbox, Transport, TransportFailure};
 
 /// The most progress messages of one call that may be queued. Further ones are dropped, because the next one tells
 /// more.
@@ -33,24 +33,24 @@ const QUESTIONS_MAX: usize = 8;
 
 /// A connection to one server.
 pub(super) struct Peer {
-    table: Arc<Table>,
+    table: Arc<PendingRequests>,
     transport: Arc<dyn Transport>,
     next_id: AtomicU64,
     /// The trace id of requests that belong to no call.
     trace: u128,
-    manner: OnceLock<Manner>,
+    manner: OnceLock<RequestMetadata>,
 }
 
 /// The metadata and headers that every request carries once the era is known.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Manner {
+pub(super) struct RequestMetadata {
     /// The members of `_meta`, without braces.
     pub(super) meta: String,
     pub(super) headers: Vec<(String, String)>,
 }
 
 /// A request to be sent.
-pub(super) struct Ask<'a> {
+pub(super) struct PeerRequest<'a> {
     pub(super) method: &'static str,
     /// The members of `params`, without braces.
     pub(super) fields: String,
@@ -59,12 +59,12 @@ pub(super) struct Ask<'a> {
     pub(super) trace_parent: Option<String>,
     /// The longest wait for a reply or for progress.
     pub(super) patience: Duration,
-    pub(super) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
+    pub(super) progress: Option<&'a (dyn Fn(CallProgress) + Send + Sync)>,
     /// Replaces the settled manner, for requests that are sent before the era is known.
-    pub(super) manner: Option<Manner>,
+    pub(super) manner: Option<RequestMetadata>,
 }
 
-impl Ask<'_> {
+impl PeerRequest<'_> {
     pub(super) fn new(method: &'static str, fields: impl Into<String>, patience: Duration) -> Self {
         Self {
             method,
@@ -85,7 +85,7 @@ pub(super) enum PeerError {
     Rpc(RpcError),
     /// No reply and no progress came within this time.
     Silent(Duration),
-    Failed(Failure),
+    Failed(TransportFailure),
 }
 
 impl fmt::Display for PeerError {
@@ -99,7 +99,7 @@ impl fmt::Display for PeerError {
 }
 
 impl Peer {
-    pub(super) fn new(table: Arc<Table>, transport: Arc<dyn Transport>) -> Self {
+    pub(super) fn new(table: Arc<PendingRequests>, transport: Arc<dyn Transport>) -> Self {
         let weak = Arc::downgrade(&transport);
         // A table belongs to one transport: setting a second one has no effect.
         let _ = table.transport.set(weak);
@@ -108,17 +108,17 @@ impl Peer {
     }
 
     /// Sets the metadata and headers of every further request.
-    pub(super) fn settle(&self, manner: Manner) {
+    pub(super) fn settle(&self, manner: RequestMetadata) {
         let _ = self.manner.set(manner);
     }
 
     /// Sends a request and waits for the reply. Dropping the future, or a timeout, cancels the request.
-    pub(super) async fn request(&self, ask: Ask<'_>) -> Result<Box<RawValue>, PeerError> {
+    pub(super) async fn request(&self, ask: PeerRequest<'_>) -> Result<Box<RawValue>, PeerError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (tell, reply) = oneshot::channel();
         let (progress, told) = mpsc::channel(PROGRESS_WAITING_MAX);
-        self.table.expect(id, Waiting { reply: tell, progress }).map_err(PeerError::Failed)?;
-        let guard = Cancel { peer: self, id, method: ask.method };
+        self.table.expect(id, ReplyWaiter { reply: tell, progress }).map_err(PeerError::Failed)?;
+        let guard = CancelOnDrop { peer: self, id, method: ask.method };
         self.send(self.outgoing(id, &ask)).map_err(PeerError::Failed)?;
         let outcome = self.wait(&ask, reply, told).await;
         drop(guard);
@@ -128,7 +128,7 @@ impl Peer {
     /// Sends a notification.
     pub(super) fn notify(&self, method: &'static str, fields: &str) {
         let params = if fields.is_empty() { String::new() } else { format!(",\"params\":{{{fields}}}") };
-        let _ = self.send(Outgoing {
+        let _ = self.send(McpOutgoingMessage {
             id: None,
             method: Cow::Borrowed(method),
             headers: self.manner.get().map(|manner| manner.headers.clone()).unwrap_or_default(),
@@ -137,10 +137,12 @@ impl Peer {
     }
 
     /// Waits until the connection is closed, and returns the reason.
-    pub(super) async fn closed(&self) -> Failure {
+    pub(super) async fn closed(&self) -> TransportFailure {
         let mut closed = self.table.closed.subscribe();
         let gone = closed.wait_for(Option::is_some).await;
-        gone.ok().and_then(|failure| failure.clone()).unwrap_or_else(|| Failure::Closed("closed".into()))
+        gone.ok()
+            .and_then(|failure| failure.clone())
+            .unwrap_or_else(|| TransportFailure::Closed("closed".into()))
     }
 
     pub(super) async fn close(&self) {
@@ -152,14 +154,14 @@ impl Peer {
         self.table.noise.load(Ordering::Relaxed)
     }
 
-    fn send(&self, message: Outgoing) -> Result<(), Failure> {
-        self.table.host.trace(Traced::Sent, &message.text);
+    fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
+        self.table.host.trace(TraceLineKind::Sent, &message.text);
         self.transport.send(message)
     }
 
-    fn outgoing(&self, id: RequestId, ask: &Ask<'_>) -> Outgoing {
-        let Ask { method, fields, headers, .. } = ask;
-        let none = Manner::default();
+    fn outgoing(&self, id: RequestId, ask: &PeerRequest<'_>) -> McpOutgoingMessage {
+        let PeerRequest { method, fields, headers, .. } = ask;
+        let none = RequestMetadata::default();
         let manner = ask.manner.as_ref().or(self.manner.get()).unwrap_or(&none);
         let own = || trace_parent::of_connection(self.trace, id);
         let parent = ask.trace_parent.clone().unwrap_or_else(own);
@@ -173,23 +175,23 @@ impl Peer {
         );
         let traced = std::iter::once(("traceparent".to_owned(), parent));
         let headers = manner.headers.iter().chain(headers).cloned().chain(traced).collect();
-        Outgoing { id: Some(id), method: Cow::Borrowed(method), headers, text }
+        McpOutgoingMessage { id: Some(id), method: Cow::Borrowed(method), headers, text }
     }
 
     /// Waits for the reply. The timeout is extended while we answer requests of the server, because it cannot go on
     /// without the answers.
     async fn wait(
         &self,
-        ask: &Ask<'_>,
+        ask: &PeerRequest<'_>,
         mut reply: oneshot::Receiver<Result<Box<RawValue>, PeerError>>,
-        mut told: mpsc::Receiver<Progress>,
+        mut told: mpsc::Receiver<CallProgress>,
     ) -> Result<Box<RawValue>, PeerError> {
         let mut deadline = Instant::now() + ask.patience;
         loop {
             tokio::select! {
                 biased;
                 outcome = &mut reply => {
-                    let gone = || Err(PeerError::Failed(Failure::Closed("the connection was closed".into())));
+                    let gone = || Err(PeerError::Failed(TransportFailure::Closed("the connection was closed".into())));
                     return outcome.unwrap_or_else(|_| gone());
                 }
                 Some(progress) = told.recv() => {
@@ -199,8 +201,8 @@ impl Peer {
                     }
                 }
                 () = sleep_until(deadline) => match self.table.is_answering() {
-                    Answering::Yes => deadline = Instant::now() + ask.patience,
-                    Answering::No => return Err(PeerError::Silent(ask.patience)),
+                    ReplyMode::Yes => deadline = Instant::now() + ask.patience,
+                    ReplyMode::No => return Err(PeerError::Silent(ask.patience)),
                 },
             }
         }
@@ -218,7 +220,7 @@ fn separator(before: &str) -> &'static str {
 }
 
 /// Cancels a request that ends without its reply.
-struct Cancel<'a> {
+struct CancelOnDrop<'a> {
     peer: &'a Peer,
     id: RequestId,
     method: &'static str,
@@ -227,13 +229,13 @@ struct Cancel<'a> {
 /// The requests that open a connection; the protocol does not allow cancelling them.
 const OPENING: [&str; 2] = ["initialize", "server/discover"];
 
-impl Drop for Cancel<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let id = self.id;
         if !self.peer.table.forget(id) {
             return;
         }
-        let told = self.peer.transport.forget(id) == Forgotten::Told || OPENING.contains(&self.method);
+        let told = self.peer.transport.forget(id) == ForgetOutcome::Told || OPENING.contains(&self.method);
         if !told {
             let fields = format!("\"requestId\":{id},\"reason\":\"the caller no longer waits\"");
             self.peer.notify("notifications/cancelled", &fields);
@@ -242,9 +244,9 @@ impl Drop for Cancel<'_> {
 }
 
 /// The requests that wait for a reply, shared with the transport that delivers the replies.
-pub(super) struct Table {
-    waiting: Mutex<HashMap<RequestId, Waiting>>,
-    closed: watch::Sender<Option<Failure>>,
+pub(super) struct PendingRequests {
+    waiting: Mutex<HashMap<RequestId, ReplyWaiter>>,
+    closed: watch::Sender<Option<TransportFailure>>,
     noise: AtomicU64,
     questions: Arc<Semaphore>,
     host: Arc<Host>,
@@ -252,17 +254,17 @@ pub(super) struct Table {
 }
 
 /// The two states of a connection: the server waits for our answers, or it does not.
-enum Answering {
+enum ReplyMode {
     Yes,
     No,
 }
 
-struct Waiting {
+struct ReplyWaiter {
     reply: oneshot::Sender<Result<Box<RawValue>, PeerError>>,
-    progress: mpsc::Sender<Progress>,
+    progress: mpsc::Sender<CallProgress>,
 }
 
-impl Table {
+impl PendingRequests {
     pub(super) fn new(host: Arc<Host>) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::default(),
@@ -274,7 +276,7 @@ impl Table {
         })
     }
 
-    fn expect(&self, id: RequestId, waiting: Waiting) -> Result<(), Failure> {
+    fn expect(&self, id: RequestId, waiting: ReplyWaiter) -> Result<(), TransportFailure> {
         let mut table = self.lock();
         // Check under the lock: `closed` sets the failure and empties the table under the same lock, so a request added
         // later would never get a reply.
@@ -301,22 +303,22 @@ impl Table {
     }
 
     /// Returns `Yes` while the server waits for our answers.
-    fn is_answering(&self) -> Answering {
-        if self.questions.available_permits() < QUESTIONS_MAX { Answering::Yes } else { Answering::No }
+    fn is_answering(&self) -> ReplyMode {
+        if self.questions.available_permits() < QUESTIONS_MAX { ReplyMode::Yes } else { ReplyMode::No }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, Waiting>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, ReplyWaiter>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, message: Message, answers: Option<RequestId>) {
+    fn take(&self, message: JsonRpcMessage, answers: Option<RequestId>) {
         match message {
-            Message::Reply { id, outcome } => match id.or(answers) {
+            JsonRpcMessage::Reply { id, outcome } => match id.or(answers) {
                 Some(id) => self.answer(id, outcome.map_err(|error| self.told(error))),
                 None => self.noise("a reply without an id"),
             },
-            Message::Request { id, method, params } => self.question(id, method, params),
-            Message::Notification { method, params } => match method.as_str() {
+            JsonRpcMessage::Request { id, method, params } => self.question(id, method, params),
+            JsonRpcMessage::Notification { method, params } => match method.as_str() {
                 "notifications/progress" => self.progress(params.as_deref()),
                 _ => self.host.notified(&method, params.as_deref()),
             },
@@ -325,20 +327,21 @@ impl Table {
 
     /// Converts an error of the server, and masks our secrets in its message.
     fn told(&self, error: RpcError) -> PeerError {
-        let message = self.host.withheld.left_of(error.message);
+        let message = self.host.withheld.redact(error.message);
         PeerError::Rpc(RpcError { message, ..error })
     }
 
     fn progress(&self, params: Option<&RawValue>) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Params {
+        struct ProgressParams {
             progress_token: RequestId,
             progress: Option<f64>,
             total: Option<f64>,
             message: Option<String>,
         }
-        let Some(params) = params.and_then(|raw| serde_json::from_str::<Params>(raw.get()).ok()) else {
+        let Some(params) = params.and_then(|raw| serde_json::from_str::<ProgressParams>(raw.get()).ok())
+        else {
             return;
         };
         let amount = match (params.progress, params.total) {
@@ -349,7 +352,7 @@ impl Table {
         let message = cut(&params.message.unwrap_or_default(), PROGRESS_CHARS_MAX);
         let text = [amount, message].join(" ").trim().to_owned();
         if let Some(waiting) = self.lock().get(&params.progress_token) {
-            let _ = waiting.progress.try_send(Progress::Message(text));
+            let _ = waiting.progress.try_send(CallProgress::Message(text));
         }
     }
 
@@ -366,7 +369,7 @@ impl Table {
             let answer = host.answer(&method, params.as_deref(), &asker).await;
             let (kind, content) =
                 answer.map_or_else(|refusal| ("error", refusal.as_json()), |result| ("result", result));
-            host.trace(Traced::Sent, &content);
+            host.trace(TraceLineKind::Sent, &content);
             reply(transport.as_ref(), &id, kind, &content);
             drop(permit);
         });
@@ -375,12 +378,13 @@ impl Table {
 
 fn reply(transport: &dyn Transport, id: &RawValue, kind: &str, content: &str) {
     let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"{kind}\":{content}}}", id.get());
-    let _ = transport.send(Outgoing { id: None, method: Cow::Borrowed(""), headers: Vec::new(), text });
+    let _ =
+        transport.send(McpOutgoingMessage { id: None, method: Cow::Borrowed(""), headers: Vec::new(), text });
 }
 
-impl Inbox for Table {
+impl Inbox for PendingRequests {
     fn received(&self, text: &str, answers: Option<RequestId>) {
-        self.host.trace(Traced::Received, text);
+        self.host.trace(TraceLineKind::Received, text);
         let messages = message::read(text);
         if messages.is_empty() {
             self.noise(text);
@@ -390,11 +394,11 @@ impl Inbox for Table {
         }
     }
 
-    fn failed(&self, id: RequestId, failure: Failure) {
+    fn failed(&self, id: RequestId, failure: TransportFailure) {
         self.answer(id, Err(PeerError::Failed(failure)));
     }
 
-    fn closed(&self, failure: Failure) {
+    fn closed(&self, failure: TransportFailure) {
         let mut table = self.lock();
         self.closed.send_if_modified(|closed| {
             let first = closed.is_none();

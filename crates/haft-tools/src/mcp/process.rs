@@ -1,13 +1,13 @@
 //! The sandbox and the environment of a server that runs as a child process.
 
-use haft_core::settings::mcp::Confined;
+use haft_core::settings::mcp::ServerConfinement;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haft_sandbox::{
-    Access, OutputPipes, Policy, PolicyError, SandboxError, SandboxMode, SandboxedChild, StandardInput,
-    sandboxed_command,
+    OutputPipes, PolicyError, ResourceAccess, SandboxError, SandboxMode, SandboxPolicy, SandboxedChild,
+    StandardInput, sandboxed_command,
 };
 
 /// The operator's settings for the process besides its command line.
@@ -19,8 +19,8 @@ pub struct ProcessConfig {
     /// The working directory, which the server may write to; without one, the operator's workspace.
     pub directory: Option<PathBuf>,
     pub writable: Vec<PathBuf>,
-    pub unix_sockets: Option<Access>,
-    pub confinement: Confined,
+    pub unix_sockets: Option<ResourceAccess>,
+    pub confinement: ServerConfinement,
 }
 
 /// The variables of our own environment that a server gets: proxies, and trusted certificates.
@@ -53,10 +53,10 @@ const CACHES: [(&str, &str); 5] = [
 ];
 
 /// Builds the sandbox policy of a server. `base` is the operator's own policy, and its protected paths stay protected.
-pub fn server_policy(base: &Policy, config: &ProcessConfig) -> Result<Policy, PolicyError> {
+pub fn server_policy(base: &SandboxPolicy, config: &ProcessConfig) -> Result<SandboxPolicy, PolicyError> {
     let mode = match config.confinement {
-        Confined::Yes => SandboxMode::Rx,
-        Confined::No => SandboxMode::Rwx,
+        ServerConfinement::Yes => SandboxMode::Rx,
+        ServerConfinement::No => SandboxMode::Rwx,
     };
     let directory = config.directory.as_deref().unwrap_or_else(|| base.workspace());
     let mut policy = base.derive(mode, directory)?.cache(&config.name)?;
@@ -70,7 +70,11 @@ pub fn server_policy(base: &Policy, config: &ProcessConfig) -> Result<Policy, Po
     Ok(with_environment(policy, &cache, &config.env))
 }
 
-fn with_environment(mut policy: Policy, cache: &Path, declared: &BTreeMap<String, String>) -> Policy {
+fn with_environment(
+    mut policy: SandboxPolicy,
+    cache: &Path,
+    declared: &BTreeMap<String, String>,
+) -> SandboxPolicy {
     for name in PASSED {
         policy = policy.environment(name);
     }
@@ -91,7 +95,7 @@ fn with_environment(mut policy: Policy, cache: &Path, declared: &BTreeMap<String
 pub(super) async fn start(
     program: &str,
     args: &[String],
-    policy: &Policy,
+    policy: &SandboxPolicy,
 ) -> Result<SandboxedChild, Arc<SandboxError>> {
     sandboxed_command(program, policy)
         .args(args)

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::bounded::{First, cut};
-use super::peer::{Ask, Peer, PeerError};
+use super::bounded::{BoundedList, cut};
+use super::peer::{Peer, PeerError, PeerRequest};
 
 /// The most characters of a server's instructions that the model sees.
 const INSTRUCTIONS_CHARS_MAX: usize = 4_000;
@@ -28,17 +28,17 @@ pub(super) struct Prompt {
 
 /// Lists the first page of prompts; further pages are not fetched.
 pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Prompt>, PeerError> {
-    peer.request(Ask::new("prompts/list", "", patience)).await.map(|raw| read(&raw))
+    peer.request(PeerRequest::new("prompts/list", "", patience)).await.map(|raw| read(&raw))
 }
 
 /// Parses the prompts one by one, so that a malformed one costs only itself.
 fn read(raw: &RawValue) -> Vec<Prompt> {
     #[derive(Deserialize)]
-    struct Page {
+    struct PromptListPage {
         #[serde(default)]
-        prompts: First<Box<RawValue>, PROMPTS_MAX>,
+        prompts: BoundedList<Box<RawValue>, PROMPTS_MAX>,
     }
-    let page = serde_json::from_str::<Page>(raw.get()).map(|page| page.prompts).unwrap_or_default();
+    let page = serde_json::from_str::<PromptListPage>(raw.get()).map(|page| page.prompts).unwrap_or_default();
     page.items.iter().filter_map(|prompt| serde_json::from_str(prompt.get()).ok()).collect()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::BoxFuture;
-use haft_core::changes::Changes;
+use haft_core::changes::ChangeCounter;
 use haft_core::digest::Digest;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
@@ -15,23 +15,23 @@ use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
 use serde_json::json;
 
-use super::server::Server;
+use super::server::SupervisedServer;
 
 /// Provides the tools of one server. Several providers may share a server.
 pub struct McpProvider {
-    server: Arc<Server>,
+    server: Arc<SupervisedServer>,
     left: AtomicBool,
 }
 
 impl McpProvider {
     /// Becomes a user of a server that is not over.
-    pub fn new(server: Arc<Server>) -> Self {
+    pub fn new(server: Arc<SupervisedServer>) -> Self {
         let left = !server.users.join();
         Self { server, left: AtomicBool::new(left) }
     }
 
     /// Becomes another user of a shared server. Returns `None` if the last user has left.
-    pub(super) fn join(server: Arc<Server>) -> Option<Self> {
+    pub(super) fn join(server: Arc<SupervisedServer>) -> Option<Self> {
         server.users.join().then(|| Self { server, left: AtomicBool::new(false) })
     }
 
@@ -40,7 +40,7 @@ impl McpProvider {
         !self.left.swap(true, Ordering::AcqRel) && self.server.users.leave()
     }
 
-    pub fn server(&self) -> &Arc<Server> {
+    pub fn server(&self) -> &Arc<SupervisedServer> {
         &self.server
     }
 
@@ -78,7 +78,7 @@ impl ToolProvider for McpProvider {
         Arc::clone(&self.server.shared.listing().tools)
     }
 
-    fn changes(&self) -> Option<&Changes> {
+    fn changes(&self) -> Option<&ChangeCounter> {
         Some(&self.server.shared.changes)
     }
 

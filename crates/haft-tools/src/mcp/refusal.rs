@@ -11,7 +11,7 @@ const INVALID_PARAMS: i64 = -32_602;
 
 /// The reason for refusing a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum ServerRequestRefusal {
     /// The client never advertised this capability.
     NotSupported,
     /// The client supports the request but declines it.
@@ -20,7 +20,7 @@ pub(super) enum Refusal {
     Wrong(String),
 }
 
-impl Refusal {
+impl ServerRequestRefusal {
     pub(super) fn reason(&self) -> &str {
         match self {
             Self::NotSupported => "not supported",

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use crate::private_file;
-use crate::withheld::Withheld;
+use crate::withheld::SecretRedactor;
 
 /// The most bytes that are kept per server.
 const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -19,14 +19,14 @@ const LINE_BYTES_MAX: usize = 2 << 10;
 
 /// The last lines of a stream that may never end.
 #[derive(Debug, Default)]
-pub struct Ring {
-    state: Mutex<State>,
-    withheld: Arc<Withheld>,
+pub struct LogRing {
+    state: Mutex<LogRingState>,
+    withheld: Arc<SecretRedactor>,
     more: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LogRingState {
     lines: VecDeque<String>,
     bytes: usize,
     open: Vec<u8>,
@@ -34,9 +34,9 @@ struct State {
     fresh: bool,
 }
 
-impl Ring {
+impl LogRing {
     /// Creates a ring that masks these secrets in everything it returns.
-    pub(super) fn without(withheld: Arc<Withheld>) -> Self {
+    pub(super) fn without(withheld: Arc<SecretRedactor>) -> Self {
         Self { state: Mutex::default(), withheld, more: Notify::new() }
     }
 
@@ -62,7 +62,7 @@ impl Ring {
     }
 
     /// Waits until there is output that no earlier wait has reported.
-    pub(super) async fn grew(&self) {
+    pub(super) async fn wait_for_output(&self) {
         self.more.notified().await;
     }
 
@@ -80,7 +80,7 @@ impl Ring {
         let mut lines: Vec<String> =
             state.lines.iter().cloned().chain([open]).filter(|line| !line.trim().is_empty()).collect();
         let last = lines.split_off(lines.len().saturating_sub(count));
-        last.into_iter().map(|line| self.withheld.left_of(line)).collect()
+        last.into_iter().map(|line| self.withheld.redact(line)).collect()
     }
 
     /// Saves the lines atomically to a file that only its owner can read. Does nothing if there is no new output.
@@ -99,7 +99,7 @@ impl Ring {
 }
 
 /// Reads the saved log of a server; `None` when there is none.
-pub fn kept_log(path: &Path) -> io::Result<Option<String>> {
+pub fn read_saved_log(path: &Path) -> io::Result<Option<String>> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -111,7 +111,7 @@ pub fn kept_log(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-impl State {
+impl LogRingState {
     fn finish_line(&mut self) {
         let line = String::from_utf8_lossy(&std::mem::take(&mut self.open)).into_owned();
         self.bytes += line.len() + 1;
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_kept_and_no_more() {
-        let ring = Ring::default();
+        let ring = LogRing::default();
         ring.push(b"one\ntw");
         ring.push(b"o\n\nthree");
         assert_eq!(ring.last(2), ["two", "three"]);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_given_away_to_nobody() {
-        let ring = Ring::without(Arc::new(Withheld::of(["s3cret-of-mine"]))).sibling();
+        let ring = LogRing::without(Arc::new(SecretRedactor::of(["s3cret-of-mine"]))).sibling();
         ring.push(b"it is s3cret");
         ring.push(b"-of-mine\n");
         assert_eq!(ring.last(1), ["it is [secret]"]);
@@ -154,11 +154,11 @@ mod tests {
     fn what_was_said_is_kept_in_a_file() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("mcp/a.log");
-        let ring = Ring::default();
+        let ring = LogRing::default();
         ring.keep(&path).unwrap();
-        assert_eq!(kept_log(&path).unwrap(), None, "nothing was said");
+        assert_eq!(read_saved_log(&path).unwrap(), None, "nothing was said");
         ring.push(b"one\ntwo");
         ring.keep(&path).unwrap();
-        assert_eq!(kept_log(&path).unwrap().unwrap(), "one\ntwo\n");
+        assert_eq!(read_saved_log(&path).unwrap().unwrap(), "one\ntwo\n");
     }
 }

@@ -2,11 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use haft_core::conversation::{Body, Conversation, Media, Message, Part, Role, Source};
-use haft_core::elicitation::{Elicited, Elicitor};
+use haft_core::conversation::{Conversation, Media, MediaSource, Message, MessagePart, PartBody, Role};
+use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 use haft_core::model_reply::StopReason;
-use haft_core::sampling::{Sample, Sampled};
-use haft_core::settings::mcp::{Sampling, SamplingConsent};
+use haft_core::sampling::{SamplingReply, SamplingRequest};
+use haft_core::settings::mcp::{SamplingConsent, SamplingLimits};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::bounded::cut;
 use super::in_flight::InFlight;
-use super::refusal::Refusal;
+use super::refusal::ServerRequestRefusal;
 
 /// The largest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -31,7 +31,7 @@ const SHOWN_CHARS_MAX: usize = 1_000;
 /// The limits of one server's model requests.
 #[derive(Debug)]
 pub(super) struct SamplingPolicy {
-    pub(super) settings: Sampling,
+    pub(super) settings: SamplingLimits,
 }
 
 impl SamplingPolicy {
@@ -41,7 +41,7 @@ impl SamplingPolicy {
         server: &str,
         params: &RawValue,
         call: &InFlight,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, ServerRequestRefusal> {
         let requests_max = self.settings.requests_per_call_max;
         if call.count_sample() > requests_max {
             return Err(declined(format!("a call may ask a model {requests_max} times at most")));
@@ -51,7 +51,7 @@ impl SamplingPolicy {
         let sampler = run.sampler.as_ref().ok_or_else(|| declined("there is no model here"))?;
         let written = async {
             self.consent(&wanted, run.elicitor.as_deref()).await?;
-            sampler.sample(wanted, &call.caller).await.map_err(Refusal::Declined)
+            sampler.sample(wanted, &call.caller).await.map_err(ServerRequestRefusal::Declined)
         };
         tokio::select! {
             biased;
@@ -60,31 +60,35 @@ impl SamplingPolicy {
         }
     }
 
-    async fn consent(&self, wanted: &Sample, person: Option<&dyn Elicitor>) -> Result<(), Refusal> {
+    async fn consent(
+        &self,
+        wanted: &SamplingRequest,
+        person: Option<&dyn Elicitor>,
+    ) -> Result<(), ServerRequestRefusal> {
         match self.settings.consent {
             SamplingConsent::Given => Ok(()),
             SamplingConsent::Ask => {
                 let person = person.ok_or_else(|| declined("nobody is there who could allow it"))?;
                 match person.elicit(&wanted.server, question(wanted)).await {
-                    Elicited::Accepted(answer) if answer["allow"] == true => Ok(()),
-                    Elicited::Accepted(_) | Elicited::Declined | Elicited::Cancelled => {
-                        Err(declined("the user rejected it"))
-                    }
+                    ElicitationAnswer::Accepted(answer) if answer["allow"] == true => Ok(()),
+                    ElicitationAnswer::Accepted(_)
+                    | ElicitationAnswer::Declined
+                    | ElicitationAnswer::Cancelled => Err(declined("the user rejected it")),
                 }
             }
         }
     }
 }
 
-fn declined(why: impl Into<String>) -> Refusal {
-    Refusal::Declined(why.into())
+fn declined(why: impl Into<String>) -> ServerRequestRefusal {
+    ServerRequestRefusal::Declined(why.into())
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Params {
+struct SamplingParams {
     #[serde(default)]
-    messages: Vec<Said>,
+    messages: Vec<SamplingMessage>,
     #[serde(default)]
     system_prompt: Option<String>,
     #[serde(default)]
@@ -98,14 +102,14 @@ struct Params {
 }
 
 #[derive(Deserialize)]
-struct Said {
-    role: Speaker,
-    content: Content,
+struct SamplingMessage {
+    role: SamplingRole,
+    content: SamplingContent,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Speaker {
+enum SamplingRole {
     User,
     Assistant,
 }
@@ -113,14 +117,14 @@ enum Speaker {
 /// One part, or several in newer protocol versions.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Content {
-    Several(Vec<Piece>),
-    One(Piece),
+enum SamplingContent {
+    Several(Vec<SamplingContentPart>),
+    One(SamplingContentPart),
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Piece {
+struct SamplingContentPart {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -133,12 +137,16 @@ struct Piece {
 
 /// Reads a request. It ignores `includeContext`, so no conversation of ours reaches the server, and the model
 /// preferences, because the operator chooses the model.
-fn read(server: &str, params: &RawValue, settings: &Sampling) -> Result<Sample, Refusal> {
+fn read(
+    server: &str,
+    params: &RawValue,
+    settings: &SamplingLimits,
+) -> Result<SamplingRequest, ServerRequestRefusal> {
     let bytes = params.get().len();
     if bytes > REQUEST_BYTES_MAX {
         return Err(declined(format!("the request has {bytes} bytes; at most {REQUEST_BYTES_MAX} are read")));
     }
-    let params: Params =
+    let params: SamplingParams =
         serde_json::from_str(params.get()).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
     if params.tools.is_some_and(|tools| !tools.is_empty()) {
         return Err(wrong("`tools` are not supported: the model that writes for a server has none"));
@@ -154,7 +162,7 @@ fn read(server: &str, params: &RawValue, settings: &Sampling) -> Result<Sample, 
     for said in params.messages {
         conversation.push(message(said)?).map_err(|error| wrong(&error.to_string()))?;
     }
-    Ok(Sample {
+    Ok(SamplingRequest {
         server: server.to_owned(),
         model: settings.model.clone(),
         system: params.system_prompt.unwrap_or_default(),
@@ -165,8 +173,8 @@ fn read(server: &str, params: &RawValue, settings: &Sampling) -> Result<Sample, 
     })
 }
 
-fn wrong(problem: &str) -> Refusal {
-    Refusal::Wrong(format!("sampling/createMessage: {problem}"))
+fn wrong(problem: &str) -> ServerRequestRefusal {
+    ServerRequestRefusal::Wrong(format!("sampling/createMessage: {problem}"))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits before")]
@@ -174,37 +182,37 @@ fn tokens(wanted: Option<f64>, tokens_max: u32) -> u32 {
     wanted.map_or(tokens_max, |wanted| wanted.max(1.0).min(f64::from(tokens_max)) as u32)
 }
 
-fn message(Said { role, content }: Said) -> Result<Message, Refusal> {
+fn message(SamplingMessage { role, content }: SamplingMessage) -> Result<Message, ServerRequestRefusal> {
     let pieces = match content {
-        Content::One(piece) => vec![piece],
-        Content::Several(pieces) => pieces,
+        SamplingContent::One(piece) => vec![piece],
+        SamplingContent::Several(pieces) => pieces,
     };
     let parts = pieces.into_iter().map(part).collect::<Result<_, _>>()?;
     let role = match role {
-        Speaker::User => Role::User,
-        Speaker::Assistant => Role::Assistant,
+        SamplingRole::User => Role::User,
+        SamplingRole::Assistant => Role::Assistant,
     };
     Ok(Message { role, parts })
 }
 
-fn part(piece: Piece) -> Result<Part, Refusal> {
+fn part(piece: SamplingContentPart) -> Result<MessagePart, ServerRequestRefusal> {
     match piece.kind.as_str() {
-        "text" => Ok(Part::text(piece.text)),
-        "image" => media(&piece).map(|media| Part::new(Body::Image(media))),
-        "audio" => media(&piece).map(|media| Part::new(Body::Audio(media))),
+        "text" => Ok(MessagePart::text(piece.text)),
+        "image" => media(&piece).map(|media| MessagePart::new(PartBody::Image(media))),
+        "audio" => media(&piece).map(|media| MessagePart::new(PartBody::Audio(media))),
         other => Err(wrong(&format!("content of type `{}` is not supported", excerpt(other)))),
     }
 }
 
-fn media(piece: &Piece) -> Result<Media, Refusal> {
+fn media(piece: &SamplingContentPart) -> Result<Media, ServerRequestRefusal> {
     let bytes = STANDARD.decode(&piece.data).map_err(|_| wrong("`data` must be base64"))?;
-    Ok(Media { media_type: piece.mime_type.clone(), source: Source::Bytes(bytes.into()) })
+    Ok(Media { media_type: piece.mime_type.clone(), source: MediaSource::Bytes(bytes.into()) })
 }
 
 /// Returns the consent question for the user. It has the form of an elicitation request, so every user interface can
 /// show it.
-fn question(wanted: &Sample) -> Value {
-    let Sample { output_tokens_max, model, .. } = wanted;
+fn question(wanted: &SamplingRequest) -> Value {
+    let SamplingRequest { output_tokens_max, model, .. } = wanted;
     let model = model.as_ref().map_or_else(|| "a model".to_owned(), |model| format!("`{model}`"));
     let said = wanted.conversation.messages().iter().flat_map(|message| &message.parts).map(shown);
     let system = Some(wanted.system.as_str()).filter(|system| !system.is_empty()).map(str::to_owned);
@@ -218,17 +226,17 @@ fn question(wanted: &Sample) -> Value {
     json!({ "message": message, "requestedSchema": schema })
 }
 
-fn shown(part: &Part) -> String {
+fn shown(part: &MessagePart) -> String {
     match &part.body {
-        Body::Text { text, .. } => text.clone(),
-        Body::Image(media) | Body::Audio(media) => format!("({})", media.media_type),
+        PartBody::Text { text, .. } => text.clone(),
+        PartBody::Image(media) | PartBody::Audio(media) => format!("({})", media.media_type),
         // `part` creates no other body.
-        Body::Refusal(_)
-        | Body::File { .. }
-        | Body::Reasoning(_)
-        | Body::Call(_)
-        | Body::Reply(_)
-        | Body::Opaque => String::new(),
+        PartBody::Refusal(_)
+        | PartBody::File { .. }
+        | PartBody::Reasoning(_)
+        | PartBody::Call(_)
+        | PartBody::Reply(_)
+        | PartBody::Opaque => String::new(),
     }
 }
 
@@ -238,7 +246,7 @@ fn excerpt(text: &str) -> String {
     cut(text, SHOWN_CHARS_MAX) + &rest
 }
 
-fn told(written: &Sampled) -> String {
+fn told(written: &SamplingReply) -> String {
     let stop = match &written.stop {
         StopReason::Length => "maxTokens",
         StopReason::StopSequence => "stopSequence",

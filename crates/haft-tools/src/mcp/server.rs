@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use haft_core::changes::Changes;
-use haft_core::event::Progress;
+use haft_core::changes::ChangeCounter;
+use haft_core::event::CallProgress;
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -18,23 +18,23 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::call::{self, Call, CallError};
+use super::call::{self, CallError, McpToolCall};
 use super::config::ServerConfig;
-use super::driver::{Driver, Note};
-use super::era::Era;
-use super::host::{Elicitation, Host};
-use super::in_flight::Calls;
-use super::listing::{self, Known, Listing};
-use super::memory::{Memory, Remembered};
-use super::overdue::Overdue;
-use super::ring::Ring;
+use super::driver::{DriverMessage, LifecycleDriver};
+use super::era::ProtocolEra;
+use super::host::{ElicitationSupport, Host};
+use super::in_flight::InFlightCalls;
+use super::listing::{self, McpToolList, ServerTool};
+use super::memory::{CachedCatalog, CatalogCache};
+use super::overdue::OverdueGuard;
+use super::ring::LogRing;
 use super::sampling::SamplingPolicy;
-use super::session::{Greeting, Session};
-use super::shared::Users;
-use super::supervisor::{Cause, Event, State};
-use super::trace::{Trace, TraceSink, Traced};
+use super::session::{McpSession, ServerDescription};
+use super::shared::ServerUsers;
+use super::supervisor::{LifecycleEvent, LifecycleState, RestartCause};
+use super::trace::{ServerTrace, TraceLineKind, TraceSink};
 use super::trace_parent::TraceParents;
-use crate::withheld::Withheld;
+use crate::withheld::SecretRedactor;
 
 /// The most queued notes to the driver; each call sends at most two.
 const NOTES_WAITING_MAX: usize = 1024;
@@ -46,10 +46,10 @@ const STARTING_TOLD_EVERY: Duration = Duration::from_millis(1100);
 const KEPT_AFTER: Duration = Duration::from_millis(500);
 
 /// An MCP server, running or not. Dropping it ends its process and all child processes.
-pub struct Server {
-    pub(super) shared: Arc<Shared>,
-    pub(super) users: Users,
-    notes: mpsc::Sender<Note>,
+pub struct SupervisedServer {
+    pub(super) shared: Arc<McpServerState>,
+    pub(super) users: ServerUsers,
+    notes: mpsc::Sender<DriverMessage>,
 }
 
 /// Settings and resources that all servers of a process share.
@@ -57,7 +57,7 @@ pub struct Server {
 pub struct McpEnvironment {
     /// The directory of logs and cached tool lists.
     pub directory: Option<PathBuf>,
-    pub elicitation: Elicitation,
+    pub elicitation: ElicitationSupport,
     /// Limits concurrent starts: each start holds a permit until it ends.
     pub starts: Arc<Semaphore>,
     /// Receives every message.
@@ -73,7 +73,7 @@ impl Default for McpEnvironment {
     fn default() -> Self {
         Self {
             directory: None,
-            elicitation: Elicitation::default(),
+            elicitation: ElicitationSupport::default(),
             starts: Arc::new(Semaphore::new(STARTS_MAX)),
             trace: None,
             parents: None,
@@ -82,61 +82,62 @@ impl Default for McpEnvironment {
 }
 
 /// The state that the driver and the calls share.
-pub(super) struct Shared {
+pub(super) struct McpServerState {
     pub(super) config: ServerConfig,
     pub(super) host: Arc<Host>,
-    pub(super) log: Arc<Ring>,
-    pub(super) memory: Option<Memory>,
-    pub(super) state: watch::Sender<State>,
-    pub(super) changes: Changes,
+    pub(super) log: Arc<LogRing>,
+    pub(super) memory: Option<CatalogCache>,
+    pub(super) state: watch::Sender<LifecycleState>,
+    pub(super) changes: ChangeCounter,
     pub(super) starts: Arc<Semaphore>,
     /// The file of the log.
     log_file: Option<PathBuf>,
-    lent: Mutex<Lent>,
+    lent: Mutex<CurrentConnection>,
 }
 
 /// The part of the state that calls use.
 #[derive(Default)]
-struct Lent {
-    connection: Option<Arc<Connection>>,
-    listing: Arc<Listing>,
-    greeting: Greeting,
-    era: Option<Era>,
+struct CurrentConnection {
+    connection: Option<Arc<McpConnection>>,
+    listing: Arc<McpToolList>,
+    greeting: ServerDescription,
+    era: Option<ProtocolEra>,
     transport: Option<&'static str>,
 }
 
 /// An open connection, with its number among all connections of this server.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) session: Session,
+pub(super) struct McpConnection {
+    pub(super) session: McpSession,
     pub(super) generation: u64,
 }
 
 /// The status of a server for the operator.
 #[derive(Debug, Clone)]
-pub struct Status {
+pub struct McpServerStatus {
     pub name: String,
     /// `configured`, `starting`, `ready`, `degraded`, `restarting`, `failed`, `needs_auth` or `stopped`.
     pub state: &'static str,
     /// The reason why the server is not ready, if there is one.
     pub reason: Option<String>,
-    pub era: Option<Era>,
+    pub era: Option<ProtocolEra>,
     /// The transport of the latest connection.
     pub transport: Option<&'static str>,
-    pub greeting: Greeting,
-    pub listing: Arc<Listing>,
+    pub greeting: ServerDescription,
+    pub listing: Arc<McpToolList>,
     /// The number of lines on standard output that were not protocol messages.
     pub noise: u64,
 }
 
-impl Server {
+impl SupervisedServer {
     /// Creates a server without starting it. A cached tool list is available immediately.
     pub fn new(config: ServerConfig, environment: &McpEnvironment) -> Self {
         let McpEnvironment { directory, elicitation, starts, trace, parents } = environment;
-        let withheld = Arc::new(Withheld::of(config.secrets.iter().map(ExposeSecret::expose_secret)));
-        let log = Arc::new(Ring::without(Arc::clone(&withheld)));
-        let trace =
-            trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink), Arc::clone(&withheld)));
+        let withheld = Arc::new(SecretRedactor::of(config.secrets.iter().map(ExposeSecret::expose_secret)));
+        let log = Arc::new(LogRing::without(Arc::clone(&withheld)));
+        let trace = trace
+            .as_ref()
+            .map(|sink| ServerTrace::new(&config.name, Arc::clone(sink), Arc::clone(&withheld)));
         let host = Host {
             server: config.name.clone(),
             elicitation: *elicitation,
@@ -145,29 +146,31 @@ impl Server {
             parents: parents.clone(),
             roots: config.roots.clone(),
             sampling: config.sampling.clone().map(|settings| SamplingPolicy { settings }),
-            calls: Calls::default(),
+            calls: InFlightCalls::default(),
             log: Arc::clone(&log),
             tools_changed: Arc::new(Notify::new()),
         };
-        let memory = directory.as_ref().map(|directory| Memory::of(directory, config.namespace.as_str()));
+        let memory =
+            directory.as_ref().map(|directory| CatalogCache::of(directory, config.namespace.as_str()));
         let remembered = memory.as_ref().and_then(|memory| memory.load(&config.digest));
-        let lent = remembered.map(|remembered| Lent::of(remembered, &config)).unwrap_or_default();
+        let lent =
+            remembered.map(|remembered| CurrentConnection::of(remembered, &config)).unwrap_or_default();
         let log_file =
             directory.as_ref().map(|directory| directory.join(format!("{}.log", config.namespace.as_str())));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(McpServerState {
             config,
             host: Arc::new(host),
             log,
             memory,
-            state: watch::Sender::new(State::Configured),
-            changes: Changes::default(),
+            state: watch::Sender::new(LifecycleState::Configured),
+            changes: ChangeCounter::default(),
             starts: Arc::clone(starts),
             log_file,
             lent: Mutex::new(lent),
         });
         let (notes, inbox) = mpsc::channel(NOTES_WAITING_MAX);
-        tokio::spawn(Driver::new(Arc::clone(&shared)).run(inbox));
-        Self { shared, users: Users::default(), notes }
+        tokio::spawn(LifecycleDriver::new(Arc::clone(&shared)).run(inbox));
+        Self { shared, users: ServerUsers::default(), notes }
     }
 
     pub fn namespace(&self) -> &str {
@@ -184,11 +187,11 @@ impl Server {
         self.ready().await.map(drop)
     }
 
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> McpServerStatus {
         let state = self.shared.state.borrow().clone();
         let lent = self.shared.lent();
         let reason = state.reason().map(str::to_owned);
-        Status {
+        McpServerStatus {
             name: self.shared.config.name.clone(),
             state: state.name(),
             reason,
@@ -208,7 +211,7 @@ impl Server {
     /// Shuts the server down gracefully.
     pub async fn stop(&self) {
         let (done, ended) = oneshot::channel();
-        if self.notes.send(Note::Stop(done)).await.is_ok() {
+        if self.notes.send(DriverMessage::Stop(done)).await.is_ok() {
             let _ = ended.await;
         }
     }
@@ -217,7 +220,7 @@ impl Server {
     /// because then the tool did not run.
     pub(super) async fn call(
         &self,
-        tool: &Known,
+        tool: &ServerTool,
         effects: Effects,
         arguments: &Map<String, Value>,
         cx: &CallContext,
@@ -225,7 +228,7 @@ impl Server {
         let progress = |progress| cx.progress(progress);
         let config = &self.shared.config;
         let begun = self.shared.host.calls.begin(Caller::of(cx));
-        let call = Call {
+        let call = McpToolCall {
             tool,
             arguments,
             trace_parent: self.shared.host.trace_parent(cx.operation()),
@@ -235,7 +238,7 @@ impl Server {
         };
         for _ in 0..2 {
             let connection = self.ready_for(cx).await?;
-            let watch = Overdue::watch(self, connection.generation, cx.time_limit.as_ref());
+            let watch = OverdueGuard::watch(self, connection.generation, cx.time_limit.as_ref());
             let outcome = call::call(&connection.session, &self.shared.host, &call).await;
             watch.answered();
             if begun.call.samples() > 0 {
@@ -243,20 +246,20 @@ impl Server {
             }
             match outcome {
                 Ok(output) => {
-                    self.let_in(connection.generation);
+                    self.report_authorized(connection.generation);
                     return Ok(output);
                 }
                 Err(CallError::Told(error)) => {
-                    let message = self.shared.host.withheld.left_of(error.message);
+                    let message = self.shared.host.withheld.redact(error.message);
                     return Err(ToolError::new(error.kind, message));
                 }
                 Err(CallError::NeedsAuth(reason)) => {
-                    self.note(connection.generation, Event::AuthNeeded { reason: reason.clone() });
+                    self.note(connection.generation, LifecycleEvent::AuthNeeded { reason: reason.clone() });
                     return Err(self.error(ToolErrorKind::Unavailable, &reason));
                 }
-                Err(CallError::SessionExpired) => self.note(connection.generation, Event::Expired),
+                Err(CallError::SessionExpired) => self.note(connection.generation, LifecycleEvent::Expired),
                 Err(CallError::Silent(patience)) => {
-                    self.note(connection.generation, Event::Silent);
+                    self.note(connection.generation, LifecycleEvent::Silent);
                     return Err(self.silent(tool, patience));
                 }
                 Err(CallError::Lost(reason)) => return Err(self.lost(tool, effects, &reason)),
@@ -266,20 +269,20 @@ impl Server {
     }
 
     /// Waits for the connection, and reports progress meanwhile.
-    async fn ready_for(&self, cx: &CallContext) -> Result<Arc<Connection>, ToolError> {
+    async fn ready_for(&self, cx: &CallContext) -> Result<Arc<McpConnection>, ToolError> {
         let mut ready = pin!(self.ready());
         loop {
             if let Ok(ready) = timeout(STARTING_TOLD_EVERY, &mut ready).await {
                 return ready;
             }
             let name = &self.shared.config.name;
-            cx.progress(Progress::Message(format!("MCP server `{name}` is starting")));
+            cx.progress(CallProgress::Message(format!("MCP server `{name}` is starting")));
         }
     }
 
     /// Returns the connection as soon as one is open. While the server restarts, it returns an error immediately, so
     /// that the model can do something else.
-    async fn ready(&self) -> Result<Arc<Connection>, ToolError> {
+    async fn ready(&self) -> Result<Arc<McpConnection>, ToolError> {
         let mut state = self.shared.state.subscribe();
         let mut asked = false;
         loop {
@@ -288,24 +291,28 @@ impl Server {
             }
             let found = state.borrow_and_update().clone();
             match found {
-                State::Configured | State::NeedsAuth { .. } if !asked => {
+                LifecycleState::Configured | LifecycleState::NeedsAuth { .. } if !asked => {
                     asked = true;
-                    let _ = self.notes.try_send(Note::Event { generation: None, event: Event::Wanted });
+                    let _ = self
+                        .notes
+                        .try_send(DriverMessage::Event { generation: None, event: LifecycleEvent::Wanted });
                 }
-                State::Configured | State::Starting { .. } | State::Ready { .. } | State::Degraded { .. } => {
-                }
-                State::Restarting { cause, reason, at, failures } => {
+                LifecycleState::Configured
+                | LifecycleState::Starting { .. }
+                | LifecycleState::Ready { .. }
+                | LifecycleState::Degraded { .. } => {}
+                LifecycleState::Restarting { cause, reason, at, failures } => {
                     let word = match (cause, failures) {
-                        (Cause::Ended, _) => "mcp_restart_in_progress",
-                        (Cause::NotOpened, 0 | 1) => "mcp_start_failed",
-                        (Cause::NotOpened, _) => "mcp_restart_failed",
+                        (RestartCause::Ended, _) => "mcp_restart_in_progress",
+                        (RestartCause::NotOpened, 0 | 1) => "mcp_start_failed",
+                        (RestartCause::NotOpened, _) => "mcp_restart_failed",
                     };
                     return Err(self.restarting(word, &reason, at));
                 }
-                State::NeedsAuth { reason } => {
+                LifecycleState::NeedsAuth { reason } => {
                     return Err(self.error(ToolErrorKind::Unavailable, &reason));
                 }
-                State::Stopped => {
+                LifecycleState::Stopped => {
                     return Err(self.error(ToolErrorKind::Unavailable, "the server was stopped"));
                 }
             }
@@ -316,25 +323,25 @@ impl Server {
     }
 
     /// Reports that the server accepts requests again after it had required a login.
-    fn let_in(&self, generation: u64) {
-        if matches!(*self.shared.state.borrow(), State::NeedsAuth { .. }) {
-            self.note(generation, Event::Alive);
+    fn report_authorized(&self, generation: u64) {
+        if matches!(*self.shared.state.borrow(), LifecycleState::NeedsAuth { .. }) {
+            self.note(generation, LifecycleEvent::Alive);
         }
     }
 
     /// Sends an event about one connection to the driver. Stops lending out an expired connection.
-    pub(super) fn note(&self, generation: u64, event: Event) {
-        if event == Event::Expired {
-            self.shared.withdraw(generation);
+    pub(super) fn note(&self, generation: u64, event: LifecycleEvent) {
+        if event == LifecycleEvent::Expired {
+            self.shared.withdraw_generation(generation);
         }
-        let _ = self.notes.try_send(Note::Event { generation: Some(generation), event });
+        let _ = self.notes.try_send(DriverMessage::Event { generation: Some(generation), event });
     }
 
     fn error(&self, kind: ToolErrorKind, message: &str) -> ToolError {
         ToolError::new(kind, format!("MCP server `{}`: {message}", self.shared.config.name))
     }
 
-    fn silent(&self, tool: &Known, patience: Duration) -> ToolError {
+    fn silent(&self, tool: &ServerTool, patience: Duration) -> ToolError {
         let message = format!(
             "`{}` gave neither a result nor progress for {} ms and was cancelled; `requestTimeoutMs` allows more",
             tool.name,
@@ -343,7 +350,7 @@ impl Server {
         self.error(ToolErrorKind::Timeout, &message)
     }
 
-    fn lost(&self, tool: &Known, effects: Effects, reason: &str) -> ToolError {
+    fn lost(&self, tool: &ServerTool, effects: Effects, reason: &str) -> ToolError {
         match effects {
             Effects::ReadOnly => {
                 let message = format!("`{}` was interrupted: {reason}", tool.name);
@@ -369,35 +376,35 @@ impl Server {
     }
 }
 
-impl Lent {
-    fn of(remembered: Remembered, config: &ServerConfig) -> Self {
+impl CurrentConnection {
+    fn of(remembered: CachedCatalog, config: &ServerConfig) -> Self {
         Self {
             connection: None,
             listing: Arc::new(listing::read(&remembered.tools, &config.wanted)),
-            greeting: Greeting {
+            greeting: ServerDescription {
                 instructions: remembered.instructions.map(Into::into),
-                ..Greeting::default()
+                ..ServerDescription::default()
             },
-            era: Era::of_version(&remembered.version),
+            era: ProtocolEra::of_version(&remembered.version),
             transport: None,
         }
     }
 }
 
-impl Shared {
-    fn lent(&self) -> std::sync::MutexGuard<'_, Lent> {
+impl McpServerState {
+    fn lent(&self) -> std::sync::MutexGuard<'_, CurrentConnection> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn era(&self) -> Option<Era> {
+    pub(super) fn era(&self) -> Option<ProtocolEra> {
         self.lent().era.clone()
     }
 
-    pub(super) fn connection(&self) -> Option<Arc<Connection>> {
+    pub(super) fn connection(&self) -> Option<Arc<McpConnection>> {
         self.lent().connection.clone()
     }
 
-    pub(super) fn listing(&self) -> Arc<Listing> {
+    pub(super) fn listing(&self) -> Arc<McpToolList> {
         Arc::clone(&self.lent().listing)
     }
 
@@ -405,7 +412,7 @@ impl Shared {
         self.lent().greeting.instructions.clone()
     }
 
-    pub(super) fn lend(&self, connection: Arc<Connection>, transport: &'static str) {
+    pub(super) fn publish_connection(&self, connection: Arc<McpConnection>, transport: &'static str) {
         let mut lent = self.lent();
         lent.transport = Some(transport);
         lent.era = Some(connection.session.era.clone());
@@ -414,22 +421,22 @@ impl Shared {
     }
 
     /// Withdraws the connection, so that no further call gets it.
-    pub(super) fn take_back(&self) -> Option<Arc<Connection>> {
+    pub(super) fn withdraw_connection(&self) -> Option<Arc<McpConnection>> {
         self.lent().connection.take()
     }
 
     /// Logs a lifecycle event of the server.
-    pub(super) fn lived(&self, what: &str) {
+    pub(super) fn log_lifecycle(&self, what: &str) {
         self.log.note(what);
-        self.host.trace(Traced::Life, what);
+        self.host.trace(TraceLineKind::Life, what);
         self.keep_log();
     }
 
     /// Writes new log lines to the file while the server runs, so that the operator can follow them and a crash of this
     /// process does not lose them.
-    pub(super) async fn keep_what_is_said(&self) {
+    pub(super) async fn save_log_while_running(&self) {
         loop {
-            self.log.grew().await;
+            self.log.wait_for_output().await;
             sleep(KEPT_AFTER).await;
             self.keep_log();
         }
@@ -442,7 +449,7 @@ impl Shared {
         }
     }
 
-    fn withdraw(&self, generation: u64) {
+    fn withdraw_generation(&self, generation: u64) {
         let mut lent = self.lent();
         if lent.connection.as_ref().is_some_and(|connection| connection.generation == generation) {
             lent.connection = None;
@@ -451,7 +458,7 @@ impl Shared {
 
     /// Replaces the tool list and announces the change. No other function may do this, because the catalog relies on
     /// the announcement.
-    pub(super) fn tools_are(&self, listing: Listing) {
+    pub(super) fn replace_tool_list(&self, listing: McpToolList) {
         for skipped in &listing.skipped {
             self.log.note(&format!("tool `{}` is left out: {}", skipped.name, skipped.reason));
         }
@@ -460,7 +467,7 @@ impl Shared {
     }
 }
 
-impl Drop for Server {
+impl Drop for SupervisedServer {
     fn drop(&mut self) {
         self.shared.keep_log();
     }
@@ -472,7 +479,7 @@ impl fmt::Debug for McpEnvironment {
     }
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for SupervisedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("config", &self.shared.config).finish_non_exhaustive()
     }

@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::bounded::cut;
-use super::era::{Era, LEGACY, MODERN, Next, Probed, after_probe};
+use super::era::{HandshakeStep, LEGACY, MODERN, ProbeReaction, ProtocolEra, after_probe};
 use super::host::Host;
 use super::message::RpcError;
-use super::peer::{Ask, Manner, Peer, PeerError};
-use super::transport::Failure;
+use super::peer::{Peer, PeerError, PeerRequest, RequestMetadata};
+use super::transport::TransportFailure;
 
 /// The time limits for opening a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct OpenTimeouts {
     /// The limit for opening as a whole.
     pub(super) whole: Duration,
     /// The wait for the probe, after which the client sends the old handshake too. The server is not killed: it may
@@ -35,15 +35,15 @@ const NAME_CHARS_MAX: usize = 200;
 
 /// An opened connection.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct McpSession {
     pub(super) peer: Peer,
-    pub(super) era: Era,
-    pub(super) greeting: Greeting,
+    pub(super) era: ProtocolEra,
+    pub(super) greeting: ServerDescription,
 }
 
 /// The description that a server gives of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Greeting {
+pub struct ServerDescription {
     pub name: String,
     pub version: String,
     pub instructions: Option<Arc<str>>,
@@ -84,41 +84,51 @@ impl OpenError {
 pub(super) async fn open(
     peer: Peer,
     host: &Host,
-    known: Option<&Era>,
-    patience: Patience,
-) -> Result<Session, OpenError> {
+    known: Option<&ProtocolEra>,
+    patience: OpenTimeouts,
+) -> Result<McpSession, OpenError> {
     let budget = patience.whole;
     let opened = match known {
-        Some(Era::Legacy { .. }) => timeout(budget, greet_as_before(&peer, host, budget)).await,
-        Some(Era::Modern) | None => timeout(budget, probe(&peer, host, patience)).await,
+        Some(ProtocolEra::Legacy { .. }) => {
+            timeout(budget, legacy_handshake_first(&peer, host, budget)).await
+        }
+        Some(ProtocolEra::Modern) | None => timeout(budget, probe(&peer, host, patience)).await,
     };
     let out_of_time =
         || OpenError::Failed(format!("the server did not answer within {} ms", budget.as_millis()));
     let (era, greeting) = opened.map_err(|_| out_of_time())??;
     peer.settle(manner(&era, host));
-    if matches!(era, Era::Legacy { .. }) {
+    if matches!(era, ProtocolEra::Legacy { .. }) {
         peer.notify("notifications/initialized", "");
     }
-    Ok(Session { peer, era, greeting })
+    Ok(McpSession { peer, era, greeting })
 }
 
-type Opened = Result<(Era, Greeting), OpenError>;
+type HandshakeResult = Result<(ProtocolEra, ServerDescription), OpenError>;
 
 /// Begins with the old handshake, which worked before. A server that refuses it may have moved to the new era since; if
 /// it has not, returns the server's own error.
-async fn greet_as_before(peer: &Peer, host: &Host, budget: Duration) -> Opened {
+async fn legacy_handshake_first(peer: &Peer, host: &Host, budget: Duration) -> HandshakeResult {
     let refused = match greet(peer, host, budget).await {
         Err(refused @ (OpenError::NotGreeted(_) | OpenError::WrongTransport(_))) => refused,
         greeted => return greeted,
     };
     let found = discover(peer, host, budget).await;
     match after_probe(&found.probed) {
-        Next::SpeakModern => Ok((Era::Modern, found.greeting)),
-        Next::Greet | Next::GreetBeside | Next::Respawn | Next::Incompatible | Next::GiveUp => Err(refused),
+        HandshakeStep::SpeakModern => Ok((ProtocolEra::Modern, found.greeting)),
+        HandshakeStep::Greet
+        | HandshakeStep::GreetBeside
+        | HandshakeStep::Respawn
+        | HandshakeStep::Incompatible
+        | HandshakeStep::GiveUp => Err(refused),
     }
 }
 
-async fn probe(peer: &Peer, host: &Host, Patience { whole: budget, silence }: Patience) -> Opened {
+async fn probe(
+    peer: &Peer,
+    host: &Host,
+    OpenTimeouts { whole: budget, silence }: OpenTimeouts,
+) -> HandshakeResult {
     let mut discovery = pin!(discover(peer, host, budget));
     if let Ok(found) = timeout(silence, &mut discovery).await {
         return after(found, || greet(peer, host, budget)).await;
@@ -135,50 +145,55 @@ async fn probe(peer: &Peer, host: &Host, Patience { whole: budget, silence }: Pa
 }
 
 /// Acts on the result of the probe; `greet` performs the old handshake.
-async fn after<F: Future<Output = Opened>>(found: Discovery, greet: impl FnOnce() -> F) -> Opened {
-    let Discovery { probed, greeting, reason } = found;
+async fn after<F: Future<Output = HandshakeResult>>(
+    found: ProbeResult,
+    greet: impl FnOnce() -> F,
+) -> HandshakeResult {
+    let ProbeResult { probed, greeting, reason } = found;
     match after_probe(&probed) {
-        Next::SpeakModern => Ok((Era::Modern, greeting)),
-        Next::Greet | Next::GreetBeside => greet().await,
-        Next::Respawn => Err(OpenError::DiedOnProbe(reason)),
-        Next::Incompatible => Err(OpenError::Failed(format!(
+        HandshakeStep::SpeakModern => Ok((ProtocolEra::Modern, greeting)),
+        HandshakeStep::Greet | HandshakeStep::GreetBeside => greet().await,
+        HandshakeStep::Respawn => Err(OpenError::DiedOnProbe(reason)),
+        HandshakeStep::Incompatible => Err(OpenError::Failed(format!(
             "the server speaks no version of the protocol that we speak ({MODERN}, {})",
             LEGACY.join(", ")
         ))),
-        Next::GiveUp => Err(OpenError::NeedsAuth(reason)),
+        HandshakeStep::GiveUp => Err(OpenError::NeedsAuth(reason)),
     }
 }
 
-struct Discovery {
-    probed: Probed,
-    greeting: Greeting,
+struct ProbeResult {
+    probed: ProbeReaction,
+    greeting: ServerDescription,
     reason: String,
 }
 
-async fn discover(peer: &Peer, host: &Host, budget: Duration) -> Discovery {
+async fn discover(peer: &Peer, host: &Host, budget: Duration) -> ProbeResult {
     let first = discover_once(peer, host, budget).await;
     match (&first.probed, after_probe(&first.probed)) {
         // The server refused, but named the very version of the probe: a second probe may tell its capabilities.
-        (Probed::Refused { .. }, Next::SpeakModern) => discover_once(peer, host, budget).await,
+        (ProbeReaction::Refused { .. }, HandshakeStep::SpeakModern) => {
+            discover_once(peer, host, budget).await
+        }
         (_, _) => first,
     }
 }
 
-async fn discover_once(peer: &Peer, host: &Host, budget: Duration) -> Discovery {
-    let mut ask = Ask::new("server/discover", "", budget);
-    ask.manner = Some(manner(&Era::Modern, host));
+async fn discover_once(peer: &Peer, host: &Host, budget: Duration) -> ProbeResult {
+    let mut ask = PeerRequest::new("server/discover", "", budget);
+    ask.manner = Some(manner(&ProtocolEra::Modern, host));
     match peer.request(ask).await {
         Ok(raw) => discovered(&raw),
         Err(error) => {
             let reason = error.to_string();
-            Discovery { probed: refused(error), greeting: Greeting::default(), reason }
+            ProbeResult { probed: refused(error), greeting: ServerDescription::default(), reason }
         }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Discovered {
+struct DiscoverResult {
     #[serde(default)]
     supported_versions: Vec<String>,
     #[serde(default)]
@@ -188,20 +203,20 @@ struct Discovered {
     meta: Value,
 }
 
-fn discovered(raw: &RawValue) -> Discovery {
-    match read_greeting::<Discovered>(raw) {
-        Ok(found) => Discovery {
+fn discovered(raw: &RawValue) -> ProbeResult {
+    match read_greeting::<DiscoverResult>(raw) {
+        Ok(found) => ProbeResult {
             greeting: greeting(
                 &found.meta["io.modelcontextprotocol/serverInfo"],
                 found.instructions,
                 &found.capabilities,
             ),
-            probed: Probed::Discovered { versions: found.supported_versions },
+            probed: ProbeReaction::Discovered { versions: found.supported_versions },
             reason: String::new(),
         },
-        Err(error) => Discovery {
-            probed: Probed::Refused { code: 0, versions: Vec::new() },
-            greeting: Greeting::default(),
+        Err(error) => ProbeResult {
+            probed: ProbeReaction::Refused { code: 0, versions: Vec::new() },
+            greeting: ServerDescription::default(),
             reason: error,
         },
     }
@@ -218,19 +233,19 @@ fn read_greeting<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String>
     serde_json::from_str(raw.get()).map_err(|error| format!("the server's greeting cannot be read: {error}"))
 }
 
-fn refused(error: PeerError) -> Probed {
+fn refused(error: PeerError) -> ProbeReaction {
     match error {
-        PeerError::Rpc(error) => Probed::Refused { code: error.code, versions: versions_in(&error) },
-        PeerError::Silent(_) => Probed::Silent,
-        PeerError::Failed(Failure::Closed(_)) => Probed::Died,
-        PeerError::Failed(Failure::NeedsAuth(_)) => Probed::NeedsAuth,
+        PeerError::Rpc(error) => ProbeReaction::Refused { code: error.code, versions: versions_in(&error) },
+        PeerError::Silent(_) => ProbeReaction::Silent,
+        PeerError::Failed(TransportFailure::Closed(_)) => ProbeReaction::Died,
+        PeerError::Failed(TransportFailure::NeedsAuth(_)) => ProbeReaction::NeedsAuth,
         PeerError::Failed(
-            Failure::TooLarge { .. }
-            | Failure::Unreached(_)
-            | Failure::SessionExpired
-            | Failure::WrongTransport(_)
-            | Failure::Broken(_),
-        ) => Probed::Refused { code: 0, versions: Vec::new() },
+            TransportFailure::TooLarge { .. }
+            | TransportFailure::Unreached(_)
+            | TransportFailure::SessionExpired
+            | TransportFailure::WrongTransport(_)
+            | TransportFailure::Broken(_),
+        ) => ProbeReaction::Refused { code: 0, versions: Vec::new() },
     }
 }
 
@@ -239,10 +254,10 @@ fn versions_in(error: &RpcError) -> Vec<String> {
     supported.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-async fn greet(peer: &Peer, host: &Host, budget: Duration) -> Opened {
+async fn greet(peer: &Peer, host: &Host, budget: Duration) -> HandshakeResult {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Initialized {
+    struct InitializeResult {
         protocol_version: String,
         #[serde(default)]
         capabilities: Value,
@@ -254,10 +269,10 @@ async fn greet(peer: &Peer, host: &Host, budget: Duration) -> Opened {
         "\"protocolVersion\":\"{}\",\"capabilities\":{},\"clientInfo\":{}",
         LEGACY[0],
         host.capabilities(),
-        ourselves()
+        client_info()
     );
-    let raw = peer.request(Ask::new("initialize", fields, budget)).await.map_err(not_opened)?;
-    let found: Initialized = read_greeting(&raw).map_err(OpenError::Failed)?;
+    let raw = peer.request(PeerRequest::new("initialize", fields, budget)).await.map_err(not_opened)?;
+    let found: InitializeResult = read_greeting(&raw).map_err(OpenError::Failed)?;
     if !LEGACY.contains(&found.protocol_version.as_str()) {
         let message = format!(
             "the server chose protocol `{}`, which we do not speak",
@@ -266,21 +281,21 @@ async fn greet(peer: &Peer, host: &Host, budget: Duration) -> Opened {
         return Err(OpenError::Failed(message));
     }
     let greeting = greeting(&found.server_info, found.instructions, &found.capabilities);
-    Ok((Era::Legacy { version: found.protocol_version }, greeting))
+    Ok((ProtocolEra::Legacy { version: found.protocol_version }, greeting))
 }
 
 fn not_opened(error: PeerError) -> OpenError {
     match error {
-        PeerError::Failed(Failure::WrongTransport(reason)) => OpenError::WrongTransport(reason),
-        PeerError::Failed(Failure::NeedsAuth(reason)) => OpenError::NeedsAuth(reason),
+        PeerError::Failed(TransportFailure::WrongTransport(reason)) => OpenError::WrongTransport(reason),
+        PeerError::Failed(TransportFailure::NeedsAuth(reason)) => OpenError::NeedsAuth(reason),
         PeerError::Rpc(_) => OpenError::NotGreeted(error.to_string()),
         PeerError::Silent(_) | PeerError::Failed(_) => OpenError::Failed(error.to_string()),
     }
 }
 
-fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> Greeting {
+fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> ServerDescription {
     let text = |value: &Value| cut(value.as_str().unwrap_or_default(), NAME_CHARS_MAX);
-    Greeting {
+    ServerDescription {
         name: text(&who["name"]),
         version: text(&who["version"]),
         instructions: instructions.filter(|text| !text.trim().is_empty()).map(Into::into),
@@ -290,23 +305,23 @@ fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> 
     }
 }
 
-fn ourselves() -> Value {
+fn client_info() -> Value {
     json!({ "name": "haft", "version": env!("CARGO_PKG_VERSION") })
 }
 
 /// Returns the metadata and headers of every request in an era.
-fn manner(era: &Era, host: &Host) -> Manner {
+fn manner(era: &ProtocolEra, host: &Host) -> RequestMetadata {
     let headers = vec![("mcp-protocol-version".to_owned(), era.version().to_owned())];
     match era {
-        Era::Legacy { .. } => Manner { meta: String::new(), headers },
-        Era::Modern => {
+        ProtocolEra::Legacy { .. } => RequestMetadata { meta: String::new(), headers },
+        ProtocolEra::Modern => {
             let prefix = "io.modelcontextprotocol";
             let meta = format!(
                 "\"{prefix}/protocolVersion\":\"{MODERN}\",\"{prefix}/clientInfo\":{},\"{prefix}/clientCapabilities\":{}",
-                ourselves(),
+                client_info(),
                 host.capabilities()
             );
-            Manner { meta, headers }
+            RequestMetadata { meta, headers }
         }
     }
 }

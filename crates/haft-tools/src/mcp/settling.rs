@@ -13,12 +13,12 @@ const QUIET: Duration = Duration::from_secs(10);
 
 /// The last tool change of one server.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Settling {
+pub(super) struct ListingDebounce {
     /// The last delay, and the time of the listing after it.
     last: Option<(Duration, Instant)>,
 }
 
-impl Settling {
+impl ListingDebounce {
     /// Returns the delay for a change that is reported now: twice the last one, unless the server was quiet in between.
     pub(super) fn wait(self, now: Instant) -> Duration {
         match self.last {
@@ -41,13 +41,13 @@ mod tests {
 
     #[test]
     fn who_never_stops_is_asked_ever_more_rarely() {
-        let (mut now, mut settling) = (Instant::now(), Settling::default());
+        let (mut now, mut settling) = (Instant::now(), ListingDebounce::default());
         let mut waits = Vec::new();
         for _ in 0..12 {
             let wait = settling.wait(now);
             waits.push(wait.as_millis());
             now += wait;
-            settling = Settling::listed(wait, now);
+            settling = ListingDebounce::listed(wait, now);
         }
         let expected = [50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000];
         assert_eq!(waits, expected);

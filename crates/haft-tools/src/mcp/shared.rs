@@ -5,17 +5,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::provider::McpProvider;
-use super::server::Server;
+use super::server::SupervisedServer;
 
 /// The servers, by the digest of their configuration and credentials ([`ServerConfig::digest`](super::ServerConfig)).
 #[derive(Default)]
 pub struct SharedServers {
-    by_digest: Mutex<HashMap<String, Weak<Server>>>,
+    by_digest: Mutex<HashMap<String, Weak<SupervisedServer>>>,
 }
 
 impl SharedServers {
     /// Joins the running server with this digest, or creates one.
-    pub fn join(&self, digest: &str, make: impl FnOnce() -> Server) -> McpProvider {
+    pub fn join(&self, digest: &str, make: impl FnOnce() -> SupervisedServer) -> McpProvider {
         // Hold the lock to the end, so that the last user cannot leave a server while another one joins it.
         let mut servers = self.by_digest.lock().unwrap_or_else(PoisonError::into_inner);
         servers.retain(|_, server| server.strong_count() > 0);
@@ -37,15 +37,15 @@ impl fmt::Debug for SharedServers {
 
 /// The number of users of a server. After the last one has left, the server is over and cannot be joined again.
 #[derive(Debug, Default)]
-pub(super) struct Users(Mutex<Count>);
+pub(super) struct ServerUsers(Mutex<UserCount>);
 
 #[derive(Debug, Default)]
-struct Count {
+struct UserCount {
     now: usize,
     over: bool,
 }
 
-impl Users {
+impl ServerUsers {
     /// Adds a user. Returns false if the server is over.
     pub(super) fn join(&self) -> bool {
         let mut count = self.lock();
@@ -61,7 +61,7 @@ impl Users {
         count.over
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Count> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, UserCount> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_last_who_leaves_ends_it_and_nobody_joins_what_is_over() {
-        let users = Users::default();
+        let users = ServerUsers::default();
         assert!(users.join() && users.join());
         assert!(!users.leave());
         assert!(users.leave());

@@ -10,7 +10,7 @@ const SUSTAINED_UPTIME: Duration = Duration::from_mins(1);
 
 /// The lifecycle state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum LifecycleState {
     /// Not started, because no caller has needed it yet.
     Configured,
     Starting {
@@ -27,7 +27,7 @@ pub(super) enum State {
     },
     /// It ended, or could not be started, and will be started again at the time `at`.
     Restarting {
-        cause: Cause,
+        cause: RestartCause,
         failures: usize,
         reason: String,
         at: Instant,
@@ -40,14 +40,14 @@ pub(super) enum State {
 
 /// The cause of a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum RestartCause {
     NotOpened,
     Ended,
 }
 
 /// An event in the life of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum LifecycleEvent {
     /// A caller needs the server.
     Wanted,
     Opened,
@@ -76,7 +76,7 @@ pub(super) enum Event {
 
 /// An action for the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum LifecycleAction {
     Nothing,
     Open,
     OpenAfter(Duration),
@@ -90,8 +90,12 @@ pub(super) enum Action {
 }
 
 /// Returns the next state and the action for an event.
-pub(super) fn step(state: State, event: Event, now: Instant) -> (State, Action) {
-    use {Action as A, Event as E, State as S};
+pub(super) fn step(
+    state: LifecycleState,
+    event: LifecycleEvent,
+    now: Instant,
+) -> (LifecycleState, LifecycleAction) {
+    use {LifecycleAction as A, LifecycleEvent as E, LifecycleState as S};
     match (state, event) {
         (S::Stopped, _) => (S::Stopped, A::Nothing),
         (_, E::Stop) => (S::Stopped, A::Close),
@@ -99,7 +103,7 @@ pub(super) fn step(state: State, event: Event, now: Instant) -> (State, Action) 
         (S::Restarting { failures, .. }, E::Due) => (S::Starting { failures }, A::Open),
         (S::Starting { failures }, E::Opened) => (S::Ready { since: now, failures }, A::Nothing),
         (S::Starting { failures }, E::NotOpened { reason }) => {
-            let (state, wait) = again(Cause::NotOpened, failures, reason, now);
+            let (state, wait) = again(RestartCause::NotOpened, failures, reason, now);
             (state, A::OpenAfter(wait))
         }
         (S::Starting { .. }, E::AuthNeeded { reason }) => (S::NeedsAuth { reason }, A::Nothing),
@@ -110,14 +114,16 @@ pub(super) fn step(state: State, event: Event, now: Instant) -> (State, Action) 
         (S::NeedsAuth { .. }, E::Alive) => (S::Ready { since: now, failures: 0 }, A::Nothing),
         (S::NeedsAuth { reason }, E::Ended { .. } | E::Expired) => (S::NeedsAuth { reason }, A::Close),
         (S::Ready { since, failures } | S::Degraded { since, failures }, E::Ended { reason }) => {
-            let (state, wait) = again(Cause::Ended, forgiven(failures, since, now), reason, now);
+            let (state, wait) =
+                again(RestartCause::Ended, failures_after_uptime(failures, since, now), reason, now);
             (state, A::ReopenAfter(wait))
         }
         (S::Ready { since, failures }, E::Silent) => (S::Degraded { since, failures }, A::Probe),
         (S::Degraded { since, failures }, E::Alive) => (S::Ready { since, failures }, A::Nothing),
         (S::Degraded { since, failures }, E::Dead) => {
             let reason = "the server does not answer any more".to_owned();
-            let (state, wait) = again(Cause::Ended, forgiven(failures, since, now), reason, now);
+            let (state, wait) =
+                again(RestartCause::Ended, failures_after_uptime(failures, since, now), reason, now);
             (state, A::ReopenAfter(wait))
         }
         (S::Ready { failures, .. } | S::Degraded { failures, .. }, E::Expired) => {
@@ -141,40 +147,40 @@ pub(super) fn step(state: State, event: Event, now: Instant) -> (State, Action) 
 }
 
 /// Schedules the next start with the backoff for this number of failures.
-fn again(cause: Cause, failures: usize, reason: String, now: Instant) -> (State, Duration) {
+fn again(cause: RestartCause, failures: usize, reason: String, now: Instant) -> (LifecycleState, Duration) {
     let wait = Duration::from_secs(BACKOFF_SECONDS[failures.min(BACKOFF_SECONDS.len() - 1)]);
-    (State::Restarting { cause, failures: failures + 1, reason, at: now + wait }, wait)
+    (LifecycleState::Restarting { cause, failures: failures + 1, reason, at: now + wait }, wait)
 }
 
 /// Resets the number of failures after a sustained uptime.
-fn forgiven(failures: usize, since: Instant, now: Instant) -> usize {
+fn failures_after_uptime(failures: usize, since: Instant, now: Instant) -> usize {
     if now.duration_since(since) >= SUSTAINED_UPTIME { 0 } else { failures }
 }
 
-impl State {
+impl LifecycleState {
     pub(super) fn name(&self) -> &'static str {
         match self {
-            State::Configured => "configured",
-            State::Starting { .. } => "starting",
-            State::Ready { .. } => "ready",
-            State::Degraded { .. } => "degraded",
+            LifecycleState::Configured => "configured",
+            LifecycleState::Starting { .. } => "starting",
+            LifecycleState::Ready { .. } => "ready",
+            LifecycleState::Degraded { .. } => "degraded",
             // The server failed after every wait in the table. It is still started once a minute.
-            State::Restarting { failures, .. } if *failures >= BACKOFF_SECONDS.len() => "failed",
-            State::Restarting { .. } => "restarting",
-            State::NeedsAuth { .. } => "needs_auth",
-            State::Stopped => "stopped",
+            LifecycleState::Restarting { failures, .. } if *failures >= BACKOFF_SECONDS.len() => "failed",
+            LifecycleState::Restarting { .. } => "restarting",
+            LifecycleState::NeedsAuth { .. } => "needs_auth",
+            LifecycleState::Stopped => "stopped",
         }
     }
 
     /// Returns the reason for not being ready, if there is one.
     pub(super) fn reason(&self) -> Option<&str> {
         match self {
-            State::Restarting { reason, .. } | State::NeedsAuth { reason } => Some(reason),
-            State::Configured
-            | State::Starting { .. }
-            | State::Ready { .. }
-            | State::Degraded { .. }
-            | State::Stopped => None,
+            LifecycleState::Restarting { reason, .. } | LifecycleState::NeedsAuth { reason } => Some(reason),
+            LifecycleState::Configured
+            | LifecycleState::Starting { .. }
+            | LifecycleState::Ready { .. }
+            | LifecycleState::Degraded { .. }
+            | LifecycleState::Stopped => None,
         }
     }
 }
@@ -183,21 +189,21 @@ impl State {
 mod tests {
     use super::*;
 
-    fn ended() -> Event {
-        Event::Ended { reason: "gone".into() }
+    fn ended() -> LifecycleEvent {
+        LifecycleEvent::Ended { reason: "gone".into() }
     }
 
     #[test]
     fn a_server_that_always_fails_is_tried_ever_more_rarely_and_for_ever() {
         let now = Instant::now();
-        let (mut state, action) = step(State::Configured, Event::Wanted, now);
-        assert_eq!(action, Action::Open);
+        let (mut state, action) = step(LifecycleState::Configured, LifecycleEvent::Wanted, now);
+        assert_eq!(action, LifecycleAction::Open);
         let mut waits = Vec::new();
         for _ in 0..9 {
-            let (waiting, action) = step(state, Event::NotOpened { reason: "no".into() }, now);
-            let Action::OpenAfter(wait) = action else { unreachable!("{action:?}") };
+            let (waiting, action) = step(state, LifecycleEvent::NotOpened { reason: "no".into() }, now);
+            let LifecycleAction::OpenAfter(wait) = action else { unreachable!("{action:?}") };
             waits.push(wait.as_secs());
-            state = step(waiting, Event::Due, now).0;
+            state = step(waiting, LifecycleEvent::Due, now).0;
         }
         assert_eq!(waits, [0, 1, 2, 5, 10, 30, 60, 60, 60]);
     }
@@ -207,8 +213,8 @@ mod tests {
         let since = Instant::now();
         let check = |uptime: u64, wait: u64| {
             let now = since + Duration::from_secs(uptime);
-            let (_, action) = step(State::Ready { since, failures: 4 }, ended(), now);
-            assert_eq!(action, Action::ReopenAfter(Duration::from_secs(wait)), "{uptime}");
+            let (_, action) = step(LifecycleState::Ready { since, failures: 4 }, ended(), now);
+            assert_eq!(action, LifecycleAction::ReopenAfter(Duration::from_secs(wait)), "{uptime}");
         };
         check(0, 10);
         check(59, 10);
@@ -218,12 +224,12 @@ mod tests {
     #[test]
     fn a_server_that_had_every_wait_there_is_has_failed_and_is_still_tried() {
         let now = Instant::now();
-        let mut state = State::Starting { failures: 0 };
+        let mut state = LifecycleState::Starting { failures: 0 };
         let mut names = Vec::new();
         for _ in 0..=BACKOFF_SECONDS.len() {
-            state = step(state, Event::NotOpened { reason: "no".into() }, now).0;
+            state = step(state, LifecycleEvent::NotOpened { reason: "no".into() }, now).0;
             names.push(state.name());
-            state = step(state, Event::Due, now).0;
+            state = step(state, LifecycleEvent::Due, now).0;
             assert_eq!(state.name(), "starting");
         }
         assert_eq!(names[..6], ["restarting"; 6]);
@@ -233,68 +239,75 @@ mod tests {
     #[test]
     fn a_server_that_is_silent_is_asked_before_it_is_given_up() {
         let now = Instant::now();
-        let (state, action) = step(State::Ready { since: now, failures: 0 }, Event::Silent, now);
-        assert_eq!((state.name(), &action), ("degraded", &Action::Probe));
-        assert_eq!(step(state.clone(), Event::Alive, now).0.name(), "ready");
-        let (state, action) = step(state, Event::Dead, now);
-        assert_eq!((state.name(), action), ("restarting", Action::ReopenAfter(Duration::ZERO)));
+        let (state, action) =
+            step(LifecycleState::Ready { since: now, failures: 0 }, LifecycleEvent::Silent, now);
+        assert_eq!((state.name(), &action), ("degraded", &LifecycleAction::Probe));
+        assert_eq!(step(state.clone(), LifecycleEvent::Alive, now).0.name(), "ready");
+        let (state, action) = step(state, LifecycleEvent::Dead, now);
+        assert_eq!((state.name(), action), ("restarting", LifecycleAction::ReopenAfter(Duration::ZERO)));
     }
 
     #[test]
     fn a_forgotten_session_is_opened_again_at_once_and_is_no_failure() {
         let now = Instant::now();
-        let (state, action) = step(State::Ready { since: now, failures: 3 }, Event::Expired, now);
-        assert_eq!((state, action), (State::Starting { failures: 3 }, Action::Reopen));
+        let (state, action) =
+            step(LifecycleState::Ready { since: now, failures: 3 }, LifecycleEvent::Expired, now);
+        assert_eq!((state, action), (LifecycleState::Starting { failures: 3 }, LifecycleAction::Reopen));
     }
 
     /// Returns one of each state. The exhaustive match fails to compile when a new state is missing here.
-    fn all_states(now: Instant) -> [State; 7] {
+    fn all_states(now: Instant) -> [LifecycleState; 7] {
         let (since, failures) = (now, 0);
         let reason = || "r".to_owned();
-        match State::Stopped {
-            State::Configured
-            | State::Starting { .. }
-            | State::Ready { .. }
-            | State::Degraded { .. }
-            | State::Restarting { .. }
-            | State::NeedsAuth { .. }
-            | State::Stopped => [
-                State::Configured,
-                State::Starting { failures },
-                State::Ready { since, failures },
-                State::Degraded { since, failures },
-                State::Restarting { cause: Cause::Ended, failures: 1, reason: reason(), at: now },
-                State::NeedsAuth { reason: reason() },
-                State::Stopped,
+        match LifecycleState::Stopped {
+            LifecycleState::Configured
+            | LifecycleState::Starting { .. }
+            | LifecycleState::Ready { .. }
+            | LifecycleState::Degraded { .. }
+            | LifecycleState::Restarting { .. }
+            | LifecycleState::NeedsAuth { .. }
+            | LifecycleState::Stopped => [
+                LifecycleState::Configured,
+                LifecycleState::Starting { failures },
+                LifecycleState::Ready { since, failures },
+                LifecycleState::Degraded { since, failures },
+                LifecycleState::Restarting {
+                    cause: RestartCause::Ended,
+                    failures: 1,
+                    reason: reason(),
+                    at: now,
+                },
+                LifecycleState::NeedsAuth { reason: reason() },
+                LifecycleState::Stopped,
             ],
         }
     }
 
-    fn all_events() -> [Event; 11] {
+    fn all_events() -> [LifecycleEvent; 11] {
         let reason = || "e".to_owned();
-        match Event::Stop {
-            Event::Wanted
-            | Event::Opened
-            | Event::NotOpened { .. }
-            | Event::AuthNeeded { .. }
-            | Event::Ended { .. }
-            | Event::Silent
-            | Event::Alive
-            | Event::Dead
-            | Event::Expired
-            | Event::Due
-            | Event::Stop => [
-                Event::Wanted,
-                Event::Opened,
-                Event::NotOpened { reason: reason() },
-                Event::AuthNeeded { reason: reason() },
-                Event::Ended { reason: reason() },
-                Event::Silent,
-                Event::Alive,
-                Event::Dead,
-                Event::Expired,
-                Event::Due,
-                Event::Stop,
+        match LifecycleEvent::Stop {
+            LifecycleEvent::Wanted
+            | LifecycleEvent::Opened
+            | LifecycleEvent::NotOpened { .. }
+            | LifecycleEvent::AuthNeeded { .. }
+            | LifecycleEvent::Ended { .. }
+            | LifecycleEvent::Silent
+            | LifecycleEvent::Alive
+            | LifecycleEvent::Dead
+            | LifecycleEvent::Expired
+            | LifecycleEvent::Due
+            | LifecycleEvent::Stop => [
+                LifecycleEvent::Wanted,
+                LifecycleEvent::Opened,
+                LifecycleEvent::NotOpened { reason: reason() },
+                LifecycleEvent::AuthNeeded { reason: reason() },
+                LifecycleEvent::Ended { reason: reason() },
+                LifecycleEvent::Silent,
+                LifecycleEvent::Alive,
+                LifecycleEvent::Dead,
+                LifecycleEvent::Expired,
+                LifecycleEvent::Due,
+                LifecycleEvent::Stop,
             ],
         }
     }
@@ -379,7 +392,7 @@ mod tests {
                 let case = format!("{name}, {event:?}");
                 let (next, action) = step(state.clone(), event, now);
                 if expected == "." {
-                    assert_eq!((&next, action), (&state, Action::Nothing), "{case}");
+                    assert_eq!((&next, action), (&state, LifecycleAction::Nothing), "{case}");
                 } else {
                     assert_eq!(format!("{} {action:?}", next.name()), expected, "{case}");
                 }
@@ -388,7 +401,7 @@ mod tests {
     }
 
     /// Returns the name of the state after each event.
-    fn life(state: State, events: &[Event], now: Instant) -> Vec<&'static str> {
+    fn life(state: LifecycleState, events: &[LifecycleEvent], now: Instant) -> Vec<&'static str> {
         let mut state = state;
         let names = events.iter().map(|event| {
             state = step(state.clone(), event.clone(), now).0;
@@ -400,28 +413,42 @@ mod tests {
     #[test]
     fn who_is_refused_is_let_in_again_by_a_call_or_by_a_login() {
         let now = Instant::now();
-        let refused = || Event::AuthNeeded { reason: "401".into() };
-        let ready = || State::Ready { since: now, failures: 3 };
+        let refused = || LifecycleEvent::AuthNeeded { reason: "401".into() };
+        let ready = || LifecycleState::Ready { since: now, failures: 3 };
         // Another call succeeded: the connection was never closed.
-        assert_eq!(life(ready(), &[refused(), Event::Alive], now), ["needs_auth", "ready"]);
+        assert_eq!(life(ready(), &[refused(), LifecycleEvent::Alive], now), ["needs_auth", "ready"]);
         // Further refusals leave the state unchanged.
         assert_eq!(life(ready(), &[refused(), refused()], now), ["needs_auth", "needs_auth"]);
         // The connection ended meanwhile. After a login, the next call opens a new one.
-        let login = [refused(), ended(), Event::Wanted, Event::Opened];
+        let login = [refused(), ended(), LifecycleEvent::Wanted, LifecycleEvent::Opened];
         assert_eq!(life(ready(), &login, now), ["needs_auth", "needs_auth", "starting", "ready"]);
         // A failed start leads to a login only if the server demands one, and a login resets the number of failures.
-        let later = [Event::NotOpened { reason: "no".into() }, Event::Due, refused(), Event::Wanted];
+        let later = [
+            LifecycleEvent::NotOpened { reason: "no".into() },
+            LifecycleEvent::Due,
+            refused(),
+            LifecycleEvent::Wanted,
+        ];
         let expected = ["restarting", "starting", "needs_auth", "starting"];
-        assert_eq!(life(State::Starting { failures: 5 }, &later, now), expected);
-        let asked = State::NeedsAuth { reason: "401".into() };
-        assert_eq!(step(asked, Event::Wanted, now), (State::Starting { failures: 0 }, Action::Open));
+        assert_eq!(life(LifecycleState::Starting { failures: 5 }, &later, now), expected);
+        let asked = LifecycleState::NeedsAuth { reason: "401".into() };
+        assert_eq!(
+            step(asked, LifecycleEvent::Wanted, now),
+            (LifecycleState::Starting { failures: 0 }, LifecycleAction::Open)
+        );
     }
 
     #[test]
     fn a_server_that_is_stopped_while_it_waits_is_not_started_when_its_time_comes() {
         let now = Instant::now();
-        let begun = [ended(), Event::Stop, Event::Due, Event::Opened, Event::Wanted];
-        let ready = State::Ready { since: now, failures: 0 };
+        let begun = [
+            ended(),
+            LifecycleEvent::Stop,
+            LifecycleEvent::Due,
+            LifecycleEvent::Opened,
+            LifecycleEvent::Wanted,
+        ];
+        let ready = LifecycleState::Ready { since: now, failures: 0 };
         let expected = ["restarting", "stopped", "stopped", "stopped", "stopped"];
         assert_eq!(life(ready, &begun, now), expected);
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-use crate::withheld::Withheld;
+use crate::withheld::SecretRedactor;
 
 /// The most characters of one message that are shown.
 const LINE_CHARS_MAX: usize = 2_000;
@@ -42,12 +42,12 @@ const BEARER: &str = "bearer ";
 
 /// Receives lines that are safe to show.
 pub trait TraceSink: Send + Sync {
-    fn line(&self, server: &str, what: Traced, text: &str);
+    fn line(&self, server: &str, what: TraceLineKind, text: &str);
 }
 
 /// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Traced {
+pub enum TraceLineKind {
     Sent,
     Received,
     /// A change in the server's lifecycle: started, ready, ended.
@@ -55,19 +55,19 @@ pub enum Traced {
 }
 
 /// The trace of one server, with a size limit.
-pub(super) struct Trace {
+pub(super) struct ServerTrace {
     server: String,
     sink: Arc<dyn TraceSink>,
-    withheld: Arc<Withheld>,
+    withheld: Arc<SecretRedactor>,
     shown_bytes: AtomicUsize,
 }
 
-impl Trace {
-    pub(super) fn new(server: &str, sink: Arc<dyn TraceSink>, withheld: Arc<Withheld>) -> Self {
+impl ServerTrace {
+    pub(super) fn new(server: &str, sink: Arc<dyn TraceSink>, withheld: Arc<SecretRedactor>) -> Self {
         Self { server: server.to_owned(), sink, withheld, shown_bytes: AtomicUsize::new(0) }
     }
 
-    pub(super) fn tell(&self, what: Traced, text: &str) {
+    pub(super) fn tell(&self, what: TraceLineKind, text: &str) {
         let line = shown(text, &self.withheld);
         let before = self.shown_bytes.fetch_add(line.len(), Ordering::Relaxed);
         if before <= SHOWN_BYTES_MAX {
@@ -75,13 +75,13 @@ impl Trace {
         }
         if before <= SHOWN_BYTES_MAX && before + line.len() > SHOWN_BYTES_MAX {
             let end = format!("{SHOWN_BYTES_MAX} bytes were shown; no more is");
-            self.sink.line(&self.server, Traced::Life, &end);
+            self.sink.line(&self.server, TraceLineKind::Life, &end);
         }
     }
 }
 
 /// Returns the message without its secrets, cut to a readable length.
-fn shown(text: &str, withheld: &Withheld) -> String {
+fn shown(text: &str, withheld: &SecretRedactor) -> String {
     if text.len() > MESSAGE_BYTES_MAX {
         return format!("({} bytes)", text.len());
     }
@@ -92,7 +92,7 @@ fn shown(text: &str, withheld: &Withheld) -> String {
         }
         Err(_) => text.to_owned(),
     };
-    let clean = without_tokens(&withheld.left_of(clean));
+    let clean = without_tokens(&withheld.redact(clean));
     let mut line: String = clean.chars().filter(|c| !c.is_control()).take(LINE_CHARS_MAX).collect();
     if clean.chars().nth(LINE_CHARS_MAX).is_some() {
         line.push('…');
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn secrets_are_hidden_and_long_lines_cut() {
-        let withheld = Withheld::of(["s3cret-of-mine"]);
+        let withheld = SecretRedactor::of(["s3cret-of-mine"]);
         let shown = |text: &str| shown(text, &withheld);
         let check = |text: &str, expected: &str| assert_eq!(shown(text), expected);
         check(
@@ -160,15 +160,15 @@ mod tests {
     #[test]
     fn what_never_ends_is_shown_only_so_far() {
         #[derive(Default)]
-        struct Counted(AtomicUsize);
-        impl TraceSink for Counted {
-            fn line(&self, _: &str, _: Traced, text: &str) {
+        struct CountingSink(AtomicUsize);
+        impl TraceSink for CountingSink {
+            fn line(&self, _: &str, _: TraceLineKind, text: &str) {
                 self.0.fetch_add(text.len(), Ordering::Relaxed);
             }
         }
-        let sink = Arc::new(Counted::default());
-        let trace = Trace::new("a", Arc::clone(&sink) as _, Arc::default());
-        (0..5_000).for_each(|_| trace.tell(Traced::Sent, &"x".repeat(3_000)));
+        let sink = Arc::new(CountingSink::default());
+        let trace = ServerTrace::new("a", Arc::clone(&sink) as _, Arc::default());
+        (0..5_000).for_each(|_| trace.tell(TraceLineKind::Sent, &"x".repeat(3_000)));
         let shown = sink.0.load(Ordering::Relaxed);
         assert!((SHOWN_BYTES_MAX..SHOWN_BYTES_MAX + 4_000).contains(&shown), "{shown}");
     }

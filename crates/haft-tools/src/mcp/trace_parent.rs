@@ -1,6 +1,6 @@
 //! The W3C trace context of a request, which makes a server's own spans children of ours.
 
-use haft_core::place::{Operation, SessionId};
+use haft_core::place::{CallOperation, SessionId};
 
 use super::message::RequestId;
 
@@ -8,12 +8,12 @@ use super::message::RequestId;
 pub trait TraceParents: Send + Sync {
     /// Returns a value such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`; `None` when the call has no
     /// span.
-    fn of(&self, operation: &Operation) -> Option<String>;
+    fn of(&self, operation: &CallOperation) -> Option<String>;
 }
 
 /// Returns the trace context of a call if there is no tracing backend: the session is the trace, and the operation the
 /// span. It is not sampled, because no backend records it.
-pub(super) fn of_session(operation: &Operation) -> Option<String> {
+pub(super) fn of_session(operation: &CallOperation) -> Option<String> {
     let SessionId(session) = operation.place.session;
     (session != 0).then(|| written(session, operation.id.0))
 }
@@ -31,17 +31,17 @@ fn written(trace: u128, number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use haft_core::place::{OperationId, Place};
+    use haft_core::place::{OperationId, RunPosition};
     use haft_core::tool::CallId;
 
     use super::*;
 
     #[test]
     fn a_trace_is_the_session_and_a_span_the_operation() {
-        let operation = |session, id| Operation {
+        let operation = |session, id| CallOperation {
             id: OperationId(id),
             call: CallId("c".into()),
-            place: Place::first(SessionId(session)),
+            place: RunPosition::first(SessionId(session)),
         };
         assert_eq!(of_session(&operation(0, 1)), None);
         let (one, other) = (of_session(&operation(7, 1)).unwrap(), of_session(&operation(7, 2)).unwrap());

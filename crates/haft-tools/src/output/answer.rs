@@ -1,23 +1,23 @@
 //! Answers without a model, for questions in free words that would need one.
 
-use haft_core::chunk::Chunking;
-use haft_core::settings::outputs::Reading;
+use haft_core::chunk::ChunkSettings;
+use haft_core::settings::outputs::OutputReadSettings;
 use haft_core::shorten::shorten;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::extract::{ExtractError, PAGE_BYTES_MAX, Pages};
+use super::extract::{ExtractError, PAGE_BYTES_MAX, PagedText};
 
 /// Returns the settings for pages of the size that one answer may have.
-fn chunking(reading: &Reading) -> Chunking {
-    let Reading { overlap_percent, avg_line_bytes_threshold, .. } = *reading;
-    Chunking { bytes_max: PAGE_BYTES_MAX, overlap_percent, avg_line_bytes_threshold }
+fn chunking(reading: &OutputReadSettings) -> ChunkSettings {
+    let OutputReadSettings { overlap_percent, avg_line_bytes_threshold, .. } = *reading;
+    ChunkSettings { bytes_max: PAGE_BYTES_MAX, overlap_percent, avg_line_bytes_threshold }
 }
 
 /// How a question in free words is answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Mode {
+pub(super) enum OutputReadMode {
     #[default]
     Auto,
     FullChunked,
@@ -31,8 +31,8 @@ pub(super) fn page_wanted(question: &str) -> Option<usize> {
 }
 
 /// Returns page `number` of the whole output.
-pub(super) fn page(text: &str, number: usize, reading: &Reading) -> Result<String, ExtractError> {
-    Pages::of_output(text, chunking(reading)).page(number)
+pub(super) fn page(text: &str, number: usize, reading: &OutputReadSettings) -> Result<String, ExtractError> {
+    PagedText::of_output(text, chunking(reading)).page(number)
 }
 
 /// Returns the first page of the output, or its beginning and end. If the question needed a model, adds a note that
@@ -40,18 +40,20 @@ pub(super) fn page(text: &str, number: usize, reading: &Reading) -> Result<Strin
 pub(super) fn without_model(
     question: &str,
     text: &str,
-    mode: Mode,
-    reading: &Reading,
+    mode: OutputReadMode,
+    reading: &OutputReadSettings,
 ) -> Result<String, ExtractError> {
-    let pieces = Pages::of_output(text, chunking(reading));
+    let pieces = PagedText::of_output(text, chunking(reading));
     let (what, answer) = match mode {
-        Mode::FullChunked => ("the output in pieces", pieces.page(1)?),
-        Mode::Auto if pieces.count() <= reading.chunks_max => ("the output in pieces", pieces.page(1)?),
-        Mode::Auto | Mode::ReadGrep | Mode::Truncate => {
+        OutputReadMode::FullChunked => ("the output in pieces", pieces.page(1)?),
+        OutputReadMode::Auto if pieces.count() <= reading.chunks_max => {
+            ("the output in pieces", pieces.page(1)?)
+        }
+        OutputReadMode::Auto | OutputReadMode::ReadGrep | OutputReadMode::Truncate => {
             ("the output truncated", shorten(text, PAGE_BYTES_MAX))
         }
     };
-    let wants_model = !question.trim().is_empty() || mode == Mode::ReadGrep;
+    let wants_model = !question.trim().is_empty() || mode == OutputReadMode::ReadGrep;
     let note = format!("(no model is at hand to answer in free words; this is {what})\n");
     Ok(if wants_model { note + &answer } else { answer })
 }
@@ -60,9 +62,9 @@ pub(super) fn without_model(
 mod tests {
     use super::*;
 
-    fn check(question: &str, bytes: usize, mode: Mode, starts: &str, ends: &str) {
+    fn check(question: &str, bytes: usize, mode: OutputReadMode, starts: &str, ends: &str) {
         let text = "0123456789\n".repeat(bytes / 11);
-        let answer = without_model(question, &text, mode, &Reading::default()).unwrap();
+        let answer = without_model(question, &text, mode, &OutputReadSettings::default()).unwrap();
         assert!(answer.starts_with(starts) && answer.ends_with(ends), "{question} {mode:?}: {answer}");
         assert!(answer.len() < PAGE_BYTES_MAX + 500);
     }
@@ -71,20 +73,20 @@ mod tests {
     fn without_a_model_the_mode_decides_what_is_shown() {
         let long = 100_000;
         let told = "(no model is at hand to answer in free words; this is the output";
-        check("", 100, Mode::Auto, "0123", "9\n");
-        check("", long, Mode::Auto, "0123", "9\n");
-        check("what failed?", long, Mode::Auto, &format!("{told} truncated)\n0123"), "9\n");
-        check("what failed?", 100, Mode::Auto, &format!("{told} in pieces)\n0123"), "9\n");
-        check("", long, Mode::FullChunked, "0123", "(page 1 of 4; next: `page 2`)");
-        check("", long, Mode::Truncate, "0123", "9\n");
-        check("", long, Mode::ReadGrep, told, "9\n");
+        check("", 100, OutputReadMode::Auto, "0123", "9\n");
+        check("", long, OutputReadMode::Auto, "0123", "9\n");
+        check("what failed?", long, OutputReadMode::Auto, &format!("{told} truncated)\n0123"), "9\n");
+        check("what failed?", 100, OutputReadMode::Auto, &format!("{told} in pieces)\n0123"), "9\n");
+        check("", long, OutputReadMode::FullChunked, "0123", "(page 1 of 4; next: `page 2`)");
+        check("", long, OutputReadMode::Truncate, "0123", "9\n");
+        check("", long, OutputReadMode::ReadGrep, told, "9\n");
     }
 
     #[test]
     fn pieces_of_the_whole_overlap_as_configured() {
         let text = (0..10_000).map(|line| format!("{line:05}\n")).collect::<Vec<_>>().concat();
         let second = |overlap_percent: usize| {
-            let reading = Reading { overlap_percent, ..Reading::default() };
+            let reading = OutputReadSettings { overlap_percent, ..OutputReadSettings::default() };
             page(&text, page_wanted("page 2").unwrap(), &reading).unwrap()[..5].to_owned()
         };
         assert_eq!(
@@ -97,7 +99,11 @@ mod tests {
     fn long_lines_are_cut_anywhere() {
         let text = format!("{}\n", "x".repeat(20_000)).repeat(5);
         let first = |avg_line_bytes_threshold: usize| {
-            let reading = Reading { avg_line_bytes_threshold, overlap_percent: 0, ..Reading::default() };
+            let reading = OutputReadSettings {
+                avg_line_bytes_threshold,
+                overlap_percent: 0,
+                ..OutputReadSettings::default()
+            };
             page(&text, 1, &reading).unwrap().find("\n...").unwrap()
         };
         assert_eq!((first(1_000), first(100_000)), (PAGE_BYTES_MAX, 20_000));

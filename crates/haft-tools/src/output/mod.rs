@@ -1,6 +1,6 @@
 //! Large outputs: kept in a store, so that a model can query them without reading them whole.
 //!
-//! Start reading at [`Question`], the queries. They run inside the confined worker ([`serve`]), because a jq filter
+//! Start reading at [`OutputQuery`], the queries. They run inside the confined worker ([`serve`]), because a jq filter
 //! that a model wrote may never end.
 
 mod answer;
@@ -9,8 +9,8 @@ mod reader;
 mod tool;
 mod worker;
 
-pub use extract::{ExtractError, PAGE_BYTES_MAX, Question, about_binary};
-pub use haft_core::settings::outputs::{Reading, StoreLimits};
-pub use reader::{FreeQuestion, OutputReader, Strategy};
+pub use extract::{ExtractError, OutputQuery, PAGE_BYTES_MAX, about_binary};
+pub use haft_core::settings::outputs::{OutputReadSettings, StoreLimits};
+pub use reader::{FreeQuestion, OutputReader, ReadStrategy};
 pub use tool::{OUTPUT_TOOL, OutputTools};
 pub use worker::{EXTRACT_WORKER, ask, serve};

@@ -1,12 +1,12 @@
 //! The interface to a reader that answers questions about stored outputs with a model.
 
 use futures_util::future::BoxFuture;
-use haft_core::chunk::{Chunking, chunks};
+use haft_core::chunk::{ChunkSettings, chunks};
 use haft_core::provider::CallContext;
 use haft_core::store::Handle;
 
-use super::answer::Mode;
-use haft_core::settings::outputs::Reading;
+use super::answer::OutputReadMode;
+use haft_core::settings::outputs::OutputReadSettings;
 
 /// A reader that answers questions in free words. Dropping the future of a read must stop all its work.
 pub trait OutputReader: Send + Sync {
@@ -27,20 +27,20 @@ pub struct FreeQuestion<'a> {
     pub handle: &'a Handle,
     pub text: &'a str,
     pub question: &'a str,
-    pub strategy: Strategy,
-    pub reading: Reading,
+    pub strategy: ReadStrategy,
+    pub reading: OutputReadSettings,
 }
 
 /// The strategy by which a model reads an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strategy {
+pub enum ReadStrategy {
     /// The model reads the whole output in pieces; the answers are then combined.
     FullChunked,
     /// The model searches the output itself, with tools that can access nothing else.
     ReadGrep,
 }
 
-impl Strategy {
+impl ReadStrategy {
     pub fn name(self) -> &'static str {
         match self {
             Self::FullChunked => "full-chunked",
@@ -57,22 +57,27 @@ impl FreeQuestion<'_> {
 }
 
 /// Chooses the strategy for a text; returns `None` if no model should read it.
-pub(super) fn strategy(mode: Mode, text: &str, reading: &Reading, piece_bytes: usize) -> Option<Strategy> {
+pub(super) fn strategy(
+    mode: OutputReadMode,
+    text: &str,
+    reading: &OutputReadSettings,
+    piece_bytes: usize,
+) -> Option<ReadStrategy> {
     let lines = text.bytes().filter(|byte| *byte == b'\n').count().max(1);
     let has_long_lines = text.len() / lines >= reading.avg_line_bytes_threshold;
     let is_short = || chunks(text, chunking(reading, piece_bytes)).len() <= reading.chunks_max;
     match mode {
-        Mode::Truncate => None,
-        Mode::FullChunked => Some(Strategy::FullChunked),
+        OutputReadMode::Truncate => None,
+        OutputReadMode::FullChunked => Some(ReadStrategy::FullChunked),
         // A search by line is useless in long lines: every match would return a huge line.
-        Mode::Auto if has_long_lines || is_short() => Some(Strategy::FullChunked),
-        Mode::Auto | Mode::ReadGrep => Some(Strategy::ReadGrep),
+        OutputReadMode::Auto if has_long_lines || is_short() => Some(ReadStrategy::FullChunked),
+        OutputReadMode::Auto | OutputReadMode::ReadGrep => Some(ReadStrategy::ReadGrep),
     }
 }
 
-fn chunking(reading: &Reading, bytes_max: usize) -> Chunking {
-    let Reading { overlap_percent, avg_line_bytes_threshold, .. } = *reading;
-    Chunking { bytes_max, overlap_percent, avg_line_bytes_threshold }
+fn chunking(reading: &OutputReadSettings, bytes_max: usize) -> ChunkSettings {
+    let OutputReadSettings { overlap_percent, avg_line_bytes_threshold, .. } = *reading;
+    ChunkSettings { bytes_max, overlap_percent, avg_line_bytes_threshold }
 }
 
 #[cfg(test)]
@@ -81,15 +86,15 @@ mod tests {
 
     #[test]
     fn short_texts_and_long_lines_are_read_whole_and_others_searched() {
-        let check = |mode: Mode, text: &str, expected: Option<Strategy>| {
-            assert_eq!(strategy(mode, text, &Reading::default(), 1_000), expected, "{mode:?}");
+        let check = |mode: OutputReadMode, text: &str, expected: Option<ReadStrategy>| {
+            assert_eq!(strategy(mode, text, &OutputReadSettings::default(), 1_000), expected, "{mode:?}");
         };
         let (short, long) = ("a line\n".repeat(10), "a line\n".repeat(1_000));
-        check(Mode::Auto, &short, Some(Strategy::FullChunked));
-        check(Mode::Auto, &long, Some(Strategy::ReadGrep));
-        check(Mode::Auto, &"x".repeat(5_000), Some(Strategy::FullChunked));
-        check(Mode::ReadGrep, &short, Some(Strategy::ReadGrep));
-        check(Mode::FullChunked, &long, Some(Strategy::FullChunked));
-        check(Mode::Truncate, &short, None);
+        check(OutputReadMode::Auto, &short, Some(ReadStrategy::FullChunked));
+        check(OutputReadMode::Auto, &long, Some(ReadStrategy::ReadGrep));
+        check(OutputReadMode::Auto, &"x".repeat(5_000), Some(ReadStrategy::FullChunked));
+        check(OutputReadMode::ReadGrep, &short, Some(ReadStrategy::ReadGrep));
+        check(OutputReadMode::FullChunked, &long, Some(ReadStrategy::FullChunked));
+        check(OutputReadMode::Truncate, &short, None);
     }
 }

@@ -14,16 +14,16 @@ use haft_core::shorten::shorten;
 use haft_core::store::{Handle, StoreError, WHOLE_OUTPUT};
 use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
 use haft_core::validate::ValidArguments;
-use haft_sandbox::{Policy, Workers};
+use haft_sandbox::{SandboxPolicy, WorkerPool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::answer::{Mode, page, page_wanted, without_model};
-use super::extract::{ExtractError, HOW_TO_ASK, PAGE_BYTES_MAX, Question, about_binary};
+use super::answer::{OutputReadMode, page, page_wanted, without_model};
+use super::extract::{ExtractError, HOW_TO_ASK, OutputQuery, PAGE_BYTES_MAX, about_binary};
 use super::reader::{FreeQuestion, OutputReader, strategy};
 use super::worker::{EXTRACT_WORKER, ask};
 use crate::builtin::define;
-use haft_core::settings::outputs::Reading;
+use haft_core::settings::outputs::OutputReadSettings;
 
 /// The name of the tool that reads stored outputs.
 pub const OUTPUT_TOOL: &str = "tool_output";
@@ -44,7 +44,7 @@ struct OutputInput {
     /// How the output is read where `extract` is none of the known questions: `full-chunked` is all of it in pieces,
     /// `read-grep` a search in it, `truncate` its beginning and its end, `auto` what fits its size.
     #[serde(default)]
-    mode: Mode,
+    mode: OutputReadMode,
 }
 
 /// The number of characters of an invalid handle that the error repeats.
@@ -54,8 +54,8 @@ const HANDLE_CHARS_MAX: usize = 100;
 pub struct OutputTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
-    workers: Workers,
-    reading: Reading,
+    workers: WorkerPool,
+    reading: OutputReadSettings,
     reader: Option<Arc<dyn OutputReader>>,
 }
 
@@ -73,11 +73,11 @@ fn definition() -> Option<ToolDefinition> {
 static DEFINITIONS: LazyLock<Arc<[ToolDefinition]>> = LazyLock::new(|| definition().into_iter().collect());
 
 impl OutputTools {
-    pub fn new(policy: Policy, reading: Reading) -> Self {
+    pub fn new(policy: SandboxPolicy, reading: OutputReadSettings) -> Self {
         Self {
             namespace: Namespace::sanitize("output"),
             tools: Arc::clone(&DEFINITIONS),
-            workers: Workers::new(EXTRACT_WORKER, policy),
+            workers: WorkerPool::new(EXTRACT_WORKER, policy),
             reading,
             reader: None,
         }
@@ -93,7 +93,7 @@ impl OutputTools {
     async fn answer(&self, input: OutputInput, cx: &CallContext) -> Result<ToolOutput, ToolError> {
         let content = content(&input.handle, cx).await?;
         let question = input.extract.unwrap_or_default();
-        let asked = Question::parse(&question).map_err(invalid)?;
+        let asked = OutputQuery::parse(&question).map_err(invalid)?;
         let answer = match asked {
             // No query of binary content can run long, so it needs no worker.
             Some(asked) if media::is_binary(&content) => asked.answer(&content),
@@ -103,7 +103,7 @@ impl OutputTools {
                 let text = String::from_utf8_lossy(&content);
                 match self.read(&input.handle, &question, &text, input.mode, cx).await {
                     Some(Ok(answer)) => Ok(answer),
-                    Some(Err(reason)) => self.whole("", &text, Mode::Truncate).map(|cut| {
+                    Some(Err(reason)) => self.whole("", &text, OutputReadMode::Truncate).map(|cut| {
                         format!("(no model could answer: {reason}; this is the output truncated)\n{cut}")
                     }),
                     None => self.whole(&question, &text, input.mode),
@@ -119,7 +119,7 @@ impl OutputTools {
         handle: &str,
         question: &str,
         text: &str,
-        mode: Mode,
+        mode: OutputReadMode,
         cx: &CallContext,
     ) -> Option<Result<String, String>> {
         let is_free = !question.trim().is_empty() && page_wanted(question).is_none();
@@ -133,7 +133,7 @@ impl OutputTools {
         }))
     }
 
-    fn whole(&self, question: &str, text: &str, mode: Mode) -> Result<String, ExtractError> {
+    fn whole(&self, question: &str, text: &str, mode: OutputReadMode) -> Result<String, ExtractError> {
         match page_wanted(question) {
             Some(number) => page(text, number, &self.reading),
             None => without_model(question, text, mode, &self.reading),

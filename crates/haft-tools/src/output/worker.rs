@@ -2,10 +2,10 @@
 
 use std::os::unix::net::UnixStream;
 
-use haft_sandbox::{SandboxError, Workers};
+use haft_sandbox::{SandboxError, WorkerPool};
 use serde::{Deserialize, Serialize};
 
-use super::extract::{ExtractError, Question};
+use super::extract::{ExtractError, OutputQuery};
 use crate::exchange::exchange;
 use crate::frame::{self, FrameError};
 
@@ -13,7 +13,7 @@ use crate::frame::{self, FrameError};
 pub const EXTRACT_WORKER: &str = "extract";
 
 #[derive(Serialize, Deserialize)]
-struct Asked {
+struct ExtractRequest {
     extract: String,
     /// As text, with invalid UTF-8 replaced; the answer would replace it too.
     content: String,
@@ -22,7 +22,7 @@ struct Asked {
 /// Answers queries until the other end closes the channel.
 pub fn serve(mut channel: UnixStream) {
     while let Ok(Some(body)) = frame::read_frame(&mut channel) {
-        let answer: Result<String, String> = frame::decode::<Asked>(&body)
+        let answer: Result<String, String> = frame::decode::<ExtractRequest>(&body)
             .map_err(|error: FrameError| error.to_string())
             .and_then(|asked| answer(&asked).map_err(|error| error.to_string()));
         if frame::write_frame(&mut channel, &answer).is_err() {
@@ -31,17 +31,18 @@ pub fn serve(mut channel: UnixStream) {
     }
 }
 
-fn answer(asked: &Asked) -> Result<String, ExtractError> {
+fn answer(asked: &ExtractRequest) -> Result<String, ExtractError> {
     let question =
-        Question::parse(&asked.extract)?.ok_or_else(|| ExtractError("not a known question".into()))?;
+        OutputQuery::parse(&asked.extract)?.ok_or_else(|| ExtractError("not a known question".into()))?;
     question.answer(asked.content.as_bytes())
 }
 
 /// Sends a query to a worker and awaits the answer. Dropping the future kills the worker, and with it the jq filter.
-pub async fn ask(workers: &Workers, extract: &str, content: &[u8]) -> Result<String, ExtractError> {
+pub async fn ask(workers: &WorkerPool, extract: &str, content: &[u8]) -> Result<String, ExtractError> {
     let failed = |error: &dyn std::fmt::Display| ExtractError(format!("the extract worker failed: {error}"));
     let mut worker = workers.take().await.map_err(|error: SandboxError| failed(&error))?;
-    let asked = Asked { extract: extract.into(), content: String::from_utf8_lossy(content).into_owned() };
+    let asked =
+        ExtractRequest { extract: extract.into(), content: String::from_utf8_lossy(content).into_owned() };
     let answer: Result<String, String> =
         exchange(&mut worker.channel, &asked).await.map_err(|error| failed(&error))?;
     workers.give_back(worker);

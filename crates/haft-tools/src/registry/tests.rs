@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::event::NoEvents;
 use haft_core::tool::CallId;
 use haft_core::validate::Schema;
@@ -11,19 +11,19 @@ use serde_json::json;
 use super::*;
 
 /// A tool that records its calls, and whose first `failures` initializations fail.
-struct Diary {
+struct RecordingTool {
     name: &'static str,
     failures: Mutex<usize>,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Diary {
+impl RecordingTool {
     fn write(&self, what: &str) {
         self.lines.lock().unwrap().push(format!("{} {what}", self.name));
     }
 }
 
-impl Tool for Diary {
+impl Tool for RecordingTool {
     fn definition(&self) -> ToolDefinition {
         ToolDefinition::new(self.name, "Writes down.", json!({"type": "object"}))
     }
@@ -53,14 +53,14 @@ fn registry(tools: &[(&'static str, usize)]) -> (Registry, Arc<Mutex<Vec<String>
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let registry = Registry::new(Namespace::new("app").unwrap());
     for &(name, failures) in tools {
-        let diary = Diary { name, failures: Mutex::new(failures), lines: Arc::clone(&lines) };
+        let diary = RecordingTool { name, failures: Mutex::new(failures), lines: Arc::clone(&lines) };
         registry.register(diary).unwrap();
     }
     (registry, lines)
 }
 
 async fn call(registry: &Registry, name: &str) -> Result<String, ToolError> {
-    let parsed = Arguments::from_text("{}").parse(&ArgumentLimits::default())?;
+    let parsed = RawArguments::from_text("{}").parse(&ArgumentLimits::default())?;
     let arguments = Schema::compile(&json!({"type": "object"})).validate(parsed)?;
     let cx = CallContext::new(CallId("1".into()), Arc::default(), None, Arc::new(NoEvents));
     let name = ToolName::new(name).unwrap();
@@ -122,7 +122,7 @@ async fn tools_come_and_go_and_it_is_announced() {
 #[test]
 fn a_name_is_registered_once() {
     let (registry, lines) = registry(&[("a", 0)]);
-    let again = Diary { name: "a", failures: Mutex::default(), lines };
+    let again = RecordingTool { name: "a", failures: Mutex::default(), lines };
     let error = registry.register(again).unwrap_err();
     assert_eq!(error.to_string(), "a tool `a` is registered already; give this one another name");
     assert_eq!(names(&registry), ["a"]);

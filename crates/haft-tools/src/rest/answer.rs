@@ -1,12 +1,12 @@
 //! Turns a response into an output for the model.
 
-use super::tool::Expected;
-use haft_core::output::{Content, ToolOutput};
+use super::tool::ExpectedContent;
+use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
 
 /// A complete response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct RestResponse {
     pub(super) status: u16,
     pub(super) media_type: Option<String>,
     pub(super) bytes: Vec<u8>,
@@ -16,32 +16,35 @@ pub(super) struct Answer {
 const ERROR_CHARS_MAX: usize = 2_000;
 
 /// Returns the output for a response. This function alone decides what a model sees of a response.
-pub(super) fn output(answer: Answer, expected: Expected) -> Result<ToolOutput, ToolError> {
-    let Answer { status, media_type, bytes } = answer;
+pub(super) fn output(answer: RestResponse, expected: ExpectedContent) -> Result<ToolOutput, ToolError> {
+    let RestResponse { status, media_type, bytes } = answer;
     if !(200..300).contains(&status) {
         return Err(failed(format!("HTTP {status}: {}", excerpt(&bytes))));
     }
-    let kind = Kind::of(media_type.as_deref(), &bytes);
-    if expected == Expected::Json && kind == Kind::Text && is_page(media_type.as_deref()) {
+    let kind = ResponseContentKind::of(media_type.as_deref(), &bytes);
+    if expected == ExpectedContent::Json
+        && kind == ResponseContentKind::Text
+        && is_page(media_type.as_deref())
+    {
         let found = media_type.unwrap_or_default();
         return Err(failed(format!("expected JSON; the server answered {found}: {}", excerpt(&bytes))));
     }
     let media_type = media_type.unwrap_or_else(|| "application/octet-stream".into());
     Ok(match kind {
-        Kind::Empty => ToolOutput::text(format!("HTTP {status}, no content")),
-        Kind::Json => json(&bytes),
-        Kind::Text => ToolOutput::text(String::from_utf8_lossy(&bytes)),
-        Kind::Image => single(Content::Image { media_type, bytes: bytes.into() }),
-        Kind::Audio => single(Content::Audio { media_type, bytes: bytes.into() }),
+        ResponseContentKind::Empty => ToolOutput::text(format!("HTTP {status}, no content")),
+        ResponseContentKind::Json => json(&bytes),
+        ResponseContentKind::Text => ToolOutput::text(String::from_utf8_lossy(&bytes)),
+        ResponseContentKind::Image => single(OutputContent::Image { media_type, bytes: bytes.into() }),
+        ResponseContentKind::Audio => single(OutputContent::Audio { media_type, bytes: bytes.into() }),
         // The model cannot read it as text; a caller with an output store puts the bytes there.
-        Kind::Binary => {
-            single(Content::Binary { uri: None, media_type: Some(media_type), bytes: bytes.into() })
+        ResponseContentKind::Binary => {
+            single(OutputContent::Binary { uri: None, media_type: Some(media_type), bytes: bytes.into() })
         }
     })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ResponseContentKind {
     Empty,
     Json,
     Text,
@@ -50,7 +53,7 @@ enum Kind {
     Binary,
 }
 
-impl Kind {
+impl ResponseContentKind {
     /// Classifies a response by its media type; where that says nothing, by its bytes.
     fn of(media_type: Option<&str>, bytes: &[u8]) -> Self {
         if bytes.is_empty() {
@@ -84,7 +87,7 @@ fn json(bytes: &[u8]) -> ToolOutput {
     ToolOutput { structured, ..ToolOutput::text(text) }
 }
 
-fn single(content: Content) -> ToolOutput {
+fn single(content: OutputContent) -> ToolOutput {
     ToolOutput { content: vec![content], structured: None }
 }
 
@@ -108,16 +111,16 @@ mod tests {
         status: u16,
         media_type: &str,
         bytes: &[u8],
-        expected: Expected,
+        expected: ExpectedContent,
     ) -> Result<ToolOutput, ToolError> {
         let media_type = (!media_type.is_empty()).then(|| media_type.to_owned());
-        output(Answer { status, media_type, bytes: bytes.to_vec() }, expected)
+        output(RestResponse { status, media_type, bytes: bytes.to_vec() }, expected)
     }
 
     #[test]
     fn an_answer_becomes_what_it_is() {
         let check = |media_type: &str, bytes: &[u8], expected: &str| {
-            assert_eq!(given(200, media_type, bytes, Expected::Anything).unwrap().as_text(), expected);
+            assert_eq!(given(200, media_type, bytes, ExpectedContent::Anything).unwrap().as_text(), expected);
         };
         check("application/json", b"{\"a\": 1}", "{\"a\": 1}");
         check("text/csv", b"a,b", "a,b");
@@ -127,14 +130,14 @@ mod tests {
         check("audio/ogg", b"Ogg", "[audio: audio/ogg, 3 bytes]");
         check("application/pdf", b"%PDF\xff", "[binary: application/pdf, 5 bytes]");
         check("application/json", b"", "HTTP 200, no content");
-        let json = given(200, "application/vnd.x+json", b"[1]", Expected::Json).unwrap();
+        let json = given(200, "application/vnd.x+json", b"[1]", ExpectedContent::Json).unwrap();
         assert_eq!(json.structured, Some(serde_json::json!([1])));
     }
 
     #[test]
     fn a_failure_has_its_status_and_a_capped_body() {
         let check = |status: u16, media_type: &str, bytes: &[u8], expected: &str| {
-            let error = given(status, media_type, bytes, Expected::Json).unwrap_err();
+            let error = given(status, media_type, bytes, ExpectedContent::Json).unwrap_err();
             assert_eq!(error.kind, ToolErrorKind::Failed);
             assert!(error.message.starts_with(expected), "{}", error.message);
             assert!(error.message.len() < 3_000);

@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::encode;
-use super::parameter::{Explode, Style, pairs};
-use super::template::{Arguments, text_of};
+use super::parameter::{Explode, ParameterStyle, pairs};
+use super::template::{ArgumentMap, text_of};
 
 /// A body, ready to be sent.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Body {
+pub struct RestBody {
     pub media_type: String,
     pub bytes: Vec<u8>,
 }
 
 /// Prints only the size: the content may be secret.
-impl fmt::Debug for Body {
+impl fmt::Debug for RestBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Body({}, {} bytes)", self.media_type, self.bytes.len())
     }
@@ -48,23 +48,23 @@ pub enum BodyKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyShape {
     /// One argument is the whole body.
-    Whole { argument: String, fields: Vec<Field> },
+    Whole { argument: String, fields: Vec<BodyField> },
     /// Every field of the body is an argument.
-    Flat { fields: Vec<Field> },
+    Flat { fields: Vec<BodyField> },
 }
 
 /// A field of a form or of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
+pub struct BodyField {
     pub name: String,
-    pub style: Style,
+    pub style: ParameterStyle,
     pub explode: Explode,
     /// The argument is base64 text; the decoded bytes are sent.
     pub binary: bool,
 }
 
 /// Builds the body; returns `None` when the call has none of its arguments.
-pub(super) fn body(plan: &BodyPlan, arguments: &Arguments) -> Result<Option<Body>, ToolError> {
+pub(super) fn body(plan: &BodyPlan, arguments: &ArgumentMap) -> Result<Option<RestBody>, ToolError> {
     let Some(value) = gathered(&plan.shape, arguments) else { return Ok(None) };
     let fields = match &plan.shape {
         BodyShape::Whole { fields, .. } | BodyShape::Flat { fields } => fields,
@@ -76,10 +76,10 @@ pub(super) fn body(plan: &BodyPlan, arguments: &Arguments) -> Result<Option<Body
         BodyKind::Text => (plan.media_type.clone(), text_of(&value).into_bytes()),
         BodyKind::Binary => (plan.media_type.clone(), bytes_of("body", &value)?),
     };
-    Ok(Some(Body { media_type, bytes }))
+    Ok(Some(RestBody { media_type, bytes }))
 }
 
-fn gathered(shape: &BodyShape, arguments: &Arguments) -> Option<Value> {
+fn gathered(shape: &BodyShape, arguments: &ArgumentMap) -> Option<Value> {
     match shape {
         BodyShape::Whole { argument, .. } => arguments.get(argument).cloned(),
         BodyShape::Flat { fields } => {
@@ -93,7 +93,7 @@ fn gathered(shape: &BodyShape, arguments: &Arguments) -> Option<Value> {
 }
 
 /// Encodes an object as a form. Any other value has no field names, so it is sent as plain text.
-fn form(value: &Value, fields: &[Field]) -> String {
+fn form(value: &Value, fields: &[BodyField]) -> String {
     let Some(members) = value.as_object() else { return text_of(value) };
     let written = members.iter().filter(|(_, value)| !value.is_null()).flat_map(|(name, value)| {
         let (style, explode) = style_of(name, fields);
@@ -104,13 +104,13 @@ fn form(value: &Value, fields: &[Field]) -> String {
     encoded.collect::<Vec<_>>().join("&")
 }
 
-fn style_of(name: &str, fields: &[Field]) -> (Style, Explode) {
+fn style_of(name: &str, fields: &[BodyField]) -> (ParameterStyle, Explode) {
     let field = fields.iter().find(|field| field.name == name);
-    field.map_or((Style::Form, Explode::Yes), |field| (field.style, field.explode))
+    field.map_or((ParameterStyle::Form, Explode::Yes), |field| (field.style, field.explode))
 }
 
 /// Writes one part per field, and one per element when the field is a list.
-fn multipart(media_type: &str, value: &Value, fields: &[Field]) -> Result<(String, Vec<u8>), ToolError> {
+fn multipart(media_type: &str, value: &Value, fields: &[BodyField]) -> Result<(String, Vec<u8>), ToolError> {
     let none = Map::new();
     let mut parts = Vec::new();
     for (name, value) in value.as_object().unwrap_or(&none) {
@@ -189,12 +189,12 @@ mod tests {
 
     use super::*;
 
-    fn field(name: &str, binary: bool) -> Field {
-        Field { name: name.into(), style: Style::Form, explode: Explode::Yes, binary }
+    fn field(name: &str, binary: bool) -> BodyField {
+        BodyField { name: name.into(), style: ParameterStyle::Form, explode: Explode::Yes, binary }
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
-    fn made(kind: BodyKind, media_type: &str, fields: Vec<Field>, arguments: Value) -> Option<Body> {
+    fn made(kind: BodyKind, media_type: &str, fields: Vec<BodyField>, arguments: Value) -> Option<RestBody> {
         let plan = BodyPlan { media_type: media_type.into(), kind, shape: BodyShape::Flat { fields } };
         body(&plan, arguments.as_object().unwrap()).unwrap()
     }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn forms_encode_names_and_values() {
-        let deep = Field { style: Style::DeepObject, ..field("m", false) };
+        let deep = BodyField { style: ParameterStyle::DeepObject, ..field("m", false) };
         let fields = vec![field("a b", false), field("l", false), deep];
         let given = json!({"a b": "x&y=z", "l": [1, 2], "m": {"k": "v"}});
         let found = made(BodyKind::Form, "application/x-www-form-urlencoded", fields, given).unwrap();

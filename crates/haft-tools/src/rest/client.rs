@@ -1,4 +1,4 @@
-//! Sends requests, only to hosts and addresses that the service's `Reach` allows. Limits the size of responses and
+//! Sends requests, only to hosts and addresses that the service's `AllowedHosts` allows. Limits the size of responses and
 //! retries only repeatable requests.
 
 use std::net::SocketAddr;
@@ -9,15 +9,15 @@ use haft_core::result::{ToolError, ToolErrorKind};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 
-use super::guard::Reach;
-use super::request::Request;
-use super::retry::{self, Came};
+use super::guard::AllowedHosts;
+use super::request::RestRequest;
+use super::retry::{self, RestAttemptOutcome};
 use haft_core::settings::method::Method;
 
 /// An HTTP client for one service.
 #[derive(Debug)]
-pub struct Client {
-    reach: Arc<Reach>,
+pub struct RestClient {
+    reach: Arc<AllowedHosts>,
     /// Created for the first request, because loading the machine's certificates takes a while.
     inner: OnceLock<Result<reqwest::Client, String>>,
 }
@@ -29,24 +29,24 @@ const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 const REDIRECTS_MAX: usize = 5;
 
-impl Client {
-    pub fn new(reach: Reach) -> Self {
+impl RestClient {
+    pub fn new(reach: AllowedHosts) -> Self {
         Self { reach: Arc::new(reach), inner: OnceLock::new() }
     }
 
-    pub fn reach(&self) -> &Reach {
+    pub fn reach(&self) -> &AllowedHosts {
         &self.reach
     }
 
     /// Sends a request, and retries it when a retry is safe and may help.
-    pub async fn send(&self, request: &Request) -> Result<reqwest::Response, ToolError> {
+    pub async fn send(&self, request: &RestRequest) -> Result<reqwest::Response, ToolError> {
         let mut sent_again = 0;
         loop {
             let came = self.send_once(request).await;
             let outcome = match &came {
-                Ok(response) => Came::Status(response.status().as_u16(), patience(response)),
-                Err(error) if error.is_connect() => Came::NotConnected,
-                Err(_) => Came::Broken,
+                Ok(response) => RestAttemptOutcome::Status(response.status().as_u16(), patience(response)),
+                Err(error) if error.is_connect() => RestAttemptOutcome::NotConnected,
+                Err(_) => RestAttemptOutcome::Broken,
             };
             match retry::wait(request.method, sent_again, outcome) {
                 Some(wait) if !came.as_ref().is_err_and(is_refusal) => tokio::time::sleep(wait).await,
@@ -76,7 +76,7 @@ impl Client {
         Ok((media_type, bytes))
     }
 
-    async fn send_once(&self, request: &Request) -> Result<reqwest::Response, SendError> {
+    async fn send_once(&self, request: &RestRequest) -> Result<reqwest::Response, SendError> {
         self.reach.check_url(&request.url).map_err(|refusal| SendError::Refused(refusal.to_string()))?;
         let client = self.inner().map_err(|reason| SendError::Refused(reason.clone()))?;
         let mut sent = client.request(method(request.method), request.url.clone());
@@ -100,7 +100,7 @@ impl Client {
 
 /// Builds a client whose redirects and DNS lookups go through the guard. It uses no proxy: a proxy would resolve and
 /// connect on our behalf, past the guard.
-fn make(reach: &Arc<Reach>) -> Result<reqwest::Client, String> {
+fn make(reach: &Arc<AllowedHosts>) -> Result<reqwest::Client, String> {
     // Fails when a provider is already installed; that is always this one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let of_redirects = Arc::clone(reach);
@@ -117,7 +117,7 @@ fn make(reach: &Arc<Reach>) -> Result<reqwest::Client, String> {
         .map_err(|error| format!("no HTTP client can be made: {error}"))
 }
 
-fn redirected(reach: &Reach, attempt: Attempt<'_>) -> reqwest::redirect::Action {
+fn redirected(reach: &AllowedHosts, attempt: Attempt<'_>) -> reqwest::redirect::Action {
     if attempt.previous().len() > REDIRECTS_MAX {
         return attempt.error(format!("the server redirects more than {REDIRECTS_MAX} times"));
     }
@@ -133,7 +133,7 @@ fn redirected(reach: &Reach, attempt: Attempt<'_>) -> reqwest::redirect::Action 
 
 /// A DNS resolver that returns only allowed addresses. The client connects to exactly these addresses and does not
 /// resolve the name again, so a DNS rebinding attack cannot swap in another address after the check.
-struct GuardedResolver(Arc<Reach>);
+struct GuardedResolver(Arc<AllowedHosts>);
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
@@ -175,10 +175,10 @@ fn is_refusal(error: &SendError) -> bool {
     }
 }
 
-fn refusal_in(error: &reqwest::Error) -> Option<&super::guard::Refusal> {
+fn refusal_in(error: &reqwest::Error) -> Option<&super::guard::RequestBlockReason> {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
-        if let Some(refusal) = inner.downcast_ref::<super::guard::Refusal>() {
+        if let Some(refusal) = inner.downcast_ref::<super::guard::RequestBlockReason>() {
             return Some(refusal);
         }
         source = inner.source();
@@ -187,7 +187,7 @@ fn refusal_in(error: &reqwest::Error) -> Option<&super::guard::Refusal> {
 }
 
 /// Converts an error for the model: it says what happened, and whether the request may have taken effect.
-fn told(error: SendError, request: &Request) -> ToolError {
+fn told(error: SendError, request: &RestRequest) -> ToolError {
     let host = request.url.host_str().unwrap_or_default();
     let error = match error {
         SendError::Refused(reason) => return ToolError::new(ToolErrorKind::Denied, reason),

@@ -8,19 +8,19 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::encode;
 use super::oauth::ClientCredentials;
-use super::request::Request;
+use super::request::RestRequest;
 
 /// One credential, with its secret.
 #[derive(Debug)]
 pub enum Credential {
-    Key { place: KeyPlace, name: String, value: SecretString },
+    Key { place: RestKeyLocation, name: String, value: SecretString },
     Basic { username: String, password: SecretString },
     Bearer(SecretString),
     ClientCredentials(Box<ClientCredentials>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyPlace {
+pub enum RestKeyLocation {
     Header,
     Query,
     Cookie,
@@ -28,19 +28,19 @@ pub enum KeyPlace {
 
 impl Credential {
     /// Adds the credential to a request.
-    pub(super) async fn add_to(&self, request: &mut Request) -> Result<(), ToolError> {
+    pub(super) async fn add_to(&self, request: &mut RestRequest) -> Result<(), ToolError> {
         match self {
-            Self::Key { place: KeyPlace::Header, name, value } => {
+            Self::Key { place: RestKeyLocation::Header, name, value } => {
                 let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable(name))?;
                 add_header(request, name, value.expose_secret())
             }
-            Self::Key { place: KeyPlace::Query, name, value } => {
+            Self::Key { place: RestKeyLocation::Query, name, value } => {
                 let own = others(request.url.query().unwrap_or_default(), "&", &encode::strict(name));
                 let pair = format!("{}={}", encode::strict(name), encode::strict(value.expose_secret()));
                 request.url.set_query(Some(&format!("{own}{pair}")));
                 Ok(())
             }
-            Self::Key { place: KeyPlace::Cookie, name, value } => add_cookie(request, name, value),
+            Self::Key { place: RestKeyLocation::Cookie, name, value } => add_cookie(request, name, value),
             Self::Basic { username, password } => {
                 let pair = STANDARD.encode(format!("{username}:{}", password.expose_secret()));
                 add_header(request, http::header::AUTHORIZATION, &format!("Basic {pair}"))
@@ -76,12 +76,12 @@ impl Credential {
     }
 }
 
-fn bearer(request: &mut Request, token: &SecretString) -> Result<(), ToolError> {
+fn bearer(request: &mut RestRequest, token: &SecretString) -> Result<(), ToolError> {
     add_header(request, http::header::AUTHORIZATION, &format!("Bearer {}", token.expose_secret()))
 }
 
 /// Adds a header and replaces any of the same name: the operator's value takes precedence over an argument.
-pub(super) fn add_header(request: &mut Request, name: HeaderName, text: &str) -> Result<(), ToolError> {
+pub(super) fn add_header(request: &mut RestRequest, name: HeaderName, text: &str) -> Result<(), ToolError> {
     let mut value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| unusable(name.as_str()))?;
     // Hides the value from `Debug` and marks it for redaction from responses.
     value.set_sensitive(true);
@@ -91,7 +91,7 @@ pub(super) fn add_header(request: &mut Request, name: HeaderName, text: &str) ->
 }
 
 /// Adds a cookie to the one `Cookie` header, which holds all cookies.
-fn add_cookie(request: &mut Request, name: &str, value: &SecretString) -> Result<(), ToolError> {
+fn add_cookie(request: &mut RestRequest, name: &str, value: &SecretString) -> Result<(), ToolError> {
     let own = request.headers.iter().find(|(name, _)| *name == http::header::COOKIE);
     let own = own.and_then(|(_, value)| value.to_str().ok()).unwrap_or_default();
     let line = format!("{}{name}={}", others(own, "; ", name), encode::strict(value.expose_secret()));
@@ -119,8 +119,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_credential_takes_the_place_of_an_argument_of_its_name() {
-        let check = async |place: KeyPlace, expected: &str| {
-            let mut request = Request {
+        let check = async |place: RestKeyLocation, expected: &str| {
+            let mut request = RestRequest {
                 method: Method::Get,
                 url: url::Url::parse("https://a.com/?k=mine&b=1&kk=2").unwrap(),
                 headers: vec![(http::header::COOKIE, HeaderValue::from_static("a=1; k=mine"))],
@@ -132,8 +132,8 @@ mod tests {
             let headers: Vec<String> = headers.map(|(name, value)| format!("{name}: {value}")).collect();
             assert_eq!(format!("{} {}", request.url.query().unwrap(), headers.join(" ")), expected);
         };
-        check(KeyPlace::Query, "b=1&kk=2&k=s%263 cookie: a=1; k=mine").await;
-        check(KeyPlace::Cookie, "k=mine&b=1&kk=2 cookie: a=1; k=s%263").await;
-        check(KeyPlace::Header, "k=mine&b=1&kk=2 cookie: a=1; k=mine k: s&3").await;
+        check(RestKeyLocation::Query, "b=1&kk=2&k=s%263 cookie: a=1; k=mine").await;
+        check(RestKeyLocation::Cookie, "k=mine&b=1&kk=2 cookie: a=1; k=s%263").await;
+        check(RestKeyLocation::Header, "k=mine&b=1&kk=2 cookie: a=1; k=mine k: s&3").await;
     }
 }

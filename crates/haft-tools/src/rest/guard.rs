@@ -9,15 +9,15 @@ use super::address::is_public;
 
 /// The hosts and addresses that requests may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reach {
+pub struct AllowedHosts {
     /// In lower case, as in a parsed URL.
     hosts: Vec<String>,
-    private: Private,
+    private: PrivateAddressRule,
 }
 
 /// The rule for addresses that are not public.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Private {
+pub enum PrivateAddressRule {
     Refused,
     /// Only loopback addresses: the operator's URL names `localhost`.
     Loopback,
@@ -29,7 +29,7 @@ pub enum Private {
 
 /// The reason for refusing a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RequestBlockReason {
     Scheme(String),
     UserInfo,
     NoHost,
@@ -39,22 +39,22 @@ pub enum Refusal {
     OtherPort,
 }
 
-impl Reach {
+impl AllowedHosts {
     /// Allows the host of a URL that the operator wrote. If it is a private address or `localhost`, the operator meant
     /// it, so it is allowed as well.
     pub fn named(url: &Url) -> Self {
         let private = match url.host() {
             Some(Host::Ipv4(address)) => literal(address.into()),
             Some(Host::Ipv6(address)) => literal(address.into()),
-            Some(Host::Domain(name)) if is_localhost(name) => Private::Loopback,
-            Some(Host::Domain(_)) | None => Private::Refused,
+            Some(Host::Domain(name)) if is_localhost(name) => PrivateAddressRule::Loopback,
+            Some(Host::Domain(_)) | None => PrivateAddressRule::Refused,
         };
         Self { hosts: host(url).into_iter().collect(), private }
     }
 
     /// Allows the host of a URL that comes from an API description, which is not trusted with private addresses.
     pub fn described(url: &Url) -> Self {
-        Self { hosts: host(url).into_iter().collect(), private: Private::Refused }
+        Self { hosts: host(url).into_iter().collect(), private: PrivateAddressRule::Refused }
     }
 
     #[must_use]
@@ -64,7 +64,7 @@ impl Reach {
     }
 
     #[must_use]
-    pub fn with_private(mut self, private: Private) -> Self {
+    pub fn with_private(mut self, private: PrivateAddressRule) -> Self {
         self.private = private;
         self
     }
@@ -74,14 +74,14 @@ impl Reach {
     }
 
     /// Checks a URL, before its host name is resolved.
-    pub fn check_url(&self, url: &Url) -> Result<(), Refusal> {
+    pub fn check_url(&self, url: &Url) -> Result<(), RequestBlockReason> {
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(Refusal::Scheme(url.scheme().to_owned()));
+            return Err(RequestBlockReason::Scheme(url.scheme().to_owned()));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(Refusal::UserInfo);
+            return Err(RequestBlockReason::UserInfo);
         }
-        let Some(named) = url.host() else { return Err(Refusal::NoHost) };
+        let Some(named) = url.host() else { return Err(RequestBlockReason::NoHost) };
         self.check_host(&named.to_string())?;
         match named {
             Host::Ipv4(address) => self.check_address(&named.to_string(), address.into()),
@@ -90,46 +90,49 @@ impl Reach {
         }
     }
 
-    pub fn check_host(&self, host: &str) -> Result<(), Refusal> {
+    pub fn check_host(&self, host: &str) -> Result<(), RequestBlockReason> {
         if self.hosts.iter().any(|known| known == host) {
             return Ok(());
         }
-        Err(Refusal::OtherHost { host: host.to_owned(), known: self.hosts.join(", ") })
+        Err(RequestBlockReason::OtherHost { host: host.to_owned(), known: self.hosts.join(", ") })
     }
 
     /// Checks an address directly before the connection. The name is resolved only once, and this is the result.
-    pub fn check_address(&self, host: &str, address: IpAddr) -> Result<(), Refusal> {
+    pub fn check_address(&self, host: &str, address: IpAddr) -> Result<(), RequestBlockReason> {
         let canonical = address.to_canonical();
         let allowed = match self.private {
-            Private::Allowed => true,
-            Private::Refused => false,
-            Private::Loopback => canonical.is_loopback(),
-            Private::Exactly(named) => canonical == named.to_canonical(),
+            PrivateAddressRule::Allowed => true,
+            PrivateAddressRule::Refused => false,
+            PrivateAddressRule::Loopback => canonical.is_loopback(),
+            PrivateAddressRule::Exactly(named) => canonical == named.to_canonical(),
         };
         if allowed || is_public(address) {
             return Ok(());
         }
-        Err(Refusal::PrivateAddress { host: host.to_owned(), address })
+        Err(RequestBlockReason::PrivateAddress { host: host.to_owned(), address })
     }
 
     /// Checks a redirect: it must keep host and port, or upgrade from http to https. It never downgrades to http.
-    pub fn check_redirect(&self, from: &Url, to: &Url) -> Result<(), Refusal> {
+    pub fn check_redirect(&self, from: &Url, to: &Url) -> Result<(), RequestBlockReason> {
         self.check_url(to)?;
         if host(from) != host(to) {
             let host = to.host_str().unwrap_or_default().to_owned();
-            return Err(Refusal::OtherHost { host, known: from.host_str().unwrap_or_default().to_owned() });
+            return Err(RequestBlockReason::OtherHost {
+                host,
+                known: from.host_str().unwrap_or_default().to_owned(),
+            });
         }
         match (from.scheme(), to.scheme()) {
-            ("https", "http") => Err(Refusal::Downgrade),
+            ("https", "http") => Err(RequestBlockReason::Downgrade),
             ("http", "https") => Ok(()),
             _ if from.port_or_known_default() == to.port_or_known_default() => Ok(()),
-            _ => Err(Refusal::OtherPort),
+            _ => Err(RequestBlockReason::OtherPort),
         }
     }
 }
 
-fn literal(address: IpAddr) -> Private {
-    if is_public(address) { Private::Refused } else { Private::Exactly(address) }
+fn literal(address: IpAddr) -> PrivateAddressRule {
+    if is_public(address) { PrivateAddressRule::Refused } else { PrivateAddressRule::Exactly(address) }
 }
 
 fn host(url: &Url) -> Option<String> {
@@ -140,7 +143,7 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RequestBlockReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scheme(scheme) => write!(f, "only http and https are spoken; got `{scheme}`"),
@@ -160,7 +163,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for RequestBlockReason {}
 
 #[cfg(test)]
 mod tests {
@@ -173,7 +176,7 @@ mod tests {
     #[test]
     fn an_address_is_allowed_when_the_operator_named_it() {
         let check = |named: &str, address: &str, expected: bool| {
-            let reach = Reach::named(&url(named));
+            let reach = AllowedHosts::named(&url(named));
             let found = reach.check_address("h", address.parse().unwrap()).is_ok();
             assert_eq!(found, expected, "{named} {address}");
         };
@@ -191,15 +194,15 @@ mod tests {
 
     #[test]
     fn what_only_a_description_names_is_never_private() {
-        let reach = Reach::described(&url("http://127.0.0.1/"));
+        let reach = AllowedHosts::described(&url("http://127.0.0.1/"));
         assert!(reach.check_url(&url("http://127.0.0.1/")).is_err());
-        let reach = reach.with_private(Private::Allowed);
+        let reach = reach.with_private(PrivateAddressRule::Allowed);
         assert!(reach.check_url(&url("http://127.0.0.1/")).is_ok());
     }
 
     #[test]
     fn urls_are_refused_in_every_disguise() {
-        let reach = Reach::named(&url("https://api.example.com"));
+        let reach = AllowedHosts::named(&url("https://api.example.com"));
         for bad in [
             "ftp://api.example.com/",
             "https://u:p@api.example.com/",
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn redirects_stay_with_their_host() {
-        let reach = Reach::named(&url("https://a.com")).with_hosts(&["b.com".into()]);
+        let reach = AllowedHosts::named(&url("https://a.com")).with_hosts(&["b.com".into()]);
         let check = |from: &str, to: &str, expected: bool| {
             assert_eq!(reach.check_redirect(&url(from), &url(to)).is_ok(), expected, "{from} {to}");
         };

@@ -1,6 +1,6 @@
 //! Tools over HTTP: written by hand in the configuration, or imported from an API description.
 //!
-//! Start reading at [`RestTools`], the provider. For a call, `request` builds a [`Request`] from a [`RestTool`] and the
+//! Start reading at [`RestTools`], the provider. For a call, `request` builds a [`RestRequest`] from a [`RestTool`] and the
 //! arguments without any IO, `credential` adds the secrets, `client` sends the request, but only to the hosts and
 //! addresses that `guard` allows, and `answer` turns the response into a tool output. [`openapi`] turns an API
 //! description into [`RestTool`]s. This module does not know the configuration, the engine or a model.
@@ -24,16 +24,16 @@ mod templated;
 mod tool;
 mod withheld;
 
-pub use body::{Body, BodyKind, BodyPlan, BodyShape, Field};
-pub use client::Client;
-pub use credential::{Credential, KeyPlace};
-pub use guard::{Private, Reach, Refusal};
+pub use body::{BodyField, BodyKind, BodyPlan, BodyShape, RestBody};
+pub use client::RestClient;
+pub use credential::{Credential, RestKeyLocation};
+pub use guard::{AllowedHosts, PrivateAddressRule, RequestBlockReason};
 pub use haft_core::settings::method::Method;
-pub use haft_core::settings::rest::{QueryForm, StreamMode, Streaming};
+pub use haft_core::settings::rest::{QueryForm, StreamMode, StreamSettings};
 pub use oauth::ClientCredentials;
-pub use parameter::{Explode, Parameter, Place, Reserved, Style};
+pub use parameter::{Explode, Parameter, ParameterLocation, ParameterStyle, ReservedCharacters};
 pub use provider::RestTools;
-pub use request::{OperationPlan, PathPiece, Request, build};
-pub use template::{Template, TemplateError};
-pub use templated::{Templated, Written, WrittenError};
-pub use tool::{Expected, Plan, RestTool, Service};
+pub use request::{OperationPlan, PathPiece, RestRequest, build};
+pub use template::{TemplateError, TextTemplate};
+pub use templated::{RequestTemplates, TemplateSettings, TemplateSettingsError};
+pub use tool::{ExpectedContent, RequestPlan, RestService, RestTool};

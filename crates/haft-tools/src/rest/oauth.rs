@@ -8,12 +8,12 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::body::Body;
-use super::client::Client;
+use super::body::RestBody;
+use super::client::RestClient;
 use super::credential::{Credential, add_header};
 use super::encode;
-use super::guard::Reach;
-use super::request::Request;
+use super::guard::AllowedHosts;
+use super::request::RestRequest;
 use haft_core::settings::method::Method;
 
 /// The token endpoint, the client's credentials and the cached token.
@@ -23,37 +23,37 @@ pub struct ClientCredentials {
     scopes: Vec<String>,
     client_id: String,
     client_secret: SecretString,
-    client: Client,
-    kept: Mutex<Option<Kept>>,
+    client: RestClient,
+    kept: Mutex<Option<CachedAccessToken>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedAccessToken {
     token: SecretString,
     until: Instant,
 }
 
 /// The response of the token endpoint.
 #[derive(Deserialize)]
-struct Granted {
+struct ClientCredentialsResponse {
     access_token: String,
     /// In seconds; some servers write the number as a string.
-    expires_in: Option<Seconds>,
+    expires_in: Option<LenientSeconds>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Seconds {
+enum LenientSeconds {
     Number(f64),
     Text(String),
 }
 
-impl Granted {
+impl ClientCredentialsResponse {
     /// Returns the lifetime of the token. An `expires_in` that is not a valid number counts as absent.
     fn life(&self) -> Duration {
         let seconds = match &self.expires_in {
-            Some(Seconds::Number(seconds)) => Some(*seconds),
-            Some(Seconds::Text(text)) => text.trim().parse().ok(),
+            Some(LenientSeconds::Number(seconds)) => Some(*seconds),
+            Some(LenientSeconds::Text(text)) => text.trim().parse().ok(),
             None => None,
         };
         let life = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -75,12 +75,12 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 impl ClientCredentials {
     pub fn new(
         url: Url,
-        reach: Reach,
+        reach: AllowedHosts,
         client_id: String,
         client_secret: SecretString,
         scopes: Vec<String>,
     ) -> Self {
-        Self { url, scopes, client_id, client_secret, client: Client::new(reach), kept: Mutex::new(None) }
+        Self { url, scopes, client_id, client_secret, client: RestClient::new(reach), kept: Mutex::new(None) }
     }
 
     /// Returns the id and the secret of the client.
@@ -97,14 +97,14 @@ impl ClientCredentials {
         let granted = self.ask().await?;
         let until = Instant::now() + granted.life().saturating_sub(MARGIN);
         let token = SecretString::from(granted.access_token);
-        *kept = Some(Kept { token: token.clone(), until });
+        *kept = Some(CachedAccessToken { token: token.clone(), until });
         Ok(token)
     }
 
     /// Drops a refused token from the cache. A newer token that has replaced it since stays.
-    pub(super) async fn forget(&self, refused: &Request) {
+    pub(super) async fn forget(&self, refused: &RestRequest) {
         let mut kept = self.kept.lock().await;
-        let sent = |kept: &mut Kept| {
+        let sent = |kept: &mut CachedAccessToken| {
             let line = format!("Bearer {}", kept.token.expose_secret());
             let mut headers = refused.headers.iter();
             headers.any(|(name, value)| {
@@ -114,7 +114,7 @@ impl ClientCredentials {
         kept.take_if(sent);
     }
 
-    async fn ask(&self) -> Result<Granted, ToolError> {
+    async fn ask(&self) -> Result<ClientCredentialsResponse, ToolError> {
         let response = self.client.send(&self.request()?).await?;
         let status = response.status();
         let (_, bytes) = self.client.whole(response, ANSWER_BYTES_MAX).await?;
@@ -129,15 +129,16 @@ impl ClientCredentials {
         serde_json::from_slice(&bytes).map_err(|_| refused("the answer has no `access_token`".into()))
     }
 
-    fn request(&self) -> Result<Request, ToolError> {
+    fn request(&self) -> Result<RestRequest, ToolError> {
         let mut form = "grant_type=client_credentials".to_owned();
         if !self.scopes.is_empty() {
             form.push_str("&scope=");
             form.push_str(&encode::strict(&self.scopes.join(" ")));
         }
         let media_type = "application/x-www-form-urlencoded".to_owned();
-        let body = Some(Body { media_type, bytes: form.into_bytes() });
-        let mut request = Request { method: Method::Post, url: self.url.clone(), headers: Vec::new(), body };
+        let body = Some(RestBody { media_type, bytes: form.into_bytes() });
+        let mut request =
+            RestRequest { method: Method::Post, url: self.url.clone(), headers: Vec::new(), body };
         // RFC 6749, section 2.3.1: id and secret are percent-encoded before they are joined.
         let pair = format!(
             "{}:{}",
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn a_token_lives_as_long_as_the_server_says_within_bounds() {
         let check = |expires: &str, expected: Duration| {
-            let granted: Granted =
+            let granted: ClientCredentialsResponse =
                 serde_json::from_str(&format!("{{\"access_token\": \"t\"{expires}}}")).unwrap();
             assert_eq!(granted.life(), expected, "{expires}");
         };

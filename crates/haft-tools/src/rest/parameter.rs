@@ -12,34 +12,34 @@ pub struct Parameter {
     pub argument: String,
     /// The name in the request.
     pub name: String,
-    pub place: Place,
-    pub style: Style,
+    pub place: ParameterLocation,
+    pub style: ParameterStyle,
     pub explode: Explode,
-    pub reserved: Reserved,
+    pub reserved: ReservedCharacters,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum ParameterLocation {
     Path,
     Query,
     Header,
     Cookie,
 }
 
-impl Place {
+impl ParameterLocation {
     pub fn name(self) -> &'static str {
         match self {
-            Place::Path => "path",
-            Place::Query => "query",
-            Place::Header => "header",
-            Place::Cookie => "cookie",
+            ParameterLocation::Path => "path",
+            ParameterLocation::Query => "query",
+            ParameterLocation::Header => "header",
+            ParameterLocation::Cookie => "cookie",
         }
     }
 }
 
 /// The serialization of lists and objects (`style` of `OpenAPI`, plus `Brackets` and `Json`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum ParameterStyle {
     /// `a,b` in paths and headers.
     Simple,
     /// `.a.b`
@@ -66,19 +66,23 @@ pub enum Explode {
 
 /// `allowReserved` of `OpenAPI`: with `Kept`, characters reserved in URLs are not percent-encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reserved {
+pub enum ReservedCharacters {
     Encoded,
     Kept,
 }
 
 /// Returns the name-value pairs of a query or a form, not yet encoded.
-pub(super) fn pairs(name: &str, value: &Value, style: Style, explode: Explode) -> Vec<(String, String)> {
+pub(super) fn pairs(
+    name: &str,
+    value: &Value,
+    style: ParameterStyle,
+    explode: Explode,
+) -> Vec<(String, String)> {
     match (style, value) {
-        (Style::Json, value) => vec![(name.to_owned(), value.to_string())],
-        (Style::DeepObject, Value::Array(_) | Value::Object(_)) | (Style::Brackets, Value::Array(_)) => {
-            nested(name, value)
-        }
-        (Style::Brackets, Value::Object(_)) => nested(&format!("{name}[0]"), value),
+        (ParameterStyle::Json, value) => vec![(name.to_owned(), value.to_string())],
+        (ParameterStyle::DeepObject, Value::Array(_) | Value::Object(_))
+        | (ParameterStyle::Brackets, Value::Array(_)) => nested(name, value),
+        (ParameterStyle::Brackets, Value::Object(_)) => nested(&format!("{name}[0]"), value),
         (_, Value::Array(items)) => list(name, items, style, explode),
         (_, Value::Object(members)) => match explode {
             Explode::Yes => members.iter().map(|(key, value)| (key.clone(), text_of(value))).collect(),
@@ -88,20 +92,20 @@ pub(super) fn pairs(name: &str, value: &Value, style: Style, explode: Explode) -
     }
 }
 
-fn list(name: &str, items: &[Value], style: Style, explode: Explode) -> Vec<(String, String)> {
+fn list(name: &str, items: &[Value], style: ParameterStyle, explode: Explode) -> Vec<(String, String)> {
     if explode == Explode::Yes {
         return items.iter().map(|item| (name.to_owned(), text_of(item))).collect();
     }
     let separator = match style {
-        Style::SpaceDelimited => " ",
-        Style::PipeDelimited => "|",
-        Style::Simple
-        | Style::Label
-        | Style::Matrix
-        | Style::Form
-        | Style::DeepObject
-        | Style::Brackets
-        | Style::Json => ",",
+        ParameterStyle::SpaceDelimited => " ",
+        ParameterStyle::PipeDelimited => "|",
+        ParameterStyle::Simple
+        | ParameterStyle::Label
+        | ParameterStyle::Matrix
+        | ParameterStyle::Form
+        | ParameterStyle::DeepObject
+        | ParameterStyle::Brackets
+        | ParameterStyle::Json => ",",
     };
     vec![(name.to_owned(), joined(items, separator))]
 }
@@ -122,7 +126,7 @@ fn nested(name: &str, value: &Value) -> Vec<(String, String)> {
 }
 
 /// Returns a path value, percent-encoded so that it cannot leave its segment.
-pub(super) fn segment(name: &str, value: &Value, style: Style, explode: Explode) -> String {
+pub(super) fn segment(name: &str, value: &Value, style: ParameterStyle, explode: Explode) -> String {
     let encoded = |value: &Value| encode::strict(&text_of(value));
     let each =
         |items: &[Value], separator: &str| items.iter().map(encoded).collect::<Vec<_>>().join(separator);
@@ -132,24 +136,30 @@ pub(super) fn segment(name: &str, value: &Value, style: Style, explode: Explode)
         pairs.collect::<Vec<_>>().join(separator)
     };
     match (style, explode, value) {
-        (Style::Json, _, value) => encode::strict(&value.to_string()),
-        (Style::Label, Explode::Yes, Value::Array(items)) => format!(".{}", each(items, ".")),
-        (Style::Label, Explode::Yes, Value::Object(members)) => format!(".{}", named(members, "=", ".")),
-        (Style::Label, Explode::No, Value::Object(members)) => format!(".{}", named(members, ",", ",")),
-        (Style::Label, Explode::No, Value::Array(items)) => format!(".{}", each(items, ",")),
-        (Style::Label, _, value) => format!(".{}", encoded(value)),
-        (Style::Matrix, Explode::Yes, Value::Array(items)) => {
+        (ParameterStyle::Json, _, value) => encode::strict(&value.to_string()),
+        (ParameterStyle::Label, Explode::Yes, Value::Array(items)) => format!(".{}", each(items, ".")),
+        (ParameterStyle::Label, Explode::Yes, Value::Object(members)) => {
+            format!(".{}", named(members, "=", "."))
+        }
+        (ParameterStyle::Label, Explode::No, Value::Object(members)) => {
+            format!(".{}", named(members, ",", ","))
+        }
+        (ParameterStyle::Label, Explode::No, Value::Array(items)) => format!(".{}", each(items, ",")),
+        (ParameterStyle::Label, _, value) => format!(".{}", encoded(value)),
+        (ParameterStyle::Matrix, Explode::Yes, Value::Array(items)) => {
             let each = items.iter().map(|item| format!(";{}={}", encode::strict(name), encoded(item)));
             each.collect::<Vec<_>>().concat()
         }
-        (Style::Matrix, Explode::Yes, Value::Object(members)) => format!(";{}", named(members, "=", ";")),
-        (Style::Matrix, Explode::No, Value::Array(items)) => {
+        (ParameterStyle::Matrix, Explode::Yes, Value::Object(members)) => {
+            format!(";{}", named(members, "=", ";"))
+        }
+        (ParameterStyle::Matrix, Explode::No, Value::Array(items)) => {
             format!(";{}={}", encode::strict(name), each(items, ","))
         }
-        (Style::Matrix, Explode::No, Value::Object(members)) => {
+        (ParameterStyle::Matrix, Explode::No, Value::Object(members)) => {
             format!(";{}={}", encode::strict(name), named(members, ",", ","))
         }
-        (Style::Matrix, _, value) => format!(";{}={}", encode::strict(name), encoded(value)),
+        (ParameterStyle::Matrix, _, value) => format!(";{}={}", encode::strict(name), encoded(value)),
         (_, Explode::Yes, Value::Object(members)) => named(members, "=", ","),
         (_, Explode::No, Value::Object(members)) => named(members, ",", ","),
         (_, _, Value::Array(items)) => each(items, ","),
@@ -158,9 +168,9 @@ pub(super) fn segment(name: &str, value: &Value, style: Style, explode: Explode)
 }
 
 /// Returns a value for a header or a cookie.
-pub(super) fn line(value: &Value, style: Style, explode: Explode) -> String {
+pub(super) fn line(value: &Value, style: ParameterStyle, explode: Explode) -> String {
     match (style, explode, value) {
-        (Style::Json, _, value) => value.to_string(),
+        (ParameterStyle::Json, _, value) => value.to_string(),
         (_, Explode::Yes, Value::Object(members)) => flat(members, "=", ","),
         (_, Explode::No, Value::Object(members)) => flat(members, ",", ","),
         (_, _, value) => text_of(value),
@@ -185,7 +195,7 @@ mod tests {
 
     #[test]
     fn queries_are_written_in_every_style() {
-        let check = |style: Style, explode: Explode, value: Value, expected: &str| {
+        let check = |style: ParameterStyle, explode: Explode, value: Value, expected: &str| {
             let found: Vec<String> = pairs("k", &value, style, explode)
                 .into_iter()
                 .map(|(key, value)| format!("{key}={value}"))
@@ -193,38 +203,38 @@ mod tests {
             assert_eq!(found.join("&"), expected, "{style:?} {explode:?} {value}");
         };
         let (list, object) = (json!(["a", 2]), json!({"x": 1, "y": "b"}));
-        check(Style::Form, Explode::Yes, json!("v"), "k=v");
-        check(Style::Form, Explode::Yes, json!(false), "k=false");
-        check(Style::Form, Explode::Yes, list.clone(), "k=a&k=2");
-        check(Style::Form, Explode::No, list.clone(), "k=a,2");
-        check(Style::Form, Explode::Yes, object.clone(), "x=1&y=b");
-        check(Style::Form, Explode::No, object.clone(), "k=x,1,y,b");
-        check(Style::SpaceDelimited, Explode::No, list.clone(), "k=a 2");
-        check(Style::PipeDelimited, Explode::No, list.clone(), "k=a|2");
-        check(Style::DeepObject, Explode::Yes, object.clone(), "k[x]=1&k[y]=b");
-        check(Style::DeepObject, Explode::Yes, json!({"a": {"b": [1]}}), "k[a][b][0]=1");
-        check(Style::Brackets, Explode::Yes, json!([{"p": 1}, {"p": 2}]), "k[0][p]=1&k[1][p]=2");
-        check(Style::Brackets, Explode::Yes, object.clone(), "k[0][x]=1&k[0][y]=b");
-        check(Style::Json, Explode::Yes, object, r#"k={"x":1,"y":"b"}"#);
-        check(Style::Form, Explode::Yes, json!([]), "");
+        check(ParameterStyle::Form, Explode::Yes, json!("v"), "k=v");
+        check(ParameterStyle::Form, Explode::Yes, json!(false), "k=false");
+        check(ParameterStyle::Form, Explode::Yes, list.clone(), "k=a&k=2");
+        check(ParameterStyle::Form, Explode::No, list.clone(), "k=a,2");
+        check(ParameterStyle::Form, Explode::Yes, object.clone(), "x=1&y=b");
+        check(ParameterStyle::Form, Explode::No, object.clone(), "k=x,1,y,b");
+        check(ParameterStyle::SpaceDelimited, Explode::No, list.clone(), "k=a 2");
+        check(ParameterStyle::PipeDelimited, Explode::No, list.clone(), "k=a|2");
+        check(ParameterStyle::DeepObject, Explode::Yes, object.clone(), "k[x]=1&k[y]=b");
+        check(ParameterStyle::DeepObject, Explode::Yes, json!({"a": {"b": [1]}}), "k[a][b][0]=1");
+        check(ParameterStyle::Brackets, Explode::Yes, json!([{"p": 1}, {"p": 2}]), "k[0][p]=1&k[1][p]=2");
+        check(ParameterStyle::Brackets, Explode::Yes, object.clone(), "k[0][x]=1&k[0][y]=b");
+        check(ParameterStyle::Json, Explode::Yes, object, r#"k={"x":1,"y":"b"}"#);
+        check(ParameterStyle::Form, Explode::Yes, json!([]), "");
     }
 
     #[test]
     fn paths_are_written_in_every_style() {
-        let check = |style: Style, explode: Explode, value: Value, expected: &str| {
+        let check = |style: ParameterStyle, explode: Explode, value: Value, expected: &str| {
             assert_eq!(segment("k", &value, style, explode), expected, "{style:?} {explode:?} {value}");
         };
         let (list, object) = (json!(["a/b", 2]), json!({"x": 1, "y": "b"}));
-        check(Style::Simple, Explode::No, json!("a/b?c"), "a%2Fb%3Fc");
-        check(Style::Simple, Explode::No, list.clone(), "a%2Fb,2");
-        check(Style::Simple, Explode::No, object.clone(), "x,1,y,b");
-        check(Style::Simple, Explode::Yes, object.clone(), "x=1,y=b");
-        check(Style::Label, Explode::No, json!(5), ".5");
-        check(Style::Label, Explode::Yes, list.clone(), ".a%2Fb.2");
-        check(Style::Label, Explode::Yes, object.clone(), ".x=1.y=b");
-        check(Style::Matrix, Explode::No, json!(5), ";k=5");
-        check(Style::Matrix, Explode::No, list.clone(), ";k=a%2Fb,2");
-        check(Style::Matrix, Explode::Yes, list, ";k=a%2Fb;k=2");
-        check(Style::Matrix, Explode::Yes, object, ";x=1;y=b");
+        check(ParameterStyle::Simple, Explode::No, json!("a/b?c"), "a%2Fb%3Fc");
+        check(ParameterStyle::Simple, Explode::No, list.clone(), "a%2Fb,2");
+        check(ParameterStyle::Simple, Explode::No, object.clone(), "x,1,y,b");
+        check(ParameterStyle::Simple, Explode::Yes, object.clone(), "x=1,y=b");
+        check(ParameterStyle::Label, Explode::No, json!(5), ".5");
+        check(ParameterStyle::Label, Explode::Yes, list.clone(), ".a%2Fb.2");
+        check(ParameterStyle::Label, Explode::Yes, object.clone(), ".x=1.y=b");
+        check(ParameterStyle::Matrix, Explode::No, json!(5), ";k=5");
+        check(ParameterStyle::Matrix, Explode::No, list.clone(), ";k=a%2Fb,2");
+        check(ParameterStyle::Matrix, Explode::Yes, list, ";k=a%2Fb;k=2");
+        check(ParameterStyle::Matrix, Explode::Yes, object, ";x=1;y=b");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::digest::Digest;
-use haft_core::event::Progress;
+use haft_core::event::CallProgress;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
@@ -16,15 +16,15 @@ use haft_core::validate::ValidArguments;
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-use super::answer::{Answer, output};
+use super::answer::{RestResponse, output};
 use super::client::{broken, media_type};
 use super::credential::{Credential, add_header};
-use super::request::{self, Request};
+use super::request::{self, RestRequest};
 use super::stream::StreamReader;
 use super::tool::RestTool;
 use super::withheld;
-use crate::withheld::Withheld;
-use haft_core::settings::rest::Streaming;
+use crate::withheld::SecretRedactor;
+use haft_core::settings::rest::StreamSettings;
 
 /// The provider of all tools over HTTP.
 pub struct RestTools {
@@ -67,7 +67,10 @@ impl RestTools {
             }
             Some(_) | None => {
                 let (media_type, bytes) = tool.service.client.whole(response, ANSWER_BYTES_MAX).await?;
-                output(Answer { status, media_type, bytes: withheld.left_of_bytes(bytes) }, tool.expected)
+                output(
+                    RestResponse { status, media_type, bytes: withheld.redact_bytes(bytes) },
+                    tool.expected,
+                )
             }
         }
     }
@@ -75,7 +78,7 @@ impl RestTools {
 
 /// Sends a request with its credentials. If the server answers 401 and the token can be renewed, sends it once more
 /// with a new token.
-async fn send(tool: &RestTool, plain: &Request) -> Result<(Request, reqwest::Response), ToolError> {
+async fn send(tool: &RestTool, plain: &RestRequest) -> Result<(RestRequest, reqwest::Response), ToolError> {
     let sent = completed(tool, plain).await?;
     let response = tool.service.client.send(&sent).await?;
     if response.status() != http::StatusCode::UNAUTHORIZED || !forget_token(tool, &sent).await {
@@ -87,7 +90,7 @@ async fn send(tool: &RestTool, plain: &Request) -> Result<(Request, reqwest::Res
 }
 
 /// Returns the request with the service's headers and the tool's credentials added.
-async fn completed(tool: &RestTool, plain: &Request) -> Result<Request, ToolError> {
+async fn completed(tool: &RestTool, plain: &RestRequest) -> Result<RestRequest, ToolError> {
     let mut request = plain.clone();
     for (name, value) in &tool.service.headers {
         add_header(&mut request, name.clone(), value.expose_secret())?;
@@ -99,7 +102,7 @@ async fn completed(tool: &RestTool, plain: &Request) -> Result<Request, ToolErro
 }
 
 /// Drops the refused token from the cache; returns whether the tool has a token that can be requested again.
-async fn forget_token(tool: &RestTool, refused: &Request) -> bool {
+async fn forget_token(tool: &RestTool, refused: &RestRequest) -> bool {
     let mut found = false;
     for credential in tool.used_credentials() {
         match credential {
@@ -115,16 +118,16 @@ async fn forget_token(tool: &RestTool, refused: &Request) -> bool {
 
 async fn stream(
     mut response: reqwest::Response,
-    streaming: &Streaming,
-    withheld: &Withheld,
+    streaming: &StreamSettings,
+    withheld: &SecretRedactor,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     let found = media_type(&response);
     let mut reader = StreamReader::new(streaming);
-    let mut shown = withheld.in_pieces();
+    let mut shown = withheld.redact_stream();
     let tell = |text: String| {
         if !text.is_empty() {
-            cx.progress(Progress::Output(text));
+            cx.progress(CallProgress::Output(text));
         }
     };
     let all = async {
@@ -140,7 +143,7 @@ async fn stream(
     let ended = tokio::time::timeout(streaming.timeout, all).await;
     ended.unwrap_or_else(|_| Err(too_long(streaming)))?;
     tell(shown.end());
-    let answer = withheld.left_of(reader.finish());
+    let answer = withheld.redact(reader.finish());
     if answer.is_empty() {
         let found = found.unwrap_or_else(|| "no media type".into());
         let message =
@@ -150,20 +153,20 @@ async fn stream(
     Ok(ToolOutput::text(answer))
 }
 
-fn too_much(streaming: &Streaming) -> ToolError {
+fn too_much(streaming: &StreamSettings) -> ToolError {
     let message = format!("the stream is longer than {} bytes", streaming.bytes_max);
     ToolError::new(ToolErrorKind::Failed, message)
 }
 
-fn too_long(streaming: &Streaming) -> ToolError {
+fn too_long(streaming: &StreamSettings) -> ToolError {
     let message = format!("the stream did not end within {} ms", streaming.timeout.as_millis());
     ToolError::new(ToolErrorKind::Timeout, message)
 }
 
 /// Returns the digest of a request and of the credentials that are added when it is sent. The request is a pure function
 /// of the arguments, so this covers the operator's URL, headers and body.
-fn digest_of(tool: &RestTool, request: &Request) -> Digest {
-    let Request { method, url, headers, body } = request;
+fn digest_of(tool: &RestTool, request: &RestRequest) -> Digest {
+    let RestRequest { method, url, headers, body } = request;
     let mut parts: Vec<&[u8]> = vec![method.name().as_bytes(), url.as_str().as_bytes()];
     for (name, value) in headers {
         parts.extend([name.as_str().as_bytes(), value.as_bytes()]);

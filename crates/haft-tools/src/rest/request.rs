@@ -5,20 +5,20 @@ use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 use url::Url;
 
-use super::body::{Body, BodyPlan, body};
+use super::body::{BodyPlan, RestBody, body};
 use super::encode;
-use super::parameter::{Parameter, Place, Reserved, line, pairs, segment};
-use super::template::{Arguments, Missing};
-use super::tool::{Plan, RestTool};
+use super::parameter::{Parameter, ParameterLocation, ReservedCharacters, line, pairs, segment};
+use super::template::{ArgumentMap, MissingArgument};
+use super::tool::{RequestPlan, RestTool};
 use haft_core::settings::method::Method;
 
 /// A request, ready to be sent.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct RestRequest {
     pub method: Method,
     pub url: Url,
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    pub body: Option<Body>,
+    pub body: Option<RestBody>,
 }
 
 /// The plan for building requests of an operation of an API description.
@@ -45,10 +45,10 @@ pub enum PathPiece {
 const URL_BYTES_MAX: usize = 16 * 1024;
 
 /// Builds the request of a call.
-pub fn build(tool: &RestTool, arguments: &Arguments) -> Result<Request, ToolError> {
+pub fn build(tool: &RestTool, arguments: &ArgumentMap) -> Result<RestRequest, ToolError> {
     let request = match &tool.plan {
-        Plan::Templated(templated) => templated.request(arguments),
-        Plan::Operation(operation) => operation.request(arguments),
+        RequestPlan::Templated(templated) => templated.request(arguments),
+        RequestPlan::Operation(operation) => operation.request(arguments),
     }?;
     if request.url.as_str().len() > URL_BYTES_MAX {
         return Err(invalid(&format!("the URL becomes longer than {URL_BYTES_MAX} bytes; send less")));
@@ -57,10 +57,10 @@ pub fn build(tool: &RestTool, arguments: &Arguments) -> Result<Request, ToolErro
 }
 
 impl OperationPlan {
-    fn request(&self, arguments: &Arguments) -> Result<Request, ToolError> {
+    fn request(&self, arguments: &ArgumentMap) -> Result<RestRequest, ToolError> {
         let mut headers = Vec::new();
         headers.extend(self.accept.clone().map(|accept| (http::header::ACCEPT, accept)));
-        for (parameter, value) in self.given(arguments, Place::Header) {
+        for (parameter, value) in self.given(arguments, ParameterLocation::Header) {
             let name = header_name(&parameter.name)?;
             headers.push((
                 name,
@@ -68,7 +68,7 @@ impl OperationPlan {
             ));
         }
         headers.extend(self.cookies(arguments)?);
-        Ok(Request {
+        Ok(RestRequest {
             method: self.method,
             url: self.url(arguments)?,
             headers,
@@ -76,7 +76,7 @@ impl OperationPlan {
         })
     }
 
-    fn url(&self, arguments: &Arguments) -> Result<Url, ToolError> {
+    fn url(&self, arguments: &ArgumentMap) -> Result<Url, ToolError> {
         let mut path = String::new();
         for piece in &self.path {
             match piece {
@@ -86,7 +86,7 @@ impl OperationPlan {
         }
         let mut url = joined(&self.base, &path)?;
         let query: Vec<String> = self
-            .given(arguments, Place::Query)
+            .given(arguments, ParameterLocation::Query)
             .flat_map(|(parameter, value)| query(parameter, value))
             .collect();
         if !query.is_empty() {
@@ -96,12 +96,12 @@ impl OperationPlan {
         Ok(url)
     }
 
-    fn segment(&self, index: usize, arguments: &Arguments) -> Result<String, ToolError> {
+    fn segment(&self, index: usize, arguments: &ArgumentMap) -> Result<String, ToolError> {
         // Cannot fail: the importer creates the indices together with the list.
         let parameter = self.parameters.get(index).ok_or_else(|| invalid("the path names no parameter"))?;
         let name = &parameter.argument;
         let value = arguments.get(name).filter(|value| !value.is_null());
-        let value = value.ok_or_else(|| missing(&Missing(name.clone()), "the path"))?;
+        let value = value.ok_or_else(|| missing(&MissingArgument(name.clone()), "the path"))?;
         let segment = segment(&parameter.name, value, parameter.style, parameter.explode);
         if segment.is_empty() {
             return Err(invalid(&format!("`{name}` must not be empty: it is a part of the path")));
@@ -109,9 +109,9 @@ impl OperationPlan {
         Ok(segment)
     }
 
-    fn cookies(&self, arguments: &Arguments) -> Result<Option<(HeaderName, HeaderValue)>, ToolError> {
+    fn cookies(&self, arguments: &ArgumentMap) -> Result<Option<(HeaderName, HeaderValue)>, ToolError> {
         let pairs: Vec<String> = self
-            .given(arguments, Place::Cookie)
+            .given(arguments, ParameterLocation::Cookie)
             .map(|(parameter, value)| {
                 let text = line(value, parameter.style, parameter.explode);
                 format!("{}={}", parameter.name, encode::strict(&text))
@@ -127,8 +127,8 @@ impl OperationPlan {
     /// here.
     fn given<'a>(
         &'a self,
-        arguments: &'a Arguments,
-        place: Place,
+        arguments: &'a ArgumentMap,
+        place: ParameterLocation,
     ) -> impl Iterator<Item = (&'a Parameter, &'a Value)> {
         let of_place = self.parameters.iter().filter(move |parameter| parameter.place == place);
         of_place.filter_map(|parameter| {
@@ -140,8 +140,8 @@ impl OperationPlan {
 
 fn query(parameter: &Parameter, value: &Value) -> Vec<String> {
     let encoded = match parameter.reserved {
-        Reserved::Encoded => encode::strict,
-        Reserved::Kept => encode::reserved_kept,
+        ReservedCharacters::Encoded => encode::strict,
+        ReservedCharacters::Kept => encode::reserved_kept,
     };
     let pairs = pairs(&parameter.name, value, parameter.style, parameter.explode);
     pairs.into_iter().map(|(name, value)| format!("{}={}", encode::strict(&name), encoded(&value))).collect()
@@ -174,7 +174,7 @@ pub(super) fn header_value(argument: &str, text: &str) -> Result<HeaderValue, To
         .map_err(|_| invalid(&format!("`{argument}` goes into a header and must be one line of text")))
 }
 
-pub(super) fn missing(Missing(name): &Missing, wanted_by: &str) -> ToolError {
+pub(super) fn missing(MissingArgument(name): &MissingArgument, wanted_by: &str) -> ToolError {
     invalid(&format!("`{name}` is missing; {wanted_by} needs it"))
 }
 

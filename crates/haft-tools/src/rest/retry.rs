@@ -6,7 +6,7 @@ use haft_core::settings::method::Method;
 
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum RestAttemptOutcome {
     /// A response with this status and the delay from its `Retry-After` header.
     Status(u16, Option<Duration>),
     /// No connection: nothing was sent.
@@ -25,14 +25,14 @@ const WAIT_FIRST: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Returns the delay before a retry, or `None` for no retry. Only repeatable methods are retried.
-pub(super) fn wait(method: Method, sent_again: u32, came: Came) -> Option<Duration> {
+pub(super) fn wait(method: Method, sent_again: u32, came: RestAttemptOutcome) -> Option<Duration> {
     if !method.is_repeatable() || sent_again >= AGAIN_MAX {
         return None;
     }
     let asked = match came {
-        Came::Status(429 | 502 | 503 | 504, asked) => asked,
-        Came::Status(..) => return None,
-        Came::NotConnected | Came::Broken => None,
+        RestAttemptOutcome::Status(429 | 502 | 503 | 504, asked) => asked,
+        RestAttemptOutcome::Status(..) => return None,
+        RestAttemptOutcome::NotConnected | RestAttemptOutcome::Broken => None,
     };
     let wait = asked.unwrap_or(WAIT_FIRST * 2_u32.pow(sent_again));
     (wait <= WAIT_MAX).then_some(wait)
@@ -53,19 +53,19 @@ mod tests {
 
     #[test]
     fn only_what_may_be_repeated_is_sent_again() {
-        let check = |method: Method, sent: u32, came: Came, expected: Option<u64>| {
+        let check = |method: Method, sent: u32, came: RestAttemptOutcome, expected: Option<u64>| {
             assert_eq!(wait(method, sent, came), expected.map(Duration::from_millis), "{method:?} {came:?}");
         };
-        check(Method::Get, 0, Came::Status(503, None), Some(250));
-        check(Method::Get, 1, Came::Status(503, None), Some(500));
-        check(Method::Get, 2, Came::Status(503, None), None);
-        check(Method::Delete, 0, Came::Broken, Some(250));
-        check(Method::Get, 0, Came::Status(429, Some(Duration::from_secs(3))), Some(3000));
-        check(Method::Get, 0, Came::Status(429, Some(Duration::from_mins(5))), None);
-        check(Method::Get, 0, Came::Status(500, None), None);
-        check(Method::Get, 0, Came::Status(404, None), None);
-        check(Method::Post, 0, Came::Status(503, None), None);
-        check(Method::Patch, 0, Came::NotConnected, None);
+        check(Method::Get, 0, RestAttemptOutcome::Status(503, None), Some(250));
+        check(Method::Get, 1, RestAttemptOutcome::Status(503, None), Some(500));
+        check(Method::Get, 2, RestAttemptOutcome::Status(503, None), None);
+        check(Method::Delete, 0, RestAttemptOutcome::Broken, Some(250));
+        check(Method::Get, 0, RestAttemptOutcome::Status(429, Some(Duration::from_secs(3))), Some(3000));
+        check(Method::Get, 0, RestAttemptOutcome::Status(429, Some(Duration::from_mins(5))), None);
+        check(Method::Get, 0, RestAttemptOutcome::Status(500, None), None);
+        check(Method::Get, 0, RestAttemptOutcome::Status(404, None), None);
+        check(Method::Post, 0, RestAttemptOutcome::Status(503, None), None);
+        check(Method::Patch, 0, RestAttemptOutcome::NotConnected, None);
     }
 
     #[test]

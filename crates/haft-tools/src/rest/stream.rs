@@ -1,6 +1,6 @@
 //! Streamed responses: lines of JSON, or server-sent events.
 
-use haft_core::settings::rest::{StreamMode, Streaming};
+use haft_core::settings::rest::{StreamMode, StreamSettings};
 use serde_json::Value;
 
 /// The final data line of some services, which is not JSON.
@@ -9,7 +9,7 @@ const END_MARK: &str = "[DONE]";
 /// An incremental reader of a stream.
 #[derive(Debug)]
 pub(super) struct StreamReader<'a> {
-    streaming: &'a Streaming,
+    streaming: &'a StreamSettings,
     /// A line without its line break so far.
     line: Vec<u8>,
     /// The data lines of an event that has not ended yet.
@@ -21,18 +21,18 @@ pub(super) struct StreamReader<'a> {
 
 /// The stream exceeds its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooMuch;
+pub(super) struct RestStreamTooLarge;
 
 impl<'a> StreamReader<'a> {
-    pub(super) fn new(streaming: &'a Streaming) -> Self {
+    pub(super) fn new(streaming: &'a StreamSettings) -> Self {
         Self { streaming, line: Vec::new(), event: None, bytes_total: 0, tokens: String::new(), answer: None }
     }
 
     /// Consumes the next bytes and returns the text they added.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<String, TooMuch> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<String, RestStreamTooLarge> {
         self.bytes_total = self.bytes_total.saturating_add(bytes.len());
         if self.bytes_total > self.streaming.bytes_max {
-            return Err(TooMuch);
+            return Err(RestStreamTooLarge);
         }
         let before = self.tokens.len();
         for &byte in bytes {
@@ -99,8 +99,9 @@ impl<'a> StreamReader<'a> {
     }
 
     fn take_event(&mut self, event: &Value) {
-        let Streaming { discriminator_field, done_value, answer_field, token_value, token_field, .. } =
-            self.streaming;
+        let StreamSettings {
+            discriminator_field, done_value, answer_field, token_value, token_field, ..
+        } = self.streaming;
         match event[discriminator_field].as_str() {
             Some(kind) if kind == done_value => {
                 self.answer = Some(text(&event[answer_field]).unwrap_or_else(|| self.tokens.clone()));
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     /// Feeds the stream whole and in small chunks, down to single bytes.
-    fn check(streaming: &Streaming, stream: &str, deltas: &str, expected: &str) {
+    fn check(streaming: &StreamSettings, stream: &str, deltas: &str, expected: &str) {
         for size in [1, 2, 7, stream.len()] {
             let mut reader = StreamReader::new(streaming);
             let mut seen = String::new();
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn json_lines_give_tokens_and_an_answer() {
-        let streaming = Streaming { line_prefix: "data: ".into(), ..Streaming::default() };
+        let streaming = StreamSettings { line_prefix: "data: ".into(), ..StreamSettings::default() };
         let tokens = "data: {\"type\":\"token\",\"content\":\"hé\"}\r\n\nnoise\n[DONE]\ndata: {\"type\":\"token\",\"content\":\"llo\"}\n";
         check(&streaming, tokens, "héllo", "héllo");
         let done = format!("{tokens}data: {{\"type\":\"done\",\"answer\":\"Hello!\"}}");
@@ -149,16 +150,16 @@ mod tests {
 
     #[test]
     fn events_give_their_text() {
-        let streaming = Streaming { mode: StreamMode::Sse, ..Streaming::default() };
+        let streaming = StreamSettings { mode: StreamMode::Sse, ..StreamSettings::default() };
         let events = ": hello\nevent: x\ndata: one\ndata: two\n\ndata: {\"type\":\"token\",\"content\":\"3\"}\n\ndata: [DONE]\n\n";
         check(&streaming, events, "one\ntwo3", "one\ntwo3");
     }
 
     #[test]
     fn more_than_may_come_is_told() {
-        let streaming = Streaming { bytes_max: 10, ..Streaming::default() };
+        let streaming = StreamSettings { bytes_max: 10, ..StreamSettings::default() };
         let mut reader = StreamReader::new(&streaming);
         assert!(reader.push(&[b'x'; 10]).is_ok());
-        assert_eq!(reader.push(b"x"), Err(TooMuch));
+        assert_eq!(reader.push(b"x"), Err(RestStreamTooLarge));
     }
 }

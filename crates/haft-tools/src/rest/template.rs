@@ -5,23 +5,23 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 /// The arguments of a call.
-pub(super) type Arguments = Map<String, Value>;
+pub(super) type ArgumentMap = Map<String, Value>;
 
 /// A text with placeholders.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Template {
-    pieces: Vec<Piece>,
+pub struct TextTemplate {
+    pieces: Vec<TemplatePiece>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
     Parameter(String),
 }
 
 const OPENS: &str = "${parameters.";
 
-impl Template {
+impl TextTemplate {
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -31,13 +31,13 @@ impl Template {
                 return Err(TemplateError::Unnamed);
             }
             if !before.is_empty() {
-                pieces.push(Piece::Text(before.to_owned()));
+                pieces.push(TemplatePiece::Text(before.to_owned()));
             }
-            pieces.push(Piece::Parameter(name.to_owned()));
+            pieces.push(TemplatePiece::Parameter(name.to_owned()));
             rest = behind;
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.to_owned()));
+            pieces.push(TemplatePiece::Text(rest.to_owned()));
         }
         Ok(Self { pieces })
     }
@@ -45,8 +45,8 @@ impl Template {
     /// The parameters that have a placeholder.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Parameter(name) => Some(name.as_str()),
-            Piece::Text(_) => None,
+            TemplatePiece::Parameter(name) => Some(name.as_str()),
+            TemplatePiece::Text(_) => None,
         })
     }
 
@@ -54,14 +54,16 @@ impl Template {
     /// error.
     pub(super) fn render(
         &self,
-        arguments: &Arguments,
+        arguments: &ArgumentMap,
         encode: fn(&str) -> String,
-    ) -> Result<String, Missing> {
+    ) -> Result<String, MissingArgument> {
         let mut rendered = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => rendered.push_str(text),
-                Piece::Parameter(name) => rendered.push_str(&encode(&text_of(given(arguments, name)?))),
+                TemplatePiece::Text(text) => rendered.push_str(text),
+                TemplatePiece::Parameter(name) => {
+                    rendered.push_str(&encode(&text_of(given(arguments, name)?)));
+                }
             }
         }
         Ok(rendered)
@@ -70,7 +72,9 @@ impl Template {
     /// Returns key and parameter of a template like `key=${parameters.x}`.
     pub(super) fn assignment(&self) -> Option<(&str, &str)> {
         match self.pieces.as_slice() {
-            [Piece::Text(before), Piece::Parameter(name)] => Some((before.strip_suffix('=')?, name)),
+            [TemplatePiece::Text(before), TemplatePiece::Parameter(name)] => {
+                Some((before.strip_suffix('=')?, name))
+            }
             _ => None,
         }
     }
@@ -78,14 +82,14 @@ impl Template {
     /// Returns the parameter if the template is a single placeholder.
     fn whole(&self) -> Option<&str> {
         match self.pieces.as_slice() {
-            [Piece::Parameter(name)] => Some(name),
+            [TemplatePiece::Parameter(name)] => Some(name),
             _ => None,
         }
     }
 }
 
 /// Prints only the parameters: the text may be secret, as a header's template contains the token.
-impl fmt::Debug for Template {
+impl fmt::Debug for TextTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Template").field("parameters", &self.parameters().collect::<Vec<_>>()).finish()
     }
@@ -113,7 +117,7 @@ impl JsonTemplate {
         self.0.is_string()
     }
 
-    pub(super) fn render(&self, arguments: &Arguments) -> Result<Option<Value>, Missing> {
+    pub(super) fn render(&self, arguments: &ArgumentMap) -> Result<Option<Value>, MissingArgument> {
         render_json(&self.0, arguments)
     }
 }
@@ -127,7 +131,7 @@ impl fmt::Debug for JsonTemplate {
 
 fn check_strings(value: &Value) -> Result<(), TemplateError> {
     match value {
-        Value::String(text) => Template::parse(text).map(|_| ()),
+        Value::String(text) => TextTemplate::parse(text).map(|_| ()),
         Value::Array(items) => items.iter().try_for_each(check_strings),
         Value::Object(members) => members.values().try_for_each(check_strings),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
@@ -137,8 +141,8 @@ fn check_strings(value: &Value) -> Result<(), TemplateError> {
 fn places(template: &Value, names: &mut Vec<String>) {
     match template {
         Value::String(text) => {
-            let template = Template::parse(text);
-            names.extend(template.iter().flat_map(Template::parameters).map(str::to_owned));
+            let template = TextTemplate::parse(text);
+            names.extend(template.iter().flat_map(TextTemplate::parameters).map(str::to_owned));
         }
         Value::Array(items) => items.iter().for_each(|item| places(item, names)),
         Value::Object(members) => members.values().for_each(|member| places(member, names)),
@@ -146,7 +150,7 @@ fn places(template: &Value, names: &mut Vec<String>) {
     }
 }
 
-fn render_json(template: &Value, arguments: &Arguments) -> Result<Option<Value>, Missing> {
+fn render_json(template: &Value, arguments: &ArgumentMap) -> Result<Option<Value>, MissingArgument> {
     match template {
         Value::String(text) => render_string(text, arguments),
         Value::Array(items) => {
@@ -169,17 +173,17 @@ fn render_json(template: &Value, arguments: &Arguments) -> Result<Option<Value>,
     }
 }
 
-fn render_string(text: &str, arguments: &Arguments) -> Result<Option<Value>, Missing> {
+fn render_string(text: &str, arguments: &ArgumentMap) -> Result<Option<Value>, MissingArgument> {
     // Cannot fail: `parse` checked every string.
-    let Ok(template) = Template::parse(text) else { return Ok(Some(Value::from(text))) };
+    let Ok(template) = TextTemplate::parse(text) else { return Ok(Some(Value::from(text))) };
     match template.whole() {
         Some(name) => Ok(arguments.get(name).cloned()),
         None => template.render(arguments, str::to_owned).map(|text| Some(Value::from(text))),
     }
 }
 
-fn given<'a>(arguments: &'a Arguments, name: &str) -> Result<&'a Value, Missing> {
-    arguments.get(name).filter(|value| !value.is_null()).ok_or_else(|| Missing(name.to_owned()))
+fn given<'a>(arguments: &'a ArgumentMap, name: &str) -> Result<&'a Value, MissingArgument> {
+    arguments.get(name).filter(|value| !value.is_null()).ok_or_else(|| MissingArgument(name.to_owned()))
 }
 
 /// Returns a value as text: a string without quotes, a list joined by commas, an object as JSON.
@@ -193,7 +197,7 @@ pub(super) fn text_of(value: &Value) -> String {
 
 /// The name of an argument that has a placeholder but is missing from the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Missing(pub(super) String);
+pub(super) struct MissingArgument(pub(super) String);
 
 /// The reason why a text is not a valid template; the operator reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,7 +225,7 @@ mod tests {
     use super::super::encode;
     use super::*;
 
-    fn arguments(value: Value) -> Arguments {
+    fn arguments(value: Value) -> ArgumentMap {
         value.as_object().cloned().unwrap()
     }
 
@@ -230,8 +234,8 @@ mod tests {
         let given =
             arguments(json!({"city": "São Paulo/x", "n": 3, "on": true, "list": ["a", 1], "no": null}));
         let check = |text: &str, expected: Result<&str, &str>| {
-            let found = Template::parse(text).unwrap().render(&given, encode::strict);
-            let expected = expected.map(str::to_owned).map_err(|name| Missing(name.to_owned()));
+            let found = TextTemplate::parse(text).unwrap().render(&given, encode::strict);
+            let expected = expected.map(str::to_owned).map_err(|name| MissingArgument(name.to_owned()));
             assert_eq!(found, expected, "{text}");
         };
         check("", Ok(""));
@@ -254,13 +258,13 @@ mod tests {
             json!({"count": 3, "tags": ["a"], "text": "n=3", "list": ["x"], "k": [1, null], "no": null});
         let render = |value: Value| JsonTemplate::parse(value).unwrap().render(&given);
         assert_eq!(render(template), Ok(Some(expected)));
-        assert_eq!(render(json!({"text": "n=${parameters.gone}"})), Err(Missing("gone".into())));
+        assert_eq!(render(json!({"text": "n=${parameters.gone}"})), Err(MissingArgument("gone".into())));
     }
 
     #[test]
     fn what_is_not_closed_or_named_is_refused() {
-        assert_eq!(Template::parse("${parameters.x"), Err(TemplateError::Open));
-        assert_eq!(Template::parse("${parameters.}"), Err(TemplateError::Unnamed));
+        assert_eq!(TextTemplate::parse("${parameters.x"), Err(TemplateError::Open));
+        assert_eq!(TextTemplate::parse("${parameters.}"), Err(TemplateError::Unnamed));
         assert_eq!(JsonTemplate::parse(json!({"a": ["${parameters.x"]})), Err(TemplateError::Open));
     }
 }

@@ -9,17 +9,17 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::body::Body;
+use super::body::RestBody;
 use super::encode;
-use super::parameter::{Explode, Style, pairs};
-use super::request::{Request, header_value, is_dots, missing};
-use super::template::{Arguments, JsonTemplate, Missing, Template, TemplateError};
+use super::parameter::{Explode, ParameterStyle, pairs};
+use super::request::{RestRequest, header_value, is_dots, missing};
+use super::template::{ArgumentMap, JsonTemplate, MissingArgument, TemplateError, TextTemplate};
 use haft_core::settings::method::Method;
 use haft_core::settings::rest::QueryForm;
 
 /// The operator's settings for a tool, with environment variables already substituted.
 #[derive(Debug)]
-pub struct Written<'a> {
+pub struct TemplateSettings<'a> {
     pub method: Method,
     pub url: &'a str,
     pub headers: &'a BTreeMap<String, SecretString>,
@@ -31,16 +31,16 @@ pub struct Written<'a> {
 
 /// The parsed request templates of a tool.
 #[derive(Debug)]
-pub struct Templated {
+pub struct RequestTemplates {
     pub method: Method,
     /// Scheme and host: no argument can change them.
     pub origin: Url,
-    path: Template,
+    path: TextTemplate,
     /// Pairs of the query. A pair whose argument is missing is left out.
-    query: Vec<Template>,
+    query: Vec<TextTemplate>,
     named: Vec<String>,
     query_form: QueryForm,
-    headers: Vec<(HeaderName, Template)>,
+    headers: Vec<(HeaderName, TextTemplate)>,
     body: Option<JsonTemplate>,
     defaults: Map<String, Value>,
     pub schema: Value,
@@ -48,18 +48,19 @@ pub struct Templated {
 
 /// An error in the operator's settings, and the key it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WrittenError {
+pub struct TemplateSettingsError {
     pub key: &'static str,
     pub message: String,
 }
 
-impl Templated {
-    pub fn new(written: &Written<'_>) -> Result<Self, WrittenError> {
+impl RequestTemplates {
+    pub fn new(written: &TemplateSettings<'_>) -> Result<Self, TemplateSettingsError> {
         let (origin, path, query) = split_url(written.url)?;
         let named = written.query.clone();
         let headers = headers(written.headers)?;
         let body = written.body.clone().map(JsonTemplate::parse).transpose();
-        let body = body.map_err(|error| WrittenError { key: "bodyTemplate", message: error.to_string() })?;
+        let body =
+            body.map_err(|error| TemplateSettingsError { key: "bodyTemplate", message: error.to_string() })?;
         let schema = schema(written, body.as_ref())?;
         let defaults =
             schema["properties"].as_object().into_iter().flatten().filter_map(|(name, property)| {
@@ -80,10 +81,10 @@ impl Templated {
         })
     }
 
-    pub(super) fn request(&self, arguments: &Arguments) -> Result<Request, ToolError> {
+    pub(super) fn request(&self, arguments: &ArgumentMap) -> Result<RestRequest, ToolError> {
         let mut all = self.defaults.clone();
         all.extend(arguments.iter().map(|(name, value)| (name.clone(), value.clone())));
-        Ok(Request {
+        Ok(RestRequest {
             method: self.method,
             url: self.url(&all)?,
             headers: self.header_lines(&all)?,
@@ -91,7 +92,7 @@ impl Templated {
         })
     }
 
-    fn url(&self, arguments: &Arguments) -> Result<Url, ToolError> {
+    fn url(&self, arguments: &ArgumentMap) -> Result<Url, ToolError> {
         let path = self.path.render(arguments, encode::strict).map_err(|gone| missing(&gone, "the URL"))?;
         if path.split('/').any(is_dots) {
             return Err(super::request::invalid("`.` and `..` cannot be a part of the path"));
@@ -109,7 +110,7 @@ impl Templated {
     }
 
     /// Returns a query pair of the URL, encoded. With brackets, a list or an object becomes several pairs.
-    fn written_pairs(&self, pair: &Template, arguments: &Arguments) -> Vec<String> {
+    fn written_pairs(&self, pair: &TextTemplate, arguments: &ArgumentMap) -> Vec<String> {
         // A parameter listed in `query` is added from that list; this pair would repeat it.
         if pair.parameters().any(|name| self.named.iter().any(|named| named == name)) {
             return Vec::new();
@@ -125,9 +126,9 @@ impl Templated {
 
     fn pairs(&self, name: &str, value: &Value) -> Vec<String> {
         let style = match (self.query_form, value) {
-            (QueryForm::Brackets, _) => Style::Brackets,
-            (QueryForm::Plain, Value::Object(_)) => Style::Json,
-            (QueryForm::Plain, _) => Style::Form,
+            (QueryForm::Brackets, _) => ParameterStyle::Brackets,
+            (QueryForm::Plain, Value::Object(_)) => ParameterStyle::Json,
+            (QueryForm::Plain, _) => ParameterStyle::Form,
         };
         let pairs = pairs(name, value, style, Explode::Yes);
         let encoded =
@@ -137,7 +138,7 @@ impl Templated {
 
     /// Renders the headers. A header whose argument is missing is left out. All are marked sensitive, because the
     /// operator's text may contain a secret.
-    fn header_lines(&self, arguments: &Arguments) -> Result<Vec<(HeaderName, HeaderValue)>, ToolError> {
+    fn header_lines(&self, arguments: &ArgumentMap) -> Result<Vec<(HeaderName, HeaderValue)>, ToolError> {
         let mut lines = Vec::with_capacity(self.headers.len());
         for (name, template) in &self.headers {
             let Ok(text) = template.render(arguments, str::to_owned) else { continue };
@@ -149,21 +150,22 @@ impl Templated {
     }
 
     /// Renders the body: a string as plain text, any other value as JSON. A `Content-Type` header overrides both.
-    fn made_body(&self, arguments: &Arguments) -> Result<Option<Body>, ToolError> {
+    fn made_body(&self, arguments: &ArgumentMap) -> Result<Option<RestBody>, ToolError> {
         let Some(template) = &self.body else { return Ok(None) };
-        let rendered = template.render(arguments).map_err(|gone: Missing| missing(&gone, "the body"))?;
+        let rendered =
+            template.render(arguments).map_err(|gone: MissingArgument| missing(&gone, "the body"))?;
         Ok(rendered.map(|value| match &value {
             Value::String(text) if template.is_text() => {
-                Body { media_type: "text/plain; charset=utf-8".into(), bytes: text.clone().into_bytes() }
+                RestBody { media_type: "text/plain; charset=utf-8".into(), bytes: text.clone().into_bytes() }
             }
-            _ => Body { media_type: "application/json".into(), bytes: value.to_string().into_bytes() },
+            _ => RestBody { media_type: "application/json".into(), bytes: value.to_string().into_bytes() },
         }))
     }
 }
 
-fn split_url(text: &str) -> Result<(Url, Template, Vec<Template>), WrittenError> {
-    let wrong = |message: String| WrittenError { key: "url", message };
-    let template = |text: &str| Template::parse(text).map_err(|error| wrong(error.to_string()));
+fn split_url(text: &str) -> Result<(Url, TextTemplate, Vec<TextTemplate>), TemplateSettingsError> {
+    let wrong = |message: String| TemplateSettingsError { key: "url", message };
+    let template = |text: &str| TextTemplate::parse(text).map_err(|error| wrong(error.to_string()));
     // Clients do not send the fragment of a URL to the server.
     let text = text.split('#').next().unwrap_or_default();
     let after_scheme = text.find("://").map(|at| at + 3);
@@ -173,22 +175,26 @@ fn split_url(text: &str) -> Result<(Url, Template, Vec<Template>), WrittenError>
         return Err(wrong("an argument cannot choose the host: write the host itself".into()));
     }
     let origin = Url::parse(&text[..end]).map_err(|error| wrong(format!("this is no URL: {error}")))?;
-    super::guard::Reach::named(&origin).check_url(&origin).map_err(|refusal| wrong(refusal.to_string()))?;
+    super::guard::AllowedHosts::named(&origin)
+        .check_url(&origin)
+        .map_err(|refusal| wrong(refusal.to_string()))?;
     let (path, query) = text[end..].split_once('?').unwrap_or((&text[end..], ""));
     let path = if path.is_empty() { "/" } else { path };
     let query = query.split('&').filter(|pair| !pair.is_empty()).map(template).collect::<Result<_, _>>()?;
     Ok((origin, template(path)?, query))
 }
 
-fn headers(written: &BTreeMap<String, SecretString>) -> Result<Vec<(HeaderName, Template)>, WrittenError> {
-    let wrong = |message: String| WrittenError { key: "headers", message };
+fn headers(
+    written: &BTreeMap<String, SecretString>,
+) -> Result<Vec<(HeaderName, TextTemplate)>, TemplateSettingsError> {
+    let wrong = |message: String| TemplateSettingsError { key: "headers", message };
     let parsed = written.iter().map(|(name, value)| {
         let header = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| wrong(format!("`{name}` is no name of a header")))?;
         let text = value.expose_secret();
         HeaderValue::from_str(text)
             .map_err(|_| wrong(format!("the value of `{name}` must be one line of text")))?;
-        let template = Template::parse(text).map_err(|error: TemplateError| wrong(error.to_string()))?;
+        let template = TextTemplate::parse(text).map_err(|error: TemplateError| wrong(error.to_string()))?;
         Ok((header, template))
     });
     parsed.collect()
@@ -196,10 +202,13 @@ fn headers(written: &BTreeMap<String, SecretString>) -> Result<Vec<(HeaderName, 
 
 /// Returns the operator's schema. Without one, every parameter with a placeholder is a string, and those of the path
 /// are required.
-fn schema(written: &Written<'_>, body: Option<&JsonTemplate>) -> Result<Value, WrittenError> {
+fn schema(
+    written: &TemplateSettings<'_>,
+    body: Option<&JsonTemplate>,
+) -> Result<Value, TemplateSettingsError> {
     if let Some(schema) = written.schema {
         let object = schema.get("type").and_then(Value::as_str) == Some("object");
-        let wrong = || WrittenError {
+        let wrong = || TemplateSettingsError {
             key: "parametersSchema",
             message: "expected a schema whose `type` is `object`".into(),
         };
@@ -208,11 +217,11 @@ fn schema(written: &Written<'_>, body: Option<&JsonTemplate>) -> Result<Value, W
     let (_, path, query) = split_url(written.url)?;
     let mut names: Vec<String> = path.parameters().map(str::to_owned).collect();
     let required = names.clone();
-    names.extend(query.iter().flat_map(Template::parameters).map(str::to_owned));
+    names.extend(query.iter().flat_map(TextTemplate::parameters).map(str::to_owned));
     names.extend(written.query.iter().cloned());
     for header in written.headers.values() {
-        let template = Template::parse(header.expose_secret());
-        names.extend(template.iter().flat_map(Template::parameters).map(str::to_owned));
+        let template = TextTemplate::parse(header.expose_secret());
+        names.extend(template.iter().flat_map(TextTemplate::parameters).map(str::to_owned));
     }
     names.extend(body.into_iter().flat_map(JsonTemplate::parameters));
     let properties: Map<String, Value> =
@@ -222,13 +231,13 @@ fn schema(written: &Written<'_>, body: Option<&JsonTemplate>) -> Result<Value, W
     )
 }
 
-impl fmt::Display for WrittenError {
+impl fmt::Display for TemplateSettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`: {}", self.key, self.message)
     }
 }
 
-impl std::error::Error for WrittenError {}
+impl std::error::Error for TemplateSettingsError {}
 
 #[cfg(test)]
 #[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
@@ -239,10 +248,10 @@ mod tests {
         url: &str,
         headers: &[(&str, &str)],
         body: Option<Value>,
-    ) -> Result<Templated, WrittenError> {
+    ) -> Result<RequestTemplates, TemplateSettingsError> {
         let headers =
             headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
-        Templated::new(&Written {
+        RequestTemplates::new(&TemplateSettings {
             method: Method::Post,
             url,
             headers: &headers,
@@ -253,7 +262,7 @@ mod tests {
         })
     }
 
-    fn request(tool: &Templated, arguments: &Value) -> Result<Request, ToolError> {
+    fn request(tool: &RequestTemplates, arguments: &Value) -> Result<RestRequest, ToolError> {
         tool.request(arguments.as_object().unwrap())
     }
 

@@ -7,23 +7,23 @@ use haft_core::tool::ToolDefinition;
 use http::HeaderName;
 use secrecy::SecretString;
 
-use super::client::Client;
+use super::client::RestClient;
 use super::credential::Credential;
-use super::guard::Reach;
+use super::guard::AllowedHosts;
 use super::request::OperationPlan;
-use super::templated::Templated;
+use super::templated::RequestTemplates;
 use haft_core::settings::method::Method;
-use haft_core::settings::rest::Streaming;
+use haft_core::settings::rest::StreamSettings;
 
 /// One tool over HTTP.
 #[derive(Debug)]
 pub struct RestTool {
     pub definition: ToolDefinition,
-    pub plan: Plan,
-    pub service: Arc<Service>,
-    pub expected: Expected,
+    pub plan: RequestPlan,
+    pub service: Arc<RestService>,
+    pub expected: ExpectedContent,
     /// Present when the response is a stream.
-    pub streaming: Option<Streaming>,
+    pub streaming: Option<StreamSettings>,
     /// The names of the service's credentials that this tool uses.
     pub credentials: Vec<String>,
 }
@@ -37,25 +37,25 @@ impl RestTool {
 
 /// The plan for building a request from arguments.
 #[derive(Debug)]
-pub enum Plan {
+pub enum RequestPlan {
     /// Templates that the operator wrote.
-    Templated(Templated),
+    Templated(RequestTemplates),
     /// An operation of an API description.
     Operation(OperationPlan),
 }
 
-impl Plan {
+impl RequestPlan {
     pub fn method(&self) -> Method {
         match self {
-            Plan::Templated(templated) => templated.method,
-            Plan::Operation(operation) => operation.method,
+            RequestPlan::Templated(templated) => templated.method,
+            RequestPlan::Operation(operation) => operation.method,
         }
     }
 }
 
 /// The expected content of a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedContent {
     #[default]
     Anything,
     /// An HTML page in its place comes from something other than the API, such as a proxy or a login page.
@@ -64,18 +64,18 @@ pub enum Expected {
 
 /// The parts that all tools of one service share: the client with its allowed hosts, headers and credentials.
 #[derive(Debug)]
-pub struct Service {
+pub struct RestService {
     pub headers: Vec<(HeaderName, SecretString)>,
     pub credentials: BTreeMap<String, Credential>,
-    pub client: Client,
+    pub client: RestClient,
 }
 
-impl Service {
+impl RestService {
     pub fn new(
-        reach: Reach,
+        reach: AllowedHosts,
         headers: Vec<(HeaderName, SecretString)>,
         credentials: BTreeMap<String, Credential>,
     ) -> Self {
-        Self { headers, credentials, client: Client::new(reach) }
+        Self { headers, credentials, client: RestClient::new(reach) }
     }
 }

@@ -2,15 +2,18 @@
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::request::Request;
-use crate::withheld::{Withheld, names_a_secret};
+use super::request::RestRequest;
+use crate::withheld::{SecretRedactor, names_a_secret};
 
 /// Returns the secrets to redact: sensitive headers whose names denote a secret, and `more`.
-pub(super) fn of<'a>(request: &'a Request, more: impl IntoIterator<Item = &'a SecretString>) -> Withheld {
+pub(super) fn of<'a>(
+    request: &'a RestRequest,
+    more: impl IntoIterator<Item = &'a SecretString>,
+) -> SecretRedactor {
     let secret = |name: &str, value: &http::HeaderValue| value.is_sensitive() && names_a_secret(name);
     let headers = request.headers.iter().filter(|(name, value)| secret(name.as_str(), value));
     let lines = headers.filter_map(|(_, value)| value.to_str().ok());
-    Withheld::of(lines.chain(more.into_iter().map(ExposeSecret::expose_secret)))
+    SecretRedactor::of(lines.chain(more.into_iter().map(ExposeSecret::expose_secret)))
 }
 
 #[cfg(test)]
@@ -27,7 +30,7 @@ mod tests {
             value.set_sensitive(true);
             (HeaderName::from_static(name), value)
         };
-        let request = Request {
+        let request = RestRequest {
             method: Method::Get,
             url: url::Url::parse("https://a.com/").unwrap(),
             headers: vec![
@@ -39,7 +42,7 @@ mod tests {
         };
         let withheld = of(&request, [&SecretString::from("passw0rd")]);
         let check = |text: &str, expected: &str| {
-            assert_eq!(withheld.left_of_bytes(text.as_bytes().to_vec()), expected.as_bytes());
+            assert_eq!(withheld.redact_bytes(text.as_bytes().to_vec()), expected.as_bytes());
         };
         check("Bearer t0ken-of-mine", "[secret]");
         check("{\"t\":\"t0ken-of-mine\"} passw0rd", "{\"t\":\"[secret]\"} [secret]");

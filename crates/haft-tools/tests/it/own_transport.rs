@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::event::NoEvents;
 use haft_core::glob::ToolGlob;
 use haft_core::name::{Namespace, ToolName};
@@ -13,28 +13,28 @@ use haft_core::provider::{CallContext, ToolProvider};
 use haft_core::tool::CallId;
 use haft_core::validate::Schema;
 use haft_tools::mcp::{
-    Connect, Failure, Forgotten, HealthProbe, Inbox, McpEnvironment, McpProvider, Opener, Outgoing,
-    RequestId, Server, ServerConfig, Transport, Wanted,
+    ConnectTarget, ForgetOutcome, HealthProbe, Inbox, McpEnvironment, McpOutgoingMessage, McpProvider,
+    RequestId, ServerConfig, SupervisedServer, ToolSelection, Transport, TransportFailure, TransportOpener,
 };
 use serde_json::{Value, json};
 
 /// A server in the same process that answers every message at once.
-struct InProcess;
+struct InProcessOpener;
 
-impl Opener for InProcess {
+impl TransportOpener for InProcessOpener {
     fn name(&self) -> &'static str {
         "in-process"
     }
 
-    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, Failure>> {
-        Box::pin(async { Ok(Arc::new(Line(inbox)) as Arc<dyn Transport>) })
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportFailure>> {
+        Box::pin(async { Ok(Arc::new(EchoTransport(inbox)) as Arc<dyn Transport>) })
     }
 }
 
-struct Line(Arc<dyn Inbox>);
+struct EchoTransport(Arc<dyn Inbox>);
 
-impl Transport for Line {
-    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+impl Transport for EchoTransport {
+    fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let Some(id) = message.id else { return Ok(()) };
         let asked: Value = serde_json::from_str(&message.text).unwrap();
         let result = match &*message.method {
@@ -51,12 +51,12 @@ impl Transport for Line {
         Ok(())
     }
 
-    fn forget(&self, _: RequestId) -> Forgotten {
-        Forgotten::NotTold
+    fn forget(&self, _: RequestId) -> ForgetOutcome {
+        ForgetOutcome::NotTold
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async { self.0.closed(Failure::Closed("closed".into())) })
+        Box::pin(async { self.0.closed(TransportFailure::Closed("closed".into())) })
     }
 }
 
@@ -65,21 +65,22 @@ async fn a_program_may_bring_a_transport_of_its_own() {
     let config = ServerConfig {
         name: "mine".into(),
         namespace: Namespace::new("mine").unwrap(),
-        connect: Connect::Own(Arc::new(InProcess)),
+        connect: ConnectTarget::Own(Arc::new(InProcessOpener)),
         request_timeout: Duration::from_secs(20),
         startup_timeout: Duration::from_secs(20),
         health_probe: HealthProbe::Ping,
-        wanted: Wanted { allowed: vec![ToolGlob::new("*").unwrap()], ..Wanted::default() },
+        wanted: ToolSelection { allowed: vec![ToolGlob::new("*").unwrap()], ..ToolSelection::default() },
         roots: Vec::new(),
         sampling: None,
         secrets: Vec::new(),
         digest: String::new(),
     };
-    let server = Arc::new(Server::new(config, &McpEnvironment::default()));
+    let server = Arc::new(SupervisedServer::new(config, &McpEnvironment::default()));
     server.start().await.unwrap();
     assert_eq!(server.status().transport, Some("in-process"));
     let provider = McpProvider::new(server);
-    let parsed = Arguments::from_text(r#"{"words": "so it is"}"#).parse(&ArgumentLimits::default()).unwrap();
+    let parsed =
+        RawArguments::from_text(r#"{"words": "so it is"}"#).parse(&ArgumentLimits::default()).unwrap();
     let arguments = Schema::compile(&json!({ "type": "object" })).validate(parsed).unwrap();
     let cx = CallContext::new(CallId("1".into()), Arc::default(), None, Arc::new(NoEvents));
     let output = provider.call(&ToolName::new("shout").unwrap(), &arguments, &cx).await.unwrap();

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use base64::Engine;
-use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::name::ToolName;
 use haft_core::validate::Schema;
-use haft_tools::rest::openapi::{Deprecated, Filter, Imported, Settings, Source, import};
-use haft_tools::rest::{Plan, Request, RestTool, build};
+use haft_tools::rest::openapi::{
+    DeprecatedOperations, ImportResult, ImportSettings, OpenApiSource, OperationFilter, import,
+};
+use haft_tools::rest::{RequestPlan, RestRequest, RestTool, build};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -33,9 +35,9 @@ fn description(file: &str) -> PathBuf {
     installed("openapi").join(file)
 }
 
-fn imported(file: &str, filter: Filter) -> Imported {
-    let documents = Source::read_file(&description(file)).unwrap();
-    let settings = Settings {
+fn imported(file: &str, filter: OperationFilter) -> ImportResult {
+    let documents = OpenApiSource::read_file(&description(file)).unwrap();
+    let settings = ImportSettings {
         name: "api",
         base_url: Some(Url::parse(BASE).unwrap()),
         headers: Vec::new(),
@@ -50,7 +52,10 @@ fn imported(file: &str, filter: Filter) -> Imported {
 /// Checks that every operation is a tool or has a reason, that names are legal and unique, and that every input schema
 /// compiles.
 fn check_whole(file: &str, operations: usize, tools_min: usize) {
-    let all = imported(file, Filter { deprecated: Deprecated::Kept, ..Filter::default() });
+    let all = imported(
+        file,
+        OperationFilter { deprecated: DeprecatedOperations::Kept, ..OperationFilter::default() },
+    );
     assert_eq!(all.tools.len() + all.skipped.len(), operations, "{file}");
     assert!(all.tools.len() >= tools_min, "{file}: {} {:#?}", all.tools.len(), all.skipped);
     assert!(all.skipped.iter().all(|skipped| !skipped.reason.is_empty()));
@@ -108,7 +113,7 @@ struct Bounds {
 
 /// Generates arguments from the schemas of tools, and validates the requests against the description.
 fn check_requests(file: &str, bounds: &Bounds) {
-    let all = imported(file, Filter::default());
+    let all = imported(file, OperationFilter::default());
     let step = (all.tools.len() / SAMPLE).max(1);
     // Evenly over the whole description first, then the rest: not every schema yields arguments.
     let order = (0..step).flat_map(|first| all.tools.iter().skip(first).step_by(step));
@@ -154,8 +159,8 @@ fn judged(file: &str, requests: &Value) -> Value {
 /// Returns whether another operation has the same request, as those do that differ only in a fragment.
 fn is_one_of_several(tool: &RestTool, all: &[RestTool]) -> bool {
     let line = |tool: &RestTool| match &tool.plan {
-        Plan::Operation(plan) => format!("{} {:?}", plan.method.name(), plan.path),
-        Plan::Templated(_) => String::new(),
+        RequestPlan::Operation(plan) => format!("{} {:?}", plan.method.name(), plan.path),
+        RequestPlan::Templated(_) => String::new(),
     };
     all.iter().filter(|other| line(other) == line(tool)).count() > 1
 }
@@ -167,14 +172,14 @@ fn sampled(tool: &RestTool, all: &[RestTool]) -> Result<Value, &'static str> {
     }
     let schema = &tool.definition.input_schema;
     let arguments = made_up::value(schema, 0).ok_or("no arguments were found")?;
-    let parsed = Arguments::from_value(&arguments).parse(&ArgumentLimits::default());
+    let parsed = RawArguments::from_value(&arguments).parse(&ArgumentLimits::default());
     let parsed = parsed.map_err(|_| "the arguments are no arguments")?;
     let valid = Schema::compile(schema).validate(parsed).map_err(|_| "the arguments do not fit")?;
     let request = build(tool, valid.value()).map_err(|_| "the request cannot be made")?;
     Ok(as_json(tool, &request))
 }
 
-fn as_json(tool: &RestTool, request: &Request) -> Value {
+fn as_json(tool: &RestTool, request: &RestRequest) -> Value {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let headers: BTreeMap<String, String> =
         request.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();

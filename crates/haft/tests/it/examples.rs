@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use haft_model_server::{Expect, ModelServer, Script, Step};
+use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
 use serde_json::json;
 
-struct Place {
+struct ExampleFixture {
     directory: tempfile::TempDir,
     model: ModelServer,
 }
 
-impl Place {
-    fn new(steps: impl IntoIterator<Item = Step>) -> Self {
+impl ExampleFixture {
+    fn new(steps: impl IntoIterator<Item = ScriptStep>) -> Self {
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
         std::fs::create_dir(directory.path().join("ws")).unwrap();
         Self { directory, model: ModelServer::start(Script::of(steps)).unwrap() }
@@ -38,30 +38,34 @@ fn program(example: &str) -> PathBuf {
     deps.ancestors().nth(2).unwrap().join("examples").join(example)
 }
 
-fn told(step: Step, text: &str) -> Step {
-    step.expecting(Expect { last_tool_result: Some(text.to_owned()), ..Expect::default() })
+fn told(step: ScriptStep, text: &str) -> ScriptStep {
+    step.expecting(RequestExpectation {
+        last_tool_result: Some(text.to_owned()),
+        ..RequestExpectation::default()
+    })
 }
 
 #[test]
 fn a_tool_of_the_program_is_called() {
-    assert_eq!(Place::new([]).run("own_tool", &[]), "3\n");
+    assert_eq!(ExampleFixture::new([]).run("own_tool", &[]), "3\n");
 }
 
 #[test]
 fn an_agent_answers_with_a_tool_of_the_program() {
-    let call = Step::call("count_words", json!({"text": "one two three"}));
-    let place = Place::new([call, told(Step::text("Three."), "3")]);
+    let call = ScriptStep::call("count_words", json!({"text": "one two three"}));
+    let place = ExampleFixture::new([call, told(ScriptStep::text("Three."), "3")]);
     assert_eq!(place.run("ask", &["openai/gpt-4o", "How many words are `one two three`?"]), "Three.\n");
 }
 
 #[test]
 fn a_model_provider_of_the_program_is_asked() {
-    assert_eq!(Place::new([]).run("own_model", &[]), "Hello!\n");
+    assert_eq!(ExampleFixture::new([]).run("own_model", &[]), "Hello!\n");
 }
 
 #[test]
 fn events_are_printed_and_calls_are_approved() {
-    let place = Place::new([Step::call("current_date", json!({})), Step::text("It is Monday.")]);
+    let place =
+        ExampleFixture::new([ScriptStep::call("current_date", json!({})), ScriptStep::text("It is Monday.")]);
     let output = place.run("watch_run", &[]);
     assert!(output.contains("allowing current_date {}\n"), "{output}");
     assert!(output.contains(r#""type":"approval_requested""#), "{output}");
@@ -70,8 +74,8 @@ fn events_are_printed_and_calls_are_approved() {
 
 #[test]
 fn a_run_continues_in_another_process() {
-    let call = Step::call("weather", json!({"town": "Rome"}));
-    let place = Place::new([call, told(Step::text("Yes, 31 degrees."), "31 degrees")]);
+    let call = ScriptStep::call("weather", json!({"town": "Rome"}));
+    let place = ExampleFixture::new([call, told(ScriptStep::text("Yes, 31 degrees."), "31 degrees")]);
     let output = place.run("resume_run", &["start"]);
     let (id, rest) = output.split_once(' ').unwrap();
     assert_eq!(rest, "waits for weather\n");

@@ -1,8 +1,8 @@
 //! System directories in the open mode, where everything else may be written.
 
-use haft_testkit::{Ran, User, users};
+use haft_testkit::{HaftOutput, TestUser, users};
 
-use super::{ESCAPED, TRIAL, Trial, tried, whole};
+use super::{ESCAPED, EscapeTrial, TRIAL, tried, whole};
 
 /// Runs as root on a copy of the machine that is thrown away, because a failing test would damage the real one.
 const MACHINE: &str = r#"set -e
@@ -11,8 +11,8 @@ mount -t overlay none -o lowerdir=/,upperdir=up,workdir=work root
 for name in proc sys dev; do mount --rbind "/$name" "root/$name"; done
 exec chroot root "$@""#;
 
-fn on_a_machine(mode: &str, script: &str) -> Ran {
-    let place = TRIAL.arena(User::Ourselves);
+fn on_a_machine(mode: &str, script: &str) -> HaftOutput {
+    let place = TRIAL.arena(TestUser::Ourselves);
     let (machine, workspace) = (place.path("machine"), place.path("ws"));
     let wrapper = ["unshare", "-m", "bash", "-c", MACHINE, "bash", machine.to_str().unwrap()];
     let flags = ["--mode", mode, "--workspace", workspace.to_str().unwrap()];
@@ -24,23 +24,23 @@ fn on_a_machine(mode: &str, script: &str) -> Ran {
 /// Checks that the script fails as root in the open mode. As any other user it fails anyway, but must still be tried.
 #[track_caller]
 fn blocked(script: &str) {
-    if users().contains(&User::Nobody) {
+    if users().contains(&TestUser::Nobody) {
         for mode in ["sandbox", "rwx"] {
             let ran = on_a_machine(mode, script);
             assert!(!ran.stdout.contains(ESCAPED), "{mode}: {ran:?}");
         }
-        let place = TRIAL.arena(User::Nobody);
+        let place = TRIAL.arena(TestUser::Nobody);
         let ran = place.confined(&["--mode", "rwx"], &whole(&place, script)).output();
         tried(&ran);
         assert!(!ran.stdout.contains(ESCAPED), "{ran:?}");
     } else {
-        Trial { flags: &["--mode", "rwx"], ..TRIAL }.refused(script);
+        EscapeTrial { flags: &["--mode", "rwx"], ..TRIAL }.refused(script);
     }
 }
 
 #[test]
 fn the_rest_is_open() {
-    if users().contains(&User::Nobody) {
+    if users().contains(&TestUser::Nobody) {
         let ran = on_a_machine(
             "rwx",
             "echo x > /opt/new && mkdir /srv/new && echo x > /usr/local/bin/new && echo open",
@@ -49,7 +49,7 @@ fn the_rest_is_open() {
         let ran = on_a_machine("sandbox", "echo x > /opt/new && echo open; mkdir /srv/new && echo open");
         assert!(!ran.stdout.contains("open\n"), "{ran:?}");
     }
-    Trial { flags: &["--mode", "rwx"], ..TRIAL }.granted(r#"echo x > "$outside/file" && echo granted"#);
+    EscapeTrial { flags: &["--mode", "rwx"], ..TRIAL }.granted(r#"echo x > "$outside/file" && echo granted"#);
 }
 
 #[test]

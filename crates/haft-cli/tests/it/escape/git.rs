@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Child;
 
-use haft_testkit::{Place, users};
+use haft_testkit::{TestTree, users};
 
-use super::{TRIAL, Trial, tried, whole};
+use super::{EscapeTrial, TRIAL, tried, whole};
 
 const INIT: &str = r#"git init -q "$ws""#;
-const REPOSITORY: Trial<'static> =
-    Trial { setup: INIT, watched: &["ws/.git/hooks", "ws/.git/config"], ..TRIAL };
+const REPOSITORY: EscapeTrial<'static> =
+    EscapeTrial { setup: INIT, watched: &["ws/.git/hooks", "ws/.git/config"], ..TRIAL };
 
 #[test]
 fn write_a_hook() {
@@ -20,7 +20,7 @@ fn write_a_hook() {
 #[test]
 fn write_a_hook_where_there_are_none() {
     let watched = &["ws/.git/hooks/pre-commit"];
-    Trial { setup: r#"git init -q --template= "$ws"; rm -rf "$ws/.git/hooks""#, watched, ..TRIAL }
+    EscapeTrial { setup: r#"git init -q --template= "$ws"; rm -rf "$ws/.git/hooks""#, watched, ..TRIAL }
         .attempt("mkdir -p .git/hooks; echo x > .git/hooks/pre-commit");
 }
 
@@ -62,7 +62,7 @@ fn delete_the_repository() {
 #[test]
 fn in_rx_and_in_the_open_mode() {
     for mode in ["rx", "rwx"] {
-        Trial { flags: &["--mode", mode], ..REPOSITORY }
+        EscapeTrial { flags: &["--mode", mode], ..REPOSITORY }
             .attempt("echo x > .git/hooks/pre-commit; git config a.b c");
     }
 }
@@ -93,9 +93,9 @@ fn point_the_repository_to_another_common_directory() {
 #[test]
 fn point_the_repository_elsewhere_while_the_call_runs() {
     for user in users() {
-        let place = Trial { setup: r#"git init -q "$ws"; mkfifo "$ws/go""#, ..REPOSITORY }.arena(user);
+        let place = EscapeTrial { setup: r#"git init -q "$ws"; mkfifo "$ws/go""#, ..REPOSITORY }.arena(user);
         let mut call =
-            Waiting::start(&place, &format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir"), "go", "");
+            WaitingCall::start(&place, &format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir"), "go", "");
         let ran = place.unconfined("git config core.pager; echo end");
         call.go_on();
         assert_eq!(ran.stdout, "end\n", "as {user:?}: {ran:?}");
@@ -106,11 +106,11 @@ fn point_the_repository_elsewhere_while_the_call_runs() {
 #[test]
 fn point_the_repository_elsewhere_by_two_calls_at_once() {
     for user in users() {
-        let place =
-            Trial { setup: r#"git init -q "$ws"; mkfifo "$ws/go" "$ws/go2""#, ..REPOSITORY }.arena(user);
+        let place = EscapeTrial { setup: r#"git init -q "$ws"; mkfifo "$ws/go" "$ws/go2""#, ..REPOSITORY }
+            .arena(user);
         let point = "echo ../evil > .git/commondir";
-        let mut first = Waiting::start(&place, &format!("{EVIL_DIRECTORY}; {point}"), "go", "");
-        let mut second = Waiting::start(&place, "", "go2", point);
+        let mut first = WaitingCall::start(&place, &format!("{EVIL_DIRECTORY}; {point}"), "go", "");
+        let mut second = WaitingCall::start(&place, "", "go2", point);
         first.go_on();
         second.go_on();
         let ran = place.unconfined("git config core.pager; echo end");
@@ -119,13 +119,13 @@ fn point_the_repository_elsewhere_by_two_calls_at_once() {
 }
 
 /// A call that has done its first part and waits before the second.
-struct Waiting {
+struct WaitingCall {
     child: Child,
     go: PathBuf,
 }
 
-impl Waiting {
-    fn start(place: &Place, first: &str, go: &str, second: &str) -> Self {
+impl WaitingCall {
+    fn start(place: &TestTree, first: &str, go: &str, second: &str) -> Self {
         let script = format!("{first}\necho ready; read -r _ < {go}\n{second}");
         let mut child = place.confined(&[], &script).start();
         let mut line = String::new();
@@ -157,8 +157,12 @@ fn hide_the_head_behind_a_dangling_link() {
 fn hooks_of_a_worktree() {
     let setup = r#"git init -q "$outside/main"; cd "$outside/main"
         git -c user.name=n -c user.email=e commit -qm x --allow-empty; git worktree add -q "$ws/tree""#;
-    let way =
-        Trial { setup, flags: &["--workspace", "@/ws/tree"], watched: &["outside", "ws/tree/.git"], ..TRIAL };
+    let way = EscapeTrial {
+        setup,
+        flags: &["--workspace", "@/ws/tree"],
+        watched: &["outside", "ws/tree/.git"],
+        ..TRIAL
+    };
     way.attempt(r#"echo x > "$outside/main/.git/hooks/pre-commit""#);
     way.attempt(r#"cd "$ws/tree"; git config a.b c"#);
     way.attempt(r#"cd "$ws/tree"; rm .git; git init -q ."#);
@@ -168,7 +172,7 @@ fn hooks_of_a_worktree() {
 #[test]
 fn hooks_of_a_separate_git_directory_in_the_workspace() {
     let setup = r#"git init -q --separate-git-dir="$ws/real" "$ws""#;
-    let way = Trial { setup, watched: &["ws/.git", "ws/real/hooks", "ws/real/config"], ..TRIAL };
+    let way = EscapeTrial { setup, watched: &["ws/.git", "ws/real/hooks", "ws/real/config"], ..TRIAL };
     way.attempt("echo x > real/hooks/pre-commit");
     way.attempt("mv real old; mkdir real");
     way.attempt("echo 'gitdir: evil' > .git");
@@ -177,9 +181,11 @@ fn hooks_of_a_separate_git_directory_in_the_workspace() {
 #[test]
 fn a_git_link_is_refused_with_a_hint() {
     for user in users() {
-        let place =
-            Trial { setup: r#"git init -q "$outside/main"; ln -s "$outside/main/.git" "$ws/.git""#, ..TRIAL }
-                .arena(user);
+        let place = EscapeTrial {
+            setup: r#"git init -q "$outside/main"; ln -s "$outside/main/.git" "$ws/.git""#,
+            ..TRIAL
+        }
+        .arena(user);
         let ran = place.confined(&[], "echo ran").output().expect_code(125);
         assert!(ran.stdout.is_empty() && ran.stderr.contains("hint: --git writable"), "as {user:?}: {ran:?}");
         let ran = place.confined(&["--git", "writable"], "echo ran").output().expect_code(0);
@@ -189,6 +195,6 @@ fn a_git_link_is_refused_with_a_hint() {
 
 #[test]
 fn the_operator_may_open_it() {
-    Trial { flags: &["--git", "writable"], ..REPOSITORY }
+    EscapeTrial { flags: &["--git", "writable"], ..REPOSITORY }
         .granted("echo x > .git/hooks/pre-commit && git config a.b c && mv .git old && echo granted");
 }

@@ -2,17 +2,17 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use haft_testkit::{User, users};
+use haft_testkit::{TestUser, users};
 
-use super::{CANARY, TRIAL, Trial, arena, attempt_to_read, configuration, tried, whole};
+use super::{CANARY, EscapeTrial, TRIAL, arena, attempt_to_read, configuration, tried, whole};
 
 /// haft's home outside all writable directories, then inside of one in each mode, and with the workspace inside of it.
-const WAYS: [Trial<'static>; 5] = [
-    Trial { watched: HOME, ..TRIAL },
-    Trial { below: "/tmp", watched: HOME, ..TRIAL },
-    Trial { below: "/tmp", watched: HOME, flags: &["--mode", "rx"], ..TRIAL },
-    Trial { watched: HOME, flags: &["--mode", "rwx"], ..TRIAL },
-    Trial { watched: HOME, flags: &["--workspace", "@/home/workspace"], ..TRIAL },
+const WAYS: [EscapeTrial<'static>; 5] = [
+    EscapeTrial { watched: HOME, ..TRIAL },
+    EscapeTrial { below: "/tmp", watched: HOME, ..TRIAL },
+    EscapeTrial { below: "/tmp", watched: HOME, flags: &["--mode", "rx"], ..TRIAL },
+    EscapeTrial { watched: HOME, flags: &["--mode", "rwx"], ..TRIAL },
+    EscapeTrial { watched: HOME, flags: &["--workspace", "@/home/workspace"], ..TRIAL },
 ];
 const HOME: &[&str] = &["home"];
 
@@ -116,7 +116,7 @@ fn swap_home_for_a_link() {
 #[test]
 fn make_the_configuration_that_is_not_there() {
     for way in WAYS {
-        Trial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
+        EscapeTrial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
     }
 }
 
@@ -158,7 +158,7 @@ fn read_what_appears_while_the_command_runs() {
     for user in users() {
         for way in WAYS {
             let setup = r#"rm "$home/haft.json"; mkfifo "$ws/go" "$home/workspace/go""#;
-            let way = Trial { setup, ..way };
+            let way = EscapeTrial { setup, ..way };
             let place = way.arena(user);
             let script =
                 r#"echo ready; read -r _ < go; cat "$home/haft.json" "$home/data/later"; ls "$home/data""#;
@@ -184,7 +184,7 @@ fn read_what_appears_while_the_command_runs() {
 
 #[test]
 fn only_the_workspace_of_home_is_writable() {
-    let inside = Trial { flags: &["--workspace", "@/home/workspace"], ..TRIAL };
+    let inside = EscapeTrial { flags: &["--workspace", "@/home/workspace"], ..TRIAL };
     inside.granted(r#"pwd | grep -q home/workspace && echo x > note && cat "$home/skills/one" > /dev/null && echo granted"#);
     TRIAL.refused(r#"echo x > "$home/workspace/note" && echo ESCAPED"#);
 }
@@ -192,7 +192,7 @@ fn only_the_workspace_of_home_is_writable() {
 #[test]
 fn read_secrets() {
     for mode in ["sandbox", "rx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.attempt_to_read(
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.attempt_to_read(
             r#"cat "$user/.ssh/id_ed25519" "$user/.netrc" "$user/.docker/config.json" "$user/.config/gcloud/token"
                cat ~/.ssh/id_ed25519; grep -r . "$user/.ssh" "$user/.config""#,
         );
@@ -208,24 +208,24 @@ fn read_secrets_through_links() {
 
 #[test]
 fn read_secrets_where_a_link_leads_to() {
-    Trial { setup: r#"mv "$user/.ssh" "$user/dotfiles"; ln -s dotfiles "$user/.ssh""#, ..TRIAL }
+    EscapeTrial { setup: r#"mv "$user/.ssh" "$user/dotfiles"; ln -s dotfiles "$user/.ssh""#, ..TRIAL }
         .attempt_to_read(r#"cat "$user/dotfiles/id_ed25519" "$user/.ssh/id_ed25519""#);
 }
 
 #[test]
 fn read_secrets_in_a_writable_place() {
-    Trial { below: "/tmp", watched: &["user/.ssh", "user/.netrc"], ..TRIAL }.attempt_to_read(
+    EscapeTrial { below: "/tmp", watched: &["user/.ssh", "user/.netrc"], ..TRIAL }.attempt_to_read(
         r#"mv "$user/.ssh" "$user/x"; cat "$user/x/id_ed25519"; mv "$user" "$user.x"; cat "$user.x/.netrc""#,
     );
 }
 
 #[test]
 fn one_secret_can_be_opened() {
-    let opened = Trial { flags: &["--readable", "@/user/.netrc"], ..TRIAL };
+    let opened = EscapeTrial { flags: &["--readable", "@/user/.netrc"], ..TRIAL };
     opened.granted(&format!(
         r#"grep -q {CANARY} "$user/.netrc" && ! grep -q {CANARY} "$user/.ssh/id_ed25519" && echo granted"#
     ));
-    let open = Trial { flags: &["--mode", "rwx"], ..TRIAL };
+    let open = EscapeTrial { flags: &["--mode", "rwx"], ..TRIAL };
     open.granted(&format!(r#"grep -q {CANARY} "$user/.ssh/id_ed25519" && echo granted"#));
 }
 
@@ -261,7 +261,7 @@ fn grant_home_or_a_secret() {
 
 #[test]
 fn a_writable_directory_holds_its_promise() {
-    let widened = Trial {
+    let widened = EscapeTrial {
         flags: &["--writable", "@/outside/dir"],
         watched: &["outside/file", "home", "user"],
         ..TRIAL
@@ -273,10 +273,10 @@ fn a_writable_directory_holds_its_promise() {
 /// With root working in the project of another user, the command runs as that user, whose secrets must stay hidden.
 #[test]
 fn secrets_of_the_owner_of_the_workspace() {
-    if !users().contains(&User::Nobody) {
+    if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let place = arena("/var/tmp", User::Ourselves);
+    let place = arena("/var/tmp", TestUser::Ourselves);
     std::os::unix::fs::chown(place.path("ws"), Some(4242), Some(4242)).unwrap();
     for name in ["owner", "owner/.ssh", "owner/.ssh/id"] {
         if name.ends_with("id") {

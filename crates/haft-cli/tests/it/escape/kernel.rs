@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use std::path::Path;
 
-use haft_testkit::{User, copy_program, libc, users};
+use haft_testkit::{TestUser, copy_program, libc, users};
 
-use super::{CANARY, TRIAL, Trial, python, refused, tried, whole};
+use super::{CANARY, EscapeTrial, TRIAL, python, refused, tried, whole};
 
 #[test]
 fn mount_something_over_a_directory() {
@@ -127,7 +127,7 @@ fn write_a_disk() {
 #[test]
 fn no_device_opens_but_the_harmless() {
     for mode in ["sandbox", "rx", "rwx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "
 import stat
 for place, _, names in os.walk('/dev'):
@@ -167,7 +167,7 @@ for place in PLACES:
 fn set_a_kernel_parameter() {
     let script = python(&OPEN_ALL_FOR_WRITING.replace("PLACES", "['/proc/sys', '/proc/irq', '/proc/fs']"));
     for mode in ["sandbox", "rx", "rwx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
     }
 }
 
@@ -190,7 +190,7 @@ fn write_below_sys() {
             .replace("PLACES", "['/sys/kernel', '/sys/module', '/sys/class', '/sys/power', '/sys/block']"),
     );
     for mode in ["sandbox", "rwx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
     }
 }
 
@@ -199,7 +199,7 @@ fn move_to_another_cgroup() {
     let script = r#"for place in /sys/fs/cgroup /sys/fs/cgroup/*; do
         mkdir "$place/haft-test" && echo ESCAPED && rmdir "$place/haft-test"; echo $$ > "$place/cgroup.procs" && echo ESCAPED; done"#;
     for mode in ["sandbox", "rwx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.refused(script);
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(script);
     }
 }
 
@@ -257,7 +257,7 @@ refused_system_calls! { "rwx":
 #[cfg(target_arch = "x86_64")]
 fn killed_by(code: &str) {
     for mode in ["sandbox", "rx", "rwx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&python(&format!(
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(&format!(
             "
 memory = mmap.mmap(-1, 4096, prot=7)
 memory.write(bytes.fromhex('{code}'))
@@ -286,7 +286,7 @@ fn system_calls_of_x32() {
 #[test]
 fn no_capability_is_left() {
     for mode in ["sandbox", "rx", "rwx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.granted(
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.granted(
             r"grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status | tr -d '\t\n' |
                grep -qE '^CapInh:0+CapPrm:0+CapEff:0+CapBnd:[0-9a-f]+CapAmb:0+NoNewPrivs:1Seccomp:2$' && echo granted",
         );
@@ -295,14 +295,14 @@ fn no_capability_is_left() {
 
 #[test]
 fn a_setuid_program_gains_nothing() {
-    if !users().contains(&User::Nobody) {
+    if !users().contains(&TestUser::Nobody) {
         return;
     }
     for user in users() {
         let place = TRIAL.arena(user);
         let program = place.path("outside/who");
         copy_program(Path::new("/usr/bin/id"), &program);
-        let (owner, mine) = if user == User::Nobody { (0, "65534") } else { (65534, "0") };
+        let (owner, mine) = if user == TestUser::Nobody { (0, "65534") } else { (65534, "0") };
         std::os::unix::fs::chown(&program, Some(owner), Some(owner)).unwrap();
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)).unwrap();
         let script = r#""$outside/who" -u"#;
@@ -319,10 +319,10 @@ fn a_setuid_program_gains_nothing() {
 fn a_program_with_file_capabilities_gains_nothing() {
     /// Version 2, effective, permitted: `CAP_DAC_OVERRIDE`.
     const DAC_OVERRIDE: [u8; 20] = [1, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    if !users().contains(&User::Nobody) {
+    if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let place = TRIAL.arena(User::Nobody);
+    let place = TRIAL.arena(TestUser::Nobody);
     let (program, secret) = (place.path("outside/cat"), place.path("outside/of-root"));
     copy_program(Path::new("/usr/bin/cat"), &program);
     haft_testkit::set_attribute(&program, "security.capability", &DAC_OVERRIDE);

@@ -6,9 +6,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
-use haft_testkit::{Place, libc, unique_marker, users};
+use haft_testkit::{TestTree, libc, unique_marker, users};
 
-use super::{TRIAL, Trial, python, tried, whole};
+use super::{EscapeTrial, TRIAL, python, tried, whole};
 
 const SANDBOX: &[&str] = &[];
 const RX: &[&str] = &["--mode", "rx"];
@@ -25,11 +25,11 @@ pub(crate) const DATAGRAM_OF_A_PAIR: &str =
     "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'hello', outside + '/datagrams')";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ConnectionOutcome {
     Reached,
     Refused,
 }
-use Outcome::{Reached, Refused};
+use ConnectionOutcome::{Reached, Refused};
 
 #[test]
 fn tcp() {
@@ -96,7 +96,7 @@ fn unix_stream_from_a_socket_pair() {
         let connect = format!(
             "attempt(socket.socketpair(socket.AF_UNIX, socket.{kind})[0].connect, outside + '/socket')"
         );
-        Trial { setup, ..TRIAL }.refused(&python(&connect));
+        EscapeTrial { setup, ..TRIAL }.refused(&python(&connect));
     }
 }
 
@@ -110,7 +110,7 @@ fn ipv6() {
 #[test]
 fn other_families() {
     for flags in [SANDBOX, RX] {
-        Trial { flags, ..TRIAL }.refused(&python(&format!(
+        EscapeTrial { flags, ..TRIAL }.refused(&python(&format!(
             "for family in ({}, {}, {}, {}, {}, {}):
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
         attempt(socket.socket, family, kind)",
@@ -127,7 +127,7 @@ fn other_families() {
 #[test]
 fn raw_packets() {
     for mode in ["sandbox", "rx", "rwx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "attempt(socket.socket, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 attempt(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3)",
         ));
@@ -138,7 +138,7 @@ attempt(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3)",
 #[test]
 fn change_an_interface_by_netlink() {
     for mode in ["sandbox", "rx", "rwx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "
 route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
 message = struct.pack('=LHHLL', 32, 16, 5, 1, 0) + struct.pack('=BBHiII', 0, 0, 0, 1, 1, 1)
@@ -152,7 +152,7 @@ print('ESCAPED' if code == 0 else errno.errorcode[-code])",
 #[test]
 fn the_loopback_of_the_call_works() {
     for flags in [SANDBOX, RX, RWX] {
-        Trial { flags, ..TRIAL }.granted(&python(
+        EscapeTrial { flags, ..TRIAL }.granted(&python(
             "
 server = socket.create_server(('127.0.0.1', 0))
 client = socket.create_connection(server.getsockname())
@@ -163,7 +163,7 @@ print(server.accept()[0].recv(100).decode())",
 }
 
 /// The test's listeners, one for each kind of socket.
-struct Ears {
+struct SocketListeners {
     tcp: TcpListener,
     tcp6: TcpListener,
     udp: UdpSocket,
@@ -173,8 +173,8 @@ struct Ears {
     name: String,
 }
 
-impl Ears {
-    fn open(place: &Place) -> Self {
+impl SocketListeners {
+    fn open(place: &TestTree) -> Self {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let name = unique_marker();
         let ears = Self {
@@ -204,7 +204,7 @@ impl Ears {
     }
 
     /// Checks all listeners. Local sockets have delivered everything by the time the sender has exited.
-    fn heard(&self) -> Outcome {
+    fn heard(&self) -> ConnectionOutcome {
         let mut bytes = [0; 64];
         let quiet = [
             self.tcp.accept().map(drop),
@@ -222,15 +222,15 @@ impl Ears {
 
 /// Checks that the script reaches the test when unconfined, and has the expected outcome with the flags.
 #[track_caller]
-fn check(flags: &[&str], script: &str, expected: Outcome) {
+fn check(flags: &[&str], script: &str, expected: ConnectionOutcome) {
     check_through(&[], flags, script, expected);
 }
 
 #[track_caller]
-pub(crate) fn check_through(wrapper: &[&str], flags: &[&str], script: &str, expected: Outcome) {
+pub(crate) fn check_through(wrapper: &[&str], flags: &[&str], script: &str, expected: ConnectionOutcome) {
     for user in users() {
         let place = TRIAL.arena(user);
-        let ears = Ears::open(&place);
+        let ears = SocketListeners::open(&place);
         let script = whole(&place, &format!("{}\n{script}", ears.names()));
         let free = place.unconfined(&script);
         assert_eq!(ears.heard(), Reached, "reaches nothing even when free, as {user:?}: {free:?}");

@@ -1,8 +1,8 @@
 //! Other processes, and things that a command could inherit by mistake: environment, descriptors, a terminal.
 
-use haft_testkit::{Place, Ran, libc, users};
+use haft_testkit::{HaftOutput, TestTree, libc, users};
 
-use super::{CANARY, ESCAPED, TRIAL, Trial, python, refused, tried, whole};
+use super::{CANARY, ESCAPED, EscapeTrial, TRIAL, python, refused, tried, whole};
 
 #[test]
 fn read_the_environment_of_any_process() {
@@ -22,7 +22,7 @@ for line in open('/proc/1/maps'):
     try: sys.stdout.buffer.write(os.pread(os.open('/proc/1/mem', os.O_RDONLY), high - low, low))
     except (OSError, OverflowError): pass";
     for mode in ["sandbox", "rwx"] {
-        let place = TRIAL.arena(haft_testkit::User::Ourselves);
+        let place = TRIAL.arena(haft_testkit::TestUser::Ourselves);
         let script = whole(&place, &python(read_all));
         let ran =
             place.confined(&["--mode", mode], &script).env("API_KEY", "canary-of-the-environment").output();
@@ -117,7 +117,7 @@ for number in range(3, 20): refused({}, keeper, number, 0)",
         libc::SYS_pidfd_getfd
     ));
     for mode in ["sandbox", "rx", "rwx"] {
-        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&take);
+        EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&take);
     }
 }
 
@@ -128,7 +128,7 @@ fn trace_the_keeper_in_the_open_mode() {
         "refused({0}, 16, 1, 0, 0)\nos.waitpid(1, 0)\ncall({0}, 17, 1, 0, 0)",
         libc::SYS_ptrace
     ));
-    Trial { flags: &["--mode", "rwx"], ..TRIAL }.refused(&attach);
+    EscapeTrial { flags: &["--mode", "rwx"], ..TRIAL }.refused(&attach);
 }
 
 #[test]
@@ -260,8 +260,9 @@ fn leaks_nothing(flags: &[&str], script: &str) {
     for user in users() {
         let place = TRIAL.arena(user);
         let secret = "canary-of-the-environment";
-        let run = |run: haft_testkit::Run| run.env("API_KEY", secret).env("INNOCENT_NAME", secret).output();
-        let ran: Ran = run(place.confined(flags, &whole(&place, script)));
+        let run =
+            |run: haft_testkit::HaftCommand| run.env("API_KEY", secret).env("INNOCENT_NAME", secret).output();
+        let ran: HaftOutput = run(place.confined(flags, &whole(&place, script)));
         tried(&ran);
         assert!(!ran.stdout.contains(secret), "as {user:?}: {ran:?}");
         assert!(ran.stdout.contains("PATH="), "nothing was shown at all, as {user:?}: {ran:?}");
@@ -271,7 +272,7 @@ fn leaks_nothing(flags: &[&str], script: &str) {
 #[track_caller]
 fn inherited(open: &str, script: &str) {
     for user in users() {
-        let place: Place = TRIAL.arena(user);
+        let place: TestTree = TRIAL.arena(user);
         let before = place.snapshot();
         let open = open.replace("FILE", &place.path("outside/file").to_string_lossy());
         let open = open.replace("DIR", &place.path("outside").to_string_lossy());

@@ -2,7 +2,7 @@
 
 use haft_testkit::libc;
 
-use super::{TRIAL, Trial, attempt, python, refused};
+use super::{EscapeTrial, TRIAL, attempt, python, refused};
 
 #[test]
 fn write() {
@@ -11,7 +11,7 @@ fn write() {
 
 #[test]
 fn write_in_rx() {
-    Trial { flags: &["--mode", "rx"], ..TRIAL }.attempt(r#"echo x > "$outside/file""#);
+    EscapeTrial { flags: &["--mode", "rx"], ..TRIAL }.attempt(r#"echo x > "$outside/file""#);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn make_a_symlink() {
 
 #[test]
 fn bind_a_socket() {
-    Trial { flags: &["--unix-sockets", "allow"], ..TRIAL }
+    EscapeTrial { flags: &["--unix-sockets", "allow"], ..TRIAL }
         .attempt(&python("socket.socket(socket.AF_UNIX).bind(outside + '/new')"));
 }
 
@@ -307,7 +307,7 @@ os.execve('/proc/self/fd/%d' % memory, ['touch', outside + '/new'], {})",
 #[test]
 fn open_a_fifo_for_writing() {
     let setup = r#"mkfifo "$outside/pipe""#;
-    Trial { setup, ..TRIAL }.refused(r#"if exec 3<> "$outside/pipe"; then echo ESCAPED; fi"#);
+    EscapeTrial { setup, ..TRIAL }.refused(r#"if exec 3<> "$outside/pipe"; then echo ESCAPED; fi"#);
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
-use haft_testkit::{Place, User, users};
+use haft_testkit::{TestTree, TestUser, users};
 
 use super::{TRIAL, arena, tried, whole};
 
 #[track_caller]
-fn refused(workspace: impl Fn(&Place) -> String, reason: &str) {
+fn refused(workspace: impl Fn(&TestTree) -> String, reason: &str) {
     for user in users() {
         let place = arena("/var/tmp", user);
         for mode in ["sandbox", "rx", "rwx"] {
@@ -21,7 +21,7 @@ fn refused(workspace: impl Fn(&Place) -> String, reason: &str) {
     }
 }
 
-fn named(name: &'static str) -> impl Fn(&Place) -> String {
+fn named(name: &'static str) -> impl Fn(&TestTree) -> String {
     move |place| place.path(name).to_str().unwrap().to_owned()
 }
 
@@ -50,7 +50,7 @@ fn one_that_is_not_there() {
 
 #[test]
 fn a_link_to_home() {
-    let link = |place: &Place| {
+    let link = |place: &TestTree| {
         let _ = symlink(place.path("home"), place.path("ws/link"));
         named("ws/link")(place)
     };
@@ -59,7 +59,7 @@ fn a_link_to_home() {
 
 #[test]
 fn one_that_is_a_file() {
-    let place = arena("/var/tmp", User::Ourselves);
+    let place = arena("/var/tmp", TestUser::Ourselves);
     let ran = place.confined(&["--workspace", &named("ws/own")(&place)], "echo ran").output().expect_code(2);
     assert!(ran.stderr.contains("is not a directory"), "{ran:?}");
 }
@@ -82,10 +82,10 @@ fn a_linked_workspace_is_the_directory_it_leads_to() {
 
 #[test]
 fn root_becomes_the_owner_of_the_workspace() {
-    if !users().contains(&User::Nobody) {
+    if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let place = TRIAL.arena(User::Ourselves);
+    let place = TRIAL.arena(TestUser::Ourselves);
     for name in ["ws", "ws/own"] {
         chown(place.path(name), Some(65534), Some(65534)).unwrap();
     }
@@ -107,10 +107,10 @@ fn root_becomes_the_owner_of_the_workspace() {
 /// An owner without an account has no home, and must not get root's.
 #[test]
 fn an_owner_without_an_account_does_not_get_the_home_of_root() {
-    if !users().contains(&User::Nobody) {
+    if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let place = TRIAL.arena(User::Ourselves);
+    let place = TRIAL.arena(TestUser::Ourselves);
     chown(place.path("ws"), Some(54321), Some(54321)).unwrap();
     let ran =
         place.confined(&[], &whole(&place, r#"id -u; echo "HOME=$HOME USER=$USER"; echo x > new"#)).output();

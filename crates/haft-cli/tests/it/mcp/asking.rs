@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use super::{Stream, configure, place};
-use haft_testkit::{Collector, Place, eventually};
+use super::{McpCallStream, configure, place};
+use haft_testkit::{SpanCollector, TestTree, eventually};
 use serde_json::{Value, json};
 
-fn call(place: &Place, tool: &str) -> Value {
+fn call(place: &TestTree, tool: &str) -> Value {
     let ran = place.haft(&["call", tool, "{}"]).output().expect_code(0);
     serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stdout))
 }
@@ -26,7 +26,7 @@ fn a_server_learns_which_trace_it_works_for() {
 fn with_a_collector_it_is_the_span_of_the_call() {
     let place = place();
     configure(&place, "shows-meta", &[], "");
-    let collector = Collector::start();
+    let collector = SpanCollector::start();
     let run = place.haft(&["call", "bad__echo", "{}"]);
     let ran = run.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()).output().expect_code(0);
     let meta: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -64,7 +64,7 @@ fn a_server_that_never_stops_asking_is_given_up() {
 }
 
 /// Runs haft on a terminal, types these lines, and returns everything shown.
-pub(super) fn at_a_terminal(place: &Place, words: &str, typed: &str) -> String {
+pub(super) fn at_a_terminal(place: &TestTree, words: &str, typed: &str) -> String {
     let mut command = Command::new("script");
     let words = format!("{} {words}", env!("CARGO_BIN_EXE_haft"));
     command.args(["-qec", &words, "/dev/null"]).current_dir(place.path("ws")).env_clear();
@@ -126,7 +126,7 @@ fn prompts_are_named_beside_what_the_server_says_of_itself() {
 fn a_list_that_changes_during_a_call_leaves_the_call_alone_and_is_there_afterwards() {
     let place = place();
     configure(&place, "changes", &[], "");
-    let mut stream = Stream::open(&place, &[]);
+    let mut stream = McpCallStream::open(&place, &[]);
     assert!(stream.ask("bad__late", r#"{"text":"x"}"#).contains("unknown_tool"));
     // The server announces the change before it answers.
     assert!(stream.ask("bad__slow", r#"{"text":"mine"}"#).contains("echo: mine"));
@@ -139,7 +139,7 @@ fn a_list_that_changes_during_a_call_leaves_the_call_alone_and_is_there_afterwar
 fn a_stream_of_changes_that_ended_is_opened_again_and_nothing_is_missed() {
     let place = place();
     configure(&place, "modern", &["listens"], "");
-    let mut stream = Stream::open(&place, &[]);
+    let mut stream = McpCallStream::open(&place, &[]);
     let late = || stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new");
     eventually("the new tool is there", late);
     stream.end();
@@ -171,7 +171,7 @@ fn two_names_for_the_same_server_are_two_servers() {
         "home/haft.json",
         &format!("{{\"mcpServers\": {{\"one\": {{{server}}}, \"two\": {{{server}}}}}}}"),
     );
-    let mut stream = Stream::open(&place, &[]);
+    let mut stream = McpCallStream::open(&place, &[]);
     assert!(stream.ask("one__echo", "{}").contains("call 1"));
     assert!(stream.ask("one__echo", "{}").contains("call 2"));
     assert!(stream.ask("two__echo", "{}").contains("call 1"));

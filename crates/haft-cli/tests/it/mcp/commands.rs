@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::{Stream, configure, place};
-use haft_testkit::{Place, eventually, processes_with, send_signal, unique_marker};
+use super::{McpCallStream, configure, place};
+use haft_testkit::{TestTree, eventually, processes_with, send_signal, unique_marker};
 
-fn json(place: &Place, args: &[&str], code: i32) -> Value {
+fn json(place: &TestTree, args: &[&str], code: i32) -> Value {
     serde_json::from_str(&place.haft(args).output().expect_code(code).stdout).unwrap()
 }
 
 /// Returns the command line of the test server, as a user would type it.
-fn typed(place: &Place, mode: &str) -> Vec<String> {
+fn typed(place: &TestTree, mode: &str) -> Vec<String> {
     let entry: Value = serde_json::from_str(&format!("{{{}}}", place.misbehaving_server(mode, &[]))).unwrap();
     let args = entry["args"].as_array().unwrap().iter();
     let words = std::iter::once(&entry["command"]).chain(args);
@@ -97,7 +97,7 @@ fn a_server_of_a_project_counts_when_the_person_added_it_and_a_foreign_one_when_
     assert!(place.text("ws/haft.json").contains("\"near\""));
     let entry = place.misbehaving_server("good", &[]);
     place.file("ws/.mcp.json", &format!("{{\"mcpServers\": {{\"foreign\": {{{entry}}}}}}}"));
-    let names = |place: &Place| {
+    let names = |place: &TestTree| {
         let listed = json(place, &["mcp", "list", "--json"], 0);
         listed
             .as_array()
@@ -132,7 +132,7 @@ fn what_a_server_left_out_and_what_it_said_can_be_read_later() {
 fn what_a_server_says_can_be_read_while_it_runs_and_after_haft_was_killed() {
     let place = place();
     configure(&place, "talks", &[], "");
-    let mut stream = Stream::open(&place, &[]);
+    let mut stream = McpCallStream::open(&place, &[]);
     stream.ask("bad__echo", "{}");
     let log = || place.haft(&["mcp", "logs", "bad"]).output().expect_code(0).stdout;
     eventually("it can be read", || log().contains("said during a call"));
@@ -145,7 +145,7 @@ fn what_a_server_says_can_be_read_while_it_runs_and_after_haft_was_killed() {
 fn the_log_tells_why_a_server_was_started_again() {
     let place = place();
     configure(&place, "exits-mid-call", &[], "");
-    let mut stream = Stream::open(&place, &["--trace-mcp"]);
+    let mut stream = McpCallStream::open(&place, &["--trace-mcp"]);
     assert!(stream.ask("bad__slow", "{}").contains("unknown_outcome"));
     let why = "ready ► restarting: the server ended with exit code 3";
     eventually("it is told", || place.text("home/data/mcp/bad.log").contains(why));
@@ -244,7 +244,7 @@ fn effects_cache_and_queue_of_a_server_hold_for_its_tools() {
     let tools = json(&place, &["tools", "--json"], 0);
     let fail = tools.as_array().unwrap().iter().find(|tool| tool["name"] == "bad__fail").unwrap();
     assert_eq!(fail["effects"], "read-only");
-    let mut stream = Stream::open(&place, &["--jobs", "1"]);
+    let mut stream = McpCallStream::open(&place, &["--jobs", "1"]);
     let first = stream.ask("bad__echo", "{}");
     assert!(first.contains("call 1"), "{first}");
     assert!(stream.ask("bad__echo", "{}").contains("call 1"), "answered from the cache");
@@ -255,7 +255,7 @@ fn effects_cache_and_queue_of_a_server_hold_for_its_tools() {
     stream.end();
     let queue = r#", "queue": "one"}}, "queues": {"one": {"maxConcurrency": 1, "maxWaiting": 0"#;
     configure(&place, "good", &[], queue);
-    let mut stream = Stream::open(&place, &["--jobs", "2"]);
+    let mut stream = McpCallStream::open(&place, &["--jobs", "2"]);
     let answers = [stream.ask_twice("bad__slow", "{}"), stream.answer()];
     assert!(answers.iter().any(|answer| answer.contains("queue_full")), "{answers:?}");
     stream.end();
@@ -298,7 +298,7 @@ fn a_secret_that_a_server_repeats_is_in_no_message_log_or_error() {
 fn a_list_that_changes_during_a_run_is_seen_by_the_next_call() {
     let place = place();
     configure(&place, "changes", &[], "");
-    let mut stream = Stream::open(&place, &["--jobs", "1"]);
+    let mut stream = McpCallStream::open(&place, &["--jobs", "1"]);
     assert!(stream.ask("bad__late", "{}").contains("error"));
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
     haft_testkit::eventually("the new tool is there", || {

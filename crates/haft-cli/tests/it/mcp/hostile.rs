@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use haft_testkit::{Place, Ran};
+use haft_testkit::{HaftOutput, TestTree};
 use serde_json::{Value, json};
 
 use super::asking::at_a_terminal;
-use super::{Stream, configure, echo, http, place};
+use super::{McpCallStream, configure, echo, http, place};
 
 /// The memory limit of haft in these tests. haft needs only a part of it; ten million parsed zeros would exceed it.
 const MEMORY: &str = "--data=700000000";
 
-fn called(mode: &str) -> Ran {
+fn called(mode: &str) -> HaftOutput {
     let place = place();
     configure(&place, mode, &[], "");
     place.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]).through(&["prlimit", MEMORY]).output()
@@ -37,7 +37,7 @@ fn lists_of_the_smallest_pieces_take_no_more_room_than_they_need() {
 fn a_second_answer_is_no_answer() {
     let place = place();
     configure(&place, "answers-twice", &[], "");
-    let mut stream = Stream::open(&place, &[]);
+    let mut stream = McpCallStream::open(&place, &[]);
     for _ in 0..3 {
         let answer = stream.ask("bad__echo", "{}");
         assert!(answer.contains("the first") && !answer.contains("the second"), "{answer}");
@@ -121,7 +121,7 @@ fn nobody_is_asked_without_end() {
 }
 
 /// Calls a server at an address.
-fn call_far(place: &Place, address: &str, keys: &str) -> Ran {
+fn call_far(place: &TestTree, address: &str, keys: &str) -> HaftOutput {
     place.file(
         "home/haft.json",
         &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{address}\"{keys}}}}}}}"),
@@ -130,7 +130,7 @@ fn call_far(place: &Place, address: &str, keys: &str) -> Ran {
 }
 
 /// Returns the response of a good server; `None` for a call.
-fn good(request: &http::Request) -> Option<Vec<u8>> {
+fn good(request: &http::McpHttpRequest) -> Option<Vec<u8>> {
     let tools = r#"{"tools":[{"name":"t"}]}"#;
     let greeting = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{}}"#;
     if request.calls("server/discover") {
@@ -257,6 +257,6 @@ fn a_client_secret_goes_to_the_issuer_that_the_operator_named_and_to_no_other() 
     let keys = r#", "oauth": {"grant": "clientCredentials", "clientId": "id", "clientSecret": "s3cret", "issuer": "https://as.example"}"#;
     let ran = call_far(&place(), &address, keys).expect_code(5);
     assert!(ran.stderr.contains("another authorization server than `oauth.issuer`"), "{ran:?}");
-    let sent: Vec<http::Request> = asked.try_iter().collect();
+    let sent: Vec<http::McpHttpRequest> = asked.try_iter().collect();
     assert!(!sent.is_empty() && sent.iter().all(|request| !request.path.contains("token")), "{sent:?}");
 }

@@ -6,18 +6,18 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
 use super::place;
-use haft_testkit::{Place, Ran};
+use haft_testkit::{HaftOutput, TestTree};
 
 /// A received HTTP request.
 #[derive(Debug, Clone)]
-pub(super) struct Request {
+pub(super) struct McpHttpRequest {
     pub(super) method: String,
     pub(super) path: String,
     pub(super) headers: BTreeMap<String, String>,
     pub(super) body: String,
 }
 
-impl Request {
+impl McpHttpRequest {
     pub(super) fn calls(&self, method: &str) -> bool {
         self.body.contains(&format!("\"method\":\"{method}\""))
     }
@@ -30,8 +30,8 @@ impl Request {
 
 /// Starts a server whose every response is up to the test. Returns its address and a channel of the received requests.
 pub(super) fn serve(
-    answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static,
-) -> (String, mpsc::Receiver<Request>) {
+    answer: impl Fn(&McpHttpRequest) -> Vec<u8> + Send + Sync + 'static,
+) -> (String, mpsc::Receiver<McpHttpRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/mcp", listener.local_addr().unwrap());
     let (tell, told) = mpsc::channel();
@@ -49,7 +49,7 @@ pub(super) fn serve(
     (address, told)
 }
 
-pub(super) fn read(stream: &TcpStream) -> Option<Request> {
+pub(super) fn read(stream: &TcpStream) -> Option<McpHttpRequest> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -67,7 +67,7 @@ pub(super) fn read(stream: &TcpStream) -> Option<Request> {
     let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(Request { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() })
+    Some(McpHttpRequest { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() })
 }
 
 pub(super) fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
@@ -76,7 +76,7 @@ pub(super) fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-pub(super) fn json(request: &Request, result: &str) -> Vec<u8> {
+pub(super) fn json(request: &McpHttpRequest, result: &str) -> Vec<u8> {
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", request.id());
     response("200 OK", "content-type: application/json\r\n", body.as_bytes())
 }
@@ -87,7 +87,9 @@ const TEXT: &str = r#"{"content":[{"type":"text","text":"from afar"}]}"#;
 const GREETING: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{}}"#;
 
 /// Starts a well-behaved server of the handshake era, except for its response to calls.
-fn legacy(call: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> (String, mpsc::Receiver<Request>) {
+fn legacy(
+    call: impl Fn(&McpHttpRequest) -> Vec<u8> + Send + Sync + 'static,
+) -> (String, mpsc::Receiver<McpHttpRequest>) {
     serve(move |request| {
         if request.method == "GET" {
             response("405 Method Not Allowed", "", b"")
@@ -106,12 +108,12 @@ fn legacy(call: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> (String
     })
 }
 
-fn configure(place: &Place, url: &str, more: &str) {
+fn configure(place: &TestTree, url: &str, more: &str) {
     let config = format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{url}\"{more}}}}}}}");
     place.file("home/haft.json", &config);
 }
 
-fn call(place: &Place, tool: &str) -> Ran {
+fn call(place: &TestTree, tool: &str) -> HaftOutput {
     place.haft(&["call", "--json", tool, "{}"]).output()
 }
 
@@ -122,7 +124,7 @@ fn a_server_of_the_handshake_era_is_called_with_its_session_and_version() {
     configure(&place, &url, r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
     let run = place.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k");
     assert_eq!(run.output().expect_code(0).stdout, "from afar\n");
-    let asked: Vec<Request> = asked.try_iter().collect();
+    let asked: Vec<McpHttpRequest> = asked.try_iter().collect();
     let called = asked.iter().find(|request| request.calls("tools/call")).unwrap();
     assert_eq!(called.headers["mcp-session-id"], "s1");
     assert_eq!(called.headers["mcp-protocol-version"], "2025-06-18");
@@ -139,7 +141,7 @@ fn what_lets_one_in_at_a_server_goes_to_no_other_of_its_name() {
     place.file("ws/.mcp.json", &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{theirs}\"}}}}}}"));
     place.haft(&["trust"]).env("TOKEN", "t0k").output().expect_code(0);
     place.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k").output().expect_code(0);
-    let asked: Vec<Request> = asked.try_iter().collect();
+    let asked: Vec<McpHttpRequest> = asked.try_iter().collect();
     assert!(!asked.is_empty() && asked.iter().all(|request| !request.headers.contains_key("authorization")));
 }
 
@@ -181,7 +183,7 @@ fn a_server_without_sessions_is_told_everything_with_every_request() {
     configure(&place, &url, "");
     let ran = call(&place, "far__echo").expect_code(0);
     assert!(ran.stdout.contains("from afar") && ran.stdout.contains("2026-07-28"), "{}", ran.stdout);
-    let asked: Vec<Request> = asked.try_iter().collect();
+    let asked: Vec<McpHttpRequest> = asked.try_iter().collect();
     assert!(asked.iter().all(|request| !request.calls("initialize") && request.method == "POST"));
     let called = asked.iter().find(|request| request.calls("tools/call")).unwrap();
     assert_eq!(called.headers["mcp-protocol-version"], "2026-07-28");
@@ -317,7 +319,7 @@ fn a_server_that_went_away_between_two_calls_did_nothing() {
         }
     });
     configure(&place, &url, "");
-    let mut stream = super::Stream::open(&place, &[]);
+    let mut stream = super::McpCallStream::open(&place, &[]);
     assert!(stream.ask("far__change", "{}").contains("from afar"));
     server.join().unwrap();
     let refused = stream.ask("far__change", "{}");
@@ -337,7 +339,8 @@ fn a_call_says_in_a_header_and_in_its_message_which_trace_it_belongs_to() {
     let (url, asked) = legacy(|request| json(request, TEXT));
     configure(&place, &url, "");
     call(&place, "far__echo").expect_code(0);
-    let asked: Vec<Request> = asked.try_iter().filter(|request| request.body.contains("\"id\"")).collect();
+    let asked: Vec<McpHttpRequest> =
+        asked.try_iter().filter(|request| request.body.contains("\"id\"")).collect();
     for request in &asked {
         let parent = &request.headers["traceparent"];
         assert!(request.body.contains(&format!("\"traceparent\":\"{parent}\"")), "{request:?}");
@@ -374,8 +377,8 @@ fn a_reply_whose_stream_broke_off_is_taken_up_where_it_ended() {
     configure(&place, &url, "");
     let ran = call(&place, "far__change").expect_code(0);
     assert!(ran.stdout.contains("from afar"), "{ran:?}");
-    let asked: Vec<Request> = asked.try_iter().collect();
-    let resumed: Vec<&Request> =
+    let asked: Vec<McpHttpRequest> = asked.try_iter().collect();
+    let resumed: Vec<&McpHttpRequest> =
         asked.iter().filter(|request| request.headers.contains_key("last-event-id")).collect();
     assert_eq!((resumed.len(), resumed[0].headers["last-event-id"].as_str()), (1, "e-7"));
     assert_eq!(

@@ -3,16 +3,16 @@
 
 use std::io::Write;
 
-use super::{Stream, place};
+use super::{McpCallStream, place};
 use haft_testkit::{eventually, processes_with, send_signal, unique_marker};
 
 const SERVERS: usize = 5;
 const ROUNDS: usize = 200;
 
 /// A deterministic random generator, so that a failure is reproducible.
-struct Dice(u64);
+struct LeakTestRandom(u64);
 
-impl Dice {
+impl LeakTestRandom {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % sides
@@ -35,13 +35,13 @@ fn two_hundred_kills_restarts_and_cancels_leave_no_process_and_no_descriptor() {
         })
         .collect();
     place.file("home/haft.json", &format!("{{\"mcpServers\": {{{}}}}}", servers.join(", ")));
-    let mut stream = Stream::open(&place, &["--jobs", "8", "--timeout", "400ms"]);
+    let mut stream = McpCallStream::open(&place, &["--jobs", "8", "--timeout", "400ms"]);
     for number in 0..SERVERS {
         let up = || stream.ask(&format!("s{number}__echo"), r#"{"text":"up"}"#).contains("echo: up");
         eventually("every server is up", up);
     }
     let before = descriptors(stream.child.id());
-    let mut dice = Dice(7);
+    let mut dice = LeakTestRandom(7);
     let mut answers = 0;
     for _ in 0..ROUNDS {
         let number = dice.roll(SERVERS);

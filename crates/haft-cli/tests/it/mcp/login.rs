@@ -7,29 +7,29 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Stream, place};
-use haft_testkit::{CANARY, GuardedServer, Place, Ran, Run, eventually};
+use super::{McpCallStream, place};
+use haft_testkit::{CANARY, GuardedServer, HaftCommand, HaftOutput, TestTree, eventually};
 
-fn configured(server: &GuardedServer) -> Place {
+fn configured(server: &GuardedServer) -> TestTree {
     let place = place();
     write(&place, &server.url());
     place
 }
 
-fn write(place: &Place, url: &str) {
+fn write(place: &TestTree, url: &str) {
     place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{url}\"}}}}}}"));
 }
 
-fn echo(place: &Place) -> Ran {
+fn echo(place: &TestTree) -> HaftOutput {
     place.haft(&["call", "far__echo", "{}"]).output()
 }
 
 /// Starts a login and returns the URL that the person is asked to open.
-fn begin(place: &Place) -> (Child, String) {
+fn begin(place: &TestTree) -> (Child, String) {
     begin_with(place.haft(&["mcp", "login", "far"]))
 }
 
-fn begin_with(login: Run) -> (Child, String) {
+fn begin_with(login: HaftCommand) -> (Child, String) {
     let mut child = login.start();
     let lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map_while(Result::ok);
     let address = lines.map(|line| line.trim().to_owned()).find(|line| line.starts_with("http"));
@@ -53,11 +53,11 @@ fn sent_back(address: &str) -> String {
     line.unwrap_or_else(|| panic!("{answer}")).trim().to_owned()
 }
 
-fn log_in(place: &Place) {
+fn log_in(place: &TestTree) {
     log_in_with(place.haft(&["mcp", "login", "far"]));
 }
 
-fn log_in_with(login: Run) {
+fn log_in_with(login: HaftCommand) {
     let (mut child, address) = begin_with(login);
     let page = visit(&sent_back(&address));
     assert!(page.contains("200 OK") && page.contains("close this page"), "{page}");
@@ -145,11 +145,11 @@ fn an_outage_costs_no_login_and_a_revoked_one_is_told() {
     log_in(&place);
     let kept = place.text("home/data/tokens/far.json");
     server.expire();
-    server.go_down();
+    server.stop_token_endpoint();
     let down = echo(&place);
     assert!(down.code != Some(0) && down.stderr.contains("nothing was lost"), "{down:?}");
     assert_eq!(place.text("home/data/tokens/far.json"), kept);
-    server.come_up();
+    server.start_token_endpoint();
     echo(&place).expect_code(0);
 
     server.expire();
@@ -167,7 +167,7 @@ fn a_call_that_needs_more_rights_says_so_and_the_next_login_asks_for_both() {
     let refused = echo(&place).expect_code(5);
     assert!(refused.stderr.contains("more rights"), "{refused:?}");
     log_in(&place);
-    assert_eq!(server.asked_for(), "read write");
+    assert_eq!(server.requested_scopes(), "read write");
     echo(&place).expect_code(0);
 }
 
@@ -186,7 +186,7 @@ fn a_server_that_refuses_later_needs_a_login_and_is_back_after_it() {
     let server = GuardedServer::start();
     let place = configured(&server);
     log_in(&place);
-    let mut stream = Stream::open(&place, &["--trace-mcp"]);
+    let mut stream = McpCallStream::open(&place, &["--trace-mcp"]);
     assert!(stream.ask("far__echo", "{}").contains("let in"));
     server.expire();
     server.revoke();
@@ -256,7 +256,7 @@ struct SecretService {
 }
 
 impl SecretService {
-    fn start(place: &Place) -> Self {
+    fn start(place: &TestTree) -> Self {
         let mut command = Command::new("dbus-daemon");
         command.args(["--session", "--nofork", "--nopidfile", "--print-address"]).stdout(Stdio::piped());
         let mut bus = command.spawn().unwrap();
@@ -289,7 +289,7 @@ impl SecretService {
         String::from_utf8_lossy(&asked.output().unwrap().stdout).contains("true")
     }
 
-    fn haft(&self, place: &Place, words: &[&str]) -> Run {
+    fn haft(&self, place: &TestTree, words: &[&str]) -> HaftCommand {
         place.haft(words).env("DBUS_SESSION_BUS_ADDRESS", &self.address)
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use super::place;
-use haft_testkit::{Place, eventually, processes_with};
+use haft_testkit::{TestTree, eventually, processes_with};
 
 /// Returns the path of a file that `cargo xtask install` installed.
 fn installed(name: &str) -> String {
@@ -31,7 +31,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp_servers").join(name)
 }
 
-fn configure(place: &Place, server: &Value) {
+fn configure(place: &TestTree, server: &Value) {
     place.file("home/haft.json", &json!({ "mcpServers": { "real": server } }).to_string());
 }
 
@@ -113,9 +113,9 @@ fn fetch_reaches_the_network() {
 }
 
 /// A server process that ends with the test.
-struct Running(Child);
+struct McpServerProcess(Child);
 
-impl Drop for Running {
+impl Drop for McpServerProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -123,12 +123,12 @@ impl Drop for Running {
 }
 
 /// Starts the server over HTTP, on the loopback only.
-fn everything(way: &str) -> (Running, u16) {
+fn everything(way: &str) -> (McpServerProcess, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = Command::new("node");
     command.args(["--require", fixture("loopback.cjs").to_str().unwrap(), &npm("server-everything"), way]);
     let silent = command.env("PORT", port.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
-    let running = Running(silent.spawn().unwrap());
+    let running = McpServerProcess(silent.spawn().unwrap());
     eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     (running, port)
 }
@@ -155,7 +155,7 @@ fn a_websocket_of_a_real_library() {
     let mut child = command.arg(fixture("websocket.py")).stdout(Stdio::piped()).spawn().unwrap();
     let mut port = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut port).unwrap();
-    let _running = Running(child);
+    let _running = McpServerProcess(child);
     let server = json!({ "url": format!("ws://127.0.0.1:{}/mcp", port.trim()) });
     let way = ("2025-06-18", "websocket");
     check(&server, way, ("echo", json!({ "text": "hi" })), "over a socket: hi");

@@ -1,7 +1,7 @@
 //! Sampling requests of servers: approval, cost, and limits for servers that ask for too much.
 
-use haft_model_server::{Expect, ModelServer, Script, Step};
-use haft_testkit::{Place, Ran, eventually};
+use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
+use haft_testkit::{HaftOutput, TestTree, eventually};
 use serde_json::{Value, json};
 
 use super::asking::at_a_terminal;
@@ -12,16 +12,17 @@ use crate::run::{haft, server, told};
 const ALLOWED: &str = r#", "sampling": {"model": "openai/m", "approval": "allow"}"#;
 
 fn paris() -> ModelServer {
-    let expected = Expect { user: Some("capital of France".into()), ..Expect::default() };
-    server([Step::text("Paris.").expecting(expected)])
+    let expected =
+        RequestExpectation { user: Some("capital of France".into()), ..RequestExpectation::default() };
+    server([ScriptStep::text("Paris.").expecting(expected)])
 }
 
 /// Calls the tool of a server that sends a sampling request to `model` as `arguments` describe.
-fn asked(place: &Place, model: &ModelServer, arguments: &Value) -> Ran {
+fn asked(place: &TestTree, model: &ModelServer, arguments: &Value) -> HaftOutput {
     haft(place, model, &["call", "bad__echo", &arguments.to_string()]).output()
 }
 
-fn answered(ran: Ran) -> Value {
+fn answered(ran: HaftOutput) -> Value {
     let ran = ran.expect_code(0);
     serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"))
 }
@@ -48,8 +49,8 @@ fn a_model_writes_for_a_server_in_both_eras_when_the_operator_allows_it() {
 fn a_recorded_run_in_which_a_model_wrote_for_a_server_is_seen_again_to_the_byte() {
     let place = place();
     configure(&place, "asks-model", &[], ALLOWED);
-    let lead = [Step::call("bad__echo", json!({})), told(Step::text("It is Paris."), "Paris.")];
-    let script = Script::of(lead).about("capital of France", [Step::text("Paris.")]);
+    let lead = [ScriptStep::call("bad__echo", json!({})), told(ScriptStep::text("It is Paris."), "Paris.")];
+    let script = Script::of(lead).about("capital of France", [ScriptStep::text("Paris.")]);
     let model = ModelServer::start(script).unwrap();
     let stream = ["--output-format", "stream-json"];
     let words = [&["run", "-m", "openai/m", "--record", "r.jsonl", "go"][..], &stream].concat();
@@ -120,7 +121,7 @@ fn what_is_too_much_or_makes_no_sense_is_refused_and_costs_nothing() {
 #[test]
 fn a_flood_of_requests_costs_no_more_than_a_call_may() {
     let place = place();
-    let model = ModelServer::start(Script::of([Step::text("Paris.").at_turn(0)])).unwrap();
+    let model = ModelServer::start(Script::of([ScriptStep::text("Paris.").at_turn(0)])).unwrap();
     configure(&place, "asks-model", &[], ALLOWED);
     let answer = answered(asked(&place, &model, &json!({ "flood": 2000 })));
     let (written, refused) = (answer["written"].as_u64().unwrap(), answer["refused"].as_u64().unwrap());
@@ -138,9 +139,9 @@ fn a_server_that_nobody_called_is_not_written_for() {
 }
 
 /// Makes three requests: two of the run itself, and one for the server in between.
-fn run_with(place: &Place, flags: &[&str]) -> (Ran, ModelServer) {
-    let steps = [Step::call("bad__echo", json!({})), told(Step::text("Done."), "Paris.")];
-    let script = Script::of(steps).about("capital of France", [Step::text("Paris.")]);
+fn run_with(place: &TestTree, flags: &[&str]) -> (HaftOutput, ModelServer) {
+    let steps = [ScriptStep::call("bad__echo", json!({})), told(ScriptStep::text("Done."), "Paris.")];
+    let script = Script::of(steps).about("capital of France", [ScriptStep::text("Paris.")]);
     let model = ModelServer::start(script).unwrap();
     let words = [&["run", "-m", "openai/m", "--output-format", "json"], flags, &["go"]].concat();
     (haft(place, &model, &words).output(), model)
@@ -167,7 +168,7 @@ fn in_a_run_the_model_of_the_run_writes_and_the_run_pays() {
 #[test]
 fn the_server_that_everybody_tries_gets_its_answer() {
     let place = place();
-    let model = server([Step::text("Forty-two.")]);
+    let model = server([ScriptStep::text("Forty-two.")]);
     let config = json!({ "mcpServers": { "real": {
         "command": "node", "args": [npm("server-everything"), "stdio"],
         "sampling": { "model": "openai/m", "approval": "allow" },

@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use haft_config::{self, Sources};
+use haft_config::{self, ConfigSources};
 use haft_core::tool::ToolCall;
 use haft_engine::Orchestrator;
-use haft_runtime::wiring::{self, McpFace, ToolSettings};
-use haft_sandbox::{Home, Policy, SandboxMode};
+use haft_runtime::wiring::{self, McpClientSettings, ToolSettings};
+use haft_sandbox::{Home, SandboxMode, SandboxPolicy};
 use serde_json::json;
 
 use super::{configure, place};
-use haft_testkit::{Place, eventually, processes_with, send_signal, unique_marker};
+use haft_testkit::{TestTree, eventually, processes_with, send_signal, unique_marker};
 
 /// Starts one run: an orchestrator of its own over the servers of the configuration.
-fn run(place: &Place, face: &McpFace) -> Orchestrator {
+fn run(place: &TestTree, face: &McpClientSettings) -> Orchestrator {
     let home = Home::at(&place.path("home"));
     haft_config::home::create(&home).unwrap();
-    let sources = Sources { home: Some(&home), ..Sources::default() };
+    let sources = ConfigSources { home: Some(&home), ..ConfigSources::default() };
     let config = haft_config::load(sources, &haft_config::environment).unwrap().resolved;
-    let policy = Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
+    let policy = SandboxPolicy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
     let servers = wiring::mcp_servers(&config, &policy, face);
     let settings = ToolSettings { policy, timeout: None, config };
     wiring::orchestrator_with(settings, servers.providers())
@@ -33,7 +33,7 @@ async fn echo(run: &Orchestrator) -> bool {
 async fn two_runs_share_one_process_until_the_last_has_left() {
     let (place, marker) = (place(), unique_marker());
     configure(&place, "good", &[&marker], "");
-    let face = McpFace::default();
+    let face = McpClientSettings::default();
     let one = run(&place, &face);
     wiring::warm_up(&one).await;
     assert!(echo(&one).await);
@@ -52,7 +52,7 @@ async fn two_runs_share_one_process_until_the_last_has_left() {
 async fn who_does_not_share_has_a_process_of_its_own() {
     let (place, marker) = (place(), unique_marker());
     configure(&place, "good", &[&marker], r#", "shared": false"#);
-    let face = McpFace::default();
+    let face = McpClientSettings::default();
     let one = run(&place, &face);
     wiring::warm_up(&one).await;
     assert!(echo(&one).await);
@@ -72,7 +72,7 @@ async fn kills_restarts_and_calls_that_are_dropped_leave_no_task() {
     configure(&place, "good", &[&marker], "");
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
-    let run = run(&place, &McpFace::default());
+    let run = run(&place, &McpClientSettings::default());
     wiring::warm_up(&run).await;
     for round in 0..20 {
         let slow = ToolCall::new("1", "bad__slow", &json!({}));

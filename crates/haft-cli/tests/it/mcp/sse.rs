@@ -4,13 +4,13 @@ use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use super::http::{Request, read};
+use super::http::{McpHttpRequest, read};
 use super::place;
-use haft_testkit::{Place, Ran};
+use haft_testkit::{HaftOutput, TestTree};
 
 /// The behaviour of the event stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stream {
+enum SseStreamBehavior {
     Steady,
     /// Breaks off once, when a tool is called; events have ids, so the stream can be resumed.
     Numbered,
@@ -18,20 +18,20 @@ enum Stream {
     Lossy,
 }
 
-struct Server {
-    way: Stream,
+struct FakeSseServer {
+    way: SseStreamBehavior,
     held: Mutex<Option<TcpStream>>,
     /// The events that were not delivered before the stream broke off.
     left: Mutex<Vec<String>>,
-    asked: Mutex<Vec<Request>>,
+    asked: Mutex<Vec<McpHttpRequest>>,
     broken: Mutex<bool>,
 }
 
 /// Starts the server and returns its address.
-fn start(way: Stream) -> (String, Arc<Server>) {
+fn start(way: SseStreamBehavior) -> (String, Arc<FakeSseServer>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/sse", listener.local_addr().unwrap());
-    let server = Arc::new(Server {
+    let server = Arc::new(FakeSseServer {
         way,
         held: Mutex::default(),
         left: Mutex::default(),
@@ -50,8 +50,8 @@ fn start(way: Stream) -> (String, Arc<Server>) {
     (address, server)
 }
 
-impl Server {
-    fn serve(&self, mut stream: TcpStream, request: &Request) {
+impl FakeSseServer {
+    fn serve(&self, mut stream: TcpStream, request: &McpHttpRequest) {
         if request.method == "GET" {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
             stream.write_all(head.as_bytes()).unwrap();
@@ -61,7 +61,7 @@ impl Server {
                     stream.write_all(event.as_bytes()).unwrap();
                 }
             } else {
-                let id = if self.way == Stream::Numbered { "id: 1\nretry: 10\n" } else { "" };
+                let id = if self.way == SseStreamBehavior::Numbered { "id: 1\nretry: 10\n" } else { "" };
                 stream.write_all(format!("{id}event: endpoint\ndata: /messages\n\n").as_bytes()).unwrap();
             }
             *self.held.lock().unwrap() = Some(stream);
@@ -72,7 +72,7 @@ impl Server {
         let Some(result) = result(request) else { return };
         let event =
             format!("event: message\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{},{result}}}\n\n", request.id());
-        let breaks = request.calls("tools/call") && self.way != Stream::Steady;
+        let breaks = request.calls("tools/call") && self.way != SseStreamBehavior::Steady;
         let mut held = self.held.lock().unwrap();
         if breaks && !std::mem::replace(&mut *self.broken.lock().unwrap(), true) {
             self.left.lock().unwrap().push(event);
@@ -82,12 +82,12 @@ impl Server {
         }
     }
 
-    fn count(&self, is_it: impl Fn(&Request) -> bool) -> usize {
+    fn count(&self, is_it: impl Fn(&McpHttpRequest) -> bool) -> usize {
         self.asked.lock().unwrap().iter().filter(|request| is_it(request)).count()
     }
 }
 
-fn result(request: &Request) -> Option<String> {
+fn result(request: &McpHttpRequest) -> Option<String> {
     let result = match () {
         () if request.calls("initialize") => {
             r#"{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{}}"#
@@ -102,14 +102,14 @@ fn result(request: &Request) -> Option<String> {
     Some(format!("\"result\":{result}"))
 }
 
-fn call(place: &Place, url: &str) -> Ran {
+fn call(place: &TestTree, url: &str) -> HaftOutput {
     place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"old\": {{\"url\": \"{url}\"}}}}}}"));
     place.haft(&["call", "--json", "old__change", "{}"]).output()
 }
 
 #[test]
 fn a_server_is_written_to_at_the_address_it_names_and_heard_on_its_stream() {
-    let (url, server) = start(Stream::Steady);
+    let (url, server) = start(SseStreamBehavior::Steady);
     let place = place();
     let ran = call(&place, &url).expect_code(0);
     assert!(ran.stdout.contains("heard") && ran.stdout.contains("2024-11-05"), "{ran:?}");
@@ -118,18 +118,18 @@ fn a_server_is_written_to_at_the_address_it_names_and_heard_on_its_stream() {
 
 #[test]
 fn a_stream_that_broke_off_is_taken_up_after_the_last_event() {
-    let (url, server) = start(Stream::Numbered);
+    let (url, server) = start(SseStreamBehavior::Numbered);
     let place = place();
     let ran = call(&place, &url).expect_code(0);
     assert!(ran.stdout.contains("heard"), "{ran:?}");
-    let resumed = |request: &Request| request.headers.get("last-event-id").is_some_and(|id| id == "1");
+    let resumed = |request: &McpHttpRequest| request.headers.get("last-event-id").is_some_and(|id| id == "1");
     assert_eq!(server.count(resumed), 1);
     assert_eq!(server.count(|request| request.calls("tools/call")), 1, "it is not called twice");
 }
 
 #[test]
 fn without_numbers_the_call_is_lost_and_told_as_such() {
-    let (url, server) = start(Stream::Lossy);
+    let (url, server) = start(SseStreamBehavior::Lossy);
     let place = place();
     let ran = call(&place, &url);
     assert!(ran.stdout.contains("not known whether it took effect"), "{ran:?}");

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use haft_model_server::Step;
-use haft_testkit::Place;
+use haft_model_server::ScriptStep;
+use haft_testkit::TestTree;
 use serde_json::{Value, json};
 
 use super::tree::{plays_the_same, recorded, slowly};
@@ -13,8 +13,8 @@ use crate::agents::{agents, ask, bash, script};
 const START_FIELDS: [&str; 6] = ["turn", "works_for", "path", "request", "tools", "reply_timeout_ms"];
 
 /// Records a run with two agents below it. One of them makes a call that fails.
-fn with_agents(place: &Place) -> String {
-    let twice = Step::say([ask("helper", "HELP A"), ask("reader", "READ B")]);
+fn with_agents(place: &TestTree) -> String {
+    let twice = ScriptStep::say([ask("helper", "HELP A"), ask("reader", "READ B")]);
     let about = script([
         ("LEAD", vec![twice, slowly("all done")]),
         ("HELP A", vec![bash("echo a; exit 3"), bash("echo b"), slowly("helped")]),
@@ -23,7 +23,7 @@ fn with_agents(place: &Place) -> String {
     recorded(place, about, &["@lead.md", "LEAD"], 0)
 }
 
-fn three_agents() -> Place {
+fn three_agents() -> TestTree {
     agents(&[
         ("lead.md", "agents: [helper.md, reader.md]\ntools: []"),
         ("helper.md", "tools: bash"),
@@ -69,7 +69,7 @@ fn a_recording_holds_the_journal_of_each_session_line_by_line() {
 }
 
 /// What `haft sessions show` prints about a session or a recording, without the times.
-fn shown(place: &Place, word: &str) -> Value {
+fn shown(place: &TestTree, word: &str) -> Value {
     let text = place.haft(&["sessions", "show", "--json", word]).output().expect_code(0).stdout;
     let mut value: Value = serde_json::from_str(&text).unwrap();
     for name in ["began_ms", "last_ms"] {

@@ -1,8 +1,8 @@
 //! Replays of runs with several agents: concurrent agents, a batch, a handoff, models that read outputs, and
 //! interrupted runs.
 
-use haft_model_server::{ModelServer, Pace, Script, Step};
-use haft_testkit::{Place, eventually, libc, processes_with, send_signal, unique_marker};
+use haft_model_server::{ModelServer, ResponsePace, Script, ScriptStep};
+use haft_testkit::{TestTree, eventually, libc, processes_with, send_signal, unique_marker};
 use serde_json::json;
 
 use super::STREAM;
@@ -10,13 +10,13 @@ use crate::agents::{agents, ask, bash, haft, script, told};
 use crate::mcp;
 
 /// Records a run and returns its JSON stream.
-pub(super) fn recorded(place: &Place, script: Script, words: &[&str], code: i32) -> String {
+pub(super) fn recorded(place: &TestTree, script: Script, words: &[&str], code: i32) -> String {
     let server = ModelServer::start(script).unwrap();
     let words = [&STREAM[..], &["--record", "r.jsonl"], words].concat();
     haft(place, &server, &words).output().expect_code(code).stdout
 }
 
-pub(super) fn plays_the_same(place: &Place, recorded: &str, code: i32) {
+pub(super) fn plays_the_same(place: &TestTree, recorded: &str, code: i32) {
     for _ in 0..2 {
         let again = place.haft(&[&["replay", "r.jsonl"], &STREAM[..]].concat()).output().expect_code(code);
         let (were, are) = (recorded.lines(), again.stdout.lines());
@@ -32,8 +32,12 @@ fn sessions(stream: &str) -> usize {
 }
 
 /// Slow enough that the deltas of several agents interleave.
-pub(super) fn slowly(text: &str) -> Step {
-    Step::text(text).at_pace(Pace { between_milliseconds: 3, delta_characters: Some(2), ..Pace::default() })
+pub(super) fn slowly(text: &str) -> ScriptStep {
+    ScriptStep::text(text).at_pace(ResponsePace {
+        between_milliseconds: 3,
+        delta_characters: Some(2),
+        ..ResponsePace::default()
+    })
 }
 
 #[test]
@@ -48,9 +52,12 @@ fn agents_that_worked_at_once_are_seen_again_in_the_same_order() {
     let about = script([
         (
             "LEAD",
-            vec![Step::say([ask("one", "FIRST"), ask("two", "SECOND"), ask("one", "THIRD")]), slowly("all")],
+            vec![
+                ScriptStep::say([ask("one", "FIRST"), ask("two", "SECOND"), ask("one", "THIRD")]),
+                slowly("all"),
+            ],
         ),
-        ("FIRST", vec![Step::say([ask("three", "LOWEST")]), slowly("the first of all three answers")]),
+        ("FIRST", vec![ScriptStep::say([ask("three", "LOWEST")]), slowly("the first of all three answers")]),
         ("SECOND", twice("the second of all three answers")),
         ("THIRD", twice("the third of all three answers")),
         ("LOWEST", twice("what is found at the bottom")),
@@ -76,7 +83,7 @@ fn a_batch_and_its_agents_are_seen_again() {
     let calls =
         json!({"calls": [{"tool": "current_date", "parameters": {}}, help("HELP A"), help("HELP B")]});
     let about = script([
-        ("LEAD", vec![Step::call("agent__batch", calls), slowly("done")]),
+        ("LEAD", vec![ScriptStep::call("agent__batch", calls), slowly("done")]),
         ("HELP A", vec![bash("echo a"), slowly("the help of the first")]),
         ("HELP B", vec![bash("echo b"), slowly("the help of the second")]),
     ]);
@@ -103,7 +110,7 @@ fn who_goes_on_with_a_request_is_seen_again() {
         (
             "MAY I?",
             // As a reply to the choice of a model this call is not a valid word, so haft takes the larger model.
-            vec![Step::call("router__handoff-to", json!({"agent": "legal", "message": "Look at 5."}))],
+            vec![ScriptStep::call("router__handoff-to", json!({"agent": "legal", "message": "Look at 5."}))],
         ),
     ]))
     .unwrap();
@@ -125,9 +132,10 @@ fn readers_of_outputs_are_seen_again_and_so_is_the_tool_that_came_with_the_first
     place.file("ws/long.txt", &lines);
     let question = |mode: &str| {
         let handle = "{{word session-}}";
-        Step::call("tool_output", json!({"handle": handle, "extract": "the largest?", "mode": mode}))
+        ScriptStep::call("tool_output", json!({"handle": handle, "extract": "the largest?", "mode": mode}))
     };
-    let search = Step::call("tool_output", json!({"handle": "{{word session-}}", "extract": "last 1 lines"}));
+    let search =
+        ScriptStep::call("tool_output", json!({"handle": "{{word session-}}", "extract": "last 1 lines"}));
     let about = |mode: &str, expected: &str| {
         script([
             ("make one of them", vec![slowly("both")]),
@@ -137,9 +145,9 @@ fn readers_of_outputs_are_seen_again_and_so_is_the_tool_that_came_with_the_first
             (
                 "GO",
                 vec![
-                    Step::call("read", json!({"file_path": "long.txt", "limit": 50_000})),
+                    ScriptStep::call("read", json!({"file_path": "long.txt", "limit": 50_000})),
                     question(mode),
-                    told(Step::text("done"), expected),
+                    told(ScriptStep::text("done"), expected),
                 ],
             ),
         ])
@@ -156,7 +164,7 @@ fn readers_of_outputs_are_seen_again_and_so_is_the_tool_that_came_with_the_first
 fn a_list_of_tools_that_changed_is_seen_again() {
     let place = agents(&[("a.md", "tools: ['*']")]);
     mcp::configure(&place, "changes", &[], "");
-    let call = |tool: &str| Step::call(&format!("bad__{tool}"), json!({"text": "x"}));
+    let call = |tool: &str| ScriptStep::call(&format!("bad__{tool}"), json!({"text": "x"}));
     let about = script([("GO", vec![call("echo"), bash("true"), call("echo"), slowly("done")])]);
     let stream = recorded(&place, about, &["@a.md", "GO"], 0);
     assert!(place.text("ws/r.jsonl").contains(r#""type":"tools""#), "the list has changed");
@@ -170,7 +178,10 @@ fn a_run_that_ended_early_is_seen_again_as_far_as_it_came() {
         ("a.md", "timeout: 3s"),
         ("slow.md", "llmTimeout: 300ms\nmaxRetries: 1"),
     ]);
-    let slow = || Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
+    let slow = || {
+        ScriptStep::text("x")
+            .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() })
+    };
     let check = |about: Script, words: &[&str], code: i32, expected: &str| {
         let stream = recorded(&place, about, words, code);
         assert!(stream.contains(expected), "{stream}");
@@ -179,7 +190,7 @@ fn a_run_that_ended_early_is_seen_again_as_far_as_it_came() {
     };
     // The agent below times out, and the run continues without it.
     let about = script([
-        ("LEAD", vec![Step::say([ask("a", "BELOW")]), Step::text("alone, then")]),
+        ("LEAD", vec![ScriptStep::say([ask("a", "BELOW")]), ScriptStep::text("alone, then")]),
         ("BELOW", vec![bash("echo x"), slow()]),
     ]);
     check(about, &["@lead.md", "LEAD"], 0, r#""error_kind":"timeout""#);
@@ -192,7 +203,7 @@ fn a_run_that_somebody_interrupted_is_seen_again_as_far_as_it_came() {
     let place = agents(&[("lead.md", "agents: [a.md, b.md]"), ("a.md", ""), ("b.md", "")]);
     let marker = unique_marker();
     let server = ModelServer::start(script([
-        ("LEAD", vec![Step::say([ask("a", "FIRST"), ask("b", "SECOND")])]),
+        ("LEAD", vec![ScriptStep::say([ask("a", "FIRST"), ask("b", "SECOND")])]),
         ("FIRST", vec![slowly("this one is ready")]),
         ("SECOND", vec![bash(&format!("exec -a {marker} sleep 300"))]),
     ]))

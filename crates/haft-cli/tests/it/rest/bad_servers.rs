@@ -3,29 +3,29 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use haft_model_server::Step;
-use haft_testkit::{Place, Ran, User, eventually};
+use haft_model_server::ScriptStep;
+use haft_testkit::{HaftOutput, TestTree, TestUser, eventually};
 use serde_json::{Value, json};
 
-use super::canned::{Canned, answer};
+use super::canned::{CannedServer, answer};
 use super::shop::python;
 use crate::run::{haft, server};
 
 /// Returns a place with one tool, `rest__it`.
-fn place(url: &str, more: &Value) -> Place {
-    let place = Place::new(User::Ourselves);
+fn place(url: &str, more: &Value) -> TestTree {
+    let place = TestTree::new(TestUser::Ourselves);
     let mut tool = json!({ "description": "It", "method": "GET", "url": url });
     tool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     place.file("home/haft.json", &json!({ "restTools": { "it": tool } }).to_string());
     place
 }
 
-fn call(place: &Place) -> Ran {
+fn call(place: &TestTree) -> HaftOutput {
     place.haft(&["call", "rest__it", "{}"]).output()
 }
 
 #[track_caller]
-fn check(server: &Canned, method: &str, code: i32, fragment: &str) -> Ran {
+fn check(server: &CannedServer, method: &str, code: i32, fragment: &str) -> HaftOutput {
     let ran = call(&place(&server.url(), &json!({ "method": method }))).expect_code(code);
     let said = format!("{}{}", ran.stdout, ran.stderr);
     assert!(said.contains(fragment), "no `{fragment}` in: {said}");
@@ -35,7 +35,7 @@ fn check(server: &Canned, method: &str, code: i32, fragment: &str) -> Ran {
 
 #[test]
 fn an_error_has_its_status_and_a_capped_body() {
-    let server = Canned::new(answer("404 Not Found", "", &"no such thing ".repeat(10_000)));
+    let server = CannedServer::new(answer("404 Not Found", "", &"no such thing ".repeat(10_000)));
     check(&server, "GET", 3, "HTTP 404: no such thing");
 }
 
@@ -43,8 +43,8 @@ fn an_error_has_its_status_and_a_capped_body() {
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Announces a gigabyte and sends without end.
-fn endless() -> Canned {
-    Canned::with(|_, stream| {
+fn endless() -> CannedServer {
+    CannedServer::with(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n");
         let piece = vec![b'x'; 1 << 20];
         while stream.write_all(&piece).is_ok() {}
@@ -61,7 +61,7 @@ fn what_grows_when_it_is_unpacked_is_cut_off() {
     check(&bomb(), "GET", 3, "larger than 16777216 bytes");
 }
 
-fn bomb() -> Canned {
+fn bomb() -> CannedServer {
     // Fifty megabytes of zeros, compressed by a real gzip.
     let packed = std::process::Command::new("bash")
         .args(["-c", "head -c 52428800 /dev/zero | gzip -9"])
@@ -72,39 +72,40 @@ fn bomb() -> Canned {
         "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         packed.len()
     );
-    Canned::new([head.into_bytes(), packed].concat())
+    CannedServer::new([head.into_bytes(), packed].concat())
 }
 
 #[test]
 fn redirects_end_and_stay_with_their_host() {
-    let around = Canned::new(answer("302 Found", "Location: /again\r\n", ""));
+    let around = CannedServer::new(answer("302 Found", "Location: /again\r\n", ""));
     check(&around, "GET", 3, "redirects more than 5 times");
-    let canary = Canned::new(answer("200 OK", "", "stolen"));
-    let away = Canned::new(answer("302 Found", &format!("Location: {}\r\n", canary.url()), ""));
+    let canary = CannedServer::new(answer("200 OK", "", "stolen"));
+    let away = CannedServer::new(answer("302 Found", &format!("Location: {}\r\n", canary.url()), ""));
     check(&away, "GET", 4, "not followed");
-    let inside = Canned::new(answer("307 Temporary", "Location: http://169.254.169.254/latest\r\n", ""));
+    let inside =
+        CannedServer::new(answer("307 Temporary", "Location: http://169.254.169.254/latest\r\n", ""));
     check(&inside, "GET", 4, "169.254.169.254");
     assert!(canary.heads().is_empty());
 }
 
 #[test]
 fn a_server_that_breaks_off_is_told_and_only_reads_are_repeated() {
-    let silent = || Canned::with(|_, _: &mut TcpStream| {});
+    let silent = || CannedServer::with(|_, _: &mut TcpStream| {});
     let server = silent();
     check(&server, "GET", 5, "broke off");
     assert_eq!(server.heads().len(), 3);
     let server = silent();
     check(&server, "POST", 3, "it is not known whether the request took effect");
     assert_eq!(server.heads().len(), 1);
-    let early = Canned::new("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+    let early = CannedServer::new("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
     check(&early, "GET", 3, "broke off before its end");
-    let nonsense = Canned::new("this is no HTTP\r\n\r\n");
+    let nonsense = CannedServer::new("this is no HTTP\r\n\r\n");
     check(&nonsense, "GET", 5, "broke off");
 }
 
 #[test]
 fn a_busy_server_is_asked_again() {
-    let server = Canned::with(|before, stream| {
+    let server = CannedServer::with(|before, stream| {
         let busy = answer("503 Busy", "Retry-After: 0\r\n", "");
         let text = if before < 2 { busy } else { answer("200 OK", "", "at last") };
         let _ = stream.write_all(text.as_bytes());
@@ -112,14 +113,14 @@ fn a_busy_server_is_asked_again() {
     let ran = check(&server, "GET", 0, "at last");
     assert_eq!(ran.stderr, "");
     assert_eq!(server.heads().len(), 3);
-    let busy = Canned::new(answer("503 Busy", "Retry-After: 0\r\n", ""));
+    let busy = CannedServer::new(answer("503 Busy", "Retry-After: 0\r\n", ""));
     check(&busy, "POST", 3, "HTTP 503");
     assert_eq!(busy.heads().len(), 1);
 }
 
 #[test]
 fn a_server_that_hangs_is_left_in_time() {
-    let server = Canned::with(|_, stream| {
+    let server = CannedServer::with(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
         std::thread::park();
     });
@@ -129,8 +130,8 @@ fn a_server_that_hangs_is_left_in_time() {
 }
 
 /// Configures a description whose only operation declares a JSON response.
-fn described(server: &Canned) -> Place {
-    let place = Place::new(User::Ourselves);
+fn described(server: &CannedServer) -> TestTree {
+    let place = TestTree::new(TestUser::Ourselves);
     let answer = json!({ "description": "It", "content": { "application/json": { "schema": {} } } });
     let get = json!({ "operationId": "it", "responses": { "200": answer } });
     let api = json!({ "openapi": "3.1.0", "paths": { "/a": { "get": get } } });
@@ -143,7 +144,7 @@ fn described(server: &Canned) -> Place {
 #[test]
 fn a_page_for_people_is_no_answer_where_json_is_promised() {
     let page = answer("200 OK", "Content-Type: text/html; charset=utf-8\r\n", "<html><h1>Please log in</h1>");
-    let place = described(&Canned::new(page));
+    let place = described(&CannedServer::new(page));
     let ran = place.haft(&["call", "rest__api_it", "{}"]).output().expect_code(3);
     assert!(ran.stdout.contains("expected JSON; the server answered text/html: <html>"), "{ran:?}");
 }
@@ -159,7 +160,7 @@ const PEAK: &str = "import resource, subprocess, sys; code = subprocess.run(sys.
 #[test]
 fn what_a_server_sends_costs_a_bounded_amount_of_memory() {
     let python = python();
-    let check = |server: &Canned, code: i32| {
+    let check = |server: &CannedServer, code: i32| {
         let place = place(&server.url(), &json!({}));
         let run = place.haft(&["call", "rest__it", "{}"]);
         let ran = run.through(&[python.to_str().unwrap(), "-c", PEAK]).output().expect_code(code);
@@ -171,11 +172,11 @@ fn what_a_server_sends_costs_a_bounded_amount_of_memory() {
     check(&bomb(), 3);
     // Small JSON values take many times the memory of their text.
     let values = format!("[0{}]", ",0".repeat((ANSWER_BYTES_MAX - 100) / 2));
-    check(&Canned::new(answer("200 OK", "Content-Type: application/json\r\n", &values)), 0);
+    check(&CannedServer::new(answer("200 OK", "Content-Type: application/json\r\n", &values)), 0);
     let deep = "[".repeat(ANSWER_BYTES_MAX - 100);
-    check(&Canned::new(answer("200 OK", "Content-Type: application/json\r\n", &deep)), 0);
+    check(&CannedServer::new(answer("200 OK", "Content-Type: application/json\r\n", &deep)), 0);
     let head = format!("X-Long: {}\r\n", "x".repeat(64 << 20));
-    check(&Canned::new(answer("200 OK", &head, "")), 5);
+    check(&CannedServer::new(answer("200 OK", &head, "")), 5);
 }
 
 #[test]
@@ -187,11 +188,11 @@ fn nobody_is_there() {
 #[test]
 fn streams_give_their_answer() {
     let events = "data: {\"type\":\"token\",\"content\":\"Hel\"}\n\ndata: {\"type\":\"token\",\"content\":\"lo\"}\n\ndata: [DONE]\n\n";
-    let server = Canned::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
+    let server = CannedServer::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
     let ran = call(&place(&server.url(), &json!({ "streaming": { "mode": "sse" } }))).expect_code(0);
     assert_eq!(ran.stdout, "Hello\n");
     let lines = "> {\"type\":\"token\",\"content\":\"a\"}\n> {\"type\":\"done\",\"answer\":\"all\"}\n";
-    let server = Canned::new(answer("200 OK", "", lines));
+    let server = CannedServer::new(answer("200 OK", "", lines));
     let streaming = json!({ "streaming": { "linePrefix": "> " } });
     assert_eq!(call(&place(&server.url(), &streaming)).expect_code(0).stdout, "all\n");
     let streaming = json!({ "streaming": { "linePrefix": "> ", "maxBytes": 10 } });
@@ -202,9 +203,9 @@ fn streams_give_their_answer() {
 #[test]
 fn pieces_of_a_stream_are_progress_for_whoever_watches() {
     let events = "data: {\"type\":\"token\",\"content\":\"Hel\"}\n\ndata: {\"type\":\"token\",\"content\":\"lo\"}\n\ndata: [DONE]\n\n";
-    let service = Canned::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
+    let service = CannedServer::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
     let place = place(&service.url(), &json!({ "streaming": { "mode": "sse" } }));
-    let models = server([Step::call("rest__it", json!({})), Step::text("done")]);
+    let models = server([ScriptStep::call("rest__it", json!({})), ScriptStep::text("done")]);
     let words = ["run", "-m", "openai/m", "--output-format", "stream-json", "go"];
     let ran = haft(&place, &models, &words).output().expect_code(0);
     let lines = ran.events().into_iter();
@@ -217,7 +218,7 @@ fn pieces_of_a_stream_are_progress_for_whoever_watches() {
 
 #[test]
 fn a_secret_is_sent_and_never_shown() {
-    let server = Canned::new(answer("500 Oops", "", "no"));
+    let server = CannedServer::new(answer("500 Oops", "", "no"));
     let place = place(&server.url(), &json!({ "headers": { "Authorization": "Bearer ${TOKEN_OF_IT}" } }));
     let run = |words: &[&str]| {
         let ran = place.haft(words).env("TOKEN_OF_IT", "s3cret-t0ken").output();
@@ -242,7 +243,7 @@ fn a_secret_is_sent_and_never_shown() {
 
 #[test]
 fn variables_and_arguments_stand_in_a_body() {
-    let server = Canned::new(answer("200 OK", "", "x"));
+    let server = CannedServer::new(answer("200 OK", "", "x"));
     let body = json!({ "key": "${KEY_OF_IT}", "n": "${parameters.n}", "list": ["v${KEY_OF_IT:-0}"] });
     let place = place(&server.url(), &json!({ "method": "POST", "bodyTemplate": body }));
     let call = || place.haft(&["call", "rest__it", r#"{"n": "1"}"#]);
@@ -257,7 +258,7 @@ fn variables_and_arguments_stand_in_a_body() {
 
 #[test]
 fn an_argument_that_is_missing_is_told_before_anything_is_sent() {
-    let server = Canned::new(answer("200 OK", "", "x"));
+    let server = CannedServer::new(answer("200 OK", "", "x"));
     let place = place(&format!("{}/${{parameters.id}}?q=${{parameters.q}}", server.url()), &json!({}));
     let ran = call(&place).expect_code(42);
     assert!(ran.stderr.contains("id"), "{}", ran.stderr);

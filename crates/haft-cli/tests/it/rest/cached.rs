@@ -5,23 +5,23 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use haft_model_server::Step;
-use haft_testkit::{Place, Ran, User};
+use haft_model_server::ScriptStep;
+use haft_testkit::{HaftOutput, TestTree, TestUser};
 use serde_json::{Value, json};
 
-use super::canned::{Canned, answer};
+use super::canned::{CannedServer, answer};
 use crate::run::{haft, server, told};
 
 /// Answers each request with its number, from 1 on.
-fn counter() -> Canned {
-    Canned::with(|before, stream| {
+fn counter() -> CannedServer {
+    CannedServer::with(|before, stream| {
         let body = format!("answer {}", before + 1);
         let _ = stream.write_all(answer("200 OK", "Content-Type: text/plain\r\n", &body).as_bytes());
     })
 }
 
 /// Configures the tool `rest__it`.
-fn configure(place: &Place, url: &str, cache: &str) {
+fn configure(place: &TestTree, url: &str, cache: &str) {
     let tool = json!({
         "description": "It", "method": "GET", "url": format!("{url}/${{parameters.city}}"), "cache": cache,
         "headers": { "Authorization": "Bearer ${TOKEN_OF_IT}" },
@@ -29,20 +29,20 @@ fn configure(place: &Place, url: &str, cache: &str) {
     place.file("home/haft.json", &json!({ "restTools": { "it": tool } }).to_string());
 }
 
-fn place(server: &Canned) -> Place {
-    let place = Place::new(User::Ourselves);
+fn place(server: &CannedServer) -> TestTree {
+    let place = TestTree::new(TestUser::Ourselves);
     configure(&place, &server.url(), "1h");
     place
 }
 
-fn call(place: &Place, flags: &[&str], city: &str) -> Ran {
+fn call(place: &TestTree, flags: &[&str], city: &str) -> HaftOutput {
     let arguments = json!({ "city": city }).to_string();
     let words = [&["call"], flags, &["rest__it", &arguments]].concat();
     place.haft(&words).env("TOKEN_OF_IT", "first").output().expect_code(0)
 }
 
 /// The files with entries.
-fn entries(place: &Place) -> Vec<PathBuf> {
+fn entries(place: &TestTree) -> Vec<PathBuf> {
     let files = fs::read_dir(place.path("home/data/cache/local")).unwrap();
     files.map(|file| file.unwrap().path()).collect()
 }
@@ -51,7 +51,7 @@ fn entries(place: &Place) -> Vec<PathBuf> {
 fn two_processes_make_one_cached_call() {
     let server = counter();
     let place = place(&server);
-    let ran: Vec<Ran> = (0..2).map(|_| call(&place, &["--json"], "oslo")).collect();
+    let ran: Vec<HaftOutput> = (0..2).map(|_| call(&place, &["--json"], "oslo")).collect();
     let said: Vec<Value> = ran.iter().map(|ran| serde_json::from_str(&ran.stdout).unwrap()).collect();
     assert_eq!((&said[0]["content"], &said[0]["executed"]), (&json!("answer 1"), &json!(true)));
     assert_eq!((&said[1]["content"], &said[1]["executed"]), (&json!("answer 1"), &json!(false)));
@@ -70,8 +70,10 @@ fn a_run_and_a_call_share_cached_outputs() {
     let server_of_it = counter();
     let place = place(&server_of_it);
     for _ in 0..2 {
-        let model =
-            server([Step::call("rest__it", json!({ "city": "oslo" })), told(Step::text("seen"), "answer 1")]);
+        let model = server([
+            ScriptStep::call("rest__it", json!({ "city": "oslo" })),
+            told(ScriptStep::text("seen"), "answer 1"),
+        ]);
         let ran = haft(&place, &model, &["run", "-m", "openai/m", "go"]).env("TOKEN_OF_IT", "first").output();
         assert_eq!(ran.expect_code(0).stdout, "seen\n");
     }
@@ -149,7 +151,7 @@ fn only_the_owner_reads_entries_and_no_tool_does() {
 
 #[test]
 fn calls_of_built_in_tools_and_servers_are_shared_under_equal_settings() {
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let server = place.misbehaving_server("good", &[]);
     let config = json!({ "tools": { "bash": { "cache": "1h", "effects": "read-only" } } }).to_string();
     let config = format!(

@@ -5,12 +5,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 /// Sends `answer` to every request and closes the connection; records the requests.
-pub(super) struct Canned {
+pub(super) struct CannedServer {
     pub(super) address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-impl Canned {
+impl CannedServer {
     pub(super) fn new(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::with(move |_, stream| drop(stream.write_all(&answer)))

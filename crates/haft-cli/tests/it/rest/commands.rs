@@ -1,9 +1,9 @@
 //! `haft rest`: adding, replacing and removing descriptions, with text and JSON output.
 
-use haft_testkit::{Place, Ran, User};
+use haft_testkit::{HaftOutput, TestTree, TestUser};
 use serde_json::{Value, json};
 
-use super::canned::{Canned, answer};
+use super::canned::{CannedServer, answer};
 
 fn description(operation: &str) -> String {
     json!({
@@ -14,13 +14,13 @@ fn description(operation: &str) -> String {
     .to_string()
 }
 
-fn said(ran: &Ran) -> Value {
+fn said(ran: &HaftOutput) -> Value {
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
 /// Serves each document at its own path.
-fn web(documents: Vec<(&'static str, String)>) -> Canned {
-    Canned::answering(move |_, head, stream| {
+fn web(documents: Vec<(&'static str, String)>) -> CannedServer {
+    CannedServer::answering(move |_, head, stream| {
         let path = head.split(' ').nth(1).unwrap_or_default();
         let found = documents.iter().find(|(name, _)| *name == path);
         let text = found.map_or_else(|| answer("404 Gone", "", "no"), |(_, text)| answer("200 OK", "", text));
@@ -41,7 +41,7 @@ fn a_description_on_the_web_may_consist_of_several_documents() {
         ("/api/schemas.json", json!({ "Id": { "type": "integer" } }).to_string()),
         ("/secret.json", second.to_string()),
     ]);
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let url = format!("{}/api/openapi.json", server.url());
     let added = place.haft(&["rest", "add", "x", &url, "--json"]).output().expect_code(0);
     assert_eq!((&said(&added)["tools"], &said(&added)["skipped"]), (&json!(1), &json!(2)));
@@ -55,7 +55,7 @@ fn a_description_on_the_web_may_consist_of_several_documents() {
 
 #[test]
 fn a_description_is_added_replaced_and_removed() {
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     place.file("home/haft.json", "{\n  // mine\n  \"toolTimeout\": 5000\n}\n");
     place.file("ws/one.json", &description("one"));
     place.file("ws/two.json", &description("two"));

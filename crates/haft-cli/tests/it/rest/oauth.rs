@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use haft_testkit::{Collector, Place, Ran, User};
+use haft_testkit::{HaftOutput, SpanCollector, TestTree, TestUser};
 use serde_json::json;
 
-use super::canned::{Canned, answer};
+use super::canned::{CannedServer, answer};
 
 const ID: &str = "client-of-ours";
 const SECRET: &str = "s3cret-of-the-client";
@@ -15,8 +15,8 @@ const SECRET: &str = "s3cret-of-the-client";
 const BASIC: &str = "Y2xpZW50LW9mLW91cnM6czNjcmV0LW9mLXRoZS1jbGllbnQ=";
 
 /// Issues tokens `t0ken-number-0`, `t0ken-number-1` and so on.
-fn tokens(life_seconds: u32) -> Canned {
-    Canned::with(move |before, stream| {
+fn tokens(life_seconds: u32) -> CannedServer {
+    CannedServer::with(move |before, stream| {
         let granted = json!({ "access_token": format!("t0ken-number-{before}"), "expires_in": life_seconds });
         say(stream, &answer("200 OK", "Content-Type: application/json\r\n", &granted.to_string()));
     })
@@ -27,8 +27,8 @@ fn say(stream: &mut TcpStream, text: &str) {
 }
 
 /// Calls two operations that need the token, one after the other in one process.
-fn call(api: &Canned, tokens: &Canned, operations: &[&str]) -> Ran {
-    let place = Place::new(User::Ourselves);
+fn call(api: &CannedServer, tokens: &CannedServer, operations: &[&str]) -> HaftOutput {
+    let place = TestTree::new(TestUser::Ourselves);
     let secured = |method: &str| json!({ method: { "operationId": method, "security": [{ "login": [] }] } });
     place.file(
         "home/api.json",
@@ -51,7 +51,7 @@ fn call(api: &Canned, tokens: &Canned, operations: &[&str]) -> Ran {
         .iter()
         .enumerate()
         .map(|(id, operation)| format!("{{\"id\":{id},\"tool\":\"rest__api_{operation}\",\"args\":{{}}}}\n"));
-    let collector = Collector::start();
+    let collector = SpanCollector::start();
     let ran = place
         .haft(&["call", "--stdin", "--jobs", "1", "-v", "--tree"])
         .env("CLIENT_SECRET", SECRET)
@@ -67,7 +67,7 @@ fn call(api: &Canned, tokens: &Canned, operations: &[&str]) -> Ran {
 }
 
 /// Returns the tokens of the requests.
-fn carried(api: &Canned) -> Vec<String> {
+fn carried(api: &CannedServer) -> Vec<String> {
     let heads = api.heads().into_iter();
     let line = |head: String| {
         let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization: "));
@@ -76,8 +76,8 @@ fn carried(api: &Canned) -> Vec<String> {
     heads.map(line).collect()
 }
 
-fn fine() -> Canned {
-    Canned::new(answer("200 OK", "Content-Type: application/json\r\n", "{\"ok\": true}"))
+fn fine() -> CannedServer {
+    CannedServer::new(answer("200 OK", "Content-Type: application/json\r\n", "{\"ok\": true}"))
 }
 
 #[test]
@@ -97,14 +97,14 @@ fn a_token_is_asked_for_once_and_used_until_it_ends() {
 
 #[test]
 fn a_token_that_is_refused_is_renewed_once() {
-    let api = Canned::with(|before, stream| {
+    let api = CannedServer::with(|before, stream| {
         let text = if before == 0 { answer("401 No", "", "who?") } else { answer("200 OK", "", "welcome") };
         say(stream, &text);
     });
     let ran = call(&api, &tokens(3600), &["post", "get"]).expect_code(0);
     assert!(ran.stdout.contains("welcome"), "{}", ran.stdout);
     assert_eq!(carried(&api), ["0", "1", "1"]);
-    let never = Canned::new(answer("401 No", "", "who?"));
+    let never = CannedServer::new(answer("401 No", "", "who?"));
     let ran = call(&never, &tokens(3600), &["get"]);
     assert!(ran.stdout.contains("HTTP 401: who?"), "{}", ran.stdout);
     assert_eq!(carried(&never), ["0", "1"]);
@@ -113,15 +113,15 @@ fn a_token_that_is_refused_is_renewed_once() {
 #[test]
 fn what_servers_repeat_of_it_is_not_shown() {
     let echo = format!("you are {ID} with {SECRET}");
-    let refusing = Canned::new(answer("400 Bad", "", &echo));
+    let refusing = CannedServer::new(answer("400 Bad", "", &echo));
     let ran = call(&fine(), &refusing, &["get"]);
     assert!(ran.stdout.contains("gave no token: HTTP 400; check clientId and clientSecret"), "{ran:?}");
     for status in ["200 OK", "500 Oops"] {
-        let repeating = Canned::new(answer(status, "", "you sent Bearer t0ken-number-0"));
+        let repeating = CannedServer::new(answer(status, "", "you sent Bearer t0ken-number-0"));
         let ran = call(&repeating, &tokens(3600), &["get"]);
         assert!(ran.stdout.contains("you sent [secret]"), "{ran:?}");
     }
-    let page = Canned::new(answer("200 OK", "Content-Type: text/html\r\n", "<html>log in"));
+    let page = CannedServer::new(answer("200 OK", "Content-Type: text/html\r\n", "<html>log in"));
     let ran = call(&fine(), &page, &["get"]);
     assert!(ran.stdout.contains("the answer has no `access_token`"), "{ran:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use haft_testkit::{Place, Ran, User};
+use haft_testkit::{HaftOutput, TestTree, TestUser};
 
 use super::canned::answer;
 use super::shop::python;
@@ -11,8 +11,8 @@ const PUBLIC: &str = "93.184.216.34";
 const PRIVATE: &str = "127.0.0.1";
 
 /// Makes this many calls, in a network where the name resolves to these answers in turn.
-fn call(answers: &[&str], says: &str, calls: usize) -> Ran {
-    let place = Place::new(User::Ourselves);
+fn call(answers: &[&str], says: &str, calls: usize) -> HaftOutput {
+    let place = TestTree::new(TestUser::Ourselves);
     place.file(
         "home/haft.json",
         r#"{ "restTools": { "it": { "description": "It", "method": "GET", "url": "http://rebind.example.org/" } } }"#,

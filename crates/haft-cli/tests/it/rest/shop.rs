@@ -5,16 +5,16 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use haft_testkit::{Place, Ran, User, eventually};
+use haft_testkit::{HaftOutput, TestTree, TestUser, eventually};
 use serde_json::{Value, json};
 
 /// The server process, killed at the end of the test.
-struct Shop {
+struct ShopServer {
     child: Child,
     url: String,
 }
 
-impl Drop for Shop {
+impl Drop for ShopServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -29,17 +29,17 @@ pub(super) fn python() -> PathBuf {
     python.unwrap_or_else(|| panic!("Python is not installed: run `cargo xtask install`"))
 }
 
-fn shop() -> Shop {
+fn shop() -> ShopServer {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/rest/shop.py");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = Command::new(python());
     let child = command.arg("-B").arg(script).arg(port.to_string()).stdout(Stdio::null()).spawn().unwrap();
-    let shop = Shop { child, url: format!("http://127.0.0.1:{port}") };
+    let shop = ShopServer { child, url: format!("http://127.0.0.1:{port}") };
     eventually("the shop opens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     shop
 }
 
-fn call(place: &Place, operation: &str, arguments: &Value) -> Ran {
+fn call(place: &TestTree, operation: &str, arguments: &Value) -> HaftOutput {
     let tool = format!("rest__shop_{operation}");
     place.haft(&["call", &tool, &arguments.to_string()]).env("SHOP_TOKEN", "s3cret-t0ken").output()
 }
@@ -47,7 +47,7 @@ fn call(place: &Place, operation: &str, arguments: &Value) -> Ran {
 #[test]
 fn every_operation_of_a_shop_can_be_called() {
     let shop = shop();
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     place.file("home/haft.json", "{\n  // kept\n}\n");
     let words = [
         "rest",
@@ -106,7 +106,7 @@ fn every_operation_of_a_shop_can_be_called() {
 
 #[test]
 fn what_is_no_description_is_not_added() {
-    let place = Place::new(User::Ourselves);
+    let place = TestTree::new(TestUser::Ourselves);
     let check = |text: &str, fragment: &str| {
         let file = place.file("ws/spec.json", text);
         let ran = place.haft(&["rest", "add", "x", &file.to_string_lossy()]).output().expect_code(42);

@@ -1,10 +1,10 @@
-use haft_model_server::{ModelServer, Part, Script, Step};
-use haft_testkit::{Place, eventually, processes_with, unique_marker};
+use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
+use haft_testkit::{TestTree, eventually, processes_with, unique_marker};
 use serde_json::json;
 
 use super::{bash, here, journals, kill, resume, told};
 
-fn agents(files: &[(&str, &str)]) -> Place {
+fn agents(files: &[(&str, &str)]) -> TestTree {
     let place = here();
     for (name, yaml) in files {
         place.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
@@ -12,13 +12,13 @@ fn agents(files: &[(&str, &str)]) -> Place {
     place
 }
 
-fn script(about: [(&'static str, Vec<Step>); 2]) -> ModelServer {
+fn script(about: [(&'static str, Vec<ScriptStep>); 2]) -> ModelServer {
     let script = about.into_iter().fold(Script::default(), |script, (text, steps)| script.about(text, steps));
     ModelServer::start(script).unwrap()
 }
 
 /// The command of the agent below that is running when haft is killed.
-fn hangs(marker: &str) -> Part {
+fn hangs(marker: &str) -> ScriptPart {
     bash(&format!("echo three >> marks; exec -a {marker} sleep 300"))
 }
 
@@ -26,22 +26,22 @@ fn hangs(marker: &str) -> Part {
 fn an_agent_that_was_asked_by_another_goes_on_by_its_own_journal() {
     let marker = unique_marker();
     let place = agents(&[("lead.md", "agents: [below.md]"), ("below.md", "tools: bash")]);
-    let ask = Part::call("agent__below", json!({"request": "BELOW"}));
+    let ask = ScriptPart::call("agent__below", json!({"request": "BELOW"}));
     let server = script([
         (
             "LEAD",
             vec![
-                Step::say([bash("echo one >> marks")]),
-                Step::say([ask]),
-                told(Step::text("all"), "found it"),
+                ScriptStep::say([bash("echo one >> marks")]),
+                ScriptStep::say([ask]),
+                told(ScriptStep::text("all"), "found it"),
             ],
         ),
         (
             "BELOW",
             vec![
-                Step::say([bash("echo two >> marks")]),
-                Step::say([hangs(&marker)]),
-                told(Step::text("found it"), "not known whether it took effect"),
+                ScriptStep::say([bash("echo two >> marks")]),
+                ScriptStep::say([hangs(&marker)]),
+                told(ScriptStep::text("found it"), "not known whether it took effect"),
             ],
         ),
     ]);
@@ -66,17 +66,17 @@ fn an_agent_that_was_asked_by_another_goes_on_by_its_own_journal() {
 fn an_agent_that_took_over_goes_on_where_it_was() {
     let marker = unique_marker();
     let place = agents(&[("front.md", "router:\n  destinations: [back.md]"), ("back.md", "tools: bash")]);
-    let hand_on = Part::call("router__handoff-to", json!({"agent": "back", "message": "BACK please"}));
+    let hand_on = ScriptPart::call("router__handoff-to", json!({"agent": "back", "message": "BACK please"}));
     let server = script([
         (
             "says:\nBACK",
             vec![
-                Step::say([bash("echo one >> marks")]),
-                Step::say([hangs(&marker)]),
-                Step::text("from the back"),
+                ScriptStep::say([bash("echo one >> marks")]),
+                ScriptStep::say([hangs(&marker)]),
+                ScriptStep::text("from the back"),
             ],
         ),
-        ("ASK", vec![Step::say([hand_on])]),
+        ("ASK", vec![ScriptStep::say([hand_on])]),
     ]);
     let words = ["run", "-m", "openai/m", "@front.md", "ASK"];
     kill(&place, &server, &words, "the command runs", || {

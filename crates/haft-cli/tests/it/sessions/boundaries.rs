@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use haft_model_server::{ModelServer, Part, Step};
-use haft_testkit::Place;
+use haft_model_server::{ModelServer, ScriptPart, ScriptStep};
+use haft_testkit::TestTree;
 use serde_json::{Value, json};
 
 use super::{bash, events, here, journals, resume, run, server};
@@ -12,36 +12,36 @@ const PLACES: usize = 3;
 
 const MARKS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
 
-fn mark(number: usize) -> Part {
+fn mark(number: usize) -> ScriptPart {
     bash(&format!("echo {} >> marks", MARKS[number]))
 }
 
-fn read() -> Part {
-    Part::call("read", json!({"file_path": "given.txt"}))
+fn read() -> ScriptPart {
+    ScriptPart::call("read", json!({"file_path": "given.txt"}))
 }
 
 /// Scripts ten calls: six that leave a mark, three that only read, one that writes the same content every time.
-fn script() -> Vec<Step> {
-    let write = Part::call("write", json!({"file_path": "same.txt", "content": "same"}));
+fn script() -> Vec<ScriptStep> {
+    let write = ScriptPart::call("write", json!({"file_path": "same.txt", "content": "same"}));
     vec![
-        Step::say([mark(0)]),
-        Step::say([read(), mark(1), read()]),
-        Step::say([mark(2), mark(3), write]),
-        Step::say([mark(4), read()]),
-        Step::say([mark(5)]),
-        Step::text("all ten"),
+        ScriptStep::say([mark(0)]),
+        ScriptStep::say([read(), mark(1), read()]),
+        ScriptStep::say([mark(2), mark(3), write]),
+        ScriptStep::say([mark(4), read()]),
+        ScriptStep::say([mark(5)]),
+        ScriptStep::text("all ten"),
     ]
 }
 
 /// A complete run, and its journal.
-struct Whole {
-    place: Place,
+struct CompleteRun {
+    place: TestTree,
     server: ModelServer,
     journal: PathBuf,
     lines: Vec<String>,
 }
 
-impl Whole {
+impl CompleteRun {
     fn new() -> Self {
         let place = here();
         place.file("ws/given.txt", "given");
@@ -57,7 +57,7 @@ impl Whole {
 
     /// Resumes the run as if haft had been killed after so many lines, or in the middle of the next line. Every call
     /// that had begun by then has left its mark.
-    fn check(&self, lines: usize, part: Next) {
+    fn check(&self, lines: usize, part: NextLinePart) {
         let case = format!("killed after line {lines} of {} ({part:?})", self.lines.len());
         let kept = &self.lines[..lines];
         let (begun, ended) = (ids(kept, begun), ids(kept, ended));
@@ -66,8 +66,8 @@ impl Whole {
             calls.iter().filter(|(id, _)| begun.contains(id)).flat_map(|(_, mark)| [*mark, "\n"]).collect();
         self.place.file("ws/marks", &left.concat());
         let torn = match (part, self.lines.get(lines)) {
-            (Next::Half, Some(next)) => &next[..next.floor_char_boundary(next.len() / 2)],
-            (Next::Half, None) | (Next::Nothing, _) => "",
+            (NextLinePart::Half, Some(next)) => &next[..next.floor_char_boundary(next.len() / 2)],
+            (NextLinePart::Half, None) | (NextLinePart::Nothing, _) => "",
         };
         let text: String = kept.iter().flat_map(|line| [line.as_str(), "\n"]).chain([torn]).collect();
         std::fs::write(&self.journal, text).unwrap();
@@ -119,7 +119,7 @@ impl Whole {
 
 /// The part of the next line that was written.
 #[derive(Debug, Clone, Copy)]
-enum Next {
+enum NextLinePart {
     Nothing,
     Half,
 }
@@ -151,10 +151,11 @@ fn a_run_of_ten_calls_goes_on_wherever_it_was_killed() {
     std::thread::scope(|scope| {
         for place in 0..PLACES {
             scope.spawn(move || {
-                let whole = Whole::new();
+                let whole = CompleteRun::new();
                 assert!(whole.lines.len() > 40, "{}", whole.lines.len());
                 for lines in (1..=whole.lines.len()).filter(|lines| lines % PLACES == place) {
-                    whole.check(lines, if lines % 4 < 3 { Next::Nothing } else { Next::Half });
+                    whole
+                        .check(lines, if lines % 4 < 3 { NextLinePart::Nothing } else { NextLinePart::Half });
                 }
             });
         }

@@ -1,4 +1,4 @@
-use haft_model_server::{Step, Usage};
+use haft_model_server::{ScriptStep, ScriptUsage};
 use serde_json::Value;
 
 use super::{bash, haft, here, journals, resume, run, server};
@@ -9,8 +9,8 @@ fn sessions_are_listed_shown_and_removed() {
     let empty = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert_eq!(empty, "no sessions; `haft run` begins one\n");
     place.haft(&["resume"]).output().expect_code(42);
-    let usage = Usage { input: 1200, output: 30, ..Usage::default() };
-    let server = server([Step::say([bash("echo hi")]).using(usage), Step::text("done")]);
+    let usage = ScriptUsage { input: 1200, output: 30, ..ScriptUsage::default() };
+    let server = server([ScriptStep::say([bash("echo hi")]).using(usage), ScriptStep::text("done")]);
     run(&place, &server, &["say hi\nplease"]).expect_code(0);
     let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert!(list.contains("completed") && list.contains("say hi") && !list.contains("please"), "{list}");
@@ -43,7 +43,7 @@ fn sessions_are_listed_shown_and_removed() {
 #[test]
 fn a_session_that_cannot_be_read_is_said_and_harms_no_other() {
     let place = here();
-    let server = server([Step::text("done")]);
+    let server = server([ScriptStep::text("done")]);
     run(&place, &server, &["go"]).expect_code(0);
     let [path] = journals(&place).try_into().unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
@@ -59,7 +59,7 @@ fn a_session_that_cannot_be_read_is_said_and_harms_no_other() {
 #[test]
 fn the_newest_session_is_never_taken_for_another() {
     let place = here();
-    let server = server([Step::text("done")]);
+    let server = server([ScriptStep::text("done")]);
     run(&place, &server, &["the first"]).expect_code(0);
     let [first] = journals(&place).try_into().unwrap();
     run(&place, &server, &["the second"]).expect_code(0);
@@ -88,7 +88,7 @@ fn words_that_are_no_text_are_kept_and_typed_again() {
     std::fs::create_dir(&directory).unwrap();
     std::fs::write(directory.join(name), "{}").unwrap();
     place.give(&directory);
-    let server = server([Step::text("one"), Step::text("two")]);
+    let server = server([ScriptStep::text("one"), ScriptStep::text("two")]);
     let words = ["-c", r#""$0" run -m openai/m --config $'caf\xe9' --record $'\xff.jsonl' go"#];
     let ran =
         super::haft(&place, &server, &[]).through(&["bash", words[0], words[1]]).in_directory(&directory);
@@ -100,7 +100,8 @@ fn words_that_are_no_text_are_kept_and_typed_again() {
 fn a_session_goes_on_from_any_directory_and_only_from_its_own_place() {
     let place = here();
     place.directory("ws/deep");
-    let server = server([Step::say([bash("pwd > where")]), Step::text("one"), Step::text("two")]);
+    let server =
+        server([ScriptStep::say([bash("pwd > where")]), ScriptStep::text("one"), ScriptStep::text("two")]);
     super::haft(&place, &server, &["run", "-m", "openai/m", "go"])
         .in_directory(&place.path("ws/deep"))
         .output()

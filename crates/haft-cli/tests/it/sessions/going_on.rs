@@ -1,25 +1,26 @@
-use haft_model_server::{Expect, Failure, ModelServer, Part, Script, Step};
-use haft_testkit::{Place, Run, eventually, processes_with, unique_marker};
+use haft_model_server::{ErrorResponse, ModelServer, RequestExpectation, Script, ScriptPart, ScriptStep};
+use haft_testkit::{HaftCommand, TestTree, eventually, processes_with, unique_marker};
 use serde_json::json;
 
 use super::{bash, here, journals, kill, resume, told};
 use crate::agents::{agents, ask, script};
 
 fn asked(server: &ModelServer) -> Vec<String> {
-    let model = |request: &haft_model_server::Recorded| request.body["model"].as_str().unwrap().to_owned();
+    let model =
+        |request: &haft_model_server::RecordedRequest| request.body["model"].as_str().unwrap().to_owned();
     server.requests().iter().map(model).collect()
 }
 
 /// Starts a server with the same reply in every turn.
-fn always(step: &Step) -> ModelServer {
+fn always(step: &ScriptStep) -> ModelServer {
     ModelServer::start(Script::of((0..4).map(|_| step.clone()))).unwrap()
 }
 
-fn broken() -> Step {
-    Step::fail(Failure::new(401, "no"))
+fn broken() -> ScriptStep {
+    ScriptStep::fail(ErrorResponse::new(401, "no"))
 }
 
-fn of(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+fn of(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     let run = place.haft(words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
     run.env("OPENAI_API_KEY", "k")
 }
@@ -29,15 +30,15 @@ fn the_model_that_was_chosen_is_not_chosen_again() {
     let place = here();
     let models = r#"{"route": true, "models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
     place.file("home/haft.json", models);
-    let first = always(&Step::text("complex"));
+    let first = always(&ScriptStep::text("complex"));
     of(&place, &first, &["run", "go"]).output().expect_code(0);
     assert_eq!(asked(&first), ["small", "large"]);
     let shown = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
     assert!(shown.contains("before the first turn") && shown.contains("openai/small ok"), "{shown}");
-    let second = always(&Step::text("fast"));
+    let second = always(&ScriptStep::text("fast"));
     of(&place, &second, &["resume", "last", "and more"]).output().expect_code(0);
     assert_eq!(asked(&second), ["large"], "nobody is asked which");
-    let third = always(&Step::text("fast"));
+    let third = always(&ScriptStep::text("fast"));
     of(&place, &third, &["resume", "-m", "openai/other", "last", "and more"]).output().expect_code(0);
     assert_eq!(asked(&third), ["other"], "what is typed wins");
 }
@@ -45,7 +46,7 @@ fn the_model_that_was_chosen_is_not_chosen_again() {
 #[test]
 fn more_is_asked_in_words_also_of_an_agent_that_is_given_json() {
     let place = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
-    let server = always(&Step::text("Oslo it is"));
+    let server = always(&ScriptStep::text("Oslo it is"));
     of(&place, &server, &["run", "-m", "openai/m", "@a.md", r#"{"city": "Oslo"}"#]).output().expect_code(0);
     let again = of(&place, &server, &["resume", "last", "and in winter?"]).output().expect_code(0);
     assert_eq!(again.stdout, "Oslo it is\n");
@@ -58,10 +59,11 @@ fn skills_that_were_called_for_are_there_again() {
     let place = here();
     let skill = "---\nname: tides\ndescription: Knows the sea\ntrigger: tide\n---\nAsk the moon.\n";
     place.file("home/skills/tides/SKILL.md", skill);
-    let told_of = || Expect { system: Some("Ask the moon.".into()), ..Expect::default() };
+    let told_of =
+        || RequestExpectation { system: Some("Ask the moon.".into()), ..RequestExpectation::default() };
     let first = ModelServer::start(Script::of([broken()])).unwrap();
     of(&place, &first, &["run", "-m", "openai/m", "when is the tide?"]).output().expect_code(6);
-    let second = always(&Step::text("at noon").expecting(told_of()));
+    let second = always(&ScriptStep::text("at noon").expecting(told_of()));
     let ran = of(&place, &second, &["resume"]).output().expect_code(0);
     assert_eq!(ran.stdout, "at noon\n");
     let ran = of(&place, &second, &["resume", "last", "thanks"]).output().expect_code(0);
@@ -83,13 +85,13 @@ fn a_batch_goes_on_call_by_call() {
     ]});
     let hangs = format!("echo three >> marks; exec -a {marker} sleep 300");
     let server = ModelServer::start(script([
-        ("LEAD", vec![Step::call("agent__batch", calls), told(Step::text("all"), "found it")]),
+        ("LEAD", vec![ScriptStep::call("agent__batch", calls), told(ScriptStep::text("all"), "found it")]),
         (
             "BELOW",
             vec![
-                Step::say([bash("echo two >> marks")]),
-                Step::say([bash(&hangs)]),
-                told(Step::text("found it"), "not known whether it took effect"),
+                ScriptStep::say([bash("echo two >> marks")]),
+                ScriptStep::say([bash(&hangs)]),
+                told(ScriptStep::text("found it"), "not known whether it took effect"),
             ],
         ),
     ]))
@@ -110,9 +112,15 @@ fn a_batch_goes_on_call_by_call() {
 fn what_was_done_far_below_is_drawn_below_whoever_asked_for_it() {
     let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "tools: bash")]);
     let server = ModelServer::start(script([
-        ("LEAD", vec![Step::say([Part::Text("I ask.".into()), ask("a", "MIDDLE")]), Step::text("done")]),
-        ("MIDDLE", vec![Step::say([ask("b", "LOWEST")]), Step::text("middle")]),
-        ("LOWEST", vec![Step::say([bash("echo x")]), Step::text("lowest")]),
+        (
+            "LEAD",
+            vec![
+                ScriptStep::say([ScriptPart::Text("I ask.".into()), ask("a", "MIDDLE")]),
+                ScriptStep::text("done"),
+            ],
+        ),
+        ("MIDDLE", vec![ScriptStep::say([ask("b", "LOWEST")]), ScriptStep::text("middle")]),
+        ("LOWEST", vec![ScriptStep::say([bash("echo x")]), ScriptStep::text("lowest")]),
     ]))
     .unwrap();
     of(&place, &server, &["run", "-m", "openai/m", "@lead.md", "LEAD"]).output().expect_code(0);

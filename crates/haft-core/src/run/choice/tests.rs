@@ -19,10 +19,10 @@ fn named(name: &str) -> ToolChoice {
 #[test]
 fn what_must_be_called_is_relaxed_after_the_first_tool_turn() {
     let check = |asked: ToolChoice, first: ToolChoice, later: ToolChoice| {
-        assert_eq!(effective(&asked, None, Moment::First, AnswerBy::Text), first);
-        assert_eq!(effective(&asked, None, Moment::Later, AnswerBy::Text), later);
-        assert_eq!(effective(&asked, None, Moment::Final, AnswerBy::Text), ToolChoice::None);
-        assert_eq!(effective(&asked, None, Moment::Final, AnswerBy::ReportTool), named(FINAL_REPORT));
+        assert_eq!(effective(&asked, None, ChoiceStage::First, AnswerForm::Text), first);
+        assert_eq!(effective(&asked, None, ChoiceStage::Later, AnswerForm::Text), later);
+        assert_eq!(effective(&asked, None, ChoiceStage::Final, AnswerForm::Text), ToolChoice::None);
+        assert_eq!(effective(&asked, None, ChoiceStage::Final, AnswerForm::ReportTool), named(FINAL_REPORT));
     };
     check(ToolChoice::Auto, ToolChoice::Auto, ToolChoice::Auto);
     check(ToolChoice::None, ToolChoice::None, ToolChoice::None);
@@ -34,7 +34,7 @@ fn what_must_be_called_is_relaxed_after_the_first_tool_turn() {
 #[test]
 fn the_list_of_the_run_narrows_every_choice() {
     let check = |asked: ToolChoice, list: &[&str], expected: ToolChoice| {
-        let found = effective(&asked, Some(&names(list)), Moment::First, AnswerBy::Text);
+        let found = effective(&asked, Some(&names(list)), ChoiceStage::First, AnswerForm::Text);
         assert_eq!(found, expected, "{asked:?} {list:?}");
     };
     check(ToolChoice::Auto, &["a", "b"], allowed(&["a", "b"], MustCall::No));
@@ -68,7 +68,9 @@ fn a_call_that_breaks_the_choice_is_refused() {
 
 #[test]
 fn an_answer_without_a_call_breaks_what_requires_one() {
-    let check = |choice: ToolChoice, unmet_: bool| assert_eq!(unmet(&choice).is_some(), unmet_, "{choice:?}");
+    let check = |choice: ToolChoice, unmet_: bool| {
+        assert_eq!(unmet_choice_message(&choice).is_some(), unmet_, "{choice:?}");
+    };
     check(ToolChoice::Auto, false);
     check(ToolChoice::None, false);
     check(ToolChoice::Required, true);

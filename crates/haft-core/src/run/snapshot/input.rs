@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::SnapshotError;
 use super::plan::StoredBudget;
 use crate::run::input::{CallEnd, RunInput};
-use crate::run::{Abort, ApprovalVerdict, Readings};
+use crate::run::{AbortReason, ApprovalVerdict, DriverReadings};
 use crate::stored::{StoredModelError, StoredModelReply, StoredReply};
 use crate::tool::CallId;
 
@@ -34,7 +34,7 @@ pub enum StoredInput {
     Stopped,
     /// See [`RunInput::Aborted`].
     Aborted {
-        /// The name of the [`Abort`].
+        /// The name of the [`AbortReason`].
         why: String,
         /// The problem with the journal; empty for every other abort.
         problem: String,
@@ -101,32 +101,32 @@ impl StoredInput {
     }
 }
 
-fn stored_abort(why: &Abort) -> StoredInput {
+fn stored_abort(why: &AbortReason) -> StoredInput {
     let problem = match why {
-        Abort::Interrupted | Abort::TimedOut => "",
-        Abort::Unrecorded(problem) => problem.as_str(),
+        AbortReason::Interrupted | AbortReason::TimedOut => "",
+        AbortReason::Unrecorded(problem) => problem.as_str(),
     };
     StoredInput::Aborted { why: why.name().into(), problem: problem.into() }
 }
 
-fn abort(why: String, problem: String) -> Result<Abort, SnapshotError> {
+fn abort(why: String, problem: String) -> Result<AbortReason, SnapshotError> {
     match why.as_str() {
-        "interrupted" => Ok(Abort::Interrupted),
-        "timed_out" => Ok(Abort::TimedOut),
-        "unrecorded" => Ok(Abort::Unrecorded(problem)),
+        "interrupted" => Ok(AbortReason::Interrupted),
+        "timed_out" => Ok(AbortReason::TimedOut),
+        "unrecorded" => Ok(AbortReason::Unrecorded(problem)),
         _ => Err(SnapshotError::UnknownWord { what: "reason of an abort", found: why }),
     }
 }
 
 impl StoredReadings {
-    fn of(readings: &Readings) -> Self {
-        let Readings { now_ms, left, context_tokens } = readings;
+    fn of(readings: &DriverReadings) -> Self {
+        let DriverReadings { now_ms, left, context_tokens } = readings;
         Self { now_ms: *now_ms, left: StoredBudget::of(left), context_tokens: *context_tokens }
     }
 
-    fn into_readings(self) -> Result<Readings, SnapshotError> {
+    fn into_readings(self) -> Result<DriverReadings, SnapshotError> {
         let Self { now_ms, left, context_tokens } = self;
-        Ok(Readings { now_ms, left: left.into_budget()?, context_tokens })
+        Ok(DriverReadings { now_ms, left: left.into_budget()?, context_tokens })
     }
 }
 

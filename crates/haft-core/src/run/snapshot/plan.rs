@@ -9,20 +9,20 @@ use serde_json::Value;
 
 use super::SnapshotError;
 use crate::internal::final_report::ReportShape;
-use crate::internal::handoff::Routes;
+use crate::internal::handoff::HandoffRoutes;
 use crate::internal::report_format::ReportFormat;
-use crate::run::budget::Budget;
+use crate::run::budget::SpendLimit;
 use crate::run::choice::ChoiceSupport;
 use crate::run::final_report::FinalReport;
-use crate::run::limits::{ContextLimit, Limits};
-use crate::run::plan::{Offer, RunPlan};
-use crate::stored::{StoredChoice, find};
+use crate::run::limits::{RunContextLimit, RunLimits};
+use crate::run::plan::{OptionalTools, RunPlan};
+use crate::stored::{StoredToolChoice, find};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredPlan {
     limits: StoredLimits,
     budget: StoredBudget,
-    tool_choice: StoredChoice,
+    tool_choice: StoredToolChoice,
     allowed_tools: Option<Vec<String>>,
     client_tools: BTreeSet<String>,
     support: StoredSupport,
@@ -95,7 +95,7 @@ impl StoredPlan {
         Self {
             limits: StoredLimits::of(limits),
             budget: StoredBudget::of(budget),
-            tool_choice: StoredChoice::of(tool_choice),
+            tool_choice: StoredToolChoice::of(tool_choice),
             allowed_tools: allowed_tools.clone(),
             client_tools: client_tools.clone(),
             support: StoredSupport {
@@ -122,15 +122,15 @@ impl StoredPlan {
             client_tools: self.client_tools,
             support: ChoiceSupport { none, required, named, allowed },
             report: self.report.map_or(Ok(FinalReport::None), StoredReportPlan::into_report)?,
-            routes: Routes { destinations: self.destinations, path: self.path },
-            offer: Offer { task_status: self.task_status, batch: self.batch },
+            routes: HandoffRoutes { destinations: self.destinations, path: self.path },
+            offer: OptionalTools { task_status: self.task_status, batch: self.batch },
         })
     }
 }
 
 impl StoredLimits {
-    fn of(limits: &Limits) -> Self {
-        let Limits { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context } = *limits;
+    fn of(limits: &RunLimits) -> Self {
+        let RunLimits { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context } = *limits;
         let context = context.map(|context| StoredContext {
             window_tokens: context.window_tokens,
             output_tokens: context.output_tokens,
@@ -139,28 +139,28 @@ impl StoredLimits {
         Self { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context }
     }
 
-    fn into_limits(self) -> Limits {
+    fn into_limits(self) -> RunLimits {
         let Self { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context } = self;
-        let context = context.map(|context| ContextLimit {
+        let context = context.map(|context| RunContextLimit {
             window_tokens: context.window_tokens,
             output_tokens: context.output_tokens,
             buffer_tokens: context.buffer_tokens,
         });
-        Limits { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context }
+        RunLimits { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context }
     }
 }
 
 impl StoredBudget {
-    pub(super) fn of(budget: &Budget) -> Self {
-        let Budget { usd, tokens, calls, time } = *budget;
+    pub(super) fn of(budget: &SpendLimit) -> Self {
+        let SpendLimit { usd, tokens, calls, time } = *budget;
         Self { usd, tokens, calls, seconds: time.map(|time| time.as_secs_f64()) }
     }
 
-    pub(super) fn into_budget(self) -> Result<Budget, SnapshotError> {
+    pub(super) fn into_budget(self) -> Result<SpendLimit, SnapshotError> {
         let Self { usd, tokens, calls, seconds } = self;
         let broken = |_| SnapshotError::Broken { problem: "the seconds of its budget are no time".into() };
         let time = seconds.map(Duration::try_from_secs_f64).transpose().map_err(broken)?;
-        Ok(Budget { usd, tokens, calls, time })
+        Ok(SpendLimit { usd, tokens, calls, time })
     }
 }
 

@@ -7,17 +7,17 @@ use serde_json::{Map, Value};
 
 use super::SnapshotError;
 use crate::digest::Digest;
-use crate::internal::batch::Extent;
-use crate::internal::final_report::{Report, ReportContent, ReportStatus};
+use crate::internal::batch::BatchCompleteness;
+use crate::internal::final_report::{ReportContent, ReportStatus, RunReport};
 use crate::internal::handoff::Handoff;
 use crate::internal::report_format::ReportFormat;
 use crate::model_error::ModelErrorKind;
-use crate::run::calls::{CallState, OpenCall, OpenCalls, Place};
-use crate::run::final_turn::WhyFinal;
-use crate::run::finish::{Answer, Finish, FinishReason};
-use crate::run::limits::Counts;
-use crate::run::repeat::Repeats;
-use crate::run::state::{Phase, Signal, State};
+use crate::run::calls::{CallPosition, CallState, OpenCall, OpenCalls};
+use crate::run::final_turn::FinalTurnReason;
+use crate::run::finish::{FinishReason, RunAnswer, RunFinish};
+use crate::run::limits::RunCounters;
+use crate::run::repeat::RepeatCounts;
+use crate::run::state::{AgentRunState, RunPhase, StopSignal};
 use crate::stored::{StoredCall, StoredReply, find};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,14 +102,23 @@ enum StoredReportContent {
 }
 
 impl StoredState {
-    pub(super) fn of(state: &State) -> Self {
-        let State { phase, counts, repeats, signal, forced, final_turn, ending, to_tell, told_choice } =
-            state;
+    pub(super) fn of(state: &AgentRunState) -> Self {
+        let AgentRunState {
+            phase,
+            counts,
+            repeats,
+            signal,
+            forced,
+            final_turn,
+            ending,
+            to_tell,
+            told_choice,
+        } = state;
         Self {
             phase: StoredPhase::of(phase),
             counts: StoredCounts::of(counts),
             repeats: repeats.0.iter().map(|(digest, times)| (digest.to_string(), *times)).collect(),
-            stopping: *signal == Signal::Stop,
+            stopping: *signal == StopSignal::Stop,
             forced: forced.map(|why| why.name().into()),
             final_turn: final_turn.map(|why| why.name().into()),
             ending: ending.as_ref().map(StoredFinish::of),
@@ -118,12 +127,12 @@ impl StoredState {
         }
     }
 
-    pub(super) fn into_state(self) -> Result<State, SnapshotError> {
-        Ok(State {
+    pub(super) fn into_state(self) -> Result<AgentRunState, SnapshotError> {
+        Ok(AgentRunState {
             phase: self.phase.into_phase()?,
             counts: self.counts.into_counts(),
             repeats: repeats(self.repeats)?,
-            signal: if self.stopping { Signal::Stop } else { Signal::Go },
+            signal: if self.stopping { StopSignal::Stop } else { StopSignal::Go },
             forced: self.forced.as_deref().map(why).transpose()?,
             final_turn: self.final_turn.as_deref().map(why).transpose()?,
             ending: self.ending.map(StoredFinish::into_finish).transpose()?,
@@ -134,50 +143,52 @@ impl StoredState {
 }
 
 impl StoredPhase {
-    fn of(phase: &Phase) -> Self {
+    fn of(phase: &RunPhase) -> Self {
         match phase {
-            Phase::Model => Self::Model,
-            Phase::Calls(calls) => Self::Calls(calls.0.iter().map(StoredOpenCall::of).collect()),
-            Phase::Ended(finish) => Self::Ended(StoredFinish::of(finish)),
+            RunPhase::Model => Self::Model,
+            RunPhase::Calls(calls) => Self::Calls(calls.0.iter().map(StoredOpenCall::of).collect()),
+            RunPhase::Ended(finish) => Self::Ended(StoredFinish::of(finish)),
         }
     }
 
-    fn into_phase(self) -> Result<Phase, SnapshotError> {
+    fn into_phase(self) -> Result<RunPhase, SnapshotError> {
         Ok(match self {
-            Self::Model => Phase::Model,
+            Self::Model => RunPhase::Model,
             Self::Calls(calls) => {
                 let calls = calls.into_iter().map(StoredOpenCall::into_open_call);
-                Phase::Calls(OpenCalls(calls.collect::<Result<_, _>>()?))
+                RunPhase::Calls(OpenCalls(calls.collect::<Result<_, _>>()?))
             }
-            Self::Ended(finish) => Phase::Ended(finish.into_finish()?),
+            Self::Ended(finish) => RunPhase::Ended(finish.into_finish()?),
         })
     }
 }
 
 impl StoredCounts {
-    fn of(counts: &Counts) -> Self {
-        let Counts { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns } = *counts;
+    fn of(counts: &RunCounters) -> Self {
+        let RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns } = *counts;
         Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns }
     }
 
-    fn into_counts(self) -> Counts {
+    fn into_counts(self) -> RunCounters {
         let Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns } = self;
-        Counts { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns }
+        RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns }
     }
 }
 
 impl StoredOpenCall {
     fn of(open: &OpenCall) -> Self {
         let batch = match &open.place {
-            Place::Turn => None,
-            Place::Batch { parent, item } => Some((*parent, item.clone())),
+            CallPosition::Turn => None,
+            CallPosition::Batch { parent, item } => Some((*parent, item.clone())),
         };
         let state = match &open.state {
             CallState::New => StoredCallState::New,
             CallState::Running => StoredCallState::Running,
             CallState::Approval => StoredCallState::Approval,
             CallState::Client => StoredCallState::Client,
-            CallState::Batch(extent) => StoredCallState::Batch { cut_off: *extent == Extent::CutOff },
+            CallState::Batch(extent) => {
+                StoredCallState::Batch { cut_off: *extent == BatchCompleteness::CutOff }
+            }
             CallState::Ended(reply) => StoredCallState::Ended(StoredReply::of(reply)),
         };
         Self { call: StoredCall::of(&open.call), batch, state }
@@ -185,16 +196,16 @@ impl StoredOpenCall {
 
     fn into_open_call(self) -> Result<OpenCall, SnapshotError> {
         let place = match self.batch {
-            None => Place::Turn,
-            Some((parent, item)) => Place::Batch { parent, item },
+            None => CallPosition::Turn,
+            Some((parent, item)) => CallPosition::Batch { parent, item },
         };
         let state = match self.state {
             StoredCallState::New => CallState::New,
             StoredCallState::Running => CallState::Running,
             StoredCallState::Approval => CallState::Approval,
             StoredCallState::Client => CallState::Client,
-            StoredCallState::Batch { cut_off: true } => CallState::Batch(Extent::CutOff),
-            StoredCallState::Batch { cut_off: false } => CallState::Batch(Extent::Whole),
+            StoredCallState::Batch { cut_off: true } => CallState::Batch(BatchCompleteness::CutOff),
+            StoredCallState::Batch { cut_off: false } => CallState::Batch(BatchCompleteness::Whole),
             StoredCallState::Ended(reply) => CallState::Ended(reply.into_reply()?),
         };
         Ok(OpenCall { call: self.call.into_call(), place, state })
@@ -202,8 +213,8 @@ impl StoredOpenCall {
 }
 
 impl StoredFinish {
-    fn of(finish: &Finish) -> Self {
-        let Finish { reason, answer, detail, ended_ms } = finish;
+    fn of(finish: &RunFinish) -> Self {
+        let RunFinish { reason, answer, detail, ended_ms } = finish;
         Self {
             reason: StoredReason::of(reason),
             answer: answer.as_ref().map(StoredAnswer::of),
@@ -212,10 +223,10 @@ impl StoredFinish {
         }
     }
 
-    fn into_finish(self) -> Result<Finish, SnapshotError> {
+    fn into_finish(self) -> Result<RunFinish, SnapshotError> {
         let Self { reason, answer, detail, ended_ms } = self;
         let answer = answer.map(StoredAnswer::into_answer).transpose()?;
-        Ok(Finish { reason: reason.into_reason()?, answer, detail, ended_ms })
+        Ok(RunFinish { reason: reason.into_reason()?, answer, detail, ended_ms })
     }
 }
 
@@ -246,10 +257,10 @@ impl StoredReason {
 }
 
 impl StoredAnswer {
-    fn of(answer: &Answer) -> Self {
+    fn of(answer: &RunAnswer) -> Self {
         match answer {
-            Answer::Text(text) => Self::Text(text.clone()),
-            Answer::Report(Report { status, format, content, metadata }) => Self::Report {
+            RunAnswer::Text(text) => Self::Text(text.clone()),
+            RunAnswer::Report(RunReport { status, format, content, metadata }) => Self::Report {
                 status: status.name().into(),
                 format: format.name().into(),
                 content: match content {
@@ -261,10 +272,10 @@ impl StoredAnswer {
         }
     }
 
-    fn into_answer(self) -> Result<Answer, SnapshotError> {
+    fn into_answer(self) -> Result<RunAnswer, SnapshotError> {
         Ok(match self {
-            Self::Text(text) => Answer::Text(text),
-            Self::Report { status, format, content, metadata } => Answer::Report(Report {
+            Self::Text(text) => RunAnswer::Text(text),
+            Self::Report { status, format, content, metadata } => RunAnswer::Report(RunReport {
                 status: find("report status", &ReportStatus::ALL, ReportStatus::name, &status)?,
                 format: find("report format", &ReportFormat::ALL, ReportFormat::name, &format)?,
                 content: match content {
@@ -277,14 +288,14 @@ impl StoredAnswer {
     }
 }
 
-fn why(name: &str) -> Result<WhyFinal, SnapshotError> {
-    Ok(find("reason of a last turn", &WhyFinal::ALL, WhyFinal::name, name)?)
+fn why(name: &str) -> Result<FinalTurnReason, SnapshotError> {
+    Ok(find("reason of a last turn", &FinalTurnReason::ALL, FinalTurnReason::name, name)?)
 }
 
-fn repeats(stored: BTreeMap<String, u32>) -> Result<Repeats, SnapshotError> {
+fn repeats(stored: BTreeMap<String, u32>) -> Result<RepeatCounts, SnapshotError> {
     let digests = stored.into_iter().map(|(digest, times)| match Digest::from_hex(&digest) {
         Some(digest) => Ok((digest, times)),
         None => Err(SnapshotError::UnknownWord { what: "digest", found: digest }),
     });
-    digests.collect::<Result<_, _>>().map(Repeats)
+    digests.collect::<Result<_, _>>().map(RepeatCounts)
 }

@@ -1,14 +1,16 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::arguments::Arguments;
-use crate::conversation::{Annotation, Body, Format, Mark, Media, Message, Part, Source, ToolReply};
+use crate::arguments::RawArguments;
+use crate::conversation::{
+    Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, ToolReply, WireIdentity,
+};
 use crate::internal::final_report::ReportShape;
-use crate::output::Content;
+use crate::output::OutputContent;
 use crate::run::RunPlan;
-use crate::run::budget::Budget;
+use crate::run::budget::SpendLimit;
 use crate::run::final_report::FinalReport;
-use crate::run::limits::{ContextLimit, Limits};
+use crate::run::limits::{RunContextLimit, RunLimits};
 use crate::tool::{CallId, ToolCall};
 
 fn run(messages: Vec<Message>, plan: RunPlan) -> AgentRun {
@@ -29,35 +31,41 @@ fn resume(value: &Value) -> Result<AgentRun, SnapshotError> {
 
 /// Returns a message of each role, with every kind of part.
 fn everything() -> Vec<Message> {
-    let media = Media { media_type: "image/png".into(), source: Source::Bytes([0, 255, 7][..].into()) };
-    let link =
-        Media { media_type: "image/png".into(), source: Source::Url("https://example.org/a.png".into()) };
-    let mark = Mark { format: Format::Anthropic, id: Some("i".into()), state: Some("signature".into()) };
-    let annotation = Annotation { format: Format::Gemini, json: "{ }".into(), url: Some("u".into()) };
+    let media = Media { media_type: "image/png".into(), source: MediaSource::Bytes([0, 255, 7][..].into()) };
+    let link = Media {
+        media_type: "image/png".into(),
+        source: MediaSource::Url("https://example.org/a.png".into()),
+    };
+    let mark = WireIdentity {
+        format: ModelApiFormat::Anthropic,
+        id: Some("i".into()),
+        state: Some("signature".into()),
+    };
+    let annotation = Annotation { format: ModelApiFormat::Gemini, json: "{ }".into(), url: Some("u".into()) };
     let call = ToolCall {
         id: CallId("c".into()),
         name: "read".into(),
-        arguments: Arguments::from_text("{ \"a\":1 "),
+        arguments: RawArguments::from_text("{ \"a\":1 "),
     };
     let user = vec![
-        Part::text("hi"),
-        Part::new(Body::Image(link)),
-        Part::new(Body::File { name: None, media: media.clone() }),
+        MessagePart::text("hi"),
+        MessagePart::new(PartBody::Image(link)),
+        MessagePart::new(PartBody::File { name: None, media: media.clone() }),
     ];
     let assistant = vec![
-        Part::new(Body::Text { text: "t".into(), annotations: vec![annotation] }),
-        Part::new(Body::Reasoning("hm".into())).marked(mark),
-        Part::new(Body::Refusal("no".into())),
-        Part::new(Body::Audio(media)),
-        Part::new(Body::Opaque),
-        Part::new(Body::Call(call.clone())),
+        MessagePart::new(PartBody::Text { text: "t".into(), annotations: vec![annotation] }),
+        MessagePart::new(PartBody::Reasoning("hm".into())).marked(mark),
+        MessagePart::new(PartBody::Refusal("no".into())),
+        MessagePart::new(PartBody::Audio(media)),
+        MessagePart::new(PartBody::Opaque),
+        MessagePart::new(PartBody::Call(call.clone())),
     ];
     let bytes: Arc<[u8]> = [1, 2][..].into();
     let content = vec![
-        Content::Text("x".into()),
-        Content::Image { media_type: "image/png".into(), bytes: Arc::clone(&bytes) },
-        Content::Audio { media_type: "audio/wav".into(), bytes },
-        Content::Resource { uri: "file:a".into(), media_type: None, text: Some("t".into()) },
+        OutputContent::Text("x".into()),
+        OutputContent::Image { media_type: "image/png".into(), bytes: Arc::clone(&bytes) },
+        OutputContent::Audio { media_type: "audio/wav".into(), bytes },
+        OutputContent::Resource { uri: "file:a".into(), media_type: None, text: Some("t".into()) },
     ];
     let reply = ToolReply { content, is_error: true, ..ToolReply::text(&call, "") };
     vec![
@@ -77,17 +85,17 @@ fn whatever_was_said_comes_back_byte_for_byte() {
 
 #[test]
 fn the_rules_come_back() {
-    let context = Some(ContextLimit { window_tokens: 1, output_tokens: 2, buffer_tokens: 3 });
+    let context = Some(RunContextLimit { window_tokens: 1, output_tokens: 2, buffer_tokens: 3 });
     let shape = ReportShape::json(Arc::new(json!({"type": "object"}))).unwrap();
     let plan = RunPlan {
-        limits: Limits {
+        limits: RunLimits {
             turns_max: 7,
             tool_calls_max: Some(8),
             tool_calls_per_turn_max: 9,
             attempts_max: 2,
             context,
         },
-        budget: Budget {
+        budget: SpendLimit {
             usd: Some(0.1),
             tokens: Some(1),
             calls: Some(2),

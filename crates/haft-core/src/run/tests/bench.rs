@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::arguments::Arguments;
-use crate::conversation::{Body, Conversation, Message, Part, Role, ToolReply};
+use crate::arguments::RawArguments;
+use crate::conversation::{Conversation, Message, MessagePart, PartBody, Role, ToolReply};
 use crate::internal::final_report::ReportShape;
 use crate::internal::report_format::ReportFormat;
 use crate::model_reply::{ModelReply, StopReason};
@@ -13,15 +13,15 @@ use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
 use crate::output::ToolOutput;
 use crate::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use crate::run::final_report::FinalReport;
-use crate::run::finish::Finish;
-use crate::run::{AgentRun, ApprovalVerdict, Readings, RunPlan, Step};
+use crate::run::finish::RunFinish;
+use crate::run::{AgentRun, ApprovalVerdict, DriverReadings, RunPlan, RunStep};
 use crate::tool::{CallId, ToolCall};
 
-pub(super) fn part(text: &str) -> Part {
-    Part::text(text)
+pub(super) fn part(text: &str) -> MessagePart {
+    MessagePart::text(text)
 }
 
-pub(super) fn reply(parts: Vec<Part>, stop: StopReason) -> ModelReply {
+pub(super) fn reply(parts: Vec<MessagePart>, stop: StopReason) -> ModelReply {
     ModelReply { id: None, model: None, parts, stop, usage: None, notes: Vec::new() }
 }
 
@@ -38,15 +38,14 @@ pub(super) fn empty() -> ModelReply {
 }
 
 pub(super) fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
-    ToolCall { id: CallId(id.into()), name: name.into(), arguments: Arguments::from_text(arguments) }
+    ToolCall { id: CallId(id.into()), name: name.into(), arguments: RawArguments::from_text(arguments) }
 }
 
 /// Returns a reply with these calls, which have the ids `0`, `1` …
 pub(super) fn calls(calls: &[(&str, &str)]) -> ModelReply {
-    let parts = calls
-        .iter()
-        .enumerate()
-        .map(|(at, (name, arguments))| Part::new(Body::Call(call(&at.to_string(), name, arguments))));
+    let parts = calls.iter().enumerate().map(|(at, (name, arguments))| {
+        MessagePart::new(PartBody::Call(call(&at.to_string(), name, arguments)))
+    });
     reply(parts.collect(), StopReason::ToolCalls)
 }
 
@@ -85,24 +84,24 @@ pub(super) fn pending(call: &ToolCall) -> ToolResult {
 }
 
 /// A run and the steps it took.
-pub(super) struct Bench {
+pub(super) struct RunTestBench {
     pub(super) run: AgentRun,
-    pub(super) readings: Readings,
+    pub(super) readings: DriverReadings,
     pub(super) log: Vec<String>,
     asked: bool,
 }
 
-impl Bench {
+impl RunTestBench {
     pub(super) fn new(plan: RunPlan) -> Self {
         Self {
             run: AgentRun::new(request(), plan),
-            readings: Readings::default(),
+            readings: DriverReadings::default(),
             log: Vec::new(),
             asked: false,
         }
     }
 
-    pub(super) fn step(&mut self) -> Step {
+    pub(super) fn step(&mut self) -> RunStep {
         let step = self.run.next_step(&self.readings);
         self.log.push(shown(&step));
         step
@@ -110,33 +109,33 @@ impl Bench {
 
     /// Steps until the model request is due or the run is done. All tools succeed, except that the tool `ask` waits for
     /// approval once.
-    pub(super) fn until_model(&mut self) -> Option<Finish> {
+    pub(super) fn until_model(&mut self) -> Option<RunFinish> {
         loop {
             match self.step() {
-                Step::CallModel(_) => return None,
-                Step::CallTools(calls) => {
+                RunStep::CallModel(_) => return None,
+                RunStep::CallTools(calls) => {
                     let results = calls.iter().map(|call| match call.name.as_str() {
                         "ask" if !self.asked => pending(call),
                         _ => succeeded(call),
                     });
                     self.run.tools_replied(results.collect()).unwrap();
                 }
-                Step::AwaitApproval(calls) => {
+                RunStep::AwaitApproval(calls) => {
                     self.asked = true;
                     for call in calls {
                         self.run.approval_given(&call.id, ApprovalVerdict::Allowed).unwrap();
                     }
                 }
-                Step::AwaitClient(calls) => {
+                RunStep::AwaitClient(calls) => {
                     let replies = calls.iter().map(|call| ToolReply::text(call, "client ok"));
                     self.run.client_replied(replies.collect()).unwrap();
                 }
-                Step::Done(finish) => return Some(finish),
+                RunStep::Done(finish) => return Some(finish),
             }
         }
     }
 
-    pub(super) fn play(&mut self, replies: Vec<ModelReply>) -> Option<Finish> {
+    pub(super) fn play(&mut self, replies: Vec<ModelReply>) -> Option<RunFinish> {
         for reply in replies {
             if let Some(finish) = self.until_model() {
                 panic!("ended before a reply: {finish:?}");
@@ -158,8 +157,8 @@ impl Bench {
         let parts = messages.flat_map(|message| message.parts.iter());
         parts
             .filter_map(|part| match &part.body {
-                Body::Reply(reply) => {
-                    Some(reply.content.iter().map(crate::output::Content::as_text).collect())
+                PartBody::Reply(reply) => {
+                    Some(reply.content.iter().map(crate::output::OutputContent::as_text).collect())
                 }
                 _ => None,
             })
@@ -168,8 +167,8 @@ impl Bench {
 }
 
 /// Plays the replies and compares the steps.
-pub(super) fn check(plan: RunPlan, replies: Vec<ModelReply>, expected: &[&str]) -> Bench {
-    let mut bench = Bench::new(plan);
+pub(super) fn check(plan: RunPlan, replies: Vec<ModelReply>, expected: &[&str]) -> RunTestBench {
+    let mut bench = RunTestBench::new(plan);
     bench.play(replies);
     assert_eq!(bench.log, expected);
     bench
@@ -180,20 +179,20 @@ fn text(message: &Message) -> String {
         .parts
         .iter()
         .map(|part| match &part.body {
-            Body::Text { text, .. } => text.as_str(),
+            PartBody::Text { text, .. } => text.as_str(),
             _ => "",
         })
         .collect()
 }
 
-fn shown(step: &Step) -> String {
+fn shown(step: &RunStep) -> String {
     let names = |calls: &[ToolCall]| calls.iter().map(|call| call.name.clone()).collect::<Vec<_>>().join(",");
     match step {
-        Step::CallModel(request) => format!("model {}", shown_choice(&request.tool_choice)),
-        Step::CallTools(calls) => format!("tools {}", names(calls)),
-        Step::AwaitClient(calls) => format!("client {}", names(calls)),
-        Step::AwaitApproval(calls) => format!("approval {}", names(calls)),
-        Step::Done(finish) => {
+        RunStep::CallModel(request) => format!("model {}", shown_choice(&request.tool_choice)),
+        RunStep::CallTools(calls) => format!("tools {}", names(calls)),
+        RunStep::AwaitClient(calls) => format!("client {}", names(calls)),
+        RunStep::AwaitApproval(calls) => format!("approval {}", names(calls)),
+        RunStep::Done(finish) => {
             let answer =
                 finish.answer.as_ref().map(|answer| format!(": {}", answer.text())).unwrap_or_default();
             format!("done {}{answer}", finish.reason.name())

@@ -1,11 +1,11 @@
 //! The ends of runs: reports, signals and failures.
 
-use super::bench::{Bench, REPORT, calls, check, cut, reply, report_tool, report_xml, says};
-use crate::conversation::{Body, Part};
+use super::bench::{REPORT, RunTestBench, calls, check, cut, reply, report_tool, report_xml, says};
+use crate::conversation::{MessagePart, PartBody};
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_reply::StopReason;
 use crate::run::finish::FinishReason;
-use crate::run::{Abort, Offer, RunNote, RunPlan, Step};
+use crate::run::{AbortReason, OptionalTools, RunNote, RunPlan, RunStep};
 
 fn with_tool() -> RunPlan {
     RunPlan { report: report_tool(), ..RunPlan::default() }
@@ -33,7 +33,7 @@ fn text_is_no_report_when_one_is_wanted() {
         &["model auto", "model auto", "done completed: all done"],
     );
     assert!(bench.told()[0].contains("agent__final_report"));
-    let mut bench = Bench::new(with_tool());
+    let mut bench = RunTestBench::new(with_tool());
     bench.play(vec![says("hello"); 5]);
     assert_eq!(bench.log.last().unwrap(), "done no_report: hello");
 }
@@ -75,13 +75,13 @@ fn a_report_can_be_written_between_tags() {
         &["model auto", "model auto", "done invalid_report: <haft-n1-FINAL format=\"text\"> "],
     );
     let mut both = calls(&[("read", "{}")]);
-    both.parts.push(Part::text(tag("with a call")));
+    both.parts.push(MessagePart::text(tag("with a call")));
     check(with_xml(), vec![both], &["model auto", "tools read", "done completed: with a call"]);
 }
 
 #[test]
 fn a_complete_task_forces_the_report() {
-    let offer = Offer { task_status: true, batch: false };
+    let offer = OptionalTools { task_status: true, batch: false };
     let status = |ready: bool| {
         format!(
             r#"{{"status": "completed", "ready_for_final_report": {ready}, "need_to_run_more_tools": false}}"#
@@ -100,7 +100,7 @@ fn a_complete_task_forces_the_report() {
 
 #[test]
 fn a_stop_lets_only_the_report_through() {
-    let mut bench = Bench::new(with_tool());
+    let mut bench = RunTestBench::new(with_tool());
     bench.step();
     bench.run.stop();
     bench.run.model_replied(calls(&[("write", "{}")])).unwrap();
@@ -114,10 +114,10 @@ fn a_stop_lets_only_the_report_through() {
 #[test]
 fn a_stop_waits_for_what_has_begun_but_for_no_client() {
     let plan = RunPlan { client_tools: ["client".to_owned()].into(), ..RunPlan::default() };
-    let mut bench = Bench::new(plan);
+    let mut bench = RunTestBench::new(plan);
     bench.step();
     bench.run.model_replied(calls(&[("write", "{}"), ("client", "{}")])).unwrap();
-    let Step::CallTools(open) = bench.step() else { panic!() };
+    let RunStep::CallTools(open) = bench.step() else { panic!() };
     bench.run.stop();
     bench.step();
     bench.run.tools_replied(vec![super::bench::succeeded(&open[0])]).unwrap();
@@ -129,46 +129,47 @@ fn a_stop_waits_for_what_has_begun_but_for_no_client() {
 
 #[test]
 fn an_abort_ends_everything_and_keeps_what_was_said() {
-    let mut bench = Bench::new(RunPlan::default());
+    let mut bench = RunTestBench::new(RunPlan::default());
     bench.step();
     bench.run.model_replied(calls(&[("write", "{}")])).unwrap();
     bench.step();
-    bench.run.abort(Abort::Interrupted);
-    bench.run.abort(Abort::TimedOut);
+    bench.run.abort(AbortReason::Interrupted);
+    bench.run.abort(AbortReason::TimedOut);
     bench.readings.now_ms = 7;
-    let Step::Done(finish) = bench.step() else { panic!() };
+    let RunStep::Done(finish) = bench.step() else { panic!() };
     assert_eq!((finish.reason, finish.ended_ms), (FinishReason::Aborted, Some(7)));
     assert_eq!(bench.replies().len(), 1);
     bench.readings.now_ms = 8;
-    let Step::Done(finish) = bench.step() else { panic!() };
+    let RunStep::Done(finish) = bench.step() else { panic!() };
     assert_eq!(finish.ended_ms, Some(7));
     assert!(bench.run.tools_replied(Vec::new()).is_err());
-    let mut bench = Bench::new(RunPlan::default());
-    bench.run.abort(Abort::TimedOut);
+    let mut bench = RunTestBench::new(RunPlan::default());
+    bench.run.abort(AbortReason::TimedOut);
     bench.step();
     assert_eq!(bench.log, ["done timed_out"]);
 }
 
 #[test]
 fn a_model_that_declines_or_fails_ends_the_run() {
-    let refusal = reply(vec![Part::new(Body::Refusal("I will not".into()))], StopReason::EndOfTurn);
+    let refusal =
+        reply(vec![MessagePart::new(PartBody::Refusal("I will not".into()))], StopReason::EndOfTurn);
     check(RunPlan::default(), vec![refusal], &["model auto", "done refused"]);
     check(
         RunPlan::default(),
-        vec![reply(vec![Part::text("ha")], StopReason::Filtered)],
+        vec![reply(vec![MessagePart::text("ha")], StopReason::Filtered)],
         &["model auto", "done filtered: ha"],
     );
-    let mut bench = Bench::new(RunPlan::default());
+    let mut bench = RunTestBench::new(RunPlan::default());
     bench.step();
     bench.run.model_failed(&ModelError::new(ModelErrorKind::Unauthorized, "401")).unwrap();
-    let Step::Done(finish) = bench.step() else { panic!() };
+    let RunStep::Done(finish) = bench.step() else { panic!() };
     assert_eq!(finish.reason, FinishReason::ModelFailed(ModelErrorKind::Unauthorized));
     assert!(finish.detail.contains("401"));
 }
 
 #[test]
 fn a_pause_is_asked_again_without_a_word() {
-    let paused = reply(vec![Part::text("let me")], StopReason::Paused);
+    let paused = reply(vec![MessagePart::text("let me")], StopReason::Paused);
     let bench = check(
         RunPlan::default(),
         vec![paused, says("ok")],

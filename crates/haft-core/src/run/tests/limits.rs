@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, REPORT, calls, check, cut, empty, report_tool, says};
-use crate::conversation::{Body, Part};
+use super::bench::{REPORT, RunTestBench, calls, check, cut, empty, report_tool, says};
+use crate::conversation::{MessagePart, PartBody};
 use crate::model_reply::StopReason;
-use crate::run::budget::{Budget, Spent};
-use crate::run::limits::{ContextLimit, Limits};
-use crate::run::{RunNote, RunPlan, Step};
+use crate::run::budget::{SpendLimit, SpendTotals};
+use crate::run::limits::{RunContextLimit, RunLimits};
+use crate::run::{RunNote, RunPlan, RunStep};
 
-fn limited(limits: Limits) -> RunPlan {
+fn limited(limits: RunLimits) -> RunPlan {
     RunPlan { limits, ..RunPlan::default() }
 }
 
@@ -20,7 +20,7 @@ fn read(n: u32) -> crate::model_reply::ModelReply {
 
 #[test]
 fn the_last_turn_is_for_the_answer() {
-    let limits = Limits { turns_max: 2, ..Limits::default() };
+    let limits = RunLimits { turns_max: 2, ..RunLimits::default() };
     let bench = check(
         limited(limits),
         vec![read(1), says("so far")],
@@ -37,7 +37,7 @@ fn the_last_turn_is_for_the_answer() {
 
 #[test]
 fn a_model_that_goes_on_in_its_last_turn_is_stopped() {
-    let limits = Limits { turns_max: 2, attempts_max: 3, ..Limits::default() };
+    let limits = RunLimits { turns_max: 2, attempts_max: 3, ..RunLimits::default() };
     let replies = vec![read(1), read(2), read(3), read(4)];
     let steps = ["model auto", "tools read", "model none", "model none", "model none", "done max_turns"];
     let bench = check(limited(limits), replies, &steps);
@@ -46,14 +46,14 @@ fn a_model_that_goes_on_in_its_last_turn_is_stopped() {
 
 #[test]
 fn a_run_of_one_turn_is_not_cut_short() {
-    let limits = Limits { turns_max: 1, ..Limits::default() };
+    let limits = RunLimits { turns_max: 1, ..RunLimits::default() };
     let bench = check(limited(limits), vec![says("hi")], &["model none", "done completed: hi"]);
     assert!(bench.told().is_empty());
 }
 
 #[test]
 fn a_turn_with_too_many_calls_makes_the_first_ones() {
-    let limits = Limits { tool_calls_per_turn_max: 2, ..Limits::default() };
+    let limits = RunLimits { tool_calls_per_turn_max: 2, ..RunLimits::default() };
     let flood = |n: usize| {
         let arguments: Vec<String> = (0..500).map(|at| format!("{{\"n\": {}}}", at + n)).collect();
         let list: Vec<_> = arguments.iter().map(|arguments| ("read", arguments.as_str())).collect();
@@ -77,7 +77,7 @@ fn a_turn_with_too_many_calls_makes_the_first_ones() {
 
 #[test]
 fn the_calls_of_a_run_are_counted_over_its_turns() {
-    let limits = Limits { tool_calls_max: Some(2), ..Limits::default() };
+    let limits = RunLimits { tool_calls_max: Some(2), ..RunLimits::default() };
     let steps =
         ["model auto", "tools read", "model auto", "tools read", "model none", "done max_tool_calls: ok"];
     let three = calls(&[("read", "{}"), ("write", "{}"), ("write", "{}")]);
@@ -88,8 +88,8 @@ fn the_calls_of_a_run_are_counted_over_its_turns() {
 
 #[test]
 fn a_full_context_forces_the_answer() {
-    let context = Some(ContextLimit { window_tokens: 100, output_tokens: 20, buffer_tokens: 10 });
-    let mut bench = Bench::new(limited(Limits { context, ..Limits::default() }));
+    let context = Some(RunContextLimit { window_tokens: 100, output_tokens: 20, buffer_tokens: 10 });
+    let mut bench = RunTestBench::new(limited(RunLimits { context, ..RunLimits::default() }));
     bench.readings.context_tokens = Some(70);
     bench.step();
     bench.readings.context_tokens = Some(71);
@@ -101,8 +101,8 @@ fn a_full_context_forces_the_answer() {
 
 #[test]
 fn a_budget_that_is_used_up_allows_one_last_turn() {
-    let check = |budget: Budget, spent: Spent, steps: &[&str]| {
-        let mut bench = Bench::new(RunPlan { budget, ..RunPlan::default() });
+    let check = |budget: SpendLimit, spent: SpendTotals, steps: &[&str]| {
+        let mut bench = RunTestBench::new(RunPlan { budget, ..RunPlan::default() });
         bench.play(vec![read(1)]);
         bench.readings.left = budget.left(&spent);
         bench.step();
@@ -111,21 +111,37 @@ fn a_budget_that_is_used_up_allows_one_last_turn() {
         assert_eq!(bench.log[3..], *steps, "{budget:?} {spent:?}");
     };
     let (stop, go) = (["model none", "done budget: partly"], ["model auto", "done completed: partly"]);
-    check(Budget { usd: Some(1.0), ..Budget::default() }, Spent { usd: 1.0, ..Spent::default() }, &stop);
-    check(Budget { usd: Some(1.0), ..Budget::default() }, Spent { usd: 0.9, ..Spent::default() }, &go);
-    check(Budget { tokens: Some(5), ..Budget::default() }, Spent { tokens: 6, ..Spent::default() }, &stop);
+    check(
+        SpendLimit { usd: Some(1.0), ..SpendLimit::default() },
+        SpendTotals { usd: 1.0, ..SpendTotals::default() },
+        &stop,
+    );
+    check(
+        SpendLimit { usd: Some(1.0), ..SpendLimit::default() },
+        SpendTotals { usd: 0.9, ..SpendTotals::default() },
+        &go,
+    );
+    check(
+        SpendLimit { tokens: Some(5), ..SpendLimit::default() },
+        SpendTotals { tokens: 6, ..SpendTotals::default() },
+        &stop,
+    );
     let (time, spent) = (Some(Duration::from_secs(1)), Duration::from_secs(2));
-    check(Budget { time, ..Budget::default() }, Spent { time: spent, ..Spent::default() }, &stop);
+    check(
+        SpendLimit { time, ..SpendLimit::default() },
+        SpendTotals { time: spent, ..SpendTotals::default() },
+        &stop,
+    );
 }
 
 #[test]
 fn calls_beyond_the_budget_are_not_begun() {
-    let budget = Budget { calls: Some(3), ..Budget::default() };
-    let mut bench = Bench::new(RunPlan { budget, ..RunPlan::default() });
-    bench.readings.left = budget.left(&Spent { calls: 2, ..Spent::default() });
+    let budget = SpendLimit { calls: Some(3), ..SpendLimit::default() };
+    let mut bench = RunTestBench::new(RunPlan { budget, ..RunPlan::default() });
+    bench.readings.left = budget.left(&SpendTotals { calls: 2, ..SpendTotals::default() });
     bench.step();
     bench.run.model_replied(calls(&[("read", "{}"), ("write", "{}")])).unwrap();
-    let Step::CallTools(calls) = bench.step() else { panic!() };
+    let RunStep::CallTools(calls) = bench.step() else { panic!() };
     // A call that the driver has already received stays open, even if reservations use up the budget meanwhile.
     bench.readings.left.calls = Some(0);
     bench.step();
@@ -139,7 +155,7 @@ fn calls_beyond_the_budget_are_not_begun() {
 #[test]
 fn a_model_that_circles_is_told_and_then_stopped() {
     let same = || calls(&[("read", r#"{"a": 1}"#)]);
-    let mut bench = Bench::new(RunPlan::default());
+    let mut bench = RunTestBench::new(RunPlan::default());
     let finish = bench.play(vec![same(), same(), same(), same(), same()]).unwrap();
     assert_eq!(finish.reason.name(), "doom_loop");
     assert_eq!(bench.log.iter().filter(|step| *step == "tools read").count(), 4);
@@ -159,7 +175,7 @@ fn replies_of_no_use_are_asked_for_again_within_their_turn() {
     assert!(bench.told()[0].contains("empty") && bench.told()[1].contains("cut off"));
     let steps = ["model auto", "model auto", "model auto", "model auto", "model auto", "done empty_replies"];
     check(RunPlan::default(), vec![empty(); 5], &steps);
-    let mut bench = Bench::new(limited(Limits { attempts_max: 2, ..Limits::default() }));
+    let mut bench = RunTestBench::new(limited(RunLimits { attempts_max: 2, ..RunLimits::default() }));
     bench.play(vec![cut("a"), cut("b")]);
     assert_eq!(bench.log.last().unwrap(), "done cut_replies: b");
 }
@@ -178,7 +194,8 @@ fn a_call_that_was_cut_is_not_made() {
 
 #[test]
 fn only_thinking_is_no_reply() {
-    let thought = super::bench::reply(vec![Part::new(Body::Reasoning("hm".into()))], StopReason::EndOfTurn);
+    let thought =
+        super::bench::reply(vec![MessagePart::new(PartBody::Reasoning("hm".into()))], StopReason::EndOfTurn);
     let bench = check(
         RunPlan::default(),
         vec![thought, says("ok")],

@@ -4,15 +4,15 @@
 use proptest::prelude::*;
 
 use super::bench::{calls, cut, empty, pending, reply, report_tool, report_xml, request, says, succeeded};
-use crate::conversation::{Body, Part, ToolReply};
+use crate::conversation::{MessagePart, PartBody, ToolReply};
 use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::ToolChoice;
-use crate::run::budget::Budget;
+use crate::run::budget::SpendLimit;
 use crate::run::final_report::FinalReport;
 use crate::run::input::{CallEnd, RunInput};
-use crate::run::limits::Limits;
+use crate::run::limits::RunLimits;
 use crate::run::snapshot::{RunSnapshot, StoredInput};
-use crate::run::{AgentRun, ApprovalVerdict, Offer, Readings, RunPlan, Step};
+use crate::run::{AgentRun, ApprovalVerdict, DriverReadings, OptionalTools, RunPlan, RunStep};
 
 const NAMES: [&str; 8] = [
     "read",
@@ -44,8 +44,8 @@ fn any_reply() -> impl Strategy<Value = ModelReply> {
         ModelReply { stop, ..calls(&list) }
     });
     let text = prop::sample::select(vec!["hm", "<haft-n1-FINAL>ok", "<haft-n1-FINAL", " "]);
-    let some_text = (text, any_stop()).prop_map(|(text, stop)| reply(vec![Part::text(text)], stop));
-    let refusal = Just(reply(vec![Part::new(Body::Refusal("no".into()))], StopReason::Refusal));
+    let some_text = (text, any_stop()).prop_map(|(text, stop)| reply(vec![MessagePart::text(text)], stop));
+    let refusal = Just(reply(vec![MessagePart::new(PartBody::Refusal("no".into()))], StopReason::Refusal));
     prop_oneof![6 => some_calls, 3 => some_text, 1 => refusal, 1 => Just(empty()), 1 => Just(cut("x")), 1 => Just(says("y"))]
 }
 
@@ -72,14 +72,14 @@ fn any_plan() -> impl Strategy<Value = RunPlan> {
         prop::option::of(prop::sample::select(vec![vec![], vec!["read".to_owned(), "client".to_owned()]]));
     (report, choice, allowed, 0_u32..5, prop::option::of(0_u32..6), any::<bool>()).prop_map(
         |(report, tool_choice, allowed_tools, turns_max, tool_calls_max, own)| RunPlan {
-            limits: Limits {
+            limits: RunLimits {
                 turns_max,
                 tool_calls_max,
                 tool_calls_per_turn_max: 3,
                 attempts_max: 3,
                 context: None,
             },
-            budget: Budget { calls: Some(12), ..Budget::default() },
+            budget: SpendLimit { calls: Some(12), ..SpendLimit::default() },
             tool_choice,
             allowed_tools,
             client_tools: ["client".to_owned()].into(),
@@ -88,25 +88,28 @@ fn any_plan() -> impl Strategy<Value = RunPlan> {
                 1 => report_tool(),
                 _ => report_xml(),
             },
-            routes: crate::internal::handoff::Routes { destinations: vec!["legal".into()], path: Vec::new() },
-            offer: Offer { task_status: own, batch: own },
+            routes: crate::internal::handoff::HandoffRoutes {
+                destinations: vec!["legal".into()],
+                path: Vec::new(),
+            },
+            offer: OptionalTools { task_status: own, batch: own },
             ..RunPlan::default()
         },
     )
 }
 
 /// A deterministic environment: its behaviour depends only on the past, so that two runs are comparable.
-struct World {
+struct ScriptedEnvironment {
     replies: Vec<ModelReply>,
     asked: usize,
-    readings: Readings,
+    readings: DriverReadings,
     steps: Vec<String>,
     inputs: Vec<RunInput>,
 }
 
-impl World {
+impl ScriptedEnvironment {
     fn new(replies: Vec<ModelReply>) -> Self {
-        Self { replies, asked: 0, readings: Readings::default(), steps: Vec::new(), inputs: Vec::new() }
+        Self { replies, asked: 0, readings: DriverReadings::default(), steps: Vec::new(), inputs: Vec::new() }
     }
 
     fn tell(&mut self, run: &mut AgentRun, input: RunInput) {
@@ -119,16 +122,16 @@ impl World {
         let step = run.next_step(&self.readings);
         self.inputs.push(RunInput::Stepped(self.readings));
         self.steps.push(match &step {
-            Step::CallModel(request) => format!("{:?} {:?}", request.tool_choice, request.conversation),
+            RunStep::CallModel(request) => format!("{:?} {:?}", request.tool_choice, request.conversation),
             other => format!("{other:?}"),
         });
         match step {
-            Step::CallModel(_) => {
+            RunStep::CallModel(_) => {
                 let reply = self.replies[self.asked % self.replies.len()].clone();
                 self.asked += 1;
                 self.tell(run, RunInput::Replied(reply));
             }
-            Step::CallTools(calls) => {
+            RunStep::CallTools(calls) => {
                 let left = self.readings.left.calls.unwrap_or(12);
                 self.readings.left.calls = Some(left.saturating_sub(calls.len() as u64));
                 let is_new = |name: &str| name == "ask" && self.steps.len().is_multiple_of(2);
@@ -137,16 +140,16 @@ impl World {
                 let ends = results.map(CallEnd::of).collect();
                 self.tell(run, RunInput::Ended(ends));
             }
-            Step::AwaitApproval(calls) => {
+            RunStep::AwaitApproval(calls) => {
                 self.tell(
                     run,
                     RunInput::Judged { call: calls[0].id.clone(), verdict: ApprovalVerdict::Allowed },
                 );
             }
-            Step::AwaitClient(calls) => {
+            RunStep::AwaitClient(calls) => {
                 self.tell(run, RunInput::ClientReplied(vec![ToolReply::text(&calls[0], "ok")]));
             }
-            Step::Done(_) => return true,
+            RunStep::Done(_) => return true,
         }
         false
     }
@@ -155,7 +158,7 @@ impl World {
 /// Far more steps than any of these runs may take.
 const STEPS_MAX: usize = 2_000;
 
-fn finish(run: &mut AgentRun, world: &mut World) -> bool {
+fn finish(run: &mut AgentRun, world: &mut ScriptedEnvironment) -> bool {
     (0..STEPS_MAX).any(|_| world.turn(run))
 }
 
@@ -165,7 +168,7 @@ proptest! {
     #[test]
     fn every_run_ends(plan in any_plan(), replies in prop::collection::vec(any_reply(), 1..12)) {
         let turns_max = plan.limits.turns_max.max(1);
-        let mut world = World::new(replies);
+        let mut world = ScriptedEnvironment::new(replies);
         let mut run = AgentRun::new(request(), plan);
         prop_assert!(finish(&mut run, &mut world), "{:#?}", world.steps.last());
         prop_assert!(run.counts().turns <= turns_max);
@@ -179,7 +182,7 @@ proptest! {
         replies in prop::collection::vec(any_reply(), 1..12),
         stored_after in 0_usize..12,
     ) {
-        let world = || World::new(replies.clone());
+        let world = || ScriptedEnvironment::new(replies.clone());
         let (mut here, mut there) = (world(), world());
         let mut run = AgentRun::new(request(), plan.clone());
         finish(&mut run, &mut here);
@@ -206,7 +209,7 @@ proptest! {
         turns in 0_usize..12,
         more in any::<bool>(),
     ) {
-        let mut world = World::new(replies);
+        let mut world = ScriptedEnvironment::new(replies);
         let mut run = AgentRun::new(request(), plan.clone());
         for _ in 0..turns {
             world.turn(&mut run);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::bench::{Bench, REPORT, call, calls, check, report_tool, says, succeeded};
+use super::bench::{REPORT, RunTestBench, call, calls, check, report_tool, says, succeeded};
 use crate::conversation::ToolReply;
-use crate::internal::handoff::Routes;
+use crate::internal::handoff::HandoffRoutes;
 use crate::model_request::{MustCall, ToolChoice};
 use crate::run::choice::ChoiceSupport;
-use crate::run::limits::Limits;
-use crate::run::{ApprovalVerdict, Offer, RunError, RunNote, RunPlan, Step};
+use crate::run::limits::RunLimits;
+use crate::run::{ApprovalVerdict, OptionalTools, RunError, RunNote, RunPlan, RunStep};
 use crate::tool::CallId;
 
 fn client() -> RunPlan {
@@ -27,7 +27,7 @@ fn tools_are_called_until_the_model_answers() {
 
 #[test]
 fn the_same_step_is_given_until_it_is_answered() {
-    let mut bench = Bench::new(RunPlan::default());
+    let mut bench = RunTestBench::new(RunPlan::default());
     bench.step();
     bench.step();
     bench.run.model_replied(calls(&[("read", "{}")])).unwrap();
@@ -54,10 +54,10 @@ fn ours_first_then_the_person_then_the_client() {
 
 #[test]
 fn a_denied_call_is_told_and_the_run_goes_on() {
-    let mut bench = Bench::new(RunPlan::default());
+    let mut bench = RunTestBench::new(RunPlan::default());
     bench.step();
     bench.run.model_replied(calls(&[("ask", "{}")])).unwrap();
-    let Step::CallTools(open) = bench.step() else { panic!() };
+    let RunStep::CallTools(open) = bench.step() else { panic!() };
     bench.run.tools_replied(vec![super::bench::pending(&open[0])]).unwrap();
     bench.step();
     bench.run.approval_given(&open[0].id, ApprovalVerdict::Denied).unwrap();
@@ -68,13 +68,13 @@ fn a_denied_call_is_told_and_the_run_goes_on() {
 
 #[test]
 fn outputs_nobody_waits_for_are_errors_and_change_nothing() {
-    let mut bench = Bench::new(client());
+    let mut bench = RunTestBench::new(client());
     bench.step();
     let unexpected =
         bench.run.client_replied(vec![ToolReply::text(&call("0", "client", ""), "x")]).unwrap_err();
     assert!(unexpected.to_string().contains("waits for the model"), "{unexpected}");
     bench.run.model_replied(calls(&[("client", "{}"), ("client", r#"{"n": 1}"#), ("read", "{}")])).unwrap();
-    let Step::CallTools(open) = bench.step() else { panic!() };
+    let RunStep::CallTools(open) = bench.step() else { panic!() };
     bench.run.tools_replied(vec![succeeded(&open[0])]).unwrap();
     let reply = |id: &str| ToolReply::text(&call(id, "client", ""), "x");
     let unknown = |id: &str| RunError::UnknownCall { call: CallId(id.into()) };
@@ -115,7 +115,7 @@ fn what_must_be_called_is_asked_for_until_it_was() {
 #[test]
 fn a_model_that_does_not_listen_is_given_up() {
     let plan = RunPlan { tool_choice: ToolChoice::Required, ..RunPlan::default() };
-    let mut bench = Bench::new(plan);
+    let mut bench = RunTestBench::new(plan);
     let finish = bench.play(vec![says("no"); 5]).unwrap();
     assert_eq!((finish.reason.name(), finish.answer.unwrap().text()), ("tool_choice_unmet", "no".to_owned()));
     let again = bench.run.take_notes().into_iter().filter(|note| matches!(note, RunNote::AskedAgain { .. }));
@@ -168,7 +168,7 @@ const MIXED: &str = r#"{"calls": [{"id": "r", "tool": "read", "parameters": {}},
 
 #[test]
 fn the_calls_of_a_batch_are_calls_of_the_run() {
-    let offer = Offer { batch: true, task_status: false };
+    let offer = OptionalTools { batch: true, task_status: false };
     let plan = RunPlan { offer, ..client() };
     let replies = vec![calls(&[("agent__batch", MIXED), ("write", "{}")]), says("ok")];
     let steps = ["model auto", "tools read,write", "client client", "model auto", "done completed: ok"];
@@ -187,12 +187,12 @@ fn the_calls_of_a_batch_are_calls_of_the_run() {
 
 #[test]
 fn the_limits_and_lists_of_a_run_hold_inside_a_batch() {
-    let offer = Offer { batch: true, task_status: false };
-    let limits = Limits { tool_calls_per_turn_max: 1, ..Limits::default() };
+    let offer = OptionalTools { batch: true, task_status: false };
+    let limits = RunLimits { tool_calls_per_turn_max: 1, ..RunLimits::default() };
     let allowed_tools = Some(vec!["read".to_owned()]);
     let plan = RunPlan { limits, allowed_tools, offer, ..RunPlan::default() };
     let batch = r#"{"calls": [{"tool": "write"}, {"tool": "read"}, {"tool": "read"}]}"#;
-    let mut bench = Bench::new(plan);
+    let mut bench = RunTestBench::new(plan);
     bench.play(vec![calls(&[("agent__batch", batch)])]);
     assert_eq!(bench.log[1], "tools read");
     assert!(
@@ -218,7 +218,7 @@ fn a_tool_that_was_not_offered_is_a_tool_like_any_other() {
 
 #[test]
 fn another_agent_takes_over() {
-    let routes = Routes { destinations: vec!["legal".into()], path: vec!["desk".into()] };
+    let routes = HandoffRoutes { destinations: vec!["legal".into()], path: vec!["desk".into()] };
     let plan = RunPlan { routes, ..RunPlan::default() };
     let wrong = calls(&[("router__handoff-to", r#"{"agent": "desk"}"#)]);
     let right = calls(&[("router__handoff-to", r#"{"agent": "legal", "message": "old case"}"#)]);

@@ -1,6 +1,6 @@
 //! Truncates the text of an output to a number of characters over all its content parts.
 
-use haft_core::output::Content;
+use haft_core::output::OutputContent;
 use haft_core::shorten::shorten;
 use haft_core::text::truncation_notice;
 
@@ -10,31 +10,32 @@ const PIECES_MAX: usize = 1_000;
 /// Truncates text to `chars_max` characters over all parts. A single text keeps its beginning and its end. Of several
 /// texts, the one that exceeds the limit is cut there and gets the notice; later texts are dropped, so that the result
 /// is a prefix without gaps.
-pub(super) fn cut_content(content: Vec<Content>, chars_max: usize) -> Vec<Content> {
+pub(super) fn cut_content(content: Vec<OutputContent>, chars_max: usize) -> Vec<OutputContent> {
     let chars_total = content.iter().map(chars).sum();
-    let mut cutter = Cutter { room: Some(chars_max), chars_total, chars_max };
+    let mut cutter = TextTruncator { room: Some(chars_max), chars_total, chars_max };
     content.into_iter().filter_map(|content| cutter.cut(content)).take(PIECES_MAX).collect()
 }
 
 /// The remaining characters; `room` is `None` after the notice.
-struct Cutter {
+struct TextTruncator {
     room: Option<usize>,
     chars_total: usize,
     chars_max: usize,
 }
 
-impl Cutter {
-    fn cut(&mut self, content: Content) -> Option<Content> {
+impl TextTruncator {
+    fn cut(&mut self, content: OutputContent) -> Option<OutputContent> {
         match content {
-            Content::Text(text) => self.cut_text(text).map(Content::Text),
-            Content::Resource { uri, media_type, text } => {
+            OutputContent::Text(text) => self.cut_text(text).map(OutputContent::Text),
+            OutputContent::Resource { uri, media_type, text } => {
                 let uri = self.cut_text(uri)?;
                 let text = text.and_then(|text| self.cut_text(text));
-                Some(Content::Resource { uri, media_type, text })
+                Some(OutputContent::Resource { uri, media_type, text })
             }
-            Content::Image { .. } | Content::Audio { .. } | Content::Binary { .. } | Content::Stored(_) => {
-                Some(content)
-            }
+            OutputContent::Image { .. }
+            | OutputContent::Audio { .. }
+            | OutputContent::Binary { .. }
+            | OutputContent::Stored(_) => Some(content),
         }
     }
 
@@ -56,14 +57,17 @@ impl Cutter {
     }
 }
 
-/// Returns the number of characters that [`Cutter`] counts.
-fn chars(content: &Content) -> usize {
+/// Returns the number of characters that [`TextTruncator`] counts.
+fn chars(content: &OutputContent) -> usize {
     match content {
-        Content::Text(text) => text.chars().count(),
-        Content::Resource { uri, text, .. } => {
+        OutputContent::Text(text) => text.chars().count(),
+        OutputContent::Resource { uri, text, .. } => {
             uri.chars().count() + text.as_ref().map_or(0, |text| text.chars().count())
         }
-        Content::Image { .. } | Content::Audio { .. } | Content::Binary { .. } | Content::Stored(_) => 0,
+        OutputContent::Image { .. }
+        | OutputContent::Audio { .. }
+        | OutputContent::Binary { .. }
+        | OutputContent::Stored(_) => 0,
     }
 }
 
@@ -73,13 +77,13 @@ mod tests {
 
     use super::*;
 
-    fn check(content: Vec<Content>, chars_max: usize, expected: &[&str]) {
+    fn check(content: Vec<OutputContent>, chars_max: usize, expected: &[&str]) {
         let described = ToolOutput { content: cut_content(content, chars_max), structured: None };
         assert_eq!(described.as_text(), expected.join("\n"));
     }
 
-    fn texts(pieces: &[&str]) -> Vec<Content> {
-        pieces.iter().map(|text| Content::Text((*text).into())).collect()
+    fn texts(pieces: &[&str]) -> Vec<OutputContent> {
+        pieces.iter().map(|text| OutputContent::Text((*text).into())).collect()
     }
 
     #[test]
@@ -112,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_resource_is_cut_with_its_address() {
-        let resource = |uri: &str, text: Option<&str>| Content::Resource {
+        let resource = |uri: &str, text: Option<&str>| OutputContent::Resource {
             uri: uri.into(),
             media_type: None,
             text: text.map(Into::into),
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_not_text_takes_no_characters() {
-        let image = Content::Image { media_type: "image/png".into(), bytes: [0; 9].into() };
+        let image = OutputContent::Image { media_type: "image/png".into(), bytes: [0; 9].into() };
         check(
             vec![texts(&["abc"]).remove(0), image],
             1,

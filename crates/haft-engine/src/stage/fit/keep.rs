@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use haft_core::digest::Digest;
-use haft_core::output::{Content, ToolOutput, described};
+use haft_core::output::{OutputContent, ToolOutput, described};
 use haft_core::store::{
-    Glimpse, OutputStore, PREVIEW_CHARS_MAX, StoreError, StoreReason, Stored, StoredOutput, preview,
+    OutputPreview, OutputStore, PREVIEW_CHARS_MAX, StoreEntry, StoreError, StoreReason, StoredOutput, preview,
 };
 use haft_core::tokens::tokens_of;
 use serde_json::{Value, json};
 
-use super::Means;
+use super::FitResources;
 use crate::record::CallRecord;
 
 /// The most bytes of all images and audio of an output. Common model providers reject more.
@@ -20,18 +20,18 @@ pub(super) const MEDIA_BYTES_MAX: usize = 5 * 1024 * 1024;
 const MEDIA_HANDLES_MAX: usize = 20;
 
 /// The remaining room for the images and audio of an output.
-struct Room {
+struct MediaRoom {
     bytes: usize,
     handles: usize,
 }
 
 /// Moves parts of an output to the store and records that in the receipt.
-pub(super) struct Keeping<'a> {
+pub(super) struct OutputOffload<'a> {
     pub(super) record: &'a mut CallRecord,
-    pub(super) means: Means<'a>,
+    pub(super) means: FitResources<'a>,
 }
 
-impl Keeping<'_> {
+impl OutputOffload<'_> {
     /// Stores the text of an output. Returns `None` if storing fails or the whole text is already stored.
     pub(super) fn text(&mut self, output: &ToolOutput, reason: StoreReason) -> Option<StoredOutput> {
         if self.is_stored(&output.content) {
@@ -39,7 +39,7 @@ impl Keeping<'_> {
         }
         let text = text_of(&output.content);
         let stored = self.put(text.as_bytes())?;
-        let glimpse = Glimpse::Text {
+        let glimpse = OutputPreview::Text {
             tokens: tokens_of(self.means.counter, &text),
             preview: preview(&text, PREVIEW_CHARS_MAX),
         };
@@ -48,28 +48,33 @@ impl Keeping<'_> {
 
     /// Returns true if the tool capped its own output and has already stored the whole. For a failed call only the
     /// receipt shows that, because its message is a single text.
-    fn is_stored(&self, content: &[Content]) -> bool {
+    fn is_stored(&self, content: &[OutputContent]) -> bool {
         let noted = self.record.receipt.notes.get("stored").is_some_and(|note| note["tokens"].is_u64());
-        noted || content.iter().any(|content| matches!(content, Content::Stored(stored) if stored.is_text()))
+        noted
+            || content
+                .iter()
+                .any(|content| matches!(content, OutputContent::Stored(stored) if stored.is_text()))
     }
 
     /// Stores binary data that no model reads, and images and audio that do not fit.
     pub(super) fn media(
         &mut self,
-        content: Vec<Content>,
+        content: Vec<OutputContent>,
         bytes_max: usize,
         reason: StoreReason,
-    ) -> Vec<Content> {
-        let mut room = Room { bytes: bytes_max, handles: MEDIA_HANDLES_MAX };
+    ) -> Vec<OutputContent> {
+        let mut room = MediaRoom { bytes: bytes_max, handles: MEDIA_HANDLES_MAX };
         content.into_iter().map(|content| self.piece(content, &mut room, reason)).collect()
     }
 
-    fn piece(&mut self, content: Content, room: &mut Room, reason: StoreReason) -> Content {
+    fn piece(&mut self, content: OutputContent, room: &mut MediaRoom, reason: StoreReason) -> OutputContent {
         let (what, media_type, bytes, reason) = match &content {
-            Content::Text(_) | Content::Resource { .. } | Content::Stored(_) => return content,
-            Content::Image { media_type, bytes } => ("image", Some(media_type.as_str()), bytes, reason),
-            Content::Audio { media_type, bytes } => ("audio", Some(media_type.as_str()), bytes, reason),
-            Content::Binary { media_type, bytes, .. } => {
+            OutputContent::Text(_) | OutputContent::Resource { .. } | OutputContent::Stored(_) => {
+                return content;
+            }
+            OutputContent::Image { media_type, bytes } => ("image", Some(media_type.as_str()), bytes, reason),
+            OutputContent::Audio { media_type, bytes } => ("audio", Some(media_type.as_str()), bytes, reason),
+            OutputContent::Binary { media_type, bytes, .. } => {
                 ("binary", media_type.as_deref(), bytes, StoreReason::NotText)
             }
         };
@@ -84,16 +89,16 @@ impl Keeping<'_> {
         room.handles = room.handles.saturating_sub(1);
         match has_handle.then(|| self.put(bytes)).flatten() {
             Some(stored) => {
-                let glimpse = Glimpse::Media { description, digest: Digest::of_bytes(bytes) };
-                Content::Stored(Box::new(self.noted(StoredOutput { stored, reason, glimpse })))
+                let glimpse = OutputPreview::Media { description, digest: Digest::of_bytes(bytes) };
+                OutputContent::Stored(Box::new(self.noted(StoredOutput { stored, reason, glimpse })))
             }
-            None => Content::Text(format!("[{description}; left out: {}]", why_left_out(reason))),
+            None => OutputContent::Text(format!("[{description}; left out: {}]", omission_reason(reason))),
         }
     }
 
     /// Writes to the store. A failing store loses only the part that is not shown, never the call; the receipt records
     /// the error.
-    fn put(&mut self, bytes: &[u8]) -> Option<Stored> {
+    fn put(&mut self, bytes: &[u8]) -> Option<StoreEntry> {
         match put(self.means.store?, bytes) {
             Ok(stored) => Some(stored),
             Err(error) => {
@@ -115,13 +120,13 @@ impl Keeping<'_> {
     }
 }
 
-fn put(store: &dyn OutputStore, bytes: &[u8]) -> Result<Stored, StoreError> {
+fn put(store: &dyn OutputStore, bytes: &[u8]) -> Result<StoreEntry, StoreError> {
     let mut spool = store.begin()?;
     spool.write(bytes)?;
     spool.finish()
 }
 
-fn why_left_out(reason: StoreReason) -> String {
+fn omission_reason(reason: StoreReason) -> String {
     match reason {
         StoreReason::SizeCap => format!("images and audio may take {MEDIA_BYTES_MAX} bytes in all"),
         StoreReason::TokenBudget | StoreReason::ReserveFailed => {
@@ -132,35 +137,35 @@ fn why_left_out(reason: StoreReason) -> String {
 }
 
 /// Returns an output in which the stored text is replaced by its handle; other content stays.
-pub(super) fn in_place_of_text(stored: StoredOutput, content: Vec<Content>) -> ToolOutput {
+pub(super) fn replace_text_with_handle(stored: StoredOutput, content: Vec<OutputContent>) -> ToolOutput {
     let rest = content.into_iter().filter(|content| !is_text(content));
-    let content = std::iter::once(Content::Stored(Box::new(stored))).chain(rest).collect();
+    let content = std::iter::once(OutputContent::Stored(Box::new(stored))).chain(rest).collect();
     ToolOutput { content, structured: None }
 }
 
 /// Returns the size of the text of an output, in bytes.
-pub(super) fn text_bytes(content: &[Content]) -> usize {
-    let bytes = |content: &Content| match content {
-        Content::Text(text) => text.len(),
-        Content::Resource { .. } | Content::Binary { .. } => content.as_text().len(),
-        Content::Image { .. } | Content::Audio { .. } | Content::Stored(_) => 0,
+pub(super) fn text_bytes(content: &[OutputContent]) -> usize {
+    let bytes = |content: &OutputContent| match content {
+        OutputContent::Text(text) => text.len(),
+        OutputContent::Resource { .. } | OutputContent::Binary { .. } => content.as_text().len(),
+        OutputContent::Image { .. } | OutputContent::Audio { .. } | OutputContent::Stored(_) => 0,
     };
     content.iter().map(bytes).sum()
 }
 
 /// Returns the text of an output, which can be stored or truncated.
-pub(super) fn text_of(content: &[Content]) -> Cow<'_, str> {
+pub(super) fn text_of(content: &[OutputContent]) -> Cow<'_, str> {
     let texts: Vec<_> = content.iter().filter(|content| is_text(content)).collect();
     match texts.as_slice() {
         // Borrow the text in the usual case of a single one, which may be large.
-        [Content::Text(text)] => text.into(),
+        [OutputContent::Text(text)] => text.into(),
         texts => texts.iter().map(|content| content.as_text()).collect::<Vec<_>>().join("\n").into(),
     }
 }
 
-fn is_text(content: &Content) -> bool {
+fn is_text(content: &OutputContent) -> bool {
     match content {
-        Content::Text(_) | Content::Resource { .. } | Content::Binary { .. } => true,
-        Content::Image { .. } | Content::Audio { .. } | Content::Stored(_) => false,
+        OutputContent::Text(_) | OutputContent::Resource { .. } | OutputContent::Binary { .. } => true,
+        OutputContent::Image { .. } | OutputContent::Audio { .. } | OutputContent::Stored(_) => false,
     }
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use haft_core::budget::{Budget, Reservation, Shortage};
-use haft_core::output::{Content, ToolOutput};
+use haft_core::budget::{ContextWindow, Reservation, TokenShortage};
+use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::store::{Glimpse, preview};
+use haft_core::store::{OutputPreview, preview};
 use haft_core::tokens::tokens_of;
 use haft_core::tool::OutputPolicy;
 
 use super::cut::cut_content;
-use super::keep::{Keeping, in_place_of_text, text_of};
-use super::{Means, each_way};
+use super::keep::{OutputOffload, replace_text_with_handle, text_of};
+use super::{FitResources, map_output_or_error};
 use crate::record::CallRecord;
 
 /// The most tokens of the shortest answer: a refusal, or the handle of a stored output with instructions for querying
@@ -26,9 +26,9 @@ const PREVIEWS_CHARS: [usize; 3] = [1_000, 200, 0];
 
 /// Reserves tokens for the shortest answer. Without them the tool does not run, because the model could not receive its
 /// result.
-pub(crate) fn reserve(budget: Option<&Arc<Budget>>) -> Result<Option<Reservation>, ToolError> {
+pub(crate) fn reserve(budget: Option<&Arc<ContextWindow>>) -> Result<Option<Reservation>, ToolError> {
     let reserved = budget.map(|budget| budget.reserve(ANSWER_TOKENS_MIN)).transpose();
-    reserved.map_err(|Shortage { left_tokens, .. }| {
+    reserved.map_err(|TokenShortage { left_tokens, .. }| {
         let message = format!(
             "the context has no room for another tool output: {left_tokens} tokens are left and an answer may take \
              {ANSWER_TOKENS_MIN}; nothing was called, answer with what is known"
@@ -42,16 +42,16 @@ pub(crate) fn settle(
     record: &mut CallRecord,
     outcome: Result<ToolOutput, ToolError>,
     reserved: Option<Reservation>,
-    means: Means<'_>,
+    means: FitResources<'_>,
 ) -> Result<ToolOutput, ToolError> {
     let Some(reserved) = reserved else { return outcome };
-    each_way(outcome, |output| {
-        let Shown { text, media_tokens } = Shown::of(&output);
+    map_output_or_error(outcome, |output| {
+        let VisibleOutput { text, media_tokens } = VisibleOutput::of(&output);
         let (mut reserved, text) = match reserved.settle_uncounted(text, media_tokens) {
             Ok(()) => return output,
             Err(refused) => refused,
         };
-        let output = match reserved.resize(Shown { text, media_tokens }.tokens(means)) {
+        let output = match reserved.resize(VisibleOutput { text, media_tokens }.tokens(means)) {
             Ok(()) => output,
             Err(shortage) => smaller(record, output, shortage, &mut reserved, means),
         };
@@ -63,12 +63,12 @@ pub(crate) fn settle(
 fn smaller(
     record: &mut CallRecord,
     output: ToolOutput,
-    shortage: Shortage,
+    shortage: TokenShortage,
     reserved: &mut Reservation,
-    means: Means<'_>,
+    means: FitResources<'_>,
 ) -> ToolOutput {
     let policy = record.output;
-    let mut keeping = Keeping { record, means };
+    let mut keeping = OutputOffload { record, means };
     let output =
         ToolOutput { content: keeping.media(output.content, 0, shortage.reason()), structured: None };
     if reserved.resize(tokens_in(&output, means)).is_ok() {
@@ -79,7 +79,7 @@ fn smaller(
         OutputPolicy::Pass | OutputPolicy::Store { .. } => keeping.text(&output, shortage.reason()),
     };
     let output = match stored {
-        Some(stored) => in_place_of_text(stored, output.content),
+        Some(stored) => replace_text_with_handle(stored, output.content),
         None => output,
     };
     shortest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(&output, reserved, means))
@@ -87,19 +87,23 @@ fn smaller(
 
 /// Returns the output with the longest preview that fits; `None` if it has no preview, or does not fit even without
 /// one.
-fn shortest_preview(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> Option<ToolOutput> {
+fn shortest_preview(
+    output: &ToolOutput,
+    reserved: &mut Reservation,
+    means: FitResources<'_>,
+) -> Option<ToolOutput> {
     PREVIEWS_CHARS.iter().find_map(|chars_max| {
         let mut output = output.clone();
         let previewed = output.content.iter_mut().find_map(|content| match content {
-            Content::Stored(stored) => match &mut stored.glimpse {
-                Glimpse::Text { preview, .. } => Some(preview),
-                Glimpse::Media { .. } | Glimpse::Shown { .. } => None,
+            OutputContent::Stored(stored) => match &mut stored.glimpse {
+                OutputPreview::Text { preview, .. } => Some(preview),
+                OutputPreview::Media { .. } | OutputPreview::Shown { .. } => None,
             },
-            Content::Text(_)
-            | Content::Image { .. }
-            | Content::Audio { .. }
-            | Content::Resource { .. }
-            | Content::Binary { .. } => None,
+            OutputContent::Text(_)
+            | OutputContent::Image { .. }
+            | OutputContent::Audio { .. }
+            | OutputContent::Resource { .. }
+            | OutputContent::Binary { .. } => None,
         })?;
         *previewed = preview(previewed, *chars_max);
         reserved.resize(tokens_in(&output, means)).is_ok().then_some(output)
@@ -111,8 +115,8 @@ fn shortest_preview(output: &ToolOutput, reserved: &mut Reservation, means: Mean
 const CHARS_PER_TOKEN_MAX: usize = 8;
 
 /// Halves the text until it fits. The final notice always fits into the initial reservation.
-fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> ToolOutput {
-    let room = usize::try_from(reserved.room_tokens()).unwrap_or(usize::MAX);
+fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: FitResources<'_>) -> ToolOutput {
+    let room = usize::try_from(reserved.growable_tokens()).unwrap_or(usize::MAX);
     let chars = text_of(&output.content).chars().count();
     let mut chars_max = chars.min(room.saturating_mul(CHARS_PER_TOKEN_MAX));
     while chars_max > 0 {
@@ -126,28 +130,28 @@ fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>)
 }
 
 /// The part of an output that the model sees.
-struct Shown {
+struct VisibleOutput {
     /// All content that the model sees as text.
     text: String,
     /// The estimated tokens of images and audio.
     media_tokens: u64,
 }
 
-impl Shown {
+impl VisibleOutput {
     fn of(output: &ToolOutput) -> Self {
-        let (media, shown): (Vec<&Content>, Vec<&Content>) = output
-            .content
-            .iter()
-            .partition(|content| matches!(content, Content::Image { .. } | Content::Audio { .. }));
-        let text = shown.into_iter().map(Content::as_text).collect::<Vec<_>>().join("\n");
+        let (media, shown): (Vec<&OutputContent>, Vec<&OutputContent>) =
+            output.content.iter().partition(|content| {
+                matches!(content, OutputContent::Image { .. } | OutputContent::Audio { .. })
+            });
+        let text = shown.into_iter().map(OutputContent::as_text).collect::<Vec<_>>().join("\n");
         Self { text, media_tokens: MEDIA_TOKENS.saturating_mul(media.len() as u64) }
     }
 
-    fn tokens(&self, means: Means<'_>) -> u64 {
+    fn tokens(&self, means: FitResources<'_>) -> u64 {
         tokens_of(means.counter, &self.text).count().saturating_add(self.media_tokens)
     }
 }
 
-fn tokens_in(output: &ToolOutput, means: Means<'_>) -> u64 {
-    Shown::of(output).tokens(means)
+fn tokens_in(output: &ToolOutput, means: FitResources<'_>) -> u64 {
+    VisibleOutput::of(output).tokens(means)
 }

@@ -3,22 +3,22 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haft_core::arguments::Arguments;
-use haft_core::budget::{Budget, ContextLimits};
+use haft_core::arguments::RawArguments;
+use haft_core::budget::{ContextLimits, ContextWindow};
 use haft_core::name::{QueueName, ToolName};
-use haft_core::naming::Scheme;
-use haft_core::tokens::ByLength;
+use haft_core::naming::NamingScheme;
+use haft_core::tokens::LengthEstimator;
 use haft_core::tool::{CallId, ToolCall, ToolPolicy};
 use haft_engine::{
-    ANSWER_TOKENS_MIN, CacheUse, CallOptions, Catalog, Orchestrator, OrchestratorConfig, Policies, Priority,
-    QueueConfig, Queues, RunContext,
+    ANSWER_TOKENS_MIN, CacheUse, CallOptions, Catalog, Orchestrator, OrchestratorConfig, Priority,
+    QueueConfig, Queues, RunContext, ToolPolicies,
 };
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::world::{Actor, World};
-use crate::fake::Rig;
+use super::world::{SimulatedProvider, SimulationRecorder};
+use crate::fake::TestRig;
 
 /// The cache TTL of `kept`.
 pub(super) const TTL: Duration = Duration::from_secs(2);
@@ -38,25 +38,25 @@ const CROWDED: [usize; 7] = [0, 2, 2, 2, 3, 3, 4];
 pub(super) const QUEUES: [(&str, usize, usize); 2] = [("narrow", 1, 4), ("wide", 2, 4)];
 
 /// The calls of a scenario, in order.
-pub(super) struct Story {
+pub(super) struct SimulatedScenario {
     pub(super) timeout: Duration,
     /// The context budget of the run that some of the calls belong to.
     usable_tokens: u64,
-    pub(super) acts: Vec<Act>,
+    pub(super) acts: Vec<ScenarioStep>,
 }
 
 /// One call, or several of one turn.
-pub(super) struct Act {
+pub(super) struct ScenarioStep {
     pub(super) pause: Duration,
-    pub(super) calls: Vec<Asked>,
+    pub(super) calls: Vec<ScenarioCall>,
     pub(super) options: CallOptions,
-    pub(super) budgeted: Budgeted,
+    pub(super) budgeted: BudgetUse,
     pub(super) cancelled_after: Option<Duration>,
 }
 
 /// Decides if a call counts against the run's budget.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Budgeted {
+pub(super) enum BudgetUse {
     Yes,
     /// Counts, after the conversation was reset to zero tokens.
     Anew,
@@ -64,7 +64,7 @@ pub(super) enum Budgeted {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct ScenarioCall {
     pub(super) number: usize,
     pub(super) tool: &'static str,
     pub(super) behaviour: &'static str,
@@ -73,21 +73,21 @@ pub(super) struct Asked {
     pub(super) key: u64,
 }
 
-impl Story {
+impl SimulatedScenario {
     pub(super) fn of(seed: u64) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = ScenarioRng(seed);
         let timeout = Duration::from_millis(500 + dice.below(2_500));
         let usable_tokens = 2 * ANSWER_TOKENS_MIN + dice.below(1_500);
         let mut numbers = 0..;
-        let acts = (0..10 + dice.below(20)).map(|_| Act::roll(&mut dice, &mut numbers)).collect();
+        let acts = (0..10 + dice.below(20)).map(|_| ScenarioStep::roll(&mut dice, &mut numbers)).collect();
         Self { timeout, usable_tokens, acts }
     }
 
     /// Runs the scenario to its end.
-    pub(super) async fn play(&self) -> Arc<World> {
+    pub(super) async fn play(&self) -> Arc<SimulationRecorder> {
         let limits =
             ContextLimits { window_tokens: self.usable_tokens, buffer_tokens: 0, output_tokens_max: 0 };
-        let world = Arc::new(World::new(Budget::new(limits, Arc::new(ByLength))));
+        let world = Arc::new(SimulationRecorder::new(ContextWindow::new(limits, Arc::new(LengthEstimator))));
         let orchestrator = self.orchestrator(&world);
         let mut tasks = Vec::new();
         for act in &self.acts {
@@ -104,8 +104,8 @@ impl Story {
         world
     }
 
-    fn orchestrator(&self, world: &Arc<World>) -> Rig {
-        let default = ToolPolicy { timeout: self.timeout, ..Policies::default().default };
+    fn orchestrator(&self, world: &Arc<SimulationRecorder>) -> TestRig {
+        let default = ToolPolicy { timeout: self.timeout, ..ToolPolicies::default().default };
         let policy = |(tool, queue): (&str, Option<&str>)| {
             let queue = queue.map(|queue| QueueName::new(queue).unwrap());
             let cache_ttl = (tool == "kept").then_some(TTL);
@@ -118,18 +118,19 @@ impl Story {
             (QueueName::new(name).unwrap(), config)
         };
         let config = OrchestratorConfig {
-            policies: Policies { default, by_tool, governor: None },
+            policies: ToolPolicies { default, by_tool, governor: None },
             queues: Queues::new(QUEUES.map(queue)),
             ..Default::default()
         };
-        let catalog = Catalog::new(vec![Arc::new(Actor::new(Arc::clone(world)))], Scheme::Bare);
+        let catalog =
+            Catalog::new(vec![Arc::new(SimulatedProvider::new(Arc::clone(world)))], NamingScheme::Bare);
         let context = RunContext { events: Arc::clone(world) as _, ..RunContext::default() };
-        Rig::new(Orchestrator::try_new(catalog, config).unwrap(), context)
+        TestRig::new(Orchestrator::try_new(catalog, config).unwrap(), context)
     }
 }
 
-impl Act {
-    fn roll(dice: &mut Dice, numbers: &mut impl Iterator<Item = usize>) -> Self {
+impl ScenarioStep {
+    fn roll(dice: &mut ScenarioRng, numbers: &mut impl Iterator<Item = usize>) -> Self {
         // Half of the calls follow without a pause, so that queues fill up.
         let pause = if dice.one_in(2) { 0 } else { dice.below(200) };
         let cancelled_after = dice.one_in(5).then(|| Duration::from_millis(dice.below(1_500)));
@@ -137,18 +138,19 @@ impl Act {
         let cache = if dice.one_in(8) { CacheUse::Bypass } else { CacheUse::Use };
         // Calls of one turn wait for each other, so they use only tools without a queue.
         let (size, tools): (_, &[usize]) = if dice.one_in(8) { (3, &[0, 1]) } else { (1, &CROWDED) };
-        let calls = numbers.take(size).map(|number| Asked::roll(dice, number, tools)).collect();
+        let calls = numbers.take(size).map(|number| ScenarioCall::roll(dice, number, tools)).collect();
         let options = CallOptions { priority, cache, ..Default::default() };
-        let budgeted = dice.of(&[Budgeted::Yes, Budgeted::Yes, Budgeted::Anew, Budgeted::No, Budgeted::No]);
+        let budgeted =
+            dice.of(&[BudgetUse::Yes, BudgetUse::Yes, BudgetUse::Anew, BudgetUse::No, BudgetUse::No]);
         Self { budgeted, pause: Duration::from_millis(pause), calls, options, cancelled_after }
     }
 
-    fn begin(&self, orchestrator: &Rig, world: &Arc<World>) -> JoinHandle<()> {
+    fn begin(&self, orchestrator: &TestRig, world: &Arc<SimulationRecorder>) -> JoinHandle<()> {
         let (orchestrator, world) = (orchestrator.clone(), Arc::clone(world));
         let budget = match self.budgeted {
-            Budgeted::No => None,
-            Budgeted::Yes => Some(world.budget()),
-            Budgeted::Anew => {
+            BudgetUse::No => None,
+            BudgetUse::Yes => Some(world.budget()),
+            BudgetUse::Anew => {
                 world.budget().report(0);
                 Some(world.budget())
             }
@@ -161,7 +163,7 @@ impl Act {
             for asked in &calls {
                 world.arrive(asked.number);
             }
-            let asked = calls.iter().map(Asked::call).collect();
+            let asked = calls.iter().map(ScenarioCall::call).collect();
             for result in orchestrator.execute_all_with(asked, options).await {
                 world.answer(&result);
             }
@@ -169,8 +171,8 @@ impl Act {
     }
 }
 
-impl Asked {
-    fn roll(dice: &mut Dice, number: usize, tools: &[usize]) -> Self {
+impl ScenarioCall {
+    fn roll(dice: &mut ScenarioRng, number: usize, tools: &[usize]) -> Self {
         let tool = TOOLS[dice.of(tools)].0;
         let behaviour = dice.of(&["work", "work", "work", "talk", "fail", "panic", "panic_early", "hang"]);
         Self { number, tool, behaviour, millis: dice.below(1_200), key: dice.below(3) }
@@ -186,7 +188,7 @@ impl Asked {
         ToolCall {
             id: CallId(number.to_string()),
             name: (*tool).into(),
-            arguments: Arguments::from_value(&arguments),
+            arguments: RawArguments::from_value(&arguments),
         }
     }
 }
@@ -200,9 +202,9 @@ fn cancel(task: &JoinHandle<()>, after: Duration) -> JoinHandle<()> {
 }
 
 /// Splitmix64: sufficient for test data, and deterministic on every platform.
-struct Dice(u64);
+struct ScenarioRng(u64);
 
-impl Dice {
+impl ScenarioRng {
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use haft_core::budget::{Budget, Usage};
+use haft_core::budget::{ContextUsage, ContextWindow};
 use haft_core::event::{Event, EventSink};
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
@@ -16,17 +16,17 @@ use haft_engine::{CacheUse, CallOptions, OrchestratorConfig, Priority};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::story::{Asked, QUEUES, TOOLS};
+use super::story::{QUEUES, ScenarioCall, TOOLS};
 
 /// Records everything that is visible from outside, as it happens.
-pub(super) struct World {
-    book: Mutex<Book>,
-    budget: Arc<Budget>,
+pub(super) struct SimulationRecorder {
+    book: Mutex<SimulationState>,
+    budget: Arc<ContextWindow>,
 }
 
 #[derive(Default)]
-struct Book {
-    calls: Vec<Seen>,
+struct SimulationState {
+    calls: Vec<CallObservation>,
     /// The number of admitted calls, by queue.
     started: HashMap<&'static str, u64>,
     /// The calls that the provider runs now, by queue, and by key for those of `kept`.
@@ -38,44 +38,44 @@ struct Book {
 
 /// The observations of one call.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct CallObservation {
     pub(super) tool: &'static str,
     pub(super) queue: Option<&'static str>,
     pub(super) options: CallOptions,
     pub(super) key: u64,
     pub(super) ends: usize,
     pub(super) latency: Duration,
-    pub(super) hit: Option<Hit>,
-    pub(super) arrived: Option<Arrival>,
+    pub(super) hit: Option<CacheHit>,
+    pub(super) arrived: Option<QueueArrival>,
     started_at: Option<Instant>,
     pub(super) end: &'static str,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Arrival {
+pub(super) struct QueueArrival {
     place: usize,
     /// The number of calls that its queue had admitted at that time.
     admissions: u64,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Hit {
+pub(super) struct CacheHit {
     pub(super) key: u64,
     pub(super) age: Duration,
 }
 
-impl World {
-    pub(super) fn new(budget: Arc<Budget>) -> Self {
+impl SimulationRecorder {
+    pub(super) fn new(budget: Arc<ContextWindow>) -> Self {
         Self { book: Mutex::default(), budget }
     }
 
-    pub(super) fn budget(&self) -> Arc<Budget> {
+    pub(super) fn budget(&self) -> Arc<ContextWindow> {
         Arc::clone(&self.budget)
     }
 
-    pub(super) fn ask(&self, asked: &Asked, options: &CallOptions) {
+    pub(super) fn ask(&self, asked: &ScenarioCall, options: &CallOptions) {
         let queue = TOOLS.iter().find(|(tool, _)| *tool == asked.tool).and_then(|(_, queue)| *queue);
-        self.book().calls.push(Seen {
+        self.book().calls.push(CallObservation {
             tool: asked.tool,
             queue,
             options: options.clone(),
@@ -94,7 +94,7 @@ impl World {
         let place = book.calls.iter().filter(|call| call.arrived.is_some()).count();
         let admissions =
             book.calls[number].queue.map_or(0, |queue| book.started.get(queue).copied().unwrap_or(0));
-        book.calls[number].arrived = Some(Arrival { place, admissions });
+        book.calls[number].arrived = Some(QueueArrival { place, admissions });
     }
 
     pub(super) fn answer(&self, result: &ToolResult) {
@@ -102,7 +102,7 @@ impl World {
         let number = number(&result.call.id);
         if result.receipt.notes.get("cache") == Some(&json!("hit")) {
             let (key, given) = book.given[&result.text()];
-            book.calls[number].hit = Some(Hit { key, age: given.elapsed() });
+            book.calls[number].hit = Some(CacheHit { key, age: given.elapsed() });
             book.calls[number].end = "hit";
         }
         if result.outcome.is_ok() && result.text().contains("output truncated") {
@@ -132,7 +132,7 @@ impl World {
         book.broken.extend(left.into_iter().map(|left| format!("still running: {left}")));
     }
 
-    pub(super) fn calls(&self) -> Vec<Seen> {
+    pub(super) fn calls(&self) -> Vec<CallObservation> {
         self.book().calls.clone()
     }
 
@@ -163,7 +163,7 @@ impl World {
         unfair
     }
 
-    fn enter(self: &Arc<Self>, what: String, most: usize) -> Running {
+    fn enter(self: &Arc<Self>, what: String, most: usize) -> RunningCallGuard {
         let mut book = self.book();
         let running = book.running.entry(what.clone()).or_default();
         *running += 1;
@@ -171,17 +171,17 @@ impl World {
         if running > most {
             book.broken.push(format!("{running} at once: {what}"));
         }
-        Running { world: Arc::clone(self), what }
+        RunningCallGuard { world: Arc::clone(self), what }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, SimulationState> {
         self.book.lock().unwrap()
     }
 }
 
-impl Seen {
+impl CallObservation {
     /// Returns true if this call did not overtake the waiting one, or was entitled to.
-    fn may_pass(&self, waited: &Seen) -> bool {
+    fn may_pass(&self, waited: &CallObservation) -> bool {
         let (Some(mine), Some(theirs)) = (self.arrived, waited.arrived) else { return true };
         let (Some(my_start), Some(their_start)) = (self.started_at, waited.started_at) else { return true };
         // Calls that are admitted at the same instant are polled in any order.
@@ -210,13 +210,13 @@ fn number(id: &CallId) -> usize {
 }
 
 /// Returns an error if the reserved and used tokens exceed the budget.
-fn overdrawn(budget: &Budget) -> Option<String> {
-    let Usage { current_tokens, pending_tokens, schema_tokens } = budget.usage();
+fn overdrawn(budget: &ContextWindow) -> Option<String> {
+    let ContextUsage { current_tokens, pending_tokens, schema_tokens } = budget.usage();
     let taken = current_tokens.checked_add(pending_tokens)?.checked_add(schema_tokens)?;
     (taken > budget.usable_tokens()).then(|| format!("{taken} tokens are taken: {budget:?}"))
 }
 
-impl EventSink for World {
+impl EventSink for SimulationRecorder {
     fn emit(&self, event: Event) {
         let mut book = self.book();
         book.broken.extend(overdrawn(&self.budget));
@@ -245,30 +245,30 @@ impl EventSink for World {
 }
 
 /// Counts a running call of the provider until it is dropped.
-struct Running {
-    world: Arc<World>,
+struct RunningCallGuard {
+    world: Arc<SimulationRecorder>,
     what: String,
 }
 
-impl Drop for Running {
+impl Drop for RunningCallGuard {
     fn drop(&mut self) {
         *self.world.book().running.get_mut(&self.what).unwrap() -= 1;
     }
 }
 
 /// A provider that follows its arguments and checks the concurrency limits.
-pub(super) struct Actor {
-    world: Arc<World>,
+pub(super) struct SimulatedProvider {
+    world: Arc<SimulationRecorder>,
     namespace: Namespace,
 }
 
-impl Actor {
-    pub(super) fn new(world: Arc<World>) -> Self {
+impl SimulatedProvider {
+    pub(super) fn new(world: Arc<SimulationRecorder>) -> Self {
         Self { world, namespace: Namespace::new("actor").unwrap() }
     }
 
     /// Returns the guards for the limits of this call.
-    fn guards(&self, tool: &str, id: &CallId, key: Option<u64>) -> Vec<Running> {
+    fn guards(&self, tool: &str, id: &CallId, key: Option<u64>) -> Vec<RunningCallGuard> {
         let queue = TOOLS.iter().find(|(name, _)| *name == tool).and_then(|(_, queue)| *queue);
         let of_queue = queue.and_then(|queue| QUEUES.iter().find(|(name, ..)| *name == queue));
         let uses_cache = self.world.book().calls[number(id)].options.cache == CacheUse::Use;
@@ -306,7 +306,7 @@ impl Actor {
     }
 }
 
-impl ToolProvider for Actor {
+impl ToolProvider for SimulatedProvider {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Builtin
     }

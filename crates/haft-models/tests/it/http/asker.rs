@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use haft_core::conversation::{Conversation, Format, Message};
+use haft_core::conversation::{Conversation, Message, ModelApiFormat};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
@@ -11,35 +11,35 @@ use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::ModelRequest;
 use haft_core::price::Price;
 use haft_core::provider::Principal;
-use haft_model_server::{ModelServer, Script, Step};
-use haft_models::Delivery;
-use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Timeouts};
+use haft_model_server::{ModelServer, Script, ScriptStep};
+use haft_models::ReplyDelivery;
+use haft_models::http::{CertificateAuthorities, HttpProvider, HttpSettings, ModelTimeouts, RetryPolicy};
 use haft_models::prices::Prices;
-use haft_models::providers::{ProviderRow, Wishes};
+use haft_models::providers::{ProviderOverrides, ProviderRow};
 
 /// The key that every script here requires.
 pub(crate) const KEY: &str = "test-key-0123456789";
 
 /// A scripted server with the settings of its client.
-pub(crate) struct Asker {
+pub(crate) struct ClientFixture {
     pub(crate) server: ModelServer,
-    pub(crate) format: Format,
-    pub(crate) delivery: Delivery,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) events: Arc<Log>,
+    pub(crate) format: ModelApiFormat,
+    pub(crate) delivery: ReplyDelivery,
+    pub(crate) timeouts: ModelTimeouts,
+    pub(crate) events: Arc<RecordedEvents>,
 }
 
 /// All events, in order.
 #[derive(Default)]
-pub(crate) struct Log(Mutex<Vec<Event>>);
+pub(crate) struct RecordedEvents(Mutex<Vec<Event>>);
 
-impl EventSink for Log {
+impl EventSink for RecordedEvents {
     fn emit(&self, event: Event) {
         self.0.lock().unwrap().push(event);
     }
 }
 
-impl Log {
+impl RecordedEvents {
     /// Returns the attempts so far, each with its model, number and result.
     pub(crate) fn attempts(&self) -> Vec<String> {
         let said = |event: &Event| match event {
@@ -57,30 +57,30 @@ impl Log {
     }
 }
 
-impl Asker {
-    pub(crate) fn new(format: Format, steps: impl IntoIterator<Item = Step>) -> Self {
+impl ClientFixture {
+    pub(crate) fn new(format: ModelApiFormat, steps: impl IntoIterator<Item = ScriptStep>) -> Self {
         let server = ModelServer::start(Script::of(steps).with_key(KEY)).unwrap();
-        let timeouts = Timeouts { total: Duration::from_mins(1), ..Timeouts::default() };
-        Self { server, format, delivery: Delivery::Streamed, timeouts, events: Arc::default() }
+        let timeouts = ModelTimeouts { total: Duration::from_mins(1), ..ModelTimeouts::default() };
+        Self { server, format, delivery: ReplyDelivery::Streamed, timeouts, events: Arc::default() }
     }
 
-    pub(crate) fn delivered(self, delivery: Delivery) -> Self {
+    pub(crate) fn delivered(self, delivery: ReplyDelivery) -> Self {
         Self { delivery, ..self }
     }
 
     pub(crate) fn provider(&self) -> HttpProvider {
-        self.provider_with(Wishes::default())
+        self.provider_with(ProviderOverrides::default())
     }
 
-    pub(crate) fn provider_with(&self, wishes: Wishes) -> HttpProvider {
+    pub(crate) fn provider_with(&self, wishes: ProviderOverrides) -> HttpProvider {
         let base_url = Some(format!("{}{}", self.server.url(), version(self.format)));
         let row = ProviderRow::named(row_of(self.format)).unwrap();
         let key = wishes.key.or(Some(KEY.into()));
-        let endpoint = row.endpoint(Wishes { base_url, key, ..wishes }, &|_| None).unwrap();
+        let endpoint = row.endpoint(ProviderOverrides { base_url, key, ..wishes }, &|_| None).unwrap();
         HttpProvider::new(HttpSettings {
             name: row.name.into(),
             endpoint,
-            authorities: Authorities::default(),
+            authorities: CertificateAuthorities::default(),
             delivery: self.delivery,
             timeouts: self.timeouts,
             retry: RetryPolicy { delay_first: Duration::from_millis(1), ..RetryPolicy::default() },
@@ -121,20 +121,20 @@ pub(crate) fn request(messages: impl IntoIterator<Item = Message>) -> ModelReque
     ModelRequest::new("m", Arc::new(conversation))
 }
 
-fn version(format: Format) -> &'static str {
+fn version(format: ModelApiFormat) -> &'static str {
     match format {
-        Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic => "/v1",
-        Format::Gemini => "/v1beta",
-        Format::Ollama => "",
+        ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses | ModelApiFormat::Anthropic => "/v1",
+        ModelApiFormat::Gemini => "/v1beta",
+        ModelApiFormat::Ollama => "",
     }
 }
 
-fn row_of(format: Format) -> &'static str {
+fn row_of(format: ModelApiFormat) -> &'static str {
     match format {
-        Format::OpenaiChat => "openai",
-        Format::OpenaiResponses => "openai-responses",
-        Format::Anthropic => "anthropic",
-        Format::Gemini => "gemini",
-        Format::Ollama => "ollama",
+        ModelApiFormat::OpenaiChat => "openai",
+        ModelApiFormat::OpenaiResponses => "openai-responses",
+        ModelApiFormat::Anthropic => "anthropic",
+        ModelApiFormat::Gemini => "gemini",
+        ModelApiFormat::Ollama => "ollama",
     }
 }

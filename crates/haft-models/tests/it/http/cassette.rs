@@ -2,24 +2,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use haft_core::conversation::{Format, Message, ToolReply};
+use haft_core::conversation::{Message, ModelApiFormat, ToolReply};
 use haft_core::event::Event;
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::ModelRequest;
-use haft_model_server::{Failure, Fault, Part, Step};
-use haft_models::cassette::{Matching, Recorder, Recording, Replayer, Tape};
+use haft_model_server::{ErrorResponse, ResponseFault, ScriptPart, ScriptStep};
+use haft_models::cassette::{MatchRule, Recorder, Recording, Replayer, Tape};
 use serde_json::json;
 
-use super::asker::{Asker, KEY, Log, asking, request, whole};
+use super::asker::{ClientFixture, KEY, RecordedEvents, asking, request, whole};
 use crate::fixture::tools;
 
 /// The temporary directory of a test's recording.
-struct Reel(tempfile::TempDir);
+struct RecordingDir(tempfile::TempDir);
 
-impl Reel {
+impl RecordingDir {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -32,7 +32,7 @@ impl Reel {
         Tape::create(&self.path(), [KEY.into()]).unwrap()
     }
 
-    fn replayer(&self, matching: Matching) -> Replayer {
+    fn replayer(&self, matching: MatchRule) -> Replayer {
         Replayer::new(&Recording::read(&self.path()).unwrap(), matching).unwrap()
     }
 
@@ -41,13 +41,13 @@ impl Reel {
     }
 }
 
-type Said = Vec<Result<ModelEvent, ModelError>>;
+type ReplyItems = Vec<Result<ModelEvent, ModelError>>;
 
-async fn said(provider: &dyn ModelProvider, request: ModelRequest, cx: &ModelContext) -> Said {
+async fn said(provider: &dyn ModelProvider, request: ModelRequest, cx: &ModelContext) -> ReplyItems {
     provider.ask(request, cx).collect().await
 }
 
-fn folded(said: &Said) -> ModelReply {
+fn folded(said: &ReplyItems) -> ModelReply {
     ReplyFold::of(said.iter().cloned().map(Result::unwrap))
 }
 
@@ -60,13 +60,13 @@ fn answered(request: &ModelRequest, reply: ModelReply, output: &str) -> ModelReq
     ModelRequest { conversation: Arc::new(conversation), ..request.clone() }
 }
 
-fn watched() -> (Arc<Log>, ModelContext) {
-    let log = Arc::new(Log::default());
+fn watched() -> (Arc<RecordedEvents>, ModelContext) {
+    let log = Arc::new(RecordedEvents::default());
     let cx = ModelContext::new("r1", haft_core::provider::Principal::local(), Arc::clone(&log) as _);
     (log, cx)
 }
 
-fn costs(log: &Log) -> Vec<String> {
+fn costs(log: &RecordedEvents) -> Vec<String> {
     let cost = |event: &Event| match event {
         Event::ModelFinished { account, .. } => {
             Some(format!("{:?} {:?} {}", account.usage, account.cost, account.latency.as_micros()))
@@ -77,7 +77,7 @@ fn costs(log: &Log) -> Vec<String> {
 }
 
 /// Runs two turns with a call between them and returns the events of each.
-async fn two_turns(provider: &dyn ModelProvider, cx: &ModelContext, output: &str) -> [Said; 2] {
+async fn two_turns(provider: &dyn ModelProvider, cx: &ModelContext, output: &str) -> [ReplyItems; 2] {
     let first = ModelRequest { tools: tools(), ..asking("What does a say?") };
     let one = said(provider, first.clone(), cx).await;
     let second = answered(&first, folded(&one), output);
@@ -85,28 +85,28 @@ async fn two_turns(provider: &dyn ModelProvider, cx: &ModelContext, output: &str
     [one, two]
 }
 
-fn steps() -> [Step; 3] {
+fn steps() -> [ScriptStep; 3] {
     [
-        Step::fail(Failure::new(500, "oh")),
-        Step::say([
-            Part::reasoning("hm", "sig"),
-            Part::Text("I look.".into()),
-            Part::call("read", json!({"path": "/tmp/a"})),
+        ScriptStep::fail(ErrorResponse::new(500, "oh")),
+        ScriptStep::say([
+            ScriptPart::reasoning("hm", "sig"),
+            ScriptPart::Text("I look.".into()),
+            ScriptPart::call("read", json!({"path": "/tmp/a"})),
         ]),
-        Step::text("It says hello."),
+        ScriptStep::text("It says hello."),
     ]
 }
 
 #[tokio::test]
 async fn what_was_recorded_on_any_format_is_said_again_event_by_event() {
-    for format in Format::ALL {
-        let (reel, asker) = (Reel::new(), Asker::new(format, steps()));
+    for format in ModelApiFormat::ALL {
+        let (reel, asker) = (RecordingDir::new(), ClientFixture::new(format, steps()));
         let recorder = Recorder::new(asker.provider(), reel.tape());
         let spoken = two_turns(&recorder, &asker.context(), "hello").await;
         assert!(!reel.text().contains(KEY), "{format:?}");
 
         let (log, cx) = watched();
-        let replayer = reel.replayer(Matching::Digest);
+        let replayer = reel.replayer(MatchRule::Digest);
         assert_eq!(two_turns(&replayer, &cx, "hello").await, spoken, "{format:?}");
         assert_eq!(replayer.left(), 0);
         assert_eq!(log.attempts(), ["m 1 server_failed", "m 2 ok", "m 1 ok"], "{format:?}");
@@ -117,7 +117,7 @@ async fn what_was_recorded_on_any_format_is_said_again_event_by_event() {
 
 #[tokio::test]
 async fn a_line_holds_only_what_is_new_in_its_conversation() {
-    let (reel, asker) = (Reel::new(), Asker::new(Format::Anthropic, steps()));
+    let (reel, asker) = (RecordingDir::new(), ClientFixture::new(ModelApiFormat::Anthropic, steps()));
     let recorder = Recorder::new(asker.provider(), reel.tape());
     two_turns(&recorder, &asker.context(), "hello").await;
     let text = reel.text();
@@ -127,11 +127,12 @@ async fn a_line_holds_only_what_is_new_in_its_conversation() {
 
 #[tokio::test]
 async fn dates_and_paths_may_differ_and_words_may_not() {
-    let (reel, asker) = (Reel::new(), Asker::new(Format::Ollama, [Step::text("fine")]));
+    let (reel, asker) =
+        (RecordingDir::new(), ClientFixture::new(ModelApiFormat::Ollama, [ScriptStep::text("fine")]));
     let recorder = Recorder::new(asker.provider(), reel.tape());
     whole(&recorder, asking("read /tmp/one on 2026-01-01"), &asker.context()).await.unwrap();
     let (_, cx) = watched();
-    let replayer = reel.replayer(Matching::Digest);
+    let replayer = reel.replayer(MatchRule::Digest);
     let miss = whole(&replayer, asking("write /srv/two on 2027-12-31"), &cx).await.unwrap_err();
     assert_eq!(miss.kind, ModelErrorKind::NotRecorded);
     let expected = "the nearest is on line 2, where `messages[0].parts[0].text` is `read <path> on <date>` \
@@ -146,13 +147,13 @@ async fn dates_and_paths_may_differ_and_words_may_not() {
 
 #[tokio::test]
 async fn the_nearest_of_several_is_named_by_its_line() {
-    let reel = Reel::new();
-    let asker = Asker::new(Format::Gemini, steps());
+    let reel = RecordingDir::new();
+    let asker = ClientFixture::new(ModelApiFormat::Gemini, steps());
     let recorder = Recorder::new(asker.provider(), reel.tape());
     two_turns(&recorder, &asker.context(), "hello").await;
     let (_, cx) = watched();
     let first = ModelRequest { tools: tools(), ..asking("What does a say?") };
-    let replayer = reel.replayer(Matching::Digest);
+    let replayer = reel.replayer(MatchRule::Digest);
     let reply = folded(&said(&replayer, first.clone(), &cx).await);
     let miss = whole(&replayer, answered(&first, reply, "goodbye"), &cx).await.unwrap_err();
     assert!(
@@ -163,13 +164,13 @@ async fn the_nearest_of_several_is_named_by_its_line() {
 
 #[tokio::test]
 async fn with_live_tools_the_turn_and_the_names_of_the_tools_are_enough() {
-    let (reel, asker) = (Reel::new(), Asker::new(Format::OpenaiResponses, steps()));
+    let (reel, asker) = (RecordingDir::new(), ClientFixture::new(ModelApiFormat::OpenaiResponses, steps()));
     let recorder = Recorder::new(asker.provider(), reel.tape());
     let spoken = two_turns(&recorder, &asker.context(), "hello").await;
     let (_, cx) = watched();
-    assert_eq!(two_turns(&reel.replayer(Matching::Turn), &cx, "something else").await, spoken);
+    assert_eq!(two_turns(&reel.replayer(MatchRule::Turn), &cx, "something else").await, spoken);
 
-    let replayer = reel.replayer(Matching::Turn);
+    let replayer = reel.replayer(MatchRule::Turn);
     let reply = folded(&spoken[1]);
     let other = request([Message::user("x"), reply.into_message(), Message::user("y")]);
     let miss = whole(&replayer, other, &cx).await.unwrap_err();
@@ -179,22 +180,25 @@ async fn with_live_tools_the_turn_and_the_names_of_the_tools_are_enough() {
 
 #[tokio::test]
 async fn equal_requests_are_answered_in_their_order_and_failures_are_replayed() {
-    let asker = Asker::new(Format::OpenaiChat, [Step::fail(Failure::new(401, "who?")), Step::text("one")]);
-    let reel = Reel::new();
+    let asker = ClientFixture::new(
+        ModelApiFormat::OpenaiChat,
+        [ScriptStep::fail(ErrorResponse::new(401, "who?")), ScriptStep::text("one")],
+    );
+    let reel = RecordingDir::new();
     let recorder = Recorder::new(asker.provider(), reel.tape());
     let failed = whole(&recorder, asking("hi"), &asker.context()).await.unwrap_err();
     whole(&recorder, asking("hi"), &asker.context()).await.unwrap();
     let (_, cx) = watched();
-    let replayer = reel.replayer(Matching::Digest);
+    let replayer = reel.replayer(MatchRule::Digest);
     assert_eq!(whole(&replayer, asking("hi"), &cx).await.unwrap_err(), failed);
     assert_eq!(whole(&replayer, asking("hi"), &cx).await.unwrap().text(), "one");
 }
 
 #[tokio::test]
 async fn a_reply_that_nobody_waited_for_is_recorded_as_far_as_it_came() {
-    let reel = Reel::new();
-    let hangs = Step::text("begun and not ended").with_fault(Fault::Hang { after_frames: 3 });
-    let asker = Asker::new(Format::Anthropic, [hangs]);
+    let reel = RecordingDir::new();
+    let hangs = ScriptStep::text("begun and not ended").with_fault(ResponseFault::Hang { after_frames: 3 });
+    let asker = ClientFixture::new(ModelApiFormat::Anthropic, [hangs]);
     let recorder = Recorder::new(asker.provider(), reel.tape());
     drop(recorder.ask(asking("never polled"), &asker.context()));
     let mut replies = recorder.ask(asking("hi"), &asker.context());
@@ -202,7 +206,7 @@ async fn a_reply_that_nobody_waited_for_is_recorded_as_far_as_it_came() {
     drop(replies);
     assert!(!reel.text().contains("never polled"));
     let (log, cx) = watched();
-    let events = said(&reel.replayer(Matching::Digest), asking("hi"), &cx).await;
+    let events = said(&reel.replayer(MatchRule::Digest), asking("hi"), &cx).await;
     assert!(events.first().unwrap().is_ok());
     assert_eq!(events.last().unwrap().as_ref().unwrap_err().kind, ModelErrorKind::Cancelled);
     assert_eq!(log.attempts(), ["m 1 cancelled"]);
@@ -211,9 +215,9 @@ async fn a_reply_that_nobody_waited_for_is_recorded_as_far_as_it_came() {
 /// The user puts a key into the conversation, and the model repeats it in several deltas.
 #[tokio::test]
 async fn a_key_in_the_conversation_is_not_recorded() {
-    let reel = Reel::new();
-    let echo = Step::text(&format!("you said {KEY}, did you not?"));
-    let asker = Asker::new(Format::OpenaiChat, [echo]);
+    let reel = RecordingDir::new();
+    let echo = ScriptStep::text(&format!("you said {KEY}, did you not?"));
+    let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, [echo]);
     let recorder = Recorder::new(asker.provider(), reel.tape());
     let question = format!("my key is {KEY}");
     let reply = whole(&recorder, asking(&question), &asker.context()).await.unwrap();
@@ -224,9 +228,9 @@ async fn a_key_in_the_conversation_is_not_recorded() {
         text.split("\"more\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(!pieces.contains(KEY) && !text.contains(KEY), "{pieces}");
     let (_, cx) = watched();
-    let reply = whole(&reel.replayer(Matching::Digest), asking(&question), &cx).await.unwrap();
+    let reply = whole(&reel.replayer(MatchRule::Digest), asking(&question), &cx).await.unwrap();
     assert_eq!(reply.text(), "you said [redacted], did you not?");
     let missed =
-        whole(&reel.replayer(Matching::Digest), asking("my key is [redacted]"), &cx).await.unwrap_err();
+        whole(&reel.replayer(MatchRule::Digest), asking("my key is [redacted]"), &cx).await.unwrap_err();
     assert!(missed.message.ends_with("line 2 would, but for a secret that was taken out of it"), "{missed}");
 }

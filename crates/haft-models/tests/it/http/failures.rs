@@ -3,23 +3,23 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::ModelProvider;
 use haft_core::model_reply::StopReason;
-use haft_model_server::{Failure, Fault, Pace, Step};
-use haft_models::Delivery;
-use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Timeouts};
+use haft_model_server::{ErrorResponse, ResponseFault, ResponsePace, ScriptStep};
+use haft_models::ReplyDelivery;
+use haft_models::http::{CertificateAuthorities, HttpProvider, HttpSettings, ModelTimeouts, RetryPolicy};
 use haft_models::prices::Prices;
-use haft_models::providers::{ProviderRow, Wishes};
+use haft_models::providers::{ProviderOverrides, ProviderRow};
 
-use super::asker::{Asker, KEY, asking, whole};
+use super::asker::{ClientFixture, KEY, asking, whole};
 
 /// Checks the error of a script in all formats, and the results of its attempts.
-async fn check(step: impl Fn() -> Vec<Step>, kind: ModelErrorKind, attempts: &[&str]) {
-    for format in Format::ALL {
-        let asker = Asker::new(format, step());
+async fn check(step: impl Fn() -> Vec<ScriptStep>, kind: ModelErrorKind, attempts: &[&str]) {
+    for format in ModelApiFormat::ALL {
+        let asker = ClientFixture::new(format, step());
         let error = asker.ask(asking("hi")).await.unwrap_err();
         assert_eq!(error.kind, kind, "{format:?}: {error}");
         assert_eq!(asker.events.attempts(), attempts, "{format:?}");
@@ -28,13 +28,13 @@ async fn check(step: impl Fn() -> Vec<Step>, kind: ModelErrorKind, attempts: &[&
 
 #[tokio::test]
 async fn what_passes_is_tried_again_and_every_attempt_is_told() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let steps = [
-            Step::fail(Failure::new(502, "starting")),
-            Step::fail(Failure::new(500, "oh no")),
-            Step::text("there"),
+            ScriptStep::fail(ErrorResponse::new(502, "starting")),
+            ScriptStep::fail(ErrorResponse::new(500, "oh no")),
+            ScriptStep::text("there"),
         ];
-        let asker = Asker::new(format, steps);
+        let asker = ClientFixture::new(format, steps);
         assert_eq!(asker.ask(asking("hi")).await.unwrap().text(), "there", "{format:?}");
         assert_eq!(
             asker.events.attempts(),
@@ -46,14 +46,14 @@ async fn what_passes_is_tried_again_and_every_attempt_is_told() {
 
 #[tokio::test]
 async fn attempts_end_and_the_last_error_is_given() {
-    let busy = || vec![Step::fail(Failure::new(500, "oh no"))];
+    let busy = || vec![ScriptStep::fail(ErrorResponse::new(500, "oh no"))];
     let all = ["m 1 server_failed", "m 2 server_failed", "m 3 server_failed", "m 4 server_failed"];
     check(busy, ModelErrorKind::ServerFailed, &all).await;
 }
 
 #[tokio::test]
 async fn what_stays_wrong_is_asked_once() {
-    let failing = |status, message| move || vec![Step::fail(Failure::new(status, message))];
+    let failing = |status, message| move || vec![ScriptStep::fail(ErrorResponse::new(status, message))];
     check(failing(401, "no"), ModelErrorKind::Unauthorized, &["m 1 unauthorized"]).await;
     check(failing(400, "bad"), ModelErrorKind::InvalidRequest, &["m 1 invalid_request"]).await;
     let spent = failing(429, "You exceeded your current quota, please check your plan");
@@ -63,12 +63,12 @@ async fn what_stays_wrong_is_asked_once() {
 /// The key has no known prefix. It appears in an error response and in an error inside a stream.
 #[tokio::test]
 async fn a_key_that_the_server_repeats_is_not_shown() {
-    for format in Format::ALL {
-        let repeated = Failure::new(401, &format!("the token {KEY} is unknown"));
-        let late = Fault::ErrorEvent { after_frames: 3, error: repeated.clone() };
+    for format in ModelApiFormat::ALL {
+        let repeated = ErrorResponse::new(401, &format!("the token {KEY} is unknown"));
+        let late = ResponseFault::ErrorEvent { after_frames: 3, error: repeated.clone() };
         let text = "many words that come in several frames, one after the other";
-        for step in [Step::fail(repeated), Step::text(text).with_fault(late)] {
-            let error = Asker::new(format, [step]).ask(asking("hi")).await.unwrap_err();
+        for step in [ScriptStep::fail(repeated), ScriptStep::text(text).with_fault(late)] {
+            let error = ClientFixture::new(format, [step]).ask(asking("hi")).await.unwrap_err();
             assert!(error.message.contains("the token [redacted] is unknown"), "{format:?}: {error}");
         }
     }
@@ -76,14 +76,15 @@ async fn a_key_that_the_server_repeats_is_not_shown() {
 
 #[tokio::test]
 async fn a_provider_that_wants_to_be_left_alone_for_an_hour_is_not_waited_for() {
-    let step = || vec![Step::fail(Failure::new(429, "slow down").retry_after(3600))];
+    let step = || vec![ScriptStep::fail(ErrorResponse::new(429, "slow down").retry_after(3600))];
     check(step, ModelErrorKind::RateLimited, &["m 1 rate_limited"]).await;
 }
 
 #[tokio::test]
 async fn a_wait_that_is_asked_for_is_kept() {
-    let steps = [Step::fail(Failure::new(429, "slow down").retry_after(1)), Step::text("there")];
-    let asker = Asker::new(Format::OpenaiChat, steps);
+    let steps =
+        [ScriptStep::fail(ErrorResponse::new(429, "slow down").retry_after(1)), ScriptStep::text("there")];
+    let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, steps);
     let began = std::time::Instant::now();
     assert_eq!(asker.ask(asking("hi")).await.unwrap().text(), "there");
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
@@ -91,9 +92,11 @@ async fn a_wait_that_is_asked_for_is_kept() {
 
 #[tokio::test]
 async fn an_error_inside_a_good_answer_is_tried_again_before_the_first_token() {
-    for format in Format::ALL {
-        let fault = Fault::ErrorEvent { after_frames: 0, error: Failure::new(529, "overloaded_error") };
-        let asker = Asker::new(format, [Step::text("x").with_fault(fault), Step::text("there")]);
+    for format in ModelApiFormat::ALL {
+        let fault =
+            ResponseFault::ErrorEvent { after_frames: 0, error: ErrorResponse::new(529, "overloaded_error") };
+        let asker =
+            ClientFixture::new(format, [ScriptStep::text("x").with_fault(fault), ScriptStep::text("there")]);
         let reply = asker.ask(asking("hi")).await;
         assert_eq!(reply.unwrap().text(), "there", "{format:?}");
         assert_eq!(asker.events.attempts().len(), 2, "{format:?}");
@@ -102,10 +105,11 @@ async fn an_error_inside_a_good_answer_is_tried_again_before_the_first_token() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_after_its_first_tokens_is_not_asked_for_again() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let text = "many words that come in several frames, one after the other";
-        let fault = Fault::Cut { after_frames: 5, and_bytes: 3 };
-        let asker = Asker::new(format, [Step::text(text).with_fault(fault), Step::text("never")]);
+        let fault = ResponseFault::Cut { after_frames: 5, and_bytes: 3 };
+        let asker =
+            ClientFixture::new(format, [ScriptStep::text(text).with_fault(fault), ScriptStep::text("never")]);
         let (provider, cx) = (asker.provider(), asker.context());
         let events: Vec<Result<ModelEvent, ModelError>> = provider.ask(asking("hi"), &cx).collect().await;
         let seen = events.iter().filter(|event| matches!(event, Ok(ModelEvent::PartDelta { .. }))).count();
@@ -118,10 +122,10 @@ async fn a_stream_that_breaks_after_its_first_tokens_is_not_asked_for_again() {
 
 #[tokio::test]
 async fn a_stream_that_ends_too_early_keeps_what_came() {
-    for format in Format::ALL {
-        let fault = Fault::EndEarly { after_frames: 5 };
+    for format in ModelApiFormat::ALL {
+        let fault = ResponseFault::EndEarly { after_frames: 5 };
         let text = "many words that come in several frames, one after the other";
-        let asker = Asker::new(format, [Step::text(text).with_fault(fault)]);
+        let asker = ClientFixture::new(format, [ScriptStep::text(text).with_fault(fault)]);
         let reply = asker.ask(asking("hi")).await.unwrap();
         assert_eq!(reply.stop, StopReason::CutOff, "{format:?}");
         assert!(!reply.text().is_empty(), "{format:?}");
@@ -130,16 +134,17 @@ async fn a_stream_that_ends_too_early_keeps_what_came() {
 
 #[tokio::test]
 async fn a_server_that_falls_silent_is_given_up_before_and_after_its_first_byte() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let quick = Duration::from_millis(200);
-        let hang = Fault::Hang { after_frames: 5 };
-        let mut asker = Asker::new(format, [Step::text(&"words and ".repeat(9)).with_fault(hang)]);
+        let hang = ResponseFault::Hang { after_frames: 5 };
+        let mut asker =
+            ClientFixture::new(format, [ScriptStep::text(&"words and ".repeat(9)).with_fault(hang)]);
         asker.timeouts.between_chunks = quick;
         assert_eq!(asker.ask(asking("hi")).await.unwrap_err().kind, ModelErrorKind::Timeout, "{format:?}");
         assert_eq!(asker.events.attempts(), ["m 1 timeout"], "{format:?}");
 
-        let pace = Pace { first_byte_milliseconds: 60_000, ..Pace::default() };
-        let mut asker = Asker::new(format, [Step::text("x").at_pace(pace)]);
+        let pace = ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() };
+        let mut asker = ClientFixture::new(format, [ScriptStep::text("x").at_pace(pace)]);
         asker.timeouts.first_byte = quick;
         assert_eq!(asker.ask(asking("hi")).await.unwrap_err().kind, ModelErrorKind::Timeout, "{format:?}");
         assert_eq!(asker.events.attempts().len(), 4, "{format:?}");
@@ -148,8 +153,9 @@ async fn a_server_that_falls_silent_is_given_up_before_and_after_its_first_byte(
 
 #[tokio::test]
 async fn a_slow_drip_ends_with_the_time_of_the_whole_request() {
-    let pace = Pace { chunk_bytes: Some(1), between_milliseconds: 50, ..Pace::default() };
-    let mut asker = Asker::new(Format::Anthropic, [Step::text(&"x".repeat(10_000)).at_pace(pace)]);
+    let pace = ResponsePace { chunk_bytes: Some(1), between_milliseconds: 50, ..ResponsePace::default() };
+    let mut asker =
+        ClientFixture::new(ModelApiFormat::Anthropic, [ScriptStep::text(&"x".repeat(10_000)).at_pace(pace)]);
     asker.timeouts.total = Duration::from_secs(2);
     let error = asker.ask(asking("hi")).await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Timeout);
@@ -159,12 +165,12 @@ async fn a_slow_drip_ends_with_the_time_of_the_whole_request() {
 #[tokio::test]
 async fn a_web_page_is_no_reply() {
     let page = "<!DOCTYPE html><html><body>Bad Gateway</body></html>";
-    let raw = |status| Failure { raw: Some(page.into()), ..Failure::new(status, "") };
-    for format in Format::ALL {
-        let asker = Asker::new(format, [Step::fail(raw(502))]);
+    let raw = |status| ErrorResponse { raw: Some(page.into()), ..ErrorResponse::new(status, "") };
+    for format in ModelApiFormat::ALL {
+        let asker = ClientFixture::new(format, [ScriptStep::fail(raw(502))]);
         let error = asker.ask(asking("hi")).await.unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::ServerFailed, "{format:?}: {error}");
-        let asker = Asker::new(format, [Step::fail(raw(200))]).delivered(Delivery::Whole);
+        let asker = ClientFixture::new(format, [ScriptStep::fail(raw(200))]).delivered(ReplyDelivery::Whole);
         let error = asker.ask(asking("hi")).await.unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::Malformed, "{format:?}: {error}");
     }
@@ -172,10 +178,10 @@ async fn a_web_page_is_no_reply() {
 
 #[tokio::test]
 async fn garbage_in_a_stream_is_an_error_or_passed_over_and_never_more() {
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         for frame in ["data: {\n\n", "data: [[[\n\n", "event: x\n\n", "{\"a\":\n", "\u{0}\u{7}\n\n"] {
-            let fault = Fault::Malformed { after_frames: 2, frame: frame.into() };
-            let asker = Asker::new(format, [Step::text("some words").with_fault(fault)]);
+            let fault = ResponseFault::Malformed { after_frames: 2, frame: frame.into() };
+            let asker = ClientFixture::new(format, [ScriptStep::text("some words").with_fault(fault)]);
             match asker.ask(asking("hi")).await {
                 Ok(reply) => assert!(reply.text().len() <= "some words".len(), "{format:?} {frame:?}"),
                 Err(error) => {
@@ -210,28 +216,31 @@ pub(super) fn raw_provider(address: SocketAddr) -> HttpProvider {
 }
 
 pub(super) fn patient_provider(address: SocketAddr, retry: RetryPolicy) -> HttpProvider {
-    provider_in(Format::OpenaiChat, address, retry)
+    provider_in(ModelApiFormat::OpenaiChat, address, retry)
 }
 
-fn provider_in(format: Format, address: SocketAddr, retry: RetryPolicy) -> HttpProvider {
-    provider_delivering(Delivery::Streamed, format, address, retry)
+fn provider_in(format: ModelApiFormat, address: SocketAddr, retry: RetryPolicy) -> HttpProvider {
+    provider_delivering(ReplyDelivery::Streamed, format, address, retry)
 }
 
 fn provider_delivering(
-    delivery: Delivery,
-    format: Format,
+    delivery: ReplyDelivery,
+    format: ModelApiFormat,
     address: SocketAddr,
     retry: RetryPolicy,
 ) -> HttpProvider {
     let row = ProviderRow::named("compatible").unwrap();
-    let wishes =
-        Wishes { base_url: Some(format!("http://{address}")), format: Some(format), ..Wishes::default() };
+    let wishes = ProviderOverrides {
+        base_url: Some(format!("http://{address}")),
+        format: Some(format),
+        ..ProviderOverrides::default()
+    };
     HttpProvider::new(HttpSettings {
         name: "raw".into(),
         endpoint: row.endpoint(wishes, &|_| None).unwrap(),
-        authorities: Authorities::default(),
+        authorities: CertificateAuthorities::default(),
         delivery,
-        timeouts: Timeouts { total: Duration::from_mins(1), ..Timeouts::default() },
+        timeouts: ModelTimeouts { total: Duration::from_mins(1), ..ModelTimeouts::default() },
         retry,
         prices: Prices::default(),
     })
@@ -239,11 +248,11 @@ fn provider_delivering(
 }
 
 async fn raw_error(address: SocketAddr) -> ModelError {
-    raw_error_in(Format::OpenaiChat, address).await
+    raw_error_in(ModelApiFormat::OpenaiChat, address).await
 }
 
-async fn raw_error_in(format: Format, address: SocketAddr) -> ModelError {
-    let asker = Asker::new(format, []);
+async fn raw_error_in(format: ModelApiFormat, address: SocketAddr) -> ModelError {
+    let asker = ClientFixture::new(format, []);
     let provider = provider_in(format, address, RetryPolicy::NEVER);
     whole(&provider, asking("hi"), &asker.context()).await.unwrap_err()
 }
@@ -256,7 +265,7 @@ async fn a_connection_that_breaks_after_the_reason_to_stop_loses_nothing() {
     let whole_reply =
         b"data: {\"choices\":[{\"delta\":{\"content\":\"All of it.\"},\"finish_reason\":\"stop\"}]}\n\n";
     let provider = raw_provider(endless(BROKEN, whole_reply, 1));
-    let asker = Asker::new(Format::OpenaiChat, []);
+    let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, []);
     let reply = whole(&provider, asking("hi"), &asker.context()).await.unwrap();
     assert_eq!((reply.text().as_str(), reply.stop), ("All of it.", StopReason::EndOfTurn));
     let half = b"data: {\"choices\":[{\"delta\":{\"content\":\"Half of\"}}]}\n\n";
@@ -272,14 +281,14 @@ async fn a_body_is_read_for_what_it_is_whatever_its_head_says() {
     let whole_body = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
     let stream = b"data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     for (delivery, head, body) in [
-        (Delivery::Streamed, head_json, stream.as_slice()),
-        (Delivery::Streamed, head_nothing, stream.as_slice()),
-        (Delivery::Whole, head_nothing, whole_body.as_slice()),
-        (Delivery::Whole, head_json, whole_body.as_slice()),
+        (ReplyDelivery::Streamed, head_json, stream.as_slice()),
+        (ReplyDelivery::Streamed, head_nothing, stream.as_slice()),
+        (ReplyDelivery::Whole, head_nothing, whole_body.as_slice()),
+        (ReplyDelivery::Whole, head_json, whole_body.as_slice()),
     ] {
         let address = endless(head, body, 1);
-        let provider = provider_delivering(delivery, Format::OpenaiChat, address, RetryPolicy::NEVER);
-        let asker = Asker::new(Format::OpenaiChat, []);
+        let provider = provider_delivering(delivery, ModelApiFormat::OpenaiChat, address, RetryPolicy::NEVER);
+        let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, []);
         let reply = whole(&provider, asking("hi"), &asker.context()).await.unwrap();
         assert_eq!(reply.text(), "Hello.", "{delivery:?} {head}");
     }
@@ -288,12 +297,15 @@ async fn a_body_is_read_for_what_it_is_whatever_its_head_says() {
 #[tokio::test]
 async fn a_reply_of_a_hundred_megabytes_is_cut_off() {
     let line = b": a comment that keeps the connection alive and says nothing whatsoever, again and again\n";
-    for format in Format::ALL {
+    for format in ModelApiFormat::ALL {
         let stream = match format {
-            Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic | Format::Gemini => {
+            ModelApiFormat::OpenaiChat
+            | ModelApiFormat::OpenaiResponses
+            | ModelApiFormat::Anthropic
+            | ModelApiFormat::Gemini => {
                 endless("200 OK\r\nContent-Type: text/event-stream", line, 100_000_000)
             }
-            Format::Ollama => {
+            ModelApiFormat::Ollama => {
                 endless("200 OK\r\nContent-Type: application/x-ndjson", &[b'x'; 8192], 100_000_000)
             }
         };
@@ -307,7 +319,7 @@ async fn a_reply_of_a_hundred_megabytes_is_cut_off() {
 
 #[tokio::test]
 async fn a_request_that_no_provider_takes_is_not_sent() {
-    let asker = Asker::new(Format::OpenaiChat, []);
+    let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, []);
     let error = asker.ask(asking(&"x".repeat(65 << 20))).await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::RequestTooLarge, "{error}");
     assert!(asker.server.requests().is_empty() && error.message.len() < 200, "{error}");

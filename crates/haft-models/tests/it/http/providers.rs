@@ -4,23 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::event::Event;
 use haft_core::model_provider::ModelProvider;
 use haft_core::price::Cost;
-use haft_model_server::{Expect, Failure, ModelServer, Script, Step, Usage};
-use haft_models::fallback::Fallback;
+use haft_model_server::{ErrorResponse, ModelServer, RequestExpectation, Script, ScriptStep, ScriptUsage};
+use haft_models::fallback::FallbackProvider;
 use haft_models::http::RetryPolicy;
-use haft_models::providers::Wishes;
+use haft_models::providers::ProviderOverrides;
 use serde_json::json;
 
-use super::asker::{Asker, KEY, asking, whole};
+use super::asker::{ClientFixture, KEY, asking, whole};
 use super::failures::{patient_provider, raw_provider};
 
 #[tokio::test]
 async fn the_account_of_a_reply_has_tokens_time_and_cost() {
-    let spent = Usage { input: 1000, output: 100, ..Usage::default() };
-    let asker = Asker::new(Format::Anthropic, [Step::text("x").using(spent)]);
+    let spent = ScriptUsage { input: 1000, output: 100, ..ScriptUsage::default() };
+    let asker = ClientFixture::new(ModelApiFormat::Anthropic, [ScriptStep::text("x").using(spent)]);
     asker.ask(asking("hi")).await.unwrap();
     let events = asker.events.all();
     let Event::ModelFinished { account, principal, .. } = &events[1] else { panic!("{events:?}") };
@@ -33,14 +33,14 @@ async fn the_account_of_a_reply_has_tokens_time_and_cost() {
 
 #[tokio::test]
 async fn what_a_provider_cannot_be_told_is_noted_in_the_reply() {
-    for format in Format::ALL {
-        let asker = Asker::new(format, [Step::text("x")]);
+    for format in ModelApiFormat::ALL {
+        let asker = ClientFixture::new(format, [ScriptStep::text("x")]);
         let mut request = asking("hi");
         request.context_tokens = Some(9000);
         let notes: Vec<String> =
             asker.ask(request).await.unwrap().notes.iter().map(ToString::to_string).collect();
         let expected = match format {
-            Format::Ollama => Vec::new(),
+            ModelApiFormat::Ollama => Vec::new(),
             _ => vec!["the provider has no word for size of the context: the server decides"],
         };
         assert_eq!(notes, expected, "{format:?}");
@@ -49,11 +49,13 @@ async fn what_a_provider_cannot_be_told_is_noted_in_the_reply() {
 
 #[tokio::test]
 async fn headers_and_fields_of_the_operator_are_sent() {
-    let expected = Expect { body_contains: vec!["\"top_a\":0.3".into()], ..Expect::default() };
-    let asker = Asker::new(Format::OpenaiChat, [Step::text("x").expecting(expected)]);
+    let expected =
+        RequestExpectation { body_contains: vec!["\"top_a\":0.3".into()], ..RequestExpectation::default() };
+    let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, [ScriptStep::text("x").expecting(expected)]);
     let extra_body = json!({ "top_a": 0.3 }).as_object().unwrap().clone();
     let headers = vec![("X-Title".to_owned(), "haft".into())];
-    let provider = asker.provider_with(Wishes { headers, extra_body, ..Wishes::default() });
+    let provider =
+        asker.provider_with(ProviderOverrides { headers, extra_body, ..ProviderOverrides::default() });
     whole(&provider, asking("hi"), &asker.context()).await.unwrap();
     let sent = &asker.server.requests()[0].headers;
     assert_eq!(sent["x-title"], "haft");
@@ -63,9 +65,12 @@ async fn headers_and_fields_of_the_operator_are_sent() {
 
 #[tokio::test]
 async fn a_wrong_key_is_an_error_that_does_not_repeat_it() {
-    for format in Format::ALL.into_iter().filter(|format| *format != Format::Ollama) {
-        let asker = Asker::new(format, [Step::text("x")]);
-        let provider = asker.provider_with(Wishes { key: Some("sk-wrong-999".into()), ..Wishes::default() });
+    for format in ModelApiFormat::ALL.into_iter().filter(|format| *format != ModelApiFormat::Ollama) {
+        let asker = ClientFixture::new(format, [ScriptStep::text("x")]);
+        let provider = asker.provider_with(ProviderOverrides {
+            key: Some("sk-wrong-999".into()),
+            ..ProviderOverrides::default()
+        });
         let error = whole(&provider, asking("hi"), &asker.context()).await.unwrap_err();
         assert_eq!(error.kind.name(), "unauthorized", "{format:?}");
         assert!(!error.to_string().contains("999"), "{error}");
@@ -74,9 +79,10 @@ async fn a_wrong_key_is_an_error_that_does_not_repeat_it() {
 
 #[tokio::test]
 async fn every_provider_lists_its_models() {
-    for format in Format::ALL {
-        let mut asker = Asker::new(format, [Step::text("x")]);
-        let script = Script { models: vec!["small".into(), "large".into()], ..Script::of([Step::text("x")]) };
+    for format in ModelApiFormat::ALL {
+        let mut asker = ClientFixture::new(format, [ScriptStep::text("x")]);
+        let script =
+            Script { models: vec!["small".into(), "large".into()], ..Script::of([ScriptStep::text("x")]) };
         asker.server = ModelServer::start(script.with_key(KEY)).unwrap();
         let models = asker.provider().models().await.unwrap();
         assert_eq!(models.iter().map(|model| model.id.as_str()).collect::<Vec<_>>(), ["small", "large"]);
@@ -109,10 +115,12 @@ async fn a_list_of_models_is_asked_for_again_when_the_server_is_busy() {
 
 #[tokio::test]
 async fn when_the_first_model_fails_the_next_one_answers() {
-    let first = Asker::new(Format::OpenaiChat, [Step::fail(Failure::new(401, "no"))]);
-    let expected = Expect { model: Some("second".into()), ..Expect::default() };
-    let second = Asker::new(Format::Anthropic, [Step::text("here").expecting(expected)]);
-    let provider = Fallback::new(
+    let first =
+        ClientFixture::new(ModelApiFormat::OpenaiChat, [ScriptStep::fail(ErrorResponse::new(401, "no"))]);
+    let expected = RequestExpectation { model: Some("second".into()), ..RequestExpectation::default() };
+    let second =
+        ClientFixture::new(ModelApiFormat::Anthropic, [ScriptStep::text("here").expecting(expected)]);
+    let provider = FallbackProvider::new(
         Box::new(first.provider()),
         vec![(Box::new(second.provider()) as Box<dyn ModelProvider>, "second".to_owned())],
     );
@@ -125,20 +133,23 @@ async fn when_the_first_model_fails_the_next_one_answers() {
 
 #[tokio::test]
 async fn when_all_models_fail_every_one_of_them_says_why() {
-    let failing = |format, message| Asker::new(format, [Step::fail(Failure::new(401, message))]);
-    let (first, second) = (failing(Format::OpenaiChat, "wrong key"), failing(Format::Anthropic, "no key"));
+    let failing =
+        |format, message| ClientFixture::new(format, [ScriptStep::fail(ErrorResponse::new(401, message))]);
+    let (first, second) =
+        (failing(ModelApiFormat::OpenaiChat, "wrong key"), failing(ModelApiFormat::Anthropic, "no key"));
     let then: Vec<(Box<dyn ModelProvider>, String)> = vec![(Box::new(second.provider()), "second".into())];
-    let provider = Fallback::new(Box::new(first.provider()), then);
+    let provider = FallbackProvider::new(Box::new(first.provider()), then);
     let error = whole(&provider, asking("hi"), &first.context()).await.unwrap_err();
     assert_eq!(error.message, "no key; before it openai/m failed: wrong key");
 }
 
 #[tokio::test]
 async fn a_request_that_is_wrong_is_not_sent_to_others() {
-    let first = Asker::new(Format::OpenaiChat, [Step::fail(Failure::new(400, "bad"))]);
-    let second = Asker::new(Format::Ollama, [Step::text("never")]);
+    let first =
+        ClientFixture::new(ModelApiFormat::OpenaiChat, [ScriptStep::fail(ErrorResponse::new(400, "bad"))]);
+    let second = ClientFixture::new(ModelApiFormat::Ollama, [ScriptStep::text("never")]);
     let then: Vec<(Box<dyn ModelProvider>, String)> = vec![(Box::new(second.provider()), "second".into())];
-    let provider = Fallback::new(Box::new(first.provider()), then);
+    let provider = FallbackProvider::new(Box::new(first.provider()), then);
     let error = whole(&provider, asking("hi"), &first.context()).await.unwrap_err();
     assert_eq!(error.kind.name(), "invalid_request");
     assert!(second.server.requests().is_empty());
@@ -147,7 +158,8 @@ async fn a_request_that_is_wrong_is_not_sent_to_others() {
 #[tokio::test]
 async fn one_connection_serves_one_request_after_the_other() {
     let (address, connections) = counting();
-    let (provider, cx) = (raw_provider(address), Asker::new(Format::OpenaiChat, []).context());
+    let (provider, cx) =
+        (raw_provider(address), ClientFixture::new(ModelApiFormat::OpenaiChat, []).context());
     for _ in 0..5 {
         assert_eq!(whole(&provider, asking("hi"), &cx).await.unwrap().text(), "x");
     }

@@ -1,19 +1,23 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use haft_core::conversation::{Format, Message, ToolReply};
+use haft_core::conversation::{Message, ModelApiFormat, ToolReply};
 use haft_core::model_reply::StopReason;
 use haft_core::model_request::ModelRequest;
-use haft_model_server::{Expect, Failure, Step};
-use haft_models::tool_calling::{FitTools, ToolCalling};
+use haft_model_server::{ErrorResponse, RequestExpectation, ScriptStep};
+use haft_models::tool_calling::{ToolCalling, ToolCallingProvider};
 
-use super::asker::{Asker, asking, whole};
+use super::asker::{ClientFixture, asking, whole};
 use crate::fixture::tools;
 
 const TAGGED: &str = "I look.\n<tool_call>{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}</tool_call>";
 
-fn told_in_the_prompt() -> Expect {
-    Expect { tools: Some(Vec::new()), system: Some("Reads a file.".into()), ..Expect::default() }
+fn told_in_the_prompt() -> RequestExpectation {
+    RequestExpectation {
+        tools: Some(Vec::new()),
+        system: Some("Reads a file.".into()),
+        ..RequestExpectation::default()
+    }
 }
 
 fn with_tools(text: &str) -> ModelRequest {
@@ -22,18 +26,19 @@ fn with_tools(text: &str) -> ModelRequest {
 
 #[tokio::test]
 async fn a_model_whose_provider_refuses_tools_gets_them_in_the_prompt_and_is_remembered() {
-    for format in Format::ALL {
-        let refused = Failure::new(400, "registry.example/m:1b does not support tools");
-        let asker = Asker::new(
+    for format in ModelApiFormat::ALL {
+        let refused = ErrorResponse::new(400, "registry.example/m:1b does not support tools");
+        let asker = ClientFixture::new(
             format,
             [
-                Step::fail(refused),
-                Step::text(TAGGED).expecting(told_in_the_prompt()),
-                Step::text("It says hello.")
-                    .expecting(Expect { user: Some("hello".into()), ..told_in_the_prompt() }),
+                ScriptStep::fail(refused),
+                ScriptStep::text(TAGGED).expecting(told_in_the_prompt()),
+                ScriptStep::text("It says hello.")
+                    .expecting(RequestExpectation { user: Some("hello".into()), ..told_in_the_prompt() }),
             ],
         );
-        let (provider, cx) = (FitTools::new(Box::new(asker.provider()), HashMap::new()), asker.context());
+        let (provider, cx) =
+            (ToolCallingProvider::new(Box::new(asker.provider()), HashMap::new()), asker.context());
         let first = with_tools("What does a say?");
         let reply = whole(&provider, first.clone(), &cx).await.unwrap();
         assert_eq!(reply.stop, StopReason::ToolCalls, "{format:?}");
@@ -51,26 +56,32 @@ async fn a_model_whose_provider_refuses_tools_gets_them_in_the_prompt_and_is_rem
 #[tokio::test]
 async fn what_the_operator_says_is_done_without_a_try() {
     let said = |calling| HashMap::from([("m".to_owned(), calling)]);
-    let asker = Asker::new(Format::Ollama, [Step::text(TAGGED).expecting(told_in_the_prompt())]);
-    let provider = FitTools::new(Box::new(asker.provider()), said(ToolCalling::Prompted));
+    let asker = ClientFixture::new(
+        ModelApiFormat::Ollama,
+        [ScriptStep::text(TAGGED).expecting(told_in_the_prompt())],
+    );
+    let provider = ToolCallingProvider::new(Box::new(asker.provider()), said(ToolCalling::Prompted));
     let reply = whole(&provider, with_tools("x"), &asker.context()).await.unwrap();
     assert_eq!(reply.calls().count(), 1);
 
-    let nothing =
-        Expect { tools: Some(Vec::new()), body_lacks: vec!["Reads a file.".into()], ..Expect::default() };
-    let asker = Asker::new(Format::Ollama, [Step::text("no tools").expecting(nothing)]);
-    let provider = FitTools::new(Box::new(asker.provider()), said(ToolCalling::None));
+    let nothing = RequestExpectation {
+        tools: Some(Vec::new()),
+        body_lacks: vec!["Reads a file.".into()],
+        ..RequestExpectation::default()
+    };
+    let asker = ClientFixture::new(ModelApiFormat::Ollama, [ScriptStep::text("no tools").expecting(nothing)]);
+    let provider = ToolCallingProvider::new(Box::new(asker.provider()), said(ToolCalling::None));
     assert_eq!(whole(&provider, with_tools("x"), &asker.context()).await.unwrap().text(), "no tools");
 
     // No tools were offered, so tagged text is not a call.
-    let asker = Asker::new(Format::Ollama, [Step::text(TAGGED)]);
-    let provider = FitTools::new(Box::new(asker.provider()), said(ToolCalling::None));
+    let asker = ClientFixture::new(ModelApiFormat::Ollama, [ScriptStep::text(TAGGED)]);
+    let provider = ToolCallingProvider::new(Box::new(asker.provider()), said(ToolCalling::None));
     let reply = whole(&provider, with_tools("x"), &asker.context()).await.unwrap();
     assert_eq!((reply.calls().count(), reply.text().as_str()), (0, TAGGED));
 
-    let refused = Failure::new(400, "m does not support tools");
-    let asker = Asker::new(Format::Ollama, [Step::fail(refused)]);
-    let provider = FitTools::new(Box::new(asker.provider()), said(ToolCalling::Native));
+    let refused = ErrorResponse::new(400, "m does not support tools");
+    let asker = ClientFixture::new(ModelApiFormat::Ollama, [ScriptStep::fail(refused)]);
+    let provider = ToolCallingProvider::new(Box::new(asker.provider()), said(ToolCalling::Native));
     let error = whole(&provider, with_tools("x"), &asker.context()).await.unwrap_err();
     assert_eq!(error.kind.name(), "tools_unsupported");
 }

@@ -7,27 +7,29 @@ use haft_core::event::NoEvents;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::ModelContext;
 use haft_core::provider::Principal;
-use haft_models::Delivery;
-use haft_models::http::{Authorities, ClientPool, HttpProvider, HttpSettings, RetryPolicy, Timeouts};
+use haft_models::ReplyDelivery;
+use haft_models::http::{
+    CertificateAuthorities, ClientPool, HttpProvider, HttpSettings, ModelTimeouts, RetryPolicy,
+};
 use haft_models::prices::Prices;
-use haft_models::providers::{ProviderRow, Wishes};
-use haft_testkit::{Offer, SecureServer, eventually};
+use haft_models::providers::{ProviderOverrides, ProviderRow};
+use haft_testkit::{OfferedProtocols, SecureServer, eventually};
 
 use super::asker::{asking, whole};
 
 /// The number of requests that must be in progress before the server answers any of them.
 const TOGETHER: usize = 8;
 
-fn provider(server: &SecureServer, authorities: Authorities) -> HttpProvider {
-    let timeouts = Timeouts { total: Duration::from_mins(1), ..Timeouts::default() };
+fn provider(server: &SecureServer, authorities: CertificateAuthorities) -> HttpProvider {
+    let timeouts = ModelTimeouts { total: Duration::from_mins(1), ..ModelTimeouts::default() };
     let retry = RetryPolicy { attempts_max: 1, ..RetryPolicy::default() };
     provider_with(server, authorities, timeouts, retry)
 }
 
 fn provider_with(
     server: &SecureServer,
-    authorities: Authorities,
-    timeouts: Timeouts,
+    authorities: CertificateAuthorities,
+    timeouts: ModelTimeouts,
     retry: RetryPolicy,
 ) -> HttpProvider {
     HttpProvider::new(settings(server, authorities, timeouts, retry)).unwrap()
@@ -35,25 +37,25 @@ fn provider_with(
 
 fn settings(
     server: &SecureServer,
-    authorities: Authorities,
-    timeouts: Timeouts,
+    authorities: CertificateAuthorities,
+    timeouts: ModelTimeouts,
     retry: RetryPolicy,
 ) -> HttpSettings {
     let row = ProviderRow::named("compatible").unwrap();
-    let wishes = Wishes { base_url: Some(server.url()), ..Wishes::default() };
+    let wishes = ProviderOverrides { base_url: Some(server.url()), ..ProviderOverrides::default() };
     HttpSettings {
         name: row.name.into(),
         endpoint: row.endpoint(wishes, &|_| None).unwrap(),
         authorities,
-        delivery: Delivery::Streamed,
+        delivery: ReplyDelivery::Streamed,
         timeouts,
         retry,
         prices: Prices::default(),
     }
 }
 
-fn authority(server: &SecureServer) -> Authorities {
-    Authorities::from_pem(&std::fs::read(server.authority()).unwrap()).unwrap()
+fn authority(server: &SecureServer) -> CertificateAuthorities {
+    CertificateAuthorities::from_pem(&std::fs::read(server.authority()).unwrap()).unwrap()
 }
 
 fn trusting(server: &SecureServer) -> HttpProvider {
@@ -65,7 +67,7 @@ fn context() -> ModelContext {
 }
 
 /// Sends one request and then several at once. Returns their HTTP versions and the number of connections.
-async fn asked(offer: Offer) -> (Vec<String>, usize) {
+async fn asked(offer: OfferedProtocols) -> (Vec<String>, usize) {
     let server = SecureServer::start(offer, TOGETHER);
     let provider = trusting(&server);
     let (provider, cx) = (&provider, context());
@@ -84,24 +86,28 @@ async fn asked(offer: Offer) -> (Vec<String>, usize) {
 
 #[tokio::test]
 async fn where_http_2_is_offered_requests_share_one_connection() {
-    assert_eq!(asked(Offer::Http2).await, (vec!["HTTP/2.0".to_owned()], 1));
+    assert_eq!(asked(OfferedProtocols::Http2).await, (vec!["HTTP/2.0".to_owned()], 1));
 }
 
 #[tokio::test]
 async fn where_it_is_not_offered_each_request_under_way_has_its_own() {
-    for offer in [Offer::Http1, Offer::Plain] {
+    for offer in [OfferedProtocols::Http1, OfferedProtocols::Plain] {
         assert_eq!(asked(offer).await, (vec!["HTTP/1.1".to_owned()], TOGETHER), "{offer:?}");
     }
 }
 
 /// Asks with one provider after the other, both of one pool. Returns the number of connections.
-async fn connections_of_two(offer: Offer, connect: [Duration; 2]) -> usize {
+async fn connections_of_two(offer: OfferedProtocols, connect: [Duration; 2]) -> usize {
     let server = SecureServer::start(offer, 1);
     let pool = ClientPool::default();
     let mut providers = Vec::new();
     for connect in connect {
-        let authorities = if offer == Offer::Plain { Authorities::default() } else { authority(&server) };
-        let timeouts = Timeouts { connect, ..Timeouts::default() };
+        let authorities = if offer == OfferedProtocols::Plain {
+            CertificateAuthorities::default()
+        } else {
+            authority(&server)
+        };
+        let timeouts = ModelTimeouts { connect, ..ModelTimeouts::default() };
         let settings = settings(&server, authorities, timeouts, RetryPolicy::NEVER);
         let provider = HttpProvider::sharing(settings, &pool).unwrap();
         assert_eq!(whole(&provider, asking("hi"), &context()).await.unwrap().text(), "safe");
@@ -114,21 +120,21 @@ async fn connections_of_two(offer: Offer, connect: [Duration; 2]) -> usize {
 #[tokio::test]
 async fn providers_of_one_pool_share_a_connection_unless_timeouts_or_authorities_differ() {
     let (short, long) = (Duration::from_secs(5), Duration::from_secs(10));
-    assert_eq!(connections_of_two(Offer::Plain, [long, long]).await, 1);
-    assert_eq!(connections_of_two(Offer::Plain, [long, short]).await, 2);
-    assert_eq!(connections_of_two(Offer::Http2, [long, long]).await, 2, "a CA of its own");
+    assert_eq!(connections_of_two(OfferedProtocols::Plain, [long, long]).await, 1);
+    assert_eq!(connections_of_two(OfferedProtocols::Plain, [long, short]).await, 2);
+    assert_eq!(connections_of_two(OfferedProtocols::Http2, [long, long]).await, 2, "a CA of its own");
 }
 
 #[tokio::test]
 async fn a_server_for_which_nobody_vouches_is_not_asked() {
-    let server = SecureServer::start(Offer::Http2, 1);
-    let stranger = provider(&server, Authorities::default());
+    let server = SecureServer::start(OfferedProtocols::Http2, 1);
+    let stranger = provider(&server, CertificateAuthorities::default());
     let error = whole(&stranger, asking("hi"), &context()).await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Unreachable);
     assert!(error.message.contains("certificate"), "{error}");
     assert_eq!(server.arrived(), []);
     for wrong in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-        let pem = Authorities::from_pem(wrong.as_bytes());
+        let pem = CertificateAuthorities::from_pem(wrong.as_bytes());
         // Invalid content in a valid PEM frame is reported only when the certificate is used.
         assert!(pem.is_err() || wrong.contains("AAAA"), "{wrong}");
     }
@@ -137,7 +143,7 @@ async fn a_server_for_which_nobody_vouches_is_not_asked() {
 // Needs its own threads: waiting for the server blocks this thread, and the request must be cancelled meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_given_up_is_ended_and_its_connection_kept() {
-    let server = SecureServer::start(Offer::Http2, 2);
+    let server = SecureServer::start(OfferedProtocols::Http2, 2);
     let (provider, cx) = (trusting(&server), context());
     whole(&provider, asking("hi"), &cx).await.unwrap();
     let arrived = async {
@@ -158,9 +164,9 @@ async fn a_request_that_is_given_up_is_ended_and_its_connection_kept() {
 
 #[tokio::test]
 async fn a_shared_connection_that_died_in_silence_is_replaced() {
-    let server = SecureServer::start(Offer::Http2, 1);
+    let server = SecureServer::start(OfferedProtocols::Http2, 1);
     let soon = Duration::from_secs(2);
-    let timeouts = Timeouts { ping_after: soon, pong_within: soon, ..Timeouts::default() };
+    let timeouts = ModelTimeouts { ping_after: soon, pong_within: soon, ..ModelTimeouts::default() };
     let retry = RetryPolicy { delay_first: Duration::from_millis(1), ..RetryPolicy::default() };
     let provider = provider_with(&server, authority(&server), timeouts, retry);
     whole(&provider, asking("hi"), &context()).await.unwrap();

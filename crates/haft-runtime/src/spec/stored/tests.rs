@@ -6,7 +6,7 @@ use super::*;
 
 fn spec() -> RunSpec {
     let odd = PathBuf::from(OsString::from_vec(b"/caf\xe9".to_vec()));
-    let agent = loader::of_text("a.md", "You answer.", &Overrides::default()).unwrap();
+    let agent = loader::of_text("a.md", "You answer.", &AgentOverrides::default()).unwrap();
     let graph = AgentGraph::gather(agent, &loader::AgentLoader::default()).unwrap();
     RunSpec {
         changes: AgentChanges {
@@ -15,7 +15,7 @@ fn spec() -> RunSpec {
             timeout: Some(Duration::from_secs(5)),
             tools: Some(vec![ToolGlob::new("read*").unwrap()]),
             output_schema: Some(Arc::new(json!({"type": "object"}))),
-            overrides: Overrides(vec![Override::parse("budget.usd=0.5").unwrap()]),
+            overrides: AgentOverrides(vec![AgentOverride::parse("budget.usd=0.5").unwrap()]),
             ..AgentChanges::default()
         },
         skills: vec![SkillSource { file: "/s/SKILL.md".into(), text: "text".into() }],
@@ -35,7 +35,7 @@ fn spec() -> RunSpec {
         ..RunSpec::new(
             &graph,
             "go",
-            WorkspaceSpec { network: Some(Access::Allow), ..WorkspaceSpec::at("/w") },
+            WorkspaceSpec { network: Some(ResourceAccess::Allow), ..WorkspaceSpec::at("/w") },
         )
     }
 }

@@ -1,14 +1,14 @@
 use std::os::unix::fs::symlink;
 
-use super::super::summary::{Summary, summarize};
+use super::super::summary::{AccountingSummary, summarize};
 use super::*;
 
-struct Fixture {
+struct JournalFileFixture {
     home: Home,
     _directory: tempfile::TempDir,
 }
 
-impl Fixture {
+impl JournalFileFixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
@@ -25,26 +25,26 @@ impl Fixture {
         fs::read_to_string(path_in(&self.home)).unwrap()
     }
 
-    fn summary(&self) -> Summary {
+    fn summary(&self) -> AccountingSummary {
         summarize(&self.home, 0).unwrap()
     }
 }
 
-fn line(tool: &str) -> Line {
+fn line(tool: &str) -> AccountingLine {
     let text = r#"{"seq":1,"at":5,"run":"","event":{"turn":1,"type":"tool_finished","id":"1","operation":1,"tool":"TOOL",
         "error_kind":null,"latency_ms":2,"executed":true,"cached":false,"bytes_in":3,"bytes_out":4,"principal":"local",
         "arguments_digest":""}}"#;
-    Line::Event(serde_json::from_str(&text.replace("TOOL", tool)).unwrap())
+    AccountingLine::Event(serde_json::from_str(&text.replace("TOOL", tool)).unwrap())
 }
 
-fn calls(summary: &Summary) -> u64 {
+fn calls(summary: &AccountingSummary) -> u64 {
     summary.tools.iter().map(|tool| tool.calls).sum()
 }
 
 /// `/dev/full` fails each write as a full disk does.
 #[test]
 fn a_full_disk_costs_the_lines_of_that_time_and_the_journal_tells_how_many() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     let path = path_in(&fixture.home);
     symlink("/dev/full", &path).unwrap();
     let mut journal = fixture.journal(u64::MAX, Duration::ZERO);
@@ -60,7 +60,7 @@ fn a_full_disk_costs_the_lines_of_that_time_and_the_journal_tells_how_many() {
 
 #[test]
 fn a_failed_write_is_followed_by_a_pause() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     let path = path_in(&fixture.home);
     symlink("/dev/full", &path).unwrap();
     let mut journal = fixture.journal(u64::MAX, Duration::from_hours(1));
@@ -86,7 +86,7 @@ fn a_write_that_fails_in_the_middle_leaves_no_half_line() {
         assert!(journal.lost_lines > 0);
         return;
     }
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     let name = "accounting::journal_file::tests::a_write_that_fails_in_the_middle_leaves_no_half_line";
     let status = std::process::Command::new("bash")
         .args(["-c", r#"trap '' XFSZ; ulimit -f 1; exec "$0" "$@""#])
@@ -103,7 +103,7 @@ fn a_write_that_fails_in_the_middle_leaves_no_half_line() {
 
 #[test]
 fn half_a_line_of_a_killed_process_does_not_spoil_the_next_one() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     fs::write(path_in(&fixture.home), r#"{"seq":1,"at":5,"ru"#).unwrap();
     fixture.journal(u64::MAX, Duration::ZERO).append(&line("one"));
     let summary = fixture.summary();
@@ -112,7 +112,7 @@ fn half_a_line_of_a_killed_process_does_not_spoil_the_next_one() {
 
 #[test]
 fn a_full_journal_is_rotated_while_the_process_lives() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     let one = serde_json::to_vec(&line("one")).unwrap().len() as u64 + 1;
     let mut journal = fixture.journal(3 * one, Duration::ZERO);
     for _ in 0..4 {
@@ -130,7 +130,7 @@ fn a_full_journal_is_rotated_while_the_process_lives() {
 /// A lock belongs to an open file, so that several journals in one process are to each other as processes are.
 #[test]
 fn processes_that_write_at_once_neither_lose_nor_mix_lines() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     let one = serde_json::to_vec(&line("tool-1")).unwrap().len() as u64 + 1;
     std::thread::scope(|scope| {
         for writer in 0..4 {
@@ -151,7 +151,7 @@ fn processes_that_write_at_once_neither_lose_nor_mix_lines() {
 
 #[test]
 fn no_line_is_written_while_another_process_writes() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     let lock_wait = Duration::from_millis(5);
     let limits = JournalFileLimits { retry_pause: Duration::ZERO, lock_wait, ..JournalFileLimits::default() };
     let mut journal = JournalFile::open(&fixture.home, limits).unwrap();
@@ -166,7 +166,7 @@ fn no_line_is_written_while_another_process_writes() {
 
 #[test]
 fn a_journal_that_was_removed_is_made_again() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     let mut journal = fixture.journal(u64::MAX, Duration::ZERO);
     journal.append(&line("one"));
     fs::remove_file(path_in(&fixture.home)).unwrap();
@@ -176,7 +176,7 @@ fn a_journal_that_was_removed_is_made_again() {
 
 #[test]
 fn a_rotation_between_two_opens_counts_no_line_twice() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     fixture.journal(u64::MAX, Duration::ZERO).append(&line("one"));
     // The reader has opened the current file when the rotation makes it the old one.
     fs::hard_link(path_in(&fixture.home), old_path_in(&fixture.home)).unwrap();
@@ -185,7 +185,7 @@ fn a_rotation_between_two_opens_counts_no_line_twice() {
 
 #[test]
 fn only_lines_since_a_moment_are_summed_up() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     fixture.journal(u64::MAX, Duration::ZERO).append(&line("one"));
     assert_eq!(calls(&summarize(&fixture.home, 5).unwrap()), 1);
     assert_eq!(calls(&summarize(&fixture.home, 6).unwrap()), 0);
@@ -193,7 +193,7 @@ fn only_lines_since_a_moment_are_summed_up() {
 
 #[test]
 fn lines_that_are_no_records_are_counted_and_left_out() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     let whole = serde_json::to_string(&line("one")).unwrap();
     let other = whole.replace("tool_finished", "turn_started");
     let old = r#"{"type":"other","timestampMs":9}"#;
@@ -205,7 +205,7 @@ fn lines_that_are_no_records_are_counted_and_left_out() {
 
 #[test]
 fn lines_of_an_older_haft_and_events_in_one_file_are_summed_up_together() {
-    let fixture = Fixture::new();
+    let fixture = JournalFileFixture::new();
     let old = r#"{"type":"tool","timestampMs":5,"status":"failed","errorKind":"denied","tool":"one","callId":"1",
         "principal":"local","latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
     let lost = r#"{"type":"lost","timestampMs":5,"lostLines":3}"#;

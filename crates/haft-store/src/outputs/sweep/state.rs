@@ -32,13 +32,13 @@ pub(super) struct SweepState {
     /// The bytes of the outputs that the pass left, by the slot of their age.
     left: BTreeMap<u32, u64>,
     /// The outputs that the pass removes for the total, known from the pass before it.
-    excess: Option<Excess>,
+    excess: Option<OutputExcess>,
 }
 
 /// The oldest outputs, as many as exceed the total. Slots are narrow, so the order within a slot does not matter: its
 /// outputs differ in age by less than one percent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Excess {
+struct OutputExcess {
     reference_ms: u64,
     /// Outputs in older slots go.
     slot: u32,
@@ -91,7 +91,7 @@ impl SweepState {
     pub(super) fn end_pass(&mut self, total_bytes_max: u64, now: SystemTime) {
         *self = Self {
             reference_ms: millis(now),
-            excess: Excess::of(&self.left, self.reference_ms, total_bytes_max),
+            excess: OutputExcess::of(&self.left, self.reference_ms, total_bytes_max),
             ..Self::default()
         };
     }
@@ -121,7 +121,7 @@ impl SweepState {
     }
 }
 
-impl Excess {
+impl OutputExcess {
     fn of(left: &BTreeMap<u32, u64>, reference_ms: u64, total_bytes_max: u64) -> Option<Self> {
         let total = left.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         let mut excess = total.checked_sub(total_bytes_max).filter(|excess| *excess > 0)?;
@@ -166,7 +166,7 @@ mod tests {
     fn an_excess_is_the_oldest_bytes_beyond_the_total() {
         let left = BTreeMap::from([(1, 10), (5, 10), (9, 10)]);
         let check = |total: u64, expected: Option<(u32, u64)>| {
-            let excess = Excess::of(&left, 7, total);
+            let excess = OutputExcess::of(&left, 7, total);
             assert_eq!(excess.map(|excess| (excess.slot, excess.bytes)), expected, "{total}");
         };
         check(30, None);

@@ -16,13 +16,13 @@ pub(super) enum WalkPosition {
 
 /// The positions of a store that are still ahead. It holds the names of all sessions and of the files of one.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(super) struct StoreWalk {
     root: PathBuf,
     directories: std::vec::IntoIter<String>,
     current: Option<(String, std::vec::IntoIter<String>)>,
 }
 
-impl Walk {
+impl StoreWalk {
     /// Starts after a position, or at the beginning. Names are the order because they stay: a directory changes its own
     /// order when files come and go.
     pub(super) fn after(root: &Path, position: Option<&WalkPosition>) -> Self {
@@ -44,7 +44,7 @@ impl Walk {
     }
 }
 
-impl Iterator for Walk {
+impl Iterator for StoreWalk {
     type Item = WalkPosition;
 
     fn next(&mut self) -> Option<WalkPosition> {
@@ -83,10 +83,10 @@ mod tests {
                 fs::write(dir.path().join(session).join(file.to_string()), "").unwrap();
             }
         }
-        let whole: Vec<WalkPosition> = Walk::after(dir.path(), None).collect();
+        let whole: Vec<WalkPosition> = StoreWalk::after(dir.path(), None).collect();
         assert_eq!(whole.len(), 2 + 3 + 3, "{whole:?}");
         for (at, position) in whole.iter().enumerate() {
-            let rest: Vec<WalkPosition> = Walk::after(dir.path(), Some(position)).collect();
+            let rest: Vec<WalkPosition> = StoreWalk::after(dir.path(), Some(position)).collect();
             assert_eq!(rest, whole[at + 1..], "after {position:?}");
         }
     }

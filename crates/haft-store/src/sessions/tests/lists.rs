@@ -5,46 +5,46 @@ use haft_core::run::ApprovalVerdict;
 use haft_core::run::input::CallEnd;
 use haft_core::tool::CallId;
 
-use super::super::line::Opened;
+use super::super::line::SessionStart;
 use super::*;
-use crate::accounting::{ModelRecord, Record};
+use crate::accounting::{ModelRecord, ToolRecord};
 
 /// Writes a session without the sync of `open`, which would take seconds for hundreds of sessions.
-fn write(fixture: &Fixture, id: u128, change: impl FnOnce(&mut Opened)) {
+fn write(fixture: &SessionsFixture, id: u128, change: impl FnOnce(&mut SessionStart)) {
     let (id, mut opened) = opened(id);
     change(&mut opened);
     let sessions = fixture.sessions();
     fs::create_dir_all(&sessions.root).unwrap();
-    let line = serde_json::to_string(&Line::Session(Box::new(opened))).unwrap();
+    let line = serde_json::to_string(&SessionJournalLine::Session(Box::new(opened))).unwrap();
     fs::write(sessions.path(id), format!("{line}\n")).unwrap();
 }
 
 /// Makes a session look as if it was written some time ago.
-fn age(fixture: &Fixture, id: u128, age: Duration) {
+fn age(fixture: &SessionsFixture, id: u128, age: Duration) {
     let file = File::options().write(true).open(fixture.file(id)).unwrap();
     file.set_modified(SystemTime::now() - age).unwrap();
 }
 
-fn tool() -> Line {
+fn tool() -> SessionJournalLine {
     let text = r#"{"timestampMs":21,"status":"ok","errorKind":null,"tool":"bash","callId":"1","principal":"local",
         "latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
-    Line::Tool(Box::new(serde_json::from_str::<Record>(text).unwrap()))
+    SessionJournalLine::Tool(Box::new(serde_json::from_str::<ToolRecord>(text).unwrap()))
 }
 
-fn model(cost_nano_usd: Option<u64>) -> Line {
+fn model(cost_nano_usd: Option<u64>) -> SessionJournalLine {
     let text = r#"{"timestampMs":31,"status":"ok","errorKind":null,"provider":"p","model":"m","requestId":"1","attempt":1,
         "principal":"local","latencyMs":2,"firstEventMs":1,"inputTokens":100,"outputTokens":20,"cacheReadTokens":3,
         "cacheWriteTokens":4,"reasoningTokens":5,"costNanoUsd":null,"retryAfterMs":null}"#;
     let record = serde_json::from_str::<ModelRecord>(text).unwrap();
-    Line::Model(Box::new(ModelRecord { cost_nano_usd, ..record }))
+    SessionJournalLine::Model(Box::new(ModelRecord { cost_nano_usd, ..record }))
 }
 
-fn told(at_ms: u64, told: &RunInput) -> Line {
-    Line::Input { at_ms, input: haft_core::run::snapshot::StoredInput::of(told) }
+fn told(at_ms: u64, told: &RunInput) -> SessionJournalLine {
+    SessionJournalLine::Input { at_ms, input: haft_core::run::snapshot::StoredInput::of(told) }
 }
 
 /// Lines of every kind, in an order that leads through every state of a session.
-fn all_lines() -> Vec<Line> {
+fn all_lines() -> Vec<SessionJournalLine> {
     let reply = ModelReply {
         id: None,
         model: None,
@@ -54,26 +54,26 @@ fn all_lines() -> Vec<Line> {
         notes: Vec::new(),
     };
     let failed = ModelError::new(ModelErrorKind::QuotaExhausted, "no more");
-    let finished = |at_ms: u64| Line::Finished { at_ms, reason: "completed".into(), turns: 1 };
+    let finished = |at_ms: u64| SessionJournalLine::Finished { at_ms, reason: "completed".into(), turns: 1 };
     vec![
-        told(11, &RunInput::Stepped(Readings::default())),
+        told(11, &RunInput::Stepped(DriverReadings::default())),
         model(Some(7)),
         told(12, &RunInput::Replied(reply)),
-        Line::Begun { at_ms: 13, call: "1".into(), tool: "bash".into(), turn: 1, operation: 1 },
+        SessionJournalLine::Begun { at_ms: 13, call: "1".into(), tool: "bash".into(), turn: 1, operation: 1 },
         tool(),
         told(14, &RunInput::Ended(vec![CallEnd::AwaitsApproval(CallId("1".into()))])),
         told(15, &RunInput::Judged { call: CallId("1".into()), verdict: ApprovalVerdict::Allowed }),
         told(16, &RunInput::ClientReplied(Vec::new())),
-        Line::Note { at_ms: 17, turn: 1, note: "x".into() },
+        SessionJournalLine::Note { at_ms: 17, turn: 1, note: "x".into() },
         told(18, &RunInput::Failed(failed)),
-        told(19, &RunInput::Aborted(Abort::TimedOut)),
+        told(19, &RunInput::Aborted(AbortReason::TimedOut)),
         finished(20),
-        Line::Resumed { at_ms: 21, claim: None },
-        told(22, &RunInput::Aborted(Abort::Interrupted)),
-        Line::Resumed { at_ms: 23, claim: None },
+        SessionJournalLine::Resumed { at_ms: 21, claim: None },
+        told(22, &RunInput::Aborted(AbortReason::Interrupted)),
+        SessionJournalLine::Resumed { at_ms: 23, claim: None },
         told(24, &RunInput::Stopped),
         finished(25),
-        Line::Resumed { at_ms: 26, claim: None },
+        SessionJournalLine::Resumed { at_ms: 26, claim: None },
         told(27, &RunInput::Requested("more".into())),
         model(None),
         finished(28),
@@ -84,7 +84,7 @@ fn all_lines() -> Vec<Line> {
 
 #[test]
 fn an_overview_is_what_the_whole_session_says_after_every_line() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     write(&fixture, 1, |opened| opened.title = r#"a title, "run": and all"#.into());
     let mut states = Vec::new();
     for line in all_lines() {
@@ -96,9 +96,9 @@ fn an_overview_is_what_the_whole_session_says_after_every_line() {
         assert_eq!(fixture.sessions().overview(SessionId(1)).unwrap(), expected, "after {line}");
         states.push(expected.standing);
     }
-    let cut = |reason: &str| Standing::Cut { reason: reason.into() };
+    let cut = |reason: &str| SessionStatus::Cut { reason: reason.into() };
     for state in
-        [cut("quota_exhausted"), cut("interrupted"), Standing::Finished { reason: "completed".into() }]
+        [cut("quota_exhausted"), cut("interrupted"), SessionStatus::Finished { reason: "completed".into() }]
     {
         assert!(states.contains(&state), "{state:?}");
     }
@@ -106,10 +106,10 @@ fn an_overview_is_what_the_whole_session_says_after_every_line() {
 
 #[test]
 fn an_overview_reports_the_problems_that_a_whole_read_reports() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     drop(begin(&fixture.sessions(), 1));
     let first = fs::read_to_string(fixture.file(1)).unwrap();
-    let stepped = serde_json::to_string(&told(1, &RunInput::Stepped(Readings::default()))).unwrap();
+    let stepped = serde_json::to_string(&told(1, &RunInput::Stepped(DriverReadings::default()))).unwrap();
     let check = |text: String| {
         fs::write(fixture.file(1), &text).unwrap();
         let past = fixture.sessions().past(SessionId(1)).unwrap_err().to_string();
@@ -126,7 +126,7 @@ fn an_overview_reports_the_problems_that_a_whole_read_reports() {
 
 #[test]
 fn a_half_written_line_is_no_part_of_an_overview() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     drop(begin(&fixture.sessions(), 1));
     let whole = fs::read_to_string(fixture.file(1)).unwrap();
     let before = fixture.sessions().overview(SessionId(1)).unwrap();
@@ -137,7 +137,7 @@ fn a_half_written_line_is_no_part_of_an_overview() {
 
 #[test]
 fn the_newest_roots_are_found_among_sessions_that_work_for_others() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     for id in 1..=40_u128 {
         // Every fourth is a root; the first is the oldest.
         let root = SessionId(id.next_multiple_of(4)).to_string();
@@ -155,7 +155,7 @@ fn the_newest_roots_are_found_among_sessions_that_work_for_others() {
 
 #[test]
 fn a_header_needs_no_readable_run() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     write(&fixture, 1, |opened| opened.origin = Some(SessionId(7).to_string()));
     let text = fs::read_to_string(fixture.file(1)).unwrap();
     fs::write(fixture.file(1), text.replacen("\"run\":{", "\"run\":{{{{", 1)).unwrap();
@@ -165,7 +165,7 @@ fn a_header_needs_no_readable_run() {
 
 #[test]
 fn the_first_session_of_a_process_removes_old_ones_and_the_second_does_not_look() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     let sessions = fixture.limited(1 << 20, Duration::from_mins(1));
     for id in 1..=600 {
         write(&fixture, id, |_| {});
@@ -188,7 +188,7 @@ fn the_first_session_of_a_process_removes_old_ones_and_the_second_does_not_look(
 
 #[test]
 fn a_reader_that_keeps_everything_does_not_sweep() {
-    let fixture = Fixture::new();
+    let fixture = SessionsFixture::new();
     write(&fixture, 1, |_| {});
     age(&fixture, 1, Duration::from_hours(24 * 365));
     fixture.limited(1, Duration::MAX).sweep_when_due();

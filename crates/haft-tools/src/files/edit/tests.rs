@@ -3,21 +3,21 @@
 use std::fs::File;
 
 use super::*;
-use crate::files::fixture::{Fixture, without_capabilities};
+use crate::files::fixture::{FileFixture, without_capabilities};
 use crate::files::protocol::FileErrorKind;
 use crate::files::text_file::READ_FILE_BYTES_MAX;
 
-fn first<'a>(old: &'a str, new: &'a str) -> Replacement<'a> {
-    Replacement { old, new, occurrences: Occurrences::First }
+fn first<'a>(old: &'a str, new: &'a str) -> TextReplacement<'a> {
+    TextReplacement { old, new, occurrences: Occurrences::First }
 }
 
-fn all<'a>(old: &'a str, new: &'a str) -> Replacement<'a> {
-    Replacement { old, new, occurrences: Occurrences::All }
+fn all<'a>(old: &'a str, new: &'a str) -> TextReplacement<'a> {
+    TextReplacement { old, new, occurrences: Occurrences::All }
 }
 
 #[track_caller]
-fn check(text: &str, replacement: Replacement<'_>, expected: &str, count: usize) {
-    assert_eq!(apply(text, replacement), Ok(Edited { text: expected.to_owned(), count }));
+fn check(text: &str, replacement: TextReplacement<'_>, expected: &str, count: usize) {
+    assert_eq!(apply(text, replacement), Ok(EditedText { text: expected.to_owned(), count }));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn replacing() {
 
 #[test]
 fn an_edit_is_told_with_its_count() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("f", "a a a");
     let told = format!("Edited {path} (3 occurrence(s) of pattern, replaced first)");
     assert_eq!(edit(&path, first("a", "b")), Ok(told));
@@ -47,7 +47,7 @@ fn an_edit_is_told_with_its_count() {
 
 #[test]
 fn the_mode_is_kept_and_a_link_stays_a_link() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     fixture.file("script", "#!/bin/sh\n");
     fixture.set_mode("script", 0o755);
     edit(&fixture.link("link", "script"), first("sh", "bash")).unwrap();
@@ -56,7 +56,7 @@ fn the_mode_is_kept_and_a_link_stays_a_link() {
 }
 
 #[track_caller]
-fn check_error(path: &str, replacement: Replacement<'_>, expected: &str) {
+fn check_error(path: &str, replacement: TextReplacement<'_>, expected: &str) {
     let error = edit(path, replacement).unwrap_err();
     assert!(error.message.contains(expected), "{}", error.message);
     assert_eq!(error.kind, FileErrorKind::Failed);
@@ -64,7 +64,7 @@ fn check_error(path: &str, replacement: Replacement<'_>, expected: &str) {
 
 #[test]
 fn an_edit_that_cannot_be_made_changes_nothing() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("f", "text");
     check_error(&path, first("", "x"), "Error: old_string is empty");
     check_error(&path, first("t", "t"), "old_string and new_string are the same");
@@ -79,7 +79,7 @@ fn an_edit_that_cannot_be_made_changes_nothing() {
 
 #[test]
 fn files_that_cannot_be_edited() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let large = fixture.file("large", "");
     File::options().write(true).open(&large).unwrap().set_len(READ_FILE_BYTES_MAX + 1).unwrap();
     check_error(&large, first("a", "b"), "more than the 67108864 allowed");
@@ -94,7 +94,7 @@ fn files_that_cannot_be_edited() {
 
 #[test]
 fn a_replacement_that_explodes_is_refused_before_it_is_built() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("f", "x".repeat(1_000_000));
     let long = "y".repeat(1_000_000);
     check_error(&path, all("x", &long), "the result would have more than 67108864 bytes");
@@ -103,7 +103,7 @@ fn a_replacement_that_explodes_is_refused_before_it_is_built() {
 
 #[test]
 fn a_file_that_may_not_be_written_tells_nothing_of_its_content() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("f", "text");
     fixture.set_mode("f", 0o444);
     let denied = without_capabilities(|| edit(&path, first("not in it", "x"))).unwrap_err();

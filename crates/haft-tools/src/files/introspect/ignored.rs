@@ -11,18 +11,18 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::walk::EntryKind;
-use crate::files::text_file::{Links, LoadError, load_bytes};
+use crate::files::text_file::{LoadError, SymlinkHandling, load_bytes};
 
 /// The largest file of rules that is read, in bytes. No honest one is larger, and every rule costs a matcher.
 const RULES_BYTES_MAX: u64 = 128 * 1024;
 
 /// The rules that apply in a directory; `None` if there are none so far.
-pub(super) type Rules = Option<Rc<RulesOfDirectory>>;
+pub(super) type IgnoreRules = Option<Rc<DirectoryIgnoreRules>>;
 
 #[derive(Debug)]
-pub(super) struct RulesOfDirectory {
+pub(super) struct DirectoryIgnoreRules {
     own: Gitignore,
-    outer: Rules,
+    outer: IgnoreRules,
 }
 
 /// Rules exist but cannot be read, so nothing below may be shown.
@@ -30,7 +30,7 @@ pub(super) struct RulesOfDirectory {
 pub(super) struct UnusableRules;
 
 /// Returns the rules that `root` inherits from the directories above it, up to the top of its git repository.
-pub(super) fn rules_above(root: &Path) -> Result<Rules, UnusableRules> {
+pub(super) fn rules_above(root: &Path) -> Result<IgnoreRules, UnusableRules> {
     let Some(top) = root.ancestors().find(|directory| directory.join(".git").exists()) else {
         return Ok(None);
     };
@@ -41,12 +41,12 @@ pub(super) fn rules_above(root: &Path) -> Result<Rules, UnusableRules> {
 }
 
 /// Returns the rules inside a directory: its own, then the inherited ones.
-pub(super) fn rules_inside(directory: &Path, outer: Rules) -> Result<Rules, UnusableRules> {
+pub(super) fn rules_inside(directory: &Path, outer: IgnoreRules) -> Result<IgnoreRules, UnusableRules> {
     let outer = with_rules_of(directory, ".git/info/exclude", outer)?;
     with_rules_of(directory, ".gitignore", outer)
 }
 
-pub(super) fn is_ignored(rules: &Rules, path: &Path, kind: EntryKind) -> bool {
+pub(super) fn is_ignored(rules: &IgnoreRules, path: &Path, kind: EntryKind) -> bool {
     let mut rules = rules.as_ref();
     while let Some(of_directory) = rules {
         match of_directory.own.matched(path, kind == EntryKind::Directory) {
@@ -58,11 +58,11 @@ pub(super) fn is_ignored(rules: &Rules, path: &Path, kind: EntryKind) -> bool {
     false
 }
 
-fn with_rules_of(directory: &Path, file: &str, outer: Rules) -> Result<Rules, UnusableRules> {
-    match load_bytes(&directory.join(file), RULES_BYTES_MAX, Links::Follow) {
+fn with_rules_of(directory: &Path, file: &str, outer: IgnoreRules) -> Result<IgnoreRules, UnusableRules> {
+    match load_bytes(&directory.join(file), RULES_BYTES_MAX, SymlinkHandling::Follow) {
         Ok(bytes) => {
             let own = parse(directory, &String::from_utf8_lossy(&bytes))?;
-            Ok(Some(Rc::new(RulesOfDirectory { own, outer })))
+            Ok(Some(Rc::new(DirectoryIgnoreRules { own, outer })))
         }
         Err(LoadError::Io(error)) if is_absent(&error) => Ok(outer),
         Err(_) => Err(UnusableRules),

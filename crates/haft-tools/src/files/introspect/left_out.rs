@@ -11,13 +11,13 @@ const NAMED_MAX: usize = 20;
 const PATH_CHARS_MAX: usize = 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LeftOut {
+pub(super) struct OmittedEntry {
     pub(super) path: PathBuf,
-    pub(super) reason: Reason,
+    pub(super) reason: OmissionReason,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum OmissionReason {
     FileTooLarge,
     TotalReached,
     TooManyEntries,
@@ -27,18 +27,18 @@ pub(super) enum Reason {
 }
 
 /// Returns the list for the end of an answer; empty if nothing was left out.
-pub(super) fn section(all: &[LeftOut]) -> String {
+pub(super) fn section(all: &[OmittedEntry]) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let mut lines: Vec<String> = all.iter().take(NAMED_MAX).map(LeftOut::to_string).collect();
+    let mut lines: Vec<String> = all.iter().take(NAMED_MAX).map(OmittedEntry::to_string).collect();
     if all.len() > NAMED_MAX {
         lines.push(format!("... and {} more", all.len() - NAMED_MAX));
     }
     format!("<left_out>\n{}\n</left_out>\n", lines.join("\n"))
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for OmittedEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = markup::shown_path(&self.path);
         let cut = path.char_indices().nth(PATH_CHARS_MAX).map(|(cut, _)| cut);
@@ -49,15 +49,17 @@ impl fmt::Display for LeftOut {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for OmissionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::FileTooLarge => "the file is too large; use read",
-            Reason::TotalReached => "no room left in this answer",
-            Reason::TooManyEntries => "the directory has too many entries",
-            Reason::TooDeep => "the directory is nested too deeply",
-            Reason::RulesUnusable => "the directory's .gitignore cannot be used, so nothing in it is shown",
-            Reason::Unreadable => "it could not be read",
+            OmissionReason::FileTooLarge => "the file is too large; use read",
+            OmissionReason::TotalReached => "no room left in this answer",
+            OmissionReason::TooManyEntries => "the directory has too many entries",
+            OmissionReason::TooDeep => "the directory is nested too deeply",
+            OmissionReason::RulesUnusable => {
+                "the directory's .gitignore cannot be used, so nothing in it is shown"
+            }
+            OmissionReason::Unreadable => "it could not be read",
         })
     }
 }

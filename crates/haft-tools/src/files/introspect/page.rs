@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::left_out::{self, LeftOut, Reason};
+use super::left_out::{self, OmissionReason, OmittedEntry};
 
 /// The longest answer, in characters.
 const TOTAL_CHARS_MAX: usize = 200_000;
@@ -10,13 +10,13 @@ const TOTAL_CHARS_MAX: usize = 200_000;
 const RESERVED_CHARS: usize = 10_000;
 
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct IntrospectPage {
     chars_left: usize,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<OmittedEntry>,
 }
 
-impl Page {
-    pub(super) fn new(left_out: Vec<LeftOut>) -> Self {
+impl IntrospectPage {
+    pub(super) fn new(left_out: Vec<OmittedEntry>) -> Self {
         Self { chars_left: TOTAL_CHARS_MAX - RESERVED_CHARS, left_out }
     }
 
@@ -27,14 +27,14 @@ impl Page {
     /// Returns the text if all of it fits; half a file would mislead.
     pub(super) fn admit(&mut self, path: &Path, text: String) -> Option<String> {
         let Some(chars_left) = self.chars_left.checked_sub(text.chars().count()) else {
-            self.leave_out(LeftOut { path: path.to_owned(), reason: Reason::TotalReached });
+            self.leave_out(OmittedEntry { path: path.to_owned(), reason: OmissionReason::TotalReached });
             return None;
         };
         self.chars_left = chars_left;
         Some(text)
     }
 
-    pub(super) fn leave_out(&mut self, left_out: LeftOut) {
+    pub(super) fn leave_out(&mut self, left_out: OmittedEntry) {
         self.left_out.push(left_out);
     }
 
@@ -49,16 +49,16 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_left_out_and_leaves_room_for_what_does() {
-        let mut page = Page { chars_left: 5, left_out: Vec::new() };
+        let mut page = IntrospectPage { chars_left: 5, left_out: Vec::new() };
         assert_eq!(page.admit(Path::new("a"), "ääää".into()), Some("ääää".into()));
         assert_eq!(page.admit(Path::new("b"), "xx".into()), None);
         assert_eq!(page.admit(Path::new("c"), "x".into()), Some("x".into()));
-        assert_eq!(page.left_out, [LeftOut { path: "b".into(), reason: Reason::TotalReached }]);
+        assert_eq!(page.left_out, [OmittedEntry { path: "b".into(), reason: OmissionReason::TotalReached }]);
     }
 
     #[test]
     fn the_reserve_holds_the_longest_list() {
-        let long = LeftOut { path: "<".repeat(4000).into(), reason: Reason::RulesUnusable };
+        let long = OmittedEntry { path: "<".repeat(4000).into(), reason: OmissionReason::RulesUnusable };
         let section = left_out::section(&vec![long; 1000]);
         assert!(section.chars().count() < RESERVED_CHARS - 1000, "{}", section.chars().count());
     }

@@ -4,18 +4,18 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::*;
-use crate::files::fixture::{Fixture, without_capabilities};
+use crate::files::fixture::{FileFixture, without_capabilities};
 use crate::files::protocol::FileErrorKind;
 
-fn fixture(files: &[(&str, &str)]) -> Fixture {
-    let fixture = Fixture::new();
+fn fixture(files: &[(&str, &str)]) -> FileFixture {
+    let fixture = FileFixture::new();
     for (name, content) in files {
         fixture.file(name, content);
     }
     fixture
 }
 
-fn shown(fixture: &Fixture, level: IntrospectLevel) -> String {
+fn shown(fixture: &FileFixture, level: IntrospectLevel) -> String {
     introspect(&fixture.path("."), level).unwrap()
 }
 
@@ -133,7 +133,7 @@ fn check_error(path: &str, expected: &str) {
 
 #[test]
 fn a_root_that_is_no_directory() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     check_error(&fixture.file("file", "x"), "Not a directory");
     check_error(&fixture.fifo("fifo"), "Not a directory");
     check_error(&fixture.path("missing"), "No such file or directory");

@@ -6,8 +6,8 @@ use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 
 use super::excluded::is_excluded;
-use super::ignored::{Rules, is_ignored, rules_above, rules_inside};
-use super::left_out::{LeftOut, Reason};
+use super::ignored::{IgnoreRules, is_ignored, rules_above, rules_inside};
+use super::left_out::{OmissionReason, OmittedEntry};
 
 /// The number of directory entries that are kept. A directory that would exceed it is left out whole, because the
 /// kernel lists entries in no fixed order, so a cut would be random.
@@ -17,9 +17,9 @@ const ENTRIES_SCANNED_MAX: usize = 10 * ENTRIES_MAX;
 const DEPTH_MAX: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct IntrospectTree {
     pub(super) directories: Vec<Directory>,
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<OmittedEntry>,
 }
 
 /// A directory with its path from the root and the sorted names of its files.
@@ -41,15 +41,15 @@ pub(super) enum EntryKind {
     Directory,
 }
 
-pub(super) fn walk(root: &Path) -> Tree {
-    walk_within(root, Budget { entries: ENTRIES_MAX, scans: ENTRIES_SCANNED_MAX })
+pub(super) fn walk(root: &Path) -> IntrospectTree {
+    walk_within(root, WalkLimit { entries: ENTRIES_MAX, scans: ENTRIES_SCANNED_MAX })
 }
 
-fn walk_within(root: &Path, budget: Budget) -> Tree {
-    let mut walk = Walk { root, budget, pending: VecDeque::new(), tree: Tree::default() };
+fn walk_within(root: &Path, budget: WalkLimit) -> IntrospectTree {
+    let mut walk = IntrospectWalk { root, budget, pending: VecDeque::new(), tree: IntrospectTree::default() };
     match rules_above(root) {
-        Ok(rules) => walk.pending.push_back(Pending { path: PathBuf::new(), depth: 0, rules }),
-        Err(_) => walk.leave_out(PathBuf::new(), Reason::RulesUnusable),
+        Ok(rules) => walk.pending.push_back(PendingDirectory { path: PathBuf::new(), depth: 0, rules }),
+        Err(_) => walk.leave_out(PathBuf::new(), OmissionReason::RulesUnusable),
     }
     while let Some(pending) = walk.pending.pop_front() {
         walk.visit(pending);
@@ -59,44 +59,47 @@ fn walk_within(root: &Path, budget: Budget) -> Tree {
 
 /// The number of entries that may still be kept, and that may still be read.
 #[derive(Debug, Clone, Copy)]
-struct Budget {
+struct WalkLimit {
     entries: usize,
     scans: usize,
 }
 
-struct Walk<'a> {
+struct IntrospectWalk<'a> {
     root: &'a Path,
-    budget: Budget,
-    pending: VecDeque<Pending>,
-    tree: Tree,
+    budget: WalkLimit,
+    pending: VecDeque<PendingDirectory>,
+    tree: IntrospectTree,
 }
 
-struct Pending {
+struct PendingDirectory {
     path: PathBuf,
     depth: usize,
-    rules: Rules,
+    rules: IgnoreRules,
 }
 
-impl Walk<'_> {
-    fn visit(&mut self, pending: Pending) {
+impl IntrospectWalk<'_> {
+    fn visit(&mut self, pending: PendingDirectory) {
         let path = pending.path.clone();
         if let Err(reason) = self.list(pending) {
             self.leave_out(path, reason);
         }
     }
 
-    fn list(&mut self, Pending { path, depth, rules }: Pending) -> Result<(), Reason> {
+    fn list(
+        &mut self,
+        PendingDirectory { path, depth, rules }: PendingDirectory,
+    ) -> Result<(), OmissionReason> {
         if depth > DEPTH_MAX {
-            return Err(Reason::TooDeep);
+            return Err(OmissionReason::TooDeep);
         }
         let absolute = self.root.join(&path);
-        let rules = rules_inside(&absolute, rules).map_err(|_| Reason::RulesUnusable)?;
+        let rules = rules_inside(&absolute, rules).map_err(|_| OmissionReason::RulesUnusable)?;
         let mut entries = self.budget.entries_of(&absolute)?;
         entries.retain(|(name, kind)| {
             !is_excluded(name, *kind) && !is_ignored(&rules, &absolute.join(name), *kind)
         });
         let (files, directories) = entries.into_iter().partition(|(_, kind)| *kind == EntryKind::File);
-        self.pending.extend(names(directories).map(|name| Pending {
+        self.pending.extend(names(directories).map(|name| PendingDirectory {
             path: path.join(name),
             depth: depth + 1,
             rules: rules.clone(),
@@ -105,37 +108,37 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn leave_out(&mut self, path: PathBuf, reason: Reason) {
-        self.tree.left_out.push(LeftOut { path, reason });
+    fn leave_out(&mut self, path: PathBuf, reason: OmissionReason) {
+        self.tree.left_out.push(OmittedEntry { path, reason });
     }
 }
 
-type Entry = (OsString, EntryKind);
+type NamedEntry = (OsString, EntryKind);
 
-fn names(entries: Vec<Entry>) -> impl Iterator<Item = OsString> {
+fn names(entries: Vec<NamedEntry>) -> impl Iterator<Item = OsString> {
     entries.into_iter().map(|(name, _)| name)
 }
 
-impl Budget {
+impl WalkLimit {
     /// Returns the files and directories in a directory, sorted by name.
-    fn entries_of(&mut self, directory: &Path) -> Result<Vec<Entry>, Reason> {
+    fn entries_of(&mut self, directory: &Path) -> Result<Vec<NamedEntry>, OmissionReason> {
         let room = self.entries.min(self.scans);
         let found: Vec<DirEntry> = fs::read_dir(directory)
             .and_then(|entries| entries.take(room + 1).collect())
-            .map_err(|_| Reason::Unreadable)?;
+            .map_err(|_| OmissionReason::Unreadable)?;
         self.scans -= found.len().min(self.scans);
         if found.len() > room {
-            return Err(Reason::TooManyEntries);
+            return Err(OmissionReason::TooManyEntries);
         }
         self.entries -= found.len();
-        let mut entries: Vec<Entry> = found.iter().filter_map(entry).collect();
+        let mut entries: Vec<NamedEntry> = found.iter().filter_map(entry).collect();
         entries.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(entries)
     }
 }
 
 /// Classifies an entry. Skips links, which are not followed, and special files, which have no text to show.
-fn entry(found: &DirEntry) -> Option<Entry> {
+fn entry(found: &DirEntry) -> Option<NamedEntry> {
     let kind = found.file_type().ok()?;
     if kind.is_dir() {
         Some((found.file_name(), EntryKind::Directory))

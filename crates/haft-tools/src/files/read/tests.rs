@@ -5,7 +5,7 @@ use std::fs::File;
 use proptest::prelude::*;
 
 use super::*;
-use crate::files::fixture::{Fixture, without_capabilities};
+use crate::files::fixture::{FileFixture, without_capabilities};
 use crate::files::protocol::FileErrorKind;
 use crate::files::text_file::READ_FILE_BYTES_MAX;
 
@@ -22,7 +22,7 @@ fn check_error(path: &str, expected: &str) {
 
 #[track_caller]
 fn check_exact(content: &str) {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     assert_eq!(read(&fixture.file("f", content), None, None, WANTED), Ok(content.to_owned().into()));
 }
 
@@ -37,7 +37,7 @@ fn content_is_given_exactly() {
 
 #[test]
 fn what_is_not_a_regular_file_is_refused_at_once() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     check_error(&fixture.fifo("fifo"), "it is a FIFO");
     check_error(&fixture.socket("socket"), "it is a socket");
     check_error(&fixture.directory("directory"), "it is a directory");
@@ -48,7 +48,7 @@ fn what_is_not_a_regular_file_is_refused_at_once() {
 
 #[test]
 fn paths_that_lead_nowhere() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let file = fixture.file("file", "x");
     check_error(&fixture.path("missing"), "No such file or directory (os error 2)");
     check_error(&fixture.link("dangling", "nowhere"), "No such file or directory");
@@ -63,7 +63,7 @@ fn paths_that_lead_nowhere() {
 
 #[test]
 fn a_file_too_large_is_not_read() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("sparse", "");
     File::options().write(true).open(&path).unwrap().set_len(READ_FILE_BYTES_MAX + 1024 * 1024).unwrap();
     check_error(
@@ -74,7 +74,7 @@ fn a_file_too_large_is_not_read() {
 
 #[test]
 fn what_is_not_text_is_refused_with_a_hint() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     check_error(&fixture.file("nul", b"ab\0cd"), "it is a binary file (NUL byte at 2)");
     let late = [vec![b'x'; 20_000], vec![0]].concat();
     check_error(&fixture.file("late-nul", late), "NUL byte at 20000");
@@ -95,7 +95,7 @@ fn files_that_report_no_size_are_read() {
 
 #[test]
 fn a_file_without_permission_is_denied() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("f", "secret");
     fixture.set_mode("f", 0o000);
     let error = without_capabilities(|| read(&path, None, None, WANTED)).unwrap_err();
@@ -105,7 +105,7 @@ fn a_file_without_permission_is_denied() {
 
 #[test]
 fn of_a_long_file_what_is_wanted_is_given_and_the_rest_counted() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let text = read(&fixture.file("f", "ä".repeat(10)), None, None, 5).unwrap();
     assert_eq!(text, FileText { text: "ää".into(), chars_beyond: 8 });
 }

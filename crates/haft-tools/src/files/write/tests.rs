@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::files::fixture::{Fixture, without_capabilities};
+use crate::files::fixture::{FileFixture, without_capabilities};
 use crate::files::place::WRITE_FILE_BYTES_MAX;
 use crate::files::protocol::{FileError, FileErrorKind};
 
@@ -23,7 +23,7 @@ fn check_denied(path: &str, reason: &str) {
 
 #[test]
 fn a_new_file_is_made_with_its_directories() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.path("a/b/c.txt");
     assert_eq!(write(&path, "grün"), Ok(format!("Wrote 5 bytes to {path}")));
     assert_eq!(fixture.content("a/b/c.txt"), "grün");
@@ -32,7 +32,7 @@ fn a_new_file_is_made_with_its_directories() {
 
 #[test]
 fn content_is_written_exactly() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     for content in ["", "no newline", "a\r\nb\n\n", "\0\u{1}"] {
         write(&fixture.path("f"), content).unwrap();
         assert_eq!(fixture.content("f"), content);
@@ -41,7 +41,7 @@ fn content_is_written_exactly() {
 
 #[test]
 fn the_mode_is_kept_but_for_set_user_id() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     for (mode, expected) in [(0o755, 0o755), (0o600, 0o600), (0o666, 0o666), (0o4755, 0o755)] {
         let path = fixture.file("f", "old");
         fixture.set_mode("f", mode);
@@ -52,7 +52,7 @@ fn the_mode_is_kept_but_for_set_user_id() {
 
 #[test]
 fn a_new_file_has_the_mode_that_any_new_file_has() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     File::create(fixture.place("plain")).unwrap();
     write(&fixture.path("ours"), "x").unwrap();
     assert_eq!(fixture.mode("ours"), fixture.mode("plain"));
@@ -60,7 +60,7 @@ fn a_new_file_has_the_mode_that_any_new_file_has() {
 
 #[test]
 fn what_is_not_a_regular_file_is_not_replaced() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     check_error(&fixture.fifo("fifo"), "it is a FIFO");
     check_error(&fixture.socket("socket"), "it is a socket");
     check_error(&fixture.directory("directory"), "it is a directory");
@@ -72,7 +72,7 @@ fn what_is_not_a_regular_file_is_not_replaced() {
 
 #[test]
 fn paths_that_name_no_file() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let file = fixture.file("file", "old");
     check_error("", "Error writing : the path is empty");
     check_error("relative", "must be absolute");
@@ -90,7 +90,7 @@ fn paths_that_name_no_file() {
 
 #[test]
 fn a_parent_that_is_no_directory() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     fixture.file("file", "old");
     fixture.link("dangling-parent", "nowhere");
     let told = "Failed to create parent directory: a part of the path exists and is not a directory";
@@ -99,7 +99,7 @@ fn a_parent_that_is_no_directory() {
 
 #[test]
 fn links_are_followed_to_where_they_lead() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     fixture.file("d/real", "old");
     fixture.link("d/link", "real");
     fixture.link("link-to-link", "d/link");
@@ -115,7 +115,7 @@ fn links_are_followed_to_where_they_lead() {
 
 #[test]
 fn a_hard_link_is_not_written_through() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("a", "old");
     fs::hard_link(&path, fixture.place("b")).unwrap();
     write(&path, "new").unwrap();
@@ -124,7 +124,7 @@ fn a_hard_link_is_not_written_through() {
 
 #[test]
 fn a_name_of_full_length_is_written() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let name = "x".repeat(255);
     write(&fixture.path(&name), "x").unwrap();
     assert_eq!(fixture.content(&name), "x");
@@ -132,7 +132,7 @@ fn a_name_of_full_length_is_written() {
 
 #[test]
 fn a_read_only_directory_denies_even_where_the_file_is_writable() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("d/f", "old");
     fixture.set_mode("d", 0o555);
     check_denied(&path, "no permission to write here");
@@ -144,7 +144,7 @@ fn a_read_only_directory_denies_even_where_the_file_is_writable() {
 
 #[test]
 fn a_read_only_file_is_not_replaced_although_its_directory_would_allow_it() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     fixture.set_mode("f", 0o444);
     check_denied(&path, "no permission to write here");
@@ -153,7 +153,7 @@ fn a_read_only_file_is_not_replaced_although_its_directory_would_allow_it() {
 
 #[test]
 fn a_file_without_permission_to_read_may_still_be_written() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     fixture.set_mode("f", 0o200);
     without_capabilities(|| write(&path, "new")).unwrap();
@@ -162,8 +162,8 @@ fn a_file_without_permission_to_read_may_still_be_written() {
 
 #[test]
 fn the_temporary_file_is_gone_after_a_failure() {
-    let fixture = Fixture::new();
-    let place = Place::open(&fixture.place("f")).unwrap();
+    let fixture = FileFixture::new();
+    let place = OpenDirectoryEntry::open(&fixture.place("f")).unwrap();
     fixture.directory("f");
     assert_eq!(place.replace(b"new"), Err(WriteError::Kernel(Errno::ISDIR)));
     assert_eq!(fixture.names("."), ["f"]);
@@ -171,9 +171,9 @@ fn the_temporary_file_is_gone_after_a_failure() {
 
 #[test]
 fn content_too_large_is_refused_before_anything_is_made() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let bytes = usize::try_from(WRITE_FILE_BYTES_MAX).unwrap() + 1;
-    let place = Place::open(&fixture.place("f")).unwrap();
+    let place = OpenDirectoryEntry::open(&fixture.place("f")).unwrap();
     let refused = place.replace(&vec![b'x'; bytes]);
     assert_eq!(refused, Err(WriteError::TooLarge { bytes, bytes_max: WRITE_FILE_BYTES_MAX }));
     assert!(fixture.names(".").is_empty());
@@ -181,10 +181,10 @@ fn content_too_large_is_refused_before_anything_is_made() {
 
 #[test]
 fn a_directory_swapped_for_a_link_does_not_lead_the_write_elsewhere() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     fixture.directory("inside");
     fixture.directory("outside");
-    let place = Place::open(&fixture.place("inside/f")).unwrap();
+    let place = OpenDirectoryEntry::open(&fixture.place("inside/f")).unwrap();
     fs::rename(fixture.place("inside"), fixture.place("moved")).unwrap();
     fixture.link("inside", "outside");
     place.replace(b"new").unwrap();
@@ -194,7 +194,7 @@ fn a_directory_swapped_for_a_link_does_not_lead_the_write_elsewhere() {
 
 #[test]
 fn the_owner_is_kept_by_those_who_may_give_files_away() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     if std::os::unix::fs::chown(&path, Some(65534), Some(65534)).is_err() {
         return; // Only root can prepare this case; for everyone else there is nothing to keep.
@@ -206,7 +206,7 @@ fn the_owner_is_kept_by_those_who_may_give_files_away() {
 
 #[test]
 fn concurrent_writers_leave_one_whole_content() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     let path = fixture.path("f");
     let contents: Vec<String> = ('a'..='d').map(|c| c.to_string().repeat(100_000)).collect();
     write(&path, &contents[0]).unwrap();

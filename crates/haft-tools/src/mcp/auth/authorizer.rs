@@ -1,7 +1,7 @@
 //! Supplies the access token for requests to one server, and renews a token that the server rejects: one renewal serves
 //! all concurrent requests.
 
-use haft_core::settings::mcp::Grant;
+use haft_core::settings::mcp::OAuthGrant;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,13 +12,13 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use super::challenge::Challenge;
-use super::client::{self, Client, Introduction, KnownClient};
-use super::discovery::{self, Found};
+use super::client::{self, ClientIdentitySource, OauthClient, PreregisteredClient};
+use super::discovery::{self, OauthDiscovery};
 use super::error::{AuthError, LOGIN_NEEDED};
-use super::exchange::{self, Given, NotGiven};
-use super::grant::{Question, Subject};
-use super::scope::Asked;
-use super::store::{Locked, Token, TokenFile};
+use super::exchange::{self, OauthTokenResponse, TokenRequestError};
+use super::grant::{AuthorizationParams, AuthorizationRequest};
+use super::scope::ScopeSources;
+use super::store::{OauthToken, TokenFile, TokenFileLock};
 
 /// The time before expiry at which a token is renewed, so that it does not expire in transit.
 const EARLY: Duration = Duration::from_secs(30);
@@ -26,17 +26,17 @@ const EARLY: Duration = Duration::from_secs(30);
 /// The operator's OAuth settings for one server.
 #[derive(Debug, Clone, Default)]
 pub struct OauthConfig {
-    pub client: Option<KnownClient>,
+    pub client: Option<PreregisteredClient>,
     /// The only authorization server that may be used, when the operator names one.
     pub issuer: Option<String>,
     /// The URL of this client's metadata document, for authorization servers that support such documents.
     pub client_metadata_url: Option<Url>,
     pub scopes: Vec<String>,
-    pub grant: Grant,
+    pub grant: OAuthGrant,
 }
 
 /// Asks the user for consent. The user interface implements it: it opens a browser, or prints a URL to copy.
-pub trait Consent: Send + Sync {
+pub trait OauthConsent: Send + Sync {
     /// Returns the redirect URI for the authorization request.
     fn redirect_uri(&self) -> String;
 
@@ -52,11 +52,11 @@ pub struct Authorizer {
     oauth: OauthConfig,
     file: TokenFile,
     /// `None` when no user can be asked; the error then names the login command.
-    consent: Option<Arc<dyn Consent>>,
+    consent: Option<Arc<dyn OauthConsent>>,
     http: Http,
     /// The cached token. The lock is held during a renewal, so that concurrent callers wait for it and share its
     /// result.
-    held: Mutex<Option<Token>>,
+    held: Mutex<Option<OauthToken>>,
 }
 
 impl Authorizer {
@@ -65,7 +65,7 @@ impl Authorizer {
         server: &Url,
         oauth: OauthConfig,
         file: TokenFile,
-        consent: Option<Arc<dyn Consent>>,
+        consent: Option<Arc<dyn OauthConsent>>,
     ) -> Result<Self, AuthError> {
         Ok(Self {
             name: name.to_owned(),
@@ -102,12 +102,12 @@ impl Authorizer {
         challenge: &Challenge,
     ) -> Result<(), AuthError> {
         let mut held = self.held.lock().await;
-        if is_another(held.as_ref(), refused) {
+        if differs_from_rejected(held.as_ref(), refused) {
             return Ok(());
         }
         let locked = self.file.lock().await?;
         let kept = locked.load().await?;
-        if is_another(kept.as_ref(), refused) {
+        if differs_from_rejected(kept.as_ref(), refused) {
             *held = kept;
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl Authorizer {
     /// Logs in, even if there is a token already.
     pub async fn login(&self) -> Result<(), AuthError> {
         let mut held = self.held.lock().await;
-        let asked = self.provoke().await?;
+        let asked = self.trigger_unauthorized().await?;
         let challenge = asked.clone().unwrap_or_default();
         let found = match (self.discover(&challenge).await, asked) {
             (Err(AuthError::Refused(_)), None) => {
@@ -129,8 +129,10 @@ impl Authorizer {
         // A login replaces the stored token, so an unreadable one is no reason to fail.
         let before = self.file.load().await.unwrap_or_default();
         *held = Some(match self.oauth.grant {
-            Grant::ClientCredentials => self.by_itself(&self.file.lock().await?, &found, &challenge).await?,
-            Grant::Person => self.ask(&found, before.as_ref(), &challenge).await?,
+            OAuthGrant::ClientCredentials => {
+                self.client_credentials_grant(&self.file.lock().await?, &found, &challenge).await?
+            }
+            OAuthGrant::Person => self.ask(&found, before.as_ref(), &challenge).await?,
         });
         Ok(())
     }
@@ -142,7 +144,7 @@ impl Authorizer {
 
     /// Finds the authorization server. Refuses any other than `oauth.issuer` where the operator sets it, because the
     /// authorization server receives the client secret.
-    async fn discover(&self, challenge: &Challenge) -> Result<Found, AuthError> {
+    async fn discover(&self, challenge: &Challenge) -> Result<OauthDiscovery, AuthError> {
         let found = discovery::discover(&self.http, &self.server, challenge).await?;
         let wanted = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
         if wanted.is_some_and(|wanted| wanted != found.issuer.issuer.trim_end_matches('/')) {
@@ -155,7 +157,7 @@ impl Authorizer {
 
     /// Sends a request without a token and returns the server's challenge; `None` when the server does not require a
     /// token.
-    async fn provoke(&self) -> Result<Option<Challenge>, AuthError> {
+    async fn trigger_unauthorized(&self) -> Result<Option<Challenge>, AuthError> {
         let body = r#"{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{}}"#;
         let request = self
             .http
@@ -172,21 +174,21 @@ impl Authorizer {
 
     async fn obtain(
         &self,
-        locked: Locked<'_>,
-        kept: Option<Token>,
+        locked: TokenFileLock<'_>,
+        kept: Option<OauthToken>,
         challenge: &Challenge,
-    ) -> Result<Token, AuthError> {
+    ) -> Result<OauthToken, AuthError> {
         let found = self.discover(challenge).await?;
         // Never send a token to an issuer that did not issue it, and do not reuse its client registration there.
         let kept = kept.filter(|token| token.issuer == found.issuer.issuer);
-        if let Some(token) = kept.as_ref().filter(|_| !challenge.wants_more())
+        if let Some(token) = kept.as_ref().filter(|_| !challenge.needs_more_scopes())
             && let Some(renewed) = self.refresh(&locked, token).await?
         {
             return Ok(renewed);
         }
         match self.oauth.grant {
-            Grant::ClientCredentials => self.by_itself(&locked, &found, challenge).await,
-            Grant::Person => {
+            OAuthGrant::ClientCredentials => self.client_credentials_grant(&locked, &found, challenge).await,
+            OAuthGrant::Person => {
                 // A login can take minutes. Release the file lock meanwhile, so that other processes do not time out on
                 // it.
                 drop(locked);
@@ -197,7 +199,11 @@ impl Authorizer {
 
     /// Exchanges the refresh token for a new access token. Returns `None` when there is no refresh token, or when the
     /// authorization server no longer accepts it.
-    async fn refresh(&self, locked: &Locked<'_>, token: &Token) -> Result<Option<Token>, AuthError> {
+    async fn refresh(
+        &self,
+        locked: &TokenFileLock<'_>,
+        token: &OauthToken,
+    ) -> Result<Option<OauthToken>, AuthError> {
         let Some(refresh) = &token.refresh else { return Ok(None) };
         let form = [
             ("grant_type", "refresh_token".to_owned()),
@@ -212,23 +218,24 @@ impl Authorizer {
                 locked.save(&renewed).await?;
                 Ok(Some(renewed))
             }
-            Err(NotGiven::InvalidGrant) => {
+            Err(TokenRequestError::InvalidGrant) => {
                 // Remove the dead refresh token, so that it is not tried again. The client registration stays usable.
-                locked.save(&Token { refresh: None, ..token.clone() }).await?;
+                locked.save(&OauthToken { refresh: None, ..token.clone() }).await?;
                 Ok(None)
             }
-            Err(NotGiven::Other(error)) => Err(error),
+            Err(TokenRequestError::Other(error)) => Err(error),
         }
     }
 
     /// Gets a token with the client credentials grant, without a user.
-    async fn by_itself(
+    async fn client_credentials_grant(
         &self,
-        locked: &Locked<'_>,
-        found: &Found,
+        locked: &TokenFileLock<'_>,
+        found: &OauthDiscovery,
         challenge: &Challenge,
-    ) -> Result<Token, AuthError> {
-        let Introduction::Known(client) = client::introduction(&self.oauth, &found.issuer)? else {
+    ) -> Result<OauthToken, AuthError> {
+        let ClientIdentitySource::Known(client) = client::choose_client_identity(&self.oauth, &found.issuer)?
+        else {
             return Err(AuthError::refused(
                 "client credentials need `oauth.clientId` and `oauth.clientSecret`",
             ));
@@ -240,7 +247,7 @@ impl Authorizer {
             form.push(("scope", scopes.join(" ")));
         }
         let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
-        let token = fresh(blank(found, client, scopes), given.map_err(not_given)?, now());
+        let token = fresh(token_without_secrets(found, client, scopes), given.map_err(not_given)?, now());
         locked.save(&token).await?;
         Ok(token)
     }
@@ -248,20 +255,24 @@ impl Authorizer {
     /// Runs the authorization code flow with the user, or returns `PersonNeeded` when no user can be asked.
     async fn ask(
         &self,
-        found: &Found,
-        before: Option<&Token>,
+        found: &OauthDiscovery,
+        before: Option<&OauthToken>,
         challenge: &Challenge,
-    ) -> Result<Token, AuthError> {
+    ) -> Result<OauthToken, AuthError> {
         let Some(consent) = &self.consent else {
-            self.remember_wish(found, before, challenge).await?;
-            return Err(person_needed(challenge));
+            self.store_demanded_scopes(found, before, challenge).await?;
+            return Err(login_required_error(challenge));
         };
         let redirect = consent.redirect_uri();
-        let client = self.introduced(found, before, &redirect).await?;
+        let client = self.client_for_issuer(found, before, &redirect).await?;
         let scopes = self.scopes(found, before, challenge);
-        let subject =
-            Subject { client: &client, redirect: &redirect, resource: &found.resource, scopes: &scopes };
-        let question = Question::new(&found.issuer, &subject)?;
+        let subject = AuthorizationParams {
+            client: &client,
+            redirect: &redirect,
+            resource: &found.resource,
+            scopes: &scopes,
+        };
+        let question = AuthorizationRequest::new(&found.issuer, &subject)?;
         let answer = consent.ask(&question.url).await.map_err(AuthError::Refused)?;
         let form = [
             ("grant_type", "authorization_code".to_owned()),
@@ -271,24 +282,24 @@ impl Authorizer {
             ("resource", found.resource.clone()),
         ];
         let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
-        let token = fresh(blank(found, client, scopes), given.map_err(not_given)?, now());
+        let token = fresh(token_without_secrets(found, client, scopes), given.map_err(not_given)?, now());
         self.file.lock().await?.save(&token).await?;
         Ok(token)
     }
 
     /// Returns the client for this issuer: the configured one, one registered before with the same redirect URI, or a
     /// newly registered one.
-    async fn introduced(
+    async fn client_for_issuer(
         &self,
-        found: &Found,
-        before: Option<&Token>,
+        found: &OauthDiscovery,
+        before: Option<&OauthToken>,
         redirect: &str,
-    ) -> Result<Client, AuthError> {
-        let endpoint = match client::introduction(&self.oauth, &found.issuer)? {
-            Introduction::Known(client) => return Ok(client),
-            Introduction::Register(endpoint) => endpoint,
+    ) -> Result<OauthClient, AuthError> {
+        let endpoint = match client::choose_client_identity(&self.oauth, &found.issuer)? {
+            ClientIdentitySource::Known(client) => return Ok(client),
+            ClientIdentitySource::Register(endpoint) => endpoint,
         };
-        let same = |token: &&Token| {
+        let same = |token: &&OauthToken| {
             token.issuer == found.issuer.issuer && token.client.redirect.as_deref() == Some(redirect)
         };
         if let Some(token) = before.filter(same) {
@@ -299,8 +310,13 @@ impl Authorizer {
         client::registered(&answer, redirect, &found.issuer)
     }
 
-    fn scopes(&self, found: &Found, before: Option<&Token>, challenge: &Challenge) -> Vec<String> {
-        let asked = Asked {
+    fn scopes(
+        &self,
+        found: &OauthDiscovery,
+        before: Option<&OauthToken>,
+        challenge: &Challenge,
+    ) -> Vec<String> {
+        let asked = ScopeSources {
             challenge: Some(challenge),
             before: before.map(|token| token.scopes.as_slice()).unwrap_or_default(),
             operator: &self.oauth.scopes,
@@ -311,18 +327,18 @@ impl Authorizer {
     }
 
     /// Stores the scopes that the server demanded beside the earlier ones, so that the next login requests them all.
-    async fn remember_wish(
+    async fn store_demanded_scopes(
         &self,
-        found: &Found,
-        before: Option<&Token>,
+        found: &OauthDiscovery,
+        before: Option<&OauthToken>,
         challenge: &Challenge,
     ) -> Result<(), AuthError> {
-        let Some(before) = before.filter(|_| challenge.wants_more()) else { return Ok(()) };
+        let Some(before) = before.filter(|_| challenge.needs_more_scopes()) else { return Ok(()) };
         let locked = self.file.lock().await?;
         match locked.load().await? {
             // Another process may have logged in meanwhile; keep its newer token.
-            Some(kept) if !is_another(Some(&kept), Some(&before.access)) => {
-                let wanted = Token { scopes: self.scopes(found, Some(before), challenge), ..kept };
+            Some(kept) if !differs_from_rejected(Some(&kept), Some(&before.access)) => {
+                let wanted = OauthToken { scopes: self.scopes(found, Some(before), challenge), ..kept };
                 locked.save(&wanted).await
             }
             Some(_) | None => Ok(()),
@@ -336,8 +352,8 @@ impl std::fmt::Debug for Authorizer {
     }
 }
 
-fn person_needed(challenge: &Challenge) -> AuthError {
-    let why = if challenge.wants_more() {
+fn login_required_error(challenge: &Challenge) -> AuthError {
+    let why = if challenge.needs_more_scopes() {
         "the server wants more rights than were granted"
     } else {
         "the server asks who you are"
@@ -346,8 +362,8 @@ fn person_needed(challenge: &Challenge) -> AuthError {
 }
 
 /// Builds a token for this issuer with empty secrets, which `fresh` fills in.
-fn blank(found: &Found, client: Client, scopes: Vec<String>) -> Token {
-    Token {
+fn token_without_secrets(found: &OauthDiscovery, client: OauthClient, scopes: Vec<String>) -> OauthToken {
+    OauthToken {
         issuer: found.issuer.issuer.clone(),
         endpoint: found.issuer.token_endpoint.clone(),
         resource: found.resource.clone(),
@@ -359,18 +375,18 @@ fn blank(found: &Found, client: Client, scopes: Vec<String>) -> Token {
     }
 }
 
-fn not_given(why: NotGiven) -> AuthError {
+fn not_given(why: TokenRequestError) -> AuthError {
     match why {
-        NotGiven::InvalidGrant => {
+        TokenRequestError::InvalidGrant => {
             AuthError::refused("its authorization server does not take the code; begin again")
         }
-        NotGiven::Other(error) => error,
+        TokenRequestError::Other(error) => error,
     }
 }
 
-fn fresh(token: Token, given: Given, now: u64) -> Token {
-    let Given { access_token, expires_in, refresh_token, .. } = given;
-    Token {
+fn fresh(token: OauthToken, given: OauthTokenResponse, now: u64) -> OauthToken {
+    let OauthTokenResponse { access_token, expires_in, refresh_token, .. } = given;
+    OauthToken {
         access: access_token,
         refresh: refresh_token,
         expires_at: expires_in.map(|seconds| now.saturating_add(whole_seconds(seconds))),
@@ -387,12 +403,12 @@ fn whole_seconds(seconds: f64) -> u64 {
     seconds as u64
 }
 
-fn ends_soon(token: &Token, now: u64) -> bool {
+fn ends_soon(token: &OauthToken, now: u64) -> bool {
     token.expires_at.is_some_and(|end| end <= now.saturating_add(EARLY.as_secs()))
 }
 
 /// Returns whether there is a token that differs from the rejected one.
-fn is_another(token: Option<&Token>, refused: Option<&SecretString>) -> bool {
+fn differs_from_rejected(token: Option<&OauthToken>, refused: Option<&SecretString>) -> bool {
     let secret = |secret: &SecretString| secret.expose_secret().to_owned();
     token.is_some_and(|token| Some(secret(&token.access)) != refused.map(secret))
 }

@@ -17,13 +17,13 @@ impl Challenge {
         let challenge = Self::in_headers(response.headers());
         match response.status() {
             StatusCode::UNAUTHORIZED => Some(challenge),
-            StatusCode::FORBIDDEN if challenge.wants_more() => Some(challenge),
+            StatusCode::FORBIDDEN if challenge.needs_more_scopes() => Some(challenge),
             _ => None,
         }
     }
 
     /// Returns whether the server accepted the token but demands more scopes.
-    pub(super) fn wants_more(&self) -> bool {
+    pub(super) fn needs_more_scopes(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
 

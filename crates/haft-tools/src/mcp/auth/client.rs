@@ -10,12 +10,12 @@ use super::error::AuthError;
 
 /// Client credentials that the operator got from the authorization server.
 #[derive(Clone)]
-pub struct KnownClient {
+pub struct PreregisteredClient {
     pub id: String,
     pub secret: Option<SecretString>,
 }
 
-impl std::fmt::Debug for KnownClient {
+impl std::fmt::Debug for PreregisteredClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KnownClient").field("id", &self.id).finish_non_exhaustive()
     }
@@ -23,23 +23,23 @@ impl std::fmt::Debug for KnownClient {
 
 /// A client and its authentication method. It is valid for one issuer only.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(super) struct OauthClient {
     pub(super) id: String,
     pub(super) secret: Option<SecretString>,
-    pub(super) proof: Proof,
+    pub(super) proof: ClientAuthMethod,
     /// The redirect URI it was registered with; `None` for a client that was not registered dynamically.
     pub(super) redirect: Option<String>,
 }
 
 /// The client authentication method at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(super) enum ClientAuthMethod {
     Basic,
     Post,
     None,
 }
 
-impl Proof {
+impl ClientAuthMethod {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Basic => "client_secret_basic",
@@ -48,7 +48,7 @@ impl Proof {
         }
     }
 
-    pub(super) fn of_word(word: &str) -> Option<Self> {
+    pub(super) fn from_method_name(word: &str) -> Option<Self> {
         [Self::Basic, Self::Post, Self::None].into_iter().find(|proof| proof.word() == word)
     }
 
@@ -60,33 +60,39 @@ impl Proof {
 }
 
 /// The way to get a client identity.
-pub(super) enum Introduction {
-    Known(Client),
+pub(super) enum ClientIdentitySource {
+    Known(OauthClient),
     /// Register dynamically at this endpoint.
     Register(Url),
 }
 
 /// Chooses the client identity: the operator's credentials first, then the client metadata URL, then dynamic
 /// registration.
-pub(super) fn introduction(
+pub(super) fn choose_client_identity(
     oauth: &OauthConfig,
     issuer: &AuthorizationServer,
-) -> Result<Introduction, AuthError> {
+) -> Result<ClientIdentitySource, AuthError> {
     let methods = &issuer.token_endpoint_auth_methods_supported;
     if let Some(known) = &oauth.client {
         let proof = match &known.secret {
-            Some(_) => Proof::among(&[Proof::Basic, Proof::Post], methods),
-            None => Proof::None,
+            Some(_) => ClientAuthMethod::among(&[ClientAuthMethod::Basic, ClientAuthMethod::Post], methods),
+            None => ClientAuthMethod::None,
         };
-        let client = Client { id: known.id.clone(), secret: known.secret.clone(), proof, redirect: None };
-        return Ok(Introduction::Known(client));
+        let client =
+            OauthClient { id: known.id.clone(), secret: known.secret.clone(), proof, redirect: None };
+        return Ok(ClientIdentitySource::Known(client));
     }
     match (&oauth.client_metadata_url, &issuer.registration_endpoint) {
         (Some(url), _) if issuer.client_id_metadata_document_supported => {
-            let client = Client { id: url.to_string(), secret: None, proof: Proof::None, redirect: None };
-            Ok(Introduction::Known(client))
+            let client = OauthClient {
+                id: url.to_string(),
+                secret: None,
+                proof: ClientAuthMethod::None,
+                redirect: None,
+            };
+            Ok(ClientIdentitySource::Known(client))
         }
-        (_, Some(endpoint)) => Ok(Introduction::Register(endpoint.clone())),
+        (_, Some(endpoint)) => Ok(ClientIdentitySource::Register(endpoint.clone())),
         (_, None) => Err(AuthError::refused(
             "its authorization server registers nobody by itself; get a client id there and set `oauth.clientId`",
         )),
@@ -95,7 +101,7 @@ pub(super) fn introduction(
 
 /// Builds the body of a dynamic registration request.
 pub(super) fn registration(redirect: &str, issuer: &AuthorizationServer) -> Value {
-    let preferred = [Proof::None, Proof::Basic, Proof::Post];
+    let preferred = [ClientAuthMethod::None, ClientAuthMethod::Basic, ClientAuthMethod::Post];
     json!({
         "client_name": "haft",
         "application_type": "native",
@@ -103,7 +109,7 @@ pub(super) fn registration(redirect: &str, issuer: &AuthorizationServer) -> Valu
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method":
-            Proof::among(&preferred, &issuer.token_endpoint_auth_methods_supported).word(),
+            ClientAuthMethod::among(&preferred, &issuer.token_endpoint_auth_methods_supported).word(),
     })
 }
 
@@ -112,31 +118,33 @@ pub(super) fn registered(
     answer: &Value,
     redirect: &str,
     issuer: &AuthorizationServer,
-) -> Result<Client, AuthError> {
+) -> Result<OauthClient, AuthError> {
     let text = |name: &str| answer[name].as_str().filter(|text| !text.is_empty());
     let id = text("client_id")
         .ok_or_else(|| AuthError::refused("its authorization server registered us without a client id"))?;
     let secret = text("client_secret").map(SecretString::from);
-    let told = text("token_endpoint_auth_method").and_then(Proof::of_word);
+    let told = text("token_endpoint_auth_method").and_then(ClientAuthMethod::from_method_name);
     let proof = match (&secret, told) {
-        (None, _) => Proof::None,
+        (None, _) => ClientAuthMethod::None,
         (Some(_), Some(told)) => told,
-        (Some(_), None) => Proof::among(
-            &[Proof::Basic, Proof::Post, Proof::None],
+        (Some(_), None) => ClientAuthMethod::among(
+            &[ClientAuthMethod::Basic, ClientAuthMethod::Post, ClientAuthMethod::None],
             &issuer.token_endpoint_auth_methods_supported,
         ),
     };
-    Ok(Client { id: id.to_owned(), secret, proof, redirect: Some(redirect.to_owned()) })
+    Ok(OauthClient { id: id.to_owned(), secret, proof, redirect: Some(redirect.to_owned()) })
 }
 
-impl Client {
+impl OauthClient {
     /// Returns the form fields that identify the client, to be sent beside the grant.
     pub(super) fn form(&self) -> Vec<(&'static str, String)> {
         let id = ("client_id", self.id.clone());
         match (self.proof, &self.secret) {
-            (Proof::Basic, Some(_)) => Vec::new(),
-            (Proof::Post, Some(secret)) => vec![id, ("client_secret", secret.expose_secret().to_owned())],
-            (Proof::Basic | Proof::Post | Proof::None, _) => vec![id],
+            (ClientAuthMethod::Basic, Some(_)) => Vec::new(),
+            (ClientAuthMethod::Post, Some(secret)) => {
+                vec![id, ("client_secret", secret.expose_secret().to_owned())]
+            }
+            (ClientAuthMethod::Basic | ClientAuthMethod::Post | ClientAuthMethod::None, _) => vec![id],
         }
     }
 
@@ -145,8 +153,10 @@ impl Client {
     pub(super) fn basic(&self) -> Option<(String, String)> {
         let escaped = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
         match (self.proof, &self.secret) {
-            (Proof::Basic, Some(secret)) => Some((escaped(&self.id), escaped(secret.expose_secret()))),
-            (Proof::Basic | Proof::Post | Proof::None, _) => None,
+            (ClientAuthMethod::Basic, Some(secret)) => {
+                Some((escaped(&self.id), escaped(secret.expose_secret())))
+            }
+            (ClientAuthMethod::Basic | ClientAuthMethod::Post | ClientAuthMethod::None, _) => None,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::error::AuthError;
 use super::exchange;
 
 /// The result of discovery.
-pub(super) struct Found {
+pub(super) struct OauthDiscovery {
     /// The resource that tokens are requested for, as the server states it.
     pub(super) resource: String,
     pub(super) scopes: Vec<String>,
@@ -48,9 +48,13 @@ pub(super) struct AuthorizationServer {
 
 /// Fetches the server's metadata, then that of the first authorization server it names. A server that names none is
 /// taken to be its own authorization server.
-pub(super) async fn discover(http: &Client, server: &Url, challenge: &Challenge) -> Result<Found, AuthError> {
+pub(super) async fn discover(
+    http: &Client,
+    server: &Url,
+    challenge: &Challenge,
+) -> Result<OauthDiscovery, AuthError> {
     let named = challenge.resource_metadata.as_deref().and_then(|text| Url::parse(text).ok());
-    let places = named.into_iter().chain(resource_places(server));
+    let places = named.into_iter().chain(resource_metadata_urls(server));
     let about: Option<ResourceMetadata> = first(http, server, places).await?;
     let (resource, scopes, issuer) = match about {
         Some(about) => {
@@ -66,7 +70,7 @@ pub(super) async fn discover(http: &Client, server: &Url, challenge: &Challenge)
     };
     let issuer = issuer.unwrap_or_else(|| server.origin().ascii_serialization());
     let issuer = authorization_server(http, server, &issuer).await?;
-    Ok(Found { resource, scopes, issuer })
+    Ok(OauthDiscovery { resource, scopes, issuer })
 }
 
 async fn authorization_server(
@@ -76,7 +80,7 @@ async fn authorization_server(
 ) -> Result<AuthorizationServer, AuthError> {
     let address = Url::parse(issuer)
         .map_err(|_| AuthError::refused("the server names an authorization server that is no address"))?;
-    let found: Option<AuthorizationServer> = first(http, server, issuer_places(&address)).await?;
+    let found: Option<AuthorizationServer> = first(http, server, issuer_metadata_urls(&address)).await?;
     let found = found.ok_or_else(|| {
         let hint = "set an `Authorization` in its `headers`";
         AuthError::refused(format!("the server asks who you are, but says nowhere how to log in; {hint}"))
@@ -127,36 +131,36 @@ async fn first<T: DeserializeOwned>(
 }
 
 /// Returns the metadata URLs of a protected resource: the well-known name before the server's path, then at the root.
-fn resource_places(server: &Url) -> Vec<Url> {
+fn resource_metadata_urls(server: &Url) -> Vec<Url> {
     places(
         server,
         &[
-            ("/.well-known/oauth-protected-resource", Place::Before),
-            ("/.well-known/oauth-protected-resource", Place::Root),
+            ("/.well-known/oauth-protected-resource", WellKnownPosition::Before),
+            ("/.well-known/oauth-protected-resource", WellKnownPosition::Root),
         ],
     )
 }
 
-fn issuer_places(issuer: &Url) -> Vec<Url> {
+fn issuer_metadata_urls(issuer: &Url) -> Vec<Url> {
     places(
         issuer,
         &[
-            ("/.well-known/oauth-authorization-server", Place::Before),
-            ("/.well-known/openid-configuration", Place::Before),
-            ("/.well-known/openid-configuration", Place::After),
+            ("/.well-known/oauth-authorization-server", WellKnownPosition::Before),
+            ("/.well-known/openid-configuration", WellKnownPosition::Before),
+            ("/.well-known/openid-configuration", WellKnownPosition::After),
         ],
     )
 }
 
 /// The position of a well-known name relative to the path.
 #[derive(Clone, Copy)]
-enum Place {
+enum WellKnownPosition {
     Before,
     After,
     Root,
 }
 
-fn places(address: &Url, names: &[(&str, Place)]) -> Vec<Url> {
+fn places(address: &Url, names: &[(&str, WellKnownPosition)]) -> Vec<Url> {
     let path = address.path().trim_end_matches('/');
     let mut found: Vec<Url> = Vec::new();
     for (name, place) in names {
@@ -164,9 +168,9 @@ fn places(address: &Url, names: &[(&str, Place)]) -> Vec<Url> {
         url.set_query(None);
         url.set_fragment(None);
         url.set_path(&match place {
-            Place::Before => format!("{name}{path}"),
-            Place::After => format!("{path}{name}"),
-            Place::Root => (*name).to_owned(),
+            WellKnownPosition::Before => format!("{name}{path}"),
+            WellKnownPosition::After => format!("{path}{name}"),
+            WellKnownPosition::Root => (*name).to_owned(),
         });
         if !found.contains(&url) {
             found.push(url);
@@ -212,14 +216,14 @@ mod tests {
             assert_eq!(found.iter().map(Url::as_str).collect::<Vec<_>>(), expected);
         };
         check(
-            resource_places(&url("https://h/a/mcp?x=1")),
+            resource_metadata_urls(&url("https://h/a/mcp?x=1")),
             &[
                 "https://h/.well-known/oauth-protected-resource/a/mcp",
                 "https://h/.well-known/oauth-protected-resource",
             ],
         );
         check(
-            issuer_places(&url("https://as/t")),
+            issuer_metadata_urls(&url("https://as/t")),
             &[
                 "https://as/.well-known/oauth-authorization-server/t",
                 "https://as/.well-known/openid-configuration/t",
@@ -227,7 +231,7 @@ mod tests {
             ],
         );
         check(
-            issuer_places(&url("https://as")),
+            issuer_metadata_urls(&url("https://as")),
             &[
                 "https://as/.well-known/oauth-authorization-server",
                 "https://as/.well-known/openid-configuration",

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::{Url, form_urlencoded};
 
-use super::client::Client;
+use super::client::OauthClient;
 use super::error::AuthError;
 
 /// The timeout of one request.
@@ -60,7 +60,7 @@ pub(super) async fn register(http: &Http, url: Url, body: &Value) -> Result<Valu
 
 /// A successful token response.
 #[derive(Deserialize)]
-pub(super) struct Given {
+pub(super) struct OauthTokenResponse {
     pub(super) access_token: SecretString,
     #[serde(default)]
     token_type: String,
@@ -70,7 +70,7 @@ pub(super) struct Given {
 }
 
 /// The reason for a failed token request.
-pub(super) enum NotGiven {
+pub(super) enum TokenRequestError {
     /// The grant is no longer valid. All other errors leave it usable.
     InvalidGrant,
     Other(AuthError),
@@ -80,9 +80,9 @@ pub(super) enum NotGiven {
 pub(super) async fn token(
     http: &Http,
     endpoint: &Url,
-    client: &Client,
+    client: &OauthClient,
     grant: &[(&str, String)],
-) -> Result<Given, NotGiven> {
+) -> Result<OauthTokenResponse, TokenRequestError> {
     let mut request = http
         .post(endpoint.clone())
         .header(ACCEPT, "application/json")
@@ -91,20 +91,23 @@ pub(super) async fn token(
     if let Some((id, secret)) = client.basic() {
         request = request.basic_auth(id, Some(secret));
     }
-    let response = send(request).await.map_err(NotGiven::Other)?;
+    let response = send(request).await.map_err(TokenRequestError::Other)?;
     let status = response.status();
     if status.is_server_error() {
-        return Err(NotGiven::Other(unreachable(&format!("answered {status}"))));
+        return Err(TokenRequestError::Other(unreachable(&format!("answered {status}"))));
     }
-    let text = text(response).await.map_err(NotGiven::Other)?;
+    let text = text(response).await.map_err(TokenRequestError::Other)?;
     if !status.is_success() {
         return Err(not_given(&text));
     }
-    let given: Option<Given> = serde_json::from_str(&text).ok();
-    let bearer =
-        |given: &Given| given.token_type.is_empty() || given.token_type.eq_ignore_ascii_case("bearer");
+    let given: Option<OauthTokenResponse> = serde_json::from_str(&text).ok();
+    let bearer = |given: &OauthTokenResponse| {
+        given.token_type.is_empty() || given.token_type.eq_ignore_ascii_case("bearer")
+    };
     given.filter(bearer).ok_or_else(|| {
-        NotGiven::Other(AuthError::refused("its authorization server gave something that is no bearer token"))
+        TokenRequestError::Other(AuthError::refused(
+            "its authorization server gave something that is no bearer token",
+        ))
     })
 }
 
@@ -114,11 +117,11 @@ fn form(grant: &[(&str, String)], client: &[(&str, String)]) -> String {
     form.finish()
 }
 
-fn not_given(text: &str) -> NotGiven {
+fn not_given(text: &str) -> TokenRequestError {
     let answer: Value = serde_json::from_str(text).unwrap_or_default();
     match answer["error"].as_str() {
-        Some("invalid_grant") => NotGiven::InvalidGrant,
-        code => NotGiven::Other(AuthError::refused(format!(
+        Some("invalid_grant") => TokenRequestError::InvalidGrant,
+        code => TokenRequestError::Other(AuthError::refused(format!(
             "its authorization server gives no token ({})",
             code.map_or("no reason", known_code)
         ))),

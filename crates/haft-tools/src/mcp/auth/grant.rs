@@ -6,14 +6,14 @@ use sha2::{Digest, Sha256};
 use url::Url;
 use uuid::Uuid;
 
-use super::client::Client;
+use super::client::OauthClient;
 use super::discovery::AuthorizationServer;
 use super::error::AuthError;
 use super::exchange::known_code;
 
 /// One authorization request. The verifier leaves this process only in the final token request; the URL carries its
 /// hash.
-pub(super) struct Question {
+pub(super) struct AuthorizationRequest {
     pub(super) url: Url,
     pub(super) redirect: String,
     state: String,
@@ -21,17 +21,20 @@ pub(super) struct Question {
 }
 
 /// The parameters of an authorization request.
-pub(super) struct Subject<'a> {
-    pub(super) client: &'a Client,
+pub(super) struct AuthorizationParams<'a> {
+    pub(super) client: &'a OauthClient,
     pub(super) redirect: &'a str,
     pub(super) resource: &'a str,
     pub(super) scopes: &'a [String],
 }
 
-impl Question {
+impl AuthorizationRequest {
     /// Builds a request with fresh secrets. Refuses a server without PKCE S256: an attacker could redeem an intercepted
     /// code there.
-    pub(super) fn new(issuer: &AuthorizationServer, subject: &Subject<'_>) -> Result<Self, AuthError> {
+    pub(super) fn new(
+        issuer: &AuthorizationServer,
+        subject: &AuthorizationParams<'_>,
+    ) -> Result<Self, AuthError> {
         if !issuer.code_challenge_methods_supported.iter().any(|method| method == "S256") {
             return Err(AuthError::refused(
                 "its authorization server does not say that it checks PKCE with S256, and without it a login is not safe",
@@ -95,7 +98,7 @@ fn random() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::Proof;
+    use super::super::client::ClientAuthMethod;
     use super::*;
 
     fn issuer(extra: &str) -> AuthorizationServer {
@@ -105,13 +108,14 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
-    fn question(issuer: &AuthorizationServer) -> Result<Question, AuthError> {
-        let client = Client { id: "me".into(), secret: None, proof: Proof::None, redirect: None };
+    fn question(issuer: &AuthorizationServer) -> Result<AuthorizationRequest, AuthError> {
+        let client =
+            OauthClient { id: "me".into(), secret: None, proof: ClientAuthMethod::None, redirect: None };
         let scopes = ["r".to_owned(), "w".to_owned()];
         let redirect = "http://127.0.0.1:1/callback";
-        Question::new(
+        AuthorizationRequest::new(
             issuer,
-            &Subject { client: &client, redirect, resource: "https://h/mcp", scopes: &scopes },
+            &AuthorizationParams { client: &client, redirect, resource: "https://h/mcp", scopes: &scopes },
         )
     }
 

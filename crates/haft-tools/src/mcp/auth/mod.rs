@@ -15,10 +15,10 @@ mod keyring;
 mod scope;
 mod store;
 
-pub use authorizer::{Authorizer, Consent, OauthConfig};
+pub use authorizer::{Authorizer, OauthConfig, OauthConsent};
 pub(super) use challenge::Challenge;
-pub use client::KnownClient;
+pub use client::PreregisteredClient;
 pub use error::{AuthError, LOGIN_NEEDED};
-pub use haft_core::settings::mcp::{Grant, Preference};
+pub use haft_core::settings::mcp::{KeyringPreference, OAuthGrant};
 pub use keyring::Keyring;
 pub use store::TokenFile;

@@ -7,7 +7,7 @@ const OFFLINE: &str = "offline_access";
 
 /// All sources of scopes.
 #[derive(Debug, Default)]
-pub(super) struct Asked<'a> {
+pub(super) struct ScopeSources<'a> {
     pub(super) challenge: Option<&'a Challenge>,
     /// The scopes requested before. They are requested again, so that a demand for more scopes loses none.
     pub(super) before: &'a [String],
@@ -18,7 +18,7 @@ pub(super) struct Asked<'a> {
     pub(super) issuer: &'a [String],
 }
 
-impl Asked<'_> {
+impl ScopeSources<'_> {
     /// Merges the scopes without duplicates. The protected server's list counts only if neither the challenge nor the
     /// operator names a scope. The result may be empty.
     pub(super) fn scopes(&self) -> Vec<String> {
@@ -53,7 +53,7 @@ mod tests {
                 let challenge = Challenge { scope, ..Challenge::default() };
                 let (before, operator, resource, issuer) =
                     (list(before), list(operator), list(resource), list(issuer));
-                let asked = Asked {
+                let asked = ScopeSources {
                     challenge: Some(&challenge),
                     before: &before,
                     operator: &operator,

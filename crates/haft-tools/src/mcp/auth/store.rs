@@ -13,8 +13,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::Preference;
-use super::client::{Client, Proof};
+use super::KeyringPreference;
+use super::client::{ClientAuthMethod, OauthClient};
 use super::error::AuthError;
 use super::keyring::Keyring;
 use crate::private_file;
@@ -30,13 +30,13 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A token and everything needed to renew it.
 #[derive(Clone)]
-pub(super) struct Token {
+pub(super) struct OauthToken {
     pub(super) issuer: String,
     /// The token endpoint of that issuer: the only address besides the server that receives the token.
     pub(super) endpoint: Url,
     /// The resource that the token was requested for.
     pub(super) resource: String,
-    pub(super) client: Client,
+    pub(super) client: OauthClient,
     pub(super) access: SecretString,
     pub(super) refresh: Option<SecretString>,
     /// Seconds since the Unix epoch.
@@ -50,11 +50,11 @@ pub(super) struct Token {
 pub struct TokenFile {
     path: PathBuf,
     server: Url,
-    keyring: Option<(Arc<dyn Keyring>, Preference)>,
+    keyring: Option<(Arc<dyn Keyring>, KeyringPreference)>,
 }
 
 /// An exclusive lock on a token file, which gives the right to change the file.
-pub(super) struct Locked<'a> {
+pub(super) struct TokenFileLock<'a> {
     file: &'a TokenFile,
     _lock: File,
 }
@@ -62,26 +62,26 @@ pub(super) struct Locked<'a> {
 /// The content of a token file.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Entry {
-    Elsewhere(Elsewhere),
-    Here(Box<Written>),
+enum TokenFileContent {
+    Elsewhere(KeyringMarker),
+    Here(Box<StoredToken>),
 }
 
 /// Marks a token that is in the keyring.
 #[derive(Serialize, Deserialize)]
-struct Elsewhere {
-    kept_in: Place,
+struct KeyringMarker {
+    kept_in: TokenLocation,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Place {
+enum TokenLocation {
     Keyring,
 }
 
 /// The stored form of a token, in the file or in the keyring.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct StoredToken {
     version: u32,
     server: String,
     issuer: String,
@@ -107,14 +107,14 @@ impl TokenFile {
 
     /// Adds a keyring.
     #[must_use]
-    pub fn with_keyring(self, keyring: Arc<dyn Keyring>, preference: Preference) -> Self {
+    pub fn with_keyring(self, keyring: Arc<dyn Keyring>, preference: KeyringPreference) -> Self {
         Self { keyring: Some((keyring, preference)), ..self }
     }
 
     /// Deletes the token; returns whether there was one.
     pub(super) async fn forget(&self) -> Result<bool, AuthError> {
-        if let (Some(Entry::Elsewhere(_)), Some((keyring, _))) = (self.entry(), &self.keyring) {
-            keyring.remove(&self.account()).await.map_err(|reason| unreached(&reason))?;
+        if let (Some(TokenFileContent::Elsewhere(_)), Some((keyring, _))) = (self.entry(), &self.keyring) {
+            keyring.remove(&self.account()).await.map_err(|reason| keyring_unavailable(&reason))?;
         }
         match std::fs::remove_file(&self.path) {
             Ok(()) => Ok(true),
@@ -125,27 +125,35 @@ impl TokenFile {
 
     /// Loads the token for this server URL. An unreadable file counts as no token. An unavailable keyring is an error,
     /// because its token may still be valid.
-    pub(super) async fn load(&self) -> Result<Option<Token>, AuthError> {
+    pub(super) async fn load(&self) -> Result<Option<OauthToken>, AuthError> {
         let written = match (self.entry(), &self.keyring) {
-            (Some(Entry::Here(written)), _) => Some(*written),
-            (Some(Entry::Elsewhere(_)), Some((keyring, _))) => {
-                let kept = keyring.get(&self.account()).await.map_err(|reason| unreached(&reason))?;
+            (Some(TokenFileContent::Here(written)), _) => Some(*written),
+            (Some(TokenFileContent::Elsewhere(_)), Some((keyring, _))) => {
+                let kept =
+                    keyring.get(&self.account()).await.map_err(|reason| keyring_unavailable(&reason))?;
                 kept.and_then(|text| serde_json::from_str(text.expose_secret()).ok())
             }
-            (Some(Entry::Elsewhere(_)), None) => return Err(unreached("this program has none")),
+            (Some(TokenFileContent::Elsewhere(_)), None) => {
+                return Err(keyring_unavailable("this program has none"));
+            }
             (None, _) => None,
         };
-        let same = |written: &Written| written.version == VERSION && written.server == self.server.as_str();
+        let same =
+            |written: &StoredToken| written.version == VERSION && written.server == self.server.as_str();
         Ok(written.filter(same).and_then(token))
     }
 
-    fn entry(&self) -> Option<Entry> {
+    fn entry(&self) -> Option<TokenFileContent> {
         let mut text = String::new();
         File::open(&self.path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    async fn hand_over(&self, keyring: &Arc<dyn Keyring>, written: &Written) -> Result<(), String> {
+    async fn store_in_keyring(
+        &self,
+        keyring: &Arc<dyn Keyring>,
+        written: &StoredToken,
+    ) -> Result<(), String> {
         let text = serde_json::to_string(written).map_err(|error| error.to_string())?;
         keyring.put(&self.account(), text.into()).await
     }
@@ -157,7 +165,7 @@ impl TokenFile {
     }
 
     /// Takes the lock, and waits while another process holds it.
-    pub(super) async fn lock(&self) -> Result<Locked<'_>, AuthError> {
+    pub(super) async fn lock(&self) -> Result<TokenFileLock<'_>, AuthError> {
         let lock = self.open_lock().map_err(|error| self.unusable(&error))?;
         // A blocking `flock` would block a thread of the async runtime.
         let poll = async {
@@ -171,7 +179,7 @@ impl TokenFile {
             }
         };
         match tokio::time::timeout(LOCK_WAIT, poll).await {
-            Ok(Ok(())) => Ok(Locked { file: self, _lock: lock }),
+            Ok(Ok(())) => Ok(TokenFileLock { file: self, _lock: lock }),
             Ok(Err(error)) => Err(self.unusable(&error.into())),
             Err(_) => {
                 Err(AuthError::Unreachable("another process is still renewing the token; try again".into()))
@@ -191,31 +199,37 @@ impl TokenFile {
     }
 }
 
-impl Locked<'_> {
-    pub(super) async fn load(&self) -> Result<Option<Token>, AuthError> {
+impl TokenFileLock<'_> {
+    pub(super) async fn load(&self) -> Result<Option<OauthToken>, AuthError> {
         self.file.load().await
     }
 
     /// Saves the token atomically, so that no reader sees a partial file. A token that the keyring accepted goes into
     /// no file.
-    pub(super) async fn save(&self, token: &Token) -> Result<(), AuthError> {
+    pub(super) async fn save(&self, token: &OauthToken) -> Result<(), AuthError> {
         let written = self.file.written(token);
         let (entry, keyring) = match &self.file.keyring {
-            None => (Entry::Here(Box::new(written)), None),
-            Some((keyring, Preference::Never)) => (Entry::Here(Box::new(written)), Some(keyring)),
-            Some((keyring, preference)) => match (self.file.hand_over(keyring, &written).await, preference) {
-                (Ok(()), _) => (Entry::Elsewhere(Elsewhere { kept_in: Place::Keyring }), None),
-                (Err(reason), Preference::Required) => return Err(unreached(&reason)),
-                (Err(_), Preference::WhereThereIsOne | Preference::Never) => {
-                    (Entry::Here(Box::new(written)), Some(keyring))
+            None => (TokenFileContent::Here(Box::new(written)), None),
+            Some((keyring, KeyringPreference::Never)) => {
+                (TokenFileContent::Here(Box::new(written)), Some(keyring))
+            }
+            Some((keyring, preference)) => {
+                match (self.file.store_in_keyring(keyring, &written).await, preference) {
+                    (Ok(()), _) => {
+                        (TokenFileContent::Elsewhere(KeyringMarker { kept_in: TokenLocation::Keyring }), None)
+                    }
+                    (Err(reason), KeyringPreference::Required) => return Err(keyring_unavailable(&reason)),
+                    (Err(_), KeyringPreference::WhereThereIsOne | KeyringPreference::Never) => {
+                        (TokenFileContent::Here(Box::new(written)), Some(keyring))
+                    }
                 }
-            },
+            }
         };
         let before = self.file.entry();
         let bytes = serde_json::to_vec(&entry).map_err(io::Error::from);
         let replaced = bytes.and_then(|bytes| private_file::replace(&self.file.path, &bytes));
         replaced.map_err(|error| self.file.unusable(&error))?;
-        if let (Some(Entry::Elsewhere(_)), Some(keyring)) = (before, keyring) {
+        if let (Some(TokenFileContent::Elsewhere(_)), Some(keyring)) = (before, keyring) {
             // The stale entry in the keyring is never read again, so a failure to remove it is harmless.
             let _ = keyring.remove(&self.file.account()).await;
         }
@@ -224,7 +238,7 @@ impl Locked<'_> {
 }
 
 /// Builds the error for an unavailable keyring. It is not `Refused`, because the stored token stays valid.
-fn unreached(reason: &str) -> AuthError {
+fn keyring_unavailable(reason: &str) -> AuthError {
     let hint = "unlock it, or log in again with `tokenStore` set to `file`";
     AuthError::Unreachable(format!("the token is in the keyring, which cannot be used: {reason}; {hint}"))
 }
@@ -235,15 +249,15 @@ impl std::fmt::Debug for TokenFile {
     }
 }
 
-fn token(written: Written) -> Option<Token> {
-    Some(Token {
+fn token(written: StoredToken) -> Option<OauthToken> {
+    Some(OauthToken {
         issuer: written.issuer,
         endpoint: Url::parse(&written.token_endpoint).ok()?,
         resource: written.resource,
-        client: Client {
+        client: OauthClient {
             id: written.client_id,
             secret: written.client_secret.map(SecretString::from),
-            proof: Proof::of_word(&written.client_proof)?,
+            proof: ClientAuthMethod::from_method_name(&written.client_proof)?,
             redirect: written.redirect_uri,
         },
         access: SecretString::from(written.access_token),
@@ -254,9 +268,9 @@ fn token(written: Written) -> Option<Token> {
 }
 
 impl TokenFile {
-    fn written(&self, token: &Token) -> Written {
+    fn written(&self, token: &OauthToken) -> StoredToken {
         let exposed = |secret: &SecretString| secret.expose_secret().to_owned();
-        Written {
+        StoredToken {
             version: VERSION,
             server: self.server.to_string(),
             issuer: token.issuer.clone(),

@@ -1,38 +1,38 @@
 use std::sync::Mutex as StdMutex;
 
 use futures_util::future::BoxFuture;
-use haft_core::elicitation::{Elicited, Elicitor};
+use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 use haft_core::event::NoEvents;
 use haft_core::provider::CallContext;
 use haft_core::run::context::RunContext;
 use haft_core::sampling::Caller;
-use haft_core::settings::mcp::{Sampling, SamplingConsent};
+use haft_core::settings::mcp::{SamplingConsent, SamplingLimits};
 use haft_core::tool::CallId;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::super::host::Elicitation;
-use super::super::in_flight::Calls;
-use super::super::ring::Ring;
+use super::super::host::ElicitationSupport;
+use super::super::in_flight::InFlightCalls;
+use super::super::ring::LogRing;
 use super::super::sampling::SamplingPolicy;
 use super::*;
 
 /// A transport that records the sent messages; each test supplies the replies.
 #[derive(Default)]
-struct Recorded {
+struct RecordingTransport {
     sent: StdMutex<Vec<String>>,
     more: Notify,
 }
 
-impl Transport for Recorded {
-    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+impl Transport for RecordingTransport {
+    fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         self.sent.lock().unwrap().push(message.text);
         self.more.notify_one();
         Ok(())
     }
 
-    fn forget(&self, _: RequestId) -> Forgotten {
-        Forgotten::NotTold
+    fn forget(&self, _: RequestId) -> ForgetOutcome {
+        ForgetOutcome::NotTold
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -40,31 +40,31 @@ impl Transport for Recorded {
     }
 }
 
-fn connected() -> (Peer, Arc<Table>, Arc<Recorded>) {
+fn connected() -> (Peer, Arc<PendingRequests>, Arc<RecordingTransport>) {
     connected_with(None)
 }
 
-fn connected_with(sampling: Option<SamplingPolicy>) -> (Peer, Arc<Table>, Arc<Recorded>) {
+fn connected_with(sampling: Option<SamplingPolicy>) -> (Peer, Arc<PendingRequests>, Arc<RecordingTransport>) {
     let host = Host {
         trace: None,
         server: "test".into(),
-        elicitation: Elicitation::NotOffered,
+        elicitation: ElicitationSupport::NotOffered,
         parents: None,
         roots: Vec::new(),
         sampling,
-        calls: Calls::default(),
-        log: Arc::new(Ring::default()),
+        calls: InFlightCalls::default(),
+        log: Arc::new(LogRing::default()),
         withheld: Arc::default(),
         tools_changed: Arc::new(Notify::new()),
     };
-    let table = Table::new(Arc::new(host));
-    let transport = Arc::new(Recorded::default());
+    let table = PendingRequests::new(Arc::new(host));
+    let transport = Arc::new(RecordingTransport::default());
     let peer = Peer::new(Arc::clone(&table), Arc::clone(&transport) as Arc<dyn Transport>);
     (peer, table, transport)
 }
 
-fn ask(seconds: u64) -> Ask<'static> {
-    Ask::new("tools/call", "\"name\":\"x\"", Duration::from_secs(seconds))
+fn ask(seconds: u64) -> PeerRequest<'static> {
+    PeerRequest::new("tools/call", "\"name\":\"x\"", Duration::from_secs(seconds))
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn progress_is_patience_and_silence_cancels() {
     let (result, ()) = tokio::join!(peer.request(ask), answer);
     assert!(matches!(result, Err(PeerError::Silent(_))));
     assert_eq!(begun.elapsed(), Duration::from_secs(34));
-    assert_eq!(*told.lock().unwrap(), vec![Progress::Message("1/3 m".into()); 3]);
+    assert_eq!(*told.lock().unwrap(), vec![CallProgress::Message("1/3 m".into()); 3]);
     assert!(
         transport.sent.lock().unwrap()[1]
             .contains(r#""method":"notifications/cancelled","params":{"requestId":1"#)
@@ -124,11 +124,13 @@ async fn when_the_connection_ends_everybody_is_told_and_nobody_can_ask_any_more(
     let (peer, table, _) = connected();
     let gone = async {
         tokio::task::yield_now().await;
-        table.closed(Failure::Closed("gone".into()));
+        table.closed(TransportFailure::Closed("gone".into()));
     };
     let (first, second, ()) = tokio::join!(peer.request(ask(60)), peer.request(ask(60)), gone);
     for result in [first, second, peer.request(ask(60)).await] {
-        assert!(matches!(result, Err(PeerError::Failed(Failure::Closed(reason))) if reason == "gone"));
+        assert!(
+            matches!(result, Err(PeerError::Failed(TransportFailure::Closed(reason))) if reason == "gone")
+        );
     }
 }
 
@@ -145,22 +147,22 @@ async fn pings_are_answered_and_sampling_is_refused() {
 }
 
 /// A person who accepts every question with this word.
-struct Person(&'static str);
+struct AcceptingElicitor(&'static str);
 
-impl Elicitor for Person {
-    fn elicit<'a>(&'a self, _: &'a str, _: Value) -> BoxFuture<'a, Elicited> {
-        Box::pin(async { Elicited::Accepted(json!({ "word": self.0 })) })
+impl Elicitor for AcceptingElicitor {
+    fn elicit<'a>(&'a self, _: &'a str, _: Value) -> BoxFuture<'a, ElicitationAnswer> {
+        Box::pin(async { ElicitationAnswer::Accepted(json!({ "word": self.0 })) })
     }
 }
 
 /// A call of a run whose person answers with this word.
 fn caller(word: &'static str) -> Caller {
-    let run = RunContext { elicitor: Some(Arc::new(Person(word))), ..RunContext::default() };
+    let run = RunContext { elicitor: Some(Arc::new(AcceptingElicitor(word))), ..RunContext::default() };
     Caller::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
 }
 
 /// The reply to one question of the server.
-async fn reply_to(method: &str, table: &Arc<Table>, transport: &Recorded) -> String {
+async fn reply_to(method: &str, table: &Arc<PendingRequests>, transport: &RecordingTransport) -> String {
     let params = json!({ "message": "?", "messages": [{ "role": "user", "content": { "type": "text", "text": "?" } }] });
     let question = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
     table.received(&question.to_string(), None);
@@ -170,7 +172,7 @@ async fn reply_to(method: &str, table: &Arc<Table>, transport: &Recorded) -> Str
 
 #[tokio::test]
 async fn a_question_is_declined_unless_one_run_has_a_call_in_flight() {
-    let settings = Sampling {
+    let settings = SamplingLimits {
         consent: SamplingConsent::Given,
         model: None,
         output_tokens_max: 100,

@@ -8,18 +8,18 @@ use haft_core::run::context::RunContext;
 use haft_core::sampling::{Caller, Sampler};
 use haft_core::tool::CallId;
 
-use super::super::in_flight::Calls;
+use super::super::in_flight::InFlightCalls;
 use super::*;
 
-fn settings(consent: SamplingConsent) -> Sampling {
-    Sampling { consent, model: None, output_tokens_max: 100, requests_per_call_max: 2 }
+fn settings(consent: SamplingConsent) -> SamplingLimits {
+    SamplingLimits { consent, model: None, output_tokens_max: 100, requests_per_call_max: 2 }
 }
 
 fn raw(value: &Value) -> Box<RawValue> {
     serde_json::value::to_raw_value(value).unwrap()
 }
 
-fn read_value(value: &Value) -> Result<Sample, Refusal> {
+fn read_value(value: &Value) -> Result<SamplingRequest, ServerRequestRefusal> {
     read("s", &raw(value), &settings(SamplingConsent::Given))
 }
 
@@ -64,18 +64,22 @@ fn what_cannot_be_written_is_refused_with_its_reason() {
 }
 
 /// Answers every request, and records it.
-struct Always(Mutex<Vec<String>>, Elicited);
+struct RecordingElicitor(Mutex<Vec<String>>, ElicitationAnswer);
 
-impl Sampler for Always {
-    fn sample<'a>(&'a self, wanted: Sample, _: &'a Caller) -> BoxFuture<'a, Result<Sampled, String>> {
+impl Sampler for RecordingElicitor {
+    fn sample<'a>(
+        &'a self,
+        wanted: SamplingRequest,
+        _: &'a Caller,
+    ) -> BoxFuture<'a, Result<SamplingReply, String>> {
         self.0.lock().unwrap().push(wanted.server);
-        let sampled = Sampled { model: "m".into(), text: "hi".into(), stop: StopReason::Length };
+        let sampled = SamplingReply { model: "m".into(), text: "hi".into(), stop: StopReason::Length };
         Box::pin(async { Ok(sampled) })
     }
 }
 
-impl Elicitor for Always {
-    fn elicit<'a>(&'a self, _: &'a str, request: Value) -> BoxFuture<'a, Elicited> {
+impl Elicitor for RecordingElicitor {
+    fn elicit<'a>(&'a self, _: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer> {
         self.0.lock().unwrap().push(request["message"].as_str().unwrap().to_owned());
         Box::pin(async { self.1.clone() })
     }
@@ -91,20 +95,20 @@ fn caller(sampler: impl Sampler + 'static, elicitor: Option<Arc<dyn Elicitor>>) 
     Caller::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
 }
 
-fn writer() -> Always {
-    Always(Mutex::default(), Elicited::Declined)
+fn writer() -> RecordingElicitor {
+    RecordingElicitor(Mutex::default(), ElicitationAnswer::Declined)
 }
 
-fn declined_for(outcome: Result<String, Refusal>) -> String {
+fn declined_for(outcome: Result<String, ServerRequestRefusal>) -> String {
     match outcome {
-        Err(Refusal::Declined(reason)) => reason,
+        Err(ServerRequestRefusal::Declined(reason)) => reason,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
 async fn a_call_may_sample_only_so_often() {
-    let (calls, policy) = (Calls::default(), policy(SamplingConsent::Given));
+    let (calls, policy) = (InFlightCalls::default(), policy(SamplingConsent::Given));
     let hello = raw(&hello());
     let begun = calls.begin(caller(writer(), None));
     for _ in 0..2 {
@@ -121,37 +125,46 @@ async fn a_call_may_sample_only_so_often() {
 
 #[tokio::test]
 async fn a_person_decides_unless_the_operator_has() {
-    let (calls, policy) = (Calls::default(), policy(SamplingConsent::Ask));
+    let (calls, policy) = (InFlightCalls::default(), policy(SamplingConsent::Ask));
     let hello = raw(&hello());
     let check = async |person: Option<Arc<dyn Elicitor>>| {
         let begun = calls.begin(caller(writer(), person));
         policy.answer("s", &hello, &begun.call).await
     };
     assert!(declined_for(check(None).await).contains("nobody is there"));
-    for no in [Elicited::Declined, Elicited::Cancelled, Elicited::Accepted(json!({ "allow": false }))] {
-        let person = Arc::new(Always(Mutex::default(), no));
+    for no in [
+        ElicitationAnswer::Declined,
+        ElicitationAnswer::Cancelled,
+        ElicitationAnswer::Accepted(json!({ "allow": false })),
+    ] {
+        let person = Arc::new(RecordingElicitor(Mutex::default(), no));
         assert!(declined_for(check(Some(person)).await).contains("rejected"));
     }
-    let person = Arc::new(Always(Mutex::default(), Elicited::Accepted(json!({ "allow": true }))));
+    let person =
+        Arc::new(RecordingElicitor(Mutex::default(), ElicitationAnswer::Accepted(json!({ "allow": true }))));
     assert!(check(Some(Arc::clone(&person) as _)).await.is_ok());
     let asked = person.0.lock().unwrap().join("");
     assert!(asked.contains("up to 20 tokens") && asked.contains("hello"), "{asked}");
 }
 
 /// Never answers.
-struct Never;
+struct SilentElicitor;
 
-impl Sampler for Never {
-    fn sample<'a>(&'a self, _: Sample, _: &'a Caller) -> BoxFuture<'a, Result<Sampled, String>> {
+impl Sampler for SilentElicitor {
+    fn sample<'a>(
+        &'a self,
+        _: SamplingRequest,
+        _: &'a Caller,
+    ) -> BoxFuture<'a, Result<SamplingReply, String>> {
         Box::pin(std::future::pending())
     }
 }
 
 #[tokio::test]
 async fn what_is_written_for_a_call_ends_with_it() {
-    let calls = Calls::default();
+    let calls = InFlightCalls::default();
     let policy = policy(SamplingConsent::Given);
-    let begun = calls.begin(caller(Never, None));
+    let begun = calls.begin(caller(SilentElicitor, None));
     let call = Arc::clone(&begun.call);
     let hello = raw(&hello());
     let mut writing = Box::pin(policy.answer("s", &hello, &call));

@@ -10,7 +10,7 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::{Failure, MESSAGE_BYTES_MAX};
+use super::{MESSAGE_BYTES_MAX, TransportFailure};
 use crate::mcp::auth::{AuthError, Authorizer, Challenge};
 
 /// The connection timeout.
@@ -35,7 +35,7 @@ pub(in crate::mcp) fn provide_cryptography() {
 }
 
 /// Builds a client that sends these headers, and sends them to no other host.
-pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, Failure> {
+pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, TransportFailure> {
     provide_cryptography();
     // The older redirects (301, 302, 303) would turn a POST into a GET without its body.
     let same_host = Policy::custom(|attempt| {
@@ -52,14 +52,16 @@ pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, Failu
         .connect_timeout(CONNECT_WAIT)
         .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
         .build()
-        .map_err(|error| Failure::Broken(format!("no HTTP client can be made: {}", told(&error))))
+        .map_err(|error| TransportFailure::Broken(format!("no HTTP client can be made: {}", told(&error))))
 }
 
 /// Converts the operator's headers. An error contains only the name of the header, because its value may be a secret.
-pub(super) fn header_map(headers: &[(String, SecretString)]) -> Result<HeaderMap, Failure> {
+pub(super) fn header_map(headers: &[(String, SecretString)]) -> Result<HeaderMap, TransportFailure> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
-        let bad = || Failure::Broken(format!("header `{name}` has a name or a value that HTTP cannot carry"));
+        let bad = || {
+            TransportFailure::Broken(format!("header `{name}` has a name or a value that HTTP cannot carry"))
+        };
         let mut held = HeaderValue::from_str(value.expose_secret()).map_err(|_| bad())?;
         held.set_sensitive(true);
         map.append(HeaderName::try_from(name.as_str()).map_err(|_| bad())?, held);
@@ -79,37 +81,41 @@ pub(super) fn with_headers(mut request: RequestBuilder, headers: &[(String, Stri
 
 /// Sends a request with the token of the server. If the server demands a token, or a better one, renews it and sends
 /// the request again, a limited number of times. That is safe, because a rejected request has no effect.
-pub(super) async fn send(auth: Option<&Authorizer>, request: RequestBuilder) -> Result<Response, Failure> {
+pub(super) async fn send(
+    auth: Option<&Authorizer>,
+    request: RequestBuilder,
+) -> Result<Response, TransportFailure> {
     let Some(auth) = auth else { return request.send().await.map_err(|error| not_answered(&error)) };
     for _ in 0..AUTHORIZATIONS_MAX {
         let token = auth.bearer().await.map_err(unauthorized)?;
         // Request bodies are strings, which can always be cloned.
         let Some(again) = request.try_clone() else { break };
-        let response = bearing(again, token.as_ref()).send().await.map_err(|error| not_answered(&error))?;
+        let response =
+            with_bearer_token(again, token.as_ref()).send().await.map_err(|error| not_answered(&error))?;
         let Some(challenge) = Challenge::of(&response) else { return Ok(response) };
         auth.renew(token.as_ref(), &challenge).await.map_err(unauthorized)?;
     }
     let token = auth.bearer().await.map_err(unauthorized)?;
-    bearing(request, token.as_ref()).send().await.map_err(|error| not_answered(&error))
+    with_bearer_token(request, token.as_ref()).send().await.map_err(|error| not_answered(&error))
 }
 
-fn bearing(request: RequestBuilder, token: Option<&SecretString>) -> RequestBuilder {
+fn with_bearer_token(request: RequestBuilder, token: Option<&SecretString>) -> RequestBuilder {
     match token {
         Some(token) => request.bearer_auth(token.expose_secret()),
         None => request,
     }
 }
 
-fn unauthorized(error: AuthError) -> Failure {
+fn unauthorized(error: AuthError) -> TransportFailure {
     match error {
-        AuthError::PersonNeeded(reason) | AuthError::Refused(reason) => Failure::NeedsAuth(reason),
-        AuthError::Unreachable(reason) => Failure::Broken(reason),
-        AuthError::NotNeeded => Failure::Broken(error.to_string()),
+        AuthError::PersonNeeded(reason) | AuthError::Refused(reason) => TransportFailure::NeedsAuth(reason),
+        AuthError::Unreachable(reason) => TransportFailure::Broken(reason),
+        AuthError::NotNeeded => TransportFailure::Broken(error.to_string()),
     }
 }
 
 /// Reads the whole body as text, within the limit. The limit applies to the decompressed size.
-pub(super) async fn text(response: Response) -> Result<String, Failure> {
+pub(super) async fn text(response: Response) -> Result<String, TransportFailure> {
     body(response, MESSAGE_BYTES_MAX).await
 }
 
@@ -118,13 +124,13 @@ pub(super) async fn explanation(response: Response) -> String {
     body(response, ERROR_BYTES_MAX).await.unwrap_or_default()
 }
 
-async fn body(response: Response, bytes_max: usize) -> Result<String, Failure> {
+async fn body(response: Response, bytes_max: usize) -> Result<String, TransportFailure> {
     let mut read = Vec::new();
     let mut stream = response.bytes_stream();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|error| dropped(&error))?;
         if read.len() + chunk.len() > bytes_max {
-            return Err(Failure::TooLarge { bytes_max });
+            return Err(TransportFailure::TooLarge { bytes_max });
         }
         read.extend_from_slice(&chunk);
     }
@@ -137,53 +143,53 @@ pub(super) fn media_type(response: &Response) -> String {
 }
 
 /// Converts a status other than success to a failure.
-pub(super) fn refusal(response: &Response) -> Failure {
+pub(super) fn refusal(response: &Response) -> TransportFailure {
     let status = response.status();
     let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     match status {
         StatusCode::UNAUTHORIZED => {
-            Failure::NeedsAuth("the server refuses what it was shown (HTTP 401)".into())
+            TransportFailure::NeedsAuth("the server refuses what it was shown (HTTP 401)".into())
         }
         StatusCode::FORBIDDEN if Challenge::of(response).is_some() => {
-            Failure::NeedsAuth("the server wants more rights than it can be given (HTTP 403)".into())
+            TransportFailure::NeedsAuth("the server wants more rights than it can be given (HTTP 403)".into())
         }
         StatusCode::TOO_MANY_REQUESTS => {
             let after = header(reqwest::header::RETRY_AFTER);
             let after =
                 after.map(|after| format!("; it may be asked again after {after}")).unwrap_or_default();
-            Failure::Broken(format!("the server is asked too often (HTTP 429){after}"))
+            TransportFailure::Broken(format!("the server is asked too often (HTTP 429){after}"))
         }
         status if status.is_redirection() => {
             let target =
                 header(reqwest::header::LOCATION).and_then(|target| response.url().join(target).ok());
-            let target = target.as_ref().map(told_address).unwrap_or_default();
-            Failure::Broken(format!(
+            let target = target.as_ref().map(url_without_secrets).unwrap_or_default();
+            TransportFailure::Broken(format!(
                 "the server redirects to `{target}` ({status}), which is not followed; if that is it, put its address into `url`"
             ))
         }
         // A gateway passed the request on and got no response, so the server may have performed it.
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
-            Failure::Closed(format!("a gateway answered {status} for the server"))
+            TransportFailure::Closed(format!("a gateway answered {status} for the server"))
         }
         status if status.is_client_error() => {
-            Failure::WrongTransport(format!("the server answered {status}"))
+            TransportFailure::WrongTransport(format!("the server answered {status}"))
         }
-        status => Failure::Broken(format!("the server answered {status}")),
+        status => TransportFailure::Broken(format!("the server answered {status}")),
     }
 }
 
 /// Converts an error without a response. If the connection failed, the server did nothing; otherwise it may have
 /// performed the request.
-fn not_answered(error: &reqwest::Error) -> Failure {
+fn not_answered(error: &reqwest::Error) -> TransportFailure {
     if error.is_connect() || error.is_builder() {
-        Failure::Unreached(format!("the server cannot be reached: {}", told(error)))
+        TransportFailure::Unreached(format!("the server cannot be reached: {}", told(error)))
     } else {
         dropped(error)
     }
 }
 
 /// Formats a URL without the parts that may be secret: credentials and query.
-fn told_address(url: &Url) -> String {
+fn url_without_secrets(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     let path: String = url.path().chars().take(PATH_CHARS_MAX).collect();
@@ -191,8 +197,11 @@ fn told_address(url: &Url) -> String {
 }
 
 /// Builds the failure for a connection that ended in the middle of a response.
-pub(super) fn dropped(error: &reqwest::Error) -> Failure {
-    Failure::Closed(format!("the server dropped the connection before its reply was whole: {}", told(error)))
+pub(super) fn dropped(error: &reqwest::Error) -> TransportFailure {
+    TransportFailure::Closed(format!(
+        "the server dropped the connection before its reply was whole: {}",
+        told(error)
+    ))
 }
 
 /// Returns the innermost cause, which tells most, and no URL: a query may hold a secret.

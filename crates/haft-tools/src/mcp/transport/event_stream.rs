@@ -2,17 +2,17 @@
 
 /// A complete event.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct McpSseEvent {
     pub(super) name: String,
     pub(super) data: String,
 }
 
 /// Parses a stream of events. Holds at most one event and one line.
 #[derive(Debug)]
-pub(super) struct EventStream {
+pub(super) struct McpSseParser {
     bytes_max: usize,
     line: Vec<u8>,
-    event: Event,
+    event: McpSseEvent,
     has_data: bool,
     ends_with_return: bool,
     /// The last id that the server sent; a resume starts after it.
@@ -26,14 +26,14 @@ const ID_BYTES_MAX: usize = 1024;
 
 /// An event exceeds the limit.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(super) struct McpSseEventTooLong;
 
-impl EventStream {
+impl McpSseParser {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
             line: Vec::new(),
-            event: Event::default(),
+            event: McpSseEvent::default(),
             has_data: false,
             ends_with_return: false,
             last_id: None,
@@ -42,7 +42,7 @@ impl EventStream {
     }
 
     /// Takes bytes, and returns the events that they complete.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, TooLong> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<McpSseEvent>, McpSseEventTooLong> {
         let mut events = Vec::new();
         for piece in bytes.split_inclusive(|&byte| byte == b'\n' || byte == b'\r') {
             let (text, end) = match piece.split_last() {
@@ -57,7 +57,7 @@ impl EventStream {
             }
             self.line.extend_from_slice(text);
             if self.line.len() + self.event.data.len() > self.bytes_max {
-                return Err(TooLong);
+                return Err(McpSseEventTooLong);
             }
             if end.is_some() {
                 events.extend(self.line_ended());
@@ -66,7 +66,7 @@ impl EventStream {
         Ok(events)
     }
 
-    fn line_ended(&mut self) -> Option<Event> {
+    fn line_ended(&mut self) -> Option<McpSseEvent> {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn events_are_found_wherever_the_bytes_are_split() {
-        let event = |name: &str, data: &str| Event { name: name.into(), data: data.into() };
+        let event = |name: &str, data: &str| McpSseEvent { name: name.into(), data: data.into() };
         let expected = [event("endpoint", "/m"), event("", "a\nb"), event("", "")];
         for split in 0..TEXT.len() {
-            let mut stream = EventStream::new(1000);
+            let mut stream = McpSseParser::new(1000);
             let mut events = stream.push(&TEXT.as_bytes()[..split]).unwrap();
             events.extend(stream.push(&TEXT.as_bytes()[split..]).unwrap());
             assert_eq!(events, expected, "{split}");
@@ -120,9 +120,9 @@ mod tests {
 
     #[test]
     fn an_event_without_end_is_refused() {
-        let mut stream = EventStream::new(100);
-        assert_eq!(stream.push(format!("data: {}", "x".repeat(200)).as_bytes()), Err(TooLong));
-        let mut stream = EventStream::new(100);
-        assert_eq!(stream.push("data: 0123456789\n".repeat(20).as_bytes()), Err(TooLong));
+        let mut stream = McpSseParser::new(100);
+        assert_eq!(stream.push(format!("data: {}", "x".repeat(200)).as_bytes()), Err(McpSseEventTooLong));
+        let mut stream = McpSseParser::new(100);
+        assert_eq!(stream.push("data: 0123456789\n".repeat(20).as_bytes()), Err(McpSseEventTooLong));
     }
 }

@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::client::{self, client};
-use super::event_stream::EventStream;
-use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
+use super::event_stream::McpSseParser;
+use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
 use crate::mcp::auth::Authorizer;
 use crate::mcp::era::MODERN;
-use crate::mcp::message::{self, Message, Outgoing, RequestId};
+use crate::mcp::message::{self, JsonRpcMessage, McpOutgoingMessage, RequestId};
 
 const SESSION: &str = "mcp-session-id";
 const EVENT_STREAM: &str = "text/event-stream";
@@ -51,14 +51,14 @@ const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
 /// A server at a URL. Dropping it closes all its streams.
 #[derive(Debug)]
-pub(crate) struct Http {
-    line: Arc<Line>,
+pub(crate) struct StreamableHttpTransport {
+    line: Arc<HttpSessionState>,
     tasks: Mutex<JoinSet<()>>,
     untaken: Arc<Semaphore>,
 }
 
 /// The state that all exchanges share.
-struct Line {
+struct HttpSessionState {
     client: Client,
     auth: Option<Arc<Authorizer>>,
     url: Url,
@@ -66,25 +66,25 @@ struct Line {
     /// The session id from the server; only the era with a handshake has sessions.
     session: Mutex<Option<String>>,
     /// The running exchanges, by request id.
-    running: Mutex<HashMap<RequestId, Running>>,
+    running: Mutex<HashMap<RequestId, RunningExchange>>,
     /// The protocol version header, for messages that have no headers of their own.
     version: Mutex<Vec<(String, String)>>,
 }
 
-struct Running {
+struct RunningExchange {
     task: AbortHandle,
     /// True in the era without sessions, in which closing the stream cancels the request.
     modern: bool,
 }
 
-impl Http {
+impl StreamableHttpTransport {
     pub(crate) fn new(
         url: &Url,
         headers: &[(String, SecretString)],
         auth: Option<Arc<Authorizer>>,
         inbox: Arc<dyn Inbox>,
-    ) -> Result<Self, Failure> {
-        let line = Line {
+    ) -> Result<Self, TransportFailure> {
+        let line = HttpSessionState {
             client: client(headers)?,
             auth,
             url: url.clone(),
@@ -107,11 +107,11 @@ impl Http {
     }
 }
 
-impl Http {
+impl StreamableHttpTransport {
     /// Posts a message that has no reply: an answer to a request of the server, or a notification.
-    fn post_and_forget(&self, message: Outgoing) -> Result<(), Failure> {
+    fn post_and_forget(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let permit = Arc::clone(&self.untaken).try_acquire_owned().map_err(|_| {
-            Failure::Broken(format!("the server takes no answers; {UNTAKEN_MAX} are on their way"))
+            TransportFailure::Broken(format!("the server takes no answers; {UNTAKEN_MAX} are on their way"))
         })?;
         let line = Arc::clone(&self.line);
         let initialized = message.method == "notifications/initialized";
@@ -130,8 +130,8 @@ impl Http {
     }
 }
 
-impl Transport for Http {
-    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+impl Transport for StreamableHttpTransport {
+    fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let line = Arc::clone(&self.line);
         let (id, modern) = (message.id, is_modern(&message));
         if id.is_none() {
@@ -150,45 +150,45 @@ impl Transport for Http {
             }
         });
         if let Some(id) = id {
-            running.insert(id, Running { task, modern });
+            running.insert(id, RunningExchange { task, modern });
         }
         Ok(())
     }
 
-    fn forget(&self, id: RequestId) -> Forgotten {
+    fn forget(&self, id: RequestId) -> ForgetOutcome {
         let running = self.line.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         match running {
-            Some(Running { task, modern }) => {
+            Some(RunningExchange { task, modern }) => {
                 task.abort();
-                if modern { Forgotten::Told } else { Forgotten::NotTold }
+                if modern { ForgetOutcome::Told } else { ForgetOutcome::NotTold }
             }
-            None => Forgotten::Told,
+            None => ForgetOutcome::Told,
         }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.line.abort_running();
-            self.line.inbox.closed(Failure::Closed("the connection was closed".into()));
+            self.line.inbox.closed(TransportFailure::Closed("the connection was closed".into()));
             // Wait for notifications in flight (such as `cancelled`) before closing.
             let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
             if self.line.session().is_some() {
-                let farewell = self.line.dressed(self.line.client.delete(self.line.url.clone()));
+                let farewell = self.line.with_session_header(self.line.client.delete(self.line.url.clone()));
                 let _ = timeout(FAREWELL_WAIT, self.line.send(farewell)).await;
             }
         })
     }
 }
 
-impl Line {
+impl HttpSessionState {
     fn abort_running(&self) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.drain().for_each(|(_, exchange)| exchange.task.abort());
     }
 
     /// Posts a message and delivers the response to it.
-    async fn exchange(&self, message: &Outgoing) -> Result<(), Failure> {
+    async fn exchange(&self, message: &McpOutgoingMessage) -> Result<(), TransportFailure> {
         let response = self.send(self.post(message)).await?;
         if !response.status().is_success() {
             return self.refused(response, message).await;
@@ -201,7 +201,7 @@ impl Line {
                 let message = format!(
                     "the server names its session with {bytes} bytes; at most {SESSION_BYTES_MAX} are kept"
                 );
-                return Err(Failure::Broken(message));
+                return Err(TransportFailure::Broken(message));
             }
             *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.to_owned());
         }
@@ -210,7 +210,7 @@ impl Line {
             ("application/json", id) => {
                 let text = client::text(response).await?;
                 if message::read(&text).is_empty() {
-                    return Err(Failure::Broken(
+                    return Err(TransportFailure::Broken(
                         "the server answered with something that is no message".into(),
                     ));
                 }
@@ -218,18 +218,18 @@ impl Line {
                 Ok(())
             }
             (EVENT_STREAM, Some(id)) => self.follow_reply(response, id, is_modern(message)).await,
-            (other, Some(_)) => {
-                Err(Failure::WrongTransport(format!("the server answered with `{other}`, which is no MCP")))
-            }
+            (other, Some(_)) => Err(TransportFailure::WrongTransport(format!(
+                "the server answered with `{other}`, which is no MCP"
+            ))),
         }
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+    async fn send(&self, request: RequestBuilder) -> Result<Response, TransportFailure> {
         client::send(self.auth.as_deref(), request).await
     }
 
-    fn post(&self, message: &Outgoing) -> RequestBuilder {
-        let mut request = self.dressed(self.client.post(self.url.clone()));
+    fn post(&self, message: &McpOutgoingMessage) -> RequestBuilder {
+        let mut request = self.with_session_header(self.client.post(self.url.clone()));
         request = request.header(ACCEPT, "application/json, text/event-stream");
         request = request.header(CONTENT_TYPE, "application/json");
         if is_modern(message) {
@@ -240,7 +240,7 @@ impl Line {
         client::with_headers(request, headers).body(message.text.clone())
     }
 
-    fn dressed(&self, request: RequestBuilder) -> RequestBuilder {
+    fn with_session_header(&self, request: RequestBuilder) -> RequestBuilder {
         match self.session() {
             Some(session) => request.header(SESSION, session),
             None => request,
@@ -257,16 +257,20 @@ impl Line {
 
     /// Handles an error status. The body may be a JSON-RPC error that tells more; in a session, the status may mean
     /// that the session has expired.
-    async fn refused(&self, response: Response, message: &Outgoing) -> Result<(), Failure> {
+    async fn refused(
+        &self,
+        response: Response,
+        message: &McpOutgoingMessage,
+    ) -> Result<(), TransportFailure> {
         let (status, failure) = (response.status(), client::refusal(&response));
         let text = client::explanation(response).await;
         if self.session().is_some() && is_expired(status, &text) {
-            return Err(Failure::SessionExpired);
+            return Err(TransportFailure::SessionExpired);
         }
         let replies = message::read(&text);
         match (&failure, message.id) {
-            (Failure::NeedsAuth(_), _) | (_, None) => Err(failure),
-            (_, id) if replies.iter().any(|reply| matches!(reply, Message::Reply { .. })) => {
+            (TransportFailure::NeedsAuth(_), _) | (_, None) => Err(failure),
+            (_, id) if replies.iter().any(|reply| matches!(reply, JsonRpcMessage::Reply { .. })) => {
                 self.inbox.received(&text, id);
                 Ok(())
             }
@@ -276,12 +280,17 @@ impl Line {
 
     /// Reads the event stream of one reply. In the era with a handshake, resumes a broken stream if the server numbers
     /// its events.
-    async fn follow_reply(&self, response: Response, id: RequestId, modern: bool) -> Result<(), Failure> {
-        let mut events = EventStream::new(MESSAGE_BYTES_MAX);
+    async fn follow_reply(
+        &self,
+        response: Response,
+        id: RequestId,
+        modern: bool,
+    ) -> Result<(), TransportFailure> {
+        let mut events = McpSseParser::new(MESSAGE_BYTES_MAX);
         let mut ended = self.follow(response, &mut events, Some(id)).await;
         for _ in 0..RESUMES_MAX {
             match ended {
-                Err(failure @ Failure::TooLarge { .. }) => return Err(failure),
+                Err(failure @ TransportFailure::TooLarge { .. }) => return Err(failure),
                 Ok(()) | Err(_) if !self.inbox.waiting().contains(&id) => return Ok(()),
                 Ok(()) | Err(_) if modern || events.last_id.is_none() => break,
                 Ok(()) | Err(_) => {}
@@ -297,24 +306,25 @@ impl Line {
         }
         // The server accepted the request, so it may have performed it, no matter which error followed.
         Err(match ended {
-            Ok(()) => Failure::Closed("the server ended the stream before its reply".into()),
-            Err(failure @ Failure::TooLarge { .. }) => failure,
-            Err(failure) => Failure::Closed(failure.to_string()),
+            Ok(()) => TransportFailure::Closed("the server ended the stream before its reply".into()),
+            Err(failure @ TransportFailure::TooLarge { .. }) => failure,
+            Err(failure) => TransportFailure::Closed(failure.to_string()),
         })
     }
 
     async fn follow(
         &self,
         response: Response,
-        events: &mut EventStream,
+        events: &mut McpSseParser,
         answers: Option<RequestId>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransportFailure> {
         let mut stream = response.bytes_stream();
         let mut next = stream.next().await;
         while let Some(chunk) = next {
             let chunk = chunk.map_err(|error| client::dropped(&error))?;
-            let found =
-                events.push(&chunk).map_err(|_| Failure::TooLarge { bytes_max: MESSAGE_BYTES_MAX })?;
+            let found = events
+                .push(&chunk)
+                .map_err(|_| TransportFailure::TooLarge { bytes_max: MESSAGE_BYTES_MAX })?;
             // Take the end of the stream first if it is there already. The connection is then free for the call that
             // this event may trigger.
             let ready = stream.next().now_or_never();
@@ -329,8 +339,9 @@ impl Line {
         Ok(())
     }
 
-    async fn resume(&self, events: &EventStream) -> Result<Response, Failure> {
-        let mut request = self.dressed(self.client.get(self.url.clone())).header(ACCEPT, EVENT_STREAM);
+    async fn resume(&self, events: &McpSseParser) -> Result<Response, TransportFailure> {
+        let mut request =
+            self.with_session_header(self.client.get(self.url.clone())).header(ACCEPT, EVENT_STREAM);
         if let Some(last) = &events.last_id {
             request = request.header("last-event-id", last);
         }
@@ -347,7 +358,7 @@ impl Line {
     /// Reads the messages that a server with sessions sends without a request. Returns if the server does not offer
     /// such a stream.
     async fn listen(&self) {
-        let mut events = EventStream::new(MESSAGE_BYTES_MAX);
+        let mut events = McpSseParser::new(MESSAGE_BYTES_MAX);
         let mut failures = 0;
         while failures < RESUMES_MAX {
             match self.resume(&events).await {
@@ -357,7 +368,11 @@ impl Line {
                     let _ = self.follow(response, &mut events, None).await;
                     failures = if opened.elapsed() < RESUME_WAIT { failures + 1 } else { 0 };
                 }
-                Err(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)) => failures += 1,
+                Err(
+                    TransportFailure::Broken(_)
+                    | TransportFailure::Closed(_)
+                    | TransportFailure::Unreached(_),
+                ) => failures += 1,
                 Err(_) => return,
             }
             sleep(resume_wait(&events)).await;
@@ -365,13 +380,13 @@ impl Line {
     }
 }
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for HttpSessionState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Line").field("host", &self.url.host_str()).finish_non_exhaustive()
     }
 }
 
-fn is_modern(message: &Outgoing) -> bool {
+fn is_modern(message: &McpOutgoingMessage) -> bool {
     message.headers.iter().any(|(name, value)| name == "mcp-protocol-version" && value == MODERN)
 }
 
@@ -382,6 +397,6 @@ fn is_expired(status: StatusCode, text: &str) -> bool {
         || (status == StatusCode::BAD_REQUEST && text.to_ascii_lowercase().contains("session"))
 }
 
-fn resume_wait(events: &EventStream) -> Duration {
+fn resume_wait(events: &McpSseParser) -> Duration {
     events.retry_millis.map_or(RESUME_WAIT, Duration::from_millis).clamp(RESUME_WAIT_MIN, RESUME_WAIT_MAX)
 }

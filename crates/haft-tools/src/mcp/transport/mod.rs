@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 
 pub(super) use client::provide_cryptography;
 
-use super::message::{Outgoing, RequestId};
+use super::message::{McpOutgoingMessage, RequestId};
 
 /// The longest message that is accepted from a server, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
@@ -22,27 +22,27 @@ pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// Carries messages to one server. Delivers messages from the server to the [`Inbox`] it was opened with.
 pub trait Transport: Send + Sync {
     /// Accepts a message and returns at once. Reports later failures to the inbox.
-    fn send(&self, message: Outgoing) -> Result<(), Failure>;
+    fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure>;
 
     /// Forgets a request whose reply no caller waits for any more.
-    fn forget(&self, id: RequestId) -> Forgotten;
+    fn forget(&self, id: RequestId) -> ForgetOutcome;
 
     /// Closes the connection in order, within a bounded time. Dropping the transport closes it at once.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
 /// Opens a custom transport of the embedding program.
-pub trait Opener: Send + Sync {
+pub trait TransportOpener: Send + Sync {
     /// Returns the name of the transport, for display.
     fn name(&self) -> &'static str;
 
     /// Opens a new connection each time. The transport delivers messages from the server to the inbox.
-    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, Failure>>;
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportFailure>>;
 }
 
 /// The result of `forget`: says if the server still needs a cancellation message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forgotten {
+pub enum ForgetOutcome {
     /// The transport closed the reply stream, which already means a cancellation.
     Told,
     /// The server needs a notification.
@@ -55,10 +55,10 @@ pub trait Inbox: Send + Sync {
     fn received(&self, text: &str, answers: Option<RequestId>);
 
     /// Reports that the reply to one request will not come.
-    fn failed(&self, id: RequestId, failure: Failure);
+    fn failed(&self, id: RequestId, failure: TransportFailure);
 
     /// Reports that the connection has ended.
-    fn closed(&self, failure: Failure);
+    fn closed(&self, failure: TransportFailure);
 
     /// Returns the requests that wait for a reply.
     fn waiting(&self) -> Vec<RequestId>;
@@ -69,7 +69,7 @@ pub trait Inbox: Send + Sync {
 
 /// The reason for a missing reply, as a message for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum TransportFailure {
     /// The connection ended, for this reason; the server may have performed the request.
     Closed(String),
     /// The server was not reached, so it did nothing.
@@ -87,7 +87,7 @@ pub enum Failure {
     Broken(String),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TransportFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed(reason)
@@ -103,4 +103,4 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for TransportFailure {}

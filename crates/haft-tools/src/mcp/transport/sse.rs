@@ -13,10 +13,10 @@ use tokio::time::{sleep, timeout};
 use url::Url;
 
 use super::client::{self, client};
-use super::event_stream::{Event, EventStream};
-use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
+use super::event_stream::{McpSseEvent, McpSseParser};
+use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
 use crate::mcp::auth::Authorizer;
-use crate::mcp::message::{Outgoing, RequestId};
+use crate::mcp::message::{McpOutgoingMessage, RequestId};
 
 /// The most attempts to resume a broken stream without a new event.
 const RESUMES_MAX: usize = 5;
@@ -38,7 +38,7 @@ const TAKE_WAIT: Duration = Duration::from_secs(30);
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
 /// A server with one URL for messages to it and another for those from it. Dropping it closes the stream.
-pub(crate) struct Sse {
+pub(crate) struct SseTransport {
     client: Client,
     auth: Option<Arc<Authorizer>>,
     endpoint: Url,
@@ -47,18 +47,18 @@ pub(crate) struct Sse {
     untaken: Arc<Semaphore>,
 }
 
-impl Sse {
+impl SseTransport {
     /// Opens the stream, and waits for the URL to post messages to.
     pub(crate) async fn open(
         url: &Url,
         headers: &[(String, SecretString)],
         auth: Option<Arc<Authorizer>>,
         inbox: Arc<dyn Inbox>,
-    ) -> Result<Self, Failure> {
-        let address = Address { client: client(headers)?, auth, url: url.clone() };
-        let mut stream = Stream::new(address.stream(None).await?);
+    ) -> Result<Self, TransportFailure> {
+        let address = SseEndpoint { client: client(headers)?, auth, url: url.clone() };
+        let mut stream = SseConnection::new(address.stream(None).await?);
         let endpoint = stream.endpoint(url).await?;
-        let Address { client, auth, .. } = address.clone();
+        let SseEndpoint { client, auth, .. } = address.clone();
         let sse = Self {
             client,
             auth,
@@ -81,10 +81,10 @@ impl Sse {
     }
 }
 
-impl Transport for Sse {
-    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+impl Transport for SseTransport {
+    fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let permit = Arc::clone(&self.untaken).try_acquire_owned().map_err(|_| {
-            Failure::Broken(format!("the server takes no messages; {UNTAKEN_MAX} are on their way"))
+            TransportFailure::Broken(format!("the server takes no messages; {UNTAKEN_MAX} are on their way"))
         })?;
         let request = self.client.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json");
         let request = client::with_headers(request, &message.headers).body(message.text);
@@ -96,7 +96,9 @@ impl Transport for Sse {
                 Ok(Ok(response)) if response.status().is_success() => return,
                 Ok(Ok(response)) => client::refusal(&response),
                 Ok(Err(failure)) => failure,
-                Err(_) => Failure::Closed("the server does not say that it has taken the message".into()),
+                Err(_) => {
+                    TransportFailure::Closed("the server does not say that it has taken the message".into())
+                }
             };
             if let Some(id) = message.id {
                 inbox.failed(id, failure);
@@ -105,13 +107,13 @@ impl Transport for Sse {
         Ok(())
     }
 
-    fn forget(&self, _: RequestId) -> Forgotten {
-        Forgotten::NotTold
+    fn forget(&self, _: RequestId) -> ForgetOutcome {
+        ForgetOutcome::NotTold
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.inbox.closed(Failure::Closed("the connection was closed".into()));
+            self.inbox.closed(TransportFailure::Closed("the connection was closed".into()));
             // Wait for notifications in flight (such as `cancelled`) before closing.
             let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
@@ -121,15 +123,15 @@ impl Transport for Sse {
 
 /// The URL of the event stream, and the client for it.
 #[derive(Clone)]
-struct Address {
+struct SseEndpoint {
     client: Client,
     auth: Option<Arc<Authorizer>>,
     url: Url,
 }
 
-impl Address {
+impl SseEndpoint {
     /// Opens the stream, after the last received event if there is one.
-    async fn stream(&self, last: Option<&str>) -> Result<Response, Failure> {
+    async fn stream(&self, last: Option<&str>) -> Result<Response, TransportFailure> {
         let mut request = self.client.get(self.url.clone()).header(ACCEPT, "text/event-stream");
         if let Some(last) = last {
             request = request.header("last-event-id", last);
@@ -139,7 +141,7 @@ impl Address {
             return Err(client::refusal(&response));
         }
         if client::media_type(&response) != "text/event-stream" {
-            return Err(Failure::WrongTransport("the address gives no stream of events".into()));
+            return Err(TransportFailure::WrongTransport("the address gives no stream of events".into()));
         }
         Ok(response)
     }
@@ -147,11 +149,16 @@ impl Address {
 
 /// Reads the stream and returns the reason for its end. If the server numbers its events, resumes a broken stream. A
 /// server that then names another URL for messages has begun a new session, and the waiting requests are lost.
-async fn follow(mut stream: Stream, address: &Address, endpoint: &Url, inbox: &dyn Inbox) -> Failure {
+async fn follow(
+    mut stream: SseConnection,
+    address: &SseEndpoint,
+    endpoint: &Url,
+    inbox: &dyn Inbox,
+) -> TransportFailure {
     let mut failures = 0;
     loop {
         let ended = match stream.follow(address, endpoint, inbox).await {
-            failure @ (Failure::TooLarge { .. } | Failure::Broken(_)) => return failure,
+            failure @ (TransportFailure::TooLarge { .. } | TransportFailure::Broken(_)) => return failure,
             ended => ended,
         };
         let Some(last) = stream.events.last_id.clone().filter(|_| failures < RESUMES_MAX) else {
@@ -169,30 +176,32 @@ async fn follow(mut stream: Stream, address: &Address, endpoint: &Url, inbox: &d
         match address.stream(Some(&last)).await {
             Ok(response) => stream.response = Some(response),
             // A server that is unavailable for the moment may come back; one that refuses will not.
-            Err(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)) => {}
+            Err(
+                TransportFailure::Broken(_) | TransportFailure::Closed(_) | TransportFailure::Unreached(_),
+            ) => {}
             Err(_) => return ended,
         }
     }
 }
 
 /// The stream, and the events that arrived in the same chunk as the `endpoint` event.
-struct Stream {
+struct SseConnection {
     /// The current response; stays in place after its end, until a resume replaces it.
     response: Option<Response>,
-    events: EventStream,
-    early: Vec<Event>,
+    events: McpSseParser,
+    early: Vec<McpSseEvent>,
     /// True when an event has arrived since the last resume.
     moved: bool,
 }
 
-impl Stream {
+impl SseConnection {
     fn new(response: Response) -> Self {
-        let events = EventStream::new(MESSAGE_BYTES_MAX);
+        let events = McpSseParser::new(MESSAGE_BYTES_MAX);
         Self { response: Some(response), events, early: Vec::new(), moved: false }
     }
 
     /// Returns the events of the next chunk; `None` at the end.
-    async fn next(&mut self) -> Result<Option<Vec<Event>>, Failure> {
+    async fn next(&mut self) -> Result<Option<Vec<McpSseEvent>>, TransportFailure> {
         let Some(response) = &mut self.response else { return Ok(None) };
         match response.chunk().await.map_err(|error| client::dropped(&error))? {
             Some(chunk) => self.events.push(&chunk).map(Some).map_err(|_| too_large()),
@@ -202,37 +211,38 @@ impl Stream {
 
     /// Waits for the `endpoint` event, which names the URL for messages. It must be on the same host, because the
     /// operator's headers go there.
-    async fn endpoint(&mut self, url: &Url) -> Result<Url, Failure> {
+    async fn endpoint(&mut self, url: &Url) -> Result<Url, TransportFailure> {
         loop {
-            let mut found = self
-                .next()
-                .await?
-                .ok_or_else(|| Failure::Closed("the server ended the stream before it began".into()))?;
+            let mut found = self.next().await?.ok_or_else(|| {
+                TransportFailure::Closed("the server ended the stream before it began".into())
+            })?;
             let Some(at) = found.iter().position(|event| event.name == "endpoint") else { continue };
             self.early = found.split_off(at + 1);
             let endpoint = url.join(found[at].data.trim()).ok();
             return endpoint.filter(|endpoint| endpoint.origin() == url.origin()).ok_or_else(|| {
-                Failure::Broken("the server wants to be written to at another host, which is refused".into())
+                TransportFailure::Broken(
+                    "the server wants to be written to at another host, which is refused".into(),
+                )
             });
         }
     }
 
     /// Delivers the events of the current response, and returns the reason for its end.
-    async fn follow(&mut self, address: &Address, endpoint: &Url, inbox: &dyn Inbox) -> Failure {
+    async fn follow(&mut self, address: &SseEndpoint, endpoint: &Url, inbox: &dyn Inbox) -> TransportFailure {
         let mut events = std::mem::take(&mut self.early);
         loop {
             for event in events {
                 match event.name.as_str() {
                     "" | "message" => inbox.received(&event.data, None),
                     "endpoint" if address.url.join(event.data.trim()).ok().as_ref() != Some(endpoint) => {
-                        return Failure::Broken("the server has begun a new session".into());
+                        return TransportFailure::Broken("the server has begun a new session".into());
                     }
                     _ => {}
                 }
             }
             events = match self.next().await {
                 Ok(Some(events)) => events,
-                Ok(None) => return Failure::Closed("the server ended the stream".into()),
+                Ok(None) => return TransportFailure::Closed("the server ended the stream".into()),
                 Err(failure) => return failure,
             };
             self.moved |= !events.is_empty();
@@ -240,6 +250,6 @@ impl Stream {
     }
 }
 
-fn too_large() -> Failure {
-    Failure::TooLarge { bytes_max: MESSAGE_BYTES_MAX }
+fn too_large() -> TransportFailure {
+    TransportFailure::TooLarge { bytes_max: MESSAGE_BYTES_MAX }
 }

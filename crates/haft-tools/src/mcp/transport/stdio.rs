@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use haft_sandbox::{Exit, SandboxedChild};
+use haft_sandbox::{CommandExit, SandboxedChild};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
-use self::lines::{Line, Lines};
-use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
-use crate::mcp::message::{Outgoing, RequestId, id_in_fragment};
-use crate::mcp::ring::Ring;
+use self::lines::{StdioLine, StdioLineSplitter};
+use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
+use crate::mcp::message::{McpOutgoingMessage, RequestId, id_in_fragment};
+use crate::mcp::ring::LogRing;
 
 /// The most bytes that may be queued for a server that does not read its input.
 const UNREAD_BYTES_MAX: usize = 64 << 20;
@@ -31,32 +31,32 @@ const LAST_WORDS_LINES: usize = 5;
 
 /// A server that runs as a child process. Dropping it kills the process and every process it started.
 #[derive(Debug)]
-pub(crate) struct Stdio {
-    input: Arc<Input>,
+pub(crate) struct StdioTransport {
+    input: Arc<StdinQueue>,
     closing: Mutex<Option<oneshot::Sender<oneshot::Sender<()>>>>,
 }
 
 /// The server's standard input, and the bytes that wait for room in the pipe.
 #[derive(Debug)]
-struct Input {
-    state: Mutex<InputState>,
+struct StdinQueue {
+    state: Mutex<StdinQueueState>,
     more: Notify,
 }
 
 #[derive(Debug)]
-struct InputState {
+struct StdinQueueState {
     pipe: Option<Arc<pipe::Sender>>,
     unread: Vec<u8>,
 }
 
-impl Stdio {
+impl StdioTransport {
     /// Takes over a process that was started with all three streams piped. Appends its standard error to `log`.
-    pub(crate) fn over(mut child: SandboxedChild, inbox: Arc<dyn Inbox>, log: Arc<Ring>) -> Self {
+    pub(crate) fn over(mut child: SandboxedChild, inbox: Arc<dyn Inbox>, log: Arc<LogRing>) -> Self {
         let pipe = child.stdin.take().map(Arc::new);
         // The error output of this process alone, for the reason of its exit: `log` may hold that of earlier ones.
         let stderr = Arc::new(log.sibling());
-        let input = Arc::new(Input {
-            state: Mutex::new(InputState { pipe, unread: Vec::new() }),
+        let input = Arc::new(StdinQueue {
+            state: Mutex::new(StdinQueueState { pipe, unread: Vec::new() }),
             more: Notify::new(),
         });
         let (closing, close_asked) = oneshot::channel();
@@ -68,15 +68,15 @@ impl Stdio {
     }
 }
 
-impl Transport for Stdio {
-    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+impl Transport for StdioTransport {
+    fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let mut line = message.text.into_bytes();
         line.push(b'\n');
         self.input.put(&line)
     }
 
-    fn forget(&self, _: RequestId) -> Forgotten {
-        Forgotten::NotTold
+    fn forget(&self, _: RequestId) -> ForgetOutcome {
+        ForgetOutcome::NotTold
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -90,13 +90,14 @@ impl Transport for Stdio {
     }
 }
 
-impl Input {
+impl StdinQueue {
     /// Writes what the pipe takes at once, so that a call needs no other task. Queues the rest.
-    fn put(&self, bytes: &[u8]) -> Result<(), Failure> {
+    fn put(&self, bytes: &[u8]) -> Result<(), TransportFailure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipe = state.pipe.clone().ok_or_else(|| Failure::Closed("the server was stopped".into()))?;
+        let pipe =
+            state.pipe.clone().ok_or_else(|| TransportFailure::Closed("the server was stopped".into()))?;
         if state.unread.len() + bytes.len() > UNREAD_BYTES_MAX {
-            return Err(Failure::Broken(format!(
+            return Err(TransportFailure::Broken(format!(
                 "the server does not read its input; more than {UNREAD_BYTES_MAX} bytes wait"
             )));
         }
@@ -141,9 +142,9 @@ impl Input {
 /// Owns the process: delivers its output until it exits or is closed.
 async fn attend(
     mut child: SandboxedChild,
-    input: Arc<Input>,
+    input: Arc<StdinQueue>,
     inbox: Arc<dyn Inbox>,
-    stderr: Arc<Ring>,
+    stderr: Arc<LogRing>,
     close_asked: oneshot::Receiver<oneshot::Sender<()>>,
 ) {
     let Some(stdout) = child.stdout.take() else { return };
@@ -152,7 +153,7 @@ async fn attend(
         () = input.write_leftovers() => None,
         asked = close_asked => {
             input.close();
-            inbox.closed(Failure::Closed("the server was stopped".into()));
+            inbox.closed(TransportFailure::Closed("the server was stopped".into()));
             // A dropped sender means that the connection was dropped: then kill the process without an orderly
             // shutdown.
             if let Ok(done) = asked {
@@ -165,14 +166,14 @@ async fn attend(
     input.close();
     let exit = timeout(END_WAIT, child.wait()).await;
     let how = reason.unwrap_or_else(|| match exit {
-        Ok(Ok(Exit::Code(code))) => format!("the server ended with exit code {code}"),
-        Ok(Ok(Exit::Signal(signal))) => format!("the server was killed by signal {signal}"),
+        Ok(Ok(CommandExit::Code(code))) => format!("the server ended with exit code {code}"),
+        Ok(Ok(CommandExit::Signal(signal))) => format!("the server was killed by signal {signal}"),
         Ok(Err(error)) => format!("the server could not be run: {error}"),
         Err(_) => "the server closed its output".into(),
     });
     let last = stderr.last(LAST_WORDS_LINES);
     let words = if last.is_empty() { String::new() } else { format!("; it said last:\n{}", last.join("\n")) };
-    inbox.closed(Failure::Closed(format!("{how}{words}")));
+    inbox.closed(TransportFailure::Closed(format!("{how}{words}")));
     child.kill().await;
 }
 
@@ -188,12 +189,12 @@ async fn end(mut child: SandboxedChild) {
 
 /// Reads to the end of the output. Returns a reason if it stops reading before the end.
 async fn follow(mut stdout: pipe::Receiver, inbox: &dyn Inbox) -> Option<String> {
-    let mut lines = Lines::new(MESSAGE_BYTES_MAX);
+    let mut lines = StdioLineSplitter::new(MESSAGE_BYTES_MAX);
     let mut chunk = vec![0; 64 << 10];
     while let Ok(read @ 1..) = stdout.read(&mut chunk).await {
         lines.push(&chunk[..read], &mut |line| match line {
-            Line::Whole(text) => inbox.received(&text, None),
-            Line::TooLong { head, tail } => too_long(inbox, &head, &tail),
+            StdioLine::Whole(text) => inbox.received(&text, None),
+            StdioLine::TooLong { head, tail } => too_long(inbox, &head, &tail),
         });
         if lines.skipped_bytes() > ENDLESS_LINE_BYTES_MAX {
             return Some(format!(
@@ -215,11 +216,11 @@ fn too_long(inbox: &dyn Inbox, head: &str, tail: &str) {
         None => waiting,
     };
     for id in failed {
-        inbox.failed(id, Failure::TooLarge { bytes_max: MESSAGE_BYTES_MAX });
+        inbox.failed(id, TransportFailure::TooLarge { bytes_max: MESSAGE_BYTES_MAX });
     }
 }
 
-async fn keep_stderr(mut pipe: pipe::Receiver, own: Arc<Ring>, log: Arc<Ring>) {
+async fn keep_stderr(mut pipe: pipe::Receiver, own: Arc<LogRing>, log: Arc<LogRing>) {
     let mut chunk = vec![0; 8 << 10];
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
         own.push(&chunk[..read]);

@@ -17,8 +17,8 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 use url::Url;
 
 use super::client::{header_map, provide_cryptography};
-use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
-use crate::mcp::message::{Outgoing, RequestId};
+use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
+use crate::mcp::message::{McpOutgoingMessage, RequestId};
 
 /// The most messages that may be queued for a server that does not read.
 const UNSENT_MAX: usize = 1024;
@@ -29,17 +29,17 @@ const FAREWELL_WAIT: Duration = Duration::from_secs(1);
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
 /// A server at the other end of a WebSocket. Dropping it closes the socket.
-pub(crate) struct WebSocket {
+pub(crate) struct WebSocketTransport {
     unsent: Mutex<Option<mpsc::Sender<String>>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl WebSocket {
+impl WebSocketTransport {
     pub(crate) async fn open(
         url: &Url,
         headers: &[(String, SecretString)],
         inbox: Arc<dyn Inbox>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, TransportFailure> {
         provide_cryptography();
         let mut request = url.as_str().into_client_request().map_err(|error| unreachable(&error))?;
         request.headers_mut().extend(header_map(headers)?);
@@ -55,20 +55,23 @@ impl WebSocket {
     }
 }
 
-impl Transport for WebSocket {
-    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+impl Transport for WebSocketTransport {
+    fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-        let unsent = unsent.as_ref().ok_or_else(|| Failure::Closed("the connection was closed".into()))?;
+        let unsent =
+            unsent.as_ref().ok_or_else(|| TransportFailure::Closed("the connection was closed".into()))?;
         unsent.try_send(message.text).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
-                Failure::Broken(format!("the server does not read; {UNSENT_MAX} messages wait"))
+                TransportFailure::Broken(format!("the server does not read; {UNSENT_MAX} messages wait"))
             }
-            mpsc::error::TrySendError::Closed(_) => Failure::Closed("the connection is closed".into()),
+            mpsc::error::TrySendError::Closed(_) => {
+                TransportFailure::Closed("the connection is closed".into())
+            }
         })
     }
 
-    fn forget(&self, _: RequestId) -> Forgotten {
-        Forgotten::NotTold
+    fn forget(&self, _: RequestId) -> ForgetOutcome {
+        ForgetOutcome::NotTold
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -84,7 +87,7 @@ impl Transport for WebSocket {
     }
 }
 
-impl Drop for WebSocket {
+impl Drop for WebSocketTransport {
     fn drop(&mut self) {
         if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();
@@ -101,20 +104,20 @@ async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: A
                 Some(Ok(Message::Binary(bytes))) => inbox.received(&String::from_utf8_lossy(&bytes), None),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Close(_))) | None => {
-                    break Failure::Closed("the server closed the socket".into());
+                    break TransportFailure::Closed("the server closed the socket".into());
                 }
                 Some(Err(Error::Capacity(_))) => {
-                    break Failure::TooLarge { bytes_max: MESSAGE_BYTES_MAX };
+                    break TransportFailure::TooLarge { bytes_max: MESSAGE_BYTES_MAX };
                 }
-                Some(Err(error)) => break Failure::Closed(format!("the socket broke: {error}")),
+                Some(Err(error)) => break TransportFailure::Closed(format!("the socket broke: {error}")),
             },
             text = unsent.recv() => {
                 let Some(text) = text else {
                     let _ = socket.close(None).await;
-                    break Failure::Closed("the connection was closed".into());
+                    break TransportFailure::Closed("the connection was closed".into());
                 };
                 if let Err(error) = socket.send(Message::text(text)).await {
-                    break Failure::Closed(format!("the socket broke: {error}"));
+                    break TransportFailure::Closed(format!("the socket broke: {error}"));
                 }
             }
         }
@@ -122,13 +125,15 @@ async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: A
     inbox.closed(failure);
 }
 
-fn unreachable(error: &Error) -> Failure {
+fn unreachable(error: &Error) -> TransportFailure {
     match error {
-        Error::Http(response) if response.status() == 401 => Failure::NeedsAuth(
+        Error::Http(response) if response.status() == 401 => TransportFailure::NeedsAuth(
             "the server refuses what it was shown (HTTP 401); over a WebSocket `headers` say who you are"
                 .into(),
         ),
-        Error::Http(response) => Failure::Broken(format!("the server answered {}", response.status())),
-        other => Failure::Unreached(format!("the server cannot be reached: {other}")),
+        Error::Http(response) => {
+            TransportFailure::Broken(format!("the server answered {}", response.status()))
+        }
+        other => TransportFailure::Unreached(format!("the server cannot be reached: {other}")),
     }
 }

@@ -33,7 +33,7 @@ impl Grep {
                         .parse()
                         .map_err(|_| ExtractError(format!("{flag} wants a number; got `{word}`")))?;
                     rest = rest[word.len()..].trim_start();
-                    grep.surround(flag, count);
+                    grep.set_context_lines(flag, count);
                 }
                 _ => return Err(ExtractError(format!("grep knows -i, -A n, -B n and -C n; got `{flag}`"))),
             }
@@ -45,7 +45,7 @@ impl Grep {
         grep.compile().map(|_| grep)
     }
 
-    fn surround(&mut self, flag: &str, count: usize) {
+    fn set_context_lines(&mut self, flag: &str, count: usize) {
         if flag != "-A" {
             self.before = count;
         }

@@ -1,6 +1,6 @@
 //! Queries of a stored output that need no model.
 //!
-//! Start reading at [`Question`]: a query and the requested page of its answer.
+//! Start reading at [`OutputQuery`]: a query and the requested page of its answer.
 
 mod binary;
 mod grep;
@@ -18,8 +18,8 @@ pub(super) use binary::HOW_TO_ASK;
 pub use binary::about as about_binary;
 use grep::Grep;
 use haft_core::media;
-pub(super) use page::Pages;
-pub use question::Question;
+pub(super) use page::PagedText;
+pub use question::OutputQuery;
 
 /// A query of a stored output.
 #[derive(Debug, Clone, PartialEq, Eq)]

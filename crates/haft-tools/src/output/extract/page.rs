@@ -1,6 +1,6 @@
 //! Splits answers into pages, each with the query for the next one.
 
-use haft_core::chunk::{Chunking, chunks};
+use haft_core::chunk::{ChunkSettings, chunks};
 
 use super::{ANSWER_BYTES_MAX, ExtractError, PAGE_BYTES_MAX};
 
@@ -8,7 +8,7 @@ use super::{ANSWER_BYTES_MAX, ExtractError, PAGE_BYTES_MAX};
 const LINE_BYTES_THRESHOLD: usize = 1_000;
 
 /// A text in pages.
-pub(crate) struct Pages<'a> {
+pub(crate) struct PagedText<'a> {
     texts: Vec<&'a str>,
     /// The text after `page N` in the query for another page.
     question: String,
@@ -16,11 +16,11 @@ pub(crate) struct Pages<'a> {
     beyond: &'static str,
 }
 
-impl<'a> Pages<'a> {
+impl<'a> PagedText<'a> {
     /// Splits the answer to a query.
     pub(super) fn of_answer(answer: &'a str, question: &str) -> Self {
         let made = &answer[..answer.floor_char_boundary(ANSWER_BYTES_MAX)];
-        let chunking = Chunking {
+        let chunking = ChunkSettings {
             bytes_max: PAGE_BYTES_MAX,
             overlap_percent: 0,
             avg_line_bytes_threshold: LINE_BYTES_THRESHOLD,
@@ -31,7 +31,7 @@ impl<'a> Pages<'a> {
     }
 
     /// Splits a whole output.
-    pub(crate) fn of_output(text: &'a str, chunking: Chunking) -> Self {
+    pub(crate) fn of_output(text: &'a str, chunking: ChunkSettings) -> Self {
         Self { texts: chunks(text, chunking), question: String::new(), beyond: "" }
     }
 

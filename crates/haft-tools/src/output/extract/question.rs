@@ -1,11 +1,11 @@
 //! A query with the page of its answer.
 
-use super::page::Pages;
+use super::page::PagedText;
 use super::{Extract, ExtractError, parse};
 
 /// A query that needs no model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct OutputQuery {
     extract: Extract,
     /// The text of the query, for the query that requests the next page.
     written: String,
@@ -13,7 +13,7 @@ pub struct Question {
     page: usize,
 }
 
-impl Question {
+impl OutputQuery {
     /// Parses a query, or `page 2 of` one. Returns `None` for any other text, which is a question for a model.
     pub fn parse(text: &str) -> Result<Option<Self>, ExtractError> {
         let (page, written) = match numbered(text.trim()) {
@@ -27,7 +27,7 @@ impl Question {
     /// Answers the query with one page and the query for the next. May never return, because a jq filter may never end.
     pub fn answer(&self, content: &[u8]) -> Result<String, ExtractError> {
         let answer = self.extract.answer(content)?;
-        Pages::of_answer(&answer, &self.written).page(self.page)
+        PagedText::of_answer(&answer, &self.written).page(self.page)
     }
 }
 

@@ -4,12 +4,13 @@ const TEXT: &str = "one\ntwo\nthree\nfour\n";
 const JSON: &str = r#"{"items":[{"id":1,"name":"a"},{"id":2}],"total":2}"#;
 
 fn check(question: &str, content: &str, expected: &str) {
-    let asked = Question::parse(question).unwrap().unwrap_or_else(|| panic!("{question} is not understood"));
+    let asked =
+        OutputQuery::parse(question).unwrap().unwrap_or_else(|| panic!("{question} is not understood"));
     assert_eq!(asked.answer(content.as_bytes()).unwrap(), expected, "{question}");
 }
 
 fn check_error(question: &str, content: &str, part: &str) {
-    let answer = Question::parse(question).map(|asked| asked.unwrap().answer(content.as_bytes()));
+    let answer = OutputQuery::parse(question).map(|asked| asked.unwrap().answer(content.as_bytes()));
     let error = answer.and_then(|answer| answer).unwrap_err().0;
     assert!(error.contains(part), "{question}: {error}");
 }
@@ -72,7 +73,7 @@ fn json_is_filtered_and_described() {
 
 #[test]
 fn an_endless_stream_of_results_is_cut() {
-    let asked = |question: &str| Question::parse(question).unwrap().unwrap().answer(b"null").unwrap();
+    let asked = |question: &str| OutputQuery::parse(question).unwrap().unwrap().answer(b"null").unwrap();
     let first = asked("jq repeat(1)");
     assert!(
         first.ends_with("... (page 1 of 140; next: `page 2 of jq repeat(1)`)"),
@@ -94,7 +95,7 @@ fn a_pattern_that_would_explode_elsewhere_is_matched_in_linear_time() {
 #[test]
 fn what_is_no_question_is_for_a_model() {
     for text in ["what went wrong?", "lines of code", "find the error", "first lines", ""] {
-        assert_eq!(Question::parse(text), Ok(None), "{text}");
+        assert_eq!(OutputQuery::parse(text), Ok(None), "{text}");
     }
 }
 
@@ -114,7 +115,7 @@ fn a_long_answer_comes_in_pages_that_make_up_the_whole() {
     let mut question = "lines 1-20000".to_owned();
     let mut seen = String::new();
     for _ in 0..10 {
-        let answer = Question::parse(&question).unwrap().unwrap().answer(text.as_bytes()).unwrap();
+        let answer = OutputQuery::parse(&question).unwrap().unwrap().answer(text.as_bytes()).unwrap();
         let (page, notice) = answer.rsplit_once("... (").unwrap();
         seen.push_str(page);
         let Some((_, next)) = notice.split_once("next: `") else { break };

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::body::{BodyKind, BodyPlan, BodyShape, Field};
-use super::super::parameter::{Explode, Style};
+use super::super::body::{BodyField, BodyKind, BodyPlan, BodyShape};
+use super::super::parameter::{Explode, ParameterStyle};
 use super::documents::Node;
 use super::operation::MEDIA_TYPES_MAX;
 use super::parameters::is_legal;
-use super::schema::{Direction, Schemas};
+use super::schema::{Direction, SchemaInliner};
 
 /// A body, and the arguments it takes.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct DescribedBody {
 /// Returns the body of an operation, if it has one. `taken` are the arguments that exist already.
 pub(super) fn body(
     operation: &Node<'_>,
-    schemas: &Schemas,
+    schemas: &SchemaInliner,
     taken: &Map<String, Value>,
 ) -> Result<Option<DescribedBody>, String> {
     let Some(written) = operation.value.get("requestBody") else { return Ok(None) };
@@ -84,7 +84,7 @@ fn default_type(kind: BodyKind) -> &'static str {
 }
 
 /// Returns a schema that a model can fill in, and the serialization of the form's fields.
-fn prepared(kind: BodyKind, schema: Value, media: &Node<'_>) -> (Value, Vec<Field>) {
+fn prepared(kind: BodyKind, schema: Value, media: &Node<'_>) -> (Value, Vec<BodyField>) {
     match kind {
         BodyKind::Json => (schema, Vec::new()),
         BodyKind::Text => (json!({ "type": "string", "description": "The body, as text" }), Vec::new()),
@@ -96,24 +96,25 @@ fn prepared(kind: BodyKind, schema: Value, media: &Node<'_>) -> (Value, Vec<Fiel
     }
 }
 
-fn form(kind: BodyKind, mut schema: Value, media: &Node<'_>) -> (Value, Vec<Field>) {
+fn form(kind: BodyKind, mut schema: Value, media: &Node<'_>) -> (Value, Vec<BodyField>) {
     let mut fields = Vec::new();
     let encodings = media.get("encoding");
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten();
     for (name, property) in properties {
         let encoding = encodings.as_ref().and_then(|encodings| encodings.get(name));
         let style = match encoding.as_ref().and_then(|encoding| encoding.text("style")) {
-            Some("deepObject") => Style::DeepObject,
-            Some("spaceDelimited") => Style::SpaceDelimited,
-            Some("pipeDelimited") => Style::PipeDelimited,
-            None if property["type"] == "object" => Style::Json,
-            Some(_) | None => Style::Form,
+            Some("deepObject") => ParameterStyle::DeepObject,
+            Some("spaceDelimited") => ParameterStyle::SpaceDelimited,
+            Some("pipeDelimited") => ParameterStyle::PipeDelimited,
+            None if property["type"] == "object" => ParameterStyle::Json,
+            Some(_) | None => ParameterStyle::Form,
         };
         let explode =
             encoding.as_ref().and_then(|encoding| encoding.value.get("explode")).and_then(Value::as_bool);
-        let explode = if explode.unwrap_or(style == Style::Form) { Explode::Yes } else { Explode::No };
+        let explode =
+            if explode.unwrap_or(style == ParameterStyle::Form) { Explode::Yes } else { Explode::No };
         let binary = kind == BodyKind::Multipart && as_base64(property);
-        fields.push(Field { name: name.clone(), style, explode, binary });
+        fields.push(BodyField { name: name.clone(), style, explode, binary });
     }
     (schema, fields)
 }
@@ -135,11 +136,11 @@ fn as_base64(property: &mut Value) -> bool {
     is_file
 }
 
-fn field(name: &str, fields: &[Field]) -> Field {
+fn field(name: &str, fields: &[BodyField]) -> BodyField {
     let known = fields.iter().find(|field| field.name == name).cloned();
-    known.unwrap_or_else(|| Field {
+    known.unwrap_or_else(|| BodyField {
         name: name.to_owned(),
-        style: Style::Form,
+        style: ParameterStyle::Form,
         explode: Explode::Yes,
         binary: false,
     })
@@ -191,7 +192,7 @@ mod tests {
         let documents = documents(&json!({ "operation": operation }));
         let root = documents.root();
         let node = root.with(&root.value["operation"]);
-        body(&node, &Schemas::default(), taken.as_object().unwrap()).unwrap().unwrap()
+        body(&node, &SchemaInliner::default(), taken.as_object().unwrap()).unwrap().unwrap()
     }
 
     fn object() -> Value {

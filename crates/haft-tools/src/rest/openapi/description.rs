@@ -24,7 +24,7 @@ pub(super) fn of_operation(
         (None, None) => line.to_owned(),
     };
     let own = shortened(&own, TOOL_CHARS_MAX);
-    match response.map(plain).filter(|text| says_something(text)) {
+    match response.map(plain).filter(|text| is_informative(text)) {
         Some(response) => {
             format!("{}. Returns: {}", own.trim_end_matches('.'), shortened(&response, PROPERTY_CHARS_MAX))
         }
@@ -33,7 +33,7 @@ pub(super) fn of_operation(
 }
 
 /// Returns whether a response description carries information; most are only `OK` or the like.
-fn says_something(text: &str) -> bool {
+fn is_informative(text: &str) -> bool {
     let said = text.trim_end_matches('.').to_ascii_lowercase();
     !matches!(
         said.as_str(),

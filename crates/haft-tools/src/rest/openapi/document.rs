@@ -51,7 +51,8 @@ pub(super) fn parse(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, Do
 fn json(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let before = values_left.get();
-    let parsed = Kept { context: Context::Keywords, values_left }.deserialize(&mut deserializer);
+    let parsed =
+        PruningDeserializer { context: ObjectKeyKind::Keywords, values_left }.deserialize(&mut deserializer);
     parsed.and_then(|value| deserializer.end().map(|()| value)).or_else(|error| {
         let no_json = || DocumentError(format!("this is no JSON: {error}"));
         // The document has too many values; parsed as YAML, it would exceed the limit again.
@@ -77,7 +78,7 @@ fn yaml(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError>
         with_snippet: false,
     };
     let parsed = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
-        Kept { context: Context::Keywords, values_left }.deserialize(deserializer)
+        PruningDeserializer { context: ObjectKeyKind::Keywords, values_left }.deserialize(deserializer)
     });
     parsed.map_err(|error| DocumentError(format!("this is no YAML: {}", first_line(&error.to_string()))))
 }
@@ -88,7 +89,7 @@ fn first_line(text: &str) -> String {
 
 /// The kind of keys in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Context {
+enum ObjectKeyKind {
     /// Keywords of the specification; some of them are dropped.
     Keywords,
     /// Names that the author chose: none is dropped.
@@ -97,11 +98,11 @@ enum Context {
     Verbatim,
 }
 
-impl Context {
+impl ObjectKeyKind {
     fn keeps(self, key: &str) -> bool {
         match self {
-            Context::Names | Context::Verbatim => true,
-            Context::Keywords => {
+            ObjectKeyKind::Names | ObjectKeyKind::Verbatim => true,
+            ObjectKeyKind::Keywords => {
                 !(matches!(
                     key,
                     "example" | "examples" | "externalDocs" | "xml" | "callbacks" | "webhooks" | "links"
@@ -110,14 +111,14 @@ impl Context {
         }
     }
 
-    fn below(self, key: &str) -> Context {
+    fn below(self, key: &str) -> ObjectKeyKind {
         match (self, key) {
-            (Context::Verbatim, _)
-            | (Context::Keywords, "enum" | "const" | "default" | "required" | "security") => {
-                Context::Verbatim
+            (ObjectKeyKind::Verbatim, _)
+            | (ObjectKeyKind::Keywords, "enum" | "const" | "default" | "required" | "security") => {
+                ObjectKeyKind::Verbatim
             }
             (
-                Context::Keywords,
+                ObjectKeyKind::Keywords,
                 "properties"
                 | "patternProperties"
                 | "$defs"
@@ -137,19 +138,19 @@ impl Context {
                 | "variables"
                 | "scopes"
                 | "mapping",
-            ) => Context::Names,
-            (Context::Keywords | Context::Names, _) => Context::Keywords,
+            ) => ObjectKeyKind::Names,
+            (ObjectKeyKind::Keywords | ObjectKeyKind::Names, _) => ObjectKeyKind::Keywords,
         }
     }
 }
 
 /// A deserializer that drops unneeded values as it reads, so that they never take memory.
-struct Kept<'a> {
-    context: Context,
+struct PruningDeserializer<'a> {
+    context: ObjectKeyKind,
     values_left: &'a Cell<usize>,
 }
 
-impl<'de> DeserializeSeed<'de> for Kept<'_> {
+impl<'de> DeserializeSeed<'de> for PruningDeserializer<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -160,7 +161,7 @@ impl<'de> DeserializeSeed<'de> for Kept<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Kept<'_> {
+impl<'de> Visitor<'de> for PruningDeserializer<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,8 +207,9 @@ impl<'de> Visitor<'de> for Kept<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut kept = Vec::new();
         // `parameters` may also be a list. It has no names; its elements are objects with keywords.
-        let context = if self.context == Context::Names { Context::Keywords } else { self.context };
-        while let Some(item) = items.next_element_seed(Kept { context, ..self })? {
+        let context =
+            if self.context == ObjectKeyKind::Names { ObjectKeyKind::Keywords } else { self.context };
+        while let Some(item) = items.next_element_seed(PruningDeserializer { context, ..self })? {
             kept.push(item);
         }
         Ok(Value::Array(kept))
@@ -217,7 +219,8 @@ impl<'de> Visitor<'de> for Kept<'_> {
         let mut kept = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             if self.context.keeps(&key) {
-                let value = members.next_value_seed(Kept { context: self.context.below(&key), ..self })?;
+                let value = members
+                    .next_value_seed(PruningDeserializer { context: self.context.below(&key), ..self })?;
                 kept.insert(key, value);
             } else {
                 members.next_value::<IgnoredAny>()?;

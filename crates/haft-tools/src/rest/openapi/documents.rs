@@ -125,7 +125,7 @@ impl<'a> Node<'a> {
 }
 
 /// Returns the other documents that a document refers to, without duplicates.
-pub(super) fn files_named(value: &Value) -> Vec<&str> {
+pub(super) fn referenced_documents(value: &Value) -> Vec<&str> {
     let mut found = Vec::new();
     // Without recursion: a deeply nested document could overflow the stack.
     let mut left = vec![value];

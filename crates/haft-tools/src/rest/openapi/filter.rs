@@ -3,11 +3,11 @@
 use haft_core::glob::ToolGlob;
 
 use haft_core::settings::method::Method;
-use haft_core::settings::rest::{Deprecated, METHODS_DEFAULT};
+use haft_core::settings::rest::{DeprecatedOperations, METHODS_DEFAULT};
 
 /// The operator's selection of operations.
 #[derive(Debug, Clone)]
-pub struct Filter {
+pub struct OperationFilter {
     pub methods: Vec<Method>,
     /// Selects operations with any of these tags; an empty list selects all.
     pub tags: Vec<String>,
@@ -15,24 +15,24 @@ pub struct Filter {
     pub include: Vec<ToolGlob>,
     /// Takes precedence over `include`.
     pub exclude: Vec<ToolGlob>,
-    pub deprecated: Deprecated,
+    pub deprecated: DeprecatedOperations,
 }
 
-impl Default for Filter {
+impl Default for OperationFilter {
     fn default() -> Self {
         Self {
             methods: METHODS_DEFAULT.to_vec(),
             tags: Vec::new(),
             include: Vec::new(),
             exclude: Vec::new(),
-            deprecated: Deprecated::LeftOut,
+            deprecated: DeprecatedOperations::LeftOut,
         }
     }
 }
 
 /// The properties of an operation that a filter checks.
 #[derive(Debug)]
-pub(super) struct Looked<'a> {
+pub(super) struct OperationProperties<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
     pub(super) id: Option<&'a str>,
@@ -40,15 +40,15 @@ pub(super) struct Looked<'a> {
     pub(super) deprecated: bool,
 }
 
-impl Filter {
+impl OperationFilter {
     /// Returns the reason for skipping an operation; `None` if it is selected.
-    pub(super) fn leaves_out(&self, looked: &Looked<'_>) -> Option<&'static str> {
+    pub(super) fn skip_reason(&self, looked: &OperationProperties<'_>) -> Option<&'static str> {
         let line = format!("{} {}", looked.method.name(), looked.path);
         let names = |glob: &ToolGlob| glob.matches(&line) || looked.id.is_some_and(|id| glob.matches(id));
         if !self.methods.contains(&looked.method) {
             return Some("its method is not in `includeMethods`");
         }
-        if looked.deprecated && self.deprecated == Deprecated::LeftOut {
+        if looked.deprecated && self.deprecated == DeprecatedOperations::LeftOut {
             return Some("it is deprecated");
         }
         if !self.tags.is_empty()
@@ -73,28 +73,28 @@ mod tests {
 
     #[test]
     fn operations_are_left_out_for_a_reason() {
-        let looked = |deprecated: bool| Looked {
+        let looked = |deprecated: bool| OperationProperties {
             method: Method::Get,
             path: "/pets/{id}",
             id: Some("pets/get"),
             tags: vec!["pets"],
             deprecated,
         };
-        let check = |filter: &Filter, deprecated: bool, expected: Option<&str>| {
-            let found = filter.leaves_out(&looked(deprecated));
+        let check = |filter: &OperationFilter, deprecated: bool, expected: Option<&str>| {
+            let found = filter.skip_reason(&looked(deprecated));
             assert_eq!(found.is_some(), expected.is_some(), "{filter:?}");
             assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()), "{found:?}");
         };
-        let all = Filter::default;
+        let all = OperationFilter::default;
         check(&all(), false, None);
         check(&all(), true, Some("deprecated"));
-        check(&Filter { deprecated: Deprecated::Kept, ..all() }, true, None);
-        check(&Filter { methods: vec![Method::Post], ..all() }, false, Some("includeMethods"));
-        check(&Filter { tags: vec!["dogs".into()], ..all() }, false, Some("tagFilter"));
-        check(&Filter { tags: vec!["dogs".into(), "pets".into()], ..all() }, false, None);
-        check(&Filter { include: globs(&["pets/*"]), ..all() }, false, None);
-        check(&Filter { include: globs(&["GET /pets*"]), ..all() }, false, None);
-        check(&Filter { include: globs(&["dogs/*"]), ..all() }, false, Some("includeOperations"));
-        check(&Filter { exclude: globs(&["*get"]), ..all() }, false, Some("excludeOperations"));
+        check(&OperationFilter { deprecated: DeprecatedOperations::Kept, ..all() }, true, None);
+        check(&OperationFilter { methods: vec![Method::Post], ..all() }, false, Some("includeMethods"));
+        check(&OperationFilter { tags: vec!["dogs".into()], ..all() }, false, Some("tagFilter"));
+        check(&OperationFilter { tags: vec!["dogs".into(), "pets".into()], ..all() }, false, None);
+        check(&OperationFilter { include: globs(&["pets/*"]), ..all() }, false, None);
+        check(&OperationFilter { include: globs(&["GET /pets*"]), ..all() }, false, None);
+        check(&OperationFilter { include: globs(&["dogs/*"]), ..all() }, false, Some("includeOperations"));
+        check(&OperationFilter { exclude: globs(&["*get"]), ..all() }, false, Some("excludeOperations"));
     }
 }

@@ -5,12 +5,12 @@ use serde_json::Value;
 use url::Url;
 
 use super::documents::Documents;
-use super::reading::Reading;
+use super::reading::OpenApiDownload;
 
 /// Returns a description of one document.
 pub(super) fn documents(value: &Value) -> Documents {
     let at = Url::parse("https://api.example.com/openapi.json").unwrap();
-    let mut reading = Reading::of(at.clone());
+    let mut reading = OpenApiDownload::of(at.clone());
     reading.take(&at, value.to_string().as_bytes()).unwrap();
     reading.finished()
 }

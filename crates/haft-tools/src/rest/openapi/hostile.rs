@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 use super::fixture::documents;
 use super::*;
 
-fn imported(value: &Value) -> Result<Imported, ImportError> {
-    let settings = Settings {
+fn imported(value: &Value) -> Result<ImportResult, ImportError> {
+    let settings = ImportSettings {
         name: "evil",
         base_url: None,
         headers: Vec::new(),
         logins: BTreeMap::new(),
-        filter: Filter::default(),
+        filter: OperationFilter::default(),
         hosts: Vec::new(),
         private: None,
     };
@@ -151,7 +151,7 @@ fn what_is_cut_never_takes_less() {
     ));
     let written = &all.unwrap().tools[0].definition.input_schema;
     let deep = json!({ "a": "x", "next": { "b": "x", "next": { "a": "x", "next": { "b": "x" } } } });
-    let arguments = haft_core::arguments::Arguments::from_value(&json!({ "body": { "a": deep } }));
+    let arguments = haft_core::arguments::RawArguments::from_value(&json!({ "body": { "a": deep } }));
     let parsed = arguments.parse(&haft_core::arguments::ArgumentLimits::default()).unwrap();
     let checked = haft_core::validate::Schema::compile(written).validate(parsed);
     assert!(checked.is_ok(), "{checked:?} {written:#}");

@@ -8,43 +8,43 @@ use http::HeaderName;
 use secrecy::SecretString;
 use url::Url;
 
-use super::super::guard::{Private, Reach};
-use super::super::tool::{Plan, RestTool, Service};
+use super::super::guard::{AllowedHosts, PrivateAddressRule};
+use super::super::tool::{RequestPlan, RestService, RestTool};
 use super::documents::{Documents, Node};
-use super::filter::{Filter, Looked};
-use super::names::Names;
-use super::operation::{Operation, definition};
-use super::schema::Schemas;
-use super::security::{self, Login};
+use super::filter::{OperationFilter, OperationProperties};
+use super::names::ToolNameAllocator;
+use super::operation::{OpenApiOperation, definition};
+use super::schema::SchemaInliner;
+use super::security::{self, SchemeCredentials};
 use super::servers;
 use haft_core::settings::method::Method;
 
 /// The operator's settings for a description.
 #[derive(Debug)]
-pub struct Settings<'a> {
+pub struct ImportSettings<'a> {
     /// The name of the description; a part of every tool's name.
     pub name: &'a str,
     pub base_url: Option<Url>,
     pub headers: Vec<(HeaderName, SecretString)>,
-    pub logins: BTreeMap<String, Login>,
-    pub filter: Filter,
+    pub logins: BTreeMap<String, SchemeCredentials>,
+    pub filter: OperationFilter,
     /// Further hosts that operations may name as their server.
     pub hosts: Vec<String>,
-    pub private: Option<Private>,
+    pub private: Option<PrivateAddressRule>,
 }
 
 /// The result of an import.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportResult {
     pub title: Option<String>,
     pub base: Url,
     pub tools: Vec<RestTool>,
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedOperation>,
 }
 
 /// An operation that did not become a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedOperation {
     /// `GET /path`, or the path alone if the path itself is wrong.
     pub operation: String,
     pub reason: String,
@@ -75,7 +75,7 @@ const OPERATION_EFFORT: usize = 500;
 const TAGS_MAX: usize = 100;
 
 /// Turns a description into tools.
-pub fn import(documents: &Documents, settings: Settings<'_>) -> Result<Imported, ImportError> {
+pub fn import(documents: &Documents, settings: ImportSettings<'_>) -> Result<ImportResult, ImportError> {
     let root = documents.root();
     check_version(&root)?;
     let at = documents.at();
@@ -83,7 +83,7 @@ pub fn import(documents: &Documents, settings: Settings<'_>) -> Result<Imported,
     let base = base(&settings, described.as_ref(), at)?;
     let reach = reach(&settings, &base, at)?;
     let credentials = security::credentials(&root, &settings.logins, &reach).map_err(ImportError)?;
-    let service = Arc::new(Service::new(reach, settings.headers, credentials));
+    let service = Arc::new(RestService::new(reach, settings.headers, credentials));
     let mut importer = Importer {
         root,
         name: settings.name,
@@ -92,15 +92,15 @@ pub fn import(documents: &Documents, settings: Settings<'_>) -> Result<Imported,
         described: described.and_then(Result::ok),
         at,
         service,
-        schemas: Schemas::default(),
-        names: Names::default(),
+        schemas: SchemaInliner::default(),
+        names: ToolNameAllocator::default(),
         tools: Vec::new(),
         skipped: Vec::new(),
     };
     importer.all();
     let Importer { tools, skipped, .. } = importer;
     let title = root.get("info").and_then(|info| info.text("title")).map(str::to_owned);
-    Ok(Imported { title, tools, skipped, base: base.clone() })
+    Ok(ImportResult { title, tools, skipped, base: base.clone() })
 }
 
 fn check_version(root: &Node<'_>) -> Result<(), ImportError> {
@@ -126,7 +126,7 @@ fn check_version(root: &Node<'_>) -> Result<(), ImportError> {
 }
 
 fn base(
-    settings: &Settings<'_>,
+    settings: &ImportSettings<'_>,
     described: Option<&Result<Url, String>>,
     at: Option<&Url>,
 ) -> Result<Url, ImportError> {
@@ -146,9 +146,9 @@ fn base(
 
 /// Returns the hosts and addresses that requests may reach. A private address is allowed only if the operator named it,
 /// as `baseUrl` or as the URL of the description.
-fn reach(settings: &Settings<'_>, base: &Url, at: Option<&Url>) -> Result<Reach, ImportError> {
+fn reach(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<AllowedHosts, ImportError> {
     let named = settings.base_url.is_some() || at.is_some_and(|at| at.host() == base.host());
-    let reach = if named { Reach::named(base) } else { Reach::described(base) };
+    let reach = if named { AllowedHosts::named(base) } else { AllowedHosts::described(base) };
     let reach = reach.with_hosts(&settings.hosts);
     let reach = match settings.private {
         Some(private) => reach.with_private(private),
@@ -163,16 +163,16 @@ fn reach(settings: &Settings<'_>, base: &Url, at: Option<&Url>) -> Result<Reach,
 struct Importer<'a> {
     root: Node<'a>,
     name: &'a str,
-    filter: &'a Filter,
+    filter: &'a OperationFilter,
     base: &'a Url,
     /// The server that the description names for all operations, also if the operator has set `baseUrl`.
     described: Option<Url>,
     at: Option<&'a Url>,
-    service: Arc<Service>,
-    schemas: Schemas,
-    names: Names,
+    service: Arc<RestService>,
+    schemas: SchemaInliner,
+    names: ToolNameAllocator,
     tools: Vec<RestTool>,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedOperation>,
 }
 
 impl<'a> Importer<'a> {
@@ -196,7 +196,8 @@ impl<'a> Importer<'a> {
         for method in Method::ALL {
             let Some(written) = item.value.get(method.name().to_ascii_lowercase()) else { continue };
             let line = format!("{} {path}", method.name());
-            let operation = item.with(written).resolved().map(|node| Operation { path, method, item, node });
+            let operation =
+                item.with(written).resolved().map(|node| OpenApiOperation { path, method, item, node });
             let made = match operation {
                 Ok(operation) if operation.node.value.is_object() => self.operation(&operation),
                 Ok(_) => Err("it is no object".into()),
@@ -209,10 +210,10 @@ impl<'a> Importer<'a> {
         }
     }
 
-    fn operation(&mut self, operation: &Operation<'a>) -> Result<RestTool, String> {
+    fn operation(&mut self, operation: &OpenApiOperation<'a>) -> Result<RestTool, String> {
         self.schemas.effort.work(OPERATION_EFFORT);
         let id = operation.node.text("operationId");
-        let looked = Looked {
+        let looked = OperationProperties {
             method: operation.method,
             path: operation.path,
             id,
@@ -226,7 +227,7 @@ impl<'a> Importer<'a> {
                 .collect(),
             deprecated: operation.node.flag("deprecated"),
         };
-        if let Some(reason) = self.filter.leaves_out(&looked) {
+        if let Some(reason) = self.filter.skip_reason(&looked) {
             return Err(reason.into());
         }
         let spent = || "the description takes more time or memory than it may; `includeOperations` can choose from it";
@@ -242,14 +243,14 @@ impl<'a> Importer<'a> {
             definition: definition(name, self.name, &made),
             credentials: security::needed(&self.root, &operation.node, &self.service.credentials),
             expected: made.expected,
-            plan: Plan::Operation(made.plan),
+            plan: RequestPlan::Operation(made.plan),
             service: Arc::clone(&self.service),
             streaming: None,
         })
     }
 
     /// Returns the server of an operation. If it has one on another host, the operator must have allowed that host.
-    fn server(&self, operation: &Operation<'_>) -> Result<Url, String> {
+    fn server(&self, operation: &OpenApiOperation<'_>) -> Result<Url, String> {
         let own =
             servers::first(&operation.node, self.at).or_else(|| servers::first(&operation.item, self.at));
         let Some(own) = own else { return Ok(self.base.clone()) };
@@ -266,6 +267,6 @@ impl<'a> Importer<'a> {
 
     fn skip(&mut self, operation: &str, reason: String) {
         let operation = operation.chars().take(LINE_CHARS_MAX).collect();
-        self.skipped.push(Skipped { operation, reason });
+        self.skipped.push(SkippedOperation { operation, reason });
     }
 }

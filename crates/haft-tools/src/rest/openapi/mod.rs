@@ -1,6 +1,6 @@
 //! The importer of API descriptions: turns `OpenAPI` 3 and Swagger 2.0 documents into tools.
 //!
-//! Start reading at [`import()`], a pure function over [`Documents`]; [`Source`] reads those. An operation that cannot
+//! Start reading at [`import()`], a pure function over [`Documents`]; [`OpenApiSource`] reads those. An operation that cannot
 //! become a tool is skipped with a reason, and the others are still imported.
 
 mod body;
@@ -21,12 +21,12 @@ mod swagger2;
 
 pub use document::{DOCUMENT_BYTES_MAX, DocumentError};
 pub use documents::Documents;
-pub use filter::Filter;
-pub use haft_core::settings::rest::Deprecated;
-pub use import::{ImportError, Imported, Settings, Skipped, import};
-pub use reading::Reading;
-pub use security::Login;
-pub use source::{Source, SourceError};
+pub use filter::OperationFilter;
+pub use haft_core::settings::rest::DeprecatedOperations;
+pub use import::{ImportError, ImportResult, ImportSettings, SkippedOperation, import};
+pub use reading::OpenApiDownload;
+pub use security::SchemeCredentials;
+pub use source::{OpenApiSource, SourceError};
 
 #[cfg(test)]
 mod fixture;

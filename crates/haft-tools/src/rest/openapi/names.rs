@@ -16,7 +16,7 @@ const CHARS_MAX: usize = NAME_CHARS_MAX - EXPOSED_PREFIX_CHARS;
 
 /// The names given so far.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct ToolNameAllocator {
     taken: HashSet<String>,
     /// The number of times each name was requested. Without it, the search for a free number would start at 2 each
     /// time, and many equal names would take quadratic time.
@@ -26,7 +26,7 @@ pub(super) struct Names {
 /// The number of characters of an operation id that are used.
 const ID_CHARS_MAX: usize = 1_000;
 
-impl Names {
+impl ToolNameAllocator {
     /// Returns `spec_operationId`, or method and path if there is no id. A repeated name gets a number, starting with
     /// `_2`.
     pub(super) fn give(&mut self, spec: &str, id: Option<&str>, method: Method, path: &str) -> ToolName {
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn names_come_from_the_id_or_the_path() {
         let check = |id: Option<&str>, path: &str, expected: &str| {
-            let name = Names::default().give("pets", id, Method::Get, path);
+            let name = ToolNameAllocator::default().give("pets", id, Method::Get, path);
             assert_eq!(name.as_str(), expected);
         };
         check(Some("getPetById"), "/x", "pets_getPetById");
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_fit() {
-        let mut names = Names::default();
+        let mut names = ToolNameAllocator::default();
         let mut give = |id: &str| names.give("pets", Some(id), Method::Get, "/").to_string();
         assert_eq!(give("list"), "pets_list");
         assert_eq!(give("List"), "pets_List_2");

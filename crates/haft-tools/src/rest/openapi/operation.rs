@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::super::request::OperationPlan;
-use super::super::tool::Expected;
+use super::super::tool::ExpectedContent;
 use super::body::body;
 use super::description;
 use super::documents::Node;
 use super::parameters::{self, parameters};
-use super::schema::{Direction, Schemas};
+use super::schema::{Direction, SchemaInliner};
 use haft_core::settings::method::Method;
 
 /// The number of content types that are examined in one body or response.
@@ -20,7 +20,7 @@ pub(super) const MEDIA_TYPES_MAX: usize = 50;
 
 /// An operation of a description.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Operation<'a> {
+pub(super) struct OpenApiOperation<'a> {
     pub(super) path: &'a str,
     pub(super) method: Method,
     /// The path item, which all methods of the path share.
@@ -30,17 +30,17 @@ pub(super) struct Operation<'a> {
 
 /// A converted operation, without its name and the parts that the whole service shares.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct ConvertedOperation {
     pub(super) plan: OperationPlan,
     pub(super) description: String,
     pub(super) input_schema: Value,
     pub(super) output_schema: Option<Value>,
-    pub(super) expected: Expected,
+    pub(super) expected: ExpectedContent,
 }
 
-impl Operation<'_> {
+impl OpenApiOperation<'_> {
     /// Converts the operation into a tool, or returns the reason why it cannot become one.
-    pub(super) fn made(&self, base: &Url, schemas: &Schemas) -> Result<Made, String> {
+    pub(super) fn made(&self, base: &Url, schemas: &SchemaInliner) -> Result<ConvertedOperation, String> {
         let mut all = parameters(&self.item, &self.node, schemas)?;
         let path = parameters::path(self.path, &mut all)?;
         let mut properties = parameters::properties(&all);
@@ -54,7 +54,7 @@ impl Operation<'_> {
             body.plan
         });
         let answer = self.answer(schemas);
-        Ok(Made {
+        Ok(ConvertedOperation {
             plan: OperationPlan {
                 method: self.method,
                 base: base.clone(),
@@ -78,23 +78,27 @@ impl Operation<'_> {
     }
 
     /// Describes the response of a successful call.
-    fn answer(&self, schemas: &Schemas) -> Answer<'_> {
-        let Some(response) = self.success() else { return Answer::default() };
+    fn answer(&self, schemas: &SchemaInliner) -> OperationResponse<'_> {
+        let Some(response) = self.success() else { return OperationResponse::default() };
         let description = response.text("description");
         let Some(content) = response.get("content") else {
-            return Answer { description, ..Answer::default() };
+            return OperationResponse { description, ..OperationResponse::default() };
         };
         let json = content.members().take(MEDIA_TYPES_MAX).find(|(media_type, _)| is_json(media_type));
         let chosen = json.or_else(|| content.members().next());
         let only_json = content.members().take(MEDIA_TYPES_MAX).all(|(media_type, _)| is_json(media_type));
-        Answer {
+        OperationResponse {
             description,
             accept: chosen.and_then(|(media_type, _)| HeaderValue::from_str(media_type).ok()),
             schema: json
                 .and_then(|(_, media)| media.get("schema"))
                 .map(|schema| schemas.whole(&schema, Direction::Response))
                 .filter(|schema| schema.as_object().is_some_and(|members| !members.is_empty())),
-            expected: if json.is_some() && only_json { Expected::Json } else { Expected::Anything },
+            expected: if json.is_some() && only_json {
+                ExpectedContent::Json
+            } else {
+                ExpectedContent::Anything
+            },
         }
     }
 
@@ -106,11 +110,11 @@ impl Operation<'_> {
 }
 
 #[derive(Default)]
-struct Answer<'a> {
+struct OperationResponse<'a> {
     description: Option<&'a str>,
     accept: Option<HeaderValue>,
     schema: Option<Value>,
-    expected: Expected,
+    expected: ExpectedContent,
 }
 
 fn is_json(media_type: &str) -> bool {
@@ -119,7 +123,7 @@ fn is_json(media_type: &str) -> bool {
 }
 
 /// Returns the definition for the model.
-pub(super) fn definition(name: ToolName, spec: &str, made: &Made) -> ToolDefinition {
+pub(super) fn definition(name: ToolName, spec: &str, made: &ConvertedOperation) -> ToolDefinition {
     ToolDefinition {
         name,
         description: made.description.clone(),

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::super::parameter::{Explode, Parameter, Place, Reserved, Style};
+use super::super::parameter::{Explode, Parameter, ParameterLocation, ParameterStyle, ReservedCharacters};
 use super::super::request::PathPiece;
 use super::description;
 use super::documents::Node;
-use super::schema::{Direction, Schemas};
+use super::schema::{Direction, SchemaInliner};
 
 /// A parameter and its schema.
 #[derive(Debug)]
-pub(super) struct Described {
+pub(super) struct DescribedParameter {
     pub(super) parameter: Parameter,
     pub(super) schema: Value,
     pub(super) required: bool,
@@ -44,9 +44,9 @@ const PATH_BYTES_MAX: usize = 2_000;
 pub(super) fn parameters(
     item: &Node<'_>,
     operation: &Node<'_>,
-    schemas: &Schemas,
-) -> Result<Vec<Described>, String> {
-    let mut found: BTreeMap<(Place, String), Described> = BTreeMap::new();
+    schemas: &SchemaInliner,
+) -> Result<Vec<DescribedParameter>, String> {
+    let mut found: BTreeMap<(ParameterLocation, String), DescribedParameter> = BTreeMap::new();
     let lists = [item, operation].map(|node| node.get("parameters"));
     let count: usize = lists.iter().flatten().filter_map(|list| list.value.as_array()).map(Vec::len).sum();
     if count > PARAMETERS_MAX {
@@ -59,11 +59,11 @@ pub(super) fn parameters(
             found.insert((described.parameter.place, described.parameter.name.clone()), described);
         }
     }
-    let sent = |described: &Described| {
-        described.parameter.place != Place::Header
+    let sent = |described: &DescribedParameter| {
+        described.parameter.place != ParameterLocation::Header
             || !NOT_GIVEN.contains(&described.parameter.name.to_ascii_lowercase().as_str())
     };
-    let mut all: Vec<Described> = found.into_values().filter(sent).collect();
+    let mut all: Vec<DescribedParameter> = found.into_values().filter(sent).collect();
     name_arguments(&mut all);
     Ok(all)
 }
@@ -72,14 +72,14 @@ fn too_many() -> String {
     format!("it has more than {PARAMETERS_MAX} parameters")
 }
 
-fn described(written: &Node<'_>, schemas: &Schemas) -> Result<Described, String> {
+fn described(written: &Node<'_>, schemas: &SchemaInliner) -> Result<DescribedParameter, String> {
     schemas.effort.work(PARAMETER_EFFORT);
     let name = written.text("name").ok_or("a parameter has no name")?;
     let place = match written.text("in") {
-        Some("path") => Place::Path,
-        Some("query") => Place::Query,
-        Some("header") => Place::Header,
-        Some("cookie") => Place::Cookie,
+        Some("path") => ParameterLocation::Path,
+        Some("query") => ParameterLocation::Query,
+        Some("header") => ParameterLocation::Header,
+        Some("cookie") => ParameterLocation::Cookie,
         other => {
             return Err(format!(
                 "parameter `{name}` is in `{}`, which is no place",
@@ -88,33 +88,38 @@ fn described(written: &Node<'_>, schemas: &Schemas) -> Result<Described, String>
         }
     };
     let content = written.get("content").and_then(|content| content.members().next().map(|(_, media)| media));
-    let style = if content.is_some() { Style::Json } else { style(written.text("style"), place) };
-    let explode = written.value.get("explode").and_then(Value::as_bool).unwrap_or(style == Style::Form);
+    let style = if content.is_some() { ParameterStyle::Json } else { style(written.text("style"), place) };
+    let explode =
+        written.value.get("explode").and_then(Value::as_bool).unwrap_or(style == ParameterStyle::Form);
     let schema = content.as_ref().unwrap_or(written).get("schema");
     let schema = schema.map_or_else(|| json!({}), |schema| schemas.whole(&schema, Direction::Request));
-    Ok(Described {
+    Ok(DescribedParameter {
         parameter: Parameter {
             argument: name.to_owned(),
             name: name.to_owned(),
             place,
             style,
             explode: if explode { Explode::Yes } else { Explode::No },
-            reserved: if written.flag("allowReserved") { Reserved::Kept } else { Reserved::Encoded },
+            reserved: if written.flag("allowReserved") {
+                ReservedCharacters::Kept
+            } else {
+                ReservedCharacters::Encoded
+            },
         },
         schema: with_description(schema, written.text("description")),
-        required: place == Place::Path || written.flag("required"),
+        required: place == ParameterLocation::Path || written.flag("required"),
     })
 }
 
-fn style(written: Option<&str>, place: Place) -> Style {
+fn style(written: Option<&str>, place: ParameterLocation) -> ParameterStyle {
     match (written, place) {
-        (Some("label"), Place::Path) => Style::Label,
-        (Some("matrix"), Place::Path) => Style::Matrix,
-        (Some("spaceDelimited"), Place::Query) => Style::SpaceDelimited,
-        (Some("pipeDelimited"), Place::Query) => Style::PipeDelimited,
-        (Some("deepObject"), Place::Query) => Style::DeepObject,
-        (_, Place::Path | Place::Header) => Style::Simple,
-        (_, Place::Query | Place::Cookie) => Style::Form,
+        (Some("label"), ParameterLocation::Path) => ParameterStyle::Label,
+        (Some("matrix"), ParameterLocation::Path) => ParameterStyle::Matrix,
+        (Some("spaceDelimited"), ParameterLocation::Query) => ParameterStyle::SpaceDelimited,
+        (Some("pipeDelimited"), ParameterLocation::Query) => ParameterStyle::PipeDelimited,
+        (Some("deepObject"), ParameterLocation::Query) => ParameterStyle::DeepObject,
+        (_, ParameterLocation::Path | ParameterLocation::Header) => ParameterStyle::Simple,
+        (_, ParameterLocation::Query | ParameterLocation::Cookie) => ParameterStyle::Form,
     }
 }
 
@@ -130,7 +135,7 @@ fn with_description(mut schema: Value, text: Option<&str>) -> Value {
 
 /// Names the arguments. If parameters in two locations share a name, the first keeps it (path before query), and the
 /// others get their location as a prefix.
-fn name_arguments(all: &mut [Described]) {
+fn name_arguments(all: &mut [DescribedParameter]) {
     let mut taken: HashSet<String> = HashSet::new();
     for described in all {
         let plain = legal(&described.parameter.name);
@@ -165,7 +170,7 @@ fn legal(name: &str) -> String {
 }
 
 /// Splits a path into pieces. A name in braces that the operation does not declare becomes a string parameter.
-pub(super) fn path(written: &str, all: &mut Vec<Described>) -> Result<Vec<PathPiece>, String> {
+pub(super) fn path(written: &str, all: &mut Vec<DescribedParameter>) -> Result<Vec<PathPiece>, String> {
     if written.len() > PATH_BYTES_MAX {
         return Err(format!("its path is longer than {PATH_BYTES_MAX} bytes"));
     }
@@ -192,23 +197,24 @@ pub(super) fn path(written: &str, all: &mut Vec<Described>) -> Result<Vec<PathPi
         return Err("its path has a brace without its other half".into());
     }
     pieces.push(PathPiece::Text(rest.to_owned()));
-    drop_strays(&mut pieces, all);
+    drop_unused_path_parameters(&mut pieces, all);
     name_arguments(all);
     Ok(pieces)
 }
 
-fn position(name: &str, all: &mut Vec<Described>) -> usize {
-    let is_it =
-        |described: &Described| described.parameter.place == Place::Path && described.parameter.name == name;
+fn position(name: &str, all: &mut Vec<DescribedParameter>) -> usize {
+    let is_it = |described: &DescribedParameter| {
+        described.parameter.place == ParameterLocation::Path && described.parameter.name == name
+    };
     all.iter().position(is_it).unwrap_or_else(|| {
-        all.push(Described {
+        all.push(DescribedParameter {
             parameter: Parameter {
                 argument: legal(name),
                 name: name.to_owned(),
-                place: Place::Path,
-                style: Style::Simple,
+                place: ParameterLocation::Path,
+                style: ParameterStyle::Simple,
                 explode: Explode::No,
-                reserved: Reserved::Encoded,
+                reserved: ReservedCharacters::Encoded,
             },
             schema: json!({ "type": "string" }),
             required: true,
@@ -219,7 +225,7 @@ fn position(name: &str, all: &mut Vec<Described>) -> usize {
 
 /// Drops path parameters that do not occur in the path: they are never sent, so the model should not have to fill them
 /// in.
-fn drop_strays(pieces: &mut [PathPiece], all: &mut Vec<Described>) {
+fn drop_unused_path_parameters(pieces: &mut [PathPiece], all: &mut Vec<DescribedParameter>) {
     let used: Vec<usize> = pieces
         .iter()
         .filter_map(|piece| match piece {
@@ -228,7 +234,7 @@ fn drop_strays(pieces: &mut [PathPiece], all: &mut Vec<Described>) {
         })
         .collect();
     let kept: Vec<usize> = (0..all.len())
-        .filter(|index| all[*index].parameter.place != Place::Path || used.contains(index))
+        .filter(|index| all[*index].parameter.place != ParameterLocation::Path || used.contains(index))
         .collect();
     for piece in pieces {
         if let PathPiece::Parameter(index) = piece {
@@ -243,7 +249,7 @@ fn drop_strays(pieces: &mut [PathPiece], all: &mut Vec<Described>) {
 }
 
 /// Returns all arguments as the properties of one object schema.
-pub(super) fn properties(all: &[Described]) -> Map<String, Value> {
+pub(super) fn properties(all: &[DescribedParameter]) -> Map<String, Value> {
     all.iter().map(|described| (described.parameter.argument.clone(), described.schema.clone())).collect()
 }
 
@@ -252,11 +258,11 @@ mod tests {
     use super::super::fixture::documents;
     use super::*;
 
-    fn found(item: &Value, operation: &Value) -> Result<Vec<Described>, String> {
+    fn found(item: &Value, operation: &Value) -> Result<Vec<DescribedParameter>, String> {
         let documents = documents(&json!({ "item": item, "operation": operation }));
         let root = documents.root();
         let node = |key: &str| root.with(&root.value[key]);
-        parameters(&node("item"), &node("operation"), &Schemas::default())
+        parameters(&node("item"), &node("operation"), &SchemaInliner::default())
     }
 
     #[test]
@@ -291,7 +297,10 @@ mod tests {
         .unwrap();
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].schema["description"], "new");
-        assert_eq!((all[0].parameter.style, all[0].parameter.explode), (Style::PipeDelimited, Explode::No));
+        assert_eq!(
+            (all[0].parameter.style, all[0].parameter.explode),
+            (ParameterStyle::PipeDelimited, Explode::No)
+        );
         assert!(found(&json!({}), &json!({"parameters": [{"name": "x", "in": "moon"}]})).is_err());
         assert!(found(&json!({}), &json!({"parameters": [{"$ref": "#/gone"}]})).is_err());
     }

@@ -6,13 +6,13 @@ use std::cell::Cell;
 use url::Url;
 
 use super::document::{self, DOCUMENT_BYTES_MAX, VALUES_MAX};
-use super::documents::{Document, Documents, files_named};
+use super::documents::{Document, Documents, referenced_documents};
 use super::source::{SourceError, shown};
 use super::swagger2;
 
 /// The documents read so far, and the URLs still to be read.
 #[derive(Debug)]
-pub struct Reading {
+pub struct OpenApiDownload {
     documents: Vec<Document>,
     waiting: Vec<Url>,
     asked: usize,
@@ -24,7 +24,7 @@ pub struct Reading {
 /// The largest number of documents in a description on the web; each costs a request.
 const DOCUMENTS_MAX: usize = 50;
 
-impl Reading {
+impl OpenApiDownload {
     pub fn of(url: Url) -> Self {
         Self {
             documents: Vec::new(),
@@ -55,8 +55,9 @@ impl Reading {
         let mut value = document::parse(bytes, &values_left).map_err(|error| bad(error.to_string()))?;
         (self.bytes_left, self.values_left) = (bytes_left, values_left);
         swagger2::upgrade(&mut value);
-        let named = files_named(&value).into_iter().filter_map(|file| at.join(file).ok());
-        let new: Vec<Url> = named.filter(|url| self.is_beside(url) && !self.is_known(url, at)).collect();
+        let named = referenced_documents(&value).into_iter().filter_map(|file| at.join(file).ok());
+        let new: Vec<Url> =
+            named.filter(|url| self.is_in_same_directory(url) && !self.is_known(url, at)).collect();
         self.waiting.extend(new);
         self.documents.push(Document { at: at.clone(), value });
         Ok(())
@@ -73,7 +74,7 @@ impl Reading {
 
     /// Returns whether the URL is on the same server and below the same directory. A description must not make us fetch
     /// any other URL.
-    fn is_beside(&self, url: &Url) -> bool {
+    fn is_in_same_directory(&self, url: &Url) -> bool {
         let (directory, _) = self.first.path().rsplit_once('/').unwrap_or_default();
         let below = url.path().strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
         url.origin() == self.first.origin() && below && url.username().is_empty() && url.password().is_none()
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn only_documents_beside_the_first_are_wanted_each_once() {
         let first = url("https://a.com/api/v1/openapi.json?key=k");
-        let mut reading = Reading::of(first.clone());
+        let mut reading = OpenApiDownload::of(first.clone());
         assert_eq!(reading.wanted(), Some(first.clone()));
         let to = |reference: &str| json!({ "$ref": reference });
         let value = json!({ "all": [
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_description_without_end_is_left() {
-        let mut reading = Reading::of(url("https://a.com/0"));
+        let mut reading = OpenApiDownload::of(url("https://a.com/0"));
         let mut asked = 0;
         while let Some(at) = reading.wanted() {
             asked += 1;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::documents::Node;
 
-pub(super) use effort::Effort;
+pub(super) use effort::SchemaBudget;
 
 /// The direction of the data that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,15 +56,15 @@ const BREADTH_MAX: usize = 3_000;
 
 /// Writes out schemas, and caches the sizes of the schemas that references point to.
 #[derive(Debug, Default)]
-pub(super) struct Schemas {
+pub(super) struct SchemaInliner {
     /// Keyed by the address of the value and the number of references still followed below it.
     sizes: RefCell<HashMap<(usize, u8), usize>>,
     /// Written-out schemas. `None` marks a schema that was requested once.
     made: RefCell<HashMap<(usize, Direction), Option<Value>>>,
-    pub(super) effort: Effort,
+    pub(super) effort: SchemaBudget,
 }
 
-impl Schemas {
+impl SchemaInliner {
     /// Writes out a schema, with references inlined to the greatest depth that stays within the limits. Deeper and
     /// recursive parts are replaced by an outline with their type only.
     pub(super) fn whole(&self, node: &Node<'_>, direction: Direction) -> Value {
@@ -93,7 +93,7 @@ impl Schemas {
         let fits = |depth: &u8| self.size(node, *depth, 0) <= nodes_max;
         let depth = (1..=REFERENCES_MAX).take_while(fits).last().unwrap_or(0);
         let mut writer =
-            Writer { direction, effort: &self.effort, inside: vec![address(node)], levels: 0, cuts: 0 };
+            SchemaWriter { direction, effort: &self.effort, inside: vec![address(node)], levels: 0, cuts: 0 };
         let whole = writer.schema(node, depth);
         trim::trimmed(whole, nodes_max)
     }
@@ -140,9 +140,9 @@ fn address(node: &Node<'_>) -> usize {
 }
 
 /// The state of writing out one schema.
-struct Writer<'w> {
+struct SchemaWriter<'w> {
     direction: Direction,
-    effort: &'w Effort,
+    effort: &'w SchemaBudget,
     /// The addresses of the schemas being written, to detect recursion.
     inside: Vec<usize>,
     /// The current nesting depth.
@@ -151,7 +151,7 @@ struct Writer<'w> {
     cuts: usize,
 }
 
-impl Writer<'_> {
+impl SchemaWriter<'_> {
     fn schema(&mut self, node: &Node<'_>, depth: u8) -> Value {
         self.effort.work(1);
         if self.levels > trim::LEVELS_MAX || self.effort.is_spent() {

@@ -6,14 +6,14 @@ use secrecy::SecretString;
 use serde_json::Value;
 use url::Url;
 
-use super::super::credential::{Credential, KeyPlace};
-use super::super::guard::Reach;
+use super::super::credential::{Credential, RestKeyLocation};
+use super::super::guard::AllowedHosts;
 use super::super::oauth::ClientCredentials;
 use super::documents::Node;
 
 /// The operator's credentials for one security scheme.
 #[derive(Debug, Clone, Default)]
-pub struct Login {
+pub struct SchemeCredentials {
     /// An API key or a token.
     pub token: Option<SecretString>,
     pub username: Option<String>,
@@ -28,8 +28,8 @@ pub struct Login {
 /// Returns the credentials by the name of their scheme, or an error about them.
 pub(super) fn credentials(
     root: &Node<'_>,
-    logins: &BTreeMap<String, Login>,
-    reach: &Reach,
+    logins: &BTreeMap<String, SchemeCredentials>,
+    reach: &AllowedHosts,
 ) -> Result<BTreeMap<String, Credential>, String> {
     let schemes = root.get("components").and_then(|components| components.get("securitySchemes"));
     logins
@@ -52,16 +52,20 @@ fn unknown(name: &str, schemes: Option<Node<'_>>) -> String {
     format!("`auth.{name}`: the description has no security scheme of that name; it has {known}")
 }
 
-fn credential(scheme: &Node<'_>, login: &Login, reach: &Reach) -> Result<Credential, String> {
+fn credential(
+    scheme: &Node<'_>,
+    login: &SchemeCredentials,
+    reach: &AllowedHosts,
+) -> Result<Credential, String> {
     let kind = scheme.text("type").unwrap_or_default();
     let http = scheme.text("scheme").unwrap_or_default().to_ascii_lowercase();
     let token = || login.token.clone().ok_or_else(|| "`token` is missing".to_owned());
     match (kind, http.as_str()) {
         ("apiKey", _) => Ok(Credential::Key {
             place: match scheme.text("in") {
-                Some("query") => KeyPlace::Query,
-                Some("cookie") => KeyPlace::Cookie,
-                Some(_) | None => KeyPlace::Header,
+                Some("query") => RestKeyLocation::Query,
+                Some("cookie") => RestKeyLocation::Cookie,
+                Some(_) | None => RestKeyLocation::Header,
             },
             name: scheme.text("name").ok_or("the scheme names no key")?.to_owned(),
             value: token()?,
@@ -77,14 +81,18 @@ fn credential(scheme: &Node<'_>, login: &Login, reach: &Reach) -> Result<Credent
 }
 
 /// Builds a client credentials grant. Never sends the secret to a host that only the description names.
-fn client_credentials(scheme: &Node<'_>, login: &Login, reach: &Reach) -> Result<Credential, String> {
+fn client_credentials(
+    scheme: &Node<'_>,
+    login: &SchemeCredentials,
+    reach: &AllowedHosts,
+) -> Result<Credential, String> {
     let described = || {
         let url = scheme.value.pointer("/flows/clientCredentials/tokenUrl").and_then(Value::as_str);
         let url = url.and_then(|url| Url::parse(url).ok());
         url.ok_or("the description has no token URL for client credentials; set `tokenUrl`".to_owned())
     };
     let (url, reach) = match &login.token_url {
-        Some(url) => (url.clone(), Reach::named(url)),
+        Some(url) => (url.clone(), AllowedHosts::named(url)),
         None => (described()?, reach.clone()),
     };
     reach
@@ -129,41 +137,52 @@ mod tests {
     use super::super::fixture::documents;
     use super::*;
 
-    fn logins(name: &str, login: Login) -> BTreeMap<String, Login> {
+    fn logins(name: &str, login: SchemeCredentials) -> BTreeMap<String, SchemeCredentials> {
         BTreeMap::from([(name.to_owned(), login)])
     }
 
-    fn made(scheme: Value, login: Login) -> Result<Credential, String> {
+    fn made(scheme: Value, login: SchemeCredentials) -> Result<Credential, String> {
         let documents = documents(&json!({"components": {"securitySchemes": {"s": scheme}}}));
-        let reach = Reach::named(&Url::parse("https://api.example.com").unwrap());
+        let reach = AllowedHosts::named(&Url::parse("https://api.example.com").unwrap());
         credentials(&documents.root(), &logins("s", login), &reach).map(|mut all| all.remove("s").unwrap())
     }
 
     #[test]
     fn every_scheme_takes_what_it_needs() {
-        let token = || Login { token: Some("t".into()), ..Login::default() };
+        let token = || SchemeCredentials { token: Some("t".into()), ..SchemeCredentials::default() };
         let key = |place: &str| json!({"type": "apiKey", "in": place, "name": "k"});
-        assert!(matches!(made(key("query"), token()), Ok(Credential::Key { place: KeyPlace::Query, .. })));
-        assert!(matches!(made(key("cookie"), token()), Ok(Credential::Key { place: KeyPlace::Cookie, .. })));
+        assert!(matches!(
+            made(key("query"), token()),
+            Ok(Credential::Key { place: RestKeyLocation::Query, .. })
+        ));
+        assert!(matches!(
+            made(key("cookie"), token()),
+            Ok(Credential::Key { place: RestKeyLocation::Cookie, .. })
+        ));
         assert!(matches!(
             made(json!({"type": "http", "scheme": "Bearer"}), token()),
             Ok(Credential::Bearer(_))
         ));
-        let basic = Login { username: Some("u".into()), ..Login::default() };
+        let basic = SchemeCredentials { username: Some("u".into()), ..SchemeCredentials::default() };
         assert!(matches!(
             made(json!({"type": "http", "scheme": "basic"}), basic),
             Ok(Credential::Basic { .. })
         ));
         let flow = |url: &str| json!({"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": url}}});
-        let client =
-            || Login { client_id: Some("c".into()), client_secret: Some("s".into()), ..Login::default() };
+        let client = || SchemeCredentials {
+            client_id: Some("c".into()),
+            client_secret: Some("s".into()),
+            ..SchemeCredentials::default()
+        };
         assert!(matches!(
             made(flow("https://api.example.com/t"), client()),
             Ok(Credential::ClientCredentials(_))
         ));
         let stolen = made(flow("https://evil.com/t"), client()).unwrap_err();
         assert!(stolen.contains("`tokenUrl`"), "{stolen}");
-        assert!(made(key("header"), Login::default()).unwrap_err().contains("`token` is missing"));
+        assert!(
+            made(key("header"), SchemeCredentials::default()).unwrap_err().contains("`token` is missing")
+        );
     }
 
     #[test]

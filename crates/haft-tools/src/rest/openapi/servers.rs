@@ -20,7 +20,7 @@ const SERVER_BYTES_MAX: usize = 2_000;
 fn filled(written: &str, server: &Value) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = written;
-    while let Some((before, name, behind)) = next_place(rest) {
+    while let Some((before, name, behind)) = next_variable(rest) {
         let default = server.get("variables").and_then(|variables| variables.get(name)?.get("default"));
         let default = match default {
             Some(Value::String(text)) => text.clone(),
@@ -47,7 +47,7 @@ fn filled(written: &str, server: &Value) -> Result<String, String> {
 }
 
 /// Returns the text before the next variable, its name, and the text after it.
-fn next_place(text: &str) -> Option<(&str, &str, &str)> {
+fn next_variable(text: &str) -> Option<(&str, &str, &str)> {
     let (before, after) = text.split_once('{')?;
     let (name, behind) = after.split_once('}')?;
     Some((before, name, behind))

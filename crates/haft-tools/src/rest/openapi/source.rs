@@ -10,18 +10,18 @@ use http::HeaderName;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::super::client::Client;
+use super::super::client::RestClient;
 use super::super::credential::add_header;
-use super::super::guard::Reach;
-use super::super::request::Request;
+use super::super::guard::AllowedHosts;
+use super::super::request::RestRequest;
 use super::document::{self, DOCUMENT_BYTES_MAX, VALUES_MAX};
-use super::documents::{Document, Documents, files_named};
+use super::documents::{Document, Documents, referenced_documents};
 use super::swagger2;
 use haft_core::settings::method::Method;
 
 /// A file, or a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum OpenApiSource {
     File(PathBuf),
     Url(Url),
 }
@@ -32,14 +32,14 @@ const FILES_MAX: usize = 500;
 /// The longest time for fetching one document of a description.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Source {
+impl OpenApiSource {
     /// Parses a text that begins with http:// or https:// as a URL, any other as a path.
     pub fn parse(text: &str) -> Result<Self, SourceError> {
         if !text.starts_with("http://") && !text.starts_with("https://") {
             return Ok(Self::File(PathBuf::from(text)));
         }
         let url = Url::parse(text).map_err(|error| SourceError(format!("`{text}` is no URL: {error}")))?;
-        Reach::named(&url).check_url(&url).map_err(|refusal| SourceError(refusal.to_string()))?;
+        AllowedHosts::named(&url).check_url(&url).map_err(|refusal| SourceError(refusal.to_string()))?;
         Ok(Self::Url(url))
     }
 
@@ -76,11 +76,12 @@ impl Source {
     /// Fetches the text of a document from the web.
     pub async fn fetch(
         url: &Url,
-        reach: Reach,
+        reach: AllowedHosts,
         headers: &[(HeaderName, SecretString)],
     ) -> Result<Vec<u8>, SourceError> {
-        let client = Client::new(reach);
-        let mut request = Request { method: Method::Get, url: url.clone(), headers: Vec::new(), body: None };
+        let client = RestClient::new(reach);
+        let mut request =
+            RestRequest { method: Method::Get, url: url.clone(), headers: Vec::new(), body: None };
         for (name, value) in headers {
             add_header(&mut request, name.clone(), value.expose_secret())
                 .map_err(|error| SourceError(error.message))?;
@@ -117,7 +118,7 @@ pub(super) fn shown(url: &Url) -> String {
 
 /// Returns the files that a document refers to and that may be read. References to other files have no target.
 fn neighbours(value: &serde_json::Value, at: &Url, directory: &Path) -> Vec<PathBuf> {
-    let named = files_named(value).into_iter();
+    let named = referenced_documents(value).into_iter();
     let urls = named.filter_map(|file| at.join(file).ok()).filter(|url| url.scheme() == "file");
     let paths = urls.filter_map(|url| url.to_file_path().ok()?.canonicalize().ok());
     paths.filter(|path| path.starts_with(directory)).collect()

@@ -56,18 +56,19 @@ fn operation(operation: &mut Map<String, Value>, shared: Option<&Value>, old: &V
     let own = operation.remove("parameters");
     // Those of the path come first: the operation's own override them by name and location.
     let all = [shared, own.as_ref()].into_iter().flatten().filter_map(Value::as_array).flatten();
-    let all: Vec<Written<'_>> = all.map(|written| Written::of(written, old)).collect();
-    let fields: Vec<&Written<'_>> = all.iter().filter(|written| written.is_in("formData")).collect();
+    let all: Vec<InlineOrReference<'_>> = all.map(|written| InlineOrReference::of(written, old)).collect();
+    let fields: Vec<&InlineOrReference<'_>> =
+        all.iter().filter(|written| written.is_in("formData")).collect();
     let body = match all.iter().rfind(|written| written.is_in("body")) {
         Some(written) => Some(written.whole_body(&consumes)),
         None if !fields.is_empty() => Some(form_body(&fields, &consumes)),
         None => None,
     };
     let rest = all.iter().filter(|written| !written.is_in("body") && !written.is_in("formData"));
-    let rest: Value = rest.map(Written::parameter).collect();
+    let rest: Value = rest.map(InlineOrReference::parameter).collect();
     let responses = operation.get_mut("responses").and_then(Value::as_object_mut);
     for response in responses.into_iter().flat_map(Map::values_mut) {
-        *response = Written::of(response, old).answer(&produces);
+        *response = InlineOrReference::of(response, old).answer(&produces);
     }
     operation.insert("parameters".into(), rest);
     operation.extend(body.map(|body| ("requestBody".to_owned(), body)));
@@ -75,13 +76,13 @@ fn operation(operation: &mut Map<String, Value>, shared: Option<&Value>, old: &V
 
 /// A parameter or a response, written inline or referred to. The target of a reference is never copied, because a
 /// thousand references may point to one large value.
-struct Written<'a> {
+struct InlineOrReference<'a> {
     here: &'a Value,
     reference: Option<&'a str>,
     value: &'a Value,
 }
 
-impl<'a> Written<'a> {
+impl<'a> InlineOrReference<'a> {
     /// Resolves a reference within the document. A reference to another file, or to one below `paths`, stays as it is.
     fn of(here: &'a Value, old: &'a Value) -> Self {
         let reference = here.get("$ref").and_then(Value::as_str);
@@ -193,11 +194,11 @@ fn media_type(list: Option<&Value>) -> &str {
     all.find(|kind| *kind == JSON || kind.ends_with("+json")).unwrap_or(first)
 }
 
-fn form_body(fields: &[&Written<'_>], consumes: &str) -> Value {
+fn form_body(fields: &[&InlineOrReference<'_>], consumes: &str) -> Value {
     let file = fields.iter().any(|field| field.text("type") == Some("file"));
     let multipart = file || consumes == "multipart/form-data";
     let kind = if multipart { "multipart/form-data" } else { "application/x-www-form-urlencoded" };
-    let name = |field: &Written<'_>| field.text("name").unwrap_or_default().to_owned();
+    let name = |field: &InlineOrReference<'_>| field.text("name").unwrap_or_default().to_owned();
     let properties: Map<String, Value> =
         fields.iter().map(|field| (name(field), field.own_schema())).collect();
     let required: Vec<String> =

@@ -7,25 +7,25 @@ use haft_core::tool::Effects;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::super::guard::Private;
-use super::super::request::{Request, build};
+use super::super::guard::PrivateAddressRule;
+use super::super::request::{RestRequest, build};
 use super::super::tool::RestTool;
 use super::fixture::documents;
 use super::*;
 
-fn settings() -> Settings<'static> {
-    Settings {
+fn settings() -> ImportSettings<'static> {
+    ImportSettings {
         name: "pets",
         base_url: None,
         headers: Vec::new(),
         logins: BTreeMap::new(),
-        filter: Filter::default(),
+        filter: OperationFilter::default(),
         hosts: Vec::new(),
         private: None,
     }
 }
 
-fn imported(value: &Value) -> Imported {
+fn imported(value: &Value) -> ImportResult {
     import(&documents(value), settings()).unwrap()
 }
 
@@ -33,12 +33,12 @@ fn described(paths: &Value) -> Value {
     json!({ "openapi": "3.1.0", "info": { "title": "Pets" }, "paths": paths })
 }
 
-fn tool<'a>(imported: &'a Imported, name: &str) -> &'a RestTool {
+fn tool<'a>(imported: &'a ImportResult, name: &str) -> &'a RestTool {
     let found = imported.tools.iter().find(|tool| tool.definition.name.as_str() == name);
     found.unwrap_or_else(|| unreachable!("no {name}: {:?}", imported.skipped))
 }
 
-fn request(tool: &RestTool, arguments: &Value) -> Request {
+fn request(tool: &RestTool, arguments: &Value) -> RestRequest {
     build(tool, arguments.as_object().unwrap()).unwrap()
 }
 
@@ -154,9 +154,9 @@ fn a_private_server_counts_only_when_the_operator_named_it() {
     let refused = |server: &str| import(&documents(&value(server)), settings()).unwrap_err().0;
     assert!(refused("http://169.254.169.254/latest").contains("`baseUrl`"));
     assert!(refused("http://127.0.0.1:9").contains("not a public address"));
-    let named = Settings { base_url: Some(Url::parse("http://127.0.0.1:9/x").unwrap()), ..settings() };
+    let named = ImportSettings { base_url: Some(Url::parse("http://127.0.0.1:9/x").unwrap()), ..settings() };
     assert_eq!(import(&documents(&value("http://10.0.0.1")), named).unwrap().tools.len(), 1);
-    let allowed = Settings { private: Some(Private::Allowed), ..settings() };
+    let allowed = ImportSettings { private: Some(PrivateAddressRule::Allowed), ..settings() };
     assert_eq!(import(&documents(&value("http://10.0.0.1")), allowed).unwrap().tools.len(), 1);
 }
 
@@ -166,7 +166,7 @@ fn operations_on_other_hosts_need_the_operators_word() {
         &json!({"/a": {"servers": [{"url": "https://up.example.com/x"}], "get": {"operationId": "a"}}}),
     );
     assert!(imported(&value).tools.is_empty());
-    let allowed = Settings { hosts: vec!["UP.example.com".into()], ..settings() };
+    let allowed = ImportSettings { hosts: vec!["UP.example.com".into()], ..settings() };
     let all = import(&documents(&value), allowed).unwrap();
     assert_eq!(request(tool(&all, "pets_a"), &json!({})).url.as_str(), "https://up.example.com/x/a");
 }
@@ -207,7 +207,7 @@ fn files_below_the_same_directory_are_read_and_no_others() {
             "paths": {"/pets": {"$ref": "paths/pets.json"}, "/x": {"$ref": "../secret.json"}},
         }),
     );
-    let documents = Source::read_file(&directory.path().join("api/openapi.json")).unwrap();
+    let documents = OpenApiSource::read_file(&directory.path().join("api/openapi.json")).unwrap();
     let all = import(&documents, settings()).unwrap();
     let properties = &tool(&all, "pets_pets").definition.input_schema["properties"];
     assert_eq!(properties["q"], json!({"type": "integer"}));

@@ -3,18 +3,18 @@
 
 use serde_json::{Value, json};
 
-use super::super::body::{BodyKind, BodyShape, Field};
-use super::super::parameter::{Explode, Style};
+use super::super::body::{BodyField, BodyKind, BodyShape};
+use super::super::parameter::{Explode, ParameterStyle};
 use super::*;
 
-fn parameter(name: &str, place: Place, style: Style) -> Parameter {
+fn parameter(name: &str, place: ParameterLocation, style: ParameterStyle) -> Parameter {
     Parameter {
         argument: name.into(),
         name: name.into(),
         place,
         style,
         explode: Explode::Yes,
-        reserved: Reserved::Encoded,
+        reserved: ReservedCharacters::Encoded,
     }
 }
 
@@ -24,18 +24,18 @@ fn plan() -> OperationPlan {
         base: Url::parse("https://api.example.com/v2/").unwrap(),
         path: vec![PathPiece::Text("/pets/".into()), PathPiece::Parameter(0)],
         parameters: vec![
-            parameter("id", Place::Path, Style::Simple),
-            parameter("tag", Place::Query, Style::Form),
-            parameter("X-Trace", Place::Header, Style::Simple),
-            parameter("sid", Place::Cookie, Style::Form),
+            parameter("id", ParameterLocation::Path, ParameterStyle::Simple),
+            parameter("tag", ParameterLocation::Query, ParameterStyle::Form),
+            parameter("X-Trace", ParameterLocation::Header, ParameterStyle::Simple),
+            parameter("sid", ParameterLocation::Cookie, ParameterStyle::Form),
         ],
         body: Some(BodyPlan {
             media_type: "application/json".into(),
             kind: BodyKind::Json,
             shape: BodyShape::Flat {
-                fields: vec![Field {
+                fields: vec![BodyField {
                     name: "name".into(),
-                    style: Style::Form,
+                    style: ParameterStyle::Form,
                     explode: Explode::Yes,
                     binary: false,
                 }],
@@ -45,7 +45,7 @@ fn plan() -> OperationPlan {
     }
 }
 
-fn made(arguments: Value) -> Result<Request, ToolError> {
+fn made(arguments: Value) -> Result<RestRequest, ToolError> {
     plan().request(arguments.as_object().unwrap())
 }
 

@@ -1,10 +1,10 @@
 //! Tests of the walk: its rules and limits.
 
 use super::*;
-use crate::files::fixture::Fixture;
+use crate::files::fixture::FileFixture;
 
 /// Returns the directories found, as `path: files`, and the entries left out.
-fn found(tree: &Tree) -> (Vec<String>, Vec<(String, Reason)>) {
+fn found(tree: &IntrospectTree) -> (Vec<String>, Vec<(String, OmissionReason)>) {
     let lines = tree.directories.iter().map(|directory| {
         let files: Vec<_> = directory.files.iter().map(|name| name.to_string_lossy()).collect();
         format!("{}: {}", directory.path.display(), files.join(" "))
@@ -15,7 +15,7 @@ fn found(tree: &Tree) -> (Vec<String>, Vec<(String, Reason)>) {
 
 #[track_caller]
 fn check(files: &[(&str, &str)], root: &str, expected: &[&str]) {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     for (name, content) in files {
         fixture.file(name, content);
     }
@@ -46,7 +46,7 @@ fn rules_above_the_root_hold_within_its_repository_only() {
 
 #[test]
 fn a_directory_whose_rules_cannot_be_known_is_left_out() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     fixture.directory("fifo");
     fixture.fifo("fifo/.gitignore");
     fixture.directory("zero");
@@ -56,29 +56,32 @@ fn a_directory_whose_rules_cannot_be_known_is_left_out() {
     fixture.file("latin1/x", "");
     let (lines, left_out) = found(&walk(&fixture.place("")));
     assert_eq!(lines, [": ", "latin1: .gitignore"]);
-    assert_eq!(left_out, ["fifo", "long", "zero"].map(|name| (name.to_owned(), Reason::RulesUnusable)));
+    assert_eq!(
+        left_out,
+        ["fifo", "long", "zero"].map(|name| (name.to_owned(), OmissionReason::RulesUnusable))
+    );
 }
 
 #[test]
 fn a_directory_with_too_many_entries_is_left_out_whole() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     for name in ["many/1", "many/2", "many/3", "many/4", "one/1"] {
         fixture.file(name, "");
     }
-    let (lines, left_out) = found(&walk_within(&fixture.place(""), Budget { entries: 5, scans: 50 }));
+    let (lines, left_out) = found(&walk_within(&fixture.place(""), WalkLimit { entries: 5, scans: 50 }));
     assert_eq!(lines, [": ", "one: 1"]);
-    assert_eq!(left_out, [("many".to_owned(), Reason::TooManyEntries)]);
-    let (lines, left_out) = found(&walk_within(&fixture.place(""), Budget { entries: 5, scans: 6 }));
+    assert_eq!(left_out, [("many".to_owned(), OmissionReason::TooManyEntries)]);
+    let (lines, left_out) = found(&walk_within(&fixture.place(""), WalkLimit { entries: 5, scans: 6 }));
     assert_eq!(lines, [": "]);
     assert_eq!(left_out.len(), 2);
 }
 
 #[test]
 fn depth_is_bounded() {
-    let fixture = Fixture::new();
+    let fixture = FileFixture::new();
     fixture.file(&("d/".repeat(DEPTH_MAX + 2) + "f"), "");
     let (lines, left_out) = found(&walk(&fixture.place("")));
     assert_eq!(lines.len(), DEPTH_MAX + 1);
     assert_eq!(left_out.len(), 1);
-    assert_eq!(left_out[0].1, Reason::TooDeep);
+    assert_eq!(left_out[0].1, OmissionReason::TooDeep);
 }

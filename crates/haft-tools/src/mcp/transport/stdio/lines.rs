@@ -8,7 +8,7 @@ const HEAD_BYTES: usize = 1024;
 
 /// A line, or the two ends of one that is too long.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum StdioLine {
     /// The whole line, with invalid UTF-8 replaced.
     Whole(String),
     /// Reported twice: with an empty tail as soon as the line is too long, and with an empty head at its end.
@@ -17,14 +17,14 @@ pub(super) enum Line {
 
 /// Splits a stream of bytes. Holds at most one line.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct StdioLineSplitter {
     bytes_max: usize,
     held: Vec<u8>,
     /// The number of bytes of the current line that were discarded; 0 while it is short enough.
     skipped: usize,
 }
 
-impl Lines {
+impl StdioLineSplitter {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { bytes_max, held: Vec::new(), skipped: 0 }
     }
@@ -34,7 +34,7 @@ impl Lines {
         self.skipped
     }
 
-    pub(super) fn push(&mut self, mut bytes: &[u8], tell: &mut dyn FnMut(Line)) {
+    pub(super) fn push(&mut self, mut bytes: &[u8], tell: &mut dyn FnMut(StdioLine)) {
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
             self.extend(&bytes[..end], tell);
             self.finish(tell);
@@ -43,11 +43,11 @@ impl Lines {
         self.extend(bytes, tell);
     }
 
-    fn extend(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Line)) {
+    fn extend(&mut self, bytes: &[u8], tell: &mut dyn FnMut(StdioLine)) {
         self.held.extend_from_slice(bytes);
         if self.skipped == 0 && self.held.len() > self.bytes_max {
             let head = lossy(&self.held[..HEAD_BYTES.min(self.held.len())]);
-            tell(Line::TooLong { head, tail: String::new() });
+            tell(StdioLine::TooLong { head, tail: String::new() });
             self.skipped = 1;
         }
         if self.skipped > 0 && self.held.len() > TAIL_BYTES {
@@ -58,12 +58,12 @@ impl Lines {
         }
     }
 
-    fn finish(&mut self, tell: &mut dyn FnMut(Line)) {
+    fn finish(&mut self, tell: &mut dyn FnMut(StdioLine)) {
         let line = std::mem::take(&mut self.held);
         if std::mem::take(&mut self.skipped) > 0 {
-            tell(Line::TooLong { head: String::new(), tail: lossy(&line) });
+            tell(StdioLine::TooLong { head: String::new(), tail: lossy(&line) });
         } else if !line.is_empty() {
-            tell(Line::Whole(text_of(line)));
+            tell(StdioLine::Whole(text_of(line)));
         }
     }
 }
@@ -80,17 +80,17 @@ fn lossy(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn lines(bytes_max: usize, pieces: &[&[u8]]) -> Vec<Line> {
+    fn lines(bytes_max: usize, pieces: &[&[u8]]) -> Vec<StdioLine> {
         let mut found = Vec::new();
-        let mut lines = Lines::new(bytes_max);
+        let mut lines = StdioLineSplitter::new(bytes_max);
         for piece in pieces {
             lines.push(piece, &mut |line| found.push(line));
         }
         found
     }
 
-    fn whole(text: &str) -> Line {
-        Line::Whole(text.into())
+    fn whole(text: &str) -> StdioLine {
+        StdioLine::Whole(text.into())
     }
 
     #[test]
@@ -112,15 +112,15 @@ mod tests {
         let long = [b"{\"id\":1".as_slice(), &[b'x'; 2000]].concat();
         let found = lines(1000, &[&long, &[b'y'; 500], b"\"id\":1}\nnext\n"]);
         assert!(
-            matches!(&found[0], Line::TooLong { head, tail } if head.starts_with("{\"id\":1") && tail.is_empty())
+            matches!(&found[0], StdioLine::TooLong { head, tail } if head.starts_with("{\"id\":1") && tail.is_empty())
         );
-        assert!(matches!(&found[1], Line::TooLong { tail, .. } if tail.ends_with("\"id\":1}")));
+        assert!(matches!(&found[1], StdioLine::TooLong { tail, .. } if tail.ends_with("\"id\":1}")));
         assert_eq!(found[2..], [whole("next")]);
     }
 
     #[test]
     fn memory_stays_small_whatever_comes() {
-        let mut lines = Lines::new(1000);
+        let mut lines = StdioLineSplitter::new(1000);
         for _ in 0..100 {
             lines.push(&[b'x'; 10_000], &mut |_| {});
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The remaining budget.
 #[derive(Debug)]
-pub(in super::super) struct Effort {
+pub(in super::super) struct SchemaBudget {
     work: Cell<usize>,
     bytes: Cell<usize>,
     /// The patterns compiled so far, and whether each is valid.
@@ -31,13 +31,13 @@ const PATTERN_READY_BYTES_MAX: usize = 128 * 1024;
 /// The cost of compiling a pattern, in values; the largest description in daily use has seventy patterns.
 const PATTERN_EFFORT: usize = 50_000;
 
-impl Default for Effort {
+impl Default for SchemaBudget {
     fn default() -> Self {
         Self { work: Cell::new(WORK_MAX), bytes: Cell::new(BYTES_MAX), patterns: RefCell::default() }
     }
 }
 
-impl Effort {
+impl SchemaBudget {
     /// Charges the budget for examining this many values.
     pub(in super::super) fn work(&self, values: usize) {
         self.work.set(self.work.get().saturating_sub(values));

@@ -10,7 +10,7 @@ fn whole(direction: Direction, schema: Value, others: Value) -> Value {
     let documents = documents(&json!({ "s": schema, "components": { "schemas": others } }));
     let root = documents.root();
     let node = root.with(&root.value["s"]);
-    Schemas::default().whole(&node, direction)
+    SchemaInliner::default().whole(&node, direction)
 }
 
 fn check(schema: Value, others: Value, expected: Value) {
