@@ -13,7 +13,7 @@ pub(super) fn key_list() -> String {
     keys().iter().map(entry).collect()
 }
 
-fn entry(key: &Key) -> String {
+fn entry(key: &DocumentedKey) -> String {
     let values = key.values.replace('"', "`").replace("one of ", "");
     let unit = key.unit.as_deref().filter(|unit| !values.contains(*unit));
     let unit = unit.map_or_else(String::new, |unit| format!(", in {unit}"));
