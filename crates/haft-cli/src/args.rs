@@ -21,6 +21,7 @@ pub(super) use sessions::{ReplayArgs, ResumeArgs, SessionsArgs, SessionsCommand}
 
 pub(super) use models::{
     AskArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCheckArgs, ToolsCommand,
+    ToolsSearchArgs,
 };
 
 const STYLES: Styles = Styles::styled()
@@ -230,7 +231,7 @@ pub(super) enum GitMetadataArg {
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --tokens\n  haft tools --json | jq '.[].name'\n  haft tools check --provider gemini"
+    after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --tokens\n  haft tools --json | jq '.[].name'\n  haft tools search create an issue\n  haft tools check --provider gemini"
 )]
 pub(super) struct ToolsArgs {
     #[command(subcommand)]

@@ -37,6 +37,7 @@ mod stream;
 mod terminal;
 mod tools;
 mod tools_check;
+mod tools_search;
 mod tree;
 mod trust;
 mod waiting;
@@ -87,6 +88,7 @@ async fn dispatch(command: CliCommand) -> ExitCode {
         CliCommand::Dev(DevArgs { command: DevCommand::Events { .. } }) => dev::events(),
         CliCommand::Tools(args) => match &args.command {
             Some(ToolsCommand::Check(args)) => tools_check::run(args).await,
+            Some(ToolsCommand::Search(args)) => tools_search::run(args).await,
             None => tools::run(&args).await,
         },
         CliCommand::Rest(args) => rest::run(&args.command).await,

@@ -169,7 +169,7 @@ fn with_schemas(tools: &[ToolDefinition]) -> String {
     text.trim_end().to_owned()
 }
 
-fn first_sentence(tool: &ToolDefinition) -> String {
+pub(super) fn first_sentence(tool: &ToolDefinition) -> String {
     let line = tool.description.replace('\n', " ");
     line.split_inclusive(". ").next().unwrap_or_default().trim().trim_end_matches('.').to_owned()
 }

@@ -17,6 +17,7 @@ pub mod policy;
 mod progress;
 pub mod queue;
 mod record;
+pub mod search;
 pub mod selection;
 mod size;
 mod stage;

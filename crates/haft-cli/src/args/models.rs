@@ -13,6 +13,34 @@ pub(crate) enum ToolsCommand {
         after_help = "Examples:\n  haft tools check --provider gemini\n  haft tools check --provider openai-strict --json"
     )]
     Check(ToolsCheckArgs),
+
+    /// Find tools by words, best match first
+    #[command(
+        after_help = "Examples:\n  haft tools search create an issue\n  haft tools search --json 'current time' | jq '.tools[].name'\n  echo '{\"id\":1,\"query\":\"read a file\"}' | haft tools search --stdin\n\nWith --stdin each line {\"id\":…,\"query\":…,\"limit\":…} gets one line {\"id\":…,\"names\":[…]}, in order."
+    )]
+    Search(ToolsSearchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ToolsSearchArgs {
+    /// The words to search for, or the name of a tool
+    #[arg(required_unless_present = "stdin", value_name = "QUERY")]
+    pub(crate) query: Vec<String>,
+
+    /// Print the definitions as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Read queries as JSON lines from standard input and answer each with the names of tools
+    #[arg(long, conflicts_with_all = ["query", "json"])]
+    pub(crate) stdin: bool,
+
+    /// The largest number of tools to print
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) limit: usize,
+
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
 }
 
 #[derive(Debug, Args)]

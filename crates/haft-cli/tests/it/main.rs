@@ -34,6 +34,8 @@ mod ask;
 mod claude_code;
 // Third-party schemas, in every provider's grammar.
 mod schemas;
+// `haft tools search`.
+mod tools_search;
 // `haft call --stdin`.
 mod stream;
 // Tools of MCP servers, well-behaved and misbehaving.

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use haft_core::arguments::{ArgumentLimits, RawArguments};
+use haft_core::tool::ToolDefinition;
 use haft_core::validate::Schema;
 use haft_model_server::judge;
 use haft_models::schema::{DowngradedSchema, SchemaDialect, downgrade};
@@ -61,6 +62,13 @@ fn the_operations_of_real_apis_can_be_said_to_every_provider() {
 }
 
 fn operations(name: &str) -> Vec<Value> {
+    let all = imported(name);
+    let step = (all.len() / OPERATIONS).max(1);
+    all.iter().step_by(step).take(OPERATIONS).map(|tool| tool.input_schema.clone()).collect()
+}
+
+/// Returns the tools of all operations of a real API.
+pub(super) fn imported(name: &str) -> Vec<ToolDefinition> {
     let own = std::env::current_exe().unwrap();
     let mut places = own.ancestors().map(|place| place.join("tools/openapi").join(format!("{name}.json")));
     let file: Option<PathBuf> = places.find(|path| path.exists());
@@ -75,8 +83,7 @@ fn operations(name: &str) -> Vec<Value> {
         private: None,
     };
     let all = import(&OpenApiSource::read_file(&file).unwrap(), settings).unwrap().tools;
-    let step = (all.len() / OPERATIONS).max(1);
-    all.iter().step_by(step).take(OPERATIONS).map(|tool| tool.definition.input_schema.clone()).collect()
+    all.into_iter().map(|tool| tool.definition).collect()
 }
 
 fn summary(sources: &BTreeMap<String, Vec<Value>>) -> String {

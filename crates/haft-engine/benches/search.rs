@@ -1,0 +1,94 @@
+//! Measures tool search: the time to build the index, the time of a query, and the memory of a tool.
+//!
+//! `cargo bench -p haft-engine --bench search` prints the table in the README of `haft-engine`.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints")]
+
+use std::alloc::System;
+use std::time::{Duration, Instant};
+
+use haft_core::tool::ToolDefinition;
+use haft_engine::search::ToolSearchIndex;
+use serde_json::json;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const QUERIES: [&str; 8] = [
+    "create an issue",
+    "list the pull requests of a repository that are still open",
+    "send a message to a channel",
+    "delete branch",
+    "who is on call this week",
+    "convert currency",
+    "upload file to bucket",
+    "resize picture",
+];
+
+fn main() {
+    println!("load average: {}", std::fs::read_to_string("/proc/loadavg").unwrap().trim());
+    for tools in [1_000, 10_000] {
+        let definitions = definitions(tools);
+        let region = Region::new(ALLOCATOR);
+        let began = Instant::now();
+        let index = ToolSearchIndex::new(&definitions);
+        let built = began.elapsed();
+        let change = region.change();
+        let bytes = (change.bytes_allocated - change.bytes_deallocated) / tools;
+        let median = median((0..400).map(|at| {
+            let began = Instant::now();
+            std::hint::black_box(index.search(QUERIES[at % QUERIES.len()], 20));
+            began.elapsed()
+        }));
+        println!("{tools} tools: index {built:.1?}, query {median:.1?} (median), {bytes} bytes a tool");
+    }
+}
+
+fn median(times: impl Iterator<Item = Duration>) -> Duration {
+    let mut times: Vec<Duration> = times.collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// Makes definitions of about 136 tokens, the mean of real servers, from words that tools use.
+fn definitions(count: usize) -> Vec<ToolDefinition> {
+    let verbs = ["create", "list", "get", "delete", "update", "search", "send", "upload", "merge", "archive"];
+    let nouns = [
+        "issue",
+        "repository",
+        "pull_request",
+        "branch",
+        "message",
+        "channel",
+        "file",
+        "bucket",
+        "user",
+        "team",
+        "invoice",
+        "payment",
+        "customer",
+        "order",
+        "image",
+        "calendar",
+        "event",
+        "contact",
+        "deploy",
+        "secret",
+    ];
+    let definition = |at: usize| {
+        let (verb, noun) = (verbs[at % verbs.len()], nouns[at / verbs.len() % nouns.len()]);
+        let server = format!("service{}", at / 50);
+        let description = format!(
+            "{verb} one {noun} of the account. Returns the {noun} with its identifier{at}, state, owner and the time of its \
+             last change. Needs the permission {noun}.{verb}; fails when the {noun} is locked or belongs to another workspace."
+        );
+        let schema = json!({ "type": "object", "properties": {
+            format!("{noun}_id"): { "type": "string", "description": format!("The identifier of the {noun}") },
+            "workspace": { "type": "string", "description": "The workspace that owns it; the default one if absent" },
+            "limit": { "type": "integer", "description": "The largest number of results on one page" },
+            "include_archived": { "type": "boolean", "description": "Also return what was archived" },
+        } });
+        ToolDefinition::new(&format!("{server}__{verb}_{noun}_{at}"), description, schema)
+    };
+    (0..count).map(definition).collect()
+}

@@ -1,0 +1,90 @@
+use serde_json::json;
+
+use super::*;
+
+fn tool(name: &str, description: &str) -> ToolDefinition {
+    ToolDefinition::new(name, description, json!({ "type": "object" }))
+}
+
+fn found(tools: &[ToolDefinition], query: &str, limit: usize) -> Vec<String> {
+    let hits = ToolSearchIndex::new(tools).search(query, limit);
+    hits.iter().map(|hit| tools[hit.tool].name.as_str().to_owned()).collect()
+}
+
+fn catalog() -> Vec<ToolDefinition> {
+    vec![
+        tool("github__create_issue", "Open an issue in a repository"),
+        tool("github__list_issues", "List the issues of a repository"),
+        tool("github__create_pull_request", "Propose a change"),
+        tool("kube__get_config_map", "Read a map of settings"),
+        tool("mail__send_message", "Send an email to a person"),
+        tool("time__get_current_time", "The current time in a zone"),
+    ]
+}
+
+#[test]
+fn best_match_comes_first() {
+    let check = |query: &str, expected: &str| {
+        assert_eq!(found(&catalog(), query, 1), [expected], "{query}");
+    };
+    check("create an issue", "github__create_issue");
+    check("show all issues", "github__list_issues");
+    check("configmap", "kube__get_config_map");
+    check("pullrequest", "github__create_pull_request");
+    check("what time is it", "time__get_current_time");
+    check("write a mail", "mail__send_message");
+    check("email a person", "mail__send_message");
+}
+
+#[test]
+fn tool_named_in_the_query_goes_first() {
+    let mut tools = catalog();
+    tools.push(tool("notes__get", "Nothing in common"));
+    tools.push(tool("notes__get_issue_issue_issue", "issue issue issue list of issues"));
+    assert_eq!(found(&tools, "call github__list_issues with the issue", 1), ["github__list_issues"]);
+    assert_eq!(found(&tools, "GITHUB__CREATE_ISSUE", 1), ["github__create_issue"]);
+    assert_eq!(found(&tools, "list_issues", 1), ["github__list_issues"]);
+}
+
+#[test]
+fn query_without_a_known_word_finds_nothing() {
+    for query in ["", "   ", "the of and", "zzzzqqq", "(.*)+[", "\u{0}\u{202e}"] {
+        assert_eq!(found(&catalog(), query, 5), Vec::<String>::new(), "{query:?}");
+    }
+    assert_eq!(ToolSearchIndex::new(&[]).search("issue", 5), []);
+}
+
+#[test]
+fn long_query_counts_only_up_to_its_limit() {
+    let query = format!("{} create issue", "xyz ".repeat(QUERY_BYTES_MAX));
+    assert_eq!(found(&catalog(), &query, 5), Vec::<String>::new());
+    let query = format!("create issue {}", "ä".repeat(100_000));
+    assert_eq!(found(&catalog(), &query, 1), ["github__create_issue"]);
+}
+
+#[test]
+fn limit_and_order_are_kept() {
+    let same: Vec<ToolDefinition> = (0..9).map(|n| tool(&format!("a__same_{n}"), "same")).collect();
+    let hits = ToolSearchIndex::new(&same).search("same", 4);
+    assert_eq!(hits.iter().map(|hit| hit.tool).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(ToolSearchIndex::new(&same).search("same", 0), []);
+}
+
+#[test]
+fn parameters_are_searched_with_little_weight() {
+    let schema = json!({ "type": "object", "properties": {
+        "latitude": { "type": "number", "description": "Degrees north of the equator" },
+        "stops": { "type": "array", "items": { "properties": { "harbour": {} } } },
+    } });
+    let tools = [tool("a__one", "Other"), ToolDefinition::new("b__two", "Weather", schema)];
+    assert_eq!(found(&tools, "latitude", 5), ["b__two"]);
+    assert_eq!(found(&tools, "equator", 5), ["b__two"]);
+    assert_eq!(found(&tools, "harbour", 5), ["b__two"]);
+}
+
+#[test]
+fn description_of_any_size_is_indexed_in_part() {
+    let tools = [tool("a__big", &format!("first {} last", "filler ".repeat(50_000)))];
+    assert_eq!(found(&tools, "first", 1), ["a__big"]);
+    assert_eq!(found(&tools, "last", 1), Vec::<String>::new());
+}
