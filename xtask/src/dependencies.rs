@@ -81,12 +81,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_of_a_tree_count_once() {
+    fn repeated_packages_count_once() {
         assert_eq!(distinct("a v1.0.0\nb v1.0.0\na v1.0.0 (*)\n\na v2.0.0\n"), 3);
     }
 
     #[test]
-    fn the_limit_is_read_from_the_manifest() {
+    fn dependency_limit_is_read_from_the_manifest() {
         assert_eq!(limit("[a]\n# Reason.\ndefault-crates-max = 320\n"), Ok(320));
         assert!(limit("[a]\n").is_err());
     }

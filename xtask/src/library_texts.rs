@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_in_a_text_of_a_library_is_found_with_its_line() {
+    fn cli_hint_in_a_library_string_is_reported_with_its_line() {
         let text = "let a = \"x\";\nlet b = \"no \\\" file\\nhint: `haft run`\";\n";
         let found = slips(LIBRARY, text);
         assert!(found.len() == 1 && found[0].starts_with("crates/haft-store/src/a.rs:2: "), "{found:?}");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_comments_tests_and_other_crates_are_free() {
+    fn cli_hints_in_comments_tests_and_other_crates_are_allowed() {
         let check =
             |file: &str, text: &str| assert_eq!(slips(file, text), Vec::<String>::new(), "{file} {text}");
         check(

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_fits_80_columns() {
+    fn approvals_table_fits_80_columns() {
         let wide = "漢字".repeat(100);
         let digest = Digest::of_text("x");
         let grants = [
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_found_by_the_beginning_of_its_id() {
+    fn grant_is_found_by_id_prefix() {
         let grants = [grant("/w", GrantScope::Rule("a".into())), grant("/w", GrantScope::Rule("b".into()))];
         let id = grants[1].id.to_string();
         assert_eq!(find(&grants, &id[..8].to_uppercase()).unwrap(), &grants[1]);

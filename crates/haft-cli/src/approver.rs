@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_yes_to_an_offer_is_one() {
+    fn unrecognized_or_unoffered_approval_key_denies() {
         let bare = request(None, &[]);
         let full = request(Some(&["git", "status"]), &["ask bash: git *"]);
         let check = |line: &str, request: &ApprovalRequest, expected: ApprovalAnswer| {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_shows_what_each_answer_allows() {
+    fn approval_prompt_lists_only_offered_choices() {
         let full = asked(&request(Some(&["git", "status"]), &["ask bash: git *"]));
         for part in ["[o] once", "[e] always this exact call", "[p] always `git status *`", "[r] always by"] {
             assert!(full.contains(part), "{part}: {full}");

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ignored_signals_are_read_from_their_mask() {
+    fn ignored_signals_are_parsed_from_sigign_mask() {
         let check = |status: &str, signal: i32, expected: bool| {
             assert_eq!(is_in_signal_mask(status, signal), expected, "{status} {signal}");
         };

@@ -157,13 +157,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_can_be_pasted_into_a_shell() {
+    fn printed_path_is_shell_quoted() {
         assert_eq!(quoted("/a/b-c.d"), "/a/b-c.d");
         assert_eq!(quoted("/a b/$(x)'y"), "'/a b/$(x)'\\''y'");
     }
 
     #[test]
-    fn the_table_names_units_and_origins() {
+    fn config_table_prints_units_and_origins() {
         let row = |key: &str, value: Option<Value>, unit: Option<&str>| ConfigRow {
             key: key.into(),
             value,

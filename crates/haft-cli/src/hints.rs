@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_about_a_login_names_the_command_for_its_server() {
+    fn login_warning_names_login_command_for_server() {
         let check =
             |text: &str, expected: Option<&str>| assert_eq!(warning(text).as_deref(), expected, "{text}");
         let asked =
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_has_a_line_of_its_own() {
+    fn hint_is_printed_on_separate_line() {
         let error = SessionError::NotFound { id: "ffff".into() };
         let expected = "there is no session `ffff`\nhint: `haft sessions list` lists the sessions";
         assert_eq!(with(&error, session(&error)), expected);

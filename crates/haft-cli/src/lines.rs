@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_that_is_dropped_in_the_middle_of_a_line_loses_nothing() {
+    async fn dropped_line_read_loses_no_input() {
         let (mut writer, reader) = tokio::io::duplex(16);
         let mut lines = InputLineReader::new(tokio::io::BufReader::new(reader), 64);
         tokio::io::AsyncWriteExt::write_all(&mut writer, b"half").await.unwrap();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_lines_are_skipped_and_the_next_is_whole() {
+    async fn overlong_line_is_skipped_and_next_line_is_intact() {
         let text = |text: &str| InputLine::Text(text.as_bytes().to_vec());
         check("", &[]).await;
         check("one\n\ntwo", &[text("one"), text(""), text("two")]).await;

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_have_the_names_that_people_try() {
+    fn log_levels_accept_common_aliases() {
         let check = |text: &str, expected: Option<LogLevel>| {
             assert_eq!(LogLevel::named(text).ok(), expected, "{text}");
         };
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_takes_lines_of_its_severity_and_above() {
+    fn log_levels_are_ordered_by_severity() {
         assert!(
             LogLevel::Info > LogLevel::Warn
                 && LogLevel::Warn > LogLevel::Error

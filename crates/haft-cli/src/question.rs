@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_typed_answers_the_question_that_stands_there() {
+    async fn typed_line_answers_only_the_open_prompt() {
         let (keyboard, input) = (keyboard(), TerminalInput::new(read));
         let type_in = |line: &str| keyboard.send(line.to_owned()).unwrap();
         // This question is dropped while its read is pending; the next line goes to the next question.
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_question_stands_there_at_a_time() {
+    async fn only_one_prompt_is_open_at_a_time() {
         let input = TerminalInput::new(|| None);
         let turn = input.turn().await;
         assert!(input.turn().now_or_never().is_none());

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_named_numbers() {
+    fn limit_flag_requires_known_name_and_positive_number() {
         assert_eq!(limit("open-files=64"), Ok(("open-files".into(), 64)));
         for bad in ["open-files", "open-files=many", "speed=1", "open-files=0"] {
             assert!(limit(bad).is_err(), "{bad}");

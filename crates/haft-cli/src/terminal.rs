@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_moves_fits_into_one_row() {
+    fn progress_line_is_truncated_to_terminal_width() {
         let check = |line: &str, end: &str, columns: usize, expected: &str| {
             assert_eq!(fitted(line, end, columns), expected, "{line} {end} {columns}");
         };
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_said_in_words() {
+    fn progress_is_formatted_as_percent_and_message() {
         let check = |progress: CallProgress, expected: &str| assert_eq!(describe(progress), expected);
         check(CallProgress::Message("reading".into()), "reading");
         check(CallProgress::Part { fraction: 0.426, message: Some("reading".into()) }, "43% reading");

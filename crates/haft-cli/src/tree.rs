@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_is_drawn_with_sessions_below_their_call() {
+    fn call_tree_nests_sessions_below_their_call() {
         let expected = "\
 session 00000000-0000-0000-0000-000000000001
 ├─ turn 1
@@ -281,7 +281,7 @@ calls: 3, errors: 0, cached: 0, 10 ms, 6 bytes in, 30 bytes out";
     }
 
     #[test]
-    fn the_json_form_has_the_same_shape() {
+    fn json_call_tree_has_same_nesting() {
         let json = as_json(&tree());
         let operations = &json["sessions"][0]["turns"][1]["operations"];
         assert_eq!(operations[0]["sessions"][0]["turns"][0]["operations"][0]["path"], "2-1.1-1");

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_is_short_and_steers_nothing() {
+    fn waiting_line_is_truncated_and_has_no_escapes() {
         let said = format!("\x1b[31m{}", "x".repeat(100));
         let line = line("starting `a`", Duration::from_secs(3), &said);
         assert!(

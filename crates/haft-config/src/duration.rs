@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_units() {
+    fn durations_parse_with_units_and_reject_bad_values() {
         let check =
             |text: &str, millis: u64| assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         check("90s", 90_000);

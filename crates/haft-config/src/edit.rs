@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_order_stay_when_entries_come_and_go() {
+    fn adding_and_removing_entries_preserves_comments() {
         let path = Path::new("/x");
         let text = "{\n  // why\n  \"toolTimeout\": 5, /* ms */\n}\n";
         let one = added(path, text, entry("time"), &json!({ "command": "uvx", "args": ["a"] })).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_change_a_file_at_once_none_loses_what_another_wrote() {
+    fn concurrent_edits_lose_no_entry() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("haft.json");
         std::thread::scope(|scope| {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_left_alone() {
+    fn edit_rejects_a_file_that_is_not_an_object() {
         for text in ["[1]", "{\"mcpServers\": 1}", "{"] {
             assert!(added(Path::new("/x"), text, entry("a"), &json!({})).is_err(), "{text}");
         }

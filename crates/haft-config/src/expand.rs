@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_put_in_their_places() {
+    fn variables_are_expanded_with_defaults() {
         let check = |text: &str, expected: &str| {
             assert_eq!(expand(text, &lookup).as_deref(), Ok(expected), "{text}");
         };
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_expanded_is_named() {
+    fn invalid_or_unset_variable_is_an_error() {
         let check =
             |text: &str, expected: ExpandError| assert_eq!(expand(text, &lookup), Err(expected), "{text}");
         let not = |written: &str| ExpandError::NotAVariable { written: written.into() };

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_small_text_file_is_refused_at_once() {
+    fn only_small_utf8_regular_files_are_read() {
         let place = tempfile::tempdir().unwrap();
         let check = |name: &str, expected: &str| {
             let path = place.path().join(name);

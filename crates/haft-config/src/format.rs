@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_brought_into_one_form() {
+    fn formatted_values_are_normalized() {
         let check = |format, text, expected: Value| assert_eq!(read(format, text), Ok(expected), "{text}");
         check("haft-duration", "90s", json!(90_000));
         check("haft-ttl", "off", json!("off"));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_break_their_format_are_refused() {
+    fn values_that_violate_their_format_are_rejected() {
         let bad = [
             ("haft-duration", "off"),
             ("haft-duration", "soon"),

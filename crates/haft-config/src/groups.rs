@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_groups_are_written_out_once_each() {
+    fn nested_groups_are_flattened_without_duplicates() {
         let groups = written(&[
             ("all", &["@web", "@files", "web_*"]),
             ("files", &["read"]),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_and_unknown_groups_are_told_with_their_place() {
+    fn group_cycles_and_unknown_groups_are_reported_with_path() {
         let check = |groups: &[(&str, &[&str])], path: &str, expected: &str| {
             let errors = flatten(&written(groups)).unwrap_err();
             assert_eq!(errors.len(), 1, "{errors:?}");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn long_chains_and_many_patterns_end() {
+    fn group_depth_and_pattern_count_are_limited() {
         let chain = |length: usize| -> RawGroups {
             (0..length).map(|n| (format!("g{n:05}"), vec![format!("@g{:05}", n + 1)])).collect()
         };

@@ -105,7 +105,7 @@ mod tests {
     use crate::read::read;
 
     #[test]
-    fn the_higher_file_wins_key_by_key_and_lists_are_replaced() {
+    fn higher_layer_overrides_keys_and_replaces_lists() {
         let mut layers = ConfigLayers::default();
         let files = [
             (
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_a_file_says_how_to_reach_takes_nothing_from_the_files_below() {
+    fn server_with_new_endpoint_inherits_nothing_from_lower_layers() {
         let check = |above: Value, expected: Value| {
             let mut layers = ConfigLayers::default();
             let below = r#"{"mcpServers": {"a": {"url": "https://mine", "headers": {"k": "secret"}}, "a.b": {"command": "x"}}}"#;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_goes_to_an_address_that_another_file_names() {
+    fn credentials_are_not_inherited_for_a_url_set_by_another_file() {
         let check = |section: &str, below: Value, above: Value, expected: Value| {
             let mut layers = ConfigLayers::default();
             for (file, entry) in [("/low", below), ("/high", above)] {

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_a_server_is_told_by_its_address_unless_its_type_is_given() {
+    fn transport_is_inferred_from_url_unless_type_is_set() {
         let check = |kind, url: &str, expected| assert_eq!(protocol(kind, url), expected, "{url}");
         check(None, "https://h/mcp", RemoteTransport::Http);
         check(None, "https://h/sse", RemoteTransport::Sse);

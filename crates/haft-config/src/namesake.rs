@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_enabled_has_the_name() {
+    fn first_enabled_server_wins_a_name_collision() {
         let check = |entries: Value, name: &str, expected: Option<&str>| {
             let found = namespace_conflict(&servers(&entries), name);
             let as_expected = expected.is_none_or(|other| found.as_deref().unwrap().contains(other));

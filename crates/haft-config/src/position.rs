@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_quote_what_is_no_word() {
+    fn key_paths_quote_non_word_keys() {
         assert_eq!(child("", "tools"), "tools");
         assert_eq!(child("tools", "git*"), "tools[\"git*\"]");
         assert_eq!(child("tools[\"git*\"]", "timeout"), "tools[\"git*\"].timeout");

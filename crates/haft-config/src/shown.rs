@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_a_terminal_is_escaped_and_what_is_long_is_cut() {
+    fn excerpt_escapes_control_characters_and_truncates() {
         assert_eq!(excerpt("plain \"ü\" \\ text"), "plain \"ü\" \\ text");
         assert_eq!(excerpt("a\x1b[2Jb\nc\u{202e}d"), "a\\u{1b}[2Jb\\nc\\u{202e}d");
         assert_eq!(excerpt(&"x".repeat(100)), format!("{}…", "x".repeat(80)));

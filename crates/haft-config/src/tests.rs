@@ -60,7 +60,7 @@ fn resolve_text(text: &str) -> Result<ResolvedConfig, String> {
 }
 
 #[test]
-fn the_defaults_of_the_schema_are_those_that_hold() {
+fn schema_defaults_match_resolved_defaults() {
     let mut text = Value::Object(serde_json::Map::new());
     for key in document::keys().iter().filter(|key| !key.path.contains(['<', '['])) {
         if let Some(default) = &key.default {
@@ -125,7 +125,7 @@ const EVERY_KEY: &str = r#"{
 }"#;
 
 #[test]
-fn every_key_reaches_what_holds() {
+fn every_key_reaches_the_resolved_config() {
     let resolved = resolve_text(EVERY_KEY).unwrap();
     let sandbox = &resolved.sandbox;
     assert_eq!((sandbox.mode, sandbox.workspace.as_deref()), (SandboxMode::Rx, Some(Path::new("/w"))));
@@ -212,7 +212,7 @@ fn every_key_reaches_what_holds() {
 }
 
 #[test]
-fn keys_that_speak_of_others_are_checked_with_their_place() {
+fn references_between_keys_are_checked_with_position() {
     let check = |text: &str, expected: &str| {
         let told = resolve_text(text).unwrap_err();
         assert!(told.contains(expected), "{text}: {told}");
@@ -242,7 +242,7 @@ fn keys_that_speak_of_others_are_checked_with_their_place() {
 }
 
 #[test]
-fn files_lie_on_top_of_each_other() {
+fn trusted_project_and_named_files_override_home() {
     let place = ConfigFixture::new();
     place.write(
         "home/haft.json",
@@ -268,7 +268,7 @@ fn files_lie_on_top_of_each_other() {
 }
 
 #[test]
-fn an_untrusted_project_is_ignored_whatever_it_holds() {
+fn untrusted_project_config_is_ignored() {
     let place = ConfigFixture::new();
     let standing = || place.load(None).unwrap().files.last().map(|file| file.standing.clone());
     assert_eq!(standing(), None);
@@ -285,7 +285,7 @@ fn an_untrusted_project_is_ignored_whatever_it_holds() {
 }
 
 #[test]
-fn a_link_to_a_file_trusted_elsewhere_is_not_trusted() {
+fn symlink_to_a_file_trusted_elsewhere_is_not_trusted() {
     let place = ConfigFixture::new();
     place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx"}}"#);
     place.trust();
@@ -300,7 +300,7 @@ fn a_link_to_a_file_trusted_elsewhere_is_not_trusted() {
 }
 
 #[test]
-fn the_errors_of_all_files_are_told_together() {
+fn errors_of_all_config_files_are_reported_together() {
     let place = ConfigFixture::new();
     place.write("home/haft.json", r#"{"nameing": 1}"#);
     let named = place.write("named.json", "[]");
@@ -312,7 +312,7 @@ fn the_errors_of_all_files_are_told_together() {
 }
 
 #[test]
-fn what_a_person_inspects_is_what_the_file_sets() {
+fn inspect_lists_only_keys_set_by_the_file() {
     let place = ConfigFixture::new();
     let path =
         place.write("project/haft.json", r#"{"naming": "bare", "tools": {"x": {"queue": "of-home"}}}"#);
@@ -339,12 +339,12 @@ fn check_document(name: &str, made: impl FnOnce(&str) -> String) {
 }
 
 #[test]
-fn the_published_schema_is_the_one_that_is_checked() {
+fn published_schema_is_up_to_date() {
     check_document("docs/haft.schema.json", |_| format!("{:#}\n", schema()));
 }
 
 #[test]
-fn the_document_lists_every_key_with_default_and_unit() {
+fn configuration_docs_list_every_key_with_default_and_unit() {
     check_document("docs/configuration.md", |found| {
         let (before, rest) = found.split_once("<!-- keys -->").unwrap();
         let (_, after) = rest.split_once("<!-- end of keys -->").unwrap();
@@ -353,7 +353,7 @@ fn the_document_lists_every_key_with_default_and_unit() {
 }
 
 #[test]
-fn the_published_schema_accepts_what_we_accept_and_refuses_what_we_refuse() {
+fn published_schema_agrees_with_the_config_reader() {
     let validator = jsonschema::draft202012::new(schema()).unwrap();
     let every_key: Value = serde_json::from_str(&EVERY_KEY.replace("},\n}", "}\n}")).unwrap();
     let complaints: Vec<String> = validator.iter_errors(&every_key).map(|error| error.to_string()).collect();
@@ -373,7 +373,7 @@ fn the_published_schema_accepts_what_we_accept_and_refuses_what_we_refuse() {
 }
 
 #[test]
-fn the_example_of_the_document_is_a_configuration() {
+fn documented_example_is_a_valid_config() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     let document = fs::read_to_string(path).unwrap();
     let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
@@ -382,7 +382,7 @@ fn the_example_of_the_document_is_a_configuration() {
 }
 
 #[test]
-fn every_key_says_what_it_means() {
+fn every_config_key_has_a_description() {
     for key in document::keys() {
         assert!(!key.description.is_empty(), "{}", key.path);
     }

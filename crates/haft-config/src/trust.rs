@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_very_same_content_is_trusted() {
+    fn only_unchanged_content_is_trusted() {
         let (one, other) = (FileDigest::of(b"{}"), FileDigest::of(b"{ }"));
         assert_eq!(decide(Some(&one), &one), FileTrust::Trusted);
         assert_eq!(decide(Some(&one), &other), FileTrust::Changed);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_is_kept_whole_and_private() {
+    fn trust_record_keeps_all_entries_with_private_permissions() {
         let place = tempfile::tempdir().unwrap();
         let home = Home::at(place.path());
         crate::home::create(&home).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_record_is_an_error_and_is_not_overwritten() {
+    fn damaged_trust_record_is_an_error_and_is_not_overwritten() {
         let place = tempfile::tempdir().unwrap();
         let home = Home::at(place.path());
         crate::home::create(&home).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn while_one_writes_another_is_told_to_try_again() {
+    fn concurrent_trust_change_fails_with_try_again() {
         let place = tempfile::tempdir().unwrap();
         let home = Home::at(place.path());
         crate::home::create(&home).unwrap();

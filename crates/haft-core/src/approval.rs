@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_is_bound_to_all_of_the_call() {
+    fn approval_digest_changes_with_every_field_of_the_call() {
         let (bash, read) = (identity("bash"), identity("read"));
         let (ls, rm) = (valid(r#"{"command": "ls"}"#), valid(r#"{"command": "rm"}"#));
         let definition = Digest::of_value(&json!(1));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_sees_what_will_run() {
+    fn control_and_invisible_characters_are_escaped_for_display() {
         let check = |text: &str, expected: &str| assert_eq!(shown(text), expected);
         check("ls -la", "ls -la");
         check("größe 漢字 😀", "größe 漢字 😀");
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_and_says_so() {
+    fn long_text_is_truncated_with_a_count_of_the_rest() {
         let text = shown(&"x".repeat(SHOWN_CHARS_MAX + 7));
         assert!(text.ends_with("x… (7 more characters)"));
     }
 
     proptest! {
         #[test]
-        fn nothing_shown_controls_a_terminal(text in ".{0,200}", control in "[\\x00-\\x1f\\x7f-\\x9f\\u{200b}-\\u{200f}\\u{202a}-\\u{202e}]{0,20}") {
+        fn shown_text_contains_no_control_characters(text in ".{0,200}", control in "[\\x00-\\x1f\\x7f-\\x9f\\u{200b}-\\u{200f}\\u{202a}-\\u{202e}]{0,20}") {
             let shown = shown(&format!("{control}{text}{control}"));
             prop_assert!(!shown.chars().any(|c| c.is_control() || is_deceptive(c)));
         }

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_counts_while_there_is_room_for_a_token_per_byte() {
+    fn tokens_are_not_counted_while_the_byte_bound_fits() {
         let limits = ContextLimits { window_tokens: 700, buffer_tokens: 0, output_tokens_max: 0 };
         let budget = ContextWindow::new(limits, Arc::new(PanickingCounter));
         budget.set_schemas(["x".repeat(100)]);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_counts_for_everything_until_then() {
+    fn reported_usage_replaces_all_earlier_estimates() {
         let budget = budget(130);
         budget.add("x".repeat(400));
         assert_eq!(budget.taken_tokens(), 105, "counted, as it may be too much");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usable_is_the_window_without_buffer_and_reply() {
+    fn usable_tokens_exclude_the_buffer_and_the_reply() {
         let check =
             |window_tokens: u64, expected: u64| assert_eq!(budget(window_tokens).usable_tokens(), expected);
         check(130, 100);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_a_turn_cannot_together_reserve_more_than_there_is() {
+    fn reservations_of_one_turn_never_exceed_the_window_together() {
         let budget = budget(130);
         let mut first = budget.reserve(60).unwrap();
         let refused = budget.reserve(40).unwrap_err();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_fit_alone_is_told_apart() {
+    fn shortage_cause_is_context_when_a_call_alone_does_not_fit() {
         let budget = budget(130);
         let refused = budget.reserve(96).unwrap_err();
         assert_eq!((refused.cause, refused.reason()), (ShortageCause::Context, StoreReason::TokenBudget));
@@ -436,7 +436,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_counts_late_decides_as_who_counts_at_once(acts in prop::collection::vec(act(), 0..60)) {
+        fn late_and_immediate_token_counting_decide_alike(acts in prop::collection::vec(act(), 0..60)) {
             let (late, at_once) = (budget(230), budget(230));
             let (mut held_late, mut held_at_once) = (Vec::new(), Vec::new());
             for act in acts {
@@ -451,7 +451,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_happens_nothing_is_promised_that_is_not_there(acts in prop::collection::vec(act(), 0..60)) {
+        fn reservations_never_exceed_the_tokens_left(acts in prop::collection::vec(act(), 0..60)) {
             let budget = budget(230);
             let mut held: Vec<Reservation> = Vec::new();
             for act in acts {

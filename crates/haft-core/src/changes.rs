@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiter_wakes_at_the_next_announcement_and_never_misses_one() {
+    fn changed_resolves_also_for_an_announcement_before_the_wait() {
         let changes = ChangeCounter::default();
         let seen = changes.count();
         let mut waiting = Box::pin(changes.changed(seen));

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_end_with_lines_where_lines_are_short() {
+    fn chunks_end_at_line_breaks_unless_lines_are_long() {
         let check = |text: &str, chunking: ChunkSettings, expected: &[&str]| {
             assert_eq!(chunks(text, chunking), expected);
         };
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_begins_with_the_end_of_the_one_before_it() {
+    fn each_chunk_overlaps_the_end_of_the_previous_chunk() {
         let text = (0..100).map(|at| format!("{at:09}\n")).collect::<Vec<_>>().concat();
         let pieces = chunks(&text, chunking(200, 10, 100));
         assert!(pieces[0].ends_with("000000019\n"));
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_every_piece_fits(
+        fn chunks_cover_the_whole_text_and_fit_the_size_limit(
             text in "(.{0,20}\n?){0,40}",
             bytes_max in 0usize..200,
             overlap in 0usize..80,

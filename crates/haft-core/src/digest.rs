@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_keys_and_the_spaces_mean_nothing() {
+    fn key_order_and_whitespace_do_not_change_the_digest() {
         let check = |left: &str, right: &str, equal: bool| {
             let digest = |text: &str| Digest::of_value(&serde_json::from_str(text).unwrap());
             assert_eq!(digest(left) == digest(right), equal, "{left} {right}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_call_counts() {
+    fn changing_any_field_of_a_call_key_changes_its_digest() {
         let (arguments, other_arguments) = (valid(r#"{"q": 1}"#), valid(r#"{"q": 2}"#));
         let (tool, other_tool) = (identity("a", "b"), identity("a", "c"));
         let (anna, bert) = (Principal::new("t", "anna", ""), Principal::new("t", "bert", ""));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_run_into_each_other() {
+    fn call_key_fields_are_delimited_in_the_digest() {
         let arguments = valid("{}");
         let definition = Digest::of_value(&json!(1));
         let key = |principal: &str, scope: &str| {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_bytes_do_not_run_into_each_other() {
+    fn byte_parts_are_delimited_in_the_digest() {
         let of = |parts: &[&str]| Digest::of_parts(parts.iter().map(|part| part.as_bytes()));
         assert_eq!(of(&["a", "bc"]), of(&["a", "bc"]));
         for other in [&["ab", "c"][..], &["abc"], &["a", "bc", ""], &["bc", "a"]] {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_written_in_hexadecimal() {
+    fn digest_prints_as_hexadecimal() {
         let check = |value: &Value, expected: &str| assert_eq!(Digest::of_value(value).to_string(), expected);
         check(&json!({}), "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
         check(

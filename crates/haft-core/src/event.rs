@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_cut_to_what_an_event_carries() {
+    fn progress_fraction_is_clamped_and_invalid_fractions_are_dropped() {
         let check =
             |progress: CallProgress, expected: Option<CallProgress>| assert_eq!(progress.bounded(), expected);
         let part = |fraction: f64, message: Option<&str>| CallProgress::Part {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_sentence_the_beginning_is_kept_and_of_a_long_output_the_end() {
+    fn long_messages_keep_their_start_and_long_outputs_their_end() {
         let long = format!("first{}last", "é".repeat(PROGRESS_OUTPUT_BYTES_MAX));
         let Some(CallProgress::Message(message)) = CallProgress::Message(long.clone()).bounded() else {
             panic!()

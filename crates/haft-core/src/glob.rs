@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_match_names_whatever_their_case() {
+    fn tool_globs_match_case_insensitively() {
         let check = |glob: &str, tool: &str, expected: bool| {
             assert_eq!(ToolGlob::new(glob).unwrap().matches(tool), expected, "{glob} {tool}");
         };
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_patterns_say_why() {
+    fn invalid_pattern_errors_state_the_reason() {
         let check = |glob: &str, expected: &str| {
             assert_eq!(ToolGlob::new(glob).unwrap_err().to_string(), expected);
         };
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrower_pattern_is_the_more_specific() {
+    fn narrower_pattern_has_higher_specificity() {
         let rising = ["*", "*__log", "g*", "git__*", "git__*a*", "git__*a", "git__?a", "git__log*", "x"];
         for pair in rising.windows(2) {
             let [less, more] = [pair[0], pair[1]].map(|glob| ToolGlob::new(glob).unwrap().specificity());
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_parts_may_match_or_must() {
+    fn may_match_and_must_match_treat_unknown_text_differently() {
         let check = |glob: &str, pieces: &[TextPiece<'_>], may: bool, must: bool| {
             let glob = Glob::new(glob).unwrap();
             assert_eq!((glob.may_match(pieces), glob.must_match(pieces)), (may, must), "{glob} {pieces:?}");
@@ -371,12 +371,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matching_agrees_with_plain_recursion(glob in "[ab*?]{1,8}", text in "[abc]{0,8}") {
+        fn glob_matching_agrees_with_a_recursive_reference(glob in "[ab*?]{1,8}", text in "[abc]{0,8}") {
             prop_assert_eq!(Glob::new(&glob).unwrap().matches(&text), plainly(glob.as_bytes(), text.as_bytes()));
         }
 
         #[test]
-        fn what_must_match_does_whatever_the_unknown_part_is(
+        fn must_match_implies_a_match_for_any_unknown_text(
             glob in "[ab*?]{1,8}", before in "[ab]{0,3}", within in "[ab ]{0,3}", after in "[ab]{0,3}",
         ) {
             let glob = Glob::new(&glob).unwrap();
@@ -387,7 +387,7 @@ mod tests {
         }
 
         #[test]
-        fn any_pattern_is_read_without_a_panic(glob in "\\PC{0,40}", text in "\\PC{0,40}") {
+        fn parsing_any_pattern_never_panics(glob in "\\PC{0,40}", text in "\\PC{0,40}") {
             if let Ok(glob) = ToolGlob::new(&glob) {
                 glob.matches(&text);
             }

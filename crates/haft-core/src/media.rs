@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_tell_their_size() {
+    fn image_type_and_dimensions_are_read_from_the_header() {
         let check = |parts: &[&[u8]], kind: &str, expected: (u32, u32)| {
             let bytes = parts.concat();
             assert_eq!((sniff(&bytes), dimensions(&bytes)), (Some(kind), Some(expected)));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_from_the_rest() {
+    fn is_binary_distinguishes_text_from_binary() {
         let check = |bytes: &[u8], expected: bool| assert_eq!(is_binary(bytes), expected, "{bytes:?}");
         check(b"", false);
         check("wörds\n".as_bytes(), false);
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_looked_at_without_harm(bytes: Vec<u8>, magic in 0usize..5) {
+        fn reading_dimensions_of_any_bytes_never_panics(bytes: Vec<u8>, magic in 0usize..5) {
             let starts: [&[u8]; 5] =
                 [b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBPVP8L", b""];
             let _ = dimensions(&[starts[magic], &bytes].concat());

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_a_name_and_a_hint_of_its_own() {
+    fn model_error_kinds_have_unique_names_and_hints() {
         let names: HashSet<_> = ModelErrorKind::ALL.iter().map(|kind| kind.name()).collect();
         let hints: HashSet<_> = ModelErrorKind::ALL.iter().map(|kind| kind.row().hint).collect();
         assert_eq!((names.len(), hints.len()), (ModelErrorKind::ALL.len(), ModelErrorKind::ALL.len()));

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_checked() {
+    fn tool_names_allow_only_64_ascii_word_characters() {
         let check = |text: &str, legal: bool| assert_eq!(ToolName::new(text).is_ok(), legal, "{text:?}");
         check("bash", true);
         check("A-z_09", true);
@@ -154,20 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_queues_may_have_dots() {
+    fn group_and_queue_names_may_contain_dots() {
         assert_eq!(QueueName::new("gpu.small").unwrap().as_str(), "gpu.small");
         assert!(GroupName::new("files.read").is_ok());
         assert!(Namespace::new("files.read").is_err());
     }
 
     #[test]
-    fn an_error_says_the_rule_and_what_was_found() {
+    fn name_error_states_the_rule_and_the_rejected_name() {
         let error = ToolName::new("a b").unwrap_err();
         assert_eq!(error.to_string(), "a tool name must be 1 to 64 characters of A-Z a-z 0-9 _ -; got `a b`");
     }
 
     #[test]
-    fn sanitize_finds_the_nearest_legal_name() {
+    fn sanitize_replaces_illegal_characters_and_shortens() {
         let check = |text: &str, expected: &str| assert_eq!(ToolName::sanitize(text).as_str(), expected);
         check("bash", "bash");
         check("", "_");
@@ -186,13 +186,13 @@ mod tests {
         }
 
         #[test]
-        fn legal_names_stay_as_they_are(text in "[A-Za-z0-9_-]{1,64}") {
+        fn sanitize_leaves_legal_names_unchanged(text in "[A-Za-z0-9_-]{1,64}") {
             let name = ToolName::sanitize(&text);
             prop_assert_eq!(name.as_str(), text);
         }
 
         #[test]
-        fn different_long_names_stay_different(
+        fn sanitize_keeps_different_long_names_different(
             stem in "[a-z.]{60,80}",
             left in "[a-z./]{5,20}",
             right in "[a-z./]{5,20}",

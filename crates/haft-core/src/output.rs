@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_text_is_described() {
+    fn non_text_content_renders_as_a_bracketed_description() {
         let check = |content: OutputContent, expected: &str| assert_eq!(content.as_text(), expected);
         let gif: Arc<[u8]> = b"GIF89a\x05\0\x07\0".as_slice().into();
         check(

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_written_in_groups() {
+    fn session_id_prints_as_a_hyphenated_uuid() {
         let session = SessionId(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
         assert_eq!(session.to_string(), "01234567-89ab-4def-8123-456789abcdef");
         assert_eq!(SessionId(1).to_string(), "00000000-0000-0000-0000-000000000001");

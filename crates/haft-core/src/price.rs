@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cached_tokens_are_paid_once_and_at_their_own_price() {
+    fn cached_tokens_are_billed_once_at_the_cache_price() {
         let price = Price { input: 3.0, output: 15.0, cache_read: 0.3, cache_write: 3.75 };
         let check = |usage: TokenUsage, nano_usd: u64| assert_eq!(price.cost(&usage), Cost { nano_usd });
         check(TokenUsage { input: 1000, output: 100, ..TokenUsage::default() }, 4_500_000);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_is_shown_in_dollars() {
+    fn cost_prints_in_dollars() {
         assert_eq!(Cost { nano_usd: 4_500_000 }.to_string(), "$0.004500");
         assert_eq!(Cost { nano_usd: 12_000_000_001 }.to_string(), "$12.000001");
     }

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenant_subject_and_credential_all_tell_principals_apart() {
+    fn principals_differ_by_tenant_subject_or_credential() {
         let anna = Principal::new("acme", "anna", "key-1");
         assert_eq!(anna, Principal::new("acme", "anna", "key-1"));
         for other in [("other", "anna", "key-1"), ("acme", "bert", "key-1"), ("acme", "anna", "key-2")] {

@@ -184,14 +184,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_a_name_of_its_own() {
+    fn tool_error_kinds_have_unique_names() {
         let names: HashSet<_> = ToolErrorKind::ALL.iter().map(|kind| kind.name()).collect();
         assert_eq!(names.len(), ToolErrorKind::ALL.len());
         assert!(ToolErrorKind::ALL.iter().all(|kind| !kind.row().told.is_empty()));
     }
 
     #[test]
-    fn the_source_is_kept_apart_from_the_message() {
+    fn tool_error_message_does_not_include_its_source() {
         let error = ToolError::new(ToolErrorKind::Failed, "it failed").with_source("secret path");
         assert_eq!(error.to_string(), "failed: it failed");
         assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "secret path");

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_keeps_its_beginning_and_its_end() {
+    fn shortened_text_keeps_its_start_and_end() {
         let check = |text: &str, chars_max: usize, expected: &str| {
             assert_eq!(shorten(text, chars_max), expected);
         };
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_json() {
+    fn shortened_json_is_valid_json() {
         let text = format!("{{\"rows\": {:?}}}", (0..1_000).collect::<Vec<u32>>());
         let shortened = shorten(&text, 200);
         let value: Value = serde_json::from_str(&shortened).unwrap();
@@ -76,14 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn json_too_large_to_read_is_cut_as_text() {
+    fn json_too_large_to_parse_is_shortened_as_text() {
         let text = format!("[\"{}\"]", "x".repeat(JSON_BYTES_MAX));
         assert!(shorten(&text, 100).contains("output truncated"));
     }
 
     proptest! {
         #[test]
-        fn what_is_kept_is_as_long_as_it_may_be(text in ".{0,80}", chars_max in 0usize..60) {
+        fn head_and_tail_keep_at_most_the_requested_characters(text in ".{0,80}", chars_max in 0usize..60) {
             let shortened = head_and_tail(&text, chars_max);
             let kept: usize = shortened.split("\n... (output truncated").map(|part| part.chars().count()).sum();
             prop_assert!(kept <= chars_max + 100 || text.chars().count() <= chars_max);

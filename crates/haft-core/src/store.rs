@@ -264,7 +264,7 @@ mod tests {
     const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
 
     #[test]
-    fn what_stands_in_place_of_an_output_names_all_that_is_needed_to_ask() {
+    fn stored_output_placeholder_has_handle_size_reason_and_usage() {
         let stored =
             StoreEntry { handle: Handle::new(NAME, NAME).unwrap(), bytes: 20_000, lines: 7, complete: false };
         let check = |reason: StoreReason, glimpse: OutputPreview, parts: &[&str]| {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_two_random_names_and_nothing_else() {
+    fn handle_parser_accepts_only_two_well_formed_names() {
         let name = NAME;
         let whole = format!("session-{name}/{name}");
         assert_eq!(Handle::parse(&whole).unwrap().to_string(), whole);

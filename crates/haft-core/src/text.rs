@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn truncate_cuts_after_characters_and_says_so() {
+    fn truncated_text_ends_on_a_character_and_states_the_total() {
         let check = |text: &str, chars_max: usize, expected: &str| {
             assert_eq!(truncate_chars(text, chars_max), expected);
             let mut capped = CappedText::new(chars_max);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_character_is_put_together() {
+    fn utf8_character_split_across_pushes_is_decoded_whole() {
         let whole = "aé€😀z";
         for cut in 0..whole.len() {
             let (left, right) = whole.as_bytes().split_at(cut);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_never_ends_is_replaced() {
+    fn incomplete_utf8_at_the_end_becomes_a_replacement_character() {
         let mut text = CappedText::new(10);
         text.push(&[0xf0, 0x9f]);
         assert!(!text.is_empty());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_by_the_cap() {
+    fn capped_text_memory_stays_near_the_cap() {
         let mut text = CappedText::new(8);
         for _ in 0..10_000 {
             text.push(&[b'x'; 100]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_nobody_saw_are_counted() {
+    fn unseen_characters_count_toward_the_truncated_total() {
         let mut text = CappedText::new(2);
         text.push(b"ab");
         assert!(!text.is_cut());
@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_give_the_same_text_as_the_whole(bytes: Vec<u8>, cuts in prop::collection::vec(0usize..64, 0..8)) {
+        fn pushing_in_pieces_gives_the_same_text_as_pushing_at_once(bytes: Vec<u8>, cuts in prop::collection::vec(0usize..64, 0..8)) {
             let mut text = CappedText::new(usize::MAX);
             let mut shown = String::new();
             let mut rest = bytes.as_slice();

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_written_in_their_natural_unit() {
+    fn timeouts_print_in_seconds_or_milliseconds() {
         let check = |millis: u64, expected: &str| {
             let limit = TimeLimit { timeout: Duration::from_millis(millis), deadline: Instant::now() };
             assert_eq!(limit.in_words(), expected);

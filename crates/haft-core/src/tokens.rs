@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn short_texts_are_counted_and_long_ones_judged_by_their_beginning() {
+    fn long_texts_are_estimated_from_a_counted_prefix() {
         let check =
             |text: &str, expected: &str| assert_eq!(tokens_of(&CharacterCounter, text).to_string(), expected);
         check("", "0");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_as_sure_as_its_least_sure_part() {
+    fn sum_with_an_estimated_part_is_an_estimate() {
         let sum = |parts: &[Tokens]| parts.iter().copied().sum::<Tokens>();
         assert_eq!(sum(&[Tokens::Counted(1), Tokens::Counted(2)]), Tokens::Counted(3));
         assert_eq!(sum(&[Tokens::Counted(1), Tokens::About(2), Tokens::Counted(4)]), Tokens::About(7));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn by_length_says_about() {
+    fn length_estimator_marks_its_count_as_approximate() {
         assert_eq!(LengthEstimator.count("12345").to_string(), "about 2");
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_share_and_writers_are_alone_in_order() {
+    fn reads_run_together_and_each_write_runs_alone_in_order() {
         check("rrr", &[0, 1, 2]);
         check("rrw", &[0, 1]);
         check("rrwr", &[0, 1]);
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_while_waiting_holds_up_nobody() {
+    fn cancelled_waiter_does_not_block_later_calls() {
         check("rwr1", &[0, 2]);
         check("wwr1", &[0]);
         check("rww1", &[0]);
     }
 
     #[test]
-    fn the_place_is_taken_before_the_first_poll() {
+    fn enter_reserves_its_position_before_the_first_poll() {
         let order = EffectOrder::default();
         let first = order.enter(Effects::Unknown);
         let second = order.enter(Effects::ReadOnly);

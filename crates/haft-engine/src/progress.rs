@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_thinned_and_goes_on_in_the_next_second() {
+    fn progress_is_rate_limited_per_second() {
         let mut meter = ProgressMeter::default();
         let began = Instant::now();
         let taken = |meter: &mut ProgressMeter, at: Duration| {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_has_a_total_of_text() {
+    fn progress_text_is_limited_per_call() {
         let mut meter = ProgressMeter::default();
         let now = Instant::now();
         assert!(meter.takes(BYTES_PER_CALL_MAX - 1, now));

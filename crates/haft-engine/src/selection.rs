@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_choice_is_enough_and_none_chooses_nothing() {
+    fn filter_covers_a_tool_that_matches_any_item() {
         let group = |name: &str| ToolFilterItem::Group(GroupName::new(name).unwrap());
         let tool = |glob: &str| ToolFilterItem::Tool(ToolGlob::new(glob).unwrap());
         let check = |selection: ToolFilter, expected: bool| {

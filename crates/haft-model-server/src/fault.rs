@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_befalls_the_answer_where_it_says() {
+    fn each_fault_is_applied_after_the_configured_frames() {
         check(&ResponseFault::Cut { after_frames: 1, and_bytes: 2 }, &["one", "tw", "<cut>"]);
         check(&ResponseFault::Cut { after_frames: 9, and_bytes: 9 }, &["one", "two", "three", "", "<cut>"]);
         check(

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_refuses_is_refused_with_its_place() {
+    fn invalid_gemini_schema_is_rejected_with_its_path() {
         assert_eq!(check(&json!({ "property_ordering": ["a"], "any_of": [{ "maxItems": 1 }] })), Ok(()));
         assert_eq!(check(&json!({ "type": "object", "properties": { "a": { "type": "string" } } })), Ok(()));
         check_error(

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_provider_refuses_in_its_own_way() {
+    fn each_provider_rejects_the_schemas_it_does_not_support() {
         let bare = json!({});
         check_property(SchemaUse::Tools, &bare, "");
         check_property(SchemaUse::OpenaiStrict, &bare, "schema must have a 'type' key");

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_go_out_as_they_are_unless_a_size_is_given() {
+    fn frames_are_split_only_if_a_chunk_size_is_set() {
         let actions = vec![send("abc"), send("de"), ConnectionAction::Cut];
         assert_eq!(
             ResponsePace::default().pieces(actions.clone()),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn deltas_are_cut_between_characters() {
+    fn deltas_are_split_between_characters() {
         let pace = ResponsePace { delta_characters: Some(2), ..ResponsePace::default() };
         assert_eq!(pace.deltas("añb"), ["añ", "b"]);
         assert_eq!(pace.deltas(""), [""]);

@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn conversations_at_the_same_time_do_not_take_each_others_steps() {
+    fn concurrent_conversations_each_get_their_own_steps() {
         let script = Script::of([ScriptStep::text("one"), ScriptStep::text("two")]);
         check(&script, &[("a", 0), ("b", 0), ("b", 1), ("a", 1)], &["one", "one", "two", "two"]);
     }
 
     #[test]
-    fn a_failed_attempt_is_followed_by_the_next_step_of_the_turn() {
+    fn retry_after_a_failed_step_gets_the_next_step_of_the_turn() {
         let cut = ScriptStep::text("cut").with_fault(ResponseFault::EndEarly { after_frames: 0 });
         let script = Script::of([
             ScriptStep::fail(ErrorResponse::new(503, "busy")),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_step_of_a_turn_is_for_all_further_attempts() {
+    fn last_step_of_a_turn_repeats_for_further_attempts() {
         check(
             &Script::of([ScriptStep::fail(ErrorResponse::new(503, "busy"))]),
             &[("a", 0), ("a", 0)],
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn conversations_are_told_apart_by_their_first_message() {
+    fn first_message_selects_the_conversation_script() {
         let script = Script::of([ScriptStep::text("other")]).about("rain", [ScriptStep::text("wet")]);
         check(&script, &[("Will it rain?", 0), ("Hello", 0)], &["wet", "other"]);
     }
 
     #[test]
-    fn strict_order_looks_at_nothing_and_ends() {
+    fn strict_order_ignores_the_request_and_fails_after_the_last_step() {
         let script =
             Script::of([ScriptStep::text("one"), ScriptStep::text("two")]).in_order(StepOrder::Strict);
         let end = "the script is at its end: it has 2 steps, this is request 3";
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_beyond_the_script_is_an_error_that_says_so() {
+    fn request_beyond_the_script_fails_with_the_available_turns() {
         let end = "the script has no step for this request, in which the model has spoken 1 times; its steps are for [0]";
         check(&Script::of([ScriptStep::text("one")]), &[("a", 1)], &[end]);
     }

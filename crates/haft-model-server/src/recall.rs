@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_found_in_what_was_told() {
+    fn word_placeholder_is_filled_from_the_request_text() {
         let check = |text: &str, told: &str, expected: Option<&str>| {
             assert_eq!(filled(text, told).as_deref(), expected, "{text}");
         };

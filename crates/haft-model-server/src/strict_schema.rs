@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_schema_has_nothing_optional_and_nothing_open() {
+    fn strict_schema_rejects_optional_and_additional_properties() {
         let closed = |properties: Value, required: Value| json!({ "type": "object", "additionalProperties": false, "properties": properties, "required": required });
         check_schema(&closed(json!({ "a": { "type": "string" } }), json!(["a"])), "");
         check_schema(

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_fits_is_kept_and_another_becomes_one_that_does() {
+    fn invalid_call_ids_are_mapped_to_valid_ones() {
         assert_eq!(CallIdRule::USUAL.fit("toolu_01-A"), "toolu_01-A");
         for (rule, id) in
             [(CallIdRule::USUAL, "a.b:c"), (CallIdRule::NINE, "call_abc"), (CallIdRule::USUAL, "")]

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_json_in_the_order_it_was_said() {
+    fn json_writer_keeps_field_order_and_raw_bytes() {
         let text = text_of(|object| {
             object.put("b", "say \"hi\"\n");
             object.raw("a", br#"{"x": 1.0}"#);

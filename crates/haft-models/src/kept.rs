@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_knows_most_is_taken_and_taken_once() {
+    fn take_returns_the_longest_matching_state_once() {
         let kept = ConversationCache::default();
         for length in [1, 3, 2, 9] {
             kept.put(LengthState(length));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_quiet_longest_goes_when_there_is_too_much() {
+    fn oldest_state_is_evicted_when_over_the_byte_limit() {
         let kept = ConversationCache::default();
         for length in [60, 50, 40] {
             kept.put(LengthState(length));

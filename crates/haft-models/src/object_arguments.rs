@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_keep_their_bytes_and_nothing_else_is_lost() {
+    fn object_arguments_keep_their_bytes_and_other_text_is_wrapped() {
         for (written, sent) in [
             (r#"{ "b":1.0, "a" : 2 }"#, r#"{ "b":1.0, "a" : 2 }"#),
             ("", "{}"),

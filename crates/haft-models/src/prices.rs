@@ -86,7 +86,7 @@ mod tests {
 
     /// Catches a price in the wrong column, or per thousand instead of per million tokens.
     #[test]
-    fn the_table_is_plausible() {
+    fn built_in_prices_are_unique_and_within_plausible_ranges() {
         let mut names = std::collections::HashSet::new();
         for (provider, model, [input, output, cache_read, cache_write]) in BUILT_IN {
             assert!(names.insert((provider, model)), "{provider}/{model} twice");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_the_same_model_and_another_name_is_not() {
+    fn dated_model_name_has_the_price_of_its_base_model() {
         let input = |list, model| Prices::of_list(list).of(model).map(|price| price.input);
         assert_eq!(input(Some("openai"), "gpt-4o"), Some(2.5));
         assert_eq!(input(Some("openai"), "gpt-4o-2024-11-20"), Some(2.5));
@@ -112,7 +112,7 @@ mod tests {
 
     /// Catches a wrong digit or column.
     #[test]
-    fn the_built_in_prices_are_plausible() {
+    fn built_in_price_ratios_are_plausible() {
         let date: jiff::civil::Date = PRICES_DATE.parse().unwrap();
         assert!(date.year() >= 2025 && BUILT_IN.len() > 20);
         for (provider, model, [input, output, cache_read, cache_write]) in BUILT_IN {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_is_asked_first() {
+    fn configured_price_overrides_the_built_in_price() {
         let prices = Prices::of_list(Some("openai")).with("gpt-4o", Price::flat(1.0, 2.0));
         assert_eq!(prices.of("gpt-4o"), Some(Price::flat(1.0, 2.0)));
         assert!(prices.of("gpt-4o-mini").is_some());

@@ -359,19 +359,19 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_a_name_of_its_own() {
+    fn provider_names_are_unique() {
         let names: HashSet<_> = PROVIDERS.iter().map(|row| row.name).collect();
         assert_eq!(names.len(), PROVIDERS.len());
     }
 
     #[test]
-    fn rows_are_exactly_the_providers_that_a_configuration_may_name() {
+    fn provider_table_matches_the_configurable_provider_names() {
         let names: Vec<_> = PROVIDERS.iter().map(|row| row.name).collect();
         assert_eq!(names, haft_core::settings::models::PROVIDER_NAMES);
     }
 
     #[test]
-    fn addresses_come_from_the_usual_variables() {
+    fn base_urls_are_read_from_the_usual_environment_variables() {
         assert_eq!(goes_to("openai", &[("OPENAI_API_KEY", "k")]), "https://api.openai.com/v1/x");
         let own = [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://h:1/v1/")];
         assert_eq!(goes_to("openai", &own), "http://h:1/v1/x");
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn azure_is_asked_by_its_endpoint_or_by_a_deployment() {
+    fn azure_url_is_built_from_the_endpoint_or_a_deployment_url() {
         let own = [("AZURE_OPENAI_API_KEY", "k"), ("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com/")];
         assert_eq!(goes_to("azure", &own), "https://r.openai.azure.com/openai/v1/x");
         let base = "https://r.openai.azure.com/openai/deployments/d?api-version=2024-10-21";
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_nowhere_where_the_address_is_half_of_one() {
+    fn base_url_without_a_scheme_is_rejected() {
         for (name, key, variable) in [
             ("azure", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"),
             ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_missing_names_its_variables() {
+    fn missing_key_error_names_the_environment_variables() {
         let missing =
             endpoint("gemini", ProviderOverrides::default(), &[("GEMINI_API_KEY", " ")]).unwrap_err();
         let said = "there is no key for `gemini`; set GEMINI_API_KEY or GOOGLE_API_KEY";

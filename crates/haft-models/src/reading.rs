@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_brackets_are_an_error_and_not_a_crash() {
+    fn deeply_nested_json_is_an_error_and_not_a_crash() {
         let deep = vec![b'['; 1_000_000];
         assert!(read::<Value>(&deep).unwrap_err().message.contains("deeper than 120"));
         let text = format!("\"{}\"", "[".repeat(1000));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_an_error() {
+    fn invalid_utf8_is_a_malformed_error() {
         assert_eq!(read::<Value>(b"\"\xFF\"").unwrap_err().kind, ModelErrorKind::Malformed);
         assert_eq!(read::<Value>(b"\xEF\xBB\xBF1").unwrap(), 1);
     }

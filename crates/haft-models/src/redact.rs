@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_accounts_are_taken_out_and_the_sentence_stays() {
+    fn keys_and_account_ids_are_redacted() {
         for (said, kept) in [
             ("Incorrect API key provided: sk-proj-abc123.", "Incorrect API key provided: [redacted]"),
             ("limit for org-A1b2C3d4E5 on tokens", "limit for [redacted] on tokens"),

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_run_left_is_removed_a_day_later_and_nothing_else() {
+    fn only_stale_private_files_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let file = PrivateFile::write(directory.path(), "{}").unwrap();
         let other = directory.path().join("settings.json");

@@ -260,7 +260,7 @@ mod tests {
     /// A resumed run repeats an unfinished call only if built-in code, the HTTP method or the operator declares it
     /// safe. A server's own annotations never count.
     #[test]
-    fn an_unfinished_call_is_repeated_by_everybodys_word_but_the_servers() {
+    fn repeat_after_crash_ignores_effects_declared_by_mcp_servers() {
         use Effects::{Idempotent, Mutating, ReadOnly, Unknown};
         use ProviderKind::{Agent, Builtin, Client, Mcp, Rest};
         let server = r#""mcpServers": {"s": {"command": "x"EFFECTS}}"#;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn deny_wins_then_the_tool_itself_then_its_groups() {
+    fn tools_denied_overrides_tool_setting_and_groups() {
         let check = |name: &str, enabled: Option<bool>, change: fn(&mut ResolvedConfig), expected: &str| {
             let mut config = haft_config::defaults().unwrap();
             change(&mut config);

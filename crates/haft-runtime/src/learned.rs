@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_learned_is_known_until_it_is_old_or_unreadable() {
+    fn capability_cache_expires_and_ignores_damaged_file() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let (ollama, other) =

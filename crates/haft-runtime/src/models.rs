@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn one_model_is_both_unless_two_are_named() {
+    fn default_model_is_used_for_unset_fast_and_complex() {
         let one = config(r#"{"models": {"default": "ollama/llama3"}}"#);
         let (provider, fast, complex) = build_provider(&one, &variables).unwrap();
         assert_eq!((provider.name(), fast.as_str(), complex.as_str()), ("ollama", "llama3", "llama3"));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn claude_code_has_a_fast_and_a_complex_model_of_its_own() {
+    fn claude_code_defaults_to_sonnet_and_opus() {
         let told = |text: &str| {
             let (_, fast, complex) = build_provider(&config(text), &variables).unwrap();
             (fast, complex)
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_the_same_provider_shares_its_connections() {
+    fn model_chains_share_one_provider_instance() {
         let config = config(r#"{"providers": {"mine": {"baseUrl": "http://h/v1", "apiKey": "k"}}}"#);
         let providers = ModelProviders::default();
         let chain = |names: &[&str]| {
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_and_no_key_is_shown() {
+    fn provider_errors_name_missing_settings_and_hide_keys() {
         let said = |text: &str, name: &str| {
             provider(&config(text), name, &variables).map(|_| ()).unwrap_err().to_string()
         };

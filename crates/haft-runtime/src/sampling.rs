@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_comes_out_of_what_the_run_has_left() {
+    fn sampling_tokens_are_limited_by_the_run_budget() {
         assert_eq!(within(None), Ok((Some(100), None)));
         assert_eq!(within(Some(1000)), Ok((Some(100), Some(900))));
         assert_eq!(within(Some(30)), Ok((Some(30), Some(0))));

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_have_as_many_tokens_as_the_vocabulary_says() {
+    fn token_counts_match_the_vocabulary() {
         let check = |text: &str, expected: u64| {
             assert_eq!(Vocabulary.count(text), Tokens::Counted(expected), "{text}");
         };
@@ -38,7 +38,7 @@ mod tests {
 
     /// Texts that send naive tokenizers into quadratic time or deep recursion.
     #[test]
-    fn no_text_of_bounded_length_takes_long() {
+    fn token_count_of_repetitive_text_takes_bounded_time() {
         Vocabulary.count("");
         let long = |piece: &str| piece.repeat(4 * COUNTED_BYTES_MAX / piece.len());
         for piece in ["a", " ", "\n", "\0", "=", "🦀", " \t", "a1", "\u{301}", "'s"] {

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_decide_writes() {
+    fn sandbox_mode_decides_which_paths_are_writable() {
         let place = CheckFixture::new();
         let check = |mode, path: &str, expected| {
             assert_eq!(is_write_allowed(&place.path(path), &place.policy(mode)), expected, "{mode} {path}");
@@ -132,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn a_symlink_out_of_the_workspace_is_outside() {
+    fn symlink_out_of_the_workspace_is_not_writable() {
         let place = CheckFixture::new();
         std::os::unix::fs::symlink(place.path("user"), place.path("ws/link")).unwrap();
         assert!(!is_write_allowed(&place.path("ws/link/new"), &place.policy(SandboxMode::Sandbox)));
     }
 
     #[test]
-    fn the_blocklist_holds_in_every_mode() {
+    fn blocklisted_paths_are_never_writable_in_any_mode() {
         let place = CheckFixture::new();
         for mode in SandboxMode::ALL {
             let check = |path: &str, expected| {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_open_but_for_what_is_hidden() {
+    fn only_hidden_paths_are_unreadable() {
         let place = CheckFixture::new();
         let check = |mode, path: &str, expected| {
             assert_eq!(is_read_blocked(&place.path(path), &place.policy(mode)), expected, "{mode} {path}");

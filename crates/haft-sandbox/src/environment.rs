@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_list_gets_through() {
+    fn only_allowlisted_variables_are_passed() {
         check(
             &[
                 ("PATH", "/b"),
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_may_name_more() {
+    fn configured_variables_are_passed_too() {
         check(
             &[("RUST_LOG", "info"), ("TMPDIR", "/elsewhere")],
             &["RUST_LOG", "TMPDIR", "NOT_SET"],

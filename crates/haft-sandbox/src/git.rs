@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_keeps_the_names_that_decide_what_runs() {
+    fn git_config_hooks_and_commondir_are_frozen() {
         let (_dir, ws) = place(&[(".git/HEAD", "ref: x"), (".git/config", "kept")]);
         let paths = git_paths(&ws, std::slice::from_ref(&ws)).unwrap();
         assert_eq!(paths.pinned, [ws.join(".git")]);
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_without_its_head_is_still_one() {
+    fn repository_without_head_is_still_protected() {
         let (_dir, ws) = place(&[(".git/config", "")]);
         assert!(!git_paths(&ws, std::slice::from_ref(&ws)).unwrap().frozen.is_empty());
     }
 
     #[test]
-    fn no_repository_is_left_alone() {
+    fn directory_without_a_repository_has_no_git_paths() {
         let (_dir, ws) = place(&[("file", ""), ("sub/.git/HEAD", "")]);
         assert_eq!(git_paths(&ws, std::slice::from_ref(&ws)).unwrap(), GitPaths::default());
         fs::create_dir(ws.join(".git")).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gitdir_pointer_is_followed_and_frozen() {
+    fn gitdir_pointer_is_followed_and_frozen() {
         let (_dir, root) = place(&[
             ("ws/.git", "gitdir: ../main/.git/worktrees/ws\n"),
             ("main/.git/HEAD", "x"),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn symlinks_are_refused() {
+    fn symlink_inside_git_directory_is_refused() {
         let (_dir, ws) = place(&[(".git/HEAD", "x"), (".git/config", ""), ("evil/x", "")]);
         std::os::unix::fs::symlink(ws.join("evil"), ws.join(".git/hooks")).unwrap();
         assert!(matches!(git_paths(&ws, std::slice::from_ref(&ws)), Err(PlanError::GitSymlink { .. })));

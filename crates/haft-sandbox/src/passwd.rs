@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uid_is_found_by_its_field() {
+    fn passwd_entry_is_found_by_uid() {
         let passwd = "root:x:0:0:root:/root:/bin/bash\nodd line\nann:x:1000:1000::/home/ann:/bin/sh\n";
         assert_eq!(parse(passwd, 1000), Some(("ann".into(), "/home/ann".into())));
         assert_eq!(parse(passwd, 5), None);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dots_are_taken_out() {
+    fn normalise_removes_dot_components() {
         let check =
             |written: &str, expected: &str| assert_eq!(normalise(Path::new(written)), Path::new(expected));
         check("/tmp/../etc/passwd", "/etc/passwd");
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_of_a_name_is_not_a_parent() {
+    fn name_prefix_is_not_a_parent_directory() {
         assert!(!is_within(Path::new("/binaries/x"), Path::new("/bin")));
         assert!(is_within(Path::new("/bin/x"), Path::new("/bin")));
         assert!(is_within(Path::new("/bin"), Path::new("/bin")));
     }
 
     #[test]
-    fn a_new_file_below_a_symlinked_parent_is_seen_where_it_would_be() {
+    fn new_file_below_a_symlinked_parent_resolves_to_the_target() {
         let dir = tempfile::tempdir().unwrap();
         let real = dir.path().canonicalize().unwrap();
         std::fs::create_dir(real.join("target")).unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dangling_symlink_is_seen_where_it_points() {
+    fn dangling_symlink_resolves_to_its_target() {
         let dir = tempfile::tempdir().unwrap();
         let real = dir.path().canonicalize().unwrap();
         std::os::unix::fs::symlink("/etc/not-there-yet", real.join("link")).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_from_a_root_to_a_path_leaves_both_out() {
+    fn between_returns_directories_excluding_both_ends() {
         let check = |root: &str, path: &str, expected: &[&str]| {
             let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
             assert_eq!(between(Path::new(root), Path::new(path)), expected);

@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_parameters_and_never_text() {
+    fn profile_passes_paths_as_parameters() {
         let profile = seatbelt_profile(&rules());
         assert!(!profile.text.contains("allow default"), "{}", profile.text);
         assert!(profile.parameters.iter().any(|(_, path)| path == Path::new("/w \") (allow default) (\"")));
     }
 
     #[test]
-    fn what_denies_comes_after_what_allows() {
+    fn deny_rules_come_after_allow_rules() {
         let text = seatbelt_profile(&rules()).text;
         let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle} in {text}"));
         assert!(text.starts_with("(version 1)\n(deny default)"));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_below_a_frozen_home_is_writable_again() {
+    fn workspace_below_a_frozen_home_is_writable() {
         let home = SeatbeltRules {
             writable: Some(vec!["/h/workspace".into()]),
             frozen: vec!["/h".into()],
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_of_what_is_protected_cannot_be_renamed() {
+    fn parents_of_protected_paths_cannot_be_renamed() {
         let profile = seatbelt_profile(&rules());
         let ancestors: Vec<&Path> = profile
             .parameters
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_open_mode_writes_everywhere_but_where_denied() {
+    fn unrestricted_writes_still_exclude_denied_paths() {
         let open = SeatbeltRules { writable: None, network: true, ..rules() };
         let text = seatbelt_profile(&open).text;
         assert!(text.contains("(allow file-write*)\n") && text.contains("(allow network*)"));

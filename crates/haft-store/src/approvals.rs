@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exact_calls_are_kept_and_rules_are_dropped_with_one_warning() {
+    async fn import_keeps_exact_approvals_and_drops_rules() {
         let (_directory, home) = place();
         let digest = Digest::of_text("a call");
         let old = serde_json::json!({"exact": [digest.to_string(), "junk"], "rules": ["ask bash: git *", "ask write"]});
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn without_old_rules_there_is_no_warning() {
+    fn import_without_rules_gives_no_warning() {
         let (_directory, home) = place();
         assert_eq!(import(&home), None);
         let path = home.data().join("approvals.json");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_imports_at_once_one_warns() {
+    fn concurrent_imports_warn_once() {
         let (_directory, home) = place();
         std::fs::write(home.data().join("approvals.json"), r#"{"exact": [], "rules": ["ask write"]}"#)
             .unwrap();

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_bytes_are_one_blob_and_a_sweep_removes_only_unused_ones() {
+    fn blobs_are_deduplicated_and_swept_by_age() {
         let directory = tempfile::tempdir().unwrap();
         let blobs = Blobs::of(&Home::at(directory.path()));
         let (one, other) = (blobs.put(b"one").unwrap(), blobs.put(b"other").unwrap());

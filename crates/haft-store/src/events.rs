@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_are_read_from_any_number_on() {
+    async fn events_can_be_read_from_any_sequence_number() {
         let (_directory, events, key) = fixture();
         let all: Vec<_> = (1..=1_000).map(event).collect();
         for part in all.chunks(7) {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fenced_process_notices_its_successor_and_its_late_events_are_skipped() {
+    async fn fenced_process_cannot_append_events() {
         let (directory, old, key) = fixture();
         old.append(&key, &[event(1), event(2)]).await.unwrap();
         let new = FileEvents::of(&Home::at(directory.path()));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_incomplete_last_line_is_skipped_and_other_tenants_see_nothing() {
+    async fn incomplete_last_line_and_other_tenants_are_skipped() {
         let (_directory, events, key) = fixture();
         events.append(&key, &[event(1)]).await.unwrap();
         let mut file = OpenOptions::new().append(true).open(events.path(&key)).unwrap();

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_belongs_to_the_first_run_of_its_principal() {
+    fn key_is_bound_to_the_first_run_of_its_principal() {
         let directory = tempfile::tempdir().unwrap();
         let keys = IdempotencyKeys::of(&Home::at(directory.path()));
         let (anna, bert) = (Principal::new("t", "anna", "1"), Principal::new("t", "bert", "1"));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_at_once_one_wins() {
+    fn concurrent_binds_agree_on_one_run() {
         let directory = tempfile::tempdir().unwrap();
         let keys = IdempotencyKeys::of(&Home::at(directory.path()));
         let found: Vec<u128> = std::thread::scope(|scope| {

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_keep_the_order_of_numbers_and_are_narrow() {
+    fn slots_preserve_order_and_bound_the_relative_error() {
         let around = |power: u32| {
             let number = 1_u64 << power;
             [number.saturating_sub(1), number, number | 1, number | (number >> 1), number | (number >> 8)]

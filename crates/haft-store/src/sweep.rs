@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_due_once_per_interval_and_apart_from_others() {
+    fn each_directory_is_due_once_per_interval() {
         let hour = Duration::from_hours(1);
         let (one, other) = (Path::new("/sweep-interval/one"), Path::new("/sweep-interval/other"));
         assert!(is_due(one, hour));

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_tenant_names_the_directory_of_another() {
+    fn tenants_map_to_distinct_safe_directory_names() {
         let all = ["local", "Local", "../local", "a/b", "", ".", "_", "LOCAL", "a b"].map(directory_of);
         let distinct: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());

@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn requests_survive_the_stream() {
+    fn file_requests_round_trip() {
         round_trip(&FileRequest::Read { path: "/a".into(), offset: Some(3), limit: None, bytes_max: 9 });
         round_trip(&FileRequest::Write { path: "/ä\n".into(), content: "\0\u{1F600}".into() });
         round_trip(&FileRequest::Introspect { path: "/".into(), level: IntrospectLevel::All });
     }
 
     #[test]
-    fn replies_survive_the_stream() {
+    fn file_replies_round_trip() {
         for reply in [FileReply::Ok("text".to_owned().into()), FileReply::Err(FileError::denied("no"))] {
             let frame = encode(&reply).unwrap();
             assert_eq!(decode::<FileReply>(&frame[FRAME_HEADER_BYTES..]).unwrap(), reply);
@@ -175,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn the_end_between_frames_is_none() {
+    fn end_of_stream_between_frames_is_none() {
         assert!(read_frame(&mut [].as_slice()).unwrap().is_none());
     }
 
     #[test]
-    fn the_end_inside_a_frame_is_an_error() {
+    fn end_of_stream_inside_a_frame_is_an_error() {
         let frame = encode(&"hello").unwrap();
         for cut in 1..frame.len() {
             assert!(matches!(read_frame(&mut &frame[..cut]), Err(FrameError::Stream(_))), "cut at {cut}");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_too_long_is_read_past() {
+    fn oversized_frame_is_skipped_and_the_next_read() {
         let too_long = u32::try_from(FRAME_BODY_BYTES_MAX + 1).unwrap();
         let next = encode(&"next").unwrap();
         let mut stream = io::Cursor::new(too_long.to_le_bytes())
@@ -199,20 +199,20 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_escaping_makes_too_long_is_not_encoded() {
+    fn message_too_long_after_escaping_is_not_encoded() {
         let content = "\u{1}".repeat(FRAME_BODY_BYTES_MAX / 6 + 1);
         assert!(matches!(encode(&content), Err(FrameError::TooLong { .. })));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_decode_or_fail_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_any_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read_frame(&mut bytes.as_slice());
             let _ = decode::<FileRequest>(&bytes);
         }
 
         #[test]
-        fn any_text_survives(text in ".*") {
+        fn any_text_round_trips(text in ".*") {
             let frame = encode(&text).unwrap();
             let body = read_frame(&mut frame.as_slice()).unwrap().unwrap();
             prop_assert_eq!(decode::<String>(&body).unwrap(), text);

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_is_private_and_leaves_nothing_beside_it() {
+    fn replaced_file_has_mode_0600_and_leaves_no_temporary_file() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a.json");
         fs::write(&path, "an older and longer text").unwrap();

@@ -105,7 +105,7 @@ mod tests {
 
     /// At any split, no part of a secret is shown, and everything else is.
     #[test]
-    fn a_secret_that_comes_in_pieces_is_withheld_too() {
+    fn secret_split_across_chunks_is_redacted() {
         let alone = ["t0ken-of-mine", "t0ken-of-mine-2", "xxxxxt0ken", "éééééééé"];
         let in_a_row = ["12345678ab", "ab345678cd", "cd345678ef"];
         let mut secrets: Vec<_> = alone.into_iter().chain(in_a_row).map(SecretString::from).collect();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_is_a_word_like_others() {
+    fn short_secrets_are_not_redacted() {
         let withheld = SecretRedactor::of(["Bearer t0ken-of-mine", "short"]);
         let check = |text: &str, expected: &str| assert_eq!(withheld.redact(text.to_owned()), expected);
         check("Bearer t0ken-of-mine", "[secret]");

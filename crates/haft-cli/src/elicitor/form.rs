@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_in_the_kind_that_is_wanted() {
+    fn form_input_is_parsed_by_field_type() {
         let check = |schema: Value, line: &str, expected: Option<Value>| {
             let read = field(&schema, &["f"]).read(line);
             assert_eq!(read.ok(), expected.map(FormFieldInput::Value), "{schema} {line}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_line_says_no_and_a_dash_leaves_out() {
+    fn empty_line_declines_and_dash_skips_optional_field() {
         assert_eq!(field(&json!({ "type": "string" }), &[]).read(""), Ok(FormFieldInput::No));
         assert_eq!(field(&json!({ "type": "string" }), &[]).read("-"), Ok(FormFieldInput::LeftOut));
         let question = field(&json!({ "type": "boolean", "title": "Sure?" }), &[]).question();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_line_may_be_is_told_for_this_very_form() {
+    fn form_instructions_match_its_fields() {
         let check = |properties: Value, expected: &str| {
             let request = json!({ "message": "m", "requestedSchema": { "properties": properties } });
             let told = ElicitationForm::of(&request).unwrap().how_to_answer();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_terminal_can_ask_is_not_asked() {
+    fn url_nested_and_oversized_forms_are_rejected() {
         assert!(ElicitationForm::of(&json!({ "mode": "url", "url": "https://h" })).is_err());
         let deep = json!({ "requestedSchema": { "properties": { "a": { "type": "object" } } } });
         assert!(ElicitationForm::of(&deep).is_err());

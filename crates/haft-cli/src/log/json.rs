@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_numbered_events_with_their_time() {
+    fn json_log_lines_have_sequence_number_and_time() {
         let lines = lines(LogContent::Removed);
         let types: Vec<&Value> = lines.iter().map(|line| &line["event"]["type"]).collect();
         assert_eq!(types, ["turn_started", "note", "turn_started"]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_captured_content_is_logged() {
+    fn json_log_omits_content_unless_captured() {
         let has_canary = |content| lines(content).iter().any(|line| line.to_string().contains("canary"));
         assert!(!has_canary(LogContent::Removed));
         assert!(has_canary(LogContent::Captured));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_how_it_went_and_what_it_cost() {
+    fn model_log_line_has_level_tokens_cost_and_retry_delay() {
         let check =
             |event: &Event, expected: &str| assert_eq!(ModelLogLine::of(event).unwrap().text(), expected);
         let ok = finished(None, AttemptFollowUp::Nothing);

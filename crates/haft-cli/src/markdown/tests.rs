@@ -26,7 +26,7 @@ fn check(text: &str, expected: &str) {
 }
 
 #[test]
-fn marks_become_weight_and_colour() {
+fn markdown_marks_become_terminal_styles() {
     check("a **b** c", "a <b>b</> c");
     check("*a* and _b_.", "<i>a</> and <i>b</>.");
     check("***a***", "<bi>a</>");
@@ -42,7 +42,7 @@ fn marks_become_weight_and_colour() {
 }
 
 #[test]
-fn what_is_no_mark_is_shown_as_it_was_written() {
+fn text_without_markdown_marks_is_unchanged() {
     for text in [
         "2 * 3 = 6, 2*3*4",
         "snake_case_name",
@@ -65,7 +65,7 @@ fn what_is_no_mark_is_shown_as_it_was_written() {
 }
 
 #[test]
-fn code_between_fences_is_not_touched() {
+fn fenced_code_is_not_styled() {
     check(
         "```rust\nlet a = *b * c;\n# no title\n```\n**x**",
         "<dim>```rust</>\nlet a = *b * c;\n# no title\n<dim>```</>\n<b>x</>",
@@ -77,7 +77,7 @@ fn code_between_fences_is_not_touched() {
 }
 
 #[test]
-fn an_open_mark_is_held_back_only_so_long() {
+fn unclosed_mark_is_flushed_at_the_byte_limit() {
     let mut markdown = MarkdownRenderer::default();
     assert_eq!(markdown.push("a **b"), "a ");
     assert_eq!(markdown.push(" c** d"), "\x1b[1mb c\x1b[0m d");
@@ -87,7 +87,7 @@ fn an_open_mark_is_held_back_only_so_long() {
 
 /// A complete text is searched no further than a text that arrives in pieces.
 #[test]
-fn a_mark_reaches_no_further_than_what_is_held_back() {
+fn spans_over_the_limit_render_equally_whole_or_streamed() {
     for letter in ["x", "ü", "字"] {
         let long = letter.repeat(HELD_BYTES_MAX);
         for text in [format!("**{long}** b"), format!("`{long}` b"), format!("```{long}\n*a*\n```\n*b*")] {
@@ -99,7 +99,7 @@ fn a_mark_reaches_no_further_than_what_is_held_back() {
 proptest! {
     /// Every split of a text gives the same output, and no letter or digit is lost.
     #[test]
-    fn nothing_is_lost(text in "[ab1 \n*_`#>~\\\\-]{0,80}") {
+    fn rendering_keeps_every_letter_and_ignores_chunking(text in "[ab1 \n*_`#>~\\\\-]{0,80}") {
         let shown = whole(&text);
         prop_assert_eq!(&shown, &in_pieces(&text));
         let letters = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();

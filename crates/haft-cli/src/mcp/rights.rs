@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_or_socket_is_found_in_the_words_of_many_programs() {
+    fn denied_path_or_socket_is_parsed_from_error_messages() {
         check(&["Error: EACCES: permission denied, mkdir '/srv/notes/a'"], r#""writable": ["/srv/notes"]"#);
         check(&["OSError: [Errno 30] Read-only file system: '/var/lib/x'"], r#""writable": ["/var/lib/x"]"#);
         check(
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_names_nothing_is_understood_from_the_lines_before_it() {
+    fn bare_permission_error_is_explained_by_preceding_lines() {
         let frame = "  File \"/usr/lib/python3/socket.py\", line 232, in __init__";
         let socket = "    _socket.socket.__init__(self, family, type, proto, fileno)";
         let not_permitted = "PermissionError: [Errno 1] Operation not permitted";
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_or_reached_is_looked_for_where_it_stands() {
+    fn start_failure_hint_names_the_config_key() {
         let check = |reason: &str, expected: Option<&str>| {
             let found = config_hint("far", reason);
             assert_eq!(found.is_some(), expected.is_some(), "{reason}: {found:?}");

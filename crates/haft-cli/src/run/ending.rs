@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_answer_is_a_success() {
+    fn only_completed_run_with_answer_exits_successfully() {
         let check = |reason: FinishReason, answer: Option<&str>, denied: u64, expected: ExitReason| {
             let finish = finish(reason, answer);
             assert_eq!(exit(&finish, denied), expected, "{finish:?}");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_what_is_known_of_the_cost() {
+    fn summary_marks_cost_with_unpriced_requests_as_minimum() {
         let mut bill = RunBill::default();
         let line_of = |bill| {
             let session = SessionId(1);

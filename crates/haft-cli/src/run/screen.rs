@@ -304,7 +304,7 @@ mod tests {
     use haft_core::tool::CallId;
 
     #[test]
-    fn a_call_is_one_short_line_that_steers_no_terminal() {
+    fn call_description_is_one_short_line_without_escapes() {
         let check = |name: &str, arguments: &str, expected: &str| {
             let (id, name) = (CallId("1".into()), name.to_owned());
             let call = ToolCall { id, name, arguments: RawArguments::from_text(arguments) };

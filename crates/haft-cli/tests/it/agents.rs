@@ -57,7 +57,7 @@ fn using(step: ScriptStep, tokens: u64) -> ScriptStep {
 }
 
 #[test]
-fn an_agent_asks_another_that_asks_a_third_and_everything_is_counted_once() {
+fn nested_agents_count_each_call_and_token_once() {
     let place = agents(&[
         ("lead.md", "agents: researcher.md\ntools: []"),
         ("researcher.md", "description: Looks things up\nagents: [below/reader.md]"),
@@ -108,7 +108,7 @@ fn an_agent_asks_another_that_asks_a_third_and_everything_is_counted_once() {
 }
 
 #[test]
-fn lines_of_agents_below_are_moved_in_and_say_whose_they_are() {
+fn sub_agent_log_lines_are_indented_and_named() {
     let place = agents(&[("lead.md", "agents: helper.md"), ("helper.md", "tools: current_date")]);
     let script = script([
         (
@@ -152,7 +152,7 @@ fn lines_of_agents_below_are_moved_in_and_say_whose_they_are() {
 }
 
 #[test]
-fn two_agents_work_at_once_and_no_slot_is_held_for_them() {
+fn sub_agents_run_concurrently_and_hold_no_queue_slot() {
     let place = agents(&[("lead.md", "agents: [one.md, two.md]"), ("one.md", ""), ("two.md", "")]);
     let meet =
         |own: &str, other: &str| bash(&format!("touch {own}; until [ -e {other} ]; do sleep 0.05; done"));
@@ -184,7 +184,7 @@ fn two_agents_work_at_once_and_no_slot_is_held_for_them() {
 }
 
 #[test]
-fn an_interrupt_ends_everything_below() {
+fn interrupt_cancels_all_sub_agents() {
     let marker = unique_marker();
     let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "")]);
     let server = ModelServer::start(script([
@@ -207,7 +207,7 @@ fn an_interrupt_ends_everything_below() {
 }
 
 #[test]
-fn a_budget_holds_for_an_agent_and_all_below_it() {
+fn budget_covers_agent_and_its_sub_agents() {
     let place = agents(&[("lead.md", "agents: helper.md\nbudget: {tokens: 1000}"), ("helper.md", "")]);
     let date = || ScriptStep::call("current_date", json!({}));
     let script = |helper: Vec<ScriptStep>| {
@@ -246,7 +246,7 @@ fn a_budget_holds_for_an_agent_and_all_below_it() {
 }
 
 #[test]
-fn time_is_handed_down() {
+fn sub_agent_timeout_fails_its_call() {
     let place = agents(&[("lead.md", "agents: helper.md\ntimeout: 60s"), ("helper.md", "timeout: 1s")]);
     let slow = ScriptStep::text("x")
         .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() });
@@ -261,7 +261,7 @@ fn time_is_handed_down() {
 
 /// A line typed after a question timed out answers the next question and not the earlier one.
 #[test]
-fn what_is_typed_answers_the_question_that_stands_there() {
+fn typed_answer_does_not_approve_a_timed_out_call() {
     let place = here();
     place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
     place.file("ws/lead.md", "---\nagents: helper.md\n---\n");
@@ -288,7 +288,7 @@ fn what_is_typed_answers_the_question_that_stands_there() {
 }
 
 #[test]
-fn agents_that_cannot_work_together_are_refused_before_anything_is_asked() {
+fn invalid_agent_graph_is_rejected_before_model_request() {
     let check = |files: &[(&str, &str)], parts: &[&str]| {
         let ran = run(&agents(files), Script::default(), &["@lead.md", "go"]).expect_code(42);
         for part in parts {
@@ -314,7 +314,7 @@ fn agents_that_cannot_work_together_are_refused_before_anything_is_asked() {
 }
 
 #[test]
-fn a_router_hands_the_request_on_and_the_last_agent_gets_the_answer() {
+fn router_hands_off_and_last_agent_answers() {
     let place = agents(&[
         ("desk.md", "router: {destinations: [legal.md, sales.md]}\ntools: []"),
         ("legal.md", "description: Knows the law\nhandoff: editor.md"),
@@ -370,7 +370,7 @@ fn a_router_hands_the_request_on_and_the_last_agent_gets_the_answer() {
 }
 
 #[test]
-fn a_batch_and_a_status_are_offered_to_who_asks_for_them() {
+fn batch_and_status_tools_are_offered_when_listed() {
     let place = agents(&[
         ("lead.md", "agents: helper.md\ntools: [current_date, 'agent__batch', 'agent__task_status']"),
         ("helper.md", "tools: []"),
@@ -408,7 +408,7 @@ fn a_batch_and_a_status_are_offered_to_who_asks_for_them() {
 }
 
 #[test]
-fn an_agent_is_given_what_its_input_says() {
+fn sub_agent_call_is_validated_against_input_schema() {
     let schema =
         "input: {schema: {type: object, properties: {city: {type: string}}, required: [city]}}\ntools: []";
     let place = agents(&[("lead.md", "agents: weather.md\ntools: []"), ("weather.md", schema)]);
@@ -425,7 +425,7 @@ fn an_agent_is_given_what_its_input_says() {
 }
 
 #[test]
-fn the_answer_of_an_agent_is_kept_for_an_equal_request() {
+fn sub_agent_answer_is_cached_for_equal_request() {
     let place = agents(&[("lead.md", "agents: helper.md\ntools: []"), ("helper.md", "cache: 1h\ntools: []")]);
     let lead = vec![
         ScriptStep::say([ask("helper", "HELP")]),
@@ -439,7 +439,7 @@ fn the_answer_of_an_agent_is_kept_for_an_equal_request() {
 }
 
 #[test]
-fn times_and_sizes_of_an_agents_file_hold_for_its_calls() {
+fn agent_file_timeouts_and_size_limits_apply_to_its_calls() {
     let place = agents(&[("a.md", "toolTimeout: 1500\nllmTimeout: 3s\ntoolResponseMaxBytes: 600")]);
     place.file("home/haft.json", r#"{"tools": {"read": {"output": "store"}}}"#);
     place.file("ws/long.txt", &"0123456789\n".repeat(100));
@@ -455,7 +455,7 @@ fn times_and_sizes_of_an_agents_file_hold_for_its_calls() {
 }
 
 #[test]
-fn what_is_said_anew_on_the_command_line_holds() {
+fn override_flag_replaces_agent_settings() {
     let place = agents(&[("a.md", "maxTurns: 2\ntools: [read]")]);
     let steps = || [ScriptStep::call("current_date", json!({})), ScriptStep::text("done")];
     run(&place, Script::of(steps()), &["@a.md", "go"]).expect_code(9);
@@ -467,7 +467,7 @@ fn what_is_said_anew_on_the_command_line_holds() {
 }
 
 #[test]
-fn the_input_of_an_agent_holds_for_who_asks_it_first() {
+fn top_level_request_is_validated_against_input_schema() {
     let place = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
     let check = |request: &str, code: i32| {
         run(&place, Script::of([ScriptStep::text("ok")]), &["@a.md", request]).expect_code(code)
@@ -478,7 +478,7 @@ fn the_input_of_an_agent_holds_for_who_asks_it_first() {
 }
 
 #[test]
-fn a_provider_is_asked_to_keep_what_it_read_unless_the_agent_says_no() {
+fn agent_caching_setting_controls_cache_control() {
     let place = agents(&[("a.md", "caching: none"), ("b.md", "caching: full")]);
     let server = ModelServer::start(Script::of([ScriptStep::text("ok")])).unwrap();
     let marked = |agent: &str| {
@@ -492,7 +492,7 @@ fn a_provider_is_asked_to_keep_what_it_read_unless_the_agent_says_no() {
 }
 
 #[test]
-fn the_fast_model_says_which_one_is_asked() {
+fn routing_lets_fast_model_choose_the_model() {
     let place = here();
     let models = r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
     place.file("home/haft.json", models);
@@ -519,7 +519,7 @@ fn the_fast_model_says_which_one_is_asked() {
 }
 
 #[test]
-fn agents_are_found_by_name_where_they_count() {
+fn project_agents_are_found_by_name_only_when_trusted() {
     let place = here();
     place.file("home/agents/clerk.md", "---\ndescription: Of home\n---\n");
     place.file("ws/agents/helper.md", "---\ndescription: Of the project\n---\n{{ include \"rules.txt\" }}\n");
@@ -556,7 +556,7 @@ fn agents_are_found_by_name_where_they_count() {
 }
 
 #[test]
-fn the_list_names_an_agent_that_cannot_be_read() {
+fn agents_list_warns_about_unreadable_agent() {
     let place = here();
     place.file("home/agents/clerk.md", "---\ndescription: Of home\n---\n");
     std::fs::write(place.path("home/agents/odd.md"), b"\xff\xfe").unwrap();
@@ -569,7 +569,7 @@ fn the_list_names_an_agent_that_cannot_be_read() {
 
 /// A process that can write the workspace can replace an include by a pipe without a writer.
 #[test]
-fn a_pipe_in_the_place_of_what_an_agent_includes_is_not_waited_for() {
+fn fifo_as_included_file_is_rejected_without_blocking() {
     let place = here();
     place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
     place.file("ws/agents/rules.txt", "Be good.");
@@ -590,7 +590,7 @@ fn a_pipe_in_the_place_of_what_an_agent_includes_is_not_waited_for() {
 
 /// A process that can write the workspace can create links and files of any name there.
 #[test]
-fn nothing_becomes_an_agent_of_a_project_by_a_link_or_by_its_name() {
+fn symlink_or_same_named_file_does_not_become_agent() {
     let place = here();
     let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, place.path(from)).unwrap();
     let go = |agent: &str| run(&place, Script::of([ScriptStep::text("ok")]), &[agent, "go"]);
@@ -623,7 +623,7 @@ fn nothing_becomes_an_agent_of_a_project_by_a_link_or_by_its_name() {
 }
 
 #[test]
-fn a_new_agent_is_written_checked_and_run() {
+fn agents_new_creates_valid_runnable_agent() {
     let place = here();
     place.haft(&["agents", "new", "reviewer"]).output().expect_code(0);
     place.haft(&["agents", "new", "reviewer"]).output().expect_code(42);
@@ -642,7 +642,7 @@ fn a_new_agent_is_written_checked_and_run() {
 }
 
 #[test]
-fn skills_that_a_request_calls_for_are_told_and_others_are_named() {
+fn triggered_skills_are_sent_in_full_and_others_listed() {
     let place = here();
     place.file(
         "home/skills/tides/SKILL.md",
@@ -671,7 +671,7 @@ fn skills_that_a_request_calls_for_are_told_and_others_are_named() {
 
 /// The server selects the scripted replies by a text in the request: the run, the pieces, the search.
 #[test]
-fn a_stored_output_is_read_by_a_model() {
+fn stored_output_is_answered_by_reader_model() {
     let place = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
     place.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}, "queues": {"default": {"concurrent": 1}}}"#);
     let lines = (0..40_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();

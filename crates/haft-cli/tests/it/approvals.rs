@@ -28,7 +28,7 @@ fn at_a_terminal(place: &TestTree, flags: &str, command: &str, typed: &str) -> S
 
 const QUESTION: &str = "allow? [o] once";
 
-fn is_asked(place: &TestTree, flags: &str, command: &str) -> bool {
+fn prompts_for_approval(place: &TestTree, flags: &str, command: &str) -> bool {
     at_a_terminal(place, flags, command, "n\n").contains(QUESTION)
 }
 
@@ -42,18 +42,18 @@ fn explain(place: &TestTree, command: &str) -> HaftOutput {
 }
 
 #[test]
-fn a_prefix_that_was_allowed_at_a_terminal_allows_no_other_command() {
+fn approved_prefix_allows_no_other_command() {
     let place = place();
     let shown = at_a_terminal(&place, "", "git status", "p\n");
     assert!(shown.contains(QUESTION) && shown.contains("[p] always `git status *`"), "{shown}");
-    assert!(!is_asked(&place, "", "git status --short"), "it is remembered");
+    assert!(!prompts_for_approval(&place, "", "git status --short"), "it is remembered");
     for other in ["git push --force", "git status && git push --force", "git status > x", "git $X"] {
-        assert!(is_asked(&place, "", other), "{other}");
+        assert!(prompts_for_approval(&place, "", other), "{other}");
     }
-    assert!(is_asked(&place, "--mode rx", "git status"), "a wider mode");
-    assert!(is_asked(&place, "--network allow", "git status"), "with network");
+    assert!(prompts_for_approval(&place, "--mode rx", "git status"), "a wider mode");
+    assert!(prompts_for_approval(&place, "--network allow", "git status"), "with network");
     std::fs::create_dir(place.path("ws/below")).unwrap();
-    assert!(is_asked(&place, "--workspace below", "git status"), "another workspace");
+    assert!(prompts_for_approval(&place, "--workspace below", "git status"), "another workspace");
     let denied = place.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
     assert!(denied.stderr.contains("no one to ask"), "{}", denied.stderr);
     let ran = place.haft(&["call", "bash", &bash("git status; true")]).output().expect_code(0);
@@ -61,14 +61,14 @@ fn a_prefix_that_was_allowed_at_a_terminal_allows_no_other_command() {
 }
 
 #[test]
-fn an_exact_call_and_a_rule_are_remembered_for_their_workspace() {
+fn exact_and_rule_approvals_are_stored_per_workspace() {
     for (key, scope, covered) in [("e", "exact", "git status"), ("r", "rule", "git log")] {
         let place = place();
         at_a_terminal(&place, "", "git status", &format!("{key}\n"));
-        assert!(!is_asked(&place, "", covered), "{key}");
+        assert!(!prompts_for_approval(&place, "", covered), "{key}");
         assert_eq!(list(&place)[0]["scope"], scope);
         std::fs::create_dir(place.path("ws/below")).unwrap();
-        assert!(is_asked(&place, "--workspace below", covered), "{key}: another workspace");
+        assert!(prompts_for_approval(&place, "--workspace below", covered), "{key}: another workspace");
     }
 }
 
@@ -108,7 +108,7 @@ fn approvals_are_listed_explained_and_revoked() {
     }
     let revoked = place.haft(&["approvals", "revoke", &id[..8]]).output().expect_code(0);
     assert_eq!(revoked.stdout, format!("revoked {}  git status *\n", &id[..8]));
-    assert!(is_asked(&place, "", "git status"), "a revoked approval asks again");
+    assert!(prompts_for_approval(&place, "", "git status"), "a revoked approval asks again");
     at_a_terminal(&place, "", "git status", "e\n");
     at_a_terminal(&place, "", "git log", "r\n");
     let all = place.haft(&["approvals", "revoke", "--all", "--json"]).output().expect_code(0);
@@ -117,7 +117,7 @@ fn approvals_are_listed_explained_and_revoked() {
 }
 
 #[test]
-fn rules_of_an_earlier_version_are_dropped_with_one_warning() {
+fn old_format_rules_are_dropped_with_one_warning() {
     let place = place();
     place.file("home/data/approvals.json", r#"{"exact": [], "rules": ["ask bash: git *"]}"#);
     let ran = place.haft(&["call", "bash", &bash("git push --force")]).output().expect_code(4);
@@ -127,21 +127,21 @@ fn rules_of_an_earlier_version_are_dropped_with_one_warning() {
 }
 
 #[test]
-fn an_exact_call_of_an_earlier_version_still_counts() {
+fn old_format_exact_approval_still_applies() {
     let place = place();
     at_a_terminal(&place, "", "git status", "e\n");
     let digest = list(&place)[0]["granted"].as_str().unwrap().to_owned();
     place.haft(&["approvals", "revoke", "--all"]).output().expect_code(0);
     place.file("home/data/approvals.json", &format!(r#"{{"exact": ["{digest}"], "rules": []}}"#));
-    assert!(!is_asked(&place, "", "git status"));
-    assert!(is_asked(&place, "", "git push"));
-    assert!(is_asked(&place, "--mode rx", "git status"), "the old file did not store the mode");
+    assert!(!prompts_for_approval(&place, "", "git status"));
+    assert!(prompts_for_approval(&place, "", "git push"));
+    assert!(prompts_for_approval(&place, "--mode rx", "git status"), "the old file did not store the mode");
     let table = place.haft(&["approvals", "list"]).output().expect_code(0).stdout;
     assert!(table.contains("from an earlier version"), "{table}");
 }
 
 #[test]
-fn a_store_that_cannot_be_written_costs_a_warning_and_not_the_call() {
+fn unwritable_grant_store_warns_and_call_still_runs() {
     let place = place();
     place.file("home/data/grants", "in the way");
     let shown = at_a_terminal(&place, "", "git --version", "e\n");

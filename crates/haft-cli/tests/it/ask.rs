@@ -44,7 +44,7 @@ fn ask(steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutpu
 }
 
 #[test]
-fn every_provider_answers_with_the_usual_variables_alone() {
+fn every_provider_works_with_only_standard_env_variables() {
     for model in PROVIDERS {
         let expected = RequestExpectation {
             user: Some("hi".into()),
@@ -60,7 +60,7 @@ fn every_provider_answers_with_the_usual_variables_alone() {
 }
 
 #[test]
-fn the_answer_in_json_has_usage_cost_and_attempts() {
+fn ask_json_reports_usage_cost_and_attempts() {
     let spent = ScriptUsage { input: 1_000_000, output: 10, ..ScriptUsage::default() };
     let steps = [ScriptStep::fail(ErrorResponse::new(500, "oh")), ScriptStep::text("x").using(spent)];
     let place = here();
@@ -91,7 +91,7 @@ fn the_answer_in_json_has_usage_cost_and_attempts() {
 }
 
 #[test]
-fn failures_have_codes_of_their_own_and_no_key_is_shown() {
+fn provider_failures_have_distinct_exit_codes_and_hide_keys() {
     let once = r#"{"providers": {"openai": {"attemptsMax": 1, "firstByteTimeout": "300ms"}}}"#;
     let check = |step: ScriptStep, code: i32, words: &str| {
         let place = here();
@@ -118,7 +118,7 @@ fn failures_have_codes_of_their_own_and_no_key_is_shown() {
 }
 
 #[test]
-fn nobody_there_is_the_network_and_no_key_is_no_network_at_all() {
+fn unreachable_provider_and_missing_key_have_distinct_codes() {
     let place = here();
     place.file("home/haft.json", r#"{"providers": {"ollama": {"attemptsMax": 1}}}"#);
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
@@ -135,7 +135,7 @@ fn nobody_there_is_the_network_and_no_key_is_no_network_at_all() {
 }
 
 #[test]
-fn the_question_may_come_from_standard_input_and_with_images() {
+fn ask_reads_question_from_stdin_and_attaches_images() {
     let place = here();
     place.file("ws/picture", "\u{0}");
     std::fs::write(place.path("ws/picture"), b"\x89PNG not really").unwrap();
@@ -162,7 +162,7 @@ fn the_question_may_come_from_standard_input_and_with_images() {
 }
 
 #[test]
-fn the_configuration_names_models_providers_and_who_steps_in() {
+fn config_sets_providers_default_model_and_fallback() {
     let place = here();
     let failing = server([ScriptStep::fail(ErrorResponse::new(401, "no"))]);
     let expected = RequestExpectation {
@@ -193,7 +193,7 @@ fn the_configuration_names_models_providers_and_who_steps_in() {
 }
 
 #[test]
-fn requests_go_through_the_proxy_of_the_environment() {
+fn model_requests_use_http_proxy_variable() {
     let place = here();
     let server = server([ScriptStep::text("through a proxy")]);
     let run = place.haft(&["ask", "-m", "openai/m", "hi"]).env("HTTP_PROXY", &server.url());
@@ -202,7 +202,7 @@ fn requests_go_through_the_proxy_of_the_environment() {
 }
 
 #[test]
-fn an_interrupt_closes_the_connection_at_once() {
+fn interrupt_closes_model_connection() {
     let slowly = ResponsePace { chunk_bytes: Some(16), between_milliseconds: 50, ..ResponsePace::default() };
     let server = server([ScriptStep::text(&"on and on ".repeat(1000)).at_pace(slowly)]);
     let place = here();
@@ -218,7 +218,7 @@ fn an_interrupt_closes_the_connection_at_once() {
 }
 
 #[test]
-fn a_stream_that_breaks_keeps_what_came_and_is_a_failure() {
+fn broken_stream_prints_partial_answer_and_fails() {
     let fault = ResponseFault::Cut { after_frames: 5, and_bytes: 0 };
     let ran = ask([ScriptStep::text(&"words ".repeat(20)).with_fault(fault)], &["-m", "openai/m", "hi"]);
     let ran = ran.expect_code(8);
@@ -243,7 +243,7 @@ fn providers_and_their_models_are_listed() {
 }
 
 #[test]
-fn a_provider_that_is_a_command_is_listed_like_the_others() {
+fn models_lists_command_line_provider_with_readiness() {
     let place = here();
     let row = |words: &[&str]| {
         let all = place.haft(words).output().expect_code(0).stdout;
@@ -262,7 +262,7 @@ fn a_provider_that_is_a_command_is_listed_like_the_others() {
 }
 
 #[test]
-fn what_the_tools_lose_with_a_provider_is_told() {
+fn tools_check_reports_schema_losses_per_provider() {
     let place = here();
     for provider in ["gemini", "openai-strict", "openai", "anthropic", "ollama"] {
         let ran = place.haft(&["tools", "check", "--provider", provider, "--json"]).output().expect_code(0);
@@ -276,7 +276,7 @@ fn what_the_tools_lose_with_a_provider_is_told() {
 }
 
 #[test]
-fn a_script_is_served_from_a_file_until_it_is_interrupted() {
+fn dev_model_server_serves_script_until_terminated() {
     let place = here();
     place.file(
         "ws/script.json",
@@ -296,7 +296,7 @@ fn a_script_is_served_from_a_file_until_it_is_interrupted() {
 }
 
 #[test]
-fn a_recorded_answer_is_given_again_without_a_key_or_a_server() {
+fn recorded_answer_replays_without_key_or_server() {
     let place = here();
     let server = server([ScriptStep::text("Hello\nthere.")]);
     let words = ["ask", "-m", "anthropic/m", "--record", "r.jsonl", "hi on 2026-01-01"];
@@ -327,7 +327,7 @@ fn a_recorded_answer_is_given_again_without_a_key_or_a_server() {
 }
 
 #[test]
-fn a_recording_that_cannot_be_written_is_not_passed_over() {
+fn unwritable_recording_fails_before_model_request() {
     let place = here();
     let server = server([ScriptStep::text("Hello.")]);
     let words = ["ask", "-m", "ollama/m", "--record", "nowhere/r.jsonl", "hi"];
@@ -341,7 +341,7 @@ const PLACE: &str = r#"{"type": "object", "properties": {"city": {"type": "strin
     "floor": {"type": ["integer", "null"]}}, "required": ["city", "floor"]}"#;
 
 #[test]
-fn an_answer_in_a_shape_fits_it_with_every_provider() {
+fn output_schema_answer_conforms_with_every_provider() {
     for model in PROVIDERS {
         let place = here();
         place.file("ws/place.json", PLACE);
@@ -358,7 +358,7 @@ fn an_answer_in_a_shape_fits_it_with_every_provider() {
 }
 
 #[test]
-fn an_answer_that_does_not_fit_is_a_failure_and_a_bad_schema_asks_nobody() {
+fn nonconforming_answer_fails_and_bad_schema_sends_no_request() {
     let place = here();
     place.file("ws/place.json", PLACE);
     let words = ["ask", "-m", "openai/m", "--output-schema", "place.json", "where?"];
@@ -382,7 +382,7 @@ fn an_answer_that_does_not_fit_is_a_failure_and_a_bad_schema_asks_nobody() {
 }
 
 #[test]
-fn who_is_asked_and_how_it_went_is_logged() {
+fn model_attempts_are_logged_with_outcome() {
     let steps = || [ScriptStep::fail(ErrorResponse::new(500, "oh")), ScriptStep::text("x")];
     let ran = ask(steps(), &["-m", "openai/m", "-v", "hi"]).expect_code(0);
     let lines: Vec<_> = ran.stderr.lines().collect();
@@ -402,7 +402,7 @@ fn who_is_asked_and_how_it_went_is_logged() {
 }
 
 #[test]
-fn a_provider_with_a_private_certificate_is_asked_when_its_authority_is_named() {
+fn private_ca_provider_works_only_with_ca_file() {
     let (place, server) = (here(), SecureServer::start(OfferedProtocols::Http2, 1));
     let configure = |more: &str| {
         let config = format!(

@@ -45,7 +45,7 @@ fn check_refused(ran: HaftOutput, code: i32, fragments: &[&str]) {
 }
 
 #[test]
-fn the_first_command_of_the_readme_works_for_everybody() {
+fn readme_bash_call_works_for_every_user() {
     for user in users() {
         let place = TestTree::new(user);
         let ran = bash(&place, "echo hello from $(pwd)").expect_code(0);
@@ -55,7 +55,7 @@ fn the_first_command_of_the_readme_works_for_everybody() {
 }
 
 #[test]
-fn arguments_come_from_standard_input_with_a_dash() {
+fn dash_reads_arguments_from_stdin() {
     let ran = piped(&here(), "bash", r#"{"command":"echo piped"}"#).expect_code(0);
     assert_eq!(ran.stdout, "piped\n");
     let not_text = piped(&here(), "bash", b"{\"command\":\"\xff\"}");
@@ -63,7 +63,7 @@ fn arguments_come_from_standard_input_with_a_dash() {
 }
 
 #[test]
-fn arguments_may_be_left_out_where_none_are_needed() {
+fn arguments_may_be_omitted_if_none_are_required() {
     let place = here();
     assert!(place.haft(&["call", "current_date"]).output().expect_code(0).stdout.contains("\"date\""));
     assert!(call(&place, "current_date", &json!({})).expect_code(0).stdout.contains("\"date\""));
@@ -72,7 +72,7 @@ fn arguments_may_be_left_out_where_none_are_needed() {
 }
 
 #[test]
-fn json_output_has_everything_that_is_known() {
+fn call_json_output_has_all_result_fields() {
     let place = here();
     let ran =
         place.haft(&["call", "--json", "BASH", r#"{"command":"echo a; exit 7",}"#]).output().expect_code(3);
@@ -110,7 +110,7 @@ fn json_output_has_everything_that_is_known() {
 }
 
 #[test]
-fn verbose_says_on_standard_error_how_it_was_done() {
+fn verbose_prints_repairs_sandbox_and_exit_code_to_stderr() {
     let ran = here().haft(&["call", "-v", "bash", r#"{"command":"echo a",}"#]).output().expect_code(0);
     assert_eq!(ran.stdout, "a\n");
     for fragment in
@@ -121,13 +121,13 @@ fn verbose_says_on_standard_error_how_it_was_done() {
 }
 
 #[test]
-fn both_output_streams_keep_their_order() {
+fn stdout_and_stderr_keep_their_relative_order() {
     let expected = (1..=200).map(|i| format!("out {i}\nerr {i}\n")).collect::<Vec<_>>().concat();
     check_bash("for i in $(seq 200); do echo out $i; echo err $i >&2; done", 0, &expected);
 }
 
 #[test]
-fn the_end_of_a_command_is_told_as_it_was() {
+fn bash_reports_exit_code_or_signal() {
     check_bash("true", 0, "(exit code: 0)\n");
     check_bash("exit 5", 3, "(exit code: 5)\n");
     check_bash("echo before; exit 5", 3, "before\n");
@@ -137,7 +137,7 @@ fn the_end_of_a_command_is_told_as_it_was() {
 
 /// The shell exits and its output ends in either order; the result must not depend on the order.
 #[test]
-fn a_command_that_succeeds_succeeds_every_time() {
+fn successful_command_succeeds_thirty_times_in_a_row() {
     let place = here();
     for _ in 0..30 {
         assert_eq!(bash(&place, "true").expect_code(0).stdout, "(exit code: 0)\n");
@@ -152,12 +152,12 @@ fn answers_end_with_one_newline() {
 }
 
 #[test]
-fn what_is_not_utf8_is_replaced() {
+fn invalid_utf8_output_is_replaced() {
     check_bash(r"printf 'a\xffb\xf0\x9f'", 0, "a\u{fffd}b\u{fffd}\n");
 }
 
 #[test]
-fn output_is_cut_after_exactly_thirty_thousand_characters() {
+fn bash_output_is_truncated_at_30000_characters() {
     let all = "x".repeat(30_000);
     check_bash("head -c 30000 /dev/zero | tr '\\0' x", 0, &format!("{all}\n"));
     let cut = format!(
@@ -170,7 +170,7 @@ fn output_is_cut_after_exactly_thirty_thousand_characters() {
 }
 
 #[test]
-fn endless_output_costs_no_memory_and_ends_with_the_timeout() {
+fn endless_output_uses_bounded_memory_until_timeout() {
     const PEAK_KB_MAX: u64 = 96 * 1024;
     let place = here();
     let mut child = place.haft(&["call", "--timeout", "1s", "bash", r#"{"command":"yes"}"#]).start();
@@ -200,7 +200,7 @@ fn high_water_kb(status: &str) -> Option<u64> {
 }
 
 #[test]
-fn commands_that_cannot_be_passed_on_are_refused() {
+fn command_too_long_or_with_nul_is_rejected() {
     let long = json!({ "command": format!("true {}", "x".repeat(200_000)) });
     let ran = piped(&here(), "bash", long.to_string());
     check_refused(ran, 42, &["the command has 200005 bytes; at most 131071", "write it to a file first"]);
@@ -211,7 +211,7 @@ fn commands_that_cannot_be_passed_on_are_refused() {
 }
 
 #[test]
-fn unknown_tools_are_refused_with_the_nearest_name() {
+fn unknown_tool_error_suggests_nearest_name() {
     let place = here();
     check_refused(
         call(&place, "bahs", &json!({})),
@@ -222,7 +222,7 @@ fn unknown_tools_are_refused_with_the_nearest_name() {
 }
 
 #[test]
-fn the_case_of_a_name_does_not_matter() {
+fn tool_name_is_case_insensitive() {
     let place = here();
     for name in ["Bash", "BASH"] {
         assert_eq!(call(&place, name, &json!({ "command": "echo ok" })).expect_code(0).stdout, "ok\n");
@@ -230,7 +230,7 @@ fn the_case_of_a_name_does_not_matter() {
 }
 
 #[test]
-fn everything_wrong_with_arguments_is_named_at_once() {
+fn all_argument_errors_are_reported_together() {
     let ran = call(&here(), "edit", &json!({ "file_path": 3, "old_string": null, "surprise": 1 }));
     check_refused(
         ran,
@@ -246,7 +246,7 @@ fn everything_wrong_with_arguments_is_named_at_once() {
 }
 
 #[test]
-fn arguments_that_are_no_object_are_refused() {
+fn non_object_arguments_are_rejected() {
     let check = |text: &str, fragment: &str| check_refused(piped(&here(), "bash", text), 42, &[fragment]);
     check("[1]", "the arguments must be a JSON object; got an array");
     check("7", "got a number");
@@ -258,7 +258,7 @@ fn arguments_that_are_no_object_are_refused() {
 }
 
 #[test]
-fn arguments_beyond_every_measure_are_refused() {
+fn oversized_or_too_deep_arguments_are_rejected() {
     let check = |text: String, fragment: &str| {
         let ran = piped(&here(), "bash", text);
         assert!(ran.stderr.len() < 1000, "{} bytes of error", ran.stderr.len());
@@ -271,7 +271,7 @@ fn arguments_beyond_every_measure_are_refused() {
 }
 
 #[test]
-fn slips_in_json_are_repaired() {
+fn malformed_json_arguments_are_repaired() {
     let check = |text: &str| assert_eq!(piped(&here(), "bash", text).expect_code(0).stdout, "ok\n", "{text}");
     check(r#"{"command":"echo ok",}"#);
     check("```json\n{\"command\":\"echo ok\"}\n```");
@@ -279,7 +279,7 @@ fn slips_in_json_are_repaired() {
 }
 
 #[test]
-fn the_date_is_told_in_the_zone_asked_for() {
+fn current_date_uses_requested_time_zone() {
     let place = here();
     let told = call(&place, "current_date", &json!({ "timezone": "Asia/Tokyo" })).expect_code(0).stdout;
     let told: Value = serde_json::from_str(&told).unwrap();
@@ -349,7 +349,7 @@ fn read_write_and_edit_make_a_round_trip() {
 }
 
 #[test]
-fn denials_say_what_is_protected_and_leave_with_four() {
+fn denied_path_is_named_and_exit_code_is_4() {
     let place = here();
     let data = place.file("home/data/tokens", "canary");
     let read = call(&place, "read", &json!({ "file_path": data }));
@@ -370,7 +370,7 @@ fn denials_say_what_is_protected_and_leave_with_four() {
 }
 
 #[test]
-fn colours_are_for_terminals_only_and_not_with_no_color() {
+fn colors_need_a_terminal_and_respect_no_color() {
     let place = here();
     let plain = place.haft(&["call", "nosuch"]).output().expect_code(42);
     assert!(!plain.stderr.contains('\x1b'), "{:?}", plain.stderr);

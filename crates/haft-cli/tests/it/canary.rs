@@ -75,7 +75,7 @@ fn check(kind: &str, tool: &str, arguments: &str, format: &str) {
 }
 
 #[test]
-fn no_end_of_a_call_gives_a_secret_away() {
+fn secrets_reach_no_log_or_trace_for_any_call_outcome() {
     for (kind, tool, arguments) in WAYS {
         check(kind, tool, arguments, "text");
         check(kind, tool, arguments, "json");
@@ -84,7 +84,7 @@ fn no_end_of_a_call_gives_a_secret_away() {
 
 /// The endings that a single call cannot reach.
 #[test]
-fn a_full_queue_and_an_interrupt_give_no_secret_away() {
+fn queue_full_and_interrupted_calls_log_no_secret() {
     let (place, collector) = (planted(), SpanCollector::start());
     let line = |id: u32| {
         format!(
@@ -115,7 +115,7 @@ fn a_full_queue_and_an_interrupt_give_no_secret_away() {
 
 /// Sends keys of the environment and of the configuration to the model, which repeats them in its reply.
 #[test]
-fn no_secret_of_a_provider_is_recorded() {
+fn provider_key_and_headers_are_redacted_in_recording() {
     use haft_model_server::{ModelServer, Script, ScriptStep};
     let place = here();
     let header = "canary-of-a-header-9e1d";

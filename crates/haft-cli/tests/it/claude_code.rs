@@ -75,7 +75,7 @@ fn after(asked: &Value, flag: &str) -> Option<String> {
 }
 
 #[test]
-fn a_question_is_answered_without_any_tools() {
+fn ask_runs_claude_code_without_tools() {
     let place = place();
     let run = place.haft(&["ask", "-m", "claude-code/sonnet", "--system", "be brief", "--json", "hi"]);
     let ran =
@@ -97,7 +97,7 @@ fn a_question_is_answered_without_any_tools() {
 }
 
 #[test]
-fn a_run_lets_it_use_its_own_tools_and_hands_servers_over_out_of_sight() {
+fn run_passes_mcp_servers_to_claude_code_without_argv_secrets() {
     let place = place();
     let mut config: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();
     config["mcpServers"] = json!({
@@ -119,7 +119,7 @@ fn a_run_lets_it_use_its_own_tools_and_hands_servers_over_out_of_sight() {
 }
 
 #[test]
-fn a_session_that_broke_off_is_taken_up_again() {
+fn broken_claude_code_session_is_resumed() {
     for (prompt, failure) in [("DIE", "server_failed"), ("TURNS", "reply_too_large")] {
         let place = place();
         let ran = place.haft(&["ask", "-m", "claude-code/sonnet", "--json", prompt]).output().expect_code(0);
@@ -140,7 +140,7 @@ fn a_session_that_broke_off_is_taken_up_again() {
 }
 
 #[test]
-fn a_refusal_and_a_command_that_is_not_there_are_told_apart_and_show_no_key() {
+fn auth_failure_and_missing_command_have_distinct_errors() {
     let place = place();
     let refused = place.haft(&["ask", "-m", "claude-code/sonnet", "REFUSE"]).output().expect_code(6);
     assert!(
@@ -166,7 +166,7 @@ fn a_refusal_and_a_command_that_is_not_there_are_told_apart_and_show_no_key() {
 }
 
 #[test]
-fn an_answer_is_shown_while_it_is_written() {
+fn claude_code_answer_is_streamed() {
     let place = place();
     let mut child = place.haft(&["ask", "-m", "claude-code/sonnet", "LIVE"]).start();
     let mut first = [0_u8; 2];
@@ -179,7 +179,7 @@ fn an_answer_is_shown_while_it_is_written() {
 
 /// The process tree ends after Ctrl-C, and after haft is killed.
 #[test]
-fn its_whole_tree_ends_with_us() {
+fn claude_code_process_tree_dies_with_haft() {
     for signal in [libc::SIGINT, libc::SIGKILL] {
         let place = place();
         let mut child = place.haft(&["ask", "-m", "claude-code/sonnet", "HANG"]).start();
@@ -209,7 +209,7 @@ fn real(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
 }
 
 #[test]
-fn the_real_command_answers_from_the_scripted_server() {
+fn real_claude_code_answers_from_scripted_server() {
     let place = here();
     let expected = RequestExpectation {
         user: Some("What is a haft?".into()),
@@ -223,7 +223,7 @@ fn the_real_command_answers_from_the_scripted_server() {
 }
 
 #[test]
-fn the_real_command_is_heard_while_its_model_still_speaks() {
+fn real_claude_code_answer_is_streamed() {
     let place = here();
     let slowly = ResponsePace { chunk_bytes: Some(64), between_milliseconds: 50, ..ResponsePace::default() };
     let step = ScriptStep::text(&"on and on ".repeat(4000)).at_pace(slowly);
@@ -239,7 +239,7 @@ fn the_real_command_is_heard_while_its_model_still_speaks() {
 }
 
 #[test]
-fn the_real_command_uses_its_own_tool_in_the_sandbox() {
+fn real_claude_code_uses_its_read_tool_in_sandbox() {
     let place = here();
     place.file("ws/note.txt", "the note says seven");
     let note = place.path("ws/note.txt");

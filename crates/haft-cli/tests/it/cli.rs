@@ -31,7 +31,7 @@ fn haft_with(place: &TestTree, variables: &[(&str, &Path)], words: &[&str]) -> O
 }
 
 #[test]
-fn every_help_teaches_by_example() {
+fn every_subcommand_help_has_an_example() {
     for subcommand in SUBCOMMANDS {
         let help = haft(&[subcommand, "--help"]).expect_code(0).stdout;
         assert!(help.contains("Example") && help.contains(&format!("\n  haft {subcommand}")), "{help}");
@@ -45,21 +45,21 @@ fn every_help_teaches_by_example() {
 }
 
 #[test]
-fn nothing_typed_shows_the_help_as_a_mistake() {
+fn missing_subcommand_prints_help_to_stderr_and_exits_2() {
     let ran = haft(&[]).expect_code(2);
     assert_eq!(ran.stdout, "");
     assert!(ran.stderr.contains("Usage: haft") && ran.stderr.contains("Examples:"), "{}", ran.stderr);
 }
 
 #[test]
-fn the_version_is_told() {
+fn version_flag_prints_version() {
     for flag in ["--version", "-V"] {
         assert_eq!(haft(&[flag]).expect_code(0).stdout, format!("haft {}\n", env!("CARGO_PKG_VERSION")));
     }
 }
 
 #[test]
-fn mistakes_in_the_command_line_are_explained() {
+fn command_line_errors_suggest_a_fix() {
     let check = |words: &[&str], fragments: &[&str]| {
         let ran = haft(words).expect_code(2);
         assert_eq!(ran.stdout, "", "{words:?}");
@@ -91,7 +91,7 @@ fn mistakes_in_the_command_line_are_explained() {
 }
 
 #[test]
-fn a_workspace_that_would_expose_home_is_refused() {
+fn workspace_containing_haft_home_is_rejected() {
     let place = here();
     let ran = place
         .haft(&["call", "--workspace", place.root().to_str().unwrap(), "bash", "{}"])
@@ -105,7 +105,7 @@ fn a_workspace_that_would_expose_home_is_refused() {
 }
 
 #[test]
-fn the_table_of_exit_codes_is_the_documented_one() {
+fn exit_codes_match_documentation() {
     let document =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exit-codes.md")).unwrap();
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
@@ -121,7 +121,7 @@ fn the_table_of_exit_codes_is_the_documented_one() {
 }
 
 #[test]
-fn doctor_tells_what_works_here() {
+fn doctor_reports_kernel_sandbox_and_config() {
     let place = here();
     place.file("home/haft.json", "{}");
     let text = place.haft(&["doctor"]).output().expect_code(0).stdout;
@@ -150,7 +150,7 @@ fn doctor_tells_what_works_here() {
 }
 
 #[test]
-fn doctor_says_why_a_workspace_cannot_be_used() {
+fn doctor_reports_why_workspace_is_unusable() {
     let place = here();
     let file = place.file("outside/file", "");
     for (workspace, why) in [
@@ -168,7 +168,7 @@ fn doctor_says_why_a_workspace_cannot_be_used() {
 }
 
 #[test]
-fn tools_are_listed_in_every_form() {
+fn tools_are_listed_as_table_json_and_schema() {
     let names = ["bash", "read", "write", "edit", "current_date", "introspect"];
     let table = haft(&["tools"]).expect_code(0).stdout;
     let first_words: Vec<&str> = table.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
@@ -190,7 +190,7 @@ fn tools_are_listed_in_every_form() {
 }
 
 #[test]
-fn completions_are_scripts_of_their_shells() {
+fn completions_are_valid_scripts_for_each_shell() {
     let script = |shell: &str| haft(&["completions", shell]).expect_code(0).stdout;
     let bash = script("bash");
     let mut check = Command::new("bash").arg("-n").stdin(Stdio::piped()).spawn().unwrap();
@@ -205,7 +205,7 @@ fn completions_are_scripts_of_their_shells() {
 }
 
 #[test]
-fn sandbox_passes_on_the_code_of_its_command() {
+fn sandbox_returns_exit_code_of_its_command() {
     let check = |script: &str, code: i32| haft(&["sandbox", "--", "bash", "-c", script]).expect_code(code);
     assert_eq!(check("echo out; echo err >&2", 0).stdout, "out\n");
     assert_eq!(check("echo out; echo err >&2", 0).stderr, "err\n");
@@ -219,7 +219,7 @@ fn sandbox_passes_on_the_code_of_its_command() {
 }
 
 #[test]
-fn home_is_made_for_its_owner_alone() {
+fn haft_home_is_created_with_mode_0700() {
     let place = here();
     let home = place.path("user/deep/home");
     let run = place.haft(&["call", "bash", r#"{"command":"true"}"#]).env("HAFT_HOME", home.to_str().unwrap());
@@ -239,7 +239,7 @@ fn home_is_made_for_its_owner_alone() {
 }
 
 #[test]
-fn home_is_found_without_its_variables() {
+fn haft_home_defaults_to_dot_haft_in_user_home() {
     let place = here();
     let (home, user) = (place.path("home"), place.path("user"));
     let doctor = |variables: &[(&str, &Path)]| {
@@ -256,7 +256,7 @@ fn home_is_found_without_its_variables() {
 }
 
 #[test]
-fn a_home_that_cannot_be_used_is_an_error_with_a_hint() {
+fn unusable_haft_home_is_an_error_with_hint() {
     let place = here();
     let file = place.file("outside/file", "");
     let run = place.haft(&["call", "bash", r#"{"command":"true"}"#]).env("HAFT_HOME", file.to_str().unwrap());
@@ -269,7 +269,7 @@ fn a_home_that_cannot_be_used_is_an_error_with_a_hint() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error_to_shout_about() {
+fn closed_stdout_prints_no_error() {
     let place = here();
     let mut child = place.haft(&["tools", "--schema"]).start();
     drop(child.stdout.take());

@@ -17,7 +17,7 @@ const DEGRADED: EscapeTrial<'static> = EscapeTrial { wrapper: WITHOUT_NAMESPACES
 const BELOW_TMP: EscapeTrial<'static> = EscapeTrial { below: "/tmp", watched: &["home"], ..DEGRADED };
 
 #[track_caller]
-fn each_place(words: &[&str], check: impl Fn(HaftOutput)) {
+fn for_each_user(words: &[&str], check: impl Fn(HaftOutput)) {
     for user in users() {
         let place = TestTree::new(user);
         check(place.haft(words).through(WITHOUT_NAMESPACES).output().expect_code(0));
@@ -25,8 +25,8 @@ fn each_place(words: &[&str], check: impl Fn(HaftOutput)) {
 }
 
 #[test]
-fn the_result_names_the_level_and_each_lost_promise() {
-    each_place(&["call", "--json", "bash", r#"{"command":"echo hi"}"#], |ran| {
+fn call_result_lists_degraded_level_and_lost_guarantees() {
+    for_each_user(&["call", "--json", "bash", r#"{"command":"echo hi"}"#], |ran| {
         let result: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(result["content"], "hi\n", "{ran:?}");
         let sandbox = &result["notes"]["sandbox"];
@@ -37,11 +37,11 @@ fn the_result_names_the_level_and_each_lost_promise() {
 }
 
 #[test]
-fn doctor_names_the_level_and_each_lost_promise() {
-    each_place(&["doctor", "--json"], |ran| {
+fn doctor_lists_degraded_level_and_lost_guarantees() {
+    for_each_user(&["doctor", "--json"], |ran| {
         let sandbox = &serde_json::from_str::<Value>(&ran.stdout).unwrap()["sandbox"];
         assert_eq!(sandbox["level"], "landlock", "{ran:?}");
-        each_place(&["doctor"], |ran| {
+        for_each_user(&["doctor"], |ran| {
             named(&sandbox["weaker"], &ran.stdout);
             assert!(
                 ran.stdout.contains("level landlock") && ran.stdout.contains("off  namespaces"),
@@ -52,8 +52,8 @@ fn doctor_names_the_level_and_each_lost_promise() {
 }
 
 #[test]
-fn a_command_of_the_users_own_is_warned_about() {
-    each_place(&["sandbox", "--", "true"], |ran| {
+fn sandbox_command_warns_about_degraded_sandbox() {
+    for_each_user(&["sandbox", "--", "true"], |ran| {
         let warnings = ran.stderr.lines().filter(|line| line.starts_with("warning: ")).count();
         assert!(warnings > LOST, "{ran:?}");
     });
@@ -73,7 +73,7 @@ fn named(weaker: &Value, text: &str) {
 }
 
 #[test]
-fn ordinary_work_goes_on() {
+fn ordinary_commands_work_in_degraded_sandbox() {
     DEGRADED.granted(
         "git init -q . && echo x > file && git add . && git -c user.name=n -c user.email=e commit -qm x &&
          f=$(mktemp) && rm $f && python3 -c 'import subprocess; subprocess.run(\"true\")' && echo x > /dev/null && echo granted",
@@ -81,7 +81,7 @@ fn ordinary_work_goes_on() {
 }
 
 #[test]
-fn the_workspace_of_home_is_writable() {
+fn workspace_inside_haft_home_is_writable() {
     EscapeTrial { flags: &["--workspace", "@/home/workspace"], ..DEGRADED }.granted(
         r#"echo x > note && echo x > new && ! cat "$home/data/db" && ! echo x > "$home/new" && echo granted"#,
     );
@@ -144,13 +144,13 @@ fn write_home() {
 }
 
 #[test]
-fn write_home_in_the_open_mode() {
+fn write_home_in_rwx_mode() {
     EscapeTrial { flags: &["--mode", "rwx"], watched: &["home"], ..DEGRADED }
         .attempt(r#"echo x > "$home/data/db"; echo x > "$home/haft.json"; mv "$home" "$home.moved""#);
 }
 
 #[test]
-fn make_the_configuration_that_is_not_there() {
+fn create_missing_config_file() {
     for way in [DEGRADED, BELOW_TMP] {
         EscapeTrial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
     }
@@ -172,7 +172,7 @@ fn read_secrets() {
 }
 
 #[test]
-fn hooks_and_configuration() {
+fn write_git_hooks_and_config() {
     EscapeTrial { setup: r#"git init -q "$ws""#, watched: &["ws/.git/hooks", "ws/.git/config"], ..DEGRADED }
         .attempt(
             "echo x > .git/hooks/pre-commit; git config a.b c; echo x >> .git/config; rm -rf .git/hooks",
@@ -180,7 +180,7 @@ fn hooks_and_configuration() {
 }
 
 #[test]
-fn no_network() {
+fn tcp_and_udp_are_refused_without_network() {
     let check =
         |flags: &[&str], script: &str, expected| check_through(WITHOUT_NAMESPACES, flags, script, expected);
     check(&[], TCP, Refused);
@@ -189,7 +189,7 @@ fn no_network() {
 }
 
 #[test]
-fn no_unix_sockets() {
+fn unix_sockets_are_refused() {
     for flags in [&[][..], &["--mode", "rx"]] {
         for connect in [PATHNAME, ABSTRACT, DATAGRAM] {
             check_through(WITHOUT_NAMESPACES, flags, &python(connect), Refused);
@@ -198,12 +198,12 @@ fn no_unix_sockets() {
 }
 
 #[test]
-fn unix_datagrams_from_a_socket_pair() {
+fn unix_datagram_from_socketpair_is_refused() {
     check_through(WITHOUT_NAMESPACES, &[], &python(DATAGRAM_OF_A_PAIR), Refused);
 }
 
 #[test]
-fn other_processes() {
+fn signal_limit_inspect_or_trace_other_processes() {
     let pid = std::process::id();
     DEGRADED.refused(&format!(
         "kill -0 {pid} && echo ESCAPED; prlimit --pid {pid} --nofile && echo ESCAPED
@@ -228,7 +228,7 @@ fn read_the_environment_of_any_process() {
 }
 
 #[test]
-fn devices_and_kernel_parameters() {
+fn open_devices_and_write_kernel_parameters() {
     DEGRADED.refused(
         r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; (: >> /dev/kmsg) && echo ESCAPED
            (: >> /proc/sys/kernel/core_pattern) && echo ESCAPED; (: >> /proc/sysrq-trigger) && echo ESCAPED; mkdir /sys/fs/cgroup/x && echo ESCAPED
@@ -237,20 +237,20 @@ fn devices_and_kernel_parameters() {
 }
 
 #[test]
-fn nothing_outlives_the_call() {
+fn daemons_do_not_outlive_the_call() {
     for daemon in [
         "setsid -f bash -c 'exec -a MARKER sleep 600'",
         "(setsid bash -c 'exec -a MARKER sleep 600' &) &",
         "(trap '' TERM INT HUP; exec -a MARKER sleep 600) &",
     ] {
-        leaves_nothing(daemon);
+        assert_no_process_is_left(daemon);
     }
 }
 
 /// Processes that fork and exit in a loop, so that each is gone before a watcher can kill it.
 #[test]
-fn processes_that_run_away_from_the_watcher() {
-    leaves_nothing(
+fn fork_chains_do_not_outlive_the_call() {
+    assert_no_process_is_left(
         "python3 -c 'MARKER = 1
 import os
 for chain in range(6):
@@ -262,7 +262,7 @@ for chain in range(6):
 }
 
 #[track_caller]
-fn leaves_nothing(script: &str) {
+fn assert_no_process_is_left(script: &str) {
     for user in users() {
         let marker = unique_marker().replace('-', "_");
         let place = TestTree::new(user);

@@ -31,7 +31,7 @@ enum DocumentedEnd {
 
 /// Every block has a place of its own; its lines run there in order, as a reader would type them.
 #[test]
-fn every_command_shown_ends_as_it_says() {
+fn documented_commands_exit_with_documented_code() {
     let blocks: Vec<Vec<DocumentedCommand>> =
         documents().iter().flat_map(|document| blocks(document)).collect();
     assert!(blocks.iter().flatten().count() >= 10, "the documents show fewer commands than they should");
@@ -40,7 +40,7 @@ fn every_command_shown_ends_as_it_says() {
 }
 
 #[test]
-fn what_is_not_run_is_little_and_has_a_reason() {
+fn few_documented_commands_are_skipped_each_with_reason() {
     let blocks: Vec<Vec<DocumentedCommand>> =
         documents().iter().flat_map(|document| blocks(document)).collect();
     let not_run: Vec<String> = blocks.iter().flatten().filter_map(reason).collect();
@@ -58,7 +58,7 @@ fn what_is_not_run_is_little_and_has_a_reason() {
 
 /// The documents must show exactly the text of the compiled example, and it must be as short as they claim.
 #[test]
-fn the_tool_that_the_documents_show_is_the_example() {
+fn documented_tool_code_matches_example_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../haft");
     let example = fs::read_to_string(root.join("examples/own_tool.rs")).unwrap();
     let (_, rest) = example.split_once("// The fifteen lines that the documents show.\n").unwrap();
@@ -176,7 +176,7 @@ fn shown(place: String, line: &str) -> Option<DocumentedCommand> {
 }
 
 #[test]
-fn lines_of_documents_are_read_as_meant() {
+fn documentation_lines_parse_into_commands_and_exit_codes() {
     let check = |line: &str, expected: Option<(&str, Option<i32>)>| {
         let found = shown("x:1".into(), line);
         let found = found.as_ref().map(|shown| match shown.ends {

@@ -52,7 +52,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_fifo_is_refused_at_once() {
+fn file_tools_reject_fifo_without_blocking() {
     let place = here();
     assert!(Command::new("mkfifo").arg(place.path("ws/fifo")).status().unwrap().success());
     for ran in [read(&place, "fifo"), write(&place, "fifo"), edit(&place, "fifo")] {
@@ -61,7 +61,7 @@ fn a_fifo_is_refused_at_once() {
 }
 
 #[test]
-fn a_device_is_refused_at_once() {
+fn file_tools_reject_devices() {
     let place = here();
     check_failed(read(&place, "/dev/zero"), "it is a device, not a regular file");
     check_denied(write(&place, "/dev/zero"), "Write denied: ");
@@ -70,7 +70,7 @@ fn a_device_is_refused_at_once() {
 }
 
 #[test]
-fn a_directory_is_no_file() {
+fn file_tools_reject_directories() {
     let place = here();
     place.directory("ws/sub");
     for ran in [read(&place, "sub"), write(&place, "sub"), edit(&place, "sub")] {
@@ -83,7 +83,7 @@ fn a_directory_is_no_file() {
 }
 
 #[test]
-fn the_environment_of_haft_is_not_in_proc() {
+fn environment_of_haft_is_unreadable_through_proc() {
     let place = here();
     symlink("/proc/self/environ", place.path("ws/environ")).unwrap();
     let looks = [
@@ -105,7 +105,7 @@ fn the_environment_of_haft_is_not_in_proc() {
 }
 
 #[test]
-fn a_file_beyond_the_limit_is_not_read() {
+fn file_over_size_limit_is_rejected() {
     let place = here();
     File::create(place.path("ws/huge")).unwrap().set_len(65 << 20).unwrap();
     for ran in [read(&place, "huge"), edit(&place, "huge")] {
@@ -114,7 +114,7 @@ fn a_file_beyond_the_limit_is_not_read() {
 }
 
 #[test]
-fn long_text_is_cut_after_fifty_thousand_characters() {
+fn read_truncates_text_at_50000_characters() {
     let place = here();
     place.file("ws/exact", &"ä".repeat(50_000));
     place.file("ws/more", &"ä".repeat(50_001));
@@ -125,7 +125,7 @@ fn long_text_is_cut_after_fifty_thousand_characters() {
 }
 
 #[test]
-fn binary_content_is_told_not_shown() {
+fn binary_or_non_utf8_file_is_rejected() {
     let place = here();
     fs::write(place.path("ws/nul"), b"ab\0cd").unwrap();
     fs::write(place.path("ws/latin"), b"caf\xe9").unwrap();
@@ -136,7 +136,7 @@ fn binary_content_is_told_not_shown() {
 }
 
 #[test]
-fn paths_that_cannot_be_are_refused() {
+fn invalid_paths_are_rejected() {
     let place = here();
     let (long_path, long_name) = ("x/".repeat(3000) + "x", "x".repeat(256));
     for tool in [read, write, edit] {
@@ -150,7 +150,7 @@ fn paths_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn relative_paths_start_at_the_workspace() {
+fn relative_paths_resolve_against_the_workspace() {
     let place = here();
     let elsewhere = place.directory("user/elsewhere");
     let workspace = place.path("ws");
@@ -163,7 +163,7 @@ fn relative_paths_start_at_the_workspace() {
 }
 
 #[test]
-fn the_mode_of_a_file_survives_its_replacement() {
+fn write_and_edit_preserve_file_mode() {
     let place = here();
     let script = place.file("ws/script.sh", "#!/bin/sh\necho canary\n");
     let mode = |mode: u32| fs::set_permissions(&script, fs::Permissions::from_mode(mode)).unwrap();
@@ -179,7 +179,7 @@ fn the_mode_of_a_file_survives_its_replacement() {
 }
 
 #[test]
-fn nothing_outside_the_workspace_is_written() {
+fn file_tools_cannot_write_outside_the_workspace() {
     for user in users() {
         let place = TestTree::new(user);
         let canary = place.file("outside/canary", "canary");
@@ -208,7 +208,7 @@ fn nothing_outside_the_workspace_is_written() {
 }
 
 #[test]
-fn the_data_of_haft_is_neither_read_nor_written() {
+fn file_tools_cannot_access_haft_data() {
     for user in users() {
         let place = TestTree::new(user);
         let data = place.file("home/data/tokens", "canary");
@@ -231,7 +231,7 @@ fn the_data_of_haft_is_neither_read_nor_written() {
 }
 
 #[test]
-fn links_that_lead_nowhere_are_followed_with_care() {
+fn dangling_and_looping_symlinks_do_not_escape() {
     let place = here();
     symlink("loop", place.path("ws/loop")).unwrap();
     for tool in [read, write, edit] {
@@ -248,7 +248,7 @@ fn links_that_lead_nowhere_are_followed_with_care() {
 }
 
 #[test]
-fn an_edit_that_says_nothing_is_refused() {
+fn edit_without_effect_is_rejected() {
     let place = here();
     place.file("ws/file", "canary");
     let check = |old: &str, new: &str, fragment: &str| {
@@ -263,7 +263,7 @@ fn an_edit_that_says_nothing_is_refused() {
 
 /// The worker process lives on between calls but must not reuse its view of the file.
 #[test]
-fn a_file_swapped_for_a_link_between_two_calls_leads_nowhere() {
+fn file_swapped_for_symlink_between_calls_is_denied() {
     for user in users() {
         let place = TestTree::new(user);
         let canary = place.file("outside/canary", "canary");
@@ -280,7 +280,7 @@ fn a_file_swapped_for_a_link_between_two_calls_leads_nowhere() {
 }
 
 #[test]
-fn writers_at_the_same_time_leave_one_whole_file() {
+fn concurrent_writes_leave_one_intact_file() {
     const BYTES: usize = 200_000;
     let place = here();
     let content = |id: u8| char::from(b'a' + id).to_string().repeat(BYTES);

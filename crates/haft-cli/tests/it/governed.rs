@@ -23,7 +23,7 @@ fn bash(command: &str) -> String {
 }
 
 #[test]
-fn a_denied_command_is_found_wherever_it_stands_and_nothing_runs() {
+fn denied_command_is_found_anywhere_in_the_command_line() {
     let place = place();
     config(&place, BASH_RULES);
     place.file("ws/kept", "");
@@ -36,7 +36,7 @@ fn a_denied_command_is_found_wherever_it_stands_and_nothing_runs() {
 }
 
 #[test]
-fn what_must_be_asked_is_refused_when_nobody_is_there() {
+fn ask_rule_denies_without_a_terminal() {
     let place = place();
     config(&place, BASH_RULES);
     let ran = place.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
@@ -44,7 +44,7 @@ fn what_must_be_asked_is_refused_when_nobody_is_there() {
 }
 
 #[test]
-fn policy_explain_names_the_rule_and_runs_nothing() {
+fn policy_explain_reports_decision_without_running() {
     let place = place();
     config(&place, BASH_RULES);
     place.file("ws/kept", "");
@@ -56,7 +56,7 @@ fn policy_explain_names_the_rule_and_runs_nothing() {
 }
 
 #[test]
-fn a_project_file_counts_only_while_it_is_trusted() {
+fn project_config_applies_only_while_trusted() {
     let place = place();
     place.file("ws/haft.json", r#"{"toolsDenied": ["current_date"]}"#);
     let ran = place.haft(&["call", "current_date"]).output().expect_code(0);
@@ -68,7 +68,7 @@ fn a_project_file_counts_only_while_it_is_trusted() {
 }
 
 #[test]
-fn a_project_file_that_counts_is_hidden_from_commands() {
+fn trusted_project_config_is_hidden_from_commands() {
     let place = place();
     place.file("ws/haft.json", r#"{"toolTimeout": "5s"}"#);
     place.haft(&["trust"]).output().expect_code(0);
@@ -79,7 +79,7 @@ fn a_project_file_that_counts_is_hidden_from_commands() {
 }
 
 #[test]
-fn a_command_cannot_trust_its_own_project() {
+fn sandboxed_command_cannot_trust_its_project() {
     let place = place();
     let script = "echo '{}' > haft.json; echo '{}' > \"$HAFT_HOME/data/trust.json\"; ls \"$HAFT_HOME/data\"; echo tried";
     let ran = place.confined(&["--env", "HAFT_HOME"], script).output();
@@ -88,7 +88,7 @@ fn a_command_cannot_trust_its_own_project() {
 }
 
 #[test]
-fn a_bad_configuration_stops_every_call_and_names_all_that_is_wrong() {
+fn invalid_config_stops_calls_and_lists_all_errors() {
     let place = place();
     config(&place, "{\n  \"sandbx\": {},\n  \"toolTimeout\": true\n}");
     let ran = place.haft(&["call", "current_date"]).output().expect_code(42);
@@ -102,7 +102,7 @@ fn a_bad_configuration_stops_every_call_and_names_all_that_is_wrong() {
 }
 
 #[test]
-fn flags_beat_the_configuration() {
+fn flags_override_config() {
     let place = place();
     config(&place, r#"{"sandbox": {"mode": "rx", "limits": {"openFiles": 99}}}"#);
     let ran = place.confined(&["-v"], "ulimit -n").output().expect_code(0);
@@ -114,7 +114,7 @@ fn flags_beat_the_configuration() {
 }
 
 #[test]
-fn a_file_named_by_a_flag_is_hidden_from_commands() {
+fn config_file_passed_by_flag_is_hidden_from_commands() {
     let place = place();
     let file = place.file("ws/my.json", r#"{"toolTimeout": "5s"}"#);
     let flag = file.to_str().unwrap();
@@ -125,7 +125,7 @@ fn a_file_named_by_a_flag_is_hidden_from_commands() {
 }
 
 #[test]
-fn a_long_output_is_stored_and_can_be_asked_about() {
+fn long_output_is_stored_and_can_be_queried() {
     let place = place();
     let lines = concat!(r#"{"id":1,"tool":"bash","args":{"command":"seq 1 20000; echo '{}'"}}"#, "\n");
     let ran = place.haft(&["call", "--stdin"]).stdin(lines).output().expect_code(0);
@@ -138,7 +138,7 @@ fn a_long_output_is_stored_and_can_be_asked_about() {
 }
 
 #[test]
-fn the_same_session_asks_by_tool_and_another_gets_nothing() {
+fn stored_output_is_readable_only_in_its_session() {
     let place = place();
     let mut child = place.haft(&["call", "--stdin", "--jobs", "1"]).start();
     let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -165,7 +165,7 @@ fn the_same_session_asks_by_tool_and_another_gets_nothing() {
 }
 
 #[test]
-fn a_filter_that_never_ends_ends_with_its_call() {
+fn endless_jq_filter_ends_at_call_timeout() {
     let place = place();
     let mut child = place.haft(&["call", "--stdin", "--jobs", "1", "--timeout", "2s"]).start();
     let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -185,7 +185,7 @@ fn a_filter_that_never_ends_ends_with_its_call() {
 }
 
 #[test]
-fn every_call_is_accounted_for_and_summed_up() {
+fn every_call_is_journaled_and_counted_in_stats() {
     let place = place();
     config(&place, BASH_RULES);
     place.haft(&["call", "current_date"]).output().expect_code(0);
@@ -204,7 +204,7 @@ fn every_call_is_accounted_for_and_summed_up() {
 }
 
 #[test]
-fn equal_reads_are_answered_from_the_cache_when_the_operator_says_so() {
+fn configured_cache_answers_equal_calls() {
     let place = place();
     config(&place, r#"{"tools": {"current_date": {"cache": "1h"}}}"#);
     let line = "{\"id\":1,\"tool\":\"current_date\",\"args\":{}}\n";
@@ -214,7 +214,7 @@ fn equal_reads_are_answered_from_the_cache_when_the_operator_says_so() {
 }
 
 #[test]
-fn groups_and_denials_decide_which_tools_there_are() {
+fn groups_and_tools_denied_filter_the_tool_list() {
     let place = place();
     config(&place, r#"{"groups": {"files": ["read", "write", "edit"]}, "toolsDenied": ["WRI*"]}"#);
     assert_eq!(listed(&place, "files"), ["read", "edit"]);
@@ -225,7 +225,7 @@ fn groups_and_denials_decide_which_tools_there_are() {
 }
 
 #[test]
-fn a_tool_that_is_not_active_is_refused_and_told_why() {
+fn inactive_tool_is_denied_with_reason() {
     let place = place();
     let active =
         r#""groups": {"files": ["read"], "all": ["@files", "current_*"]}, "activeGroups": ["files"]"#;
@@ -248,7 +248,7 @@ fn listed(place: &TestTree, group: &str) -> Vec<String> {
 }
 
 #[test]
-fn strings_are_mended_and_it_is_said() {
+fn string_arguments_are_coerced_and_reported() {
     let place = place();
     place.file("ws/text", "one\ntwo\nthree\n");
     let ran =
@@ -258,7 +258,7 @@ fn strings_are_mended_and_it_is_said() {
 }
 
 #[test]
-fn a_limit_on_tools_and_a_draft_are_read_from_the_configuration() {
+fn config_limits_tools_per_provider() {
     let place = place();
     config(
         &place,

@@ -36,25 +36,25 @@ fn never() -> ScriptStep {
     ScriptStep::text("x").at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() })
 }
 
-fn stops_after(step: ScriptStep, frames: usize) -> ScriptStep {
+fn hangs_after_frames(step: ScriptStep, frames: usize) -> ScriptStep {
     step.with_fault(ResponseFault::Hang { after_frames: frames })
 }
 
 /// Checks the output of an interrupt before the run began.
-fn nothing_began(output: &Output) {
+fn assert_run_not_started(output: &Output) {
     assert!(output.stdout.is_empty(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("ended before the run began"), "{said}");
 }
 
-fn was_aborted(output: &Output) -> Value {
+fn assert_aborted(output: &Output) -> Value {
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&said["finish"], &said["is_error"]), (&"aborted".into(), &true.into()), "{said}");
     said
 }
 
 /// Checks that the session is stored as interrupted, and that it can be resumed.
-fn is_kept(place: &TestTree, server: &ModelServer, answer: &str) {
+fn assert_session_resumes(place: &TestTree, server: &ModelServer, answer: &str) {
     let listed = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert!(listed.contains("interrupted"), "{listed}");
     let resume = place.haft(&["resume", "-q"]);
@@ -63,16 +63,16 @@ fn is_kept(place: &TestTree, server: &ModelServer, answer: &str) {
 }
 
 #[test]
-fn while_the_request_is_read() {
+fn interrupt_while_reading_stdin_sends_no_request() {
     let place = here();
     let server = ModelServer::start(Script::default()).unwrap();
-    nothing_began(&interrupted(haft(&place, &server, &["-"]), "the request is read", listens));
+    assert_run_not_started(&interrupted(haft(&place, &server, &["-"]), "the request is read", listens));
     assert!(server.requests().is_empty());
 }
 
 /// haft itself cannot handle the signal while it blocks on a pipe without a writer.
 #[test]
-fn while_a_file_is_waited_for() {
+fn interrupt_while_blocked_on_a_fifo_exits() {
     let place = here();
     let server = ModelServer::start(Script::default()).unwrap();
     let fifo = place.path("ws/schema.fifo");
@@ -82,7 +82,7 @@ fn while_a_file_is_waited_for() {
 }
 
 #[test]
-fn while_servers_start() {
+fn interrupt_during_server_start_kills_the_server() {
     let place = here();
     let marker = unique_marker();
     let command = json!(["-c", format!("exec -a {marker} sleep 300")]);
@@ -90,25 +90,25 @@ fn while_servers_start() {
     place.file("home/haft.json", &servers.to_string());
     let models = ModelServer::start(Script::default()).unwrap();
     let run = haft(&place, &models, &["go"]);
-    nothing_began(&interrupted(run, "the server starts", |_| !processes_with(&marker).is_empty()));
+    assert_run_not_started(&interrupted(run, "the server starts", |_| !processes_with(&marker).is_empty()));
     eventually("the server is gone", || processes_with(&marker).is_empty());
 }
 
 #[test]
-fn while_the_model_is_chosen() {
+fn interrupt_during_model_routing_is_journaled() {
     let place = here();
     let models = r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
     place.file("home/haft.json", models);
     let server = ModelServer::start(Script::of([never()])).unwrap();
     let run = place.haft(&["run", "--route", "--output-format", "json", "go"]);
     let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
-    nothing_began(&interrupted(run, "the fast model is asked", |_| server.requests().len() == 1));
+    assert_run_not_started(&interrupted(run, "the fast model is asked", |_| server.requests().len() == 1));
     let accounts = place.text("home/data/accounting.jsonl");
     assert!(accounts.contains(r#""error_kind":"cancelled""#), "what was asked is accounted for: {accounts}");
 }
 
 #[test]
-fn while_the_model_is_asked_or_answers() {
+fn interrupt_during_model_reply_aborts_and_can_be_resumed() {
     let long = ScriptStep::text("an answer that comes in several pieces and then no more");
     let report = json!({"status": "success", "format": "json", "content_json": {"a": 1}});
     let report = ScriptStep::call("agent__final_report", report);
@@ -118,23 +118,23 @@ fn while_the_model_is_asked_or_answers() {
         let server = ModelServer::start(Script::of([step])).unwrap();
         let words = [&["--output-format", "json"], words, &["go"]].concat();
         let run = haft(&place, &server, &words);
-        let said = was_aborted(&interrupted(run, "it is asked", |_| !server.requests().is_empty()));
+        let said = assert_aborted(&interrupted(run, "it is asked", |_| !server.requests().is_empty()));
         assert_eq!((&said["answer"], &said["answer_json"]), (&Value::Null, &Value::Null), "half is none");
         place
     };
-    for step in [never(), stops_after(long, 4)] {
+    for step in [never(), hangs_after_frames(long, 4)] {
         let place = check(step, &[]);
-        is_kept(
+        assert_session_resumes(
             &place,
             &ModelServer::start(Script::of([ScriptStep::text("after all")])).unwrap(),
             "after all",
         );
     }
-    check(stops_after(report, 4), &["--output-schema", "s.json"]);
+    check(hangs_after_frames(report, 4), &["--output-schema", "s.json"]);
 }
 
 #[test]
-fn while_others_go_on_with_the_request() {
+fn interrupt_after_handoff_aborts_and_can_be_resumed() {
     let place = agents(&[
         ("desk.md", "router: {destinations: [legal.md]}\ntools: []"),
         ("legal.md", "description: Knows the law"),
@@ -149,21 +149,21 @@ fn while_others_go_on_with_the_request() {
     .unwrap();
     let run = haft(&place, &server, &["--output-format", "json", "@desk.md", "MAY I?"]);
     let output = interrupted(run, "the second one is asked", |_| server.requests().len() == 2);
-    assert_eq!(was_aborted(&output)["requests"], 2);
+    assert_eq!(assert_aborted(&output)["requests"], 2);
     let answers =
         ModelServer::start(script([("hands this request", vec![ScriptStep::text("You may.")])])).unwrap();
-    is_kept_in_chain(&place, &answers);
+    assert_handoff_resumes(&place, &answers);
 }
 
 /// The first agent has finished; the agent that received the handoff continues.
-fn is_kept_in_chain(place: &TestTree, server: &ModelServer) {
+fn assert_handoff_resumes(place: &TestTree, server: &ModelServer) {
     let resume = place.haft(&["resume", "-q"]);
     let resume = resume.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
     assert_eq!(resume.stdin("").output().expect_code(0).stdout.trim(), "You may.");
 }
 
 #[test]
-fn while_agents_work_below() {
+fn interrupt_in_sub_agent_kills_command_and_can_be_resumed() {
     let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "tools: bash")]);
     let marker = unique_marker();
     let about = |last: ScriptStep| {
@@ -180,15 +180,19 @@ fn while_agents_work_below() {
     };
     let server = ModelServer::start(about(bash(&format!("exec -a {marker} sleep 300")))).unwrap();
     let run = haft(&place, &server, &["--output-format", "json", "@lead.md", "LEAD"]);
-    was_aborted(&interrupted(run, "the command runs", |_| !processes_with(&marker).is_empty()));
+    assert_aborted(&interrupted(run, "the command runs", |_| !processes_with(&marker).is_empty()));
     eventually("the command is gone", || processes_with(&marker).is_empty());
-    is_kept(&place, &ModelServer::start(about(ScriptStep::text("ready"))).unwrap(), "all done");
+    assert_session_resumes(
+        &place,
+        &ModelServer::start(about(ScriptStep::text("ready"))).unwrap(),
+        "all done",
+    );
     assert_eq!(place.text("ws/marks"), "x\n", "what was done is not done again");
 }
 
 /// Presses the key in a terminal while a question is open.
 #[test]
-fn while_a_person_is_asked() {
+fn interrupt_at_approval_prompt_aborts_without_the_call() {
     let place = here();
     place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
     let server = ModelServer::start(Script::of([bash("echo x > done")])).unwrap();
@@ -206,7 +210,7 @@ fn while_a_person_is_asked() {
 }
 
 #[test]
-fn what_was_begun_with_nohup_goes_on_when_the_terminal_goes_away() {
+fn nohup_run_survives_sighup() {
     let wait = "touch begun; until test -e go; do sleep 0.05; done";
     let server = ModelServer::start(Script::of([bash(wait), ScriptStep::text("all done")])).unwrap();
     for (wrapper, code, answer) in [("nohup", 0, "all done\n"), ("env", 143, "")] {
@@ -226,7 +230,7 @@ fn what_was_begun_with_nohup_goes_on_when_the_terminal_goes_away() {
 /// Interrupts between any two lines of the journal: completed calls are kept, none is made twice, and the run can be
 /// resumed.
 #[test]
-fn while_the_journal_is_written() {
+fn interrupt_at_any_journal_line_repeats_no_call() {
     let steps = || {
         let calls = (0..5).map(|n| bash(&format!("echo {n} >> marks")));
         calls.chain([ScriptStep::text("all done")]).collect::<Vec<_>>()
@@ -243,7 +247,7 @@ fn while_the_journal_is_written() {
         match output.status.code() {
             Some(130) => {
                 assert_eq!(said["finish"], "aborted", "{lines}: {said}");
-                is_kept(&place, &ModelServer::start(Script::of(steps())).unwrap(), "all done");
+                assert_session_resumes(&place, &ModelServer::start(Script::of(steps())).unwrap(), "all done");
             }
             code => assert_eq!((code, &said["answer"]), (Some(0), &"all done".into()), "{lines}: {said}"),
         }

@@ -52,7 +52,7 @@ fn answer(output: &Output, place: &TestTree) -> String {
 const PATH: (&str, &str) = ("PATH", "/usr/local/bin:/usr/bin:/bin");
 
 #[test]
-fn a_program_finds_the_launcher_beside_it() {
+fn embedding_program_finds_adjacent_launcher() {
     if embedding(
         "bash",
         &json!({ "command": "pwd; echo x > made; echo x > ../outside/made || echo refused" }),
@@ -60,40 +60,41 @@ fn a_program_finds_the_launcher_beside_it() {
         return;
     }
     let place = TestTree::new(TestUser::Ourselves);
-    let output =
-        embed("a_program_finds_the_launcher_beside_it", &std::env::current_exe().unwrap(), &place, &[PATH]);
+    let output = embed(
+        "embedding_program_finds_adjacent_launcher",
+        &std::env::current_exe().unwrap(),
+        &place,
+        &[PATH],
+    );
     let answer = answer(&output, &place);
     assert!(answer.starts_with(&format!("false {}\n", place.path("ws").display())), "{answer}");
     assert!(place.exists("ws/made"), "{answer}");
 }
 
 #[test]
-fn without_a_launcher_the_answer_says_so() {
+fn missing_launcher_is_reported_in_the_result() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
         return;
     }
     let place = TestTree::new(TestUser::Ourselves);
     let copy = place.path("outside/program");
     copy_program(&std::env::current_exe().unwrap(), &copy);
-    let output = embed("without_a_launcher_the_answer_says_so", &copy, &place, &[("PATH", "/nonexistent")]);
+    let output =
+        embed("missing_launcher_is_reported_in_the_result", &copy, &place, &[("PATH", "/nonexistent")]);
     let answer = answer(&output, &place);
     assert!(answer.starts_with("true ") && answer.contains("no sandbox launcher found"), "{answer}");
     assert!(answer.contains("; call haft::init()") && !answer.contains("ran\n"), "{answer}");
 }
 
 #[test]
-fn a_launcher_that_is_not_there_is_an_error() {
+fn nonexistent_launcher_path_is_an_error() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
         return;
     }
     let place = TestTree::new(TestUser::Ourselves);
     let variables = [PATH, ("HAFT_LAUNCHER", "/nonexistent/haft")];
-    let output = embed(
-        "a_launcher_that_is_not_there_is_an_error",
-        &std::env::current_exe().unwrap(),
-        &place,
-        &variables,
-    );
+    let output =
+        embed("nonexistent_launcher_path_is_an_error", &std::env::current_exe().unwrap(), &place, &variables);
     let answer = answer(&output, &place);
     assert!(
         answer.starts_with("true ") && answer.contains("launcher") && answer.contains("No such file"),
@@ -103,29 +104,26 @@ fn a_launcher_that_is_not_there_is_an_error() {
 
 /// A program that is not a launcher must not be used as one: the command would run without a sandbox.
 #[test]
-fn a_launcher_that_is_not_one_is_an_error() {
+fn wrong_launcher_binary_is_an_error() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
         return;
     }
     let place = TestTree::new(TestUser::Ourselves);
     let variables = [PATH, ("HAFT_LAUNCHER", "/usr/bin/true")];
-    let output = embed(
-        "a_launcher_that_is_not_one_is_an_error",
-        &std::env::current_exe().unwrap(),
-        &place,
-        &variables,
-    );
+    let output =
+        embed("wrong_launcher_binary_is_an_error", &std::env::current_exe().unwrap(), &place, &variables);
     let answer = answer(&output, &place);
     assert!(answer.starts_with("true ") && answer.contains("launcher"), "{answer}");
 }
 
 #[test]
-fn the_file_tools_work_too() {
+fn embedding_program_can_use_file_tools() {
     if embedding("write", &json!({ "file_path": "note", "content": "hello" })) {
         return;
     }
     let place = TestTree::new(TestUser::Ourselves);
-    let output = embed("the_file_tools_work_too", &std::env::current_exe().unwrap(), &place, &[PATH]);
+    let output =
+        embed("embedding_program_can_use_file_tools", &std::env::current_exe().unwrap(), &place, &[PATH]);
     let answer = answer(&output, &place);
     assert!(answer.starts_with("false Wrote 5 bytes to "), "{answer}");
     assert_eq!(place.text("ws/note"), "hello");
@@ -167,7 +165,7 @@ async fn count(orchestrator: &Orchestrator) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn tools_of_the_program_stand_beside_the_built_in_ones_and_may_come_later() {
+async fn program_tools_can_be_registered_at_any_time() {
     let place = TestTree::new(TestUser::Ourselves);
     let (registry, orchestrator) = with_registry(&place, |_| {});
     assert!(count(&orchestrator).await.unwrap_err().starts_with("unknown_tool"));
@@ -186,7 +184,7 @@ async fn tools_of_the_program_stand_beside_the_built_in_ones_and_may_come_later(
 }
 
 #[tokio::test]
-async fn the_configuration_governs_tools_of_the_program_also_those_that_come_later() {
+async fn config_applies_to_tools_registered_later() {
     let place = TestTree::new(TestUser::Ourselves);
     let glob = |pattern: &str| haft_core::glob::ToolGlob::new(pattern).unwrap();
     let (registry, orchestrator) = with_registry(&place, |config| config.tools_denied = vec![glob("COUNT")]);

@@ -16,7 +16,7 @@ fn number(ran: &HaftOutput) -> u64 {
 }
 
 #[test]
-fn processes() {
+fn process_limit_is_enforced() {
     let fork_all = "python3 -c '
 import os, signal
 count = 0
@@ -30,7 +30,7 @@ print(count)'";
 }
 
 #[test]
-fn threads() {
+fn process_limit_counts_threads() {
     let start_all = "python3 -c '
 import threading
 stop, count = threading.Event(), 0
@@ -44,7 +44,7 @@ import os; os._exit(0)'";
 }
 
 #[test]
-fn a_fork_bomb_is_bounded_and_ends_with_the_call() {
+fn fork_bomb_is_bounded_and_killed_at_timeout() {
     for user in users() {
         for mode in ["sandbox", "rwx"] {
             let (place, marker) = (TestTree::new(user), unique_marker().replace('-', "_"));
@@ -59,7 +59,7 @@ fn a_fork_bomb_is_bounded_and_ends_with_the_call() {
 }
 
 #[test]
-fn open_files() {
+fn open_file_limit_is_enforced() {
     let open_all = "python3 -c '
 files = []
 try:
@@ -70,12 +70,12 @@ print(len(files))'";
 }
 
 #[test]
-fn the_size_of_a_file() {
+fn file_size_limit_is_enforced() {
     check("file-bytes=100000", "head -c 200000 /dev/zero > f; stat -c %s f", |ran| number(ran) == 100_000);
 }
 
 #[test]
-fn memory() {
+fn memory_limit_is_enforced() {
     let fill = "python3 -c '
 small = bytearray(10_000_000)
 try: print(len(bytearray(400_000_000)))
@@ -85,7 +85,7 @@ except MemoryError: print(0)'";
 }
 
 #[test]
-fn anonymous_maps_count_as_memory() {
+fn memory_limit_counts_anonymous_maps() {
     let map = "python3 -c '
 import mmap
 try: print(len(mmap.mmap(-1, 400_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)))
@@ -94,40 +94,40 @@ except OSError: print(0)'";
 }
 
 #[test]
-fn cpu_time() {
+fn cpu_time_limit_kills_the_command() {
     check("cpu-seconds=1", "while :; do :; done", |ran| {
         ran.code == Some(128 + 9) || ran.code == Some(128 + 24)
     });
 }
 
 #[test]
-fn shared_memory() {
+fn shared_memory_limit_is_enforced() {
     check("shm-bytes=1000000", "head -c 3000000 /dev/zero > /dev/shm/f; stat -c %s /dev/shm/f", |ran| {
         number(ran) <= 1_003_520
     });
 }
 
 #[test]
-fn no_core_is_dumped() {
+fn crashes_write_no_core_dump() {
     check("open-files=64", "ulimit -c; bash -c 'kill -SEGV $$'; ls | grep -c core", |ran| {
         ran.stdout == "0\n0\n"
     });
 }
 
 #[test]
-fn a_limit_cannot_be_raised_from_inside() {
+fn command_cannot_raise_its_limits() {
     check("open-files=64", "ulimit -n 65; ulimit -Hn 65; ulimit -n", |ran| number(ran) == 64);
     check("file-bytes=4096", "ulimit -f unlimited; ulimit -f", |ran| number(ran) == 4);
 }
 
 #[test]
-fn the_limit_of_processes_cannot_be_raised_from_inside() {
+fn command_cannot_raise_its_process_limit() {
     let raise = "for f in /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max; do (echo 4000000 > $f) && echo raised; done; cat /proc/sys/kernel/pid_max";
     check("processes=400", raise, |ran| number(ran) == 400);
 }
 
 #[test]
-fn all_calls_have_limits() {
+fn calls_have_default_limits() {
     for user in users() {
         let place = TestTree::new(user);
         let ran = place.confined(&[], "ulimit -n; ulimit -c; ulimit -t").output().expect_code(0);
@@ -137,7 +137,7 @@ fn all_calls_have_limits() {
 
 /// With a control group, twenty small processes are limited like one large process.
 #[test]
-fn memory_of_all_processes_together() {
+fn memory_limit_covers_all_processes_of_a_call() {
     let place = TestTree::new(TestUser::Ourselves);
     let hog = "python3 -c 'x = bytearray(60 << 20); x[::4096] = bytes(len(x[::4096])); import time; time.sleep(3); print(\"kept\")'";
     let script = format!("for i in $(seq 20); do {hog} & done; wait; echo tried");

@@ -78,7 +78,7 @@ impl McpCallStream {
 }
 
 #[test]
-fn a_server_from_the_configuration_is_listed_and_called() {
+fn configured_server_tools_are_listed_and_called() {
     let place = place();
     configure(&place, "good", &[], "");
     let listed = place.haft(&["tools"]).output().expect_code(0);
@@ -89,7 +89,7 @@ fn a_server_from_the_configuration_is_listed_and_called() {
 }
 
 #[test]
-fn a_server_that_was_seen_once_is_started_only_when_it_is_called() {
+fn server_with_cached_catalog_starts_on_first_call() {
     let place = place();
     let marker = unique_marker();
     configure(&place, "good", &[&marker], "");
@@ -104,7 +104,7 @@ fn a_server_that_was_seen_once_is_started_only_when_it_is_called() {
 }
 
 #[test]
-fn a_server_is_confined_and_sees_only_what_it_should() {
+fn server_environment_has_only_declared_variables() {
     let place = place();
     configure(&place, "tells", &[], r#", "env": {"DECLARED": "${SECRET_TOKEN}"}"#);
     let run = place
@@ -123,7 +123,7 @@ fn a_server_is_confined_and_sees_only_what_it_should() {
 }
 
 #[test]
-fn only_the_servers_own_cache_is_writable() {
+fn server_can_write_only_its_cache_directory() {
     let place = place();
     let script = "import json,os,sys\nfor line in sys.stdin:\n r=json.loads(line)\n def w(p):\n  try: open(p,'w').write('x'); return 'written'\n  except OSError as e: return str(e)\n h=os.environ['UV_CACHE_DIR'].rsplit('/',2)[0]\n m=r.get('method')\n res={'protocolVersion':'2025-11-25','capabilities':{'tools':{}},'serverInfo':{}} if m=='initialize' else {'tools':[{'name':'t'}]} if m=='tools/list' else {'content':[{'type':'text','text':' / '.join([w(h+'/mine/f'),w(h+'/other'),w(h+'/../data/f'),w('/var/tmp/outside')])}]}\n if 'id' in r and m!='server/discover': print(json.dumps({'jsonrpc':'2.0','id':r['id'],'result':res}),flush=True)\n elif 'id' in r: print(json.dumps({'jsonrpc':'2.0','id':r['id'],'error':{'code':-1,'message':'?'}}),flush=True)\n";
     let file = place.file("outside/tries.py", script);
@@ -137,7 +137,7 @@ fn only_the_servers_own_cache_is_writable() {
 }
 
 #[test]
-fn a_server_that_is_asked_for_its_era_and_dies_or_says_nothing_is_greeted_the_old_way() {
+fn failed_or_silent_era_probe_falls_back_to_initialize() {
     for mode in ["dies-on-probe", "silent-on-probe"] {
         let place = place();
         configure(&place, mode, &[], "");
@@ -148,7 +148,7 @@ fn a_server_that_is_asked_for_its_era_and_dies_or_says_nothing_is_greeted_the_ol
 
 /// haft reports the server's own error to `initialize`, not the failure of the probe for its era that follows.
 #[test]
-fn a_server_that_takes_the_greeting_no_more_is_told_in_its_own_words() {
+fn initialize_error_of_server_is_reported_verbatim() {
     let place = place();
     let used_up = place.path("ws/used-up");
     configure(&place, "refuses-later", &[used_up.to_str().unwrap()], "");
@@ -159,7 +159,7 @@ fn a_server_that_takes_the_greeting_no_more_is_told_in_its_own_words() {
 }
 
 #[test]
-fn a_call_that_is_never_answered_ends_and_is_cancelled() {
+fn unanswered_call_times_out_and_is_cancelled() {
     let place = place();
     let noted = place.path("ws/noted");
     configure(&place, "never-answers", &["x", noted.to_str().unwrap()], r#", "requestTimeoutMs": 300"#);
@@ -171,7 +171,7 @@ fn a_call_that_is_never_answered_ends_and_is_cancelled() {
 
 /// Applies to any timeout: here the tool's timeout is shorter than that of the server.
 #[test]
-fn a_server_that_hangs_until_the_timeout_of_the_tool_is_started_again() {
+fn hanging_server_is_restarted_after_tool_timeout() {
     let place = place();
     configure(&place, "never-answers", &[], "");
     let mut stream = McpCallStream::open(&place, &["--timeout", "300ms"]);
@@ -183,14 +183,14 @@ fn a_server_that_hangs_until_the_timeout_of_the_tool_is_started_again() {
 }
 
 #[test]
-fn an_answer_to_another_question_is_no_answer() {
+fn response_with_wrong_id_is_ignored() {
     let place = place();
     configure(&place, "wrong-id", &[], r#", "requestTimeoutMs": 300"#);
     echo(&place).expect_code(124);
 }
 
 #[test]
-fn progress_keeps_a_call_alive_beyond_its_timeout() {
+fn progress_extends_the_request_timeout() {
     let place = place();
     configure(&place, "good", &[], r#", "requestTimeoutMs": 1200"#);
     let ran = place.haft(&["call", "bad__slow", r#"{"text": "done"}"#]).output().expect_code(0);
@@ -198,7 +198,7 @@ fn progress_keeps_a_call_alive_beyond_its_timeout() {
 }
 
 #[test]
-fn a_server_that_ends_at_once_says_why_and_harms_nobody() {
+fn server_exit_at_start_is_a_warning_with_reason() {
     let place = place();
     configure(&place, "exits-at-once", &[], "");
     let ran = place.haft(&["tools"]).output().expect_code(0);
@@ -207,7 +207,7 @@ fn a_server_that_ends_at_once_says_why_and_harms_nobody() {
 }
 
 #[test]
-fn a_server_that_falls_over_is_started_again_and_no_call_is_made_twice() {
+fn crashed_server_is_restarted_without_repeating_the_call() {
     let place = place();
     configure(&place, "exits-after-3", &[], "");
     let mut stream = McpCallStream::open(&place, &["--jobs", "1"]);
@@ -221,7 +221,7 @@ fn a_server_that_falls_over_is_started_again_and_no_call_is_made_twice() {
 }
 
 #[test]
-fn noise_is_ignored_and_bytes_that_are_no_text_are_replaced() {
+fn stdout_noise_is_ignored_and_invalid_utf8_is_replaced() {
     let place = place();
     configure(&place, "noise", &[], "");
     assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
@@ -230,7 +230,7 @@ fn noise_is_ignored_and_bytes_that_are_no_text_are_replaced() {
 }
 
 #[test]
-fn a_result_too_large_or_too_deep_fails_its_call_and_no_other() {
+fn oversized_or_too_deep_result_fails_only_its_call() {
     let place = place();
     for (mode, expected) in
         [("huge-result", "larger than"), ("endless-line", "larger than"), ("deep", "cannot be read")]
@@ -243,7 +243,7 @@ fn a_result_too_large_or_too_deep_fails_its_call_and_no_other() {
 }
 
 #[test]
-fn a_list_without_end_is_cut_and_a_bad_tool_costs_only_itself() {
+fn long_tool_list_is_truncated_and_invalid_tools_skipped() {
     let place = place();
     configure(&place, "bad-tools", &[], "");
     assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
@@ -257,7 +257,7 @@ fn a_list_without_end_is_cut_and_a_bad_tool_costs_only_itself() {
 }
 
 #[test]
-fn nothing_of_a_server_is_left_however_it_takes_its_end() {
+fn shutdown_kills_stubborn_servers_and_their_daemons() {
     for mode in ["daemon", "ignores-term", "hangs-in-shutdown"] {
         let place = place();
         let marker = unique_marker();
@@ -270,7 +270,7 @@ fn nothing_of_a_server_is_left_however_it_takes_its_end() {
 }
 
 #[test]
-fn a_server_that_listens_is_told_to_end_before_it_is_killed() {
+fn shutdown_sends_sigterm_before_sigkill() {
     let place = place();
     let noted = place.path("ws/noted");
     configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
@@ -279,7 +279,7 @@ fn a_server_that_listens_is_told_to_end_before_it_is_killed() {
 }
 
 #[test]
-fn a_server_ends_in_good_order_when_the_person_wants_no_more() {
+fn sigterm_shuts_servers_down_cleanly() {
     let place = place();
     let noted = place.path("ws/noted");
     configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
@@ -293,7 +293,7 @@ fn a_server_ends_in_good_order_when_the_person_wants_no_more() {
 }
 
 #[test]
-fn a_server_dies_with_haft_even_when_haft_is_killed() {
+fn server_dies_when_haft_is_killed() {
     let place = place();
     let marker = unique_marker();
     configure(&place, "ignores-term", &[&marker], "");
@@ -306,7 +306,7 @@ fn a_server_dies_with_haft_even_when_haft_is_killed() {
 }
 
 #[test]
-fn a_server_with_an_unset_variable_is_left_out_by_name() {
+fn server_with_unset_variable_is_skipped_with_warning() {
     let place = place();
     configure(&place, "good", &[], r#", "env": {"KEY": "${NOT_SET_ANYWHERE}"}"#);
     let ran = place.haft(&["tools"]).output().expect_code(0);

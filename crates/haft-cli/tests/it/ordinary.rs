@@ -20,12 +20,12 @@ fn check_with(flags: &[&str], script: &str, expected: &str) {
 }
 
 #[test]
-fn hello() {
+fn echo_works() {
     check("echo hello", "hello\n");
 }
 
 #[test]
-fn files_in_the_workspace() {
+fn workspace_files_can_be_created_moved_and_linked() {
     check(
         "mkdir -p a/b; echo x > a/b/c; mv a/b a/d; chmod 700 a/d/c; ln a/d/c e; ln -s e f; rm e; ls -R | tr '\\n' ' '",
         ".: a f  ./a: d  ./a/d: c ",
@@ -33,12 +33,12 @@ fn files_in_the_workspace() {
 }
 
 #[test]
-fn files_in_tmp() {
+fn tmp_files_can_be_created() {
     check("f=$(mktemp); echo x > $f; cat $f; rm $f; echo $TMPDIR", "x\n/tmp\n");
 }
 
 #[test]
-fn the_workspace_is_the_directory_of_the_command() {
+fn commands_start_in_the_workspace() {
     for user in users() {
         let place = TestTree::new(user);
         let ran = place.confined(&[], "pwd").output();
@@ -47,7 +47,7 @@ fn the_workspace_is_the_directory_of_the_command() {
 }
 
 #[test]
-fn pipes_and_redirections() {
+fn pipes_and_redirections_work() {
     check(
         "seq 100 | sort -rn | head -1; wc -l < <(seq 7); cat <<END\nhere\nEND\ntee >(cat > copy) <<< both > /dev/null; echo $((1+2)) 2>&1",
         "100\n7\nhere\n3\n",
@@ -55,12 +55,12 @@ fn pipes_and_redirections() {
 }
 
 #[test]
-fn background_jobs_that_are_waited_for() {
+fn background_jobs_can_be_awaited() {
     check("(sleep 0.05; echo one) & (sleep 0.01; echo two) & wait; echo three", "two\none\nthree\n");
 }
 
 #[test]
-fn exit_codes() {
+fn sandbox_returns_exit_codes_and_signals() {
     for user in users() {
         let place = TestTree::new(user);
         place.confined(&[], "exit 42").output().expect_code(42);
@@ -70,12 +70,12 @@ fn exit_codes() {
 }
 
 #[test]
-fn named_pipes() {
+fn named_pipes_work() {
     check("mkfifo p; (echo through > p) & cat p; wait", "through\n");
 }
 
 #[test]
-fn devices() {
+fn standard_devices_work() {
     check(
         "echo x > /dev/null; head -c 2 /dev/zero | wc -c; head -c 3 /dev/urandom | wc -c; echo y > /dev/full 2> /dev/null || echo full",
         "2\n3\nfull\n",
@@ -83,7 +83,7 @@ fn devices() {
 }
 
 #[test]
-fn git_from_nothing_to_a_commit() {
+fn git_init_commit_and_merge_work() {
     check(
         "git init -q -b main .; echo x > file; git add file; git -c user.name=n -c user.email=e@x commit -qm first; git log --format=%s
          git checkout -q -b side; echo y > file; git -c user.name=n -c user.email=e@x commit -qam second; git checkout -q main
@@ -93,7 +93,7 @@ fn git_from_nothing_to_a_commit() {
 }
 
 #[test]
-fn git_in_a_repository_that_was_there_before() {
+fn git_works_in_an_existing_repository() {
     for user in users() {
         let place = TestTree::new(user);
         assert_eq!(place.unconfined("git init -q -b main .").code, Some(0));
@@ -105,7 +105,7 @@ fn git_in_a_repository_that_was_there_before() {
 }
 
 #[test]
-fn git_init_below_a_repository() {
+fn git_init_works_in_a_subdirectory_of_a_repository() {
     for user in users() {
         let place = TestTree::new(user);
         assert_eq!(place.unconfined("git init -q .").code, Some(0));
@@ -117,7 +117,7 @@ fn git_init_below_a_repository() {
 }
 
 #[test]
-fn git_clone_of_a_local_repository() {
+fn git_clone_works_locally() {
     check(
         "git init -q -b main one; cd one; git -c user.name=n -c user.email=e@x commit -qm first --allow-empty; cd ..
          git clone -q one two; git -C two log --format=%s",
@@ -126,7 +126,7 @@ fn git_clone_of_a_local_repository() {
 }
 
 #[test]
-fn python() {
+fn python_works() {
     check(
         "python3 -c 'import json, ssl, subprocess; print(json.dumps({\"a\": subprocess.getoutput(\"echo b\")}))'",
         "{\"a\": \"b\"}\n",
@@ -134,7 +134,7 @@ fn python() {
 }
 
 #[test]
-fn python_with_many_processes() {
+fn python_multiprocessing_works() {
     check(
         "python3 -c '
 import multiprocessing
@@ -144,7 +144,7 @@ with multiprocessing.Pool(3) as pool: print(sum(pool.map(abs, range(10))), multi
 }
 
 #[test]
-fn python_with_threads_and_events() {
+fn python_asyncio_works() {
     check(
         "python3 -c '
 import asyncio
@@ -157,7 +157,7 @@ asyncio.run(main())'",
 }
 
 #[test]
-fn python_with_a_database() {
+fn python_sqlite_works() {
     check(
         "python3 -c '
 import sqlite3
@@ -169,7 +169,7 @@ for name in (\"db\", \"/dev/shm/db\"):
 }
 
 #[test]
-fn node() {
+fn node_works() {
     check(
         "node -e 'require(\"fs\").writeFileSync(\"f\", \"x\"); console.log(require(\"child_process\").execSync(\"cat f\") + \"\")'",
         "x\n",
@@ -178,7 +178,7 @@ fn node() {
 
 /// Only as the current user: the toolchain is often below a private home directory.
 #[test]
-fn cargo() {
+fn cargo_works() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").into());
     let ran = TestTree::new(TestUser::Ourselves)
         .confined(&[], &format!("'{cargo}' --version"))
@@ -188,12 +188,12 @@ fn cargo() {
 }
 
 #[test]
-fn a_compiler() {
+fn c_compiler_works() {
     check("echo 'int main(){return 7;}' > a.c; cc -o a a.c; ./a || echo $?", "7\n");
 }
 
 #[test]
-fn archives() {
+fn tar_and_gzip_work() {
     check(
         "mkdir d; echo x > d/f; tar czf d.tgz d; rm -r d; tar xzf d.tgz; cat d/f; gzip -k d/f; zcat d/f.gz",
         "x\nx\n",
@@ -201,7 +201,7 @@ fn archives() {
 }
 
 #[test]
-fn the_system_can_be_read() {
+fn system_files_are_readable() {
     check(
         "grep -c '^root:' /etc/passwd; test -x /usr/bin/env; ls /usr/share > /dev/null; cat /proc/self/comm; test -r /proc/cpuinfo; ls /sys/block > /dev/null",
         "1\ncat\n",
@@ -209,7 +209,7 @@ fn the_system_can_be_read() {
 }
 
 #[test]
-fn processes_of_the_call_can_be_seen_and_signalled() {
+fn processes_of_the_call_can_be_listed_and_signalled() {
     check(
         "sleep 60 & kill %1; wait %1 || echo $?; ls /proc | grep -c '^[0-9]*$' > /dev/null; ps > /dev/null; echo seen",
         "143\nseen\n",
@@ -217,7 +217,7 @@ fn processes_of_the_call_can_be_seen_and_signalled() {
 }
 
 #[test]
-fn locale_and_time() {
+fn locale_and_timezone_are_passed_to_commands() {
     for user in users() {
         let place = TestTree::new(user);
         let run = place
@@ -231,7 +231,7 @@ fn locale_and_time() {
 }
 
 #[test]
-fn the_open_mode_works_too() {
+fn commands_work_in_rwx_and_rx_mode() {
     check_with(
         &["--mode", "rwx"],
         "git init -q .; python3 -c 'print(1)'; echo x > /tmp/haft-test-$$; rm /tmp/haft-test-$$",
@@ -241,7 +241,7 @@ fn the_open_mode_works_too() {
 }
 
 #[test]
-fn a_workspace_below_tmp() {
+fn workspace_below_tmp_works() {
     for user in users() {
         let place = TestTree::below(std::path::Path::new("/tmp"), user);
         let ran = place.confined(&[], "echo x > f; mkdir ../beside; cat f; ls ..").output().expect_code(0);
@@ -250,7 +250,7 @@ fn a_workspace_below_tmp() {
 }
 
 #[test]
-fn a_workspace_with_an_odd_name() {
+fn workspace_with_special_characters_works() {
     for user in users() {
         let place = TestTree::new(user);
         let odd = place.directory("ws/ö \"quoted\" $name\nline");

@@ -55,7 +55,7 @@ fn numbers(last: usize) -> String {
 }
 
 #[test]
-fn what_read_does_not_show_is_kept() {
+fn truncated_read_output_is_stored() {
     let place = place();
     place.file("ws/long", &numbers(20_000));
     let mut session = OutputCallSession::start(&place);
@@ -69,7 +69,7 @@ fn what_read_does_not_show_is_kept() {
 }
 
 #[test]
-fn a_long_answer_is_read_page_by_page() {
+fn tool_output_pages_cover_the_whole_output() {
     let place = place();
     let mut session = OutputCallSession::start(&place);
     let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
@@ -86,7 +86,7 @@ fn a_long_answer_is_read_page_by_page() {
 }
 
 #[test]
-fn without_a_model_the_mode_says_how_an_output_is_read() {
+fn tool_output_without_model_truncates_or_pages_by_mode() {
     let place = place();
     place.file("home/haft.json", r#"{"toolOutput": {"overlapPercent": 0}}"#);
     let mut session = OutputCallSession::start(&place);
@@ -107,7 +107,7 @@ fn without_a_model_the_mode_says_how_an_output_is_read() {
 }
 
 #[test]
-fn the_configuration_says_how_many_pieces_are_given_and_whether_anything_is_kept() {
+fn tool_output_config_sets_chunks_and_disables_storage() {
     let place = place();
     place.file("home/haft.json", r#"{"toolOutput": {"maxChunks": 9}}"#);
     let mut session = OutputCallSession::start(&place);
@@ -127,7 +127,7 @@ const PICTURE: &str =
     r"printf '\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0'; head -c 40000 /dev/zero";
 
 #[test]
-fn bytes_are_described_and_can_be_got_back() {
+fn binary_output_is_described_and_can_be_exported() {
     let place = place();
     let mut session = OutputCallSession::start(&place);
     let handle = handle_in(&session.said("bash", &json!({"command": PICTURE})));
@@ -155,7 +155,7 @@ fn bytes_are_described_and_can_be_got_back() {
 }
 
 #[test]
-fn a_handle_that_is_none_is_answered_as_one_that_never_was() {
+fn invalid_handles_look_like_expired_ones() {
     let place = place();
     let mut session = OutputCallSession::start(&place);
     let name = "00000000-0000-4000-8000-000000000000";
@@ -184,7 +184,7 @@ fn a_handle_that_is_none_is_answered_as_one_that_never_was() {
 }
 
 #[test]
-fn a_full_disk_costs_what_is_not_shown_and_nothing_else() {
+fn full_disk_loses_only_the_truncated_output() {
     let place = place();
     // Limits files to 64 KiB. With the signal ignored, a longer write fails as on a full disk instead of killing the
     // writer.
@@ -218,7 +218,7 @@ fn a_full_disk_costs_what_is_not_shown_and_nothing_else() {
 }
 
 #[test]
-fn a_store_that_cannot_be_made_stops_the_start() {
+fn unusable_output_store_fails_at_start() {
     let place = place();
     place.file("home/data/outputs", "");
     let ran = place.haft(&["call", "current_date"]).output().expect_code(1);
@@ -230,7 +230,7 @@ fn a_store_that_cannot_be_made_stops_the_start() {
 }
 
 #[test]
-fn runs_at_the_same_time_share_one_store() {
+fn concurrent_processes_share_one_output_store() {
     let place = place();
     let runs: Vec<Child> =
         (0..6).map(|_| place.haft(&["call", "bash", r#"{"command":"seq 1 20000"}"#]).start()).collect();
@@ -245,7 +245,7 @@ fn runs_at_the_same_time_share_one_store() {
 }
 
 #[test]
-fn definitions_tell_what_they_cost() {
+fn tools_tokens_prints_token_count_per_definition() {
     let place = place();
     let table = place.haft(&["tools", "--tokens"]).output().expect_code(0).stdout;
     let cost = |line: &str| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
@@ -268,7 +268,7 @@ fn definitions_tell_what_they_cost() {
 }
 
 #[test]
-fn models_are_shown_tool_output_only_while_something_is_stored() {
+fn tool_output_is_offered_only_if_an_output_is_stored() {
     let place = place();
     let store = Arc::new(FileStore::open(&place.path("home/data/outputs"), StoreLimits::default()).unwrap());
     let home = Home::at(&place.path("home"));

@@ -55,7 +55,7 @@ fn call(place: &TestTree, flags: &[&str], command: &str) -> haft_testkit::HaftCo
 }
 
 #[test]
-fn a_daemon_ends_with_the_shell() {
+fn daemons_are_killed_when_the_shell_exits() {
     for user in users() {
         for way in DAEMONS {
             let (place, sleeper, began) = (TestTree::new(user), SleeperProcess::new(), Instant::now());
@@ -69,7 +69,7 @@ fn a_daemon_ends_with_the_shell() {
 }
 
 #[test]
-fn a_daemon_ends_with_the_timeout() {
+fn daemons_are_killed_at_the_timeout() {
     for user in users() {
         for way in [DAEMONS[3], DAEMONS[5]] {
             let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
@@ -82,7 +82,7 @@ fn a_daemon_ends_with_the_timeout() {
 }
 
 #[test]
-fn a_shell_that_ignores_signals_ends_with_the_timeout() {
+fn signal_ignoring_shell_is_killed_at_the_timeout() {
     for mode in ["sandbox", "rwx"] {
         let (place, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
         let script = sleeper.in_script("trap '' TERM INT HUP QUIT; while :; do SLEEPER; done");
@@ -92,7 +92,7 @@ fn a_shell_that_ignores_signals_ends_with_the_timeout() {
 }
 
 /// Starts a call that would take ten minutes, and waits until its sleeper runs.
-fn under_way(place: &TestTree, sleeper: &SleeperProcess, words: &[&str]) -> Child {
+fn start_sleeping_call(place: &TestTree, sleeper: &SleeperProcess, words: &[&str]) -> Child {
     let child = place.haft(words).start();
     sleeper.wait_until_asleep();
     child
@@ -113,7 +113,7 @@ fn ends(end: impl Fn(&mut Child), code: Option<i32>) {
             let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
             let words = ways(&sleeper);
             let words: Vec<&str> = words[way].iter().map(String::as_str).collect();
-            let mut child = under_way(&place, &sleeper, &words);
+            let mut child = start_sleeping_call(&place, &sleeper, &words);
             end(&mut child);
             let ended = child.wait().unwrap();
             assert_eq!(ended.code(), code, "{} as {user:?}", words[0]);
@@ -126,27 +126,27 @@ fn ends(end: impl Fn(&mut Child), code: Option<i32>) {
 }
 
 #[test]
-fn killing_haft_ends_the_tree() {
+fn sigkill_of_haft_kills_the_process_tree() {
     ends(|child| child.kill().unwrap(), None);
 }
 
 #[test]
-fn an_interrupt_ends_the_tree() {
+fn sigint_kills_the_process_tree() {
     ends(|child| send_signal(child.id(), libc::SIGINT), Some(130));
 }
 
 #[test]
-fn a_termination_ends_the_tree() {
+fn sigterm_kills_the_process_tree() {
     ends(|child| send_signal(child.id(), libc::SIGTERM), Some(143));
 }
 
 #[test]
-fn a_hangup_ends_the_tree() {
+fn sighup_kills_the_process_tree() {
     ends(|child| send_signal(child.id(), libc::SIGHUP), Some(143));
 }
 
 #[test]
-fn a_reader_that_went_away_ends_the_tree() {
+fn closed_stdout_kills_the_process_tree() {
     ends(|child| drop(child.stdout.take()), Some(141));
 }
 
@@ -164,12 +164,12 @@ fn only_child(pid: u32) -> u32 {
 }
 
 #[test]
-fn killing_the_watcher_ends_the_tree() {
+fn killing_the_watcher_kills_the_process_tree() {
     for user in users() {
         let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
         let words = ways(&sleeper);
         let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
-        let mut child = under_way(&place, &sleeper, &words);
+        let mut child = start_sleeping_call(&place, &sleeper, &words);
         send_signal(only_child(child.id()), libc::SIGKILL);
         child.wait().unwrap();
         eventually("the tree is gone", || sleeper.left().is_empty());
@@ -178,7 +178,7 @@ fn killing_the_watcher_ends_the_tree() {
 
 /// Runs as root with a workspace of another user: the kernel clears the parent-death signal when credentials change.
 #[test]
-fn killing_the_watcher_of_another_identity_ends_the_tree() {
+fn killing_the_watcher_of_another_user_kills_the_process_tree() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }
@@ -186,7 +186,7 @@ fn killing_the_watcher_of_another_identity_ends_the_tree() {
     std::os::unix::fs::chown(place.path("ws"), Some(65534), Some(65534)).unwrap();
     let words = ways(&sleeper);
     let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
-    let mut child = under_way(&place, &sleeper, &words);
+    let mut child = start_sleeping_call(&place, &sleeper, &words);
     send_signal(only_child(child.id()), libc::SIGKILL);
     let gone = std::panic::catch_unwind(|| eventually("the tree is gone", || sleeper.left().is_empty()));
     let _ = child.kill();
@@ -195,12 +195,13 @@ fn killing_the_watcher_of_another_identity_ends_the_tree() {
 }
 
 #[test]
-fn a_stopped_keeper_does_not_hold_up_the_timeout() {
+fn stopped_keeper_does_not_delay_the_timeout() {
     for user in users() {
         let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
         let arguments =
             serde_json::json!({ "command": daemon(&sleeper, "SLEEPER &") + "; wait" }).to_string();
-        let mut child = under_way(&place, &sleeper, &["call", "--timeout", "2s", "bash", &arguments]);
+        let mut child =
+            start_sleeping_call(&place, &sleeper, &["call", "--timeout", "2s", "bash", &arguments]);
         send_signal(only_child(only_child(child.id())), libc::SIGSTOP);
         assert_eq!(child.wait().unwrap().code(), Some(124), "as {user:?}");
         assert!(sleeper.left().is_empty(), "as {user:?}");
@@ -218,7 +219,7 @@ fn orphans_are_reaped() {
 }
 
 #[test]
-fn killing_everything_one_can_ends_only_oneself() {
+fn kill_all_reaches_only_processes_of_the_call() {
     for user in users() {
         let place = TestTree::new(user);
         let ran = place
@@ -231,7 +232,7 @@ fn killing_everything_one_can_ends_only_oneself() {
 }
 
 #[test]
-fn output_after_the_end_of_the_shell_is_not_waited_for() {
+fn background_output_after_shell_exit_is_not_awaited() {
     for user in users() {
         let (place, began) = (TestTree::new(user), Instant::now());
         let ran = call(&place, &[], "(sleep 600; echo late) & echo early").output().expect_code(0);
@@ -241,7 +242,7 @@ fn output_after_the_end_of_the_shell_is_not_waited_for() {
 }
 
 #[test]
-fn a_command_is_in_no_session_of_ours() {
+fn command_runs_in_a_separate_session() {
     let place = TestTree::new(TestUser::Ourselves);
     let marker = unique_marker();
     let mut haft = place.confined(&[], &format!("exec -a {marker} sleep 60")).start();
@@ -265,7 +266,7 @@ fn session_of(pid: i32) -> String {
 }
 
 #[test]
-fn a_command_hears_every_signal() {
+fn command_has_no_blocked_signals() {
     let place = TestTree::new(TestUser::Ourselves);
     let ran =
         place.confined(&[], "grep SigBlk /proc/self/status; timeout -k 9 0.1 sleep 50; echo $?").output();

@@ -37,7 +37,7 @@ fn recorded(words: &[&str]) -> (TestTree, HaftOutput) {
 }
 
 #[test]
-fn a_replay_gives_the_same_events_to_the_byte_and_does_nothing() {
+fn replay_prints_identical_events_without_side_effects() {
     let (place, ran) = recorded(&STREAM);
     std::fs::remove_file(place.path("ws/marks")).unwrap();
     std::fs::remove_file(place.path("ws/a.txt")).unwrap();
@@ -58,7 +58,7 @@ fn a_replay_gives_the_same_events_to_the_byte_and_does_nothing() {
 }
 
 #[test]
-fn live_tools_are_called_again_and_the_model_says_what_it_said() {
+fn live_tools_replay_runs_tools_with_recorded_replies() {
     let (place, ran) = recorded(&[]);
     place.file("ws/a.txt", "something else by now");
     let again = place.haft(&["replay", "--live-tools", "r.jsonl"]).output().expect_code(0);
@@ -67,7 +67,7 @@ fn live_tools_are_called_again_and_the_model_says_what_it_said() {
 }
 
 #[test]
-fn a_recording_that_is_none_or_does_not_fit_is_said() {
+fn invalid_or_mismatched_recording_is_an_error() {
     let (place, _) = recorded(&[]);
     let recording = place.text("ws/r.jsonl");
     let check = |text: &str, code: i32, expected: &str| {
@@ -88,7 +88,7 @@ fn a_recording_that_is_none_or_does_not_fit_is_said() {
 
 /// A failed start leaves no recording behind, so that the user can fix the problem and repeat the same command.
 #[test]
-fn a_run_that_never_began_leaves_no_recording() {
+fn run_that_fails_to_start_leaves_no_recording() {
     let place = here();
     let server = server([ScriptStep::text("ok")]);
     let words = ["run", "-m", "openai/m", "--record", "r.jsonl", "go"];
@@ -104,7 +104,7 @@ fn a_run_that_never_began_leaves_no_recording() {
 
 /// haft removes keys from recordings and journals wherever they occur.
 #[test]
-fn no_key_is_in_a_recording_or_in_a_journal() {
+fn recordings_and_journals_contain_no_api_key() {
     let place = here();
     let key = "canary-key-0123456789";
     let server = server([ScriptStep::say([bash("echo hi")]), ScriptStep::text("done")]);

@@ -45,7 +45,7 @@ fn script(by: &str) -> Script {
 
 /// One run asks seven agents concurrently, each for one format; each first submits an invalid report and gets an error.
 #[test]
-fn every_format_is_reported_both_ways_on_every_wire() {
+fn every_report_format_works_by_tool_and_xml_on_every_api() {
     for by in ["tool", "xml"] {
         let schema = "output: {format: json, schema: {type: object, properties: {colour: {type: string}}}}";
         let yaml = |format: &str| match format {

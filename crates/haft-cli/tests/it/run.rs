@@ -54,7 +54,7 @@ pub(crate) fn bash(command: &str) -> ScriptPart {
 }
 
 #[test]
-fn every_format_works_with_real_tools_until_the_answer() {
+fn every_model_api_runs_tools_and_answers() {
     for model in FORMATS {
         let place = here();
         let steps = [
@@ -80,7 +80,7 @@ fn every_format_works_with_real_tools_until_the_answer() {
 
 /// These notes appear without `-v`, because the answer may not be what it seems.
 #[test]
-fn a_prompt_that_was_cut_and_a_model_that_stepped_in_are_told_without_being_asked_for() {
+fn truncated_prompt_and_model_fallback_are_always_reported() {
     let cut =
         || [ScriptStep::text("done").using(ScriptUsage { input: 10, output: 1, ..ScriptUsage::default() })];
     let ran = run_in(&here(), cut(), &["-m", "ollama/m", "go"]).expect_code(0);
@@ -102,7 +102,7 @@ fn a_prompt_that_was_cut_and_a_model_that_stepped_in_are_told_without_being_aske
 }
 
 #[test]
-fn the_request_may_come_from_standard_input_and_quiet_is_quiet() {
+fn run_reads_request_from_stdin_and_quiet_hides_progress() {
     let place = here();
     let expected = RequestExpectation { user: Some("from a file".into()), ..RequestExpectation::default() };
     let server = server([ScriptStep::text("ok").expecting(expected)]);
@@ -118,7 +118,7 @@ fn the_request_may_come_from_standard_input_and_quiet_is_quiet() {
 }
 
 #[test]
-fn an_agent_is_a_file_and_what_is_typed_wins() {
+fn command_line_flags_override_the_agent_file() {
     let place = here();
     let agent = "---\nmodels: openai/m\nmaxTurns: 2\ntools: [read, current_date]\n---\nYou are the {{ include \"who.txt\" }}.\n";
     place.file("ws/helper.md", agent);
@@ -140,7 +140,7 @@ fn an_agent_is_a_file_and_what_is_typed_wins() {
 }
 
 #[test]
-fn an_answer_that_fits_a_schema_is_asked_for_again_once_and_then_given() {
+fn nonconforming_final_report_is_requested_again() {
     for model in FORMATS {
         let place = here();
         place
@@ -172,7 +172,7 @@ fn an_answer_that_fits_a_schema_is_asked_for_again_once_and_then_given() {
 }
 
 #[test]
-fn programs_read_one_event_per_line() {
+fn stream_json_prints_one_event_per_line() {
     let steps = [
         ScriptStep::call("bash", json!({"command": "echo hi"})).using(ScriptUsage {
             input: 100,
@@ -213,7 +213,7 @@ fn programs_read_one_event_per_line() {
 
 /// Checks that the document lists every event with every field, and no others.
 #[test]
-fn every_event_is_as_documented() {
+fn stream_json_events_match_documentation_and_schema() {
     let document = include_str!("../../../../docs/agents.md");
     let (_, section) = document.split_once("## For programs").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
@@ -275,7 +275,7 @@ fn every_event_is_as_documented() {
 }
 
 #[test]
-fn what_a_model_does_wrong_is_answered_and_the_run_goes_on() {
+fn invalid_tool_calls_get_error_results_and_the_run_continues() {
     let garbage = ScriptCall {
         name: "bash".into(),
         arguments_text: Some("{\"command\": <<<".into()),
@@ -293,7 +293,7 @@ fn what_a_model_does_wrong_is_answered_and_the_run_goes_on() {
 }
 
 #[test]
-fn limits_have_codes_of_their_own_and_the_last_answer_is_kept() {
+fn run_limits_have_exit_codes_and_print_the_last_answer() {
     let dates =
         |number: usize| (0..number).map(|_| ScriptStep::call("current_date", json!({}))).collect::<Vec<_>>();
     let with_end = |number: usize| [dates(number), vec![ScriptStep::text("what I have")]].concat();
@@ -315,7 +315,7 @@ fn limits_have_codes_of_their_own_and_the_last_answer_is_kept() {
 }
 
 #[test]
-fn what_a_provider_does_wrong_ends_the_run_with_its_own_code() {
+fn provider_failures_end_the_run_with_distinct_codes() {
     let once = r#"{"providers": {"openai": {"attemptsMax": 1}}}"#;
     let check = |steps: Vec<ScriptStep>, code: i32| {
         let place = here();
@@ -338,7 +338,7 @@ fn what_a_provider_does_wrong_ends_the_run_with_its_own_code() {
 
 /// Text from a model or provider about a failure is quoted without control sequences.
 #[test]
-fn what_is_said_about_a_failure_steers_no_terminal() {
+fn failure_messages_contain_no_terminal_escapes() {
     let evil = "\u{1b}]0;owned\u{7}sorry";
     for step in
         [ScriptStep::say([ScriptPart::Refusal(evil.into())]), ScriptStep::fail(ErrorResponse::new(400, evil))]
@@ -352,7 +352,7 @@ fn what_is_said_about_a_failure_steers_no_terminal() {
 }
 
 #[test]
-fn a_provider_that_dies_in_the_middle_is_no_answer() {
+fn truncated_model_streams_fail_the_run() {
     let place = here();
     let steps: Vec<ScriptStep> = (0..9)
         .map(|_| {
@@ -366,7 +366,7 @@ fn a_provider_that_dies_in_the_middle_is_no_answer() {
 }
 
 #[test]
-fn a_call_that_policy_denies_is_told_and_a_run_that_fails_of_it_says_so() {
+fn denied_call_is_reported_to_model_and_in_exit_code() {
     let place = here();
     place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "deny"}]}}"#);
     let calls = |number: usize| (0..number).map(|_| ScriptStep::say([bash("ls")])).collect::<Vec<_>>();
@@ -379,7 +379,7 @@ fn a_call_that_policy_denies_is_told_and_a_run_that_fails_of_it_says_so() {
 }
 
 #[test]
-fn a_name_that_means_no_tool_is_told() {
+fn unknown_tool_names_in_tool_lists_are_warned_about() {
     let check = |words: &[&str], told: &[&str]| {
         let ran = run([ScriptStep::text("ok")], &[words, &["go"]].concat()).expect_code(0);
         let warnings = ran.stderr.lines().filter(|line| line.contains("there is no tool")).count();
@@ -406,7 +406,7 @@ fn a_name_that_means_no_tool_is_told() {
 }
 
 #[test]
-fn a_tool_is_allowed_by_whichever_of_its_names() {
+fn allowed_tools_match_names_case_insensitively() {
     let date = || ScriptStep::call("current_date", json!({}));
     for (allowed, may) in [("current_date", true), ("Current_Date", true), ("read", false)] {
         let ran = run([date(), ScriptStep::text("ok")], &["--allowed-tools", allowed, "go"]);
@@ -415,7 +415,7 @@ fn a_tool_is_allowed_by_whichever_of_its_names() {
 }
 
 #[test]
-fn the_time_of_a_run_is_bounded() {
+fn run_timeout_ends_models_and_commands() {
     let slow = ScriptStep::text("x")
         .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() });
     run([slow], &["--timeout", "700ms", "go"]).expect_code(124);
@@ -426,7 +426,7 @@ fn the_time_of_a_run_is_bounded() {
 }
 
 #[test]
-fn an_interrupt_leaves_nothing_running_and_says_what_was_done() {
+fn interrupt_kills_commands_and_reports_the_aborted_run() {
     let marker = unique_marker();
     let place = here();
     let server = server([
@@ -453,7 +453,7 @@ fn an_interrupt_leaves_nothing_running_and_says_what_was_done() {
 
 /// The model list of the scripted server serves as a user's own API.
 #[test]
-fn tools_over_http_are_tools_of_a_run() {
+fn rest_tools_can_be_called_in_a_run() {
     let place = here();
     let script = Script { models: vec!["a-model-of-many".into()], ..Script::default() };
     let script = Script {
@@ -473,7 +473,7 @@ fn tools_over_http_are_tools_of_a_run() {
 }
 
 #[test]
-fn nothing_that_was_said_is_kept_in_the_accounts() {
+fn accounting_contains_no_message_content() {
     let place = here();
     let steps = [ScriptStep::say([bash("echo canary-in-a-call")]), ScriptStep::text("canary-in-an-answer")];
     run_in(&place, steps, &["-v", "-m", "openai/m", "canary-in-a-request"]).expect_code(0);
@@ -484,7 +484,7 @@ fn nothing_that_was_said_is_kept_in_the_accounts() {
 
 /// `script` gives haft a terminal; typed lines wait there until haft reads them.
 #[test]
-fn on_a_terminal_a_person_is_asked_and_sees_each_call_at_work() {
+fn terminal_run_prompts_for_approval_and_shows_progress() {
     let place = here();
     place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
     let server = server([
@@ -509,7 +509,7 @@ fn on_a_terminal_a_person_is_asked_and_sees_each_call_at_work() {
 }
 
 #[test]
-fn the_demo_needs_no_key_and_shows_each_call() {
+fn demo_runs_without_key_and_lists_each_call() {
     // A proxy that does not answer: the demo must not use it.
     let ran = here().haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);
     assert!(ran.stdout.contains("The sum is 14"), "{}", ran.stdout);
@@ -527,7 +527,7 @@ fn the_demo_needs_no_key_and_shows_each_call() {
 
 /// haft learns once that a model cannot call tools, not once per process.
 #[test]
-fn how_a_model_is_given_tools_is_remembered_by_the_next_run() {
+fn missing_tool_support_of_a_model_is_cached_across_runs() {
     use haft_model_server::{ErrorResponse, ModelServer, RequestExpectation, Script, ScriptStep};
     let place = super::call::here();
     let refused = ScriptStep::fail(ErrorResponse::new(400, "registry.example/m does not support tools"));

@@ -29,7 +29,7 @@ const SERVERS: &str = include_str!("../schemas/servers.txt");
 const APIS: &str = include_str!("../schemas/apis.txt");
 
 #[test]
-fn the_tools_of_real_servers_can_be_said_to_every_provider() {
+fn tool_schemas_of_real_servers_encode_for_every_provider() {
     let place = here();
     let workspace = place.path("ws").to_str().unwrap().to_owned();
     let module = |name: &str| json!({ "command": python(), "args": ["-m", name] });
@@ -55,7 +55,7 @@ fn the_tools_of_real_servers_can_be_said_to_every_provider() {
 }
 
 #[test]
-fn the_operations_of_real_apis_can_be_said_to_every_provider() {
+fn openapi_schemas_of_real_apis_encode_for_every_provider() {
     let files = ["api.github.com", "box.com", "digitalocean.com", "kubernetes.io", "stripe.com", "zoom.us"];
     let sources = files.iter().map(|name| ((*name).to_owned(), operations(name))).collect();
     assert_eq!(summary(&sources), APIS);
@@ -112,7 +112,7 @@ struct DowngradeCounts {
 impl DowngradeCounts {
     fn add(&mut self, grammar: SchemaDialect, original: &Value) {
         let down = downgrade(original, grammar);
-        if let Err(problem) = judge::judge(judged(grammar), &down.schema) {
+        if let Err(problem) = judge::judge(schema_use_of(grammar), &down.schema) {
             panic!("{grammar:?}: {problem}\nof {original}");
         }
         assert_eq!(down, downgrade(original, grammar), "always the same");
@@ -129,7 +129,7 @@ impl DowngradeCounts {
     }
 }
 
-fn judged(grammar: SchemaDialect) -> judge::SchemaUse {
+fn schema_use_of(grammar: SchemaDialect) -> judge::SchemaUse {
     match grammar {
         SchemaDialect::Json | SchemaDialect::Anthropic => judge::SchemaUse::Tools,
         SchemaDialect::OpenaiStrict => judge::SchemaUse::OpenaiStrict,

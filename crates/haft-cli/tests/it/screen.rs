@@ -76,7 +76,7 @@ fn text(terminal: &vt100::Parser) -> String {
 }
 
 #[test]
-fn a_run_leaves_calls_answer_and_bill_on_the_screen() {
+fn finished_run_shows_calls_answer_and_cost() {
     let written = typescript(&here(), "", steps());
     let terminal = screen(&written);
     assert_eq!(text(&terminal), SCREEN);
@@ -96,7 +96,7 @@ fn a_run_leaves_calls_answer_and_bill_on_the_screen() {
 }
 
 #[test]
-fn a_call_at_work_has_a_line_that_moves() {
+fn running_call_has_a_progress_line() {
     let written = typescript(&here(), "", steps());
     let moving = b"bash sleep 0.7; echo red";
     let at = written.windows(moving.len()).position(|window| window == moving).unwrap();
@@ -107,7 +107,7 @@ fn a_call_at_work_has_a_line_that_moves() {
 
 /// Of a wrapped line only the last row could be cleared.
 #[test]
-fn a_line_that_moves_is_no_wider_than_the_terminal() {
+fn progress_line_is_no_wider_than_the_terminal() {
     let command = format!("sleep 0.5; echo {}", "word ".repeat(20));
     let steps = [ScriptStep::call("bash", json!({ "command": command })), ScriptStep::text("done")];
     let written = typescript(&here(), "--override budget.calls=9", steps);
@@ -120,7 +120,7 @@ fn a_line_that_moves_is_no_wider_than_the_terminal() {
 
 /// Neither a draft nor a report in progress is shown as the answer.
 #[test]
-fn of_those_who_go_on_with_a_request_only_the_last_is_heard() {
+fn only_the_last_agent_of_a_handoff_is_printed() {
     let place = here();
     place.file("ws/writer.md", "---\nhandoff: editor.md\n---\n");
     place.file("ws/editor.md", "");
@@ -147,7 +147,7 @@ fn of_those_who_go_on_with_a_request_only_the_last_is_heard() {
 
 /// A report is as untrusted as any other text of a model.
 #[test]
-fn a_report_is_shown_as_its_format_says_and_steers_no_terminal() {
+fn report_is_rendered_by_format_without_escapes() {
     let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J";
     let seen = |format: &str, content: serde_json::Value, words: &str| {
         let field = if content.is_string() { "content" } else { "content_json" };
@@ -174,7 +174,7 @@ fn a_report_is_shown_as_its_format_says_and_steers_no_terminal() {
 }
 
 #[test]
-fn without_colours_markdown_keeps_its_marks() {
+fn no_color_prints_markdown_marks_unchanged() {
     let terminal = screen(&typescript(&here(), "--no-color", steps()));
     let seen = text(&terminal);
     assert!(seen.contains(ANSWER.trim_end()), "{seen}");

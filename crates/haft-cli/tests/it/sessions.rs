@@ -55,7 +55,7 @@ fn kill_when(place: &TestTree, server: &ModelServer, what: &str, holds: impl FnM
 }
 
 #[test]
-fn a_run_that_is_killed_while_the_model_thinks_asks_it_again() {
+fn resume_repeats_the_pending_model_request() {
     let place = here();
     let slow = ResponsePace { first_byte_milliseconds: 600_000, ..ResponsePace::default() };
     let first =
@@ -70,7 +70,7 @@ fn a_run_that_is_killed_while_the_model_thinks_asks_it_again() {
 }
 
 #[test]
-fn of_a_call_that_was_killed_the_model_hears_that_nobody_knows() {
+fn killed_call_is_reported_to_model_as_unknown_outcome() {
     let (place, marker) = (here(), unique_marker());
     let command = format!("echo one >> marks; exec -a {marker} sleep 300");
     let steps = [
@@ -90,7 +90,7 @@ fn of_a_call_that_was_killed_the_model_hears_that_nobody_knows() {
 }
 
 #[test]
-fn a_call_that_is_known_to_be_harmless_is_made_again() {
+fn idempotent_call_is_repeated_on_resume() {
     let (place, marker) = (here(), unique_marker());
     // Only the operator can know that this command is safe to repeat.
     place.file("home/haft.json", r#"{"tools": {"bash": {"effects": "idempotent"}}}"#);
@@ -103,7 +103,7 @@ fn a_call_that_is_known_to_be_harmless_is_made_again() {
 }
 
 #[test]
-fn an_interrupted_run_goes_on_or_is_told_what_else_to_do() {
+fn interrupted_run_resumes_with_or_without_new_request() {
     let check = |words: &[&str], answer: &str| {
         let (place, marker) = (here(), unique_marker());
         let steps = [
@@ -132,7 +132,7 @@ fn an_interrupted_run_goes_on_or_is_told_what_else_to_do() {
 }
 
 #[test]
-fn a_model_that_failed_is_asked_again() {
+fn resume_retries_a_failed_model_request() {
     let place = here();
     let server = server([
         ScriptStep::say([bash("echo one >> marks")]),
@@ -145,7 +145,7 @@ fn a_model_that_failed_is_asked_again() {
 }
 
 #[test]
-fn a_finished_session_takes_more_requests_in_the_same_conversation() {
+fn finished_session_accepts_further_requests() {
     let place = here();
     let server = server([
         ScriptStep::say([bash("echo one >> marks")]),
@@ -171,7 +171,7 @@ fn a_finished_session_takes_more_requests_in_the_same_conversation() {
 }
 
 #[test]
-fn only_one_process_goes_on_with_a_session() {
+fn running_session_cannot_be_resumed_or_removed() {
     let place = here();
     let slow = ResponsePace { first_byte_milliseconds: 600_000, ..ResponsePace::default() };
     let server = server([ScriptStep::text("x").at_pace(slow)]);
@@ -190,7 +190,7 @@ fn only_one_process_goes_on_with_a_session() {
 
 /// The first process is stopped, as by Ctrl-Z. When it wakes up after the takeover, its model asks for one more call.
 #[test]
-fn a_stopped_process_whose_run_was_taken_over_makes_no_further_call() {
+fn stopped_process_makes_no_call_after_takeover() {
     let place = here();
     let slow = ResponsePace { first_byte_milliseconds: 1_500, ..ResponsePace::default() };
     let stale = ScriptStep::say([bash("echo stale >> marks")]).at_pace(slow);
@@ -218,7 +218,7 @@ fn a_stopped_process_whose_run_was_taken_over_makes_no_further_call() {
 
 /// A limit on file sizes simulates a full disk; it hits the journal like any other write.
 #[test]
-fn a_run_whose_journal_is_full_ends_before_its_next_call_and_can_be_resumed() {
+fn run_with_full_journal_ends_before_its_next_call() {
     let place = here();
     place.file("ws/large.txt", &"0123456789abcdef\n".repeat(700));
     let server = server([
@@ -244,7 +244,7 @@ fn a_run_whose_journal_is_full_ends_before_its_next_call_and_can_be_resumed() {
 }
 
 #[test]
-fn a_run_that_cannot_be_kept_from_the_beginning_is_made_all_the_same() {
+fn run_continues_if_its_journal_cannot_be_created() {
     let place = here();
     place.file("home/data/sessions", "in the way");
     let server = server([ScriptStep::say([bash("echo one >> marks")]), ScriptStep::text("done")]);
@@ -254,7 +254,7 @@ fn a_run_that_cannot_be_kept_from_the_beginning_is_made_all_the_same() {
 }
 
 #[test]
-fn what_the_operator_says_about_sessions_holds() {
+fn session_settings_disable_limit_and_expire_sessions() {
     let place = here();
     let server = server([ScriptStep::text("done")]);
     place.file("home/haft.json", r#"{"sessions": {"enabled": false}}"#);

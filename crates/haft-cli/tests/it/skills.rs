@@ -11,7 +11,7 @@ fn place() -> TestTree {
 }
 
 #[test]
-fn skills_of_home_are_listed_with_what_they_lack() {
+fn skills_list_reports_missing_requirements() {
     let place = place();
     place.file("home/skills/browser/SKILL.md", GOOD);
     let ran = place.haft(&["skills", "list"]).output().expect_code(0);
@@ -25,7 +25,7 @@ fn skills_of_home_are_listed_with_what_they_lack() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_file_and_line() {
+fn skills_check_reports_errors_with_file_and_line() {
     let place = place();
     place.file("home/skills/good/SKILL.md", GOOD);
     place.haft(&["skills", "check"]).output().expect_code(0);
@@ -45,7 +45,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
 }
 
 #[test]
-fn skills_of_a_project_count_once_they_are_trusted_and_until_they_change() {
+fn project_skills_apply_only_while_trusted_and_unchanged() {
     let place = place();
     let file = "ws/.haft/skills/browser/SKILL.md";
     place.file(file, GOOD);
@@ -66,7 +66,7 @@ fn skills_of_a_project_count_once_they_are_trusted_and_until_they_change() {
 }
 
 #[test]
-fn who_trusts_is_told_which_programs_of_the_project_are_not_covered() {
+fn trust_lists_project_programs_it_does_not_cover() {
     let place = place();
     place.file("ws/tools/server.py", "pass");
     place.file("ws/.haft/skills/browser/SKILL.md", &GOOD.replace("npx -y", "python3 tools/server.py -y"));
@@ -83,7 +83,7 @@ fn who_trusts_is_told_which_programs_of_the_project_are_not_covered() {
 }
 
 #[test]
-fn who_trusts_is_told_also_of_descriptions_and_whatever_a_server_is_called() {
+fn trust_lists_uncovered_scripts_and_openapi_files() {
     let place = place();
     place.file("ws/run.sh", "true");
     place.file("ws/shop.json", "{}");
@@ -96,7 +96,7 @@ fn who_trusts_is_told_also_of_descriptions_and_whatever_a_server_is_called() {
 }
 
 #[test]
-fn no_name_of_a_file_hides_what_is_trusted() {
+fn trust_escapes_control_characters_in_file_names() {
     let place = place();
     place.file("ws/skills/a\u{1b}[2J\nb/SKILL.md", GOOD);
     let trusted = place.haft(&["trust"]).output().expect_code(0).stdout;

@@ -93,7 +93,7 @@ fn wait_for(name: &str) -> String {
 }
 
 #[test]
-fn ids_come_back_in_their_own_text() {
+fn call_ids_are_echoed_verbatim() {
     let place = here();
     for id in [
         "1",
@@ -137,7 +137,7 @@ fn answers_have_exactly_five_keys() {
 }
 
 #[test]
-fn a_bad_line_gets_an_answer_and_the_stream_goes_on() {
+fn invalid_line_gets_an_error_and_the_stream_continues() {
     let deep = "[".repeat(1_000_000);
     let check = |line: &[u8], id: Value, fragment: &str| {
         let good = br#"{"id":"good","tool":"current_date","args":{}}"#.as_slice();
@@ -174,7 +174,7 @@ fn a_bad_line_gets_an_answer_and_the_stream_goes_on() {
 }
 
 #[test]
-fn ends_of_lines_are_taken_as_they_come() {
+fn all_line_endings_are_accepted() {
     let date = |id: u64| json!({ "id": id, "tool": "current_date" }).to_string();
     let input = format!("\n  \n{}\r\n\r\n{}\n\n{}", date(1), date(2), date(3));
     let mut ids: Vec<u64> =
@@ -185,7 +185,7 @@ fn ends_of_lines_are_taken_as_they_come() {
 }
 
 #[test]
-fn one_job_runs_one_call_after_the_other() {
+fn jobs_1_runs_calls_sequentially() {
     let place = here();
     let calls =
         (0..6).map(|id| bash(id, &format!("echo start {id} >> log; sleep 0.02; echo end {id} >> log")));
@@ -196,7 +196,7 @@ fn one_job_runs_one_call_after_the_other() {
 
 /// Each call waits for all others: with one job fewer, the first would wait until its timeout.
 #[test]
-fn eight_jobs_really_run_at_once() {
+fn jobs_8_runs_eight_calls_concurrently() {
     let place = here();
     let command = |id: u64| {
         let others: Vec<String> = (0..8).map(|other| wait_for(&format!("here-{other}"))).collect();
@@ -209,7 +209,7 @@ fn eight_jobs_really_run_at_once() {
 }
 
 #[test]
-fn in_order_a_read_waits_for_the_change_before_it() {
+fn ordered_read_waits_for_the_preceding_write() {
     let place = here();
     let mut stream = StdinCallStream::start(&place, &["--ordered"]);
     stream.send_bash(1, &format!("touch started; {}; echo changed > file", wait_for("go")));
@@ -224,7 +224,7 @@ fn in_order_a_read_waits_for_the_change_before_it() {
 }
 
 #[test]
-fn in_order_reads_run_together() {
+fn ordered_reads_run_concurrently() {
     let place = here();
     for number in 0..400 {
         place.file(&format!("ws/src/{number}.txt"), "some text\n");
@@ -254,7 +254,7 @@ fn answers_come_in_the_order_of_completion() {
 }
 
 #[test]
-fn five_hundred_calls_all_get_their_own_answer() {
+fn each_of_500_calls_gets_its_result() {
     let place = here();
     for number in 0..50 {
         place.file(&format!("ws/{number}.txt"), &format!("file {number}"));
@@ -269,7 +269,7 @@ fn five_hundred_calls_all_get_their_own_answer() {
 }
 
 #[test]
-fn a_call_that_fails_or_hangs_leaves_the_others_alone() {
+fn failed_or_hanging_call_does_not_affect_others() {
     let calls = [
         bash(1, "echo waiting; sleep 60"),
         bash(2, "false"),
@@ -288,7 +288,7 @@ fn a_call_that_fails_or_hangs_leaves_the_others_alone() {
 }
 
 #[test]
-fn the_end_of_input_waits_for_calls_that_run() {
+fn end_of_input_waits_for_running_calls() {
     let place = here();
     let mut stream = StdinCallStream::start(&place, &[]);
     stream.send_bash(1, &format!("touch started; {}; echo drained", wait_for("go")));
@@ -300,7 +300,7 @@ fn the_end_of_input_waits_for_calls_that_run() {
 }
 
 #[test]
-fn verbose_says_how_each_call_was_done() {
+fn verbose_logs_every_call_of_a_stream() {
     let place = here();
     let ran =
         place.haft(&["call", "--stdin", "-v"]).stdin(lines([bash(1, "true"), bash(2, "true")])).output();
@@ -308,7 +308,7 @@ fn verbose_says_how_each_call_was_done() {
 }
 
 #[test]
-fn signals_end_the_stream_with_their_codes() {
+fn signals_end_the_stream_with_their_exit_codes() {
     let check = |signal: Signal, code: i32| {
         let place = here();
         let mut stream = StdinCallStream::start(&place, &[]);
@@ -324,7 +324,7 @@ fn signals_end_the_stream_with_their_codes() {
 
 /// A writer that blocks on a full pipe must still notice a signal.
 #[test]
-fn an_interrupt_is_heard_while_nobody_reads_the_answers() {
+fn interrupt_works_while_stdout_is_blocked() {
     const PIPE_BYTES: u64 = 64 << 10;
     let place = here();
     let mut stream = StdinCallStream::start(&place, &["--jobs", "1"]);
@@ -342,7 +342,7 @@ fn an_interrupt_is_heard_while_nobody_reads_the_answers() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_stream() {
+fn closed_stdout_ends_the_stream() {
     let place = here();
     let mut stream = StdinCallStream::start(&place, &[]);
     stream.send_bash(1, "touch started; sleep 60");
@@ -352,7 +352,7 @@ fn a_reader_that_goes_away_ends_the_stream() {
 }
 
 #[test]
-fn input_that_cannot_be_read_is_an_error_of_its_own() {
+fn unreadable_stdin_exits_with_1() {
     let place = here();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_haft"));
     command.args(["call", "--stdin"]).env("HAFT_HOME", place.path("home")).current_dir(place.path("ws"));

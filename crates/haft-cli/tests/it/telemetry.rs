@@ -34,7 +34,7 @@ fn check_attributes(span: &CollectedSpan, expected: &[(&str, Option<&str>)]) {
 }
 
 #[test]
-fn a_call_becomes_a_span_as_the_conventions_say() {
+fn tool_call_span_follows_genai_conventions() {
     let (place, collector) = (here(), SpanCollector::start());
     let ran = quiet(call(&place, &collector, "bash", r#"{"command":"sleep 0.05; echo hi"}"#), 0);
     assert_eq!(ran.stdout, "hi\n");
@@ -62,7 +62,7 @@ fn a_call_becomes_a_span_as_the_conventions_say() {
 }
 
 #[test]
-fn failures_have_a_type_and_a_sentence_of_ours() {
+fn failed_call_span_has_error_type_and_message() {
     let check = |tool: &str, arguments: &str, code: i32, name: &str, kind: &str, executed: &str| {
         let (place, collector) = (here(), SpanCollector::start());
         quiet(call(&place, &collector, tool, arguments), code);
@@ -77,7 +77,7 @@ fn failures_have_a_type_and_a_sentence_of_ours() {
 }
 
 #[test]
-fn every_call_of_a_stream_is_told_before_the_end() {
+fn all_spans_of_a_stream_are_exported_before_exit() {
     let (place, collector) = (here(), SpanCollector::start());
     let lines = "{\"id\":1,\"tool\":\"current_date\"}\n".repeat(50);
     let run = place.haft(&["call", "--stdin"]).env(ENDPOINT, &collector.endpoint()).stdin(lines);
@@ -89,7 +89,7 @@ fn every_call_of_a_stream_is_told_before_the_end() {
 }
 
 #[test]
-fn the_standard_variables_are_honoured() {
+fn standard_otel_variables_are_respected() {
     let (place, collector) = (here(), SpanCollector::start());
     let run = call(&place, &collector, "current_date", "{}")
         .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
@@ -112,7 +112,7 @@ fn the_standard_variables_are_honoured() {
 }
 
 #[test]
-fn an_endpoint_for_traces_is_taken_as_it_is() {
+fn traces_endpoint_is_used_verbatim() {
     let (place, collector) = (here(), SpanCollector::start());
     let endpoint = format!("{}/v1/traces", collector.endpoint());
     quiet(place.haft(&["call", "current_date"]).env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &endpoint), 0);
@@ -129,7 +129,7 @@ fn telemetry_can_be_turned_off() {
 }
 
 #[test]
-fn words_are_told_when_the_environment_or_the_configuration_says_so() {
+fn content_is_exported_only_if_capture_is_enabled() {
     const CAPTURE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
     let check = |config: &str, variable: &str, told: bool| {
         let (place, collector) = (here(), SpanCollector::start());
@@ -154,7 +154,7 @@ fn words_are_told_when_the_environment_or_the_configuration_says_so() {
 
 /// A port without a listener, and one whose listener never answers.
 #[test]
-fn a_collector_that_cannot_be_reached_costs_one_warning() {
+fn unreachable_collector_causes_one_warning() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for address in [gone, silent.local_addr().unwrap()] {
@@ -177,7 +177,7 @@ fn a_collector_that_cannot_be_reached_costs_one_warning() {
 }
 
 #[test]
-fn a_variable_that_cannot_be_honoured_is_said_and_costs_no_call() {
+fn unsupported_otel_variable_warns_and_the_call_runs() {
     let (place, collector) = (here(), SpanCollector::start());
     let run = call(&place, &collector, "current_date", "{}").env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
     let ran = run.output().expect_code(0);
@@ -190,7 +190,7 @@ fn a_variable_that_cannot_be_honoured_is_said_and_costs_no_call() {
 }
 
 #[test]
-fn a_question_to_a_model_is_a_span_too() {
+fn ask_exports_a_model_span() {
     let (place, collector) = (here(), SpanCollector::start());
     let server = haft_model_server::ModelServer::start(haft_model_server::Script::of([
         haft_model_server::ScriptStep::text("x"),

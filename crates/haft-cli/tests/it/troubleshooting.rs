@@ -100,7 +100,7 @@ fn queue_deadlock() {
 }
 
 #[test]
-fn doctor_names_keys_that_are_missing_and_queues_that_nothing_uses() {
+fn doctor_reports_missing_keys_and_unused_queues() {
     let place = place(r#"{"models": {"default": "anthropic/m"}, "queues": {"slow": {"concurrent": 2}}}"#);
     let without = place.haft(&["doctor"]).output().expect_code(5).stdout;
     assert!(

@@ -36,7 +36,7 @@ fn stream(place: &TestTree, flags: &[&str], lines: &str) -> HaftOutput {
 }
 
 #[test]
-fn a_tree_is_drawn_beside_the_answer() {
+fn tree_flag_prints_call_tree_to_stderr() {
     let ran = here().haft(&["call", "--tree", "bash", r#"{"command":"echo a"}"#]).output().expect_code(0);
     assert_eq!(ran.stdout, "a\n");
     let lines: Vec<&str> = ran.stderr.lines().collect();
@@ -47,7 +47,7 @@ fn a_tree_is_drawn_beside_the_answer() {
 }
 
 #[test]
-fn a_tree_is_part_of_a_result_for_programs() {
+fn json_result_includes_the_call_tree() {
     let place = here();
     let ran = place.haft(&["call", "--tree", "--json", "nosuch"]).output().expect_code(42);
     let tree = &serde_json::from_str::<Value>(&ran.stdout).unwrap()["tree"];
@@ -59,7 +59,7 @@ fn a_tree_is_part_of_a_result_for_programs() {
 }
 
 #[test]
-fn the_calls_of_a_stream_are_one_turn_whatever_their_ids_are() {
+fn stream_calls_with_equal_ids_share_one_turn() {
     let line = r#"{"id":"same","tool":"current_date"}"#;
     let ran = stream(&here(), &["--tree", "--jobs", "1"], &format!("{line}\n{line}\n"));
     assert!(ran.stderr.contains("├─ 1-1 current_date ok"), "{}", ran.stderr);
@@ -68,7 +68,7 @@ fn the_calls_of_a_stream_are_one_turn_whatever_their_ids_are() {
 }
 
 #[test]
-fn who_decided_is_accounted_for_denied_calls_too() {
+fn accounting_records_policy_decision_of_every_call() {
     let place = here();
     place.file("home/haft.json", RULES);
     let check = |tool: &str, arguments: &str, expected: Value| {
@@ -97,7 +97,7 @@ fn who_decided_is_accounted_for_denied_calls_too() {
 }
 
 #[test]
-fn a_call_that_is_interrupted_is_accounted_for() {
+fn interrupted_call_is_accounted() {
     let place = here();
     let arguments = r#"{"command":"touch started; sleep 60"}"#;
     let mut child = place.haft(&["call", "bash", arguments]).start();
@@ -109,7 +109,7 @@ fn a_call_that_is_interrupted_is_accounted_for() {
 }
 
 #[test]
-fn log_lines_say_who_was_asked_and_how_it_went() {
+fn log_lines_name_the_provider_and_the_outcome() {
     let place = here();
     place.file("home/haft.json", RULES);
     let ran = place.haft(&["call", "-v", "bash", r#"{"command":"exit 3"}"#]).output().expect_code(3);
@@ -126,7 +126,7 @@ fn log_lines_say_who_was_asked_and_how_it_went() {
 }
 
 #[test]
-fn log_lines_for_programs_are_json() {
+fn json_log_lines_are_tool_events() {
     let ran = here()
         .haft(&["call", "-v", "--log-format", "json", "bash", r#"{"command":"echo a"}"#])
         .output()
@@ -166,7 +166,7 @@ fn log_of(ran: &HaftOutput) -> String {
 }
 
 #[test]
-fn log_lines_of_a_run_are_its_events_without_content() {
+fn json_log_of_a_run_omits_content() {
     let (place, ran) = run_with_canaries("{}", "");
     let log = log_of(&ran);
     assert!(!log.contains("canary"), "{log}");
@@ -198,7 +198,7 @@ fn log_lines_of_a_run_are_its_events_without_content() {
 }
 
 #[test]
-fn log_lines_have_content_when_the_operator_captures_it() {
+fn json_log_has_content_only_if_capture_is_enabled() {
     const ON: &str = r#"{"telemetry": {"captureContent": true}}"#;
     let check = |config: &str, variable: &str, captured: bool| {
         let (place, ran) = run_with_canaries(config, variable);
@@ -219,7 +219,7 @@ fn log_lines_have_content_when_the_operator_captures_it() {
 
 /// Lines for people have no content, even if the operator captures it.
 #[test]
-fn captured_content_of_a_call_is_in_json_lines_alone() {
+fn captured_content_is_only_in_json_log_lines() {
     let place = here();
     place.file("home/haft.json", r#"{"telemetry": {"captureContent": true}}"#);
     let call = |format: &str| {
@@ -232,7 +232,7 @@ fn captured_content_of_a_call_is_in_json_lines_alone() {
 }
 
 #[test]
-fn the_environment_says_how_much_is_logged() {
+fn haft_log_variable_sets_the_log_level() {
     let check = |level: &str, tool: &str, lines: usize| {
         let place = here();
         let run = place.haft(&["call", "--stdin"]).env("HAFT_LOG", level);
@@ -251,7 +251,7 @@ fn the_environment_says_how_much_is_logged() {
 
 /// `script` gives haft a terminal.
 #[test]
-fn on_a_terminal_a_long_call_shows_what_it_is_doing() {
+fn long_call_shows_progress_on_a_terminal() {
     let place = here();
     let command = "for i in $(seq 20); do echo step $i of many; sleep 0.1; done";
     place.file("ws/arguments", &json!({ "command": command }).to_string());
@@ -284,7 +284,7 @@ fn run_with_a_model(words: &[&str], collector: Option<&SpanCollector>) -> (TestT
 }
 
 #[test]
-fn models_stand_in_the_tree_and_in_the_log_with_times_tokens_and_cost() {
+fn model_attempts_are_in_tree_and_log_with_tokens_and_cost() {
     let (place, ran) = run_with_a_model(&["-v", "--tree"], None);
     // Checks that a line contains these pieces in this order.
     let has = |pieces: &[&str]| {
@@ -307,7 +307,7 @@ fn models_stand_in_the_tree_and_in_the_log_with_times_tokens_and_cost() {
 }
 
 #[test]
-fn an_attempt_at_a_model_becomes_a_span_as_the_conventions_say() {
+fn model_attempt_span_follows_genai_conventions() {
     let collector = SpanCollector::start();
     let (_, _) = run_with_a_model(&[], Some(&collector));
     let spans = collector.spans();

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_put_in_once() {
+    fn variables_are_expanded_once() {
         check("a ${MOOD} b", Ok("a kind ${NOT_EXPANDED} b"));
         check("${NO:-rest} ${EMPTY:-full} [${EMPTY}]", Ok("rest full []"));
         check("$${MOOD} $5 {a} {{ x }} {{", Ok("${MOOD} $5 {a} {{ x }} {{"));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_put_in_with_their_own_variables() {
+    fn included_files_have_their_variables_expanded() {
         check("Rules: {{ include \"rules.md\" }}.", Ok("Rules: be kind ${NOT_EXPANDED}."));
         check("{{include \"rules.md\"}}", Ok("be kind ${NOT_EXPANDED}"));
         check(
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn includes_end() {
+    fn include_cycles_depth_and_size_are_limited() {
         check(
             "{{ include \"a.md\" }}",
             Err("b.md:1: files include each other: main.md > a.md > b.md > a.md"),

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_are_found_and_named() {
+    fn agent_cycle_is_found_with_its_path() {
         let check = |written: &[(&str, &[&str])], expected: Option<&[&str]>| {
             let found = super::check(&links(written)).err().map(|cycle| cycle.path);
             let expected =
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_and_a_dense_net_cost_little() {
+    fn cycle_check_handles_long_chains_and_dense_graphs() {
         let chain: AgentLinks =
             (0..50_000).map(|n| (format!("{n:06}"), vec![format!("{:06}", n + 1)])).collect();
         assert_eq!(super::check(&chain), Ok(()));

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_anew_holds_and_the_rest_stays() {
+    fn overrides_replace_only_the_named_keys() {
         let text = "---\nmaxTurns: 3\nbudget: {usd: 1, calls: 5}\ntools: [read]\n---\nHi.";
         let agent =
             read(text, &["maxTurns=7", "budget.usd=0.5", "tools=", "models=a/b, c/d", "maxTurns=8"]).unwrap();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_told_where_it_was_made() {
+    fn invalid_override_is_reported_with_its_position() {
         let check = |said: &str, part: &str| {
             let error = read("---\nmaxTurns: 3\n---\n", &[said]).unwrap_err();
             assert!(error.contains(part), "{said}: {error}");

@@ -28,7 +28,7 @@ fn check_error(yaml: &str, expected: &str) {
 }
 
 #[test]
-fn a_file_without_front_matter_is_an_agent_with_all_defaults() {
+fn agent_without_front_matter_has_all_defaults() {
     let agent = read("You answer in ${FORMAT}. {{ include \"rules.md\" }}\n").unwrap();
     assert_eq!(agent.body, "You answer in markdown. Be kind.\n");
     assert_eq!((agent.name.as_str(), agent.tool_name.as_str()), ("researcher", "researcher"));
@@ -75,7 +75,7 @@ finalReport: xml
 ";
 
 #[test]
-fn every_key_has_its_place() {
+fn every_agent_key_is_parsed() {
     let agent = whole(ALL);
     assert_eq!((agent.description.as_str(), agent.tool_name.as_str()), ("Finds things", "finder"));
     assert_eq!(agent.models, ["openai/gpt-5", "anthropic/claude-sonnet-4-5"]);
@@ -125,7 +125,7 @@ fn every_key_has_its_place() {
 }
 
 #[test]
-fn the_list_of_keys_is_the_keys() {
+fn key_list_matches_the_parsed_keys() {
     let written: Vec<_> =
         ALL.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_once(':')).collect();
     let mut names: Vec<_> = written.iter().map(|(key, _)| *key).collect();
@@ -134,7 +134,7 @@ fn the_list_of_keys_is_the_keys() {
 }
 
 #[test]
-fn slips_are_told_with_their_line() {
+fn invalid_keys_and_values_are_reported_with_their_line() {
     check_error(
         "description: a\nmaxTurn: 3",
         "team/researcher.md:3: unknown key `maxTurn`; did you mean `maxTurns`?",
@@ -158,7 +158,7 @@ fn slips_are_told_with_their_line() {
 }
 
 #[test]
-fn schemas_are_looked_at_at_once() {
+fn invalid_schemas_are_rejected_on_read() {
     check_error(
         "description: a\noutput:\n  schemaRef: none.json",
         "researcher.md:4: `none.json` cannot be read: there is no such file",
@@ -180,7 +180,7 @@ fn schemas_are_looked_at_at_once() {
 }
 
 #[test]
-fn a_report_is_asked_for_when_its_form_matters() {
+fn structured_output_selects_a_report_by_default() {
     let check = |yaml: &str, by: ReportDelivery, format: ReportFormat| {
         let report = whole(yaml).report;
         assert_eq!((report.by, report.shape.format()), (by, format), "{yaml}");
@@ -193,7 +193,7 @@ fn a_report_is_asked_for_when_its_form_matters() {
 }
 
 #[test]
-fn words_are_a_text_or_a_list_and_off_is_off() {
+fn word_lists_accept_string_or_list_and_cache_accepts_off() {
     assert_eq!(whole("models: a/b, c/d").models, ["a/b", "c/d"]);
     assert_eq!(whole("models: a/b").models, ["a/b"]);
     assert_eq!(whole("allowedTools: []").reach.allowed_tools, Some(Vec::new()));
@@ -202,7 +202,7 @@ fn words_are_a_text_or_a_list_and_off_is_off() {
 }
 
 #[test]
-fn a_file_that_is_too_large_or_too_clever_is_refused() {
+fn oversized_deep_or_alias_bomb_file_is_rejected() {
     let error = read(&"x".repeat(AGENT_BYTES_MAX + 1)).unwrap_err().to_string();
     assert!(error.contains("at most 1048576 are read"), "{error}");
     let deep = format!("description: {}{}", "[".repeat(5000), "]".repeat(5000));

@@ -24,7 +24,7 @@ fn check_errors(text: &str, expected: &[&str]) {
 }
 
 #[test]
-fn comments_trailing_commas_and_a_byte_order_mark_are_fine() {
+fn comments_trailing_commas_and_bom_are_accepted() {
     check("{}", &json!({}));
     check("\u{feff}{}", &json!({}));
     check("// nothing\n{ /* at all */ }", &json!({}));
@@ -32,7 +32,7 @@ fn comments_trailing_commas_and_a_byte_order_mark_are_fine() {
 }
 
 #[test]
-fn values_come_in_one_form() {
+fn config_values_are_normalized() {
     check(r#"{"toolTimeout": "1.5h"}"#, &json!({"toolTimeout": 5_400_000}));
     check(r#"{"toolTimeout": 1500}"#, &json!({"toolTimeout": 1500}));
     check(r#"{"tools": {"a*": {"cache": "off"}}}"#, &json!({"tools": {"a*": {"cache": "off"}}}));
@@ -44,7 +44,7 @@ fn values_come_in_one_form() {
 }
 
 #[test]
-fn an_error_has_its_place_its_key_and_a_hint() {
+fn config_error_has_position_key_and_hint() {
     check_errors(
         "{\n  \"sandbox\": { \"mod\": \"rx\" }\n}",
         &["2:16: sandbox.mod: unknown key\n  hint: did you mean `mode`?"],
@@ -70,7 +70,7 @@ fn an_error_has_its_place_its_key_and_a_hint() {
 }
 
 #[test]
-fn a_wrong_type_names_what_was_expected_and_what_was_found() {
+fn wrong_type_error_names_expected_and_found() {
     let check = |text: &str, expected: &str| check_errors(text, &[expected]);
     check(
         "{\"toolTimeout\": true}",
@@ -122,7 +122,7 @@ fn a_wrong_type_names_what_was_expected_and_what_was_found() {
 }
 
 #[test]
-fn every_error_of_a_file_is_told_at_once() {
+fn all_errors_of_a_file_are_reported_together() {
     let text = "{\n\"a\": 1,\n\"naming\": 2,\n\"cache\": {\"b\": {}},\n\"toolsAllowed\": {}\n}";
     let errors = read_text(text).unwrap_err();
     let keys: Vec<(&str, Option<(usize, usize)>)> =
@@ -139,7 +139,7 @@ fn every_error_of_a_file_is_told_at_once() {
 }
 
 #[test]
-fn a_key_may_stand_once() {
+fn duplicate_key_is_an_error() {
     check_errors(
         "{\"toolTimeout\": 1,\n \"toolTimeout\": 2}",
         &["2:2: toolTimeout: this key is here a second time; the first is in line 1"],
@@ -151,7 +151,7 @@ fn a_key_may_stand_once() {
 }
 
 #[test]
-fn what_is_no_json_is_told_with_its_place() {
+fn invalid_json_is_reported_with_position() {
     check_errors("", &["1:1: the file is empty; expected an object, at least {}"]);
     check_errors(" \n // only this\n", &["1:1: the file is empty; expected an object, at least {}"]);
     check_errors("[]", &["1:1: expected an object; found a list"]);
@@ -165,7 +165,7 @@ fn what_is_no_json_is_told_with_its_place() {
 }
 
 #[test]
-fn of_the_nearest_words_the_most_careful_is_the_hint() {
+fn hint_prefers_the_most_restrictive_nearest_value() {
     check_errors(
         "{\"sandbox\": {\"mode\": \"rxx\"}}",
         &[
@@ -175,7 +175,7 @@ fn of_the_nearest_words_the_most_careful_is_the_hint() {
 }
 
 #[test]
-fn a_text_cut_anywhere_is_told_and_never_panics() {
+fn truncated_config_is_an_error_and_never_panics() {
     let text = "{ // ü\n\"tools\": {\"gi*\": {\"cache\": \"o\\u0066f\", \"timeout\": 1e3}}, /* x */ \"toolsDenied\": [\"a\",],}";
     for (end, _) in text.char_indices() {
         assert!(read_text(&text[..end]).is_err(), "{}", &text[..end]);
@@ -183,7 +183,7 @@ fn a_text_cut_anywhere_is_told_and_never_panics() {
 }
 
 #[test]
-fn deep_nesting_ends_with_an_error() {
+fn deep_nesting_is_an_error() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let text = format!("{{\"toolsDenied\": {}1{}}}", open.repeat(100_000), close.repeat(100_000));
         let errors = read_text(&text).unwrap_err();
@@ -204,7 +204,7 @@ fn a_megabyte_of_wrong_keys_in_one_line_is_read_in_bounded_time() {
 }
 
 #[test]
-fn foreign_text_cannot_steer_the_terminal() {
+fn config_errors_contain_no_control_characters() {
     let errors = read_text("{\"\\u001b[2J\\u202e\": 1, \"naming\": \"\\u001b[2J\"}").unwrap_err();
     for error in errors {
         let told = error.to_string();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_split_and_their_language_is_told() {
+    fn front_matter_is_split_and_detected_as_yaml_or_toml() {
         let check = |text: &str, expected: Option<(&str, FrontMatterLanguage, &str)>| {
             let found = split(text).ok().map(|parts| (parts.keys, parts.language, parts.body));
             assert_eq!(found, expected, "{text:?}");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_where_they_stand() {
+    fn line_of_key_is_found_by_path() {
         let keys = "name = \"mcp\"\ndescription = \"command\"\n\n[mcp.x]\nargs = []\ncommand = \"a\"\n";
         let check = |path: &[&str], expected| assert_eq!(line_of(keys, path), expected, "{path:?}");
         check(&["name"], 2);

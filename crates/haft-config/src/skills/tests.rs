@@ -59,7 +59,7 @@ Use it.
 ";
 
 #[test]
-fn both_languages_say_the_same() {
+fn yaml_and_toml_skills_parse_equally() {
     let (toml, yaml) = (read(TOML).unwrap(), read(YAML).unwrap());
     assert_eq!(
         (&toml.name, &toml.description, &toml.triggers, &toml.body),
@@ -87,13 +87,13 @@ fn both_languages_say_the_same() {
 }
 
 #[test]
-fn requirements_are_also_found_where_others_keep_them() {
+fn requirements_are_also_read_from_metadata() {
     let skill = read(&YAML.replace("requires: [sh]\n", "")).unwrap();
     assert_eq!(skill.requires.programs, ["gh"]);
 }
 
 #[test]
-fn a_skill_is_wanted_when_a_trigger_stands_in_the_request() {
+fn skill_is_triggered_by_a_word_in_the_request() {
     let skill = read(TOML).unwrap();
     let check = |request: &str, expected| assert_eq!(skill.is_triggered_by(request), expected, "{request}");
     check("Please BROWSE to it", true);
@@ -105,7 +105,7 @@ fn a_skill_is_wanted_when_a_trigger_stands_in_the_request() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn missing_programs_and_variables_are_reported() {
     let text =
         "---\nname: a\ndescription: b\nrequires: {bins: [sh, no-such-program], env: [TOKEN, NONE]}\n---\n";
     let missing = read(text).unwrap().missing(&variables);
@@ -116,7 +116,7 @@ fn what_is_not_there_is_told() {
 }
 
 #[test]
-fn slips_are_told_with_their_line_and_the_nearest_key() {
+fn invalid_skill_keys_are_reported_with_line_and_hint() {
     let check = |text: &str, line: usize, expected: &str| {
         let errors = read(text).unwrap_err();
         let told = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
@@ -155,7 +155,7 @@ fn skill_at(directory: &Path, name: &str, description: &str) -> std::path::PathB
 }
 
 #[test]
-fn a_projects_skills_count_once_they_are_trusted_and_until_they_change() {
+fn project_skills_apply_only_while_trusted_and_unchanged() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().canonicalize().unwrap();
     let home = Home::at(&root.join("home"));
@@ -185,7 +185,7 @@ fn a_projects_skills_count_once_they_are_trusted_and_until_they_change() {
 }
 
 #[test]
-fn links_out_of_the_place_are_not_followed_and_a_bad_skill_costs_only_itself() {
+fn symlinked_and_invalid_skills_are_skipped() {
     let place = tempfile::tempdir().unwrap();
     let home = Home::at(&place.path().join("home"));
     crate::home::create(&home).unwrap();
@@ -203,7 +203,7 @@ fn links_out_of_the_place_are_not_followed_and_a_bad_skill_costs_only_itself() {
 
 /// The commands of the linked skill would be looked up in the project that has the link.
 #[test]
-fn what_is_trusted_in_one_project_is_not_lent_to_another() {
+fn trust_in_one_project_does_not_apply_to_another() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().canonicalize().unwrap();
     let home = Home::at(&root.join("home"));
@@ -228,7 +228,7 @@ fn what_is_trusted_in_one_project_is_not_lent_to_another() {
 }
 
 #[test]
-fn servers_of_skills_stand_behind_those_of_the_operator() {
+fn configured_servers_override_servers_of_skills() {
     let skill = read(TOML).unwrap();
     let mut config = crate::defaults().unwrap();
     config.mcp_servers.insert("far".into(), skill.servers["playwright"].clone());

@@ -10,7 +10,7 @@ fn parse(text: &str) -> Result<ParsedArguments, ArgumentsError> {
 }
 
 #[test]
-fn near_json_is_repaired_and_every_step_recorded() {
+fn almost_valid_json_is_repaired_and_each_repair_recorded() {
     let check = |text: &str, expected: Value, repairs: &[&str]| {
         let parsed = parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
         assert_eq!(Value::Object(parsed.object().clone()), expected, "{text:?}");
@@ -50,7 +50,7 @@ fn near_json_is_repaired_and_every_step_recorded() {
 }
 
 #[test]
-fn text_that_ends_inside_a_value_is_called_cut_off() {
+fn text_ending_inside_a_value_is_marked_cut_off() {
     let check = |text: &str, expected: Value, cut_off: bool| {
         let parsed = parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
         assert_eq!(Value::Object(parsed.object().clone()), expected, "{text:?}");
@@ -74,7 +74,7 @@ fn text_that_ends_inside_a_value_is_called_cut_off() {
 }
 
 #[test]
-fn what_has_no_one_meaning_is_an_error_that_says_where() {
+fn ambiguous_arguments_are_an_error_with_line_and_column() {
     let check = |text: &str, expected: &str| assert_eq!(parse(text).unwrap_err().to_string(), expected);
     check("[1]", "the arguments must be a JSON object; got an array; send {\"name\": value, ...}");
     check("[{\"a\": 1},", "the arguments must be a JSON object; got an array; send {\"name\": value, ...}");
@@ -112,7 +112,7 @@ fn what_has_no_one_meaning_is_an_error_that_says_where() {
 }
 
 #[test]
-fn limits_hold_before_anything_is_built() {
+fn parse_rejects_arguments_over_the_size_or_depth_limit() {
     let limits = ArgumentLimits { bytes_max: 10, depth_max: 2 };
     let check = |text: &str, expected: &str| {
         assert_eq!(RawArguments::from_text(text).parse(&limits).unwrap_err().to_string(), expected);
@@ -127,7 +127,7 @@ fn limits_hold_before_anything_is_built() {
 }
 
 #[test]
-fn a_million_brackets_are_refused_at_once() {
+fn a_million_brackets_fail_with_a_short_error() {
     for text in ["[".repeat(1_000_000), "{\"a\":".repeat(1_000_000), "x{'a':[".repeat(100_000)] {
         let error = parse(&text).unwrap_err();
         assert!(matches!(error, ArgumentsError::TooDeep { .. } | ArgumentsError::NotJson { .. }), "{error}");
@@ -138,7 +138,7 @@ fn a_million_brackets_are_refused_at_once() {
 }
 
 #[test]
-fn the_text_of_the_asker_is_kept() {
+fn raw_arguments_preserve_the_original_text() {
     assert_eq!(RawArguments::from_text("{ 'a' : 1 }").as_text(), "{ 'a' : 1 }");
     assert_eq!(RawArguments::from_value(&json!({"a": 1})).as_text(), r#"{"a":1}"#);
 }
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn every_prefix_of_an_object_can_be_read(value in any_object(), part in 0.0..1.0_f64) {
+    fn every_prefix_of_an_object_parses_after_repair(value in any_object(), part in 0.0..1.0_f64) {
         let text = serde_json::to_string_pretty(&value).unwrap();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a test")]
         let end = text.floor_char_boundary((text.len() as f64 * part) as usize);
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn mending_valid_json_changes_nothing(value in any_object()) {
+    fn repairing_valid_json_changes_nothing(value in any_object()) {
         let text = serde_json::to_string_pretty(&value).unwrap();
         let Ok(mended) = mend::mend(&text, 0, NESTING_MAX) else { panic!("stuck on {text}") };
         prop_assert_eq!(serde_json::from_str::<Value>(&mended.text).unwrap(), value);
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics_and_errors_are_short(text in ".{0,200}") {
+    fn parsing_any_text_never_panics_and_errors_are_short(text in ".{0,200}") {
         match parse(&text) {
             Ok(parsed) => prop_assert_eq!(parsed.repairs().is_empty(), is_json(&text)),
             Err(error) => prop_assert!(error.to_string().len() < 600),
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn no_json_like_text_panics(text in r#"\{("a"|'b'|"\\'"|:|,|\[|\]|\{|\}|1|True|nul|"|'|\\|\n|\u{a0}| ){0,12}\}?"#) {
+    fn parsing_json_like_text_never_panics_and_records_every_repair(text in r#"\{("a"|'b'|"\\'"|:|,|\[|\]|\{|\}|1|True|nul|"|'|\\|\n|\u{a0}| ){0,12}\}?"#) {
         if let Ok(parsed) = parse(&text) {
             prop_assert_eq!(parsed.repairs().is_empty(), is_json(&text), "nothing is repaired in silence");
             let again = RawArguments::from_value(&Value::Object(parsed.object)).parse(&ArgumentLimits::default()).unwrap();

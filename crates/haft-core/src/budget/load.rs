@@ -48,7 +48,7 @@ mod tests {
     use crate::tokens::LengthEstimator;
 
     #[test]
-    fn what_is_not_counted_is_bounded_by_its_bytes() {
+    fn uncounted_text_is_bounded_by_one_token_per_byte() {
         let mut load = TokenLoad::tokens(10);
         load.add("x".repeat(40));
         load.add("y".repeat(8));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn no_load_is_too_large_to_be_told() {
+    fn token_load_saturates_at_the_maximum() {
         let mut load = TokenLoad::tokens(u64::MAX);
         load.add("x".to_owned());
         load.grow(1);

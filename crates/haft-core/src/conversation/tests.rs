@@ -22,7 +22,7 @@ fn after(messages: Vec<Message>, last: Message) -> Result<Conversation, Conversa
 }
 
 #[test]
-fn replies_stand_in_the_order_of_their_calls() {
+fn tool_replies_are_stored_in_call_order() {
     let conversation = after(vec![calls(&["a", "b"])], replies(&["b", "a"])).unwrap();
     let kept = &conversation.messages()[1];
     let ids = kept.parts.iter().filter_map(|part| match &part.body {
@@ -34,7 +34,7 @@ fn replies_stand_in_the_order_of_their_calls() {
 }
 
 #[test]
-fn calls_are_answered_before_anything_else_is_said() {
+fn message_after_unanswered_calls_is_rejected() {
     let unanswered = |ids: &[&str]| ConversationError::Unanswered {
         calls: ids.iter().map(|id| CallId((*id).into())).collect(),
     };
@@ -43,7 +43,7 @@ fn calls_are_answered_before_anything_else_is_said() {
 }
 
 #[test]
-fn nobody_answers_what_was_not_asked() {
+fn reply_without_an_open_call_is_rejected() {
     let not_asked = ConversationError::NotAsked { call: CallId("a".into()) };
     assert_eq!(after(vec![Message::user("hi")], replies(&["a"])).unwrap_err(), not_asked);
     assert_eq!(after(vec![calls(&["a"])], replies(&["a", "a"])).unwrap_err(), not_asked);
@@ -51,7 +51,7 @@ fn nobody_answers_what_was_not_asked() {
 }
 
 #[test]
-fn parts_stand_where_they_can_be_said() {
+fn misplaced_parts_and_duplicate_call_ids_are_rejected() {
     let spoken = Message { role: Role::User, parts: calls(&["a"]).parts };
     let error = after(vec![], spoken).unwrap_err();
     assert_eq!(error, ConversationError::Misplaced { role: Role::User, part: "a tool call" });
@@ -62,7 +62,7 @@ fn parts_stand_where_they_can_be_said() {
 }
 
 #[test]
-fn a_mark_is_seen_by_its_own_format_alone() {
+fn wire_identity_is_visible_only_to_its_own_api_format() {
     let mark =
         WireIdentity { format: ModelApiFormat::Gemini, id: Some("7".into()), state: Some("sig".into()) };
     let part = MessagePart::text("hi").marked(mark);

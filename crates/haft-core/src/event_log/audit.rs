@@ -181,7 +181,7 @@ mod tests {
     use crate::rules::PermissionDecision;
 
     #[test]
-    fn who_decided_is_written_in_words() {
+    fn audit_names_the_approver_and_the_answer() {
         let check = |consent: Option<ApprovalOutcome>, approver: Option<&str>, answer: Option<&str>| {
             let verdict =
                 PolicyDecision { decision: PermissionDecision::Ask, rule: Some("ask bash".into()), consent };

@@ -87,7 +87,7 @@ fn envelope(seq: u64, kind: LogEvent) -> EventEnvelope {
 }
 
 #[test]
-fn every_kind_of_event_fits_the_schema_and_survives_json() {
+fn every_event_kind_matches_the_schema_and_round_trips() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     for (at, kind) in samples().into_iter().enumerate() {
         let envelope = envelope(at as u64 + 1, kind);
@@ -99,7 +99,7 @@ fn every_kind_of_event_fits_the_schema_and_survives_json() {
 }
 
 #[test]
-fn the_schema_names_every_kind_and_no_other() {
+fn schema_lists_exactly_the_event_kinds() {
     let names: Vec<String> = schema()["properties"]["event"]["oneOf"]
         .as_array()
         .unwrap()
@@ -114,7 +114,7 @@ fn the_schema_names_every_kind_and_no_other() {
 }
 
 #[test]
-fn an_event_without_a_field_does_not_fit_the_schema() {
+fn event_without_turn_fails_the_schema() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     for kind in samples() {
         let mut value = serde_json::to_value(envelope(1, kind)).unwrap();
@@ -124,7 +124,7 @@ fn an_event_without_a_field_does_not_fit_the_schema() {
 }
 
 #[test]
-fn deltas_are_read_by_the_kind_of_their_part_and_session() {
+fn deltas_get_the_kind_of_their_part_within_their_session() {
     let mut reader = EventReader::default();
     let (one, other) = (RunPosition::first(SessionId(1)), RunPosition::first(SessionId(2)));
     let mut read = |place: RunPosition, event: ModelEvent| {
@@ -214,7 +214,7 @@ fn fields(kind: &LogEvent) -> Vec<String> {
 }
 
 #[test]
-fn only_a_reader_for_operators_fills_the_audit_fields() {
+fn only_a_reader_with_audit_fills_the_audit_fields() {
     let (mut plain, mut audited) = (EventReader::default(), EventReader::with_audit());
     let events = audited_events();
     let audit = [
@@ -247,7 +247,7 @@ fn only_a_reader_for_operators_fills_the_audit_fields() {
 }
 
 #[test]
-fn events_with_audit_fields_fit_the_schema_and_survive_json() {
+fn events_with_audit_fields_match_the_schema_and_round_trip() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     let mut reader = EventReader::with_audit();
     for event in &audited_events() {
@@ -275,7 +275,7 @@ fn the_schema_describes_every_field() {
 }
 
 #[test]
-fn the_captured_content_of_a_call_is_content() {
+fn without_content_removes_captured_arguments_and_results() {
     let mut reader = EventReader::with_audit();
     for event in &audited_events() {
         let (_, kind) = reader.read(event).unwrap();

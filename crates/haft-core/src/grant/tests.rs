@@ -78,7 +78,7 @@ fn with_call<T>(
 }
 
 #[test]
-fn a_call_that_differs_in_any_part_is_not_covered() {
+fn grant_does_not_cover_a_call_with_a_different_binding() {
     let rules = rules(PermissionDecision::Allow, &["ask bash: git *"]);
     let with = |change: &dyn Fn(&mut GrantBinding)| {
         let mut changed = binding();
@@ -114,7 +114,7 @@ fn a_call_that_differs_in_any_part_is_not_covered() {
 }
 
 #[test]
-fn a_grant_ends_when_it_expires() {
+fn expired_grant_covers_no_call() {
     let rules = rules(PermissionDecision::Ask, &[]);
     for (expires_ms, expected) in
         [(None, true), (Some(NOW_MS + 1), true), (Some(NOW_MS), false), (Some(0), false)]
@@ -125,14 +125,14 @@ fn a_grant_ends_when_it_expires() {
 }
 
 #[test]
-fn a_grant_overrides_no_denial_and_an_allowed_call_needs_none() {
+fn grant_covers_neither_denied_nor_already_allowed_calls() {
     for decision in [PermissionDecision::Allow, PermissionDecision::Deny] {
         assert!(!covers(&[grant(exact("make"))], &rules(decision, &[]), "make"), "{decision:?}");
     }
 }
 
 #[test]
-fn each_scope_covers_its_own_calls_only() {
+fn each_grant_scope_covers_only_matching_calls() {
     let rules = rules(
         PermissionDecision::Ask,
         &["ask bash: git push*", "ask bash: npm *", "deny bash: rm *", "allow bash: ls*"],
@@ -155,7 +155,7 @@ fn each_scope_covers_its_own_calls_only() {
 }
 
 #[test]
-fn a_prefix_covers_a_line_only_if_it_covers_every_command_of_it() {
+fn prefix_grant_covers_a_line_only_if_it_covers_every_command() {
     let rules = rules(PermissionDecision::Allow, &["ask bash: git *", "ask bash: npm *", "deny bash: rm *"]);
     let status = [grant(prefix("git status"))];
     let check = |line: &str, expected: bool| assert_eq!(covers(&status, &rules, line), expected, "{line}");
@@ -196,7 +196,7 @@ fn a_prefix_covers_a_line_only_if_it_covers_every_command_of_it() {
 }
 
 #[test]
-fn grants_of_several_commands_cover_a_line_together() {
+fn several_grants_together_cover_a_line_of_several_commands() {
     let rules = rules(PermissionDecision::Allow, &["ask bash: git *", "ask bash: npm *"]);
     let (status, npm) = (grant(prefix("git status")), grant(GrantScope::Rule("ask bash: npm *".into())));
     let test = grant(prefix("npm test"));
@@ -207,7 +207,7 @@ fn grants_of_several_commands_cover_a_line_together() {
 }
 
 #[test]
-fn a_prefix_covers_nothing_else_when_the_tool_itself_is_asked_about() {
+fn prefix_grant_covers_no_other_command_when_the_whole_tool_needs_approval() {
     let status = [grant(prefix("git status"))];
     for rules in [rules(PermissionDecision::Allow, &["ask bash"]), rules(PermissionDecision::Ask, &[])] {
         assert!(covers(&status, &rules, "git status && git status -s"));
@@ -233,7 +233,7 @@ fn a_prefix_covers_nothing_else_when_the_tool_itself_is_asked_about() {
 }
 
 #[test]
-fn a_prefix_is_offered_where_it_would_cover_the_call() {
+fn offered_prefix_always_covers_the_requested_call() {
     let rules = rules(PermissionDecision::Allow, &["ask bash: *", "allow bash: cat*"]);
     let check = |line: &str, expected: Option<&str>| {
         let offered = with_call(&rules, line, &binding(), offered_prefix);
@@ -283,7 +283,7 @@ fn request(arguments: Value) -> ApprovalRequest {
 }
 
 #[test]
-fn an_answer_grants_the_scope_that_its_name_says() {
+fn each_approval_answer_creates_the_matching_grant_scope() {
     let asked = request(json!({"command": "git status\n"}));
     let granted = |answer| GrantScope::of_answer(answer, &asked);
     for answer in [ApprovalAnswer::AllowOnce, ApprovalAnswer::Deny, ApprovalAnswer::Later] {
@@ -304,7 +304,7 @@ fn an_answer_grants_the_scope_that_its_name_says() {
 }
 
 #[test]
-fn an_id_is_the_same_for_the_same_approval_and_differs_with_each_part() {
+fn grant_id_depends_on_binding_and_scope_but_not_on_decision() {
     let status = grant(prefix("git status"));
     let later = GrantDecision { by: "caller".into(), at_ms: 9 };
     assert_eq!(Grant::new(&binding(), prefix("git status"), later).id, status.id);
@@ -328,7 +328,7 @@ fn an_id_is_the_same_for_the_same_approval_and_differs_with_each_part() {
 }
 
 #[test]
-fn an_imported_call_counts_in_the_narrowest_sandbox_only() {
+fn imported_grant_covers_calls_only_in_the_narrowest_sandbox() {
     let rules = rules(PermissionDecision::Ask, &[]);
     let imported = Grant::imported(binding().owner, Digest::of_text("make"), decision());
     let narrow = GrantBinding { confinement: SandboxBinding::NARROWEST, ..binding() };

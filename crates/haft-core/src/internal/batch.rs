@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_numbered_when_they_have_no_id() {
+    fn batch_calls_without_an_id_are_numbered() {
         check(
             r#"{"calls": [{"tool": "a", "parameters": {"x": 1}}, {"id": "k", "tool": "b"}, {"id": 7, "tool": "c", "parameters": {}}]}"#,
             Ok(&[("0", "a", r#"{"x":1}"#), ("k", "b", "{}"), ("7", "c", "{}")]),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_batch_is_told() {
+    fn invalid_batch_is_rejected_with_the_reason() {
         check("{}", Err("must be a list"));
         check(r#"{"calls": {}}"#, Err("must be a list"));
         check(r#"{"calls": []}"#, Err("at least one"));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_list_that_was_cut_off_the_whole_calls_are_made() {
+    fn truncated_batch_runs_only_its_complete_calls() {
         let first = ("0", "a", r#"{"x":1}"#);
         check(
             r#"{"calls": [{"tool": "a", "parameters": {"x": 1}}, {"tool": "rm", "parameters": {"path": "/tm"#,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn some_tools_are_not_for_batches() {
+    fn batch_report_and_handoff_are_refused_inside_a_batch() {
         for tool in [BATCH, FINAL_REPORT, HANDOFF] {
             assert!(refusal(tool).is_some(), "{tool}");
         }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stand_in_the_order_of_the_calls() {
+    fn batch_results_are_in_call_order() {
         let ends = [
             BatchItemOutcome { id: "0", tool: "a", outcome: Ok("one".into()) },
             BatchItemOutcome { id: "1", tool: "b", outcome: Err("no".into()) },
@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wherever_a_batch_is_cut_no_half_call_is_made(cut in 0_usize..150) {
+        fn batch_cut_at_any_point_yields_no_partial_call(cut in 0_usize..150) {
             let text = r#"{"calls": [{"tool": "a", "parameters": {"x": "one, two"}}, {"tool": "b", "parameters": {"y": [1, 2]}}]}"#;
             let whole = plan(&RawArguments::from_text(text)).unwrap().items;
             let text: String = text.chars().take(cut).collect();

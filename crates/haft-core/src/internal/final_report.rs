@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_report_fits_its_schema() {
+    fn json_report_must_match_its_schema() {
         let shape = with_schema();
         check(&shape, &json!({"status": "success", "content_json": {"n": 1}}), Ok(("success", r#"{"n":1}"#)));
         check(
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_no_report() {
+    fn truncated_report_is_rejected() {
         let shape = ReportShape::plain(ReportFormat::Text);
         let error = shape
             .read(&RawArguments::from_text(r#"{"status": "success", "content": "half a sen"#))
@@ -305,13 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_cannot_be_used_is_found_at_once() {
+    fn invalid_output_schema_is_rejected_on_construction() {
         let error = ReportShape::json(Arc::new(json!({"type": "no such type"}))).unwrap_err();
         assert!(error.starts_with("the output schema cannot be used"), "{error}");
     }
 
     #[test]
-    fn what_the_tool_asks_for_is_what_it_takes() {
+    fn report_matching_the_tool_schema_is_accepted_in_every_format() {
         for format in ReportFormat::ALL {
             let shape = ReportShape::plain(format);
             let tool = shape.tool();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_passed_through() {
+    fn report_metadata_is_passed_through() {
         let shape = ReportShape::plain(ReportFormat::Text);
         let call = json!({"status": "success", "content": "a", "metadata": {"k": [1]}});
         assert_eq!(shape.read(&RawArguments::from_value(&call)).unwrap().metadata["k"], json!([1]));

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_where_it_was_not_yet() {
+    fn handoff_to_an_agent_already_visited_is_refused() {
         let check = |agent: &str, expected: Result<&str, &str>| {
             let routes = routes(&["billing", "legal", "desk"], &["desk", "legal"]);
             let call = RawArguments::from_value(&json!({"agent": agent, "message": " "}));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tool_is_only_there_when_there_is_somewhere_to_go() {
+    fn handoff_tool_is_offered_only_if_a_destination_remains() {
         assert_eq!(routes(&[], &["desk"]).tool(), None);
         assert_eq!(routes(&["desk"], &["desk"]).tool(), None);
         let tool = routes(&["desk", "billing"], &["desk"]).tool().unwrap();

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn names_go_there_and_back_and_every_format_has_a_rule_of_its_own() {
+    fn format_names_round_trip_and_rules_are_unique() {
         let mut rules = std::collections::HashSet::new();
         for format in ReportFormat::ALL {
             assert_eq!(ReportFormat::from_name(format.name()), Some(format));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn no_format_takes_nothing_or_too_much() {
+    fn every_format_rejects_empty_and_oversized_reports() {
         for format in ReportFormat::ALL {
             check(format, " \n", Err("empty"));
             check(format, &"x".repeat(REPORT_BYTES_MAX + 1), Err("at most"));
@@ -217,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn markdown_closes_its_fences() {
+    fn markdown_with_an_unclosed_fence_is_rejected() {
         check(ReportFormat::Markdown, "a\n```rust\nfn f() {}\n```\n", Ok(()));
         check(ReportFormat::Markdown, "a\n```rust\nfn f() {}\n", Err("not closed"));
     }
 
     #[test]
-    fn terminals_get_colours_and_pipes_get_none() {
+    fn only_tty_reports_may_contain_colour_escapes() {
         check(ReportFormat::Tty, "\u{1b}[1;31mred\u{1b}[0m", Ok(()));
         check(ReportFormat::Tty, "\u{1b}[2Jgone", Err("control character"));
         check(ReportFormat::Tty, "\u{1b}]0;title\u{7}", Err("control character"));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn slack_gets_blocks_it_would_accept() {
+    fn invalid_slack_blocks_are_rejected() {
         let check = |value: Value, expected: Result<(), &str>| match expected {
             Ok(()) => assert_eq!(ReportFormat::SlackBlockKit.check_json(&value), Ok(()), "{value}"),
             Err(part) => {

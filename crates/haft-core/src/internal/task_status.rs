@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_complete_when_all_three_say_so() {
+    fn task_is_complete_only_if_all_three_fields_agree() {
         let check = |status: &str, ready: bool, more: bool, expected: TaskCompletion| {
             let call = written(status, ready, more);
             assert_eq!(
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_status_is_told() {
+    fn invalid_task_status_is_rejected_with_the_reason() {
         let check = |call: Value, part: &str| {
             let error = TaskStatus::read(&RawArguments::from_value(&call)).unwrap_err();
             assert!(error.contains(part), "{error}");

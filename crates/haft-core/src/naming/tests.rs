@@ -40,7 +40,7 @@ fn answer(table: &NameTable, written: &str) -> String {
 }
 
 #[test]
-fn schemes_name_tools_and_leave_builtins_bare() {
+fn naming_schemes_prefix_tools_but_not_builtins() {
     let check = |scheme: NamingScheme, expected: &[&str]| {
         assert_eq!(exposed(&table(scheme, &["builtin/bash", "git/log"])), expected);
     };
@@ -51,7 +51,7 @@ fn schemes_name_tools_and_leave_builtins_bare() {
 }
 
 #[test]
-fn collisions_get_numbers_in_order_but_builtins_never() {
+fn colliding_names_get_number_suffixes_except_builtins() {
     let check = |scheme: NamingScheme, tools: &[&str], expected: &[&str]| {
         assert_eq!(exposed(&table(scheme, tools)), expected);
     };
@@ -64,7 +64,7 @@ fn collisions_get_numbers_in_order_but_builtins_never() {
 }
 
 #[test]
-fn written_names_are_resolved() {
+fn names_resolve_by_exact_match_case_alias_or_bare_name() {
     let table =
         table(NamingScheme::Double, &["builtin/bash", "git/log", "hg/log", "fs/read_file", "Fs/read_file"]);
     let check = |written: &str, expected: &str| assert_eq!(answer(&table, written), expected, "{written}");
@@ -88,7 +88,7 @@ fn written_names_are_resolved() {
 }
 
 #[test]
-fn a_name_that_very_many_tools_have_means_none_of_them() {
+fn bare_name_shared_by_many_tools_resolves_to_none() {
     let tools: Vec<String> = (0..100).map(|number| format!("server{number}/search")).collect();
     let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
     assert_eq!(
@@ -99,7 +99,7 @@ fn a_name_that_very_many_tools_have_means_none_of_them() {
 }
 
 #[test]
-fn tools_keep_their_names_while_others_come_and_go() {
+fn tools_keep_their_names_when_other_tools_are_added_or_removed() {
     let identities = |tools: &[&str]| tools.iter().map(|written| tool(written)).collect::<Vec<_>>();
     let table = table(NamingScheme::Bare, &["a/x", "b/x"]);
     assert_eq!(exposed(&table), ["x", "x_2"]);
@@ -112,7 +112,7 @@ fn tools_keep_their_names_while_others_come_and_go() {
 }
 
 #[test]
-fn the_names_of_so_many_that_left_are_kept_and_no_more() {
+fn names_of_removed_tools_are_remembered_up_to_a_limit() {
     let identities = |from: usize| (from..from + 6_000).map(|number| tool(&format!("a/t{number:05}")));
     let table = NameTable::build(NamingScheme::Bare, identities(0)).rebuild(identities(6_000));
     assert_eq!(table.departed.len(), 6_000);
@@ -133,7 +133,7 @@ fn any_identity() -> impl Strategy<Value = ToolIdentity> {
 
 proptest! {
     #[test]
-    fn exposed_names_are_unique_and_lead_back(
+    fn exposed_names_are_unique_and_resolve_to_their_tool(
         scheme in prop::sample::select(NamingScheme::ALL.to_vec()),
         identities in prop::collection::vec(any_identity(), 0..40),
     ) {
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn names_stay_with_their_tools_and_stay_unique(
+    fn rebuild_never_gives_a_tools_name_to_another_tool(
         scheme in prop::sample::select(NamingScheme::ALL.to_vec()),
         before in prop::collection::vec(any_identity(), 0..20),
         after in prop::collection::vec(any_identity(), 0..20),
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn resolving_never_panics(written in ".{0,80}") {
+    fn resolving_any_name_never_panics(written in ".{0,80}") {
         table(NamingScheme::Double, &["builtin/bash", "git/log"]).resolve(&written);
     }
 }

@@ -80,7 +80,7 @@ fn tree_of(events: &[Event]) -> OpTree {
 }
 
 #[test]
-fn calls_stand_in_their_turns_and_sub_agents_below_their_call() {
+fn calls_nest_under_their_turn_and_sub_agent_calls_under_the_parent_call() {
     let first = operation(1, 1, 1, None);
     let agent = operation(2, 1, 1, None);
     let inner = operation(3, 2, 3, Some(2));
@@ -104,7 +104,7 @@ fn calls_stand_in_their_turns_and_sub_agents_below_their_call() {
 }
 
 #[test]
-fn equal_ids_of_an_asker_are_different_calls() {
+fn calls_with_equal_ids_are_separate_tree_nodes() {
     let [one, two] = [1, 2].map(|id| {
         let named =
             CallOperation { call: CallId("same".into()), ..CallOperation::clone(&operation(id, 1, 1, None)) };
@@ -115,7 +115,7 @@ fn equal_ids_of_an_asker_are_different_calls() {
 }
 
 #[test]
-fn beyond_the_limit_calls_are_counted_and_not_kept() {
+fn tree_counts_calls_beyond_its_limit_without_storing_them() {
     let mut tree = OpTree::new(2);
     for id in 0..100 {
         let operation = operation(id, u128::from(id), 1, None);
@@ -130,7 +130,7 @@ proptest! {
     /// For any events in any order: the tree loses no call and counts none twice, and the paths within a session
     /// differ.
     #[test]
-    fn every_call_is_counted_once(asked in prop::collection::vec((1_u32..4, prop::option::of(0_u64..20), any::<bool>()), 0..20)) {
+    fn events_in_any_order_count_each_call_once(asked in prop::collection::vec((1_u32..4, prop::option::of(0_u64..20), any::<bool>()), 0..20)) {
         let operations: Vec<_> = asked.iter().zip(0_u64..).map(|((turn, parent, _), id)| {
             operation(id, parent.map_or(1_000, u128::from), *turn, *parent)
         }).collect();
@@ -187,7 +187,7 @@ fn told(place: RunPosition, number: u32, failure: Option<ModelErrorKind>) -> Eve
 }
 
 #[test]
-fn attempts_at_models_stand_in_their_turn_with_what_they_cost() {
+fn model_attempts_are_listed_under_their_turn_and_totals_add_their_cost() {
     let mut tree = OpTree::new(3);
     let (first, second) = (place(1, 1, None), place(1, 2, None));
     for event in [

@@ -33,7 +33,7 @@ fn check(written: &str, line: &str, expected: &str) {
 }
 
 #[test]
-fn the_most_specific_rule_for_a_tool_decides() {
+fn most_specific_rule_decides_and_ties_go_to_the_strictest() {
     let check = |written: &str, tool: &str, expected: &str, index: Option<usize>| {
         let ruling = rules(written).decide(tool, None);
         assert_eq!(
@@ -54,7 +54,7 @@ fn the_most_specific_rule_for_a_tool_decides() {
 }
 
 #[test]
-fn a_tool_is_admitted_when_some_call_may_be_permitted() {
+fn tool_is_admitted_if_a_rule_permits_at_least_one_call() {
     let check = |written: &str, expected: &str| {
         assert_eq!(rules(written).admit("bash").decision.name(), expected, "{written}");
     };
@@ -66,7 +66,7 @@ fn a_tool_is_admitted_when_some_call_may_be_permitted() {
 }
 
 #[test]
-fn each_command_is_judged_and_the_strictest_holds() {
+fn strictest_decision_among_all_commands_of_a_line_applies() {
     let written = "default ask / allow bash: git log* / allow bash: ls* / ask bash: git * / deny bash: rm *";
     let check = |line: &str, expected: &str| check(written, line, expected);
     check("git log", "allow");
@@ -82,7 +82,7 @@ fn each_command_is_judged_and_the_strictest_holds() {
 }
 
 #[test]
-fn an_allow_holds_for_exactly_what_it_names() {
+fn allow_rule_does_not_cover_redirections_assignments_or_expansions() {
     let written = "default ask / allow bash: git log* / allow bash: ls* / allow bash: cat *";
     let check = |line: &str, expected: &str| check(written, line, expected);
     check("git log > /etc/x", "ask");
@@ -114,7 +114,7 @@ fn an_allow_holds_for_exactly_what_it_names() {
 }
 
 #[test]
-fn what_cannot_be_seen_is_never_allowed() {
+fn commands_hidden_by_expansion_or_interpreters_are_never_allowed() {
     let open = "default allow / allow bash / deny bash: rm *";
     let closed = "default deny / ask bash / allow bash: *";
     for line in [
@@ -159,7 +159,7 @@ fn what_cannot_be_seen_is_never_allowed() {
 }
 
 #[test]
-fn a_deny_is_found_wherever_the_command_stands() {
+fn deny_rule_applies_wherever_the_command_appears_in_a_line() {
     let written = "default allow / deny bash: rm * / ask bash: git push*";
     for line in [
         "rm x",
@@ -224,7 +224,7 @@ fn a_deny_is_found_wherever_the_command_stands() {
 }
 
 #[test]
-fn a_narrower_pattern_makes_an_exception() {
+fn narrower_pattern_overrides_a_broader_one() {
     let written = "default ask / deny bash: rm * / allow bash: rm -i * / allow bash";
     check(written, "rm -i x", "allow");
     check(written, "rm x", "deny");
@@ -240,7 +240,7 @@ fn a_narrower_pattern_makes_an_exception() {
 }
 
 #[test]
-fn explain_names_each_command_and_its_rule() {
+fn explain_lists_each_command_with_its_matching_rule() {
     let rules = rules("default ask / allow bash: ls* / deny bash: rm *");
     let expected = "deny: `rm x` matches rule 1, `deny bash: rm *`\n  \
                     allow ls\n        `ls` matches rule 0, `allow bash: ls*`\n  \
@@ -268,14 +268,14 @@ fn put(place: &str, inner: &str) -> String {
 
 proptest! {
     #[test]
-    fn any_line_is_decided(line in "\\PC{0,80}") {
+    fn explaining_any_line_never_panics(line in "\\PC{0,80}") {
         let rules = rules("default allow / deny bash: rm * / allow bash: ls*");
         rules.explain("bash", Some(&line));
     }
 
     /// For any syntax around a denied command, the rules do not allow the line.
     #[test]
-    fn composition_never_turns_a_deny_into_an_allow(
+    fn shell_syntax_around_a_denied_command_never_allows_it(
         prefix in proptest::sample::select(vec!["", "sudo ", "env ", "A=1 ", "/bin/"]),
         places in proptest::collection::vec(proptest::sample::select(vec![
             "@", "ls; @", "ls && @", "@ | ls", " ( @ )", "{ @; }", "ls $(@)", "ls \"$(@)\"", "x=$(@) ls", "ls <(@)",

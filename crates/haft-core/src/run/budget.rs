@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_hundred_percent_of_any_part_it_is_used_up() {
+    fn budget_is_exhausted_when_any_limit_is_reached() {
         let check = |usd: f64, tokens: u64, calls: u64, seconds: u64, expected: Option<ExhaustedLimit>| {
             let spent = SpendTotals { usd, tokens, calls, time: Duration::from_secs(seconds) };
             assert_eq!(budget().left(&spent).used_up(), expected, "{spent:?}");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_never_less_than_nothing() {
+    fn remaining_budget_never_goes_below_zero() {
         let spent = SpendTotals { usd: 0.25, tokens: 200, calls: 1, time: Duration::from_secs(10) };
         let left = budget().left(&spent);
         let expected = SpendLimit {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_part_of_which_most_is_spent_is_told() {
+    fn used_percent_is_that_of_the_most_used_limit() {
         let check = |usd: f64, tokens: u64, calls: u64, expected: u8| {
             let spent = SpendTotals { usd, tokens, calls, time: Duration::MAX };
             assert_eq!(budget().used_percent(&budget().left(&spent)), Some(expected), "{spent:?}");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_budgets_the_smaller_parts_hold() {
+    fn combining_two_budgets_takes_the_smaller_of_each_limit() {
         let other = SpendLimit { usd: Some(0.5), tokens: Some(200), ..SpendLimit::default() };
         let expected = SpendLimit { usd: Some(0.5), ..budget() };
         assert_eq!(budget().within(&other), expected);

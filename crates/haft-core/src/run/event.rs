@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bill_adds_up_and_says_what_it_does_not_know() {
+    fn bill_sums_usage_and_counts_unpriced_requests() {
         let mut bill = RunBill::default();
         let usage = TokenUsage { input: 10, output: 3, ..TokenUsage::default() };
         bill.add_request(Some(usage), Some(Cost { nano_usd: 7 }));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_stands_between_its_tags() {
+    fn report_is_extracted_from_its_tags() {
         let end = &StopReason::EndOfTurn;
         let text = ReportFormat::Text;
         check(
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_with_another_nonce_is_just_text() {
+    fn tag_with_another_nonce_is_not_a_report() {
         check(
             ReportFormat::Text,
             "<haft-0000-FINAL>x</haft-0000-FINAL>",
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_limit_cut_is_asked_for_again() {
+    fn report_truncated_by_the_length_limit_is_detected_as_cut() {
         let json = ReportFormat::Json;
         check(ReportFormat::Text, "<haft-ab12-FINAL>half a sen", &StopReason::Length, Err("CUT"));
         check(
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_says_how_to_end() {
+    fn each_report_mode_tells_the_model_how_to_finish() {
         let shape = ReportShape::plain(ReportFormat::Markdown);
         assert_eq!(FinalReport::None.rule(), "");
         assert!(FinalReport::Tool(shape.clone()).rule().contains("agent__final_report"));

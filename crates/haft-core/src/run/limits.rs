@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_and_the_buffer_are_kept_free() {
+    fn context_is_full_when_output_and_buffer_no_longer_fit() {
         let limit = RunContextLimit { window_tokens: 1000, output_tokens: 300, buffer_tokens: 100 };
         let check = |tokens: u64, full: bool| assert_eq!(limit.is_full(tokens), full, "{tokens}");
         check(0, false);

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_descendant_spends_is_spent_above_once() {
+    fn child_spending_counts_once_in_every_ancestor() {
         let root = Meter::new(Arc::new(NoEvents), tokens(100));
         let (one, other) = (root.below(tokens(30)), root.below(SpendLimit::default()));
         let below = one.below(SpendLimit::default());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_spent_for_everybody_until_it_is_known() {
+    fn held_amounts_reduce_the_budget_of_all_runs_until_released() {
         let root =
             Meter::new(Arc::new(NoEvents), SpendLimit { usd: Some(1.0), calls: Some(3), ..tokens(100) });
         let (one, other) = (root.below(SpendLimit::default()), root.below(SpendLimit::default()));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_requests_have_set_aside_is_worth_waiting_for() {
+    fn run_waits_only_for_tokens_reserved_by_other_requests() {
         let check = |spent: u64, held: SpendAmount, expected: bool| {
             let root =
                 Meter::new(Arc::new(NoEvents), SpendLimit { usd: Some(1.0), calls: Some(3), ..tokens(100) });
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_when_something_set_aside_is_known() {
+    fn waiting_run_is_woken_once_when_a_reservation_is_released() {
         let root = Meter::new(Arc::new(NoEvents), tokens(100));
         let (one, other) =
             (root.below(SpendLimit::default()), root.below(SpendLimit::default()).below(tokens(90)));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_each_ones_own() {
+    fn child_meter_does_not_inherit_the_time_limit() {
         let time = Some(Duration::from_secs(10));
         let root = Meter::new(Arc::new(NoEvents), SpendLimit { time, ..SpendLimit::default() });
         assert_eq!(root.left(Duration::from_secs(4)).time, Some(Duration::from_secs(6)));

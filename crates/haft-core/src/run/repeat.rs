@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn three_in_a_row_are_told_and_five_stop() {
+    fn three_identical_calls_in_a_row_warn_and_five_stop() {
         let a: &[(&str, &str)] = &[("read", r#"{"p": 1, "q": 2}"#)];
         let same: &[(&str, &str)] = &[("read", r#"{"q":2,"p":1}"#)];
         let b: &[(&str, &str)] = &[("read", r#"{"p": 2}"#)];
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn another_call_beside_it_does_not_hide_it_and_twins_are_no_circle() {
+    fn repeat_is_counted_per_turn_despite_other_calls() {
         let with = |n: &'static str| vec![("read", "{}"), ("grep", n)];
         let turns = [with("1"), with("2"), with("3"), with("4"), with("5")];
         let turns: Vec<&[(&str, &str)]> = turns.iter().map(Vec::as_slice).collect();

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_listed_name_can_be_set() {
+    fn every_listed_limit_can_be_set_and_read_back() {
         for (name, _) in CommandLimits::NAMES {
             let mut limits = CommandLimits::default();
             limits.set(name, 4_000_000).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_zero_are_refused() {
+    fn unknown_limit_names_and_zero_values_are_rejected() {
         let mut limits = CommandLimits::default();
         assert_eq!(limits.set("speed", 1), Err(LimitError::Unknown("speed".into())));
         assert_eq!(limits.set("open-files", 0), Err(LimitError::Zero("open-files".into())));

@@ -30,7 +30,7 @@ fn check_refused(line: &str) {
 }
 
 #[test]
-fn lists_pipes_and_groups_are_taken_apart() {
+fn lists_pipelines_and_compound_commands_are_split_into_commands() {
     check("", &[]);
     check("  # only a comment", &[]);
     check("ls -la", &["ls -la"]);
@@ -80,7 +80,7 @@ fn quotes_and_escapes_are_removed() {
 }
 
 #[test]
-fn what_the_shell_would_replace_is_opaque() {
+fn words_with_shell_expansions_are_opaque() {
     check("{rm,-rf,/}", &["<{rm,-rf,/}>"]);
     check("echo {1..3}", &["echo <{1..3}>"]);
     check("ls *.c a?b [ab]", &["ls <*.c> <a?b> <[ab]>"]);
@@ -93,7 +93,7 @@ fn what_the_shell_would_replace_is_opaque() {
 }
 
 #[test]
-fn substitutions_are_looked_into() {
+fn commands_inside_substitutions_are_found() {
     check("echo $(rm x)", &["rm x", "echo <>"]);
     check("echo `rm x`", &["rm x", "echo <>"]);
     check("echo `echo \\`rm x\\``", &["rm x", "echo <>", "echo <>"]);
@@ -116,7 +116,7 @@ fn substitutions_are_looked_into() {
 }
 
 #[test]
-fn here_documents_are_data_but_for_their_substitutions() {
+fn only_substitutions_inside_here_documents_are_commands() {
     check("cat <<EOF\n$(rm x) it's \"\nEOF\na", &["cat", "rm x", "a"]);
     check("cat <<'EOF'\n$(rm x)\nEOF\na", &["cat", "a"]);
     check("cat <<\\EOF | b\n`rm x`\nEOF", &["cat", "b"]);
@@ -129,7 +129,7 @@ fn here_documents_are_data_but_for_their_substitutions() {
 }
 
 #[test]
-fn assignments_and_files_belong_to_their_commands() {
+fn assignments_and_redirections_are_attached_to_their_command() {
     check("LD_PRELOAD=x git log", &["LD_PRELOAD= git log"]);
     check("A=1 B+=2 c[0]=3 d e=4", &["A= B= c= d e=4"]);
     check("git log > /etc/x", &["git log >/etc/x"]);
@@ -147,7 +147,7 @@ fn assignments_and_files_belong_to_their_commands() {
 }
 
 #[test]
-fn carried_commands_are_found() {
+fn commands_run_by_eval_sudo_and_other_wrappers_are_found() {
     check("eval \"rm -rf /\"", &["eval rm -rf /", "rm -rf /"]);
     check("bash -c 'rm x; a'", &["bash -c rm x; a", "rm x", "a"]);
     check("/bin/sh -euxc 'rm x' y", &["/bin/sh -euxc rm x y", "rm x"]);
@@ -188,7 +188,7 @@ fn carried_commands_are_found() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused() {
+fn syntax_the_parser_does_not_support_is_rejected() {
     let refused = [
         "echo $(rm x",
         "echo `rm x",
@@ -238,7 +238,7 @@ fn what_is_not_understood_is_refused() {
 }
 
 #[test]
-fn limits_hold() {
+fn lines_over_the_parser_limits_are_rejected() {
     check_refused(&"x".repeat(LINE_BYTES_MAX + 1));
     check_refused(&"$(".repeat(LINE_BYTES_MAX / 2));
     check_refused(&"(".repeat(LINE_BYTES_MAX));
@@ -302,12 +302,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn any_text_is_read_without_a_panic(line in "\\PC{0,80}") {
+    fn parsing_any_text_never_panics(line in "\\PC{0,80}") {
         let _ = commands(&line);
     }
 
     #[test]
-    fn any_shell_like_text_is_read_without_a_panic(
+    fn parsing_shell_like_text_never_panics(
         pieces in proptest::collection::vec(proptest::sample::select(vec![
             "$(", ")", "`", "'", "\"", "\\", "\n", "<<E", "E", "{", "}", "((", "))", "${", "case x in", "esac", ";;",
             "if", "fi", "[[", "]]", " ", " ", "a", "=", "(", "<(", ">", "&", "|", "#", "for i in", "do", "done", "$'", "é", "eval ",
@@ -318,7 +318,7 @@ proptest! {
 
     /// No command is lost: it is in the list, the parser rejects the line, or the line holds an unseen command.
     #[test]
-    fn a_command_is_found_wherever_it_stands(line in composed()) {
+    fn nested_command_is_found_or_the_line_is_opaque(line in composed()) {
         let Ok(found) = commands(&line) else { return Ok(()) };
         let is_it = |command: &ShellCommand| {
             command.words.iter().any(|word| word.text == "rm") || command.program().is_some_and(|word| word.opaque)

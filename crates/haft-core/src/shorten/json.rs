@@ -125,13 +125,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_are_cut_on_a_character_and_tell_how_much_is_missing() {
+    fn shortened_string_ends_on_a_character_and_states_the_rest() {
         let shortened = shorten_value(&json!("é".repeat(100)), 100).unwrap();
         assert_eq!(shortened, json!(format!("{}… (82 more characters)", "é".repeat(18))));
     }
 
     #[test]
-    fn objects_and_arrays_inside_share_the_room() {
+    fn nested_values_share_the_byte_limit() {
         let value = json!({"a": vec!["x"; 500], "b": "short", "c": {"d": "y".repeat(5_000)}});
         let shortened = shorten_value(&value, 900).unwrap();
         assert_eq!(shortened["b"], "short");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_do_not_fit_are_counted() {
+    fn omitted_keys_are_counted_in_the_result() {
         let many: Map<String, Value> = (0..100).map(|at| (format!("key{at:03}"), json!(at))).collect();
         let shortened = shorten_value(&Value::Object(many), 400).unwrap();
         let kept = shortened.as_object().unwrap().len() - 1;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_for_anything_there_is_nothing() {
+    fn value_that_cannot_fit_shortens_to_none() {
         assert_eq!(shorten_value(&json!([1, 2, 3]), 3), None);
         assert_eq!(shorten_value(&json!(12_345), 3), None);
     }
@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shortened_fits_and_what_fits_is_left_alone(value in value(), bytes_max in 0usize..3_000) {
+        fn shortened_value_fits_the_limit_and_fitting_value_is_unchanged(value in value(), bytes_max in 0usize..3_000) {
             let text = value.to_string();
             match shorten_value(&value, bytes_max) {
                 Some(shortened) if text.len() <= bytes_max => prop_assert_eq!(shortened, value),

@@ -53,7 +53,7 @@ fn through_text(stored: &StoredRequest) -> StoredRequest {
 }
 
 #[test]
-fn a_request_comes_back_whole() {
+fn stored_request_round_trips() {
     for request in [everything(&["a", "b"]), ModelRequest::new("m", conversation(&[]))] {
         let back = through_text(&StoredRequest::of(&request)).into_request(None).unwrap();
         assert_eq!(format!("{request:?}"), format!("{back:?}"));
@@ -61,7 +61,7 @@ fn a_request_comes_back_whole() {
 }
 
 #[test]
-fn a_request_that_goes_on_holds_only_what_is_new() {
+fn follow_up_request_stores_only_the_new_messages() {
     let before = everything(&["a", "b"]);
     let tools = Arc::clone(&before.tools);
     let after = ModelRequest { tools, ..everything(&["a", "b", "c"]) };
@@ -78,7 +78,7 @@ fn a_request_that_goes_on_holds_only_what_is_new() {
 }
 
 #[test]
-fn every_event_comes_back() {
+fn every_stored_event_round_trips() {
     let mark =
         Some(WireIdentity { format: ModelApiFormat::Gemini, id: Some("i".into()), state: Some("s".into()) });
     let media = Media { media_type: "image/png".into(), source: MediaSource::Bytes([0, 255][..].into()) };
@@ -137,7 +137,7 @@ fn every_event_comes_back() {
 }
 
 #[test]
-fn every_failure_comes_back() {
+fn every_stored_model_error_round_trips() {
     for kind in ModelErrorKind::ALL {
         let error = ModelError { kind, message: "m".into(), retry_after: Some(Duration::from_millis(1500)) };
         assert_eq!(StoredModelError::of(&error).into_error().unwrap(), error);
@@ -147,7 +147,7 @@ fn every_failure_comes_back() {
 }
 
 #[test]
-fn every_output_comes_back_but_one_with_a_handle() {
+fn every_output_round_trips_except_one_with_a_handle() {
     use crate::output::{OutputContent, ToolOutput};
     use crate::store::{Handle, OutputPreview, StoreEntry, StoreReason, StoredOutput};
 

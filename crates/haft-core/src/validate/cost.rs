@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn references_that_double_are_counted() {
+    fn doubling_references_count_toward_the_cost_limit() {
         assert!(bearable(&doubling("allOf", 10), &json!({})));
         assert!(bearable(&doubling("oneOf", 10), &json!({})));
         assert!(!bearable(&doubling("anyOf", 60), &json!({})));
     }
 
     #[test]
-    fn a_recursion_that_goes_twice_into_the_same_value_is_counted() {
+    fn double_recursion_into_one_value_counts_toward_the_cost_limit() {
         let into_c = json!({"properties": {"c": {"$ref": "#"}}});
         let twice = json!({"anyOf": [into_c.clone(), into_c]});
         let deep = |depth: usize| (0..depth).fold(json!({}), |inner, _| json!({"c": inner}));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_recursions_are_not_refused() {
+    fn ordinary_recursive_schemas_stay_within_the_cost_limit() {
         let tree = json!({"properties": {"name": {"type": "string"}, "children": {"items": {"$ref": "#"}}}});
         let leaf = json!({"name": "leaf", "children": []});
         let branch = json!({"name": "branch", "children": vec![leaf; 100]});
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn many_schemas_times_many_values_are_counted() {
+    fn cost_multiplies_subschemas_by_values() {
         let branches = vec![json!({"type": "integer"}); 10_000];
         let schema = json!({"properties": {"a": {"items": {"allOf": branches}}}});
         assert!(bearable(&schema, &json!({"a": vec![1; 10]})));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn references_must_be_told_with_certainty() {
+    fn cost_estimate_rejects_references_it_cannot_resolve() {
         let check =
             |schema: Value, known: bool| assert_eq!(SchemaCost::of(&schema, None).is_ok(), known, "{schema}");
         check(json!({"$ref": "#/$defs/a%20b", "$defs": {"a b": {}}}), true);

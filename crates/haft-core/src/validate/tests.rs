@@ -18,7 +18,7 @@ fn message(schema: &Value, arguments: &Value) -> String {
 }
 
 #[test]
-fn complaints_say_what_was_expected_and_found() {
+fn schema_errors_state_the_expected_and_the_actual_value() {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -76,7 +76,7 @@ fn complaints_say_what_was_expected_and_found() {
 }
 
 #[test]
-fn complaints_are_bounded() {
+fn schema_errors_are_limited_in_number_and_length() {
     let schema = json!({"type": "object", "properties": {"a": {"items": {"type": "string"}}}});
     let many = message(&schema, &json!({"a": vec![1; 100]}));
     assert_eq!(many.lines().count(), 21);
@@ -89,7 +89,7 @@ fn complaints_are_bounded() {
 }
 
 #[test]
-fn the_draft_is_2020_12_unless_the_schema_says_otherwise() {
+fn schema_draft_defaults_to_2020_12() {
     let tuple = |schema: Value| {
         let schema = json!({"$schema": schema, "properties": {"a": {"items": [{"type": "string"}]}}});
         Schema::compile(&schema).validate(parsed(&json!({"a": [1]}))).is_ok_and(|valid| !valid.unvalidated())
@@ -100,7 +100,7 @@ fn the_draft_is_2020_12_unless_the_schema_says_otherwise() {
 }
 
 #[test]
-fn the_draft_of_schemas_that_name_none_can_be_chosen() {
+fn draft_for_schemas_without_dollar_schema_is_configurable() {
     let check = |draft: SchemaDraft, schema: &Value, refused: bool| {
         let schema = Schema::compile_as(schema, draft);
         assert!(matches!(schema, Schema::Checked(_)), "{schema:?}");
@@ -123,7 +123,7 @@ fn mended(schema: &Value, arguments: &Value) -> Option<(String, Value)> {
 }
 
 #[test]
-fn strings_are_mended_where_the_schema_then_accepts() {
+fn strings_are_coerced_only_if_the_schema_then_accepts_them() {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -167,7 +167,7 @@ fn strings_are_mended_where_the_schema_then_accepts() {
 }
 
 #[test]
-fn a_null_that_cannot_be_one_is_left_out_where_that_may_be() {
+fn null_of_an_optional_non_nullable_property_is_removed() {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -206,7 +206,7 @@ fn a_null_that_cannot_be_one_is_left_out_where_that_may_be() {
 }
 
 #[test]
-fn an_answer_fits_as_what_it_means() {
+fn fit_removes_null_optionals_and_reports_other_mismatches() {
     let schema = Schema::compile(&json!({
         "type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"],
     }));
@@ -218,7 +218,7 @@ fn an_answer_fits_as_what_it_means() {
 }
 
 #[test]
-fn who_cannot_be_mended_is_told_about_what_was_written() {
+fn failed_coercion_reports_errors_for_the_original_values() {
     let schema = json!({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
     let said = message(&schema, &json!({"a": "1", "b": "x"}));
     assert_eq!(
@@ -228,7 +228,7 @@ fn who_cannot_be_mended_is_told_about_what_was_written() {
 }
 
 #[test]
-fn mending_is_bounded() {
+fn argument_coercion_has_bounded_size_depth_and_rounds() {
     let list = json!({"properties": {"a": {"type": "array", "items": {"type": "integer"}}}});
     assert!(mended(&list, &json!({"a": vec!["1"; 64]})).is_some());
     assert!(mended(&list, &json!({"a": vec!["1"; 65]})).is_none());
@@ -246,7 +246,7 @@ fn mending_is_bounded() {
 }
 
 #[test]
-fn other_values_are_checked_too() {
+fn check_validates_a_value_without_coercing_it() {
     let schema = Schema::compile(&json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
     assert_eq!(schema.check(&json!({"a": 1}), 7), Ok(()));
     let told = schema.check(&json!({"a": "1"}), 9).unwrap_err();
@@ -254,7 +254,7 @@ fn other_values_are_checked_too() {
 }
 
 #[test]
-fn a_schema_that_cannot_be_used_checks_nothing_and_says_why() {
+fn unusable_schema_skips_validation_and_records_the_reason() {
     let check = |schema: &Value, expected: &str| {
         let schema = Schema::compile(schema);
         let Schema::Unchecked { reason } = &schema else { panic!("compiled, not {expected}") };
@@ -273,7 +273,7 @@ fn a_schema_that_cannot_be_used_checks_nothing_and_says_why() {
 }
 
 #[test]
-fn patterns_have_bounded_cost() {
+fn pathological_patterns_fail_within_seconds() {
     let check = |pattern: &str, text: &str| {
         let schema = Schema::compile(&json!({"properties": {"a": {"pattern": pattern}}}));
         assert!(matches!(schema, Schema::Checked(_)), "{pattern}");
@@ -287,7 +287,7 @@ fn patterns_have_bounded_cost() {
 }
 
 #[test]
-fn a_schema_that_would_take_forever_is_refused_in_time() {
+fn exponential_schema_is_rejected_by_the_step_limit() {
     let next = |at: usize| json!({"$ref": format!("#/$defs/d{}", at + 1)});
     let mut definitions: Map<_, _> =
         (0..200).map(|at| (format!("d{at}"), json!({"allOf": [next(at), next(at)]}))).collect();
@@ -302,7 +302,7 @@ fn a_schema_that_would_take_forever_is_refused_in_time() {
 }
 
 #[test]
-fn arguments_become_a_type() {
+fn valid_arguments_deserialize_into_a_type() {
     let valid = Schema::compile(&json!({"type": "object"})).validate(parsed(&json!({"a": 1}))).unwrap();
     let typed: std::collections::BTreeMap<String, u8> = valid.to().unwrap();
     assert_eq!(typed["a"], 1);

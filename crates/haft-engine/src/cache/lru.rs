@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_output_is_equal_to_the_one_it_was_made_of() {
+    fn shared_output_round_trips_to_an_equal_output() {
         let check = |output: ToolOutput| assert_eq!(SharedOutput::of(&output).to_output(), output);
         check(ToolOutput::default());
         check(ToolOutput::text("done"));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first() {
+    fn least_recently_used_entry_is_evicted_first() {
         check("a1 b1 c1", "abc");
         check("a1 b1 c1 d1", "bcd");
         check("a1 b1 c1 ?a d1", "acd");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded() {
+    fn cache_evicts_to_stay_within_its_byte_limit() {
         check("a5 b5", "ab");
         check("a5 b5 c1", "bc");
         check("a5 b11", "a");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_is_gone() {
+    fn expired_entries_are_not_returned() {
         check("a1 + b1 +", "b");
         check("a1 + + ?a", "");
         check("a1 + a1 +", "a");

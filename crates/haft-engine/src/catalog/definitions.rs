@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_values_of_a_list_are_shared_and_end_after_it() {
+    fn values_are_shared_per_list_and_dropped_with_the_list() {
         let shared = SharedDefinitions::default();
         let list = || -> Arc<[ToolDefinition]> { Arc::new([]) };
         let (first, second) = (list(), list());

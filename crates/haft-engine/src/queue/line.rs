@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_priorities_keep_their_order() {
+    fn calls_of_equal_priority_are_admitted_in_arrival_order() {
         check("nnn", &[0]);
         check("nnn..", &[0, 1, 2]);
         check("nnn.n..", &[0, 1, 2, 3]);
@@ -149,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_priority_goes_first() {
+    fn higher_priority_is_admitted_first() {
         check("nlnh...", &[0, 3, 2, 1]);
         check("nlhnh....", &[0, 2, 4, 3, 1]);
     }
 
     #[test]
-    fn who_leaves_while_waiting_frees_no_slot() {
+    fn cancelled_waiter_frees_no_slot() {
         check("nnn1", &[0]);
         check("nnn1.", &[0, 2]);
         check("nnn12.", &[0]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_low_priority_that_waits_is_not_passed_for_ever() {
+    fn waiting_low_priority_call_is_admitted_after_ageing() {
         // One slot, and a new `h` before each admission: the low call is admitted after two levels of ageing.
         let script = format!("nl{}", "h.".repeat(30));
         let let_in = play(&script);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_bounded() {
+    fn join_fails_when_the_waiting_list_is_full() {
         let mut line = WaitingList::new(NonZeroUsize::MIN, 1);
         let mut join = || line.join(Priority::Normal, || ());
         let JoinOutcome::In(inside) = join() else { panic!() };

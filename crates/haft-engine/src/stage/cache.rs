@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_something_is_never_answered_from_the_cache() {
+    fn mutating_and_idempotent_calls_are_never_cached() {
         let minute = Some(Duration::from_mins(1));
         let check = |effects: Effects, wish: CacheUse, expected: Option<Duration>| {
             assert_eq!(ttl(minute, effects, wish), expected, "{effects:?} {wish:?}");

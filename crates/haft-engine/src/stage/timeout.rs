@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_limit_wins_and_the_nearest_of_equal_ones() {
+    fn smallest_timeout_wins_and_the_tool_wins_ties() {
         let slow = QueueName::new("slow").unwrap();
         let check = |tool: u64, queue: u64, global: u64, expected: (u64, LimitOwner<'_>)| {
             let limits =

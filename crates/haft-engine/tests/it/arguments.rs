@@ -21,7 +21,7 @@ async fn check(tool: &str, arguments: &str, expected: &str) {
 }
 
 #[tokio::test]
-async fn arguments_are_checked_before_the_provider_sees_them() {
+async fn invalid_arguments_are_rejected_with_schema_errors() {
     check("echo", r#"{"text": "hi"}"#, "echo: hi").await;
     check("echo", "{}", "invalid_arguments: Error: 'text' parameter is required (string)").await;
     check("echo", "", "invalid_arguments: Error: 'text' parameter is required (string)").await;
@@ -41,7 +41,7 @@ async fn arguments_are_checked_before_the_provider_sees_them() {
 }
 
 #[tokio::test]
-async fn repairs_stand_on_the_receipt() {
+async fn receipt_lists_argument_repairs() {
     let (orchestrator, _) = orchestrator();
     let result = orchestrator.execute(call("echo", "```json\n{'text': 'hi',}\n```")).await;
     assert_eq!(said(&result), "echo: hi");
@@ -50,7 +50,7 @@ async fn repairs_stand_on_the_receipt() {
 }
 
 #[tokio::test]
-async fn half_a_change_is_refused_and_half_a_question_is_not() {
+async fn truncated_arguments_are_refused_for_mutating_tools_only() {
     check("echo", r#"{"text": "hal"#, "echo: hal").await;
     check("store", r#"{"text": "whole""#, "store: whole").await;
     check(
@@ -63,7 +63,7 @@ async fn half_a_change_is_refused_and_half_a_question_is_not() {
 }
 
 #[tokio::test]
-async fn a_million_brackets_are_refused_at_once() {
+async fn deeply_nested_arguments_are_rejected_quickly() {
     let (orchestrator, _) = orchestrator();
     let started = Instant::now();
     let result = orchestrator.execute(call("echo", &"[".repeat(1_000_000))).await;
@@ -73,7 +73,7 @@ async fn a_million_brackets_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_schema_that_does_not_compile_is_told_on_the_receipt() {
+async fn receipt_notes_a_schema_that_does_not_compile() {
     let (orchestrator, _) = orchestrator();
     let result = orchestrator.execute(call("unchecked", r#"{"text": "x"}"#)).await;
     assert_eq!(said(&result), "unchecked: x");
@@ -82,7 +82,7 @@ async fn a_schema_that_does_not_compile_is_told_on_the_receipt() {
 }
 
 #[tokio::test]
-async fn a_tool_that_cannot_be_checked_is_refused_when_the_operator_is_strict() {
+async fn strict_mode_denies_a_tool_whose_schema_does_not_compile() {
     let config = OrchestratorConfig { unchecked: UncheckedSchemas::Denied, ..OrchestratorConfig::default() };
     let (orchestrator, _) = orchestrator_from(config);
     let result = orchestrator.execute(call("unchecked", "{}")).await;
@@ -91,7 +91,7 @@ async fn a_tool_that_cannot_be_checked_is_refused_when_the_operator_is_strict() 
 }
 
 #[tokio::test]
-async fn strings_that_stand_for_something_else_are_mended_and_noted() {
+async fn coerced_string_arguments_are_noted_on_the_receipt() {
     let tools = [(
         "page",
         Effects::ReadOnly,

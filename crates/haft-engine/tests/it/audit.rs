@@ -92,7 +92,7 @@ async fn check(
 }
 
 #[tokio::test]
-async fn who_decided_is_on_record_also_for_calls_that_were_refused() {
+async fn finished_event_records_the_decision_of_allowed_and_refused_calls() {
     let answered = |answer| Some(ApprovalOutcome::Answered { approver: "person", answer });
     check(PermissionDecision::Allow, None, None).await;
     check(PermissionDecision::Deny, None, None).await;
@@ -111,7 +111,7 @@ async fn who_decided_is_on_record_also_for_calls_that_were_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_given_before_is_on_record_as_such() {
+async fn call_covered_by_a_grant_is_recorded_as_remembered() {
     let rules = PermissionRules { rules: Vec::new(), default: PermissionDecision::Ask };
     let (orchestrator, kept) = judged(rules, Some(ApprovalAnswer::AllowExact));
     for _ in 0..2 {
@@ -126,7 +126,7 @@ async fn an_answer_given_before_is_on_record_as_such() {
 }
 
 #[tokio::test]
-async fn nobody_decided_about_a_call_that_means_no_tool() {
+async fn unknown_tool_call_records_no_policy_decision() {
     let denied = config(|policy| policy.approval = ApprovalPolicy::Deny);
     let (orchestrator, kept) = watched(FakeProvider::builtins(SharedLog::default()), denied);
     orchestrator.execute(call("nothing", "{}")).await;
@@ -137,7 +137,7 @@ async fn nobody_decided_about_a_call_that_means_no_tool() {
 }
 
 #[tokio::test]
-async fn all_events_of_a_call_name_one_operation_and_its_place() {
+async fn all_events_of_a_call_share_one_operation_id_and_position() {
     let (orchestrator, kept) =
         watched(FakeProvider::builtins(SharedLog::default()), OrchestratorConfig::default());
     let place =
@@ -163,7 +163,7 @@ async fn all_events_of_a_call_name_one_operation_and_its_place() {
 }
 
 #[tokio::test]
-async fn words_are_told_only_when_the_operator_wants_it() {
+async fn arguments_and_results_are_captured_only_when_configured() {
     let said = async |capture: ContentCapture| {
         let config = OrchestratorConfig { capture, ..OrchestratorConfig::default() };
         let (orchestrator, kept) = watched(FakeProvider::builtins(SharedLog::default()), config);
@@ -218,7 +218,7 @@ impl ToolProvider for LeakyProvider {
 }
 
 #[tokio::test]
-async fn no_way_to_fail_puts_what_was_said_into_an_event() {
+async fn no_failure_kind_leaks_arguments_or_results_into_events() {
     let builtins = FakeProvider::builtins(SharedLog::default());
     let ways = ToolErrorKind::ALL.iter().map(|kind| kind.name()).chain(["panic", "ok"]);
     let mut calls: Vec<_> =

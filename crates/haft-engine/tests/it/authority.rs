@@ -57,7 +57,7 @@ async fn check(rules: Vec<PermissionRule>, answer: Option<ApprovalAnswer>, line:
 }
 
 #[tokio::test]
-async fn rules_see_every_command_of_a_line() {
+async fn rules_apply_to_every_command_of_a_line() {
     let rules = || vec![rule("echo", Some("rm *"), PermissionDecision::Deny)];
     check(rules(), None, "ls -l", "echo: ls -l").await;
     check(rules(), None, "ls && rm -rf x", "denied: this call of `echo` is denied").await;
@@ -65,7 +65,7 @@ async fn rules_see_every_command_of_a_line() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_denied_altogether_says_nothing_about_its_arguments() {
+async fn denied_tool_reveals_no_schema_errors() {
     let orchestrator =
         governed(vec![rule("ech*", None, PermissionDecision::Deny)], None, &SharedLog::default());
     let result = orchestrator.execute(call("echo", r#"{"wrong": 1}"#)).await;
@@ -74,7 +74,7 @@ async fn a_tool_that_is_denied_altogether_says_nothing_about_its_arguments() {
 }
 
 #[tokio::test]
-async fn what_must_be_asked_goes_by_the_answer() {
+async fn approval_answer_decides_a_call_that_needs_approval() {
     let rules = || vec![rule("echo", None, PermissionDecision::Ask)];
     check(rules(), Some(ApprovalAnswer::AllowOnce), "ls", "echo: ls").await;
     check(rules(), Some(ApprovalAnswer::Deny), "ls", "denied: the user refused").await;
@@ -83,7 +83,7 @@ async fn what_must_be_asked_goes_by_the_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_for_good_is_not_asked_again_and_covers_nothing_else() {
+async fn allow_exact_is_not_prompted_again_and_covers_no_other_call() {
     let asked = SharedLog::default();
     let rules = vec![rule("echo", None, PermissionDecision::Ask)];
     let orchestrator = governed(rules, Some(ApprovalAnswer::AllowExact), &asked);
@@ -96,7 +96,7 @@ async fn an_answer_for_good_is_not_asked_again_and_covers_nothing_else() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_a_malformed_call() {
+async fn malformed_call_fails_without_an_approval_prompt() {
     let asked = SharedLog::default();
     let orchestrator =
         governed(vec![rule("*", None, PermissionDecision::Ask)], Some(ApprovalAnswer::AllowOnce), &asked);
@@ -146,7 +146,7 @@ async fn a_grant_of_one_principal_does_not_cover_another() {
 }
 
 #[tokio::test]
-async fn a_grant_covers_a_later_run_of_its_principal_also_with_no_one_to_ask() {
+async fn grant_covers_a_later_run_of_its_principal_without_an_approver() {
     let asked = SharedLog::default();
     let (anna, _) = two_principals(ApprovalAnswer::AllowExact, &asked);
     assert_eq!(echo(&anna, "ls").await, "echo: ls");
@@ -282,7 +282,7 @@ async fn an_approved_call_runs_once_when_its_grant_cannot_be_stored() {
 }
 
 #[tokio::test]
-async fn covering_grants_are_found_without_a_call() {
+async fn covering_grants_lists_grants_without_executing_the_call() {
     let asked = SharedLog::default();
     let (anna, bert) = two_principals(ApprovalAnswer::AllowPrefix, &asked);
     let found = async |run: &TestRig, line: &str| {
@@ -331,7 +331,7 @@ async fn an_approval_id_is_the_same_for_the_same_session_turn_and_call() {
 }
 
 #[tokio::test]
-async fn an_approval_id_differs_between_turns_that_repeat_the_id_of_a_call() {
+async fn approval_id_differs_by_session_turn_and_call_id() {
     let approval = approval_of(7, 1, "c1").await;
     for (session, turn, id) in [(7, 2, "c1"), (8, 1, "c1"), (7, 1, "c2"), (7, 11, "c1"), (7, 1, "1/c1")] {
         assert_ne!(approval_of(session, turn, id).await, approval, "{session} {turn} {id}");
@@ -340,7 +340,7 @@ async fn an_approval_id_differs_between_turns_that_repeat_the_id_of_a_call() {
 }
 
 #[tokio::test]
-async fn an_approval_id_tells_long_ids_of_calls_apart_by_their_ends() {
+async fn approval_ids_of_long_call_ids_differ_by_their_last_character() {
     let long = |end: &str| format!("{}{end}", "x".repeat(1_000));
     assert_ne!(approval_of(7, 1, &long("1")).await, approval_of(7, 1, &long("2")).await);
 }

@@ -98,7 +98,7 @@ impl ToolProvider for BadProvider {
 }
 
 /// Returns an orchestrator with a bad provider before a good one.
-fn beside_a_good_one(vice: ProviderFault) -> Orchestrator {
+fn orchestrator_with_faulty_provider(vice: ProviderFault) -> Orchestrator {
     let good = Arc::new(FakeProvider::builtins(SharedLog::default()));
     Orchestrator::new(
         Catalog::new(vec![BadProvider::with(vice), good], NamingScheme::Double),
@@ -107,8 +107,8 @@ fn beside_a_good_one(vice: ProviderFault) -> Orchestrator {
 }
 
 /// Returns all warnings from start to end, and checks that the good provider works.
-async fn told(vice: ProviderFault) -> Vec<String> {
-    let orchestrator = beside_a_good_one(vice);
+async fn provider_warnings(vice: ProviderFault) -> Vec<String> {
+    let orchestrator = orchestrator_with_faulty_provider(vice);
     let mut warnings = orchestrator.catalog().warnings();
     warnings.extend(orchestrator.catalog().warm_up().await);
     let answer = orchestrator.execute(call("echo", r#"{"text": "hi"}"#)).await;
@@ -118,10 +118,10 @@ async fn told(vice: ProviderFault) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_provider_is_told_by_name_and_touches_no_other() {
+async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
     let check = async |vice: ProviderFault, expected: &[&str]| {
         let expected: Vec<String> = expected.iter().map(|line| format!("provider `bad`: {line}")).collect();
-        assert_eq!(told(vice).await, expected, "{vice:?}");
+        assert_eq!(provider_warnings(vice).await, expected, "{vice:?}");
     };
     check(
         ProviderFault::PanicsInTools,
@@ -150,16 +150,16 @@ async fn a_bad_provider_is_told_by_name_and_touches_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_did_not_get_ready_is_used_with_what_it_has() {
+async fn tools_of_a_provider_that_failed_warm_up_still_work() {
     for vice in [ProviderFault::PanicsInWarmup, ProviderFault::HangsInWarmup, ProviderFault::FailsToWarmUp] {
-        let orchestrator = beside_a_good_one(vice);
+        let orchestrator = orchestrator_with_faulty_provider(vice);
         orchestrator.catalog().warm_up().await;
         assert_eq!(said(&orchestrator.execute(call("bad__x", "{}")).await), "fine");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn providers_are_made_ready_at_the_same_time_and_so_many_at_once() {
+async fn sixteen_providers_warm_up_concurrently() {
     let began = Instant::now();
     let providers = vec![ProviderFault::HangsInWarmup; 20].into_iter().map(BadProvider::with).collect();
     let config = CatalogConfig { warmup_timeout: Duration::from_secs(3), ..CatalogConfig::default() };
@@ -169,7 +169,7 @@ async fn providers_are_made_ready_at_the_same_time_and_so_many_at_once() {
 }
 
 #[test]
-fn the_limit_on_tools_is_the_operators() {
+fn tools_per_provider_limit_is_configurable() {
     let config = CatalogConfig { tools_per_provider_max: 7, ..CatalogConfig::default() };
     let catalog = Catalog::with(
         vec![BadProvider::with(ProviderFault::ListsThis(8)), BadProvider::with(ProviderFault::ListsThis(7))],

@@ -39,7 +39,7 @@ fn tokens(text: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn what_fits_is_counted_and_what_does_not_is_stored_with_the_reason() {
+async fn output_over_the_token_budget_is_stored_with_the_reason() {
     let shelf = FakeOutputStore::default();
     let (orchestrator, _) = passing(Some(shelf.clone()));
     let budget = budget(3_000);
@@ -61,7 +61,7 @@ async fn what_fits_is_counted_and_what_does_not_is_stored_with_the_reason() {
 }
 
 #[tokio::test]
-async fn calls_of_one_turn_share_what_is_left() {
+async fn calls_of_one_turn_share_the_remaining_context() {
     let (orchestrator, _) = passing(Some(FakeOutputStore::default()));
     let budget = budget(4_000);
     let calls = (0..3).map(|_| echo(2_500)).collect();
@@ -82,7 +82,7 @@ async fn calls_of_one_turn_share_what_is_left() {
 }
 
 #[tokio::test]
-async fn an_output_that_others_left_no_room_for_says_so() {
+async fn output_stored_due_to_other_reservations_has_reason_reserve_failed() {
     let (orchestrator, _) = passing(Some(FakeOutputStore::default()));
     let budget = budget(4_000);
     let _other = budget.reserve(2_000).unwrap();
@@ -91,7 +91,7 @@ async fn an_output_that_others_left_no_room_for_says_so() {
 }
 
 #[tokio::test]
-async fn without_room_for_the_shortest_answer_nothing_is_called() {
+async fn call_is_refused_when_the_context_cannot_hold_the_shortest_answer() {
     let (orchestrator, log) = passing(Some(FakeOutputStore::default()));
     let budget = budget(ANSWER_TOKENS_MIN - 1);
     let result = orchestrator.execute_with(echo(1), options(&budget)).await;
@@ -102,7 +102,7 @@ async fn without_room_for_the_shortest_answer_nothing_is_called() {
 }
 
 #[tokio::test]
-async fn without_a_store_the_output_is_cut_until_it_fits() {
+async fn output_is_truncated_to_the_token_budget_without_a_store() {
     for (tool, policy) in
         [("huge", OutputPolicy::Pass), ("huge_fail", OutputPolicy::Truncate { chars_max: 900_000 })]
     {
@@ -117,7 +117,7 @@ async fn without_a_store_the_output_is_cut_until_it_fits() {
 }
 
 #[tokio::test]
-async fn pictures_cost_room_and_are_stored_when_there_is_none() {
+async fn images_use_context_tokens_and_are_stored_when_they_do_not_fit() {
     let (orchestrator, _) = passing(Some(FakeOutputStore::default()));
     let wide = budget(100_000);
     orchestrator.execute_with(call("picture", "{}"), options(&wide)).await;
@@ -128,7 +128,7 @@ async fn pictures_cost_room_and_are_stored_when_there_is_none() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_gives_its_room_back() {
+async fn dropped_call_releases_its_token_reservation() {
     let (orchestrator, _) = passing(None);
     let budget = budget(1_000);
     {

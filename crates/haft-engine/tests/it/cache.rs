@@ -17,12 +17,12 @@ fn bypass() -> CallOptions {
 }
 
 /// Returns a configuration that caches outputs for a minute.
-fn keeping() -> OrchestratorConfig {
+fn caching_config() -> OrchestratorConfig {
     config(|policy| policy.cache_ttl = Some(Duration::from_mins(1)))
 }
 
-fn keeps() -> TestRig {
-    orchestrator_from(keeping()).0
+fn caching_orchestrator() -> TestRig {
+    orchestrator_from(caching_config()).0
 }
 
 fn is_hit(result: &ToolResult) -> bool {
@@ -39,8 +39,8 @@ async fn check(orchestrator: &TestRig, tool: &str, arguments: &str, expected: &s
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_equal_call_is_answered_without_the_provider() {
-    let orchestrator = keeps();
+async fn equal_call_is_answered_from_the_cache_until_it_expires() {
+    let orchestrator = caching_orchestrator();
     check(&orchestrator, "count", r#"{"a": 1, "b": 2}"#, "0", false).await;
     check(&orchestrator, "count", r#"{"b":2,"a":1,}"#, "0", true).await;
     check(&orchestrator, "Count", r#"{"a": 1, "b": 2}"#, "0", true).await;
@@ -50,8 +50,8 @@ async fn an_equal_call_is_answered_without_the_provider() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_and_changes_are_not_kept() {
-    let orchestrator = keeps();
+async fn failed_and_mutating_calls_are_not_cached() {
+    let orchestrator = caching_orchestrator();
     check(&orchestrator, "count_fail", "{}", "0", false).await;
     check(&orchestrator, "count_fail", "{}", "1", false).await;
     check(&orchestrator, "count_write", "{}", "2", false).await;
@@ -60,22 +60,22 @@ async fn failures_and_changes_are_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_an_output_is_not_kept() {
-    let orchestrator = keeps();
+async fn partial_output_is_not_cached() {
+    let orchestrator = caching_orchestrator();
     check(&orchestrator, "partial", "{}", "half of it", false).await;
     check(&orchestrator, "partial", "{}", "half of it", false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_kept_unless_the_policy_says_so() {
+async fn nothing_is_cached_without_a_cache_ttl() {
     let (orchestrator, _) = orchestrator_from(OrchestratorConfig::default());
     check(&orchestrator, "count", "{}", "0", false).await;
     check(&orchestrator, "count", "{}", "1", false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_may_go_past_the_cache() {
-    let orchestrator = keeps();
+async fn call_with_bypass_skips_the_cache() {
+    let orchestrator = caching_orchestrator();
     check(&orchestrator, "count", "{}", "0", false).await;
     let past = orchestrator.execute_with(call("count", "{}"), bypass()).await;
     assert_eq!((past.text().as_str(), is_hit(&past)), ("1", false));
@@ -83,8 +83,8 @@ async fn a_call_may_go_past_the_cache() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_for_one_never_answers_another() {
-    let orchestrator = keeps();
+async fn cached_output_is_not_shared_across_principals_or_workspaces() {
+    let orchestrator = caching_orchestrator();
     let runs = [
         ("acme", "anna", "key-1", "w"),
         ("acme", "bert", "key-1", "w"),
@@ -106,8 +106,8 @@ async fn what_is_kept_for_one_never_answers_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_equal_calls_at_once_reach_the_provider_once() {
-    let orchestrator = keeps();
+async fn ten_concurrent_equal_calls_reach_the_provider_once() {
+    let orchestrator = caching_orchestrator();
     let began = Instant::now();
     let results = orchestrator.execute_all(vec![call("count", "{}"); 10]).await;
     assert_eq!(began.elapsed().as_secs(), 1);
@@ -117,8 +117,8 @@ async fn ten_equal_calls_at_once_reach_the_provider_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cancelled_while_it_leads_hands_over() {
-    let orchestrator = keeps();
+async fn cancelled_leader_hands_over_to_a_waiting_equal_call() {
+    let orchestrator = caching_orchestrator();
     let mut calls: Vec<_> = (0..3).map(|_| orchestrator.execute(call("count", "{}")).boxed()).collect();
     assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
     drop(calls.remove(0));
@@ -129,8 +129,8 @@ async fn who_is_cancelled_while_it_leads_hands_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_fails_while_it_leads_hands_over() {
-    let orchestrator = keeps();
+async fn failed_leader_hands_over_to_a_waiting_equal_call() {
+    let orchestrator = caching_orchestrator();
     let results = orchestrator.execute_all(vec![call("count_fail", "{}"); 3]).await;
     let said: Vec<_> = results.iter().map(said).collect();
     assert_eq!(said, ["failed: 0", "failed: 1", "failed: 2"]);
@@ -140,7 +140,7 @@ async fn who_fails_while_it_leads_hands_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_an_equal_call_waits_no_longer_than_its_timeout() {
+async fn waiting_for_an_equal_call_ends_at_the_timeout() {
     let (orchestrator, _) = orchestrator_from(config(|policy| {
         policy.cache_ttl = Some(Duration::from_mins(1));
         policy.timeout = Duration::from_secs(10);
@@ -157,17 +157,17 @@ async fn who_waits_for_an_equal_call_waits_no_longer_than_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_output_too_large_to_keep_still_answers_those_who_waited() {
+async fn output_too_large_to_cache_still_answers_waiting_equal_calls() {
     let cache = Cache::new(CacheConfig { entries_max: 10, bytes_max: 0 });
-    let (orchestrator, _) = orchestrator_from(OrchestratorConfig { cache, ..keeping() });
+    let (orchestrator, _) = orchestrator_from(OrchestratorConfig { cache, ..caching_config() });
     let results = orchestrator.execute_all(vec![call("count", "{}"); 3]).await;
     assert!(results.iter().all(|result| result.text() == "0"));
     check(&orchestrator, "count", "{}", "1", false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cap_lowered_later_holds_for_what_was_kept() {
-    let config = keeping();
+async fn lowered_output_limit_applies_to_cached_output() {
+    let config = caching_config();
     let first = orchestrator_from(config.clone()).0.execute(call("huge", "{}")).await;
     assert!(first.receipt.output_bytes > 50_000);
     let mut lowered = config;

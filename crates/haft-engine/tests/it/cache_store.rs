@@ -88,7 +88,7 @@ async fn check(process: &TestRig, tool: &str, arguments: &str, hit: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_one_process_answers_an_equal_call_of_another() {
+async fn cached_output_of_one_process_answers_an_equal_call_in_another() {
     let store = Arc::<FakeStore>::default();
     let first = process(&store).execute(call("structured", "{}")).await;
     let other = process(&store);
@@ -101,7 +101,7 @@ async fn a_call_of_one_process_answers_an_equal_call_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_part_of_the_key_keeps_calls_apart() {
+async fn calls_differing_in_any_cache_key_field_miss_the_store() {
     let store = Arc::<FakeStore>::default();
     check(&process(&store), "count", r#"{"a": 1}"#, false).await;
     check(&process(&store), "count", r#"{"a": 2}"#, false).await;
@@ -129,7 +129,7 @@ async fn every_part_of_the_key_keeps_calls_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_cacheable_calls_of_a_known_source_ask_the_store() {
+async fn only_cacheable_calls_with_a_provider_source_query_the_store() {
     let store = Arc::<FakeStore>::default();
     let process = process(&store);
     check(&process, "count_write", "{}", false).await;
@@ -144,7 +144,7 @@ async fn only_cacheable_calls_of_a_known_source_ask_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_answers_for_the_rest_of_its_time() {
+async fn stored_entry_is_used_only_until_it_expires() {
     let store = Arc::<FakeStore>::default();
     check(&process(&store), "count", "{}", false).await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
@@ -165,7 +165,7 @@ async fn an_entry_answers_for_the_rest_of_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_or_hangs_fails_no_call() {
+async fn failing_or_hanging_cache_store_fails_no_call() {
     for fault in [StoreFault::Fails, StoreFault::Hangs] {
         let store = Arc::<FakeStore>::default();
         *store.fault.lock().unwrap() = fault;
@@ -183,7 +183,7 @@ async fn a_store_that_fails_or_hangs_fails_no_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_is_damaged_is_a_miss() {
+async fn damaged_cache_entry_is_a_miss() {
     let store = Arc::<FakeStore>::default();
     check(&process(&store), "picture", "{}", false).await;
     check(&process(&store), "picture", "{}", true).await;
@@ -194,7 +194,7 @@ async fn an_entry_that_is_damaged_is_a_miss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_calls_at_once_ask_the_store_once() {
+async fn concurrent_equal_calls_query_the_store_once() {
     let store = Arc::<FakeStore>::default();
     let first = process(&store);
     let results = first.execute_all(vec![call("count", "{}"); 10]).await;

@@ -4,7 +4,7 @@ use haft_engine::EffectOrder;
 use crate::fake::{call, orchestrator};
 
 #[tokio::test(start_paused = true)]
-async fn dropping_a_call_undoes_its_work_and_tells_one_end() {
+async fn dropped_call_cleans_up_and_emits_one_cancelled_event() {
     let (orchestrator, log) = orchestrator();
     let mut execution = Box::pin(orchestrator.execute(call("hang", "{}")));
     assert!((&mut execution).now_or_never().is_none());
@@ -14,7 +14,7 @@ async fn dropping_a_call_undoes_its_work_and_tells_one_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_dropped_while_they_wait_are_told_as_well() {
+async fn dropped_waiting_call_emits_a_cancelled_event() {
     let (orchestrator, log) = orchestrator();
     let order = EffectOrder::default();
     let running = orchestrator.execute_in_turn(&order, call("hang", "{}"));
@@ -31,7 +31,7 @@ async fn calls_dropped_while_they_wait_are_told_as_well() {
 }
 
 #[tokio::test]
-async fn a_call_can_be_given_to_another_thread() {
+async fn call_future_can_be_spawned_on_another_task() {
     let (orchestrator, _) = orchestrator();
     let task = tokio::spawn(async move { orchestrator.execute_all(vec![call("note", "{}")]).await });
     assert_eq!(task.await.unwrap()[0].text(), "noted");

@@ -25,7 +25,7 @@ fn names(orchestrator: &Orchestrator) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_change_is_seen_by_the_next_call() {
+async fn next_call_sees_an_announced_tool_list_change() {
     let server = ChangingProvider::new("s", &["one"]);
     let orchestrator = orchestrator(&[Arc::clone(&server)], NamingScheme::Double);
     assert_eq!(said(&orchestrator.execute(call("s__one", "{}")).await), "s/one");
@@ -37,7 +37,7 @@ async fn a_change_is_seen_by_the_next_call() {
 }
 
 #[tokio::test]
-async fn what_was_not_announced_is_not_looked_for() {
+async fn unannounced_tool_list_change_is_seen_only_after_warm_up() {
     let server = ChangingProvider::new("s", &["one"]);
     let orchestrator = orchestrator(&[Arc::clone(&server)], NamingScheme::Double);
     let before = orchestrator.catalog().snapshot();
@@ -48,7 +48,7 @@ async fn what_was_not_announced_is_not_looked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_changes_during_a_call_leaves_that_call_alone() {
+async fn tool_list_change_does_not_affect_a_call_in_flight() {
     let server = ChangingProvider::new("s", &["shift", "other"]);
     let orchestrator = orchestrator(&[server], NamingScheme::Double);
     let mut shifting = orchestrator.execute(call("s__shift", "{}")).boxed();
@@ -59,7 +59,7 @@ async fn a_list_that_changes_during_a_call_leaves_that_call_alone() {
 }
 
 #[tokio::test]
-async fn names_stay_with_their_tools() {
+async fn tools_keep_their_exposed_names_after_list_changes() {
     let (left, right) = (ChangingProvider::new("l", &["x"]), ChangingProvider::new("r", &["x"]));
     let orchestrator = orchestrator(&[Arc::clone(&left), Arc::clone(&right)], NamingScheme::Bare);
     assert_eq!(names(&orchestrator), ["x", "x_2"]);
@@ -71,7 +71,7 @@ async fn names_stay_with_their_tools() {
 }
 
 #[test]
-fn what_was_worked_out_stays_while_the_list_is_the_same() {
+fn catalog_entries_are_reused_while_their_list_is_unchanged() {
     let (left, right) = (ChangingProvider::new("l", &["x"]), ChangingProvider::new("r", &["x"]));
     let orchestrator = orchestrator(&[Arc::clone(&left), right], NamingScheme::Double);
     let find = |name: &str| orchestrator.catalog().resolve(name).unwrap();
@@ -96,7 +96,7 @@ impl Governor for LaterOnlyGovernor {
 }
 
 #[tokio::test]
-async fn a_tool_that_comes_later_is_governed_like_the_others() {
+async fn governor_applies_to_tools_added_later() {
     let server = ChangingProvider::new("s", &["first"]);
     let policies = ToolPolicies { governor: Some(Arc::new(LaterOnlyGovernor)), ..ToolPolicies::default() };
     let config = OrchestratorConfig { policies, ..OrchestratorConfig::default() };
@@ -109,7 +109,7 @@ async fn a_tool_that_comes_later_is_governed_like_the_others() {
 }
 
 #[test]
-fn many_threads_see_every_change() {
+fn concurrent_readers_see_a_consistent_tool_list() {
     let server = ChangingProvider::new("s", &["t0"]);
     let orchestrator = orchestrator(&[Arc::clone(&server)], NamingScheme::Double);
     std::thread::scope(|scope| {
@@ -126,7 +126,7 @@ fn many_threads_see_every_change() {
 }
 
 #[test]
-fn providers_come_and_go_and_no_other_tool_changes_its_name() {
+fn adding_or_removing_a_provider_renames_no_other_tool() {
     let [one, two, three] = ["one", "two", "three"].map(|name| ChangingProvider::new(name, &["a", "b"]));
     let orchestrator = orchestrator(&[one, two], NamingScheme::Double);
     let catalog = orchestrator.catalog();
@@ -141,7 +141,7 @@ fn providers_come_and_go_and_no_other_tool_changes_its_name() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_tools_can_be_awaited() {
+async fn catalog_changed_resolves_on_every_kind_of_change() {
     let server = ChangingProvider::new("s", &["one"]);
     let orchestrator = orchestrator(&[Arc::clone(&server)], NamingScheme::Double);
     let catalog = orchestrator.catalog();

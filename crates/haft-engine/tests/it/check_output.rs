@@ -48,7 +48,11 @@ impl ToolProvider for FixedOutputProvider {
     }
 }
 
-fn giving(promised: Option<Value>, given: Option<Value>, config: OrchestratorConfig) -> Orchestrator {
+fn orchestrator_returning(
+    promised: Option<Value>,
+    given: Option<Value>,
+    config: OrchestratorConfig,
+) -> Orchestrator {
     let namespace = Namespace::new("giving").unwrap();
     let provider = FixedOutputProvider { namespace, promised, given };
     Orchestrator::new(Catalog::new(vec![Arc::new(provider)], NamingScheme::Double), config)
@@ -67,13 +71,13 @@ fn rows() -> Value {
 }
 
 #[tokio::test]
-async fn output_that_is_not_what_was_promised_is_marked_and_fails_when_the_operator_is_strict() {
+async fn output_schema_mismatch_is_noted_and_fails_in_strict_mode() {
     let check = async |promised: Option<Value>, given: Option<Value>, complaint: Option<&str>| {
-        let result = giving(promised.clone(), given.clone(), OrchestratorConfig::default());
+        let result = orchestrator_returning(promised.clone(), given.clone(), OrchestratorConfig::default());
         let result = result.execute(call("give", "{}")).await;
         assert_eq!(marked(&result), complaint);
         assert_eq!(result.outcome.unwrap().structured, given, "what was given is given on");
-        let result = giving(promised, given, strict()).execute(call("give", "{}")).await;
+        let result = orchestrator_returning(promised, given, strict()).execute(call("give", "{}")).await;
         assert_eq!(result.error_kind(), complaint.map(|_| ToolErrorKind::Failed));
         if let Some(complaint) = complaint {
             assert!(result.text().contains(complaint), "{}", result.text());
@@ -89,27 +93,29 @@ async fn output_that_is_not_what_was_promised_is_marked_and_fails_when_the_opera
 }
 
 #[tokio::test]
-async fn a_failure_promises_nothing() {
-    let result = giving(Some(rows()), None, strict()).execute(call("give", r#"{"fail": 1}"#)).await;
+async fn failed_call_is_not_checked_against_the_output_schema() {
+    let result =
+        orchestrator_returning(Some(rows()), None, strict()).execute(call("give", r#"{"fail": 1}"#)).await;
     assert_eq!((said(&result).as_str(), marked(&result)), ("failed: no", None));
 }
 
 #[tokio::test]
-async fn a_promise_that_cannot_be_checked_is_refused_before_the_call_when_the_operator_is_strict() {
+async fn strict_mode_denies_a_call_with_an_uncompilable_output_schema() {
     let nonsense = Some(json!({"type": "nonsense"}));
-    let result = giving(nonsense.clone(), Some(json!({})), OrchestratorConfig::default());
+    let result = orchestrator_returning(nonsense.clone(), Some(json!({})), OrchestratorConfig::default());
     let result = result.execute(call("give", "{}")).await;
     assert!(marked(&result).unwrap().contains("does not compile"));
-    let result = giving(nonsense, Some(json!({})), strict()).execute(call("give", "{}")).await;
+    let result =
+        orchestrator_returning(nonsense, Some(json!({})), strict()).execute(call("give", "{}")).await;
     assert_eq!(result.error_kind(), Some(ToolErrorKind::Denied));
     assert!(!result.receipt.executed);
 }
 
 #[tokio::test]
-async fn an_answer_from_the_cache_is_marked_too_and_a_failure_is_not_kept() {
+async fn cached_mismatch_is_noted_again_and_strict_failure_is_not_cached() {
     let cached = |mut config: OrchestratorConfig| {
         config.policies.default.cache_ttl = Some(Duration::from_mins(1));
-        giving(Some(rows()), Some(json!({"rows": "x"})), config)
+        orchestrator_returning(Some(rows()), Some(json!({"rows": "x"})), config)
     };
     let orchestrator = cached(OrchestratorConfig::default());
     for hit in [false, true] {
@@ -124,11 +130,11 @@ async fn an_answer_from_the_cache_is_marked_too_and_a_failure_is_not_kept() {
 }
 
 #[tokio::test]
-async fn the_draft_of_schemas_that_name_none_is_the_operators() {
+async fn configured_draft_applies_to_output_schemas_without_dollar_schema() {
     let tuple = Some(json!({"properties": {"pair": {"prefixItems": [{"type": "string"}]}}}));
     let check = async |draft: SchemaDraft, fits: bool| {
         let config = OrchestratorConfig { draft, ..OrchestratorConfig::default() };
-        let orchestrator = giving(tuple.clone(), Some(json!({"pair": [1]})), config);
+        let orchestrator = orchestrator_returning(tuple.clone(), Some(json!({"pair": [1]})), config);
         assert_eq!(marked(&orchestrator.execute(call("give", "{}")).await).is_none(), fits, "{draft:?}");
     };
     check(SchemaDraft::Draft202012, false).await;

@@ -160,7 +160,7 @@ async fn a_run_calls_tools_and_ends_with_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_fails_ends_the_run_and_says_why() {
+async fn model_failure_ends_the_run_with_its_message() {
     let world = DriveFixture::new();
     let models = ScriptedModel::new(vec![Err(ModelErrorKind::QuotaExhausted)]);
     let finish = done(world.driver(&models).drive(&mut run(RunPlan::default())).await.unwrap());
@@ -169,7 +169,7 @@ async fn a_model_that_fails_ends_the_run_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_takes_too_long_for_a_reply_has_failed() {
+async fn model_reply_timeout_ends_the_run_as_model_failed() {
     let world = DriveFixture::new();
     let (models, began) = (ScriptedModel::new(vec![]), Instant::now());
     let finish = done(world.driver(&models).drive(&mut run(RunPlan::default())).await.unwrap());
@@ -178,7 +178,7 @@ async fn a_model_that_takes_too_long_for_a_reply_has_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_hold_of_a_budget_forces_the_last_turn() {
+async fn budget_held_by_other_runs_forces_the_last_turn() {
     let calls = || vec![call("1", "echo", r#"{"text":"a"}"#), call("2", "echo", r#"{"text":"b"}"#)];
     for (held, expected) in [(0, "completed"), (2, "budget")] {
         let mut world = DriveFixture::new();
@@ -212,7 +212,7 @@ impl ModelProvider for SlowModel {
 
 /// Runs that share a budget, each with two requests that may cost 10,000 tokens and do cost 110.
 #[tokio::test(start_paused = true)]
-async fn runs_at_once_wait_for_what_others_have_set_aside_before_they_are_cut_short() {
+async fn concurrent_runs_wait_for_reserved_budget_before_their_last_turn() {
     const WORST_CASE: u64 = 10_000;
     let check = async |runs: usize, budget: u64, completed: usize, tokens_max: u64| {
         let mut world = DriveFixture::new();
@@ -264,7 +264,7 @@ async fn runs_at_once_wait_for_what_others_have_set_aside_before_they_are_cut_sh
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_that_appear_are_shown_from_then_on() {
+async fn tools_added_during_a_run_are_offered_from_the_next_turn() {
     let catalog = Catalog::new(vec![ChangingProvider::new("late", &["shift"]) as _], NamingScheme::Double);
     let orchestrator = Orchestrator::new(catalog, OrchestratorConfig::default());
     let world = DriveFixture { orchestrator, ..DriveFixture::new() };
@@ -275,7 +275,7 @@ async fn tools_that_appear_are_shown_from_then_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_a_run_ends_it_wherever_it_is() {
+async fn run_timeout_ends_the_run_during_a_model_or_tool_call() {
     for replies in [vec![], vec![Ok(vec![call("1", "hang", "{}")])]] {
         let world = DriveFixture::new();
         let models = ScriptedModel::new(replies);
@@ -289,7 +289,7 @@ async fn the_time_of_a_run_ends_it_wherever_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_is_dropped_cancels_its_call_and_can_still_say_how_it_ended() {
+async fn dropped_run_cancels_its_call_and_can_then_be_aborted() {
     let world = DriveFixture::new();
     let models = ScriptedModel::new(vec![Ok(vec![call("1", "hang", "{}")])]);
     let mut run = run(RunPlan::default());

@@ -9,7 +9,7 @@ async fn check(tool: &str, arguments: &str, expected: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_call_is_told_to_its_end() {
+async fn every_call_emits_a_finished_event() {
     check("echo", r#"{"text": "x"}"#, &["c1 echo started", "c1 echo finished ok"]).await;
     check("fail", "{}", &["c1 fail started", "c1 fail finished failed"]).await;
     check("echo", "{}", &["c1 echo finished invalid_arguments"]).await;
@@ -18,7 +18,7 @@ async fn every_call_is_told_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_receipt_says_what_it_cost_and_what_was_noted() {
+async fn receipt_has_latency_output_size_and_notes() {
     let (orchestrator, _) = orchestrator();
     let noted = orchestrator.execute(call("note", "{}")).await;
     assert_eq!(noted.receipt.notes["sandbox"], json!({"layers": 2}));
@@ -29,7 +29,7 @@ async fn the_receipt_says_what_it_cost_and_what_was_noted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_progress_is_thinned_and_the_receipt_says_so() {
+async fn dropped_progress_events_are_counted_on_the_receipt() {
     let (orchestrator, log) = orchestrator();
     let result = orchestrator.execute(call("flood", "{}")).await;
     assert_eq!(log.lines().iter().filter(|line| line.contains("progress")).count(), 100);

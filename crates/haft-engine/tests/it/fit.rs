@@ -13,7 +13,7 @@ async fn check(tool: &str, output: OutputPolicy, expected: &str) {
 }
 
 #[tokio::test]
-async fn large_output_is_cut_on_a_character_whichever_way_the_call_ended() {
+async fn large_output_of_success_or_failure_is_truncated() {
     let cut = "éé\n... (output truncated: 1000000 total chars, showing first 2 and last 1)\né";
     check("huge", OutputPolicy::Truncate { chars_max: 3 }, cut).await;
     check("huge_fail", OutputPolicy::Truncate { chars_max: 3 }, cut).await;
@@ -21,7 +21,7 @@ async fn large_output_is_cut_on_a_character_whichever_way_the_call_ended() {
 }
 
 #[tokio::test]
-async fn without_a_policy_fifty_thousand_characters_are_shown() {
+async fn default_output_limit_is_fifty_thousand_characters() {
     let default = ToolPolicies::default().default.output;
     let cut = "\n... (output truncated: 1000000 total chars, showing first 25000 and last 25000)\n";
     let half = "é".repeat(25_000);
@@ -29,7 +29,7 @@ async fn without_a_policy_fifty_thousand_characters_are_shown() {
 }
 
 #[tokio::test]
-async fn a_structured_part_that_is_too_large_is_left_out_and_noted() {
+async fn oversized_structured_output_is_dropped_and_noted() {
     let check = async |output: OutputPolicy, kept: bool| {
         let result = orchestrator_from(config(|policy| policy.output = output))
             .0
@@ -45,7 +45,7 @@ async fn a_structured_part_that_is_too_large_is_left_out_and_noted() {
 }
 
 #[tokio::test]
-async fn json_that_is_cut_is_still_json() {
+async fn truncated_json_output_is_valid_json() {
     let (orchestrator, _) =
         orchestrator_from(config(|policy| policy.output = OutputPolicy::Truncate { chars_max: 300 }));
     let text = orchestrator.execute(call("rows", "{}")).await.text();

@@ -38,7 +38,7 @@ fn orchestrator() -> Orchestrator {
 }
 
 #[test]
-fn a_request_is_shown_the_active_tools_it_chose() {
+fn only_active_tools_selected_by_the_filter_are_listed() {
     let check = |selection: ToolFilter, expected: &[&str]| {
         let tools = orchestrator().tools(&selection, &RunContext::default());
         let names: Vec<_> = tools.iter().map(|tool| tool.entry.exposed().as_str()).collect();
@@ -54,7 +54,7 @@ fn a_request_is_shown_the_active_tools_it_chose() {
 }
 
 #[tokio::test]
-async fn what_is_not_active_or_not_chosen_is_refused_before_anything_else() {
+async fn inactive_or_unselected_tool_is_denied() {
     let orchestrator = orchestrator();
     let check = async |tool: &str, picks: &[&str], expected: &str| {
         let selection = match picks {

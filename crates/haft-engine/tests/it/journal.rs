@@ -65,7 +65,7 @@ fn models() -> ScriptedModel {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_on_record_before_it_is_made_and_after_it_ended() {
+async fn journal_records_a_call_before_it_starts_and_after_it_ends() {
     let (world, notebook, models) = (DriveFixture::new(), LimitedJournal::of(usize::MAX), models());
     let mut driver = world.driver(&models);
     driver.options.journal = Some(Arc::clone(&notebook) as _);
@@ -75,7 +75,7 @@ async fn a_call_is_on_record_before_it_is_made_and_after_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_can_be_done_again_may_wait_for_the_disk() {
+async fn journal_syncs_for_mutating_calls_and_buffers_for_read_only_ones() {
     let secured = async |tool: &str| {
         let models =
             ScriptedModel::new(vec![Ok(vec![call("1", tool, r#"{"text":"a"}"#)]), Ok(vec![text("done")])]);
@@ -90,7 +90,7 @@ async fn only_what_can_be_done_again_may_wait_for_the_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_cannot_be_put_on_record_ends_before_its_next_call_and_says_so() {
+async fn journal_failure_ends_the_run_before_its_next_call() {
     for entries_max in 0..8 {
         let (world, notebook, models) = (DriveFixture::new(), LimitedJournal::of(entries_max), models());
         let mut driver = world.driver(&models);

@@ -26,7 +26,7 @@ async fn check(written: &str, expected: &str) {
 }
 
 #[tokio::test]
-async fn written_names_lead_to_tools() {
+async fn inexact_names_resolve_or_fail_as_unknown_tool() {
     check("echo", "echo: hi").await;
     check("Echo", "echo: hi").await;
     check("<|echo|>", "echo: hi").await;
@@ -37,7 +37,7 @@ async fn written_names_lead_to_tools() {
 }
 
 #[tokio::test]
-async fn a_name_that_was_not_exact_is_noted() {
+async fn receipt_notes_an_inexact_tool_name() {
     let (orchestrator, log) = orchestrator();
     let result = orchestrator.execute(call("ECHO", r#"{"text": "hi"}"#)).await;
     assert_eq!(result.receipt.notes["resolved_as"], json!("echo"));
@@ -65,7 +65,7 @@ fn without_namespaces() -> Orchestrator {
 }
 
 #[tokio::test]
-async fn a_name_without_its_namespace_means_the_one_tool_that_takes_the_arguments() {
+async fn bare_name_resolves_to_the_one_tool_that_accepts_the_arguments() {
     let orchestrator = without_namespaces();
     let check = async |written: &str, arguments: &str, expected: Result<&str, &str>| {
         let result = orchestrator.execute(call(written, arguments)).await;
@@ -88,14 +88,14 @@ async fn a_name_without_its_namespace_means_the_one_tool_that_takes_the_argument
 }
 
 #[test]
-fn a_name_that_the_arguments_must_decide_is_taken_for_a_change() {
+fn ambiguous_bare_name_has_unknown_effects() {
     let orchestrator = without_namespaces();
     assert_eq!(orchestrator.effects_of("get"), Effects::ReadOnly);
     assert_eq!(orchestrator.effects_of("search"), Effects::Unknown);
 }
 
 #[test]
-fn the_listing_is_sorted_and_builtins_keep_their_names() {
+fn tool_list_is_sorted_and_builtins_keep_their_names() {
     let check = |scheme: NamingScheme, expected: &[&str]| {
         let orchestrator = with_servers(scheme);
         let exposed: Vec<_> = orchestrator.catalog().tools().map(|tool| tool.exposed().to_string()).collect();
@@ -109,7 +109,7 @@ fn the_listing_is_sorted_and_builtins_keep_their_names() {
 }
 
 #[test]
-fn effects_are_known_by_any_name_of_the_tool() {
+fn effects_are_found_by_case_variant_or_alias() {
     let orchestrator = with_servers(NamingScheme::Double);
     let check = |written: &str, expected: Effects| assert_eq!(orchestrator.effects_of(written), expected);
     check("Echo", Effects::ReadOnly);

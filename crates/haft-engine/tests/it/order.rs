@@ -30,7 +30,7 @@ async fn check(letters: &str, seconds: u64, expected_log: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_run_together_and_others_alone() {
+async fn reads_run_concurrently_and_writes_run_alone() {
     check("ab", 1, "a in, b in, a out, b out").await;
     check("AB", 2, "A in, A out, B in, B out").await;
     check("aBc", 3, "a in, a out, B in, B out, c in, c out").await;
@@ -38,7 +38,7 @@ async fn reads_run_together_and_others_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_turn_keeps_its_order() {
+async fn alternating_reads_and_writes_of_a_long_turn_run_in_order() {
     let (orchestrator, _) = orchestrator();
     let started = tokio::time::Instant::now();
     let results = orchestrator.execute_all(calls(&"aB".repeat(50))).await;
@@ -47,7 +47,7 @@ async fn a_long_turn_keeps_its_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn agents_have_no_place_in_the_order() {
+async fn sub_agent_calls_run_outside_the_effect_order() {
     let log = SharedLog::default();
     let agents = [("slow_write", Effects::Unknown, schema(&["text"]))];
     let catalog = Catalog::new(

@@ -5,7 +5,7 @@ use haft_core::result::ToolErrorKind;
 use crate::fake::{call, orchestrator, said};
 
 #[tokio::test]
-async fn a_panic_ends_its_own_call_only() {
+async fn panicking_tool_fails_only_its_own_call() {
     for tool in ["panic", "panic_early"] {
         let (orchestrator, log) = orchestrator();
         let calls = vec![call(tool, "{}"), call("echo", r#"{"text": "hi"}"#)];

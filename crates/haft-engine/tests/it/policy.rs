@@ -16,7 +16,7 @@ async fn check(approval: ApprovalPolicy, expected: &str) {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_not_allowed_reveals_no_complaints() {
+async fn denied_tool_reveals_no_schema_errors() {
     check(ApprovalPolicy::Deny, "denied: tool `echo` is denied by the operator").await;
     // A malformed call fails before the approver is asked.
     check(ApprovalPolicy::Ask, "invalid_arguments: Error: 'text' parameter is required (string)").await;

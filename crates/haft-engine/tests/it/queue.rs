@@ -56,7 +56,7 @@ fn fill(orchestrator: &Orchestrator) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_run_at_once_than_the_queue_allows() {
+async fn queue_limits_concurrent_calls() {
     let (orchestrator, log) = orchestrator_from(through(queue(2, 10)));
     let began = Instant::now();
     let results = orchestrator.execute_all(["a", "b", "c", "d", "e"].map(slow).into()).await;
@@ -73,7 +73,7 @@ async fn no_more_run_at_once_than_the_queue_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_calls_pass_a_queue_of_eight_in_their_order() {
+async fn a_thousand_calls_pass_a_queue_of_eight_in_order() {
     let mut config = through(queue(8, 1_000));
     config.policies.default.timeout = Duration::from_mins(5);
     let (orchestrator, log) = orchestrator_from(config);
@@ -86,7 +86,7 @@ async fn a_thousand_calls_pass_a_queue_of_eight_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_to_a_full_queue_is_refused_at_once() {
+async fn call_to_a_full_queue_fails_immediately() {
     let (orchestrator, _) = orchestrator_from(through(queue(1, 1)));
     let results = orchestrator.execute_all(["a", "b", "c"].map(slow).into()).await;
     assert_eq!(said(&results[2]), "queue_full: queue `slow` is full: 1 calls are waiting; try again later");
@@ -96,7 +96,7 @@ async fn who_comes_to_a_full_queue_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_higher_priority_goes_first_and_the_lowest_goes_in_the_end() {
+async fn high_priority_runs_first_and_low_priority_last() {
     let (orchestrator, log) = orchestrator_from(through(queue(1, 100)));
     let ask = |text: String, priority| {
         let orchestrator = &orchestrator;
@@ -113,7 +113,7 @@ async fn a_higher_priority_goes_first_and_the_lowest_goes_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_starves_while_others_keep_coming() {
+async fn low_priority_call_is_not_starved_by_new_high_priority_calls() {
     let (orchestrator, log) = orchestrator_from(through(queue(1, 100)));
     let mut low = orchestrator.execute_with(slow("low"), with(Priority::Low)).boxed();
     let mut others = vec![orchestrator.execute_with(slow("first"), with(Priority::High)).boxed()];
@@ -134,7 +134,7 @@ async fn nobody_starves_while_others_keep_coming() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_counts_against_the_timeout_which_is_named() {
+async fn queue_wait_counts_toward_the_timeout_named_in_the_message() {
     let check = async |tool_secs: u64, queue_secs: Option<u64>, expected: &str| {
         let timeout_default = queue_secs.map(Duration::from_secs);
         let mut config = through(QueueConfig { timeout_default, ..queue(1, 10) });
@@ -155,7 +155,7 @@ async fn waiting_counts_against_the_timeout_which_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cancelled_leaves_at_once() {
+async fn cancelled_call_leaves_the_queue_immediately() {
     let (orchestrator, log) = orchestrator_from(through(queue(1, 1)));
     let mut running = orchestrator.execute(call("hang", "{}")).boxed();
     let mut waiting = orchestrator.execute(slow("waiting")).boxed();
@@ -174,7 +174,7 @@ async fn who_is_cancelled_leaves_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_given_to_one_who_left_goes_on_to_the_next() {
+async fn slot_of_a_dropped_call_passes_to_the_next_waiter() {
     let (orchestrator, _) = orchestrator_from(through(queue(1, 2)));
     let mut calls: Vec<_> = ["a", "b", "c"].map(|text| orchestrator.execute(slow(text)).boxed()).into();
     assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
@@ -185,7 +185,7 @@ async fn a_slot_given_to_one_who_left_goes_on_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_gives_the_slot_back() {
+async fn panicking_call_releases_its_slot() {
     let (orchestrator, _) = orchestrator_from(through(queue(1, 10)));
     let calls = vec![call("panic", "{}"), call("panic_early", "{}"), slow("a")];
     let results = orchestrator.execute_all(calls).await;
@@ -194,7 +194,7 @@ async fn a_panic_gives_the_slot_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_default_queue_is_for_tools_that_name_none() {
+async fn tools_without_a_queue_use_the_default_queue() {
     let queues = Queues::new([(name(QUEUE_DEFAULT), queue(1, 10))]);
     let (orchestrator, _) = orchestrator_from(OrchestratorConfig { queues, ..Default::default() });
     let began = Instant::now();
@@ -203,7 +203,7 @@ async fn the_default_queue_is_for_tools_that_name_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn orchestrators_that_share_queues_share_their_slots() {
+async fn orchestrators_with_shared_queues_share_slots() {
     let config = through(queue(1, 10));
     let (left, right) = (orchestrator_from(config.clone()).0, orchestrator_from(config).0);
     let began = Instant::now();
@@ -212,7 +212,7 @@ async fn orchestrators_that_share_queues_share_their_slots() {
 }
 
 #[tokio::test]
-async fn a_queue_nobody_defined_is_found_before_the_first_call() {
+async fn undefined_queue_is_an_error_before_the_first_call() {
     let config = config(|policy| policy.queue = Some(name("gone")));
     let catalog =
         || Catalog::new(vec![Arc::new(FakeProvider::builtins(SharedLog::default()))], NamingScheme::Double);
@@ -272,7 +272,7 @@ fn ask(text: &str) -> ToolCall {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sub_agents_hold_no_slot_while_their_calls_wait_for_one() {
+async fn sub_agent_holds_no_slot_while_its_calls_wait() {
     let (orchestrator, _) = nested(ProviderKind::Agent);
     let results = orchestrator.execute_all(vec![ask("a"), ask("b"), ask("c")]).await;
     let texts: Vec<_> = results.iter().map(said).collect();
@@ -280,7 +280,7 @@ async fn sub_agents_hold_no_slot_while_their_calls_wait_for_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_holds_a_slot_waits_for_itself_and_one_that_bypasses_does_not() {
+async fn batch_holding_a_slot_deadlocks_unless_it_bypasses_the_queue() {
     let (orchestrator, _) = nested(ProviderKind::Builtin);
     let stuck = orchestrator.execute(ask("a")).await;
     assert_eq!(stuck.error_kind(), Some(ToolErrorKind::Timeout), "{}", said(&stuck));
@@ -291,7 +291,7 @@ async fn a_batch_that_holds_a_slot_waits_for_itself_and_one_that_bypasses_does_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_calls_of_a_sub_agent_are_as_urgent_as_its_own() {
+async fn sub_agent_calls_inherit_its_priority() {
     let (orchestrator, log) = nested(ProviderKind::Agent);
     let ask = |text: &'static str, priority| orchestrator.execute_with(ask(text), with(priority)).boxed();
     let calls = [
@@ -305,7 +305,7 @@ async fn the_calls_of_a_sub_agent_are_as_urgent_as_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_operator_says_about_a_tool_beats_what_the_run_says() {
+async fn tool_policy_priority_overrides_the_call_priority() {
     let mut config = through(queue(1, 10));
     let urgent = ToolPolicy { priority: Some(Priority::High), ..config.policies.default.clone() };
     config.policies.by_tool.insert(ToolName::new("slow_write").unwrap(), urgent);

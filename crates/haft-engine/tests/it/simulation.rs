@@ -16,7 +16,7 @@ const SEEDS: u64 = 2_000;
 const THREADS: u64 = 2;
 
 #[test]
-fn whatever_happens_the_invariants_hold() {
+fn invariants_hold_in_every_simulated_scenario() {
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || (thread..SEEDS).step_by(usize::try_from(THREADS).unwrap()).for_each(check));
@@ -31,14 +31,14 @@ fn check(seed: u64) {
 }
 
 #[test]
-fn a_seed_always_tells_the_same_story() {
+fn same_seed_replays_the_same_scenario() {
     let told = || play(&SimulatedScenario::of(7)).ends();
     assert_eq!(told(), told());
 }
 
 /// Checks that the scenarios reach every kind of outcome; otherwise the invariants would prove little.
 #[test]
-fn the_stories_are_not_dull() {
+fn simulated_scenarios_reach_every_kind_of_outcome() {
     let mut told = std::collections::BTreeMap::new();
     for seed in 0..100 {
         for end in play(&SimulatedScenario::of(seed)).ends() {

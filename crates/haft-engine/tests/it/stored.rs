@@ -73,7 +73,7 @@ fn storing(store: Option<FakeOutputStore>, bytes_max: usize) -> TestRig {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_stored_and_the_model_is_told_how_to_ask() {
+async fn oversized_output_is_stored_and_replaced_by_a_handle() {
     let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 11);
     let result = orchestrator.execute(call("echo", r#"{"text": "too much to say"}"#)).await;
@@ -85,7 +85,7 @@ async fn what_is_too_large_is_stored_and_the_model_is_told_how_to_ask() {
 }
 
 #[tokio::test]
-async fn what_fits_is_shown_as_it_is() {
+async fn output_within_the_limit_is_not_stored() {
     let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 11);
     assert_eq!(said(&orchestrator.execute(call("echo", r#"{"text": "short"}"#)).await), "echo: short");
@@ -93,7 +93,7 @@ async fn what_fits_is_shown_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_costs_the_end_of_the_output_and_nothing_else() {
+async fn output_is_truncated_when_it_cannot_be_stored() {
     for shelf in [Some(FakeOutputStore { full: true, ..FakeOutputStore::default() }), None] {
         let orchestrator = storing(shelf, 11);
         let result = orchestrator.execute(call("echo", r#"{"text": "too much"}"#)).await;
@@ -105,7 +105,7 @@ async fn a_store_that_fails_costs_the_end_of_the_output_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn pictures_that_are_too_large_and_bytes_are_stored_and_described() {
+async fn large_images_and_binary_output_are_stored_and_described() {
     let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 12_288);
     let result = orchestrator.execute(call("picture", "{}")).await;
@@ -122,7 +122,7 @@ async fn pictures_that_are_too_large_and_bytes_are_stored_and_described() {
 }
 
 #[tokio::test]
-async fn text_beside_pictures_is_stored_and_the_pictures_keep_their_handles() {
+async fn text_beside_images_is_stored_and_images_keep_their_handles() {
     let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 5);
     let result = orchestrator.execute(call("picture", "{}")).await;
@@ -222,7 +222,7 @@ async fn a_stored_output_cannot_be_read_from_another_run() {
 }
 
 #[tokio::test]
-async fn runs_at_once_store_and_read_their_own_outputs() {
+async fn concurrent_runs_read_only_their_own_stored_outputs() {
     let (anna, bert) = two_runs();
     let (of_anna, of_bert) = join(store(&anna, "the words of anna"), store(&bert, "the words of bert")).await;
     assert_eq!(of_anna, of_bert, "only the store tells the outputs apart");
@@ -231,7 +231,7 @@ async fn runs_at_once_store_and_read_their_own_outputs() {
 }
 
 #[tokio::test]
-async fn a_tool_is_shown_only_to_the_run_that_it_helps() {
+async fn recall_tool_is_listed_only_for_a_run_with_stored_output() {
     let (anna, bert) = two_runs();
     let is_shown = |run: &TestRig| {
         let tools = run.model_tools(&ToolFilter::All, run.context());

@@ -5,7 +5,7 @@ use haft_engine::{CallOptions, Concurrency, OrchestratorConfig, ToolPolicies};
 use crate::fake::{call, config, orchestrator, orchestrator_from, orchestrator_with, said};
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_hangs_is_stopped() {
+async fn hanging_call_is_stopped_at_the_tool_timeout() {
     let (orchestrator, log) = orchestrator();
     let result = orchestrator.execute(call("hang", "{}")).await;
     assert_eq!(said(&result), "timeout: Tool `hang` timed out after 120s (timeout of the tool)");
@@ -16,7 +16,7 @@ async fn a_call_that_hangs_is_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_message_says_the_timeout_of_the_policy() {
+async fn timeout_message_names_the_limit_that_applied() {
     let check = async |timeout: Duration, expected: &str| {
         let mut policies = ToolPolicies::default();
         policies.default.timeout = timeout;
@@ -53,13 +53,13 @@ async fn check_call_timeout(of_tool: u64, of_call: Option<u64>, seconds: u64, ex
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_timeout_of_the_call_wins() {
+async fn shorter_call_timeout_overrides_the_tool_timeout() {
     check_call_timeout(120, Some(10), 10, "10s (timeout of this call)").await;
     check_call_timeout(500, Some(299), 299, "299s (timeout of this call)").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_timeout_of_the_call_changes_nothing() {
+async fn longer_call_timeout_has_no_effect() {
     for of_call in [None, Some(120), Some(121), Some(1_000_000)] {
         check_call_timeout(120, of_call, 120, "120s (timeout of the tool)").await;
     }
@@ -69,7 +69,7 @@ async fn a_longer_timeout_of_the_call_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_is_told_the_shorter_timeout_of_the_call() {
+async fn provider_receives_the_shorter_call_timeout() {
     let (orchestrator, _) = orchestrator();
     let options = CallOptions { timeout: Some(Duration::from_secs(10)), ..CallOptions::default() };
     let result = orchestrator.execute_with(call("partial", "{}"), options).await;
@@ -77,7 +77,7 @@ async fn a_provider_is_told_the_shorter_timeout_of_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_is_held_to_the_timeout_of_its_call() {
+async fn batch_stops_at_its_own_call_timeout() {
     let (orchestrator, _) = orchestrator();
     let options = CallOptions {
         timeout: Some(Duration::from_secs(10)),
@@ -89,7 +89,7 @@ async fn a_batch_is_held_to_the_timeout_of_its_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_starts_the_idle_timeout_again_up_to_the_deadline() {
+async fn progress_resets_the_idle_timeout_but_not_the_deadline() {
     let check = async |tool: &str, timeout: u64, idle: u64, seconds: u64, expected: &str| {
         let config = config(|policy| {
             policy.timeout = Duration::from_secs(timeout);
@@ -107,7 +107,7 @@ async fn progress_starts_the_idle_timeout_again_up_to_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_watches_the_deadline_gives_what_it_has() {
+async fn provider_can_return_partial_output_at_the_deadline() {
     let (orchestrator, log) = orchestrator();
     let result = orchestrator.execute(call("partial", "{}")).await;
     assert_eq!(said(&result), "half of it");
@@ -116,7 +116,7 @@ async fn a_provider_that_watches_the_deadline_gives_what_it_has() {
 
 /// On a real clock, timers of the same instant fire in no fixed order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partial_output_is_no_race_on_a_real_clock() {
+async fn partial_output_is_always_returned_on_a_real_clock() {
     let mut policies = ToolPolicies::default();
     policies.default.timeout = Duration::from_millis(20);
     let (orchestrator, _) = orchestrator_with(policies);
@@ -125,7 +125,7 @@ async fn partial_output_is_no_race_on_a_real_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_is_not_held_to_the_limit_of_one_call() {
+async fn global_tool_timeout_does_not_apply_to_a_batch() {
     let config = OrchestratorConfig { tool_timeout_max: Duration::from_millis(100), ..config(|_| {}) };
     let (orchestrator, _) = orchestrator_from(config);
     let slow = || call("slow_read", r#"{"text":"done"}"#);

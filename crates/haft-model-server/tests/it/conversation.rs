@@ -31,7 +31,7 @@ fn ask(server: &ModelServer, messages: &[Value]) -> String {
 }
 
 #[test]
-fn runs_at_the_same_time_get_their_own_steps_and_their_own_failures() {
+fn concurrent_runs_each_get_all_steps_and_failures() {
     let turns = (0..TURNS).map(|turn| ScriptStep::text(&format!("turn {turn}")));
     let script = Script::of([ScriptStep::fail(ErrorResponse::new(503, "busy"))].into_iter().chain(turns));
     let server = ModelServer::start(script).unwrap();
@@ -50,7 +50,7 @@ fn runs_at_the_same_time_get_their_own_steps_and_their_own_failures() {
 }
 
 #[test]
-fn strict_order_gives_one_step_after_the_other_and_then_says_that_it_is_over() {
+fn strict_order_serves_steps_in_sequence_and_then_refuses() {
     let server = ModelServer::start(
         Script::of([ScriptStep::text("a"), ScriptStep::text("b")]).in_order(StepOrder::Strict),
     )
@@ -64,7 +64,7 @@ fn strict_order_gives_one_step_after_the_other_and_then_says_that_it_is_over() {
 }
 
 #[test]
-fn an_answer_of_several_parts_is_one_turn_in_every_format() {
+fn several_tool_results_count_as_one_turn_in_every_format() {
     let twice = RequestExpectation {
         tool_results: Some(vec!["1".to_owned(), "2".to_owned()]),
         ..RequestExpectation::default()

@@ -30,7 +30,7 @@ fn chat() -> Value {
 }
 
 #[test]
-fn responses_open_and_close_every_item_and_every_part() {
+fn responses_stream_opens_and_closes_every_item_and_part() {
     let frames = frames("/v1/responses", &json!({ "model": "m", "stream": true, "input": "Hi" }));
     assert_eq!(
         types(&frames),
@@ -70,7 +70,7 @@ fn responses_open_and_close_every_item_and_every_part() {
 }
 
 #[test]
-fn anthropic_opens_and_closes_every_block() {
+fn anthropic_stream_opens_and_closes_every_block() {
     let frames = frames("/v1/messages", &chat());
     let block = |deltas: usize| {
         [vec!["content_block_start"], vec!["content_block_delta"; deltas], vec!["content_block_stop"]]
@@ -82,7 +82,7 @@ fn anthropic_opens_and_closes_every_block() {
 }
 
 #[test]
-fn chat_completions_name_a_call_once_and_end_with_the_reason() {
+fn chat_stream_names_a_call_once_and_ends_with_the_finish_reason() {
     let frames = frames("/v1/chat/completions", &chat());
     let choices: Vec<&Value> = frames.iter().map(|frame| &frame["choices"][0]).collect();
     assert_eq!(choices[1]["delta"], json!({ "reasoning_content": "hm" }));
@@ -97,7 +97,7 @@ fn chat_completions_name_a_call_once_and_end_with_the_reason() {
 }
 
 #[test]
-fn gemini_signs_the_part_that_came_of_the_thought() {
+fn gemini_stream_signs_the_part_after_the_thought() {
     let body = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Hi" }] }] });
     let frames = frames("/v1beta/models/m:streamGenerateContent?alt=sse", &body);
     let parts: Vec<&Value> =
@@ -114,7 +114,7 @@ fn gemini_signs_the_part_that_came_of_the_thought() {
 }
 
 #[test]
-fn ollama_is_done_in_the_last_line_only() {
+fn ollama_stream_sets_done_only_in_the_last_line() {
     let frames = frames("/api/chat", &chat());
     let done: Vec<&Value> = frames.iter().map(|frame| &frame["done"]).collect();
     assert_eq!(json!(done), json!([false, false, false, true]));

@@ -19,7 +19,7 @@ fn said(server: &ModelServer, messages: &Value) -> (u16, Value) {
 }
 
 #[test]
-fn the_example_is_a_script_that_goes_as_it_says() {
+fn readme_example_script_runs_as_described() {
     let server = ModelServer::start(Script::parse(&example()).unwrap()).unwrap();
     let mut messages = json!([{ "role": "user", "content": "How is the weather in Paris and Rome?" }]);
     assert_eq!(said(&server, &messages).0, 429);
@@ -37,7 +37,7 @@ fn the_example_is_a_script_that_goes_as_it_says() {
 }
 
 #[test]
-fn a_script_that_is_none_is_refused_with_its_reason() {
+fn invalid_script_is_rejected_with_the_reason() {
     let check = |text: &str, words: &str| {
         let error = Script::parse(text).unwrap_err();
         assert!(error.contains(words), "{error}");

@@ -22,7 +22,7 @@ fn call(id: &str) -> Value {
 }
 
 #[test]
-fn chat_completions_refuse_calls_without_results_and_results_without_calls() {
+fn chat_completions_reject_unpaired_calls_and_results() {
     let check = |messages: &Value, words: &str| {
         check("/v1/chat/completions", &json!({ "model": "m", "messages": messages }), words);
     };
@@ -37,7 +37,7 @@ fn chat_completions_refuse_calls_without_results_and_results_without_calls() {
 }
 
 #[test]
-fn chat_completions_refuse_tools_that_are_none() {
+fn chat_completions_reject_empty_missing_or_misnamed_tools() {
     let base = |more: Value| {
         let mut body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -51,14 +51,14 @@ fn chat_completions_refuse_tools_that_are_none() {
 }
 
 #[test]
-fn responses_refuse_results_without_calls() {
+fn responses_reject_results_without_calls() {
     let output = json!({ "type": "function_call_output", "call_id": "a", "output": "1" });
     let body = json!({ "model": "m", "input": [output] });
     check("/v1/responses", &body, "a tool result for `a`, but no such call");
 }
 
 #[test]
-fn anthropic_refuses_what_its_documents_forbid() {
+fn anthropic_rejects_requests_its_documentation_forbids() {
     let base = |messages: Value| json!({ "model": "m", "max_tokens": 9, "messages": messages });
     let user = json!({ "role": "user", "content": "Hi" });
     let turn = json!({ "role": "assistant", "content": [
@@ -80,7 +80,7 @@ fn anthropic_refuses_what_its_documents_forbid() {
 }
 
 #[test]
-fn gemini_refuses_what_its_grammar_does_not_know() {
+fn gemini_rejects_unknown_fields_and_unpaired_function_responses() {
     let path = "/v1beta/models/m:generateContent";
     let user = json!({ "role": "user", "parts": [{ "text": "Hi" }] });
     let called = json!({ "functionCall": { "name": "f", "args": {} } });
@@ -100,13 +100,13 @@ fn gemini_refuses_what_its_grammar_does_not_know() {
 }
 
 #[test]
-fn ollama_refuses_arguments_that_are_a_text() {
+fn ollama_rejects_string_arguments() {
     let message = json!({ "role": "assistant", "content": "", "tool_calls": [call("a")] });
     check("/api/chat", &json!({ "model": "m", "messages": [message] }), "cannot unmarshal string");
 }
 
 #[test]
-fn a_body_that_is_no_json_object_is_refused() {
+fn body_that_is_not_a_json_object_is_rejected() {
     let deep = "[".repeat(100_000);
     for path in PATHS {
         for (body, words) in
@@ -124,7 +124,7 @@ const PATHS: [&str; 5] =
     ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models/m:generateContent", "/api/chat"];
 
 #[test]
-fn a_step_that_expects_otherwise_says_everything_that_differs() {
+fn failed_expectation_reports_every_difference() {
     let expect = RequestExpectation {
         tools: Some(vec!["read".to_owned()]),
         tool_choice: Some(RequestToolChoice::Required),

@@ -20,7 +20,7 @@ const MODELS: [&str; 2] = ["scripted", "scripted-large"];
 const STATE: &str = "c3RhdGUtMQ==";
 
 #[test]
-fn openai_chat_completions() {
+fn openai_sdk_works_with_the_chat_completions_endpoint() {
     let (told, requests) = run("openai_chat.py");
     for way in ["whole", "streamed"] {
         assert_eq!(told[way]["calls"], with_ids("call_0_"));
@@ -43,7 +43,7 @@ fn openai_chat_completions() {
 }
 
 #[test]
-fn openai_responses() {
+fn openai_sdk_works_with_the_responses_endpoint() {
     let (told, requests) = run("openai_responses.py");
     for way in ["whole", "streamed", "remembered"] {
         assert_eq!(told[way]["calls"], with_ids("call_0_"));
@@ -67,7 +67,7 @@ fn openai_responses() {
 }
 
 #[test]
-fn anthropic_messages() {
+fn anthropic_sdk_works_with_the_messages_endpoint() {
     let (told, requests) = run("anthropic_messages.py");
     for way in ["whole", "streamed"] {
         assert_eq!(told[way]["calls"], with_ids("toolu_0_"));
@@ -91,7 +91,7 @@ fn anthropic_messages() {
 }
 
 #[test]
-fn google_genai() {
+fn google_genai_sdk_works_with_the_gemini_endpoint() {
     let (told, requests) = run("gemini_generate.py");
     for way in ["whole", "streamed"] {
         let calls = CALLS.map(|city| json!(["weather", { "city": city }]));
@@ -117,7 +117,7 @@ fn google_genai() {
 }
 
 #[test]
-fn ollama() {
+fn ollama_sdk_works_with_the_chat_endpoint() {
     let (told, requests) = run("ollama_chat.py");
     for way in ["whole", "streamed"] {
         let calls = CALLS.map(|city| json!(["weather", { "city": city }]));

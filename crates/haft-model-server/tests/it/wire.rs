@@ -34,7 +34,7 @@ fn in_every_format(step: &ScriptStep, mut check: impl FnMut(ApiFormat, &RawRespo
 }
 
 #[test]
-fn a_cut_breaks_the_connection_in_the_middle_of_a_frame() {
+fn cut_fault_breaks_the_connection_inside_a_frame() {
     let step = ScriptStep::text("Hello you").with_fault(ResponseFault::Cut { after_frames: 1, and_bytes: 7 });
     in_every_format(&step, |format, came, outcome| {
         assert!(!came.whole, "{format:?}");
@@ -44,7 +44,7 @@ fn a_cut_breaks_the_connection_in_the_middle_of_a_frame() {
 }
 
 #[test]
-fn an_answer_that_ends_early_ends_in_good_order() {
+fn end_early_fault_closes_the_response_cleanly() {
     let step = ScriptStep::text("Hello you").with_fault(ResponseFault::EndEarly { after_frames: 1 });
     in_every_format(&step, |format, came, outcome| {
         assert!(came.whole && came.chunks.len() == 1, "{format:?}: {came:?}");
@@ -53,7 +53,7 @@ fn an_answer_that_ends_early_ends_in_good_order() {
 }
 
 #[test]
-fn a_malformed_frame_stands_between_the_others() {
+fn malformed_frame_is_sent_between_valid_frames() {
     let step = ScriptStep::text("Hello you")
         .with_fault(ResponseFault::Malformed { after_frames: 1, frame: "data: {\"half\":\n\n".to_owned() });
     in_every_format(&step, |format, came, _| {
@@ -63,7 +63,7 @@ fn a_malformed_frame_stands_between_the_others() {
 }
 
 #[test]
-fn a_hanging_answer_is_abandoned_by_its_client() {
+fn hanging_response_is_abandoned_when_the_client_disconnects() {
     for (format, path, body) in ways() {
         let server = ModelServer::start(Script::of([
             ScriptStep::text("Hello you").with_fault(ResponseFault::Hang { after_frames: 1 })
@@ -78,7 +78,7 @@ fn a_hanging_answer_is_abandoned_by_its_client() {
 }
 
 #[test]
-fn a_drip_is_cut_by_bytes_and_loses_none() {
+fn small_chunks_deliver_the_same_bytes() {
     let text = "Grüße, мир";
     let pace = ResponsePace { chunk_bytes: Some(3), ..ResponsePace::default() };
     for (format, path, body) in ways() {
@@ -113,7 +113,7 @@ fn unchunked(bytes: &[u8]) -> (Vec<usize>, Vec<u8>) {
 }
 
 #[test]
-fn waits_come_before_the_first_byte_and_between_the_frames() {
+fn pace_delays_the_first_byte_and_each_frame() {
     let pace =
         ResponsePace { first_byte_milliseconds: 60, between_milliseconds: 30, ..ResponsePace::default() };
     let server = ModelServer::start(Script::of([ScriptStep::text("Hello").at_pace(pace)])).unwrap();
@@ -125,7 +125,7 @@ fn waits_come_before_the_first_byte_and_between_the_frames() {
 }
 
 #[test]
-fn comments_keep_a_stream_of_events_alive() {
+fn comments_are_sent_before_sse_frames() {
     let step = ScriptStep::text("Hello").at_pace(ResponsePace { comments: 2, ..ResponsePace::default() });
     in_every_format(&step, |format, came, _| {
         let has = came.body().starts_with(": still working\n\n: still working\n\n");
@@ -134,7 +134,7 @@ fn comments_keep_a_stream_of_events_alive() {
 }
 
 #[test]
-fn a_page_of_a_proxy_is_sent_as_it_is() {
+fn raw_error_page_is_sent_unchanged() {
     let page = ErrorResponse { raw: Some("<html>busy</html>".to_owned()), ..ErrorResponse::new(502, "") };
     in_every_format(&ScriptStep::fail(page.retry_after(3)), |_, came, outcome| {
         assert_eq!((came.status, came.body().as_str()), (502, "<html>busy</html>"));
@@ -144,7 +144,7 @@ fn a_page_of_a_proxy_is_sent_as_it_is() {
 }
 
 #[test]
-fn redacted_reasoning_has_its_state_where_the_format_has_a_place() {
+fn redacted_reasoning_is_sent_in_every_format_except_ollama() {
     let step =
         ScriptStep::say([ScriptPart::Redacted("opaque".to_owned()), ScriptPart::Text("Hello".to_owned())]);
     for (format, path, mut body) in ways() {

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named_with_its_place() {
+    fn differences_name_the_path_and_both_values() {
         let check = |recorded: Value, asked: Value, expected: &[&str]| {
             assert_eq!(differences(&recorded, &asked), expected);
         };
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_conversation_that_begins_alike_is_the_nearest() {
+    fn shared_message_prefix_makes_a_request_more_similar() {
         let request = |messages: &[&str], choice: &str| json!({"messages": messages, "tool_choice": choice});
         let asked = request(&["a", "b", "c"], "auto");
         let nearer = similarity(&request(&["a", "b", "x"], "none"), &asked);

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_in_the_forms_of_people_and_programs_are_one_word() {
+    fn dates_in_common_formats_are_replaced_by_a_placeholder() {
         for date in [
             "2026-11-16",
             "2026-11-16T02:01:31Z",
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_the_machine_are_one_word() {
+    fn absolute_paths_are_replaced_by_a_placeholder() {
         check("read /home/ann/src/lib.rs:12 now", "read <path>:12 now");
         check(r#"{"file_path":"/tmp/x y"}"#, r#"{"file_path":"<path> y"}"#);
         check("~/notes and C:\\Users\\ann and file:///tmp/a", "<path> and <path> and <path>");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_alike_stays() {
+    fn text_resembling_dates_or_paths_is_unchanged() {
         for text in [
             "https://example.org/a/b",
             "either/or and 3/4",

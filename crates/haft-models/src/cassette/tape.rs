@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_written_is_remembered_and_nothing_follows_it() {
+    fn full_recording_reports_a_problem_and_writes_nothing_more() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r.jsonl");
         let tape = Tape::create(&path, []).unwrap();
@@ -167,7 +167,7 @@ mod tests {
 
     /// `/dev/full` fails every write, as a full disk does.
     #[test]
-    fn a_full_disk_is_remembered() {
+    fn full_disk_is_reported_as_a_problem() {
         let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let written = Mutex::new(TapeFile { file, bytes: 0, problem: None });
         let path = PathBuf::from("r.jsonl");

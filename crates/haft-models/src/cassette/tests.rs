@@ -44,7 +44,7 @@ fn called(id: &str, arguments: &str, output: &str) -> ModelRequest {
 }
 
 #[test]
-fn system_text_dates_paths_the_model_and_what_one_wire_knows_do_not_count() {
+fn match_digest_ignores_system_text_model_dates_paths_and_call_ids() {
     let check = |one: &ModelRequest, other: &ModelRequest| {
         assert_eq!(prints(one).digest, prints(other).digest);
         assert_ne!(prints(one).exact, prints(other).exact);
@@ -62,7 +62,7 @@ fn system_text_dates_paths_the_model_and_what_one_wire_knows_do_not_count() {
 }
 
 #[test]
-fn everything_else_counts() {
+fn match_digest_changes_with_messages_tools_and_options() {
     let plain = request([Message::user("hi")]);
     let tool = ModelTool { name: "t".into(), description: "d".into(), input_schema: Arc::new(json!({})) };
     let others = [
@@ -81,7 +81,7 @@ fn everything_else_counts() {
 }
 
 #[test]
-fn what_is_worked_out_step_by_step_is_what_is_worked_out_at_once() {
+fn incremental_fingerprint_equals_the_full_fingerprint() {
     let whole = called("a", "{}", "x");
     let mut known = FingerprintCache::default();
     for messages in 0..=3 {
@@ -100,7 +100,7 @@ fn read(text: &str) -> Result<Recording, RecordingError> {
 const HEAD: &str = "{\"type\":\"recording\",\"version\":3}\n";
 
 #[test]
-fn lines_of_other_types_are_passed_over_and_a_last_line_that_was_cut_too() {
+fn reader_skips_unknown_line_types_and_a_truncated_last_line() {
     let recording = read(&format!("{HEAD}{{\"type\":\"clock\",\"now\":1}}\n{{\"type\":\"exch")).unwrap();
     assert_eq!((recording.lines().len(), recording.cut_off()), (1, true));
     let error = Replayer::new(&recording, MatchRule::Digest).unwrap_err().to_string();
@@ -108,7 +108,7 @@ fn lines_of_other_types_are_passed_over_and_a_last_line_that_was_cut_too() {
 }
 
 #[test]
-fn lines_of_version_2_are_read_under_their_new_types() {
+fn version_2_line_kinds_are_mapped_to_current_types() {
     let lines = "{\"kind\":\"recording\",\"version\":2}\n{\"kind\":\"step\"}\n{\"kind\":\"end\"}\n";
     let types = |recording: &Recording| -> Vec<String> {
         recording.lines().iter().map(|line| line.kind.clone()).collect()
@@ -119,7 +119,7 @@ fn lines_of_version_2_are_read_under_their_new_types() {
 }
 
 #[test]
-fn the_lines_of_a_journal_are_those_that_name_its_session() {
+fn journal_returns_only_lines_of_its_session() {
     let line =
         |session: &str, at: u64| format!("{{\"type\":\"note\",\"at_ms\":{at},\"journal\":\"{session}\"}}\n");
     let text = [HEAD, &line("a", 1), &line("b", 2), "{\"type\":\"end\"}\n", &line("a", 3)].concat();
@@ -129,7 +129,7 @@ fn the_lines_of_a_journal_are_those_that_name_its_session() {
 }
 
 #[test]
-fn what_is_no_recording_is_said_to_be_none() {
+fn invalid_recording_is_rejected_with_the_file_and_reason() {
     let check = |text: &str, expected: &str| {
         let refused =
             read(text).and_then(|recording| Replayer::new(&recording, MatchRule::Digest).map(|_| ()));
@@ -159,7 +159,7 @@ fn what_is_no_recording_is_said_to_be_none() {
 }
 
 #[test]
-fn a_directory_and_a_file_that_is_too_large_are_refused_before_they_are_read() {
+fn directory_or_oversized_file_is_not_read_as_a_recording() {
     let directory = tempfile::tempdir().unwrap();
     let error = Recording::read(directory.path()).unwrap_err().to_string();
     assert!(error.contains("is not a file"), "{error}");
@@ -170,7 +170,7 @@ fn a_directory_and_a_file_that_is_too_large_are_refused_before_they_are_read() {
 }
 
 #[test]
-fn a_recording_is_never_written_over_and_is_its_owners() {
+fn recording_is_never_overwritten_and_has_mode_0600() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("r.jsonl");
@@ -181,7 +181,7 @@ fn a_recording_is_never_written_over_and_is_its_owners() {
 }
 
 #[test]
-fn no_secret_that_is_known_reaches_the_file() {
+fn known_secrets_are_redacted_in_the_recording() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("r.jsonl");
     let secrets = ["canary-\"quoted\"", "canary-plain", "short"].map(secrecy::SecretString::from);

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_out_whole_however_they_are_cut() {
+    fn output_split_at_any_byte_gives_the_same_lines() {
         let text = "{\"a\":1}\n\n{\"b\":\"é\"}\r\nlast".as_bytes();
         for at in 0..text.len() {
             let mut lines = OutputLineSplitter::default();
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_given_up() {
+    fn line_over_the_size_limit_is_an_error() {
         let mut lines = OutputLineSplitter::default();
         let piece = vec![b'x'; LINE_BYTES_MAX / 2 + 1];
         assert!(lines.push(&piece).is_ok());

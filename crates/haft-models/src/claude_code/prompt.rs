@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_message_is_said_as_it_is_and_more_with_who_said_it() {
+    fn several_messages_are_labelled_with_their_role() {
         let check = |messages: &[Message], expected: &str| assert_eq!(prompt(messages.iter()), expected);
         check(&[Message::user("hi")], "hi");
         check(

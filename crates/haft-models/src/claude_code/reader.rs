@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_is_the_answer_and_what_came_before_it_the_way_there() {
+    fn last_message_is_the_answer_and_earlier_text_is_reasoning() {
         let init = json!({"type": "system", "subtype": "init", "session_id": "s", "model": "m"});
         let look =
             assistant(&json!([{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "Read"}]));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nothing_can_follow_comes_piece_by_piece_and_once() {
+    fn final_answer_is_streamed_and_not_repeated_at_the_end() {
         let mut lines = written("m", &[("thinking", &["Let ", "me."]), ("text", &["A ", "handle."])]);
         let mut reader = read_as(TextMeaning::Answer, &lines);
         assert_eq!(parts(&reader.take_events()), ["Reasoning:", "Let ", "me.", "Text:", "A ", "handle."]);
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn among_steps_only_thoughts_come_piece_by_piece() {
+    fn between_tool_steps_only_thinking_is_streamed() {
         let mut lines = written("m", &[("thinking", &["Let ", "me."]), ("text", &["I ", "look."])]);
         lines.extend(written("m", &[("tool_use", &[])]));
         lines.extend(written("n", &[("text", &["It is ", "3."])]));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_end_has_its_kind() {
+    fn each_failed_result_maps_to_its_error_kind() {
         let check = |said: Value, expected: ModelErrorKind| {
             let failed = read(&[said]).take_outcome().unwrap().answer.unwrap_err();
             assert_eq!(failed.clone().into_error().kind, expected, "{failed:?}");
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_cut_or_declined_says_so() {
+    fn stop_reason_of_the_result_is_passed_on() {
         let check = |reason: Value, expected: StopReason| {
             let mut said = result("words");
             said["stop_reason"] = reason;

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_and_end() {
+    fn resume_delay_doubles_and_attempts_are_limited() {
         let settings = ClaudeCodeSettings::default();
         let waits: Vec<_> = (0..6)
             .map(|resumed| decide(&settings, &ClaudeFailure::TurnsUsedUp, Some("s"), resumed))
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_is_tried_again_and_only_with_a_session() {
+    fn only_transient_failures_with_a_session_are_resumed() {
         let settings = ClaudeCodeSettings::default();
         let refused = |kind| ClaudeFailure::Refused(ModelError::new(kind, "x"));
         let check = |failed: ClaudeFailure, session: Option<&str>, again: bool| {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_that_is_known_hears_only_what_is_new() {
+    fn known_session_is_sent_only_new_messages() {
         let mut conversation = Conversation::default();
         conversation.push(Message::user("one")).unwrap();
         let first =
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn system_text_that_is_too_long_for_the_command_line_stands_in_the_prompt() {
+    fn system_text_too_long_for_argv_moves_into_the_prompt() {
         let mut conversation = Conversation::default();
         conversation.push(Message::user("one")).unwrap();
         let system: Arc<str> = "s".repeat(WORD_BYTES_MAX + 1).into();

@@ -102,7 +102,7 @@ async fn ask(runs: &[&'static str]) -> ClaudeTestRun {
 const BEGUN: &str = "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\"}\n";
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_taken_up_again_after_two_four_and_eight_seconds() {
+async fn broken_session_is_resumed_after_two_four_and_eight_seconds() {
     let answer = "{\"type\":\"result\",\"result\":\"done\",\"is_error\":false}";
     let asked = ask(&[BEGUN, BEGUN, BEGUN, answer]).await;
     assert_eq!(asked.log.waits(), [2, 4, 8]);
@@ -118,7 +118,7 @@ async fn a_session_is_taken_up_again_after_two_four_and_eight_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_breaks_off_every_time_is_given_up_and_shows_no_key() {
+async fn command_failing_six_times_is_an_error_with_the_key_redacted() {
     let asked = ask(&[BEGUN; 6]).await;
     assert_eq!(asked.log.waits(), [2, 4, 8, 16, 32]);
     let error = asked.said.last().unwrap().as_ref().unwrap_err();
@@ -127,7 +127,7 @@ async fn a_command_that_breaks_off_every_time_is_given_up_and_shows_no_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_hangs_is_out_of_time_after_an_hour() {
+async fn hanging_command_times_out_after_an_hour() {
     let began = tokio::time::Instant::now();
     let asked = ask(&["…"]).await;
     assert_eq!(asked.said.last().unwrap().as_ref().unwrap_err().kind, ModelErrorKind::Timeout);
@@ -141,7 +141,7 @@ async fn a_command_that_hangs_is_out_of_time_after_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbage_is_passed_over() {
+async fn unknown_output_lines_are_ignored() {
     let printed = "hello\n[1,2]\n{\"type\":7}\n{\"type\":\"assistant\",\"message\":[]}\n\
                    {\"type\":\"result\",\"result\":\"fine\",\"usage\":\"much\"}\n";
     let asked = ask(&[printed]).await;
@@ -149,7 +149,7 @@ async fn garbage_is_passed_over() {
 }
 
 #[test]
-fn a_request_without_tools_takes_the_commands_own_away() {
+fn request_without_tools_disables_the_commands_built_in_tools() {
     let turn = super::session::ClaudeInput { session: None, system: String::new(), prompt: "p".into() };
     let tool = haft_core::model_request::ModelTool {
         name: "t".into(),

@@ -7,7 +7,7 @@ fn check(status: u16, body: &str, kind: ModelErrorKind, retry_ms: Option<u64>) {
 }
 
 #[test]
-fn errors_of_all_providers_mean_the_same_things() {
+fn errors_of_every_provider_map_to_error_kinds() {
     use ModelErrorKind as Kind;
     for (status, body, kind, retry_ms) in [
         (
@@ -93,7 +93,7 @@ fn errors_of_all_providers_mean_the_same_things() {
 }
 
 #[test]
-fn a_type_that_stands_on_everything_does_not_hide_the_status() {
+fn generic_error_type_does_not_override_the_http_status() {
     use ModelErrorKind as Kind;
     for (status, body, kind, retry_ms) in [
         (
@@ -144,7 +144,7 @@ fn a_type_that_stands_on_everything_does_not_hide_the_status() {
 }
 
 #[test]
-fn a_limit_of_a_minute_is_told_from_one_of_a_day() {
+fn per_minute_quota_is_rate_limited_and_per_day_quota_exhausted() {
     use ModelErrorKind as Kind;
     for (status, body, kind, retry_ms) in [
         (
@@ -167,7 +167,7 @@ fn a_limit_of_a_minute_is_told_from_one_of_a_day() {
 }
 
 #[test]
-fn every_way_to_refuse_tools_is_known() {
+fn tool_refusals_map_to_tools_unsupported() {
     use ModelErrorKind as Kind;
     for (status, body, kind, retry_ms) in [
         (
@@ -200,7 +200,7 @@ fn every_way_to_refuse_tools_is_known() {
 }
 
 #[test]
-fn an_error_inside_of_a_good_answer_goes_by_the_status_it_names() {
+fn error_inside_a_200_response_uses_the_status_in_its_body() {
     use ModelErrorKind as Kind;
     for (body, kind) in [
         (r#"{"error":{"code":402,"message":"add funds"}}"#, Kind::QuotaExhausted),
@@ -216,7 +216,7 @@ fn an_error_inside_of_a_good_answer_goes_by_the_status_it_names() {
 }
 
 #[test]
-fn complaints_about_single_fields_are_shown() {
+fn error_message_includes_field_validation_details() {
     let body = br#"{"object":"error","message":[{"loc":["body","seed"],"msg":"Extra inputs are not permitted"}],"type":"invalid_request_error"}"#;
     let error = decode(&ErrorHead::of_status(422), body);
     assert!(error.message.contains("seed") && error.message.contains("not permitted"), "{error}");
@@ -225,14 +225,14 @@ fn complaints_about_single_fields_are_shown() {
 }
 
 #[test]
-fn the_longest_delay_counts() {
+fn longest_retry_delay_is_used() {
     let head = ErrorHead { status: 429, retry_after: Some("20"), retry_after_ms: Some("300") };
     let body = br#"{"error":{"message":"try again in 7s"}}"#;
     assert_eq!(decode(&head, body).retry_after, Some(Duration::from_secs(20)));
 }
 
 #[test]
-fn milliseconds_may_have_a_fraction_and_nonsense_is_no_delay() {
+fn retry_after_ms_accepts_fractions_and_ignores_invalid_values() {
     let after = |ms| {
         let head = ErrorHead { status: 429, retry_after: None, retry_after_ms: Some(ms) };
         decode(&head, b"").retry_after
@@ -243,7 +243,7 @@ fn milliseconds_may_have_a_fraction_and_nonsense_is_no_delay() {
 }
 
 #[test]
-fn a_key_in_an_error_is_not_repeated() {
+fn api_key_in_an_error_is_redacted() {
     let body = br#"{"error":{"message":"Incorrect API key provided: sk-abcdefghijkl"}}"#;
     let error = decode(&ErrorHead::of_status(401), body);
     assert!(!error.to_string().contains("abcdef"), "{error}");

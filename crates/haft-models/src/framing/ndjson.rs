@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_split_gives_the_same_lines() {
+    fn stream_split_at_any_byte_gives_the_same_lines() {
         let stream = "\u{FEFF}{\"a\":1}\r\n\r\n{\"b\":\"\u{e4}\"}\n  \n{\"c\":3}".as_bytes();
         for at in 0..=stream.len() {
             let mut decoder = NdjsonDecoder::default();

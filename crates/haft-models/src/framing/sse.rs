@@ -89,7 +89,7 @@ mod tests {
                           \n: ping\n\nevent: empty\n\ndata:[DONE]\r\rdata: last";
 
     #[test]
-    fn any_split_gives_the_same_events() {
+    fn stream_split_at_any_byte_gives_the_same_events() {
         let whole = read(&[STREAM.as_bytes()]);
         let pair = |name: &str, data: &str| (name.to_owned(), data.to_owned());
         assert_eq!(whole, [pair("a", "{\"x\":\n\"\u{e4}\"}"), pair("", "[DONE]"), pair("", "last")]);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_never_ends_is_an_error() {
+    fn event_over_the_size_limit_is_an_error() {
         let mut decoder = SseDecoder::default();
         let piece = vec![b'x'; 1024 * 1024];
         let refused = (0..40).find_map(|_| decoder.push(&piece).err());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn invalid_utf8_is_replaced() {
         assert_eq!(read(&[b"data: \xFF\n\n"])[0].1, "\u{FFFD}");
     }
 }

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_name_cannot_leave_the_path() {
+    fn model_name_is_escaped_in_the_url_path() {
         assert_eq!(path("gemini-2.5-flash", ReplyDelivery::Whole), "models/gemini-2.5-flash:generateContent");
         assert_eq!(path("tunedModels/x", ReplyDelivery::Whole), "tunedModels/x:generateContent");
         assert_eq!(path("a?b#c", ReplyDelivery::Streamed), "models/a%3Fb%23c:streamGenerateContent?alt=sse");

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_in_a_header_is_so_many_seconds_away() {
+    fn http_date_is_converted_to_seconds_from_now() {
         let header = |seconds: i64| {
             let date = Timestamp::now() + seconds.seconds();
             date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn providers_share_a_client_if_all_of_its_settings_are_equal() {
+    fn providers_with_equal_settings_share_a_client() {
         let pool = ClientPool::default();
         let second = Duration::from_secs(1);
         let first =
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_client_gets_no_more_providers_and_an_unused_one_is_dropped() {
+    fn full_client_is_not_shared_and_unused_client_is_dropped() {
         let pool = ClientPool::default();
         let of = |server: &str| {
             pool.connections(settings(server, Duration::from_secs(1)), &CertificateAuthorities::default())

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_goes_below_its_base_and_queries_stay() {
+    fn join_appends_the_path_and_keeps_query_parameters() {
         let check = |base: &str, path: &str, expected: &str| {
             assert_eq!(join(&Url::parse(base).unwrap(), path).as_str(), expected);
         };
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused_at_once_and_not_repeated() {
+    fn invalid_endpoint_settings_are_rejected_and_keys_redacted() {
         let wire: Arc<dyn WireFormat> = Arc::new(crate::ollama::OLLAMA);
         let new = |base: &str, auth| Endpoint::new(Arc::clone(&wire), base, auth);
         assert!(matches!(new("nowhere", EndpointAuth::Nothing), Err(EndpointError::Address { .. })));

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_added_merged_or_replaced_and_the_rest_keeps_its_bytes() {
+    fn extra_fields_are_merged_and_other_bytes_are_unchanged() {
         let check = |body: &str, extra: Value, expected: &str| {
             let merged = merge(body.as_bytes(), extra.as_object().unwrap());
             assert_eq!(String::from_utf8(merged).unwrap(), expected);

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_found_under_the_word_of_each_provider() {
+    fn context_and_output_limits_are_read_under_every_provider_key() {
         let check = |row: &str, expected: (Option<u64>, Option<u64>)| {
             let body = format!(r#"{{"data":[{row}]}}"#);
             let (listed, _) = read_page(ModelApiFormat::OpenaiChat, body.as_bytes()).unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_provider_list_is_read_and_its_next_page_found() {
+    fn model_lists_of_every_provider_are_read_with_their_next_page() {
         let check = |format, body: &str, ids: &[&str], next: Option<&str>| {
             let (listed, found) = read_page(format, body.as_bytes()).unwrap();
             assert_eq!(listed.iter().map(|model| model.id.as_str()).collect::<Vec<_>>(), ids);

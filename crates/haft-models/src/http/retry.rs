@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles_up_to_its_limit_and_attempts_end() {
+    fn retry_delay_doubles_up_to_a_maximum_and_attempts_are_limited() {
         check(ModelErrorKind::Overloaded, None, 1, Some(1000));
         check(ModelErrorKind::ServerFailed, None, 2, Some(2000));
         check(ModelErrorKind::Unreachable, None, 3, Some(3000));
@@ -61,14 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_asks_for_is_the_least_and_too_long_is_not_waited_for() {
+    fn retry_after_is_the_minimum_delay_and_too_long_means_no_retry() {
         check(ModelErrorKind::RateLimited, Some(10), 1, Some(10_250));
         check(ModelErrorKind::RateLimited, Some(60), 1, Some(60_250));
         check(ModelErrorKind::RateLimited, Some(61), 1, None);
     }
 
     #[test]
-    fn what_stays_wrong_is_not_repeated() {
+    fn non_retryable_errors_are_not_retried() {
         for kind in ModelErrorKind::ALL.into_iter().filter(|kind| !kind.row().retryable) {
             check(kind, None, 1, None);
         }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_at_most_halves_the_wait() {
+    fn jitter_at_most_halves_the_delay() {
         let error = ModelError::new(ModelErrorKind::Overloaded, "x");
         let least = decide(&POLICY, &error, 1, 0.0);
         assert_eq!(least, RetryDecision::Again { after: Duration::from_millis(500) });

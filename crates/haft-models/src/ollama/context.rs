@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_that_was_cut_is_told_from_one_that_was_read() {
+    fn truncated_prompt_is_detected_from_the_token_count() {
         let check = |text_bytes: usize, context_tokens: Option<u64>, read: u64, expected: Option<u64>| {
             let asked = DecodeContext { turn: 1, text_bytes, context_tokens };
             assert_eq!(truncated_prompt_tokens(&asked, read), expected, "{asked:?} {read}");
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_context_grows_in_doubling_steps_and_has_an_end() {
+    fn context_size_grows_by_doubling_up_to_a_maximum() {
         assert_eq!(tokens_for(100, None), 8192);
         assert_eq!(tokens_for(60_000, None), 32_768);
         assert_eq!(tokens_for(61_000, None), 32_768);

@@ -44,7 +44,7 @@ fn tagged_json_is_a_call_and_everything_else_is_text() {
 }
 
 #[test]
-fn a_call_that_is_nearly_json_is_repaired_and_that_is_noted() {
+fn almost_valid_tagged_call_is_repaired_and_noted() {
     let notes = |text: &str| {
         let read = read_calls(reply(text), &DecodeContext::default());
         read.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -62,7 +62,7 @@ fn a_call_that_is_nearly_json_is_repaired_and_that_is_noted() {
 }
 
 #[test]
-fn images_of_replies_are_shown_by_the_user() {
+fn images_of_tool_replies_are_sent_as_user_parts() {
     let call =
         ToolCall { id: CallId("a".into()), name: "look".into(), arguments: RawArguments::from_text("{}") };
     let mut told = ToolReply::text(&call, "here");
@@ -81,7 +81,7 @@ fn images_of_replies_are_shown_by_the_user() {
 }
 
 #[test]
-fn what_was_called_and_answered_is_said_in_words() {
+fn tools_calls_and_replies_are_rewritten_as_prompt_text() {
     let call = ToolCall {
         id: CallId("a".into()),
         name: "read".into(),

@@ -12,7 +12,7 @@ fn check(grammar: SchemaDialect, written: &Value, said: &Value, lost: &[&str]) {
 }
 
 #[test]
-fn gemini_is_told_in_its_own_words() {
+fn schemas_are_translated_to_the_gemini_dialect() {
     for (written, said, lost) in [
         (json!({"type": ["string", "null"]}), json!({"type": "string", "nullable": true}), vec![]),
         (json!({"type": ["string", "integer"]}), json!({"type": "string"}), vec!["type"]),
@@ -62,7 +62,7 @@ fn gemini_is_told_in_its_own_words() {
 }
 
 #[test]
-fn a_choice_stands_alone_for_gemini() {
+fn any_of_has_no_sibling_keywords_for_gemini() {
     for (written, said, lost) in [
         (
             json!({"description": "d", "anyOf": [{"type": "string"}, {"type": "integer", "description": "own"}, {"type": "null"}]}),
@@ -93,7 +93,7 @@ fn a_choice_stands_alone_for_gemini() {
 }
 
 #[test]
-fn branches_that_all_hold_are_one_schema_of_their_own_type() {
+fn all_of_branches_are_merged_into_one_schema() {
     let list =
         json!({"allOf": [{"description": "d"}, {"type": "object", "properties": {"a": {"type": "string"}}}]});
     let said = json!({"type": "object", "description": "d", "properties": {"a": {"type": "string"}}});
@@ -103,7 +103,7 @@ fn branches_that_all_hold_are_one_schema_of_their_own_type() {
 }
 
 #[test]
-fn strict_values_have_a_type_and_lists_say_what_is_in_them() {
+fn strict_dialect_adds_missing_types_and_array_items() {
     let any = json!(["string", "number", "boolean"]);
     for (written, said, lost) in [
         (json!({}), json!({"type": any}), vec!["type"]),
@@ -116,7 +116,7 @@ fn strict_values_have_a_type_and_lists_say_what_is_in_them() {
 }
 
 #[test]
-fn a_list_of_anything_says_so_to_providers_of_json_schema() {
+fn json_dialect_adds_empty_items_to_untyped_arrays() {
     let written = json!({"type": "array", "default": [{"type": "array"}]});
     let said = json!({"type": "array", "items": {}, "default": [{"type": "array"}]});
     check(SchemaDialect::Json, &written, &said, &[]);
@@ -125,7 +125,7 @@ fn a_list_of_anything_says_so_to_providers_of_json_schema() {
 }
 
 #[test]
-fn strict_objects_are_closed_and_require_everything() {
+fn strict_objects_forbid_extra_properties_and_require_all() {
     let tool = json!({
         "type": "object",
         "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 1}, "c": {"enum": ["x"], "type": "string"}},
@@ -150,7 +150,7 @@ fn strict_objects_are_closed_and_require_everything() {
 }
 
 #[test]
-fn references_are_put_in_place_with_what_stands_beside_them() {
+fn references_are_inlined_and_sibling_keywords_win() {
     let tool = json!({
         "type": "object",
         "properties": {"x": {"$ref": "#/$defs/a%20b", "description": "mine"}},
@@ -165,7 +165,7 @@ fn references_are_put_in_place_with_what_stands_beside_them() {
 }
 
 #[test]
-fn a_root_that_only_refers_is_followed() {
+fn root_reference_is_resolved() {
     let tool = json!({"$ref": "#/$defs/Args", "$defs": {"Args": {"type": "object", "properties": {"x": {"type": "string"}}}}});
     for grammar in SchemaDialect::ALL {
         assert!(downgrade(&tool, grammar).schema["properties"]["x"].is_object(), "{grammar:?}");
@@ -173,7 +173,7 @@ fn a_root_that_only_refers_is_followed() {
 }
 
 #[test]
-fn recursion_is_cut_with_a_note() {
+fn recursive_reference_is_cut_and_recorded_as_a_loss() {
     let tool = json!({
         "type": "object",
         "properties": {"tree": {"$ref": "#/$defs/node"}},
@@ -189,7 +189,7 @@ fn recursion_is_cut_with_a_note() {
 }
 
 #[test]
-fn references_that_multiply_are_cut() {
+fn exponential_references_are_cut() {
     let mut defs = serde_json::Map::new();
     for level in 0..30 {
         let next = format!("#/$defs/l{}", level + 1);
@@ -206,7 +206,7 @@ fn references_that_multiply_are_cut() {
 }
 
 #[test]
-fn the_root_is_always_a_plain_object() {
+fn root_schema_is_always_an_object() {
     for grammar in SchemaDialect::ALL {
         for root in [
             json!({}),

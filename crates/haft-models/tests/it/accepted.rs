@@ -18,7 +18,7 @@ fn at<'a>(body: &'a Value, pointer: &str) -> &'a Value {
 }
 
 #[test]
-fn reasoning_is_asked_for_in_the_words_of_the_model() {
+fn reasoning_effort_is_encoded_for_each_model_family() {
     let check = |format: ModelApiFormat, model: &str, effort: ReasoningEffort, expected: &[(&str, Value)]| {
         let asked =
             ModelRequest { reasoning: Some(effort), model: model.into(), ..request([Message::user("?")]) };
@@ -68,7 +68,7 @@ fn reasoning_is_asked_for_in_the_words_of_the_model() {
 }
 
 #[test]
-fn only_models_that_think_are_asked_for_what_they_thought() {
+fn encrypted_reasoning_is_requested_only_from_reasoning_models() {
     let asked_for = |model: &str| {
         let asked = ModelRequest { model: model.into(), ..request([Message::user("?")]) };
         body(wire(ModelApiFormat::OpenaiResponses), &asked).get("include").is_some()
@@ -86,7 +86,7 @@ fn only_models_that_think_are_asked_for_what_they_thought() {
 }
 
 #[test]
-fn thinking_leaves_room_for_the_answer() {
+fn thinking_budget_leaves_tokens_for_the_answer() {
     let check = |tokens_max: u32, expected: Value| {
         let mut asked = request([Message::user("?")]);
         asked.model = "claude-sonnet-4-5".into();
@@ -106,7 +106,7 @@ fn thinking_leaves_room_for_the_answer() {
 
 /// Anthropic's models write blank texts, but its API rejects them in a request.
 #[test]
-fn blank_texts_are_not_said_to_anthropic() {
+fn blank_texts_are_not_sent_to_anthropic() {
     let call = call("a", "{}");
     let said =
         Message::assistant(vec![MessagePart::text("\n\n"), MessagePart::new(PartBody::Call(call.clone()))]);
@@ -126,7 +126,7 @@ fn blank_texts_are_not_said_to_anthropic() {
 }
 
 #[test]
-fn servers_that_refuse_unknown_fields_are_told_in_theirs() {
+fn mistral_gets_its_own_field_names() {
     let refused = Message::assistant(vec![MessagePart::new(PartBody::Refusal("I will not.".into()))]);
     let mut asked = request([Message::user("?"), refused, Message::user("Why?")]);
     asked.sampling.seed = Some(7);
@@ -142,7 +142,7 @@ fn servers_that_refuse_unknown_fields_are_told_in_theirs() {
 
 /// Gemini behind an OpenAI-compatible API signs its calls, and rejects them without the signature.
 #[test]
-fn what_a_compatible_server_puts_on_a_call_goes_back_to_it_and_to_no_stricter_one() {
+fn extra_content_of_calls_is_sent_back_only_to_compatible_servers() {
     let extras = json!({"google": {"thought_signature": "SIGNATURE"}});
     let function = json!({"name": "read", "arguments": "{}"});
     let call = json!({"id": "a", "type": "function", "function": function, "extra_content": extras});
@@ -162,7 +162,7 @@ fn what_a_compatible_server_puts_on_a_call_goes_back_to_it_and_to_no_stricter_on
 
 /// Mistral accepts only an assistant message after tool results: no user or system message, and none with an image.
 #[test]
-fn mistral_hears_the_model_between_replies_and_others() {
+fn mistral_gets_an_assistant_message_after_tool_results() {
     let call = call("a", "{}");
     let mut shown = ToolReply::text(&call, "see");
     shown
@@ -194,7 +194,7 @@ fn mistral_hears_the_model_between_replies_and_others() {
 }
 
 #[test]
-fn a_server_without_schemas_is_told_the_schema_in_words() {
+fn output_schema_is_sent_as_text_to_servers_without_schema_support() {
     let schema = Arc::new(json!({"type": "object", "properties": {"city": {"type": "string"}}}));
     let output = OutputShape::Schema { name: "place".into(), schema };
     let mut asked = ModelRequest { output, ..request([Message::user("Where?")]) };

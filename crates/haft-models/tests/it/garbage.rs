@@ -38,7 +38,7 @@ fn check_usable(reply: Result<ModelReply, ModelError>) {
 }
 
 #[test]
-fn a_truncated_body_is_a_typed_error() {
+fn truncated_body_is_a_malformed_error() {
     for (scenario, format) in grid() {
         let body = whole(scenario, format);
         let end = body.iter().rposition(|byte| *byte == b'}').unwrap();
@@ -50,7 +50,7 @@ fn a_truncated_body_is_a_typed_error() {
 }
 
 #[test]
-fn what_is_no_reply_at_all_is_a_typed_error() {
+fn body_that_is_not_a_reply_is_a_malformed_error() {
     for format in ModelApiFormat::ALL {
         let deep = "[".repeat(1_000_000);
         for body in ["", "null", "[]", "{}", "42", "<html>", "\u{FEFF}{}", "{\"choices\":[]}", deep.as_str()]
@@ -68,7 +68,7 @@ fn what_is_no_reply_at_all_is_a_typed_error() {
 }
 
 #[test]
-fn wrong_types_anywhere_are_an_error_or_a_repaired_reply() {
+fn wrong_json_type_in_any_field_is_an_error_or_a_usable_reply() {
     let junk = [
         serde_json::json!(null),
         serde_json::json!(7),
@@ -141,7 +141,7 @@ fn two_calls(format: ModelApiFormat, id: &str, arguments: &str) -> String {
 /// The tool `x` was not offered, both calls have the same id, and their arguments are not JSON. The run must get
 /// both calls as written, and every format must be able to send their results.
 #[test]
-fn calls_with_one_id_and_arguments_that_are_no_json_can_be_answered() {
+fn calls_with_duplicate_ids_and_invalid_arguments_can_be_answered() {
     for format in ModelApiFormat::ALL {
         let reply = decode(format, two_calls(format, "a", "not json").as_bytes()).unwrap();
         let ids: HashSet<_> = reply.calls().map(|call| call.id.0.clone()).collect();
@@ -170,7 +170,7 @@ fn framed(format: ModelApiFormat, json: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn json_a_million_deep_is_refused_wherever_it_stands() {
+fn deeply_nested_json_anywhere_in_a_reply_is_malformed() {
     let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
     for format in ModelApiFormat::ALL {
         let inside = two_calls(format, "a", "DEEP").replace("\"DEEP\"", &deep);
@@ -186,7 +186,7 @@ fn json_a_million_deep_is_refused_wherever_it_stands() {
 type DecodeFunction = fn(ModelApiFormat, &[u8]) -> Result<ModelReply, ModelError>;
 
 #[test]
-fn bytes_that_are_no_utf_8_are_refused_or_replaced() {
+fn invalid_utf8_is_malformed_or_replaced() {
     for (scenario, format) in grid() {
         let whole = (whole(scenario, format), decode as DecodeFunction);
         for (bytes, read) in [whole, (streamed(scenario, format), read as DecodeFunction)] {
@@ -205,7 +205,7 @@ fn bytes_that_are_no_utf_8_are_refused_or_replaced() {
 }
 
 #[test]
-fn two_calls_with_one_id_are_told_apart() {
+fn calls_with_duplicate_or_missing_ids_get_unique_ids() {
     let body = br#"{"choices":[{"message":{"tool_calls":[
         {"id":"a","function":{"name":"x","arguments":"{}"}},
         {"id":"a","function":{"name":"y","arguments":"not json"}},
@@ -218,7 +218,7 @@ fn two_calls_with_one_id_are_told_apart() {
 }
 
 #[test]
-fn a_stop_reason_nobody_knows_is_kept_and_noted() {
+fn unknown_stop_reason_is_kept_and_noted() {
     for (format, body) in [
         (ModelApiFormat::OpenaiChat, r#"{"choices":[{"message":{"content":"hi"},"finish_reason":"moon"}]}"#),
         (ModelApiFormat::OpenaiResponses, r#"{"status":"moon","output":[]}"#),
@@ -233,7 +233,7 @@ fn a_stop_reason_nobody_knows_is_kept_and_noted() {
 }
 
 #[test]
-fn an_empty_reply_says_that_it_is() {
+fn empty_reply_is_noted_as_empty() {
     for (format, body) in [
         (ModelApiFormat::OpenaiChat, r#"{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}"#),
         (ModelApiFormat::OpenaiResponses, r#"{"status":"completed","output":[]}"#),
@@ -246,13 +246,13 @@ fn an_empty_reply_says_that_it_is() {
 }
 
 #[test]
-fn a_blocked_prompt_is_no_empty_reply() {
+fn blocked_prompt_has_stop_reason_filtered() {
     let reply = decode(ModelApiFormat::Gemini, br#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).unwrap();
     assert_eq!(reply.stop, StopReason::Filtered);
 }
 
 #[test]
-fn a_stream_that_is_too_large_is_an_error_in_bounded_memory() {
+fn oversized_stream_is_a_reply_too_large_error() {
     for format in ModelApiFormat::ALL {
         let mut decoder = wire(format).stream_decoder(&DecodeContext::default());
         let piece = vec![b'x'; 1024 * 1024];
@@ -265,7 +265,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn decoding_any_bytes_gives_a_usable_reply_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         for format in ModelApiFormat::ALL {
             check_usable(decode(format, &bytes));
             check_usable(read(format, &bytes));
@@ -275,7 +275,7 @@ proptest! {
 
     /// Recorded streams with bytes changed, removed and repeated.
     #[test]
-    fn a_mangled_stream_is_read_or_refused(
+    fn decoding_a_mangled_stream_gives_a_usable_reply_or_an_error(
         cell in 0..28_usize,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..40_usize, 0..3_u8), 1..8),
         cut in any::<prop::sample::Index>(),
@@ -299,7 +299,7 @@ proptest! {
 
     /// The same for whole replies.
     #[test]
-    fn a_mangled_reply_is_read_or_refused(cell in 0..28_usize, at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn decoding_a_mangled_reply_gives_a_usable_reply_or_an_error(cell in 0..28_usize, at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let (scenario, format) = grid().nth(cell).unwrap();
         let mut bytes = whole(scenario, format);
         let at = at.index(bytes.len());

@@ -123,7 +123,7 @@ fn golden(name: &str, format: ModelApiFormat) -> String {
 }
 
 #[test]
-fn requests_are_what_they_were() {
+fn encoded_requests_match_the_golden_files() {
     let update = std::env::var_os("UPDATE_GOLDENS").is_some();
     for name in CASES {
         for format in ModelApiFormat::ALL {

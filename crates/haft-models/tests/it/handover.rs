@@ -19,7 +19,7 @@ fn story(from: ModelApiFormat) -> Vec<Message> {
 }
 
 #[test]
-fn any_conversation_goes_on_in_any_format() {
+fn any_conversation_can_continue_in_any_format() {
     for from in ModelApiFormat::ALL {
         for to in ModelApiFormat::ALL {
             let encoded = encode(wire(to), &request(story(from)));
@@ -37,7 +37,7 @@ fn any_conversation_goes_on_in_any_format() {
 }
 
 #[test]
-fn what_only_its_own_format_understands_goes_back_there() {
+fn signatures_and_ids_are_sent_back_to_their_own_format() {
     for (format, states) in [
         (ModelApiFormat::OpenaiChat, vec!["SIGNATURE-chat"]),
         (ModelApiFormat::OpenaiResponses, vec!["SIGNATURE-responses", "rs_1", "fc_1"]),
@@ -54,7 +54,7 @@ fn what_only_its_own_format_understands_goes_back_there() {
 }
 
 #[test]
-fn a_call_and_its_reply_keep_one_id_where_ids_have_rules() {
+fn rewritten_call_id_is_the_same_in_call_and_reply() {
     let mistral = haft_models::openai_chat::OpenaiChat(&haft_models::openai_chat::dialect::MISTRAL);
     let body = crate::fixture::body(&mistral, &request(story(ModelApiFormat::Anthropic)));
     let messages = body["messages"].as_array().unwrap();

@@ -61,7 +61,7 @@ fn check(wire: &dyn WireFormat) {
 }
 
 #[test]
-fn a_request_begins_with_the_messages_of_the_request_before_it() {
+fn next_request_starts_with_the_bytes_of_the_previous_messages() {
     ModelApiFormat::ALL.map(wire).into_iter().for_each(check);
     check(&OPENROUTER);
 }
@@ -100,7 +100,7 @@ fn each_message_is_encoded_once() {
 }
 
 #[test]
-fn a_memo_of_another_conversation_or_format_begins_anew() {
+fn encode_memo_is_reset_for_another_conversation_or_format() {
     let mut memo = EncodeMemo::default();
     let story = |format| crate::fixture::request(turns(format));
     for format in ModelApiFormat::ALL {
@@ -114,7 +114,7 @@ fn a_memo_of_another_conversation_or_format_begins_anew() {
 }
 
 #[test]
-fn other_tools_or_another_system_text_are_noticed() {
+fn encode_memo_is_reset_for_changed_tools_or_system_text() {
     for format in ModelApiFormat::ALL {
         let mut memo = EncodeMemo::default();
         let mut request = crate::fixture::request([Message::user("hi")]);

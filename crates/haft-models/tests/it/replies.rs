@@ -45,7 +45,7 @@ fn expected_usage(format: ModelApiFormat) -> TokenUsage {
 }
 
 #[test]
-fn every_scenario_means_the_same_in_every_format() {
+fn every_scenario_decodes_alike_in_every_format() {
     for (scenario, format) in grid() {
         let reply = decode(scenario, format);
         assert_eq!(said(&reply), expected(scenario), "{scenario} in {format:?}");
@@ -56,7 +56,7 @@ fn every_scenario_means_the_same_in_every_format() {
 }
 
 #[test]
-fn a_stream_gives_the_same_reply_as_the_whole() {
+fn streamed_reply_equals_the_whole_reply() {
     for (scenario, format) in grid() {
         let stream = streamed(scenario, format);
         let reply = fold(read_stream(wire(format), [stream.as_slice()]));
@@ -118,7 +118,7 @@ fn ollama_streams_may_be_split_at_any_byte() {
 
 /// Some servers of the Responses API omit the delta events and send only whole items.
 #[test]
-fn a_responses_stream_that_says_only_whole_items_is_the_same_reply() {
+fn responses_stream_without_deltas_decodes_to_the_same_reply() {
     let kept = |frame: &&str| {
         ["created", "output_item.done", "completed", "incomplete"]
             .iter()
@@ -148,7 +148,7 @@ fn a_responses_stream_that_says_only_whole_items_is_the_same_reply() {
 }
 
 #[test]
-fn parts_are_announced_filled_and_finished_in_that_order() {
+fn each_part_is_started_filled_and_finished_in_order() {
     for (scenario, format) in grid() {
         let stream = streamed(scenario, format);
         let events = read_stream(wire(format), [stream.as_slice()]);
@@ -175,7 +175,7 @@ fn parts_are_announced_filled_and_finished_in_that_order() {
 }
 
 #[test]
-fn a_stream_that_ends_early_is_a_reply_that_says_so() {
+fn stream_ending_early_is_a_cut_off_reply() {
     for format in ModelApiFormat::ALL {
         let stream = streamed("text", format);
         let half = &stream[..stream.len() / 2];
@@ -188,7 +188,7 @@ fn a_stream_that_ends_early_is_a_reply_that_says_so() {
 }
 
 #[test]
-fn an_error_inside_a_stream_comes_after_what_was_said_before() {
+fn error_inside_a_stream_comes_after_the_earlier_deltas() {
     let error = |format| match format {
         ModelApiFormat::OpenaiChat => {
             "data: {\"error\":{\"code\":502,\"message\":\"overloaded_error upstream\"}}\n\n"
@@ -221,7 +221,7 @@ fn an_error_inside_a_stream_comes_after_what_was_said_before() {
 }
 
 #[test]
-fn a_server_that_cut_the_prompt_is_found_out() {
+fn prompt_truncated_by_ollama_is_noted_in_the_reply() {
     let body = whole("text", ModelApiFormat::Ollama);
     let asked = DecodeContext { turn: 1, text_bytes: 63_000, context_tokens: None };
     let reply = wire(ModelApiFormat::Ollama).decode(&body, &asked).unwrap();
@@ -249,7 +249,7 @@ fn chat(chunks: &[&str]) -> ModelReply {
 
 /// Perplexity does this.
 #[test]
-fn a_chunk_with_all_that_was_said_so_far_beside_what_is_new_is_read_once() {
+fn cumulative_message_beside_a_delta_is_not_read_twice() {
     let reply = chat(&[
         r#"{"choices":[{"index":0,"delta":{"content":"Hel"},"message":{"content":"Hel"}}]}"#,
         r#"{"choices":[{"index":0,"delta":{"content":"lo"},"message":{"content":"Hello"},"finish_reason":"stop"}]}"#,
@@ -264,7 +264,7 @@ fn a_chunk_with_all_that_was_said_so_far_beside_what_is_new_is_read_once() {
 
 /// Mistral does this.
 #[test]
-fn reasoning_in_the_list_of_a_content_is_reasoning_and_what_nobody_knows_is_noted() {
+fn thinking_in_a_content_list_is_reasoning_and_unknown_parts_are_noted() {
     let reply = chat(&[
         r#"{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"Hm."}]}]}}]}"#,
         r#"{"choices":[{"delta":{"content":[{"type":"text","text":"Yes."},{"type":"reference","reference_ids":[1]}]},"finish_reason":"stop"}]}"#,
@@ -278,7 +278,7 @@ fn reasoning_in_the_list_of_a_content_is_reasoning_and_what_nobody_knows_is_note
 }
 
 #[test]
-fn the_same_function_twice_without_ids_gets_two_ids() {
+fn parallel_calls_without_ids_get_unique_ids() {
     for format in [ModelApiFormat::Gemini, ModelApiFormat::Ollama] {
         let reply = decode("parallel", format);
         let ids: Vec<_> = reply.calls().map(|call| call.id.0.clone()).collect();

@@ -56,7 +56,7 @@ fn list_replies(list: &[Value]) -> usize {
 }
 
 #[test]
-fn every_format_gets_its_own_replies_back_without_loss() {
+fn decoded_replies_encode_back_without_loss() {
     for (scenario, format) in grid() {
         let wire: &dyn WireFormat =
             if format == ModelApiFormat::OpenaiChat { &OPENROUTER } else { wire(format) };
@@ -67,7 +67,7 @@ fn every_format_gets_its_own_replies_back_without_loss() {
 }
 
 #[test]
-fn what_came_as_a_stream_goes_back_the_same() {
+fn streamed_replies_encode_back_like_whole_replies() {
     for (scenario, format) in grid() {
         let wire: &dyn WireFormat =
             if format == ModelApiFormat::OpenaiChat { &OPENROUTER } else { wire(format) };
@@ -83,7 +83,7 @@ fn what_came_as_a_stream_goes_back_the_same() {
 }
 
 #[test]
-fn an_image_that_a_model_made_goes_back_to_it_with_its_signature() {
+fn generated_image_is_sent_back_with_its_signature() {
     let parts = json!([
         {"text": "Here."},
         {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}, "thoughtSignature": "SIGNATURE"},
@@ -96,7 +96,7 @@ fn an_image_that_a_model_made_goes_back_to_it_with_its_signature() {
 }
 
 #[test]
-fn arguments_go_back_in_the_bytes_the_model_wrote() {
+fn call_arguments_are_sent_back_byte_for_byte() {
     for format in ModelApiFormat::ALL {
         let reply = decode("call", format).into_message();
         let answers = answers(&reply, "ok");

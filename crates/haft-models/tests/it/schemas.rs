@@ -63,7 +63,7 @@ fn check_acceptance(original: &Value, down: &DowngradedSchema, instance: &Value,
 }
 
 #[test]
-fn schemas_that_providers_refuse_are_said_in_their_grammar() {
+fn downgraded_schemas_conform_to_each_provider_dialect() {
     let mut seen = 0;
     for entry in std::fs::read_dir(tests_folder().join("schemas")).unwrap() {
         let path = entry.unwrap().path();
@@ -162,7 +162,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_a_model_may_write_is_right_or_it_is_told(tool in tool(), arguments in arguments()) {
+    fn downgraded_schema_accepts_only_valid_arguments_or_notes_a_loss(tool in tool(), arguments in arguments()) {
         for grammar in SchemaDialect::ALL {
             let down = downgrade(&tool, grammar);
             check_grammar(grammar, &down.schema);

@@ -132,7 +132,7 @@ fn run(format: ModelApiFormat, delivery: ReplyDelivery) {
 }
 
 #[test]
-fn a_run_with_calls_comes_to_its_end_in_every_format() {
+fn run_with_tool_calls_completes_in_every_format() {
     for format in ModelApiFormat::ALL {
         for delivery in DELIVERIES {
             run(format, delivery);
@@ -165,7 +165,7 @@ const UNSAID_CHOICES: [(ModelApiFormat, &str); 6] = [
 ];
 
 #[test]
-fn the_server_understands_every_tool_choice_that_a_format_can_say() {
+fn model_server_reads_every_supported_tool_choice() {
     let mut unsaid = Vec::new();
     for format in ModelApiFormat::ALL {
         for (name, choice, understood) in choices() {
@@ -202,7 +202,7 @@ fn the_server_understands_every_tool_choice_that_a_format_can_say() {
 }
 
 #[test]
-fn the_server_accepts_an_output_schema() {
+fn model_server_accepts_an_output_schema_in_every_format() {
     for format in ModelApiFormat::ALL {
         let mut request = crate::fixture::request([Message::user("hi")]);
         let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}, "required": ["a"]});
@@ -214,7 +214,7 @@ fn the_server_accepts_an_output_schema() {
 }
 
 #[test]
-fn a_failure_of_the_server_is_a_typed_error() {
+fn http_429_is_a_rate_limited_error_in_every_format() {
     for format in ModelApiFormat::ALL {
         let failure = scripted::ErrorResponse::new(429, "slow down");
         let server = ModelServer::start(Script::of([ScriptStep::fail(failure)])).unwrap();

@@ -130,7 +130,7 @@ fn wires() -> Vec<Box<dyn WireFormat>> {
 }
 
 #[test]
-fn what_a_request_holds_is_said_or_declared() {
+fn every_request_feature_is_encoded_or_declared_unsupported() {
     for wire in wires() {
         for feature in RequestFeature::ALL {
             let (with, without) = pair(feature);
@@ -145,7 +145,7 @@ fn what_a_request_holds_is_said_or_declared() {
 }
 
 #[test]
-fn what_is_declared_has_a_sentence_and_stands_in_the_readme() {
+fn unsupported_features_are_described_in_the_readme() {
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     for format in ModelApiFormat::ALL {
         for row in wire(format).unsaid() {
@@ -157,7 +157,7 @@ fn what_is_declared_has_a_sentence_and_stands_in_the_readme() {
 }
 
 #[test]
-fn media_that_cannot_be_carried_is_still_spoken_of() {
+fn unsupported_media_urls_are_sent_as_text() {
     for format in ModelApiFormat::ALL {
         for feature in [RequestFeature::ImageUrl, RequestFeature::AudioUrl, RequestFeature::FileUrl] {
             let (with, _) = pair(feature);

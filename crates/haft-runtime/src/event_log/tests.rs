@@ -93,7 +93,7 @@ fn texts(log: &EventLog) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_first_delta_of_a_part_comes_at_once_and_quick_ones_are_joined() {
+async fn first_delta_is_immediate_and_rapid_deltas_are_merged() {
     pause();
     let log = EventLog::in_memory();
     start_text(&log);
@@ -110,7 +110,7 @@ async fn the_first_delta_of_a_part_comes_at_once_and_quick_ones_are_joined() {
 }
 
 #[tokio::test]
-async fn a_delta_that_nothing_follows_is_numbered_by_the_clock() {
+async fn pending_delta_is_emitted_after_the_interval() {
     pause();
     let log = EventLog::in_memory();
     let mut events = log.events(EventSeq::START);
@@ -124,7 +124,7 @@ async fn a_delta_that_nothing_follows_is_numbered_by_the_clock() {
 }
 
 #[tokio::test]
-async fn any_other_event_comes_after_the_deltas_before_it() {
+async fn other_events_flush_pending_deltas_first() {
     let log = EventLog::in_memory();
     start_text(&log);
     delta(&log, "a");
@@ -134,7 +134,7 @@ async fn any_other_event_comes_after_the_deltas_before_it() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_of_a_run_that_is_not_stored_learns_what_it_missed() {
+async fn slow_reader_of_an_unstored_run_gets_a_gap_error() {
     let log = EventLog::in_memory();
     let mut events = log.events(EventSeq::START);
     (0..EVENTS_MAX + 10).for_each(|number| note(&log, number));
@@ -145,7 +145,7 @@ async fn a_slow_reader_of_a_run_that_is_not_stored_learns_what_it_missed() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_of_a_stored_run_misses_nothing() {
+async fn slow_reader_of_a_stored_run_gets_every_event() {
     let store = Arc::new(MemoryEvents::default());
     let log = EventLog::stored(key(), store, 1);
     let slow = log.events(EventSeq::START);
@@ -162,7 +162,7 @@ async fn a_slow_reader_of_a_stored_run_misses_nothing() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_costs_no_event_that_is_in_memory_and_does_not_end_the_run() {
+async fn failing_event_store_loses_no_event_in_memory() {
     let store = Arc::new(MemoryEvents::default());
     let log = EventLog::stored(key(), Arc::clone(&store) as _, 1);
     note(&log, 0);
@@ -175,7 +175,7 @@ async fn a_store_that_fails_costs_no_event_that_is_in_memory_and_does_not_end_th
 }
 
 #[tokio::test]
-async fn ten_thousand_readers_get_every_event_and_one_that_never_reads_holds_nothing_up() {
+async fn idle_reader_does_not_block_10000_other_readers() {
     let log = EventLog::in_memory();
     let _never_reads = log.events(EventSeq::START);
     let readers: Vec<_> = (0..10_000).map(|_| numbers(log.events(EventSeq::START))).collect();
@@ -187,7 +187,7 @@ async fn ten_thousand_readers_get_every_event_and_one_that_never_reads_holds_not
 }
 
 #[tokio::test]
-async fn numbers_go_on_where_a_run_continues() {
+async fn sequence_numbers_continue_after_resume() {
     let store = Arc::new(MemoryEvents::default());
     let first = EventLog::stored(key(), Arc::clone(&store) as _, 1);
     note(&first, 0);

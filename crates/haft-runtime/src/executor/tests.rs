@@ -31,7 +31,7 @@ fn test_builtin_tool_defs_count() {
 }
 
 #[test]
-fn all_tool_defs_are_exactly_the_four_while_no_server_is_connected() {
+fn all_tool_defs_without_servers_are_the_four_builtins() {
     let all = ExecutorFixture::new().executor(SandboxMode::Sandbox).all_tool_defs();
     let names: Vec<&str> = all.iter().map(|def| def.name.as_str()).collect();
     assert_eq!(names, ["bash", "read", "write", "edit"]);
@@ -162,7 +162,7 @@ async fn test_execute_unknown_tool() {
 }
 
 #[tokio::test]
-async fn the_data_directory_is_writable_but_for_what_is_kept_from_tools() {
+async fn data_directory_is_writable_except_protected_files() {
     let place = ExecutorFixture::new();
     std::fs::create_dir(place.path("data")).unwrap();
     std::fs::write(place.path("data/memory.db"), "secret").unwrap();
@@ -177,7 +177,7 @@ async fn the_data_directory_is_writable_but_for_what_is_kept_from_tools() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_does_not_exist_is_said_at_every_call() {
+async fn call_in_missing_workspace_is_an_error() {
     let mut executor = ToolExecutor::new("/nonexistent/workspace".into(), SandboxMode::Sandbox);
     let result = executor.execute("bash", &json!({"command": "true"})).await;
     assert!(result.is_error);
@@ -200,7 +200,7 @@ fn test_tool_executor_mcp_tool_map_routing() {
 }
 
 #[tokio::test]
-async fn tools_of_mcp_servers_are_listed_called_and_gone_after_the_end() {
+async fn mcp_tools_are_listed_called_and_removed_at_shutdown() {
     let place = ExecutorFixture::new();
     let mut executor = place.executor(SandboxMode::Sandbox);
     let servers = [

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_any_order_is_seen_as_it_was() {
+    fn events_are_emitted_in_the_recorded_order() {
         let was = [(1, 1), (2, 1), (2, 2), (1, 2), (3, 1), (1, 3)];
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r.jsonl");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_seen_of_a_run_that_was_ended_is_not_seen_again() {
+    fn unrecorded_events_of_a_finished_recording_are_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let seen_of = |ended: bool| {
             let path = directory.path().join(format!("{ended}.jsonl"));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_something_that_never_comes_is_seen_at_the_end() {
+    fn events_waiting_for_a_missing_event_are_emitted_at_end() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r.jsonl");
         let tape = Tape::create(&path, []).unwrap();

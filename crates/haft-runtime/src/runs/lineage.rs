@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_of_every_turn_has_a_session_of_its_own() {
+    fn each_sub_agent_call_has_a_distinct_stable_session_id() {
         let call = |id: &str| CallId(id.into());
         let all = [
             below(SessionId(1), 1, &call("a")),

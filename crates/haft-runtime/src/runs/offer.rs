@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_tools_are_offered_to_who_asks_for_them_and_can_use_them() {
+    fn status_and_batch_tools_are_offered_only_if_listed_and_usable() {
         let check = |yaml: &str, other_tools: usize, expected: (bool, bool)| {
             let around = AgentReadContext { read: &|_| Err(String::new()), variable: &|_| None };
             let agent = AgentDefinition::read("a.md", &format!("---\n{yaml}\n---\n"), around).unwrap();

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_has_no_more_tokens_than_the_context_wherever_it_is_dense() {
+    fn chunk_of_dense_text_fits_the_context_window() {
         let prose = "The quick brown fox jumps over the lazy dog. ".repeat(4_000);
         assert_eq!(bytes_of(1_000, &prose, &Vocabulary), 1_000 * BYTES_PER_TOKEN_MAX);
         let numbers: Vec<String> =

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_clear_word_means_the_small_model() {
+    fn only_an_exact_fast_reply_selects_the_fast_model() {
         for (answer, expected) in [
             ("fast", true),
             ("`Fast`.\n", true),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_to_choose_between_one() {
+    fn routing_needs_two_different_models() {
         let name = |text: &str| ModelName::parse(text).ok();
         let check = |default: &str, fast: &str, complex: &str, expected: bool| {
             let models = ModelSelection {

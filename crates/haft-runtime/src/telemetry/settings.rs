@@ -119,7 +119,7 @@ mod tests {
     const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
 
     #[test]
-    fn nothing_is_told_unless_a_collector_is_named() {
+    fn spans_are_exported_only_with_an_endpoint() {
         let check = |variables: &[(&str, &str)], expected: bool| {
             let spans = matches!(wanted(variables).unwrap(), TelemetryRequest::Spans(_));
             assert_eq!(spans, expected, "{variables:?}");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said_with_what_can() {
+    fn unsupported_otel_values_name_the_supported_ones() {
         let check = |variable: (&str, &str), expected: &str| {
             let error = wanted(&[ENDPOINT, variable]).unwrap_err();
             assert!(error.contains(expected), "{error}");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_in_the_endpoint_are_not_repeated() {
+    fn collector_name_omits_endpoint_credentials() {
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://user:secret@collector/x?key=secret");
         let TelemetryRequest::Spans(settings) = wanted(&[endpoint]).unwrap() else {
             panic!("nothing wanted")
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_is_taken_from_the_environment_when_it_can_be_understood() {
+    fn only_a_valid_traceparent_becomes_the_parent() {
         let check = |traceparent: &str, expected: bool| {
             let TelemetryRequest::Spans(settings) =
                 wanted(&[ENDPOINT, ("TRACEPARENT", traceparent)]).unwrap()
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_yes_lets_content_through() {
+    fn unrecognized_capture_value_disables_content() {
         let check = |written: Option<&str>, expected: Option<bool>| {
             assert_eq!(content(written), expected, "{written:?}");
         };

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::fixture::{RuntimeFixture, answer, finished, note};
 
 #[tokio::test]
-async fn a_run_that_was_never_started_is_not_found() {
+async fn unknown_run_cannot_be_resumed_or_attached() {
     let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let error = runtime.resume(SessionId(7), None, RunSecrets::none()).await.unwrap_err();
@@ -19,7 +19,7 @@ async fn a_run_that_was_never_started_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_spec_of_another_version_or_without_its_agents_is_refused_and_left_as_it_is() {
+async fn resume_rejects_spec_of_other_version_or_without_agents() {
     let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_spec_of_another_version_or_without_its_agents_is_refused_and_left_as_
 }
 
 #[tokio::test]
-async fn a_journal_that_ends_in_the_middle_of_a_line_continues_from_the_last_whole_one() {
+async fn resume_ignores_an_incomplete_last_journal_line() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done"), ScriptStep::text("more done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_journal_that_ends_in_the_middle_of_a_line_continues_from_the_last_who
 }
 
 #[tokio::test]
-async fn an_agent_that_takes_json_refuses_other_requests() {
+async fn json_agent_rejects_a_plain_text_request() {
     let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let agent = "---\nmodels: openai/m\ninput: {format: json}\n---\n";
@@ -67,7 +67,7 @@ async fn an_agent_that_takes_json_refuses_other_requests() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_is_missing_or_exposes_home_is_refused() {
+async fn workspace_missing_or_containing_home_is_rejected() {
     let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     for directory in [fixture.directory.path().join("nowhere"), fixture.directory.path().to_owned()] {
@@ -80,7 +80,7 @@ async fn a_workspace_that_is_missing_or_exposes_home_is_refused() {
 
 /// The journal's directory becomes read-only in the middle of a run: calls that change something are not made.
 #[tokio::test]
-async fn a_store_that_fails_in_the_middle_of_a_run_ends_it_before_the_next_call() {
+async fn failing_journal_ends_the_run_before_the_next_call() {
     let config = json!({"sessions": {"bytesMax": 6000}});
     let long = "x".repeat(4_000);
     let fixture = RuntimeFixture::new([note(&long), note("two"), ScriptStep::text("done")]);
@@ -92,7 +92,7 @@ async fn a_store_that_fails_in_the_middle_of_a_run_ends_it_before_the_next_call(
 }
 
 #[tokio::test]
-async fn an_unknown_model_provider_is_an_error_before_anything_is_sent() {
+async fn unknown_model_provider_fails_before_any_request() {
     let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let mut spec: RunSpec = fixture.spec("go");

@@ -40,7 +40,7 @@ async fn start(runtime: &Runtime, spec: RunSpec) -> RunHandle {
 }
 
 #[test]
-fn grants_of_every_principal_outlive_the_process_and_cover_only_their_owner() {
+fn grants_survive_restart_and_cover_only_their_owner() {
     for (decision, scope) in
         [(ApprovalDecision::AllowExact, "exactly same"), (ApprovalDecision::AllowRule, "rule ask note")]
     {
@@ -66,7 +66,7 @@ fn grants_of_every_principal_outlive_the_process_and_cover_only_their_owner() {
 }
 
 #[tokio::test]
-async fn a_grant_is_stored_before_its_call_ends_and_a_revoked_one_asks_again() {
+async fn revoked_grant_requires_approval_again() {
     let fixture = notes(2);
     let runtime = fixture.runtime(&asking()).await;
     let run = start(&runtime, of(&fixture, "anna")).await;
@@ -82,7 +82,7 @@ async fn a_grant_is_stored_before_its_call_ends_and_a_revoked_one_asks_again() {
 }
 
 #[tokio::test]
-async fn another_workspace_and_a_wider_mode_are_asked_about() {
+async fn grant_does_not_cover_another_workspace_or_wider_mode() {
     let fixture = notes(3);
     let runtime = fixture.runtime(&asking()).await;
     let run = start(&runtime, fixture.spec("go")).await;
@@ -106,7 +106,7 @@ fn bash(fixture: &RuntimeFixture) -> (RunSpec, Value) {
 }
 
 #[tokio::test]
-async fn a_prefix_that_is_offered_can_be_allowed_and_covers_no_other_command() {
+async fn allowed_prefix_covers_no_other_command() {
     let line = |command: &str| ScriptStep::call("bash", json!({ "command": command }));
     let steps = [line("echo one --x"), line("echo one"), line("echo two"), ScriptStep::text("done")];
     let fixture = RuntimeFixture::new(steps);
@@ -124,7 +124,7 @@ async fn a_prefix_that_is_offered_can_be_allowed_and_covers_no_other_command() {
 }
 
 #[tokio::test]
-async fn a_decision_that_was_not_offered_is_an_error_and_the_call_still_waits() {
+async fn unoffered_decision_is_an_error_and_the_call_still_waits() {
     let fixture = notes(1);
     let runtime = fixture.runtime(&asking()).await;
     let run = start(&runtime, fixture.spec("go")).await;
@@ -137,7 +137,7 @@ async fn a_decision_that_was_not_offered_is_an_error_and_the_call_still_waits() 
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_written_costs_a_warning_and_not_the_call() {
+async fn unwritable_grant_store_warns_and_call_still_runs() {
     let fixture = notes(1);
     std::fs::write(fixture.home().data().join("grants"), "in the way").unwrap();
     let runtime = fixture.runtime(&asking()).await;
@@ -153,7 +153,7 @@ async fn a_store_that_cannot_be_written_costs_a_warning_and_not_the_call() {
 }
 
 #[tokio::test]
-async fn a_program_may_keep_grants_in_memory() {
+async fn memory_grant_store_writes_no_files() {
     let fixture = notes(2);
     let stores = Stores::at(&fixture.home()).with_grants(Arc::new(MemoryGrants::default()));
     let runtime = fixture.builder(&asking()).stores(stores).build().await.unwrap();
@@ -166,7 +166,7 @@ async fn a_program_may_keep_grants_in_memory() {
 }
 
 #[tokio::test]
-async fn rules_of_an_earlier_version_are_dropped_with_a_warning() {
+async fn old_format_rules_are_dropped_with_one_warning() {
     let fixture = notes(1);
     let old = json!({"exact": [], "rules": ["ask note"]});
     std::fs::write(fixture.home().data().join("approvals.json"), old.to_string()).unwrap();

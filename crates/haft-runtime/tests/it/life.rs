@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::fixture::{RuntimeFixture, answer, events, finished, kinds, note};
 
 #[tokio::test]
-async fn a_run_calls_tools_answers_and_tells_its_events_in_order() {
+async fn run_emits_numbered_schema_valid_events_in_order() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_run_calls_tools_answers_and_tells_its_events_in_order() {
 }
 
 #[tokio::test]
-async fn a_reader_may_start_anywhere_and_follows_to_the_end() {
+async fn event_reader_can_start_at_any_sequence_number() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -62,7 +62,7 @@ async fn a_reader_may_start_anywhere_and_follows_to_the_end() {
 }
 
 #[tokio::test]
-async fn dropping_a_handle_detaches_and_attach_finds_the_run_again() {
+async fn dropped_run_handle_can_be_attached_again() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -75,7 +75,7 @@ async fn dropping_a_handle_detaches_and_attach_finds_the_run_again() {
 }
 
 #[tokio::test]
-async fn cancel_ends_a_run_that_waits_for_its_model() {
+async fn cancel_aborts_a_run_waiting_for_its_model() {
     let slow = ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() };
     let fixture = RuntimeFixture::new([ScriptStep::text("never").at_pace(slow)]);
     let runtime = fixture.runtime(&json!({})).await;
@@ -86,7 +86,7 @@ async fn cancel_ends_a_run_that_waits_for_its_model() {
 }
 
 #[tokio::test]
-async fn starting_twice_with_one_key_is_one_run() {
+async fn equal_idempotency_keys_start_one_run() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let spec = RunSpec { idempotency_key: Some("k".into()), ..fixture.spec("go") };
@@ -103,7 +103,7 @@ async fn starting_twice_with_one_key_is_one_run() {
 }
 
 #[tokio::test]
-async fn a_key_whose_run_did_not_start_is_free_again() {
+async fn failed_start_releases_the_idempotency_key() {
     let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let mut spec = RunSpec { idempotency_key: Some("k".into()), ..fixture.spec("go") };
@@ -114,7 +114,7 @@ async fn a_key_whose_run_did_not_start_is_free_again() {
 }
 
 #[tokio::test]
-async fn runs_are_listed_by_principal_and_page_with_the_newest_first() {
+async fn run_list_is_per_principal_paged_and_newest_first() {
     let fixture = RuntimeFixture::new((0..4).map(|_| ScriptStep::text("done")));
     let runtime = fixture.runtime(&json!({})).await;
     let anna = Principal::new("acme", "anna", "");
@@ -134,7 +134,7 @@ async fn runs_are_listed_by_principal_and_page_with_the_newest_first() {
 }
 
 #[tokio::test]
-async fn a_reload_governs_the_next_run_and_leaves_the_running_one_alone() {
+async fn config_reload_applies_only_to_new_runs() {
     let fixture = RuntimeFixture::new([
         note("one"),
         ScriptStep::text("one done"),
@@ -157,7 +157,7 @@ async fn a_reload_governs_the_next_run_and_leaves_the_running_one_alone() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_run_leaves_the_tools_of_the_program_to_the_others() {
+async fn program_tools_are_shut_down_with_the_runtime_not_the_run() {
     let fixture = RuntimeFixture::in_order([
         note("one"),
         ScriptStep::text("done"),
@@ -176,7 +176,7 @@ async fn the_end_of_a_run_leaves_the_tools_of_the_program_to_the_others() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_shuts_down_ends_its_runs() {
+async fn runtime_shutdown_aborts_its_runs() {
     let slow = ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() };
     let fixture = RuntimeFixture::new([ScriptStep::text("never").at_pace(slow)]);
     let runtime = fixture.runtime(&json!({})).await;
@@ -186,7 +186,7 @@ async fn a_runtime_that_shuts_down_ends_its_runs() {
 }
 
 #[tokio::test]
-async fn runs_share_connections_to_models_unless_their_timeouts_differ() {
+async fn runs_share_model_connections_unless_timeouts_differ() {
     let fixture = RuntimeFixture::in_order((0..4).map(|_| ScriptStep::text("done")));
     let connections = fixture.count_connections().await;
     let runtime = fixture.runtime(&json!({})).await;

@@ -33,7 +33,7 @@ fn told(step: ScriptStep, text: &str) -> ScriptStep {
 }
 
 #[tokio::test]
-async fn a_call_waits_for_its_decision_and_is_made_once() {
+async fn call_waits_for_approval_and_runs_once() {
     let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_call_waits_for_its_decision_and_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_denied_call_is_not_made_and_the_model_learns_it() {
+async fn denied_call_is_not_made_and_the_run_continues() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("understood")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_denied_call_is_not_made_and_the_model_learns_it() {
 }
 
 #[tokio::test]
-async fn a_decision_that_nothing_waits_for_is_an_error() {
+async fn unknown_or_repeated_approval_decision_is_an_error() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_decision_that_nothing_waits_for_is_an_error() {
 }
 
 #[tokio::test]
-async fn calls_of_one_turn_wait_together_and_are_decided_in_any_order() {
+async fn parallel_calls_can_be_approved_in_any_order() {
     let both = ScriptStep::say([
         ScriptPart::call("note", json!({"text": "a"})),
         ScriptPart::call("note", json!({"text": "b"})),
@@ -97,7 +97,7 @@ async fn calls_of_one_turn_wait_together_and_are_decided_in_any_order() {
 }
 
 #[test]
-fn an_approval_outlives_its_process_and_its_call_is_made_once() {
+fn pending_approval_survives_restart_and_call_runs_once() {
     let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
     let first = process();
     let (id, approval) = first.block_on(async {
@@ -122,7 +122,7 @@ fn an_approval_outlives_its_process_and_its_call_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_taken_over_makes_no_call_in_the_older_runtime() {
+async fn taken_over_run_makes_no_call_in_the_old_runtime() {
     let in_memory: Arc<dyn JournalStore> = Arc::new(MemoryJournals::default());
     for journals in [None, Some(in_memory)] {
         let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
@@ -173,7 +173,7 @@ async fn functions(run: &RunHandle) -> Vec<ToolCall> {
 }
 
 #[tokio::test]
-async fn the_caller_runs_its_functions_and_the_run_continues_with_their_outputs() {
+async fn run_continues_with_submitted_function_outputs() {
     let call = ScriptStep::call("weather", json!({"town": "Rome"}));
     let fixture = RuntimeFixture::new([call, told(ScriptStep::text("sunny"), "31 degrees")]);
     let runtime = fixture.runtime(&json!({})).await;
@@ -194,7 +194,7 @@ async fn the_caller_runs_its_functions_and_the_run_continues_with_their_outputs(
 }
 
 #[test]
-fn a_run_that_waits_for_a_function_continues_after_a_restart() {
+fn run_waiting_for_a_function_resumes_after_restart() {
     let call = ScriptStep::call("weather", json!({"town": "Rome"}));
     let fixture = RuntimeFixture::new([call, told(ScriptStep::text("sunny"), "31 degrees")]);
     let first = process();
@@ -217,7 +217,7 @@ fn a_run_that_waits_for_a_function_continues_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_run_without_its_secret_parks_and_continues_once_it_is_given() {
+async fn run_without_its_secret_parks_until_it_is_provided() {
     let fixture = RuntimeFixture::new([ScriptStep::text("one"), ScriptStep::text("two")]);
     let runtime = fixture.runtime(&json!({})).await;
     let secrets = RunSecrets::none().with("OPENAI_API_KEY", "of this run");

@@ -20,7 +20,7 @@ fn told(step: ScriptStep, text: &str) -> ScriptStep {
 }
 
 #[tokio::test]
-async fn calls_know_the_principal_of_their_run_not_of_the_first_one() {
+async fn calls_carry_the_principal_of_their_run() {
     let fixture =
         RuntimeFixture::in_order([note("a"), ScriptStep::text("done"), note("b"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
@@ -32,7 +32,7 @@ async fn calls_know_the_principal_of_their_run_not_of_the_first_one() {
 }
 
 #[tokio::test]
-async fn an_approval_of_one_principal_allows_nothing_to_another() {
+async fn approval_does_not_apply_to_another_principal() {
     let fixture =
         RuntimeFixture::new([note("same"), ScriptStep::text("done"), note("same"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&asking()).await;
@@ -48,7 +48,7 @@ async fn an_approval_of_one_principal_allows_nothing_to_another() {
 }
 
 #[tokio::test]
-async fn a_cached_answer_of_one_principal_does_not_answer_another() {
+async fn cached_output_is_not_returned_to_another_principal() {
     let look = || ScriptStep::call("look", json!({}));
     let steps = [
         look(),
@@ -68,7 +68,7 @@ async fn a_cached_answer_of_one_principal_does_not_answer_another() {
 }
 
 #[tokio::test]
-async fn the_budget_of_one_run_is_not_spent_by_another() {
+async fn run_budgets_are_independent() {
     let agent = "---\nmodels: openai/m\ntools: [note]\nbudget: {calls: 1}\n---\n";
     let fixture =
         RuntimeFixture::new([note("a"), ScriptStep::text("done"), note("b"), ScriptStep::text("done")]);
@@ -83,7 +83,7 @@ async fn the_budget_of_one_run_is_not_spent_by_another() {
 }
 
 #[tokio::test]
-async fn the_workspace_of_one_principal_is_hidden_from_another() {
+async fn principal_cannot_read_the_workspace_of_another() {
     let fixture = RuntimeFixture::new([
         ScriptStep::call("bash", json!({"command": "cat ../anna/secret; ls ..; echo mine > own; cat own"})),
         ScriptStep::call("read", json!({"file_path": "../anna/secret"})),
@@ -115,7 +115,7 @@ async fn the_workspace_of_one_principal_is_hidden_from_another() {
 }
 
 #[tokio::test]
-async fn a_stored_output_of_one_principal_is_not_found_by_another() {
+async fn stored_output_and_run_are_hidden_from_other_principals() {
     let fixture = RuntimeFixture::new([ScriptStep::call("long", json!({})), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({"toolResponseMaxBytes": 1_000})).await;
     let spec = |subject: &str| RunSpec { principal: principal(subject), ..fixture.spec("go") };

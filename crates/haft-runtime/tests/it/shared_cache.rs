@@ -77,7 +77,7 @@ async fn calls_of(subjects: &[&str], choose: impl Fn(Stores) -> Stores) -> usize
 }
 
 #[tokio::test]
-async fn runtimes_share_cached_outputs_of_one_principal_through_their_stores() {
+async fn runtimes_with_one_cache_store_share_outputs_per_principal() {
     assert_eq!(calls_of(&["anna", "anna", "bert"], |stores| stores).await, 2);
     let limits = CacheLimits { entries_max: 10, bytes_max: 1 << 20 };
     let memory: Arc<dyn CacheStore> = Arc::new(MemoryCache::new(limits));

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hierarchy_that_counts_memory_comes_first() {
+    fn memory_cgroup_hierarchy_comes_first() {
         let check = |memberships: &str, expected: &[&str]| {
             let found: Vec<PathBuf> = places(memberships).into_iter().map(|(place, _)| place).collect();
             assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{memberships}");

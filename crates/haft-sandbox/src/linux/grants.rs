@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn only_siblings_of_what_is_protected_are_granted() {
+    fn only_siblings_of_protected_paths_are_granted() {
         let check = |root: &str, excluded: &[&str], expected: &[&str]| {
             let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
             assert_eq!(around(Path::new(root), &paths(excluded), &tree), paths(expected));

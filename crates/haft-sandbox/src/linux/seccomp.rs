@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_filter_compiles() {
+    fn seccomp_filter_compiles_for_every_mode() {
         for attempt in [LevelAttempt::Namespaces, LevelAttempt::UserNamespaces, LevelAttempt::Landlock] {
             for mode in SandboxMode::ALL {
                 let plan = SandboxPlan::for_tests(mode);
@@ -290,12 +290,12 @@ mod tests {
     }
 
     #[test]
-    fn the_calls_decided_by_number_have_these_numbers_here() {
+    fn clone3_and_openat2_have_the_expected_syscall_numbers() {
         assert_eq!((libc::SYS_clone3, libc::SYS_openat2), (435, 437));
     }
 
     #[test]
-    fn a_rule_that_could_not_be_made_would_refuse_the_call_altogether() {
+    fn every_conditional_seccomp_rule_is_built() {
         let plan = SandboxPlan::for_tests(SandboxMode::Sandbox);
         let rules = refused(LevelAttempt::Namespaces, &plan);
         assert_eq!(rules[&libc::SYS_clone].len(), CLONE_NAMESPACES.len());

@@ -43,7 +43,7 @@ impl PlanFixture {
 }
 
 #[test]
-fn home_below_tmp_is_covered_and_its_parents_are_pinned() {
+fn home_below_tmp_is_hidden_and_its_parents_are_pinned() {
     let place = PlanFixture::new(&["a/home/workspace", "ws"]);
     let plan = SandboxPlan::of(&place.policy("ws", "a/home")).unwrap();
     let names = step_names(&plan.steps);
@@ -62,7 +62,7 @@ fn home_below_tmp_is_covered_and_its_parents_are_pinned() {
 }
 
 #[test]
-fn a_workspace_below_home_is_writable_again() {
+fn workspace_below_home_is_mounted_writable_last() {
     let place = PlanFixture::new(&["home/workspace/w", "home/data"]);
     let plan = SandboxPlan::of(&place.policy("home/workspace/w", "home")).unwrap();
     let names = step_names(&plan.steps);
@@ -72,7 +72,7 @@ fn a_workspace_below_home_is_writable_again() {
 }
 
 #[test]
-fn with_hidden_neighbours_only_the_own_workspace_of_home_is_kept() {
+fn hide_neighbours_leaves_only_the_own_workspace_visible() {
     let place =
         PlanFixture::new(&["home/workspace/acme/anna", "home/workspace/acme/bert", "home/workspace/b"]);
     let policy = place.policy("home/workspace/acme/anna", "home").hide_neighbours();
@@ -92,14 +92,14 @@ fn with_hidden_neighbours_only_the_own_workspace_of_home_is_kept() {
 }
 
 #[test]
-fn a_home_that_does_not_exist_below_tmp_is_an_error() {
+fn missing_home_below_tmp_is_an_error() {
     let place = PlanFixture::new(&["ws"]);
     let error = SandboxPlan::of(&place.policy("ws", "home")).unwrap_err();
     assert_eq!(error, PlanError::NameUnprotected { path: place.path("home") });
 }
 
 #[test]
-fn the_blocklist_beats_a_grant() {
+fn blocklist_overrides_a_writable_grant() {
     let found = blocked_within(&[PathBuf::from("/")]);
     assert!(found.contains(&PathBuf::from("/etc")) && found.contains(&PathBuf::from("/dev")));
     assert_eq!(blocked_within(&[PathBuf::from("/etc/app")]), [PathBuf::from("/etc/app")]);
@@ -107,7 +107,7 @@ fn the_blocklist_beats_a_grant() {
 }
 
 #[test]
-fn the_open_mode_pins_the_parents_of_the_blocklist() {
+fn rwx_mode_pins_the_parents_of_blocklisted_paths() {
     let place = PlanFixture::new(&["ws", "home"]);
     let policy =
         SandboxPolicy::new(SandboxMode::Rwx, &place.path("ws"), &Home::at(&place.path("home")), None)

@@ -25,7 +25,7 @@ impl PolicyFixture {
 }
 
 #[test]
-fn a_project_and_the_workspace_of_home_are_accepted() {
+fn project_and_haft_workspace_directories_are_accepted() {
     let place = PolicyFixture::new();
     assert!(place.policy("user/project").is_ok());
     assert!(place.policy("user/.haft/workspace").is_ok());
@@ -49,21 +49,21 @@ fn a_workspace_that_exposes_home_or_a_secret_is_refused() {
 }
 
 #[test]
-fn a_symlink_to_home_is_home() {
+fn symlink_to_home_is_treated_as_home() {
     let place = PolicyFixture::new();
     std::os::unix::fs::symlink(place.path("user"), place.path("alias")).unwrap();
     assert!(matches!(place.policy("alias"), Err(PolicyError::ExposesHome { .. })));
 }
 
 #[test]
-fn what_is_missing_or_no_directory_is_named() {
+fn missing_or_non_directory_workspace_is_a_named_error() {
     let place = PolicyFixture::new();
     assert!(matches!(place.policy("nowhere"), Err(PolicyError::Missing { .. })));
     assert!(matches!(place.policy("user/file"), Err(PolicyError::NotADirectory { .. })));
 }
 
 #[test]
-fn further_writable_directories_are_held_to_the_same_rule() {
+fn additional_writable_directories_may_not_expose_home() {
     let place = PolicyFixture::new();
     let policy = place.policy("user/project").unwrap();
     assert!(policy.clone().writable(&place.path("user/.haft/data")).is_err());
@@ -72,7 +72,7 @@ fn further_writable_directories_are_held_to_the_same_rule() {
 }
 
 #[test]
-fn readable_takes_a_secret_off_the_list_but_never_our_data() {
+fn readable_unhides_a_secret_but_never_haft_data() {
     let place = PolicyFixture::new();
     let policy = place.policy("user/project").unwrap();
     assert!(policy.hidden().contains(&place.path("user/.ssh")));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_the_file_is_read() {
+    fn line_splitting_is_independent_of_read_size() {
         let check = |text: &str, expected: &[&str]| {
             for piece in 1..=text.len().max(1) {
                 assert_eq!(lines_of(text.as_bytes(), piece), expected, "{piece}");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_takes_no_more_than_the_buffer() {
+    fn overlong_line_is_truncated_to_the_buffer() {
         let long = "x".repeat(3 * LINE_BYTES_MAX + 17);
         let lines = lines_of(format!("one\n{long}\ntwo\n{long}").as_bytes(), 1 << 16);
         let lengths: Vec<usize> = lines.iter().map(String::len).collect();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_file_have_each_line_once() {
+    fn file_parts_contain_each_line_exactly_once() {
         let text: String = (0..300).flat_map(|number| ["x".repeat(number * 37 % 101), "\n".into()]).collect();
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(text.as_bytes(), 0).unwrap();

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_events_with_audit_fields_and_without_content() {
+    fn accounting_lines_have_audit_fields_and_no_content() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         std::fs::create_dir_all(home.data()).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_an_older_haft_can_still_be_read() {
+    fn old_format_tool_record_is_still_readable() {
         let line = r#"{"type":"tool","timestampMs":1,"status":"ok","errorKind":null,"tool":"read","callId":"1",
             "principal":"local","latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
         let record: ToolRecord = serde_json::from_str(line).unwrap();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_exact_for_few_and_within_half_a_percent_for_many() {
+    fn percentiles_are_exact_up_to_512_latencies_then_approximate() {
         let check = |count: usize, error_divisor: Option<u64>| {
             let given = latencies(count);
             let mut found = Latencies::default();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_summed_and_the_dearest_comes_first() {
+    fn model_stats_are_summed_and_sorted_by_cost() {
         let records = [record("a", "ok", None), record("b", "failed", Some(5)), record("b", "ok", Some(7))];
         let sums = model_stats(&records);
         assert_eq!((sums[0].model.as_str(), sums[0].attempts, sums[0].errors), ("p/b", 2, 1));

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_read_up_to_the_fields_that_no_sum_needs() {
+    fn tool_record_is_parsed_up_to_its_audit_fields() {
         let line = |tool: &str, rest: &str| {
             format!(
                 r#"{{"type":"tool","timestampMs":1,"status":"ok","tool":"{tool}","latencyMs":2,"bytesOut":3,"executed":true,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_in_any_order_of_fields() {
+    fn event_is_parsed_with_fields_in_any_order() {
         let line = |tool: &str, rest: &str| {
             format!(
                 r#"{{"seq":1,"at":1,"run":"r","event":{{"turn":1,"type":"tool_finished","id":"1","operation":1,"tool":"{tool}",

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_lines_are_read_as_the_parser_reads_them() {
+    fn quick_reader_agrees_with_the_parser() {
         let check = |line: &str| {
             let found = read_quickly(line);
             assert!(found.is_some() && found == parsed(line), "{line}: {found:?}");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn unusual_lines_are_left_to_the_parser() {
+    fn quick_reader_declines_unusual_lines() {
         let check = |line: &str| assert_eq!(read_quickly(line), None, "{line}");
         check("");
         check("}}");
@@ -170,7 +170,7 @@ mod tests {
 
     /// A crash may cut a line anywhere.
     #[test]
-    fn a_part_of_a_line_is_no_line() {
+    fn quick_reader_declines_truncated_lines() {
         for line in [TOOL, MODEL] {
             for end in 0..line.len() {
                 assert_eq!(read_quickly(&line[..end]), None, "{}", &line[..end]);

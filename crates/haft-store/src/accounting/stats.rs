@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_summed_and_the_busiest_comes_first() {
+    fn tool_stats_are_summed_and_sorted_by_calls() {
         let mut records: Vec<ToolRecord> = (1..=100).map(|ms| record("bash", ms, "ok")).collect();
         records.push(record("read", 7, "failed"));
         let sums = stats(&records);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_never_ran_count_but_have_no_speed() {
+    fn unexecuted_calls_are_counted_without_latency() {
         let unexecuted = ToolRecord { executed: false, latency_ms: 0, ..record("bash", 0, "failed") };
         let sums = stats(&[unexecuted, record("bash", 40, "ok")]);
         assert_eq!((sums[0].calls, sums[0].latency_p50_ms), (2, 40));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn equally_busy_tools_are_in_the_order_of_their_names() {
+    fn tools_with_equal_calls_are_sorted_by_name() {
         let cached = ToolRecord { cached: true, ..record("a \"quoted\" name", 1, "ok") };
         let sums = stats(&[record("b", 1, "ok"), cached]);
         let names: Vec<&str> = sums.iter().map(|sum| sum.tool.as_str()).collect();

@@ -241,7 +241,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn sums_of_parts_are_the_sums_of_the_whole() {
+    fn merged_partial_sums_equal_the_whole_sum() {
         let tool = |tool: u64, latency: u64| {
             let (latency, status) =
                 (latency * 7_919 % 50_000, if latency.is_multiple_of(3) { "ok" } else { "failed" });

@@ -69,7 +69,7 @@ fn sweep_entries(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn an_output_comes_back_whole_and_a_later_one_replaces_it() {
+async fn stored_output_round_trips_and_is_replaced_by_a_later_one() {
     for (name, store) in BothStores::with(ROOMY).stores {
         let image = OutputContent::Image { media_type: "image/png".into(), bytes: [0, 255, 10][..].into() };
         let link = OutputContent::Resource { uri: "a:b".into(), media_type: None, text: None };
@@ -88,7 +88,7 @@ async fn an_output_comes_back_whole_and_a_later_one_replaces_it() {
 }
 
 #[tokio::test]
-async fn no_tenant_and_no_other_call_gets_an_entry() {
+async fn entry_is_not_returned_to_another_tenant_or_call() {
     for (name, store) in BothStores::with(ROOMY).stores {
         store.put(key("t", "a"), text("of t", 0)).await.unwrap();
         for other in [key("u", "a"), key("../t", "a"), key("T", "a"), key("", "a"), key("t", "b")] {
@@ -110,7 +110,7 @@ async fn an_expired_entry_is_never_returned() {
 }
 
 #[tokio::test]
-async fn entries_are_bounded_and_those_that_expire_first_go_first() {
+async fn entry_limit_evicts_entries_that_expire_first() {
     for (name, store) in BothStores::with(CacheLimits { entries_max: 3, ..ROOMY }).stores {
         for (call, hours) in [("a", 4), ("b", 1), ("c", 3), ("d", 2)] {
             store.put(key("t", call), text("x", hours)).await.unwrap();
@@ -128,7 +128,7 @@ async fn entries_are_bounded_and_those_that_expire_first_go_first() {
 }
 
 #[tokio::test]
-async fn bytes_are_bounded_and_a_larger_output_is_not_stored() {
+async fn byte_limit_evicts_entries_and_rejects_larger_outputs() {
     let both = BothStores::with(CacheLimits { bytes_max: 2_000, ..ROOMY });
     for (name, store) in &both.stores {
         for (call, hours) in [("a", 1), ("b", 2), ("c", 3)] {
@@ -143,7 +143,7 @@ async fn bytes_are_bounded_and_a_larger_output_is_not_stored() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_a_miss_until_it_is_replaced() {
+async fn damaged_file_is_a_cache_miss_until_replaced() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     store.put(key("t", "a"), text("whole", 0)).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_damaged_file_is_a_miss_until_it_is_replaced() {
 }
 
 #[tokio::test]
-async fn only_the_owner_reads_files_and_directories() {
+async fn cache_files_have_private_permissions() {
     let both = BothStores::with(ROOMY);
     both.stores[0].1.put(key("t", "a"), text("secret", 0)).await.unwrap();
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
@@ -176,7 +176,7 @@ async fn only_the_owner_reads_files_and_directories() {
 }
 
 #[tokio::test]
-async fn a_sweep_removes_expired_entries_and_files_that_a_crash_left() {
+async fn sweep_removes_expired_entries_and_temp_files() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     for (call, expires_ms) in [("a", 1), ("b", clock_ms() - 1)] {
@@ -193,7 +193,7 @@ async fn a_sweep_removes_expired_entries_and_files_that_a_crash_left() {
 }
 
 #[tokio::test]
-async fn a_put_sweeps_when_no_process_did_so_lately() {
+async fn put_sweeps_if_the_last_sweep_is_old_or_unknown() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     let usage = both.root().join("usage.json");
@@ -209,7 +209,7 @@ async fn a_put_sweeps_when_no_process_did_so_lately() {
 }
 
 #[tokio::test]
-async fn a_put_lists_no_directory_while_the_sums_are_known() {
+async fn put_uses_stored_totals_instead_of_listing() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     store.put(key("t", "a"), text("x", 0)).await.unwrap();
@@ -221,7 +221,7 @@ async fn a_put_lists_no_directory_while_the_sums_are_known() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_write_says_so_and_one_that_is_locked_skips() {
+async fn unwritable_cache_is_an_error_and_locked_cache_skips_put() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     fs::create_dir_all(both.root().parent().unwrap()).unwrap();
@@ -240,7 +240,7 @@ async fn a_store_that_cannot_write_says_so_and_one_that_is_locked_skips() {
 }
 
 #[tokio::test]
-async fn no_link_is_followed() {
+async fn cache_follows_no_symlinks() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     store.put(key("t", "a"), text("x", 0)).await.unwrap();
@@ -256,7 +256,7 @@ async fn no_link_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_writers_keep_the_limits_and_readers_see_whole_entries() {
+async fn concurrent_writers_respect_limits_and_entries_stay_whole() {
     let directory = tempfile::tempdir().unwrap();
     let limits = CacheLimits { entries_max: 20, ..ROOMY };
     let writers = (0..4).map(|writer: u64| {

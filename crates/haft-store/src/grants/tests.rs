@@ -51,7 +51,7 @@ async fn with_both(test: impl AsyncFn(&dyn GrantStore)) {
 }
 
 #[tokio::test]
-async fn a_grant_comes_back_as_it_was_given() {
+async fn grants_round_trip_sorted_by_age() {
     with_both(async |store| {
         let exact = GrantScope::Exact { digest: Digest::of_text("x"), description: "x \"ä\"\n".into() };
         let prefix = GrantScope::CommandPrefix(vec!["git".into(), "status".into()]);
@@ -73,7 +73,7 @@ async fn a_grant_comes_back_as_it_was_given() {
 }
 
 #[tokio::test]
-async fn an_owner_sees_only_own_grants_and_a_workspace_only_its_own() {
+async fn grants_are_separated_by_owner_and_workspace() {
     with_both(async |store| {
         let others = [
             owner("acme", "bert"),
@@ -97,7 +97,7 @@ async fn an_owner_sees_only_own_grants_and_a_workspace_only_its_own() {
 }
 
 #[tokio::test]
-async fn a_revoked_grant_is_gone_and_only_its_owner_revokes_it() {
+async fn only_the_owner_can_revoke_a_grant() {
     with_both(async |store| {
         let (first, second) = (rule(&anna(), "/w", "a"), rule(&anna(), "/w", "b"));
         store.add(&first).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_revoked_grant_is_gone_and_only_its_owner_revokes_it() {
 }
 
 #[tokio::test]
-async fn the_same_grant_given_again_is_one_grant_with_the_later_decision() {
+async fn repeated_grant_replaces_the_earlier_decision() {
     with_both(async |store| {
         store.add(&rule(&anna(), "/w", "a")).await.unwrap();
         let again = grant(&anna(), "/w", GrantScope::Rule("a".into()), 7);
@@ -122,7 +122,7 @@ async fn the_same_grant_given_again_is_one_grant_with_the_later_decision() {
 }
 
 #[tokio::test]
-async fn a_full_store_refuses_until_a_grant_is_revoked_or_expires() {
+async fn full_store_rejects_new_grants_until_one_expires() {
     let store = MemoryGrants::default();
     let numbered = |number: usize| rule(&anna(), "/w", &number.to_string());
     for number in 0..GRANTS_MAX {
@@ -137,7 +137,7 @@ async fn a_full_store_refuses_until_a_grant_is_revoked_or_expires() {
 }
 
 #[tokio::test]
-async fn only_the_owner_of_the_process_can_read_the_files() {
+async fn grant_files_have_private_permissions() {
     let (directory, store) = files();
     store.add(&rule(&anna(), "/w", "a")).await.unwrap();
     let mode = |path: &str| directory.path().join(path).metadata().unwrap().permissions().mode() & 0o777;
@@ -147,7 +147,7 @@ async fn only_the_owner_of_the_process_can_read_the_files() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_understood_is_an_error_and_stays() {
+async fn invalid_grant_file_is_an_error_and_is_not_overwritten() {
     let (directory, store) = files();
     store.add(&rule(&anna(), "/w", "a")).await.unwrap();
     let path = directory.path().join("data/grants/acme/anna.json");
@@ -174,7 +174,7 @@ const CHILD_HOME: &str = "HAFT_TEST_ADDS_GRANTS_AT";
 const GRANTS_PER_CHILD: usize = 25;
 
 #[tokio::test]
-async fn processes_that_add_at_once_lose_nothing() {
+async fn concurrent_processes_lose_no_grant() {
     if let Ok(home) = std::env::var(CHILD_HOME) {
         let store = FileGrants::of(&Home::at(Path::new(&home)));
         for number in 0..GRANTS_PER_CHILD {
@@ -184,7 +184,7 @@ async fn processes_that_add_at_once_lose_nothing() {
         return;
     }
     let (directory, store) = files();
-    let name = "grants::tests::processes_that_add_at_once_lose_nothing";
+    let name = "grants::tests::concurrent_processes_lose_no_grant";
     let start = || {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", name]).env(CHILD_HOME, directory.path());

@@ -49,7 +49,7 @@ async fn content(store: &dyn JournalStore, key: &RunKey) -> (Vec<u64>, usize) {
 }
 
 #[tokio::test]
-async fn one_holder_appends_and_the_next_continues() {
+async fn only_one_holder_appends_and_a_later_claim_continues() {
     on_all(async |store| {
         let (local, key) = (Principal::local(), key("local", 1));
         let journal = store.create(&key, opened(1, &local)).await.unwrap();
@@ -76,7 +76,7 @@ async fn one_holder_appends_and_the_next_continues() {
 }
 
 #[tokio::test]
-async fn a_holder_that_wakes_up_after_a_takeover_is_fenced() {
+async fn holder_is_fenced_after_a_takeover() {
     on_all(async |store| {
         let key = key("local", 1);
         let old = store.create(&key, opened(1, &Principal::local())).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_holder_that_wakes_up_after_a_takeover_is_fenced() {
 }
 
 #[tokio::test]
-async fn tenants_and_subjects_see_their_own_runs_only() {
+async fn runs_are_visible_only_to_their_tenant_and_subject() {
     on_all(async |store| {
         let anna = Principal::new("a", "anna", "");
         let all = [
@@ -214,7 +214,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn stalled_holders_kills_and_readers_never_mix_two_claims(acts in acts()) {
+    fn lines_of_two_claims_are_never_mixed(acts in acts()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(play(&MemoryJournals::default(), &acts));
         runtime.block_on(play(&files(&tempfile::tempdir().unwrap()), &acts));
@@ -222,7 +222,7 @@ proptest! {
 }
 
 #[test]
-fn of_many_claims_at_once_one_wins() {
+fn concurrent_claims_have_one_winner() {
     let directory = tempfile::tempdir().unwrap();
     let sessions = files(&directory);
     let (id, tries) = (SessionId(1), 8);
@@ -253,7 +253,7 @@ fn of_many_claims_at_once_one_wins() {
 }
 
 #[test]
-fn a_journal_whose_file_was_removed_says_so() {
+fn append_to_a_removed_journal_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let journal = files(&directory).open(SessionId(1), opened(1, &Principal::local())).unwrap();
     journal.append(&step(1)).unwrap();

@@ -55,7 +55,7 @@ fn fill(root: &Path, sessions: usize, per_session: usize) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_put_can_be_read_by_its_own_session_alone() {
+fn output_is_readable_only_by_its_session() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
     let stored = put(&store, "one\ntwo\n");
@@ -69,7 +69,7 @@ fn what_is_put_can_be_read_by_its_own_session_alone() {
 }
 
 #[test]
-fn a_session_opened_again_reads_its_earlier_outputs_and_no_others() {
+fn reopened_session_reads_only_its_earlier_outputs() {
     let dir = tempfile::tempdir().unwrap();
     let open = |id: u128| FileStore::of_session(dir.path(), SessionId(id), StoreLimits::default()).unwrap();
     let store = open(1);
@@ -89,7 +89,7 @@ fn a_session_opened_again_reads_its_earlier_outputs_and_no_others() {
 }
 
 #[tokio::test]
-async fn an_output_is_read_in_parts_and_deleted_by_its_own_session() {
+async fn session_reads_ranges_and_deletes_its_output() {
     let dir = tempfile::tempdir().unwrap();
     let open = || FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
     let (store, other) = (open(), open());
@@ -107,7 +107,7 @@ async fn an_output_is_read_in_parts_and_deleted_by_its_own_session() {
 }
 
 #[test]
-fn a_part_that_a_crash_left_is_no_output_of_its_session() {
+fn partial_file_after_a_crash_is_no_output() {
     let dir = tempfile::tempdir().unwrap();
     let directory = dir.path().join(Handle::directory(&SessionId(1).to_string()));
     fs::create_dir(&directory).unwrap();
@@ -119,7 +119,7 @@ fn a_part_that_a_crash_left_is_no_output_of_its_session() {
 }
 
 #[test]
-fn stores_of_one_session_in_one_process_know_the_same_outputs() {
+fn stores_of_one_session_see_the_same_outputs() {
     let dir = tempfile::tempdir().unwrap();
     let open = || FileStore::of_session(dir.path(), SessionId(1), limits(10, 100)).unwrap();
     let (one, other) = (open(), open());
@@ -131,7 +131,7 @@ fn stores_of_one_session_in_one_process_know_the_same_outputs() {
 }
 
 #[test]
-fn an_output_is_cut_at_its_limit_and_says_so() {
+fn output_over_limit_is_truncated_and_marked_incomplete() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(5, 100)).unwrap();
     let stored = put(&store, "1234567");
@@ -140,7 +140,7 @@ fn an_output_is_cut_at_its_limit_and_says_so() {
 }
 
 #[test]
-fn the_oldest_make_room_and_what_is_too_old_goes() {
+fn sweep_removes_oldest_outputs_and_expired_ones() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(10, 25)).unwrap();
     let handles: Vec<Handle> = (0..4).map(|_| put(&store, "0123456789").handle).collect();
@@ -153,7 +153,7 @@ fn the_oldest_make_room_and_what_is_too_old_goes() {
 }
 
 #[test]
-fn a_session_knows_whether_it_has_anything() {
+fn store_is_empty_until_an_output_is_finished() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
     assert!(store.is_empty());
@@ -168,7 +168,7 @@ fn a_session_knows_whether_it_has_anything() {
 
 /// Ten runs at once over a store in which there is always too much and always an empty directory to take away.
 #[test]
-fn runs_at_the_same_time_do_not_take_what_others_are_writing() {
+fn sweep_keeps_outputs_that_are_being_written() {
     let dir = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..10 {
@@ -190,7 +190,7 @@ fn runs_at_the_same_time_do_not_take_what_others_are_writing() {
 }
 
 #[test]
-fn an_empty_directory_goes_once_nobody_can_be_about_to_use_it() {
+fn sweep_removes_empty_directories_once_they_are_old() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
     drop(store.begin().unwrap());
@@ -201,7 +201,7 @@ fn an_empty_directory_goes_once_nobody_can_be_about_to_use_it() {
 }
 
 #[test]
-fn an_output_that_was_never_finished_leaves_nothing() {
+fn unfinished_output_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
     let mut spool = store.begin().unwrap();
@@ -211,14 +211,14 @@ fn an_output_that_was_never_finished_leaves_nothing() {
 }
 
 #[test]
-fn a_root_that_cannot_be_made_is_an_error_at_the_start() {
+fn open_fails_if_the_root_cannot_be_created() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "").unwrap();
     assert!(FileStore::open(&dir.path().join("file/outputs"), StoreLimits::default()).is_err());
 }
 
 #[test]
-fn a_link_in_the_store_is_not_followed() {
+fn store_follows_no_symlinks() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
     let stored = put(&store, "x");
@@ -229,7 +229,7 @@ fn a_link_in_the_store_is_not_followed() {
 }
 
 #[test]
-fn the_oldest_of_all_sessions_go_until_the_rest_fits_and_no_more() {
+fn sweep_removes_oldest_outputs_only_until_total_fits() {
     let dir = tempfile::tempdir().unwrap();
     let paths = fill(dir.path(), 12, 50);
     let kept = StoreLimits { keep: 1_000 * HOUR, ..limits(10, 2_995) };
@@ -243,7 +243,7 @@ fn the_oldest_of_all_sessions_go_until_the_rest_fits_and_no_more() {
 }
 
 #[test]
-fn a_sweep_that_is_killed_after_any_step_is_continued_by_the_next_process() {
+fn killed_sweep_is_continued_by_the_next_process() {
     let dir = tempfile::tempdir().unwrap();
     let paths = fill(dir.path(), 12, 50);
     let sweeper = Sweeper::new(dir.path(), StoreLimits { keep: 1_000 * HOUR, ..limits(10, 3_000) });
@@ -268,7 +268,7 @@ fn a_sweep_that_is_killed_after_any_step_is_continued_by_the_next_process() {
 }
 
 #[test]
-fn a_step_visits_a_bounded_number_of_entries() {
+fn sweep_step_removes_at_most_256_entries() {
     let dir = tempfile::tempdir().unwrap();
     let paths = fill(dir.path(), 1, 600);
     let sweeper = Sweeper::new(dir.path(), StoreLimits { keep: HOUR, ..limits(10, u64::MAX) });
@@ -278,7 +278,7 @@ fn a_step_visits_a_bounded_number_of_entries() {
 }
 
 #[test]
-fn the_newest_output_of_a_running_session_is_not_removed_for_the_total() {
+fn newest_output_of_a_running_session_survives_total_limit() {
     let dir = tempfile::tempdir().unwrap();
     let running = FileStore::open(dir.path(), limits(100, 1)).unwrap();
     let other = FileStore::open(dir.path(), limits(100, 1)).unwrap();
@@ -297,7 +297,7 @@ fn age_sweep(root: &Path, age: Duration) {
 }
 
 #[test]
-fn a_store_sweeps_by_itself_and_only_once_per_interval() {
+fn opening_a_store_sweeps_once_per_interval() {
     let dir = tempfile::tempdir().unwrap();
     let reader = FileStore::open(dir.path(), StoreLimits::untouched()).unwrap();
     let path = reader.path(&put(&reader, "old").handle);
@@ -314,7 +314,7 @@ fn a_store_sweeps_by_itself_and_only_once_per_interval() {
 }
 
 #[test]
-fn processes_share_one_interval() {
+fn sweep_interval_is_shared_between_processes() {
     let dir = tempfile::tempdir().unwrap();
     let sweeper = Sweeper::new(dir.path(), limits(10, 100));
     let check = |last_sweep: Duration, urgency: Urgency, expected: usize| {
@@ -340,7 +340,7 @@ fn processes_share_one_interval() {
 }
 
 #[test]
-fn much_output_brings_the_next_sweep_forward() {
+fn large_output_makes_the_next_sweep_urgent() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(100, 800)).unwrap();
     assert_eq!(store.due(), None, "`open` has started a sweep");

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_done_again_is_secured_once_in_a_while() {
+    fn buffered_durability_syncs_once_per_interval() {
         let now = Instant::now();
         let check = |at: Option<Instant>, durability: Durability, expected: bool| {
             assert_eq!(

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_usual_lines_are_read_by_their_beginning() {
+    fn quick_line_declines_unusual_lines() {
         let check = |line: &str, expected: Option<QuickLine>| {
             assert_eq!(QuickLine::parse(line.as_bytes()), expected, "{line}");
         };

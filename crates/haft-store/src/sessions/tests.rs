@@ -57,7 +57,7 @@ fn begin(sessions: &SessionStore, id: u128) -> SessionJournal {
 }
 
 #[test]
-fn a_session_is_one_file_that_only_its_owner_reads() {
+fn session_file_has_private_permissions() {
     use std::os::unix::fs::PermissionsExt;
     let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
@@ -68,7 +68,7 @@ fn a_session_is_one_file_that_only_its_owner_reads() {
 }
 
 #[test]
-fn only_one_goes_on_with_a_session() {
+fn busy_session_cannot_be_resumed_or_removed() {
     let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
     let busy = fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap_err();
@@ -85,7 +85,7 @@ fn only_one_goes_on_with_a_session() {
 }
 
 #[test]
-fn a_session_is_found_by_the_beginning_of_its_id() {
+fn session_is_found_by_id_prefix() {
     let fixture = SessionsFixture::new();
     for id in [0xabcd_1234 << 96, 0xabcd_9999 << 96] {
         drop(begin(&fixture.sessions(), id));
@@ -105,7 +105,7 @@ fn a_session_is_found_by_the_beginning_of_its_id() {
 }
 
 #[test]
-fn a_last_line_that_is_half_written_never_was() {
+fn incomplete_last_line_is_dropped_on_resume() {
     let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
     journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
@@ -125,7 +125,7 @@ fn a_last_line_that_is_half_written_never_was() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_with_its_line_and_left_as_it_is() {
+fn unreadable_session_error_has_line_and_file_is_unchanged() {
     let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
     journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
@@ -147,7 +147,7 @@ fn what_cannot_be_read_is_said_with_its_line_and_left_as_it_is() {
 }
 
 #[test]
-fn what_ended_a_run_against_its_will_is_no_part_of_it() {
+fn interruption_and_model_failure_are_undone_on_resume() {
     let check = |input: RunInput, expected: SessionStatus| {
         let fixture = SessionsFixture::new();
         let journal = begin(&fixture.sessions(), 1);
@@ -170,7 +170,7 @@ fn what_ended_a_run_against_its_will_is_no_part_of_it() {
 }
 
 #[test]
-fn a_session_takes_no_more_than_it_may_and_ends_with_a_whole_line() {
+fn session_over_byte_limit_ends_with_a_complete_line() {
     let fixture = SessionsFixture::new();
     let size = {
         drop(begin(&fixture.sessions(), 1));
@@ -184,7 +184,7 @@ fn a_session_takes_no_more_than_it_may_and_ends_with_a_whole_line() {
 }
 
 #[test]
-fn old_sessions_go_when_a_new_one_begins_but_none_that_is_at_work() {
+fn sweep_removes_old_sessions_except_running_ones() {
     let fixture = SessionsFixture::new();
     drop(begin(&fixture.sessions(), 1));
     let working = begin(&fixture.sessions(), 2);
@@ -196,7 +196,7 @@ fn old_sessions_go_when_a_new_one_begins_but_none_that_is_at_work() {
 }
 
 #[tokio::test]
-async fn what_is_put_down_is_secured() {
+async fn concurrent_syncs_succeed() {
     let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
     journal.append(&RunInput::Stopped).unwrap();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_moment_is_told_in_the_zone_asked_for() {
+    fn current_date_uses_the_requested_time_zone() {
         check(None, "2024-02-29T23:30:00+00:00", "UTC", "Thursday");
         check(Some(""), "2024-02-29T23:30:00+00:00", "UTC", "Thursday");
         check(Some("Asia/Tokyo"), "2024-03-01T08:30:00+09:00", "Asia/Tokyo", "Friday");
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_system_zone_without_a_name_is_told_by_its_offset() {
+    fn system_zone_without_a_name_is_shown_as_its_offset() {
         let fixed = TimeZone::fixed(tz::offset(2));
         assert!(at(None, fixed).unwrap().contains(r#""timezone":"+02""#));
         assert!(at(None, TimeZone::unknown()).unwrap().contains(r#""timezone":"UTC""#));
     }
 
     #[test]
-    fn an_unknown_zone_is_answered_with_the_nearest() {
+    fn unknown_time_zone_error_suggests_the_nearest_name() {
         check_suggested("Tokyo", "Asia/Tokyo");
         check_suggested("Tokio", "Asia/Tokyo");
         check_suggested("Europe/Berln", "Europe/Berlin");

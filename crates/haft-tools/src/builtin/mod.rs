@@ -186,14 +186,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_four_of_the_executor_come_first_and_all_are_there() {
+    fn builtin_definitions_list_every_tool_in_order() {
         let names: Vec<String> = definitions().iter().map(|definition| definition.name.to_string()).collect();
         assert_eq!(names, ["bash", "read", "write", "edit", "current_date", "introspect"]);
         assert_eq!(names, Builtin::ALL.map(Builtin::name), "calls are dispatched by these names");
     }
 
     #[test]
-    fn every_definition_has_a_description_and_an_object_schema_without_foreign_keys() {
+    fn builtin_tools_have_descriptions_and_closed_object_schemas() {
         for definition in definitions() {
             assert!(definition.description.len() > 30, "{}", definition.name);
             assert_eq!(definition.input_schema["type"], "object", "{}", definition.name);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_store_what_is_not_shown_is_let_go() {
+    fn output_over_the_limit_is_truncated_without_a_store() {
         let cx = context();
         assert_eq!(transcript(None, &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
         assert_eq!(transcript(None, &["abcdef"], 3).finish(&cx).as_text(), CUT);
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_fails_costs_what_is_not_shown_and_is_noted() {
+    fn store_failure_truncates_the_output_and_is_noted() {
         let cx = context();
         assert_eq!(transcript(Some(&FullStore), &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
         assert_eq!(cx.take_notes()["store"], "the output store failed: no space left");
     }
 
     #[test]
-    fn what_is_kept_says_whether_it_is_all() {
+    fn stored_output_is_marked_complete_only_if_nothing_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
         let check = |pieces: &[&str], unseen: usize, bytes: u64, complete: bool| {

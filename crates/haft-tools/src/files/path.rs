@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_paths() {
+    fn invalid_file_paths_are_rejected() {
         check_file("/a/b", Ok(()));
         check_file("/a/..b", Ok(()));
         check_file("", Err(PathFault::Empty));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_shown_as_given_unless_that_would_harm() {
+    fn shown_path_escapes_control_characters_and_is_shortened() {
         assert_eq!(shown("/a/ä b"), "/a/ä b");
         assert_eq!(shown("/a\nb\0"), "/a\\nb\\u{0}");
         assert_eq!(shown(&"x".repeat(5000)), "x".repeat(100) + "...");

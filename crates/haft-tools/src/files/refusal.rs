@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_denied_and_the_rest_failed() {
+    fn permission_errors_are_denied_and_others_failed() {
         let kernel = WriteError::Kernel;
         check(&kernel(Errno::ROFS), &FileError::denied("Write denied: /d/f: read-only here"));
         check(&kernel(Errno::ACCESS), &FileError::denied("Write denied: /d/f: no permission to write here"));

@@ -26,7 +26,7 @@ fn ask(client: &mut UnixStream, request: &FileRequest) -> FileReply {
 }
 
 #[test]
-fn every_tool_is_served_until_the_stream_ends() {
+fn worker_serves_every_file_tool_until_the_stream_ends() {
     let fixture = FileFixture::new();
     let path = fixture.path("f");
     let (mut client, worker) = connect();
@@ -51,7 +51,7 @@ fn every_tool_is_served_until_the_stream_ends() {
 }
 
 #[test]
-fn a_malformed_request_is_answered_and_the_next_one_served() {
+fn malformed_request_gets_an_error_and_the_next_is_served() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "text");
     let (mut client, worker) = connect();
@@ -68,7 +68,7 @@ fn a_malformed_request_is_answered_and_the_next_one_served() {
 }
 
 #[test]
-fn a_stream_that_ends_inside_a_frame_ends_the_worker() {
+fn stream_ending_inside_a_frame_stops_the_worker() {
     let (mut client, worker) = connect();
     client.write_all(&[9, 0, 0, 0, b'{']).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -76,7 +76,7 @@ fn a_stream_that_ends_inside_a_frame_ends_the_worker() {
 }
 
 #[test]
-fn a_large_file_goes_through_the_stream() {
+fn large_file_is_written_through_the_stream() {
     let fixture = FileFixture::new();
     let content = "line of text\n".repeat(4 * 1024 * 1024);
     let (mut client, worker) = connect();

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_are_kept_and_the_others_counted() {
+    fn bounded_list_keeps_the_first_items_and_counts_the_rest() {
         let check = |text: &str, items: &[u8], more: usize| {
             let found: BoundedList<u8, 3> = serde_json::from_str(text).unwrap();
             assert_eq!((found.items.as_slice(), found.more), (items, more), "{text}");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_between_characters() {
+    fn cut_truncates_between_characters() {
         assert_eq!(cut("äöü", 3), "äöü");
         assert_eq!(cut("äöü", 2), "äö…");
     }

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_content_is_kept_or_told() {
+    fn every_content_type_is_converted_or_described() {
         let check = |part: &str, expected: &str| {
             assert_eq!(output(&format!("{{\"content\":[{part}]}}")).as_text(), expected, "{part}");
         };
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_data_is_kept_and_told_when_nothing_else_is() {
+    fn structured_content_alone_is_also_shown_as_text() {
         let alone = output(r#"{"structuredContent":{"a":1}}"#);
         assert_eq!(alone.as_text(), r#"{"a":1}"#);
         assert_eq!(alone.structured.unwrap()["a"], 1);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_result_is_an_error() {
+    fn result_with_is_error_is_a_failed_call() {
         let raw = RawValue::from_string(r#"{"isError":true,"content":[{"type":"text","text":"no"}]}"#.into())
             .unwrap();
         let error = read(&raw).unwrap_err();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_without_end_is_an_error_and_no_more() {
+    fn deeply_nested_structured_content_is_an_error() {
         let deep = format!("{{\"structuredContent\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(read(&RawValue::from_string(deep).unwrap()).is_err());
     }

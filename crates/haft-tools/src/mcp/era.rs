@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_answer_leads_somewhere() {
+    fn every_probe_reaction_has_a_handshake_step() {
         let versions = |list: &[&str]| list.iter().map(|&version| version.to_owned()).collect::<Vec<_>>();
         let found = |list: &[&str]| ProbeReaction::Discovered { versions: versions(list) };
         let refused = |code, list: &[&str]| ProbeReaction::Refused { code, versions: versions(list) };

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_belongs_to_the_newest_call_that_is_not_over() {
+    fn server_request_belongs_to_the_newest_call_in_flight() {
         let (calls, run) = (InFlightCalls::default(), Arc::default());
         assert!(matches!(calls.asker(), RequestingCall::None));
         let one = calls.begin(caller("1", &run));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_beside_calls_of_two_runs_belongs_to_neither() {
+    fn server_request_during_calls_of_two_runs_is_ambiguous() {
         let calls = InFlightCalls::default();
         let run = |subject: &str| {
             Arc::new(RunContext { principal: Principal::new("t", subject, ""), ..RunContext::default() })

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_tool_costs_only_itself() {
+    fn invalid_tools_are_skipped_with_a_reason() {
         let found = listing(
             &[
                 r#"{"name":"a","inputSchema":{"type":"object"}}"#,
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn every_schema_becomes_one_of_an_object() {
+    fn every_input_schema_becomes_an_object_schema() {
         let check = |sent: &str, expected: Value| {
             let found = listing(&[&format!("{{\"name\":\"t\",\"inputSchema\":{sent}}}")], &all());
             assert_eq!(found.tools[0].input_schema, expected, "{sent}");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_become_effects_and_nonsense_says_nothing() {
+    fn annotations_map_to_effects_and_invalid_ones_are_unknown() {
         let check =
             |annotations: Value, expected| assert_eq!(effects(&annotations), expected, "{annotations}");
         check(json!({"readOnlyHint": true, "destructiveHint": true}), Effects::ReadOnly);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_made_legal_and_stay_different_and_lead_back() {
+    fn sanitized_tool_names_are_unique_and_map_to_the_originals() {
         let long = "x".repeat(100);
         let tools = ["a.b", "a/b", &long].map(|name| format!("{{\"name\":\"{name}\"}}"));
         let found = listing(&tools.each_ref().map(String::as_str), &all());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_decides_which_tools_there_are_and_what_they_take() {
+    fn allow_deny_and_schema_settings_apply_to_the_tool_list() {
         let mut wanted = ToolSelection {
             allowed: vec![ToolGlob::new("git*").unwrap()],
             denied: vec![ToolGlob::new("*push").unwrap()],
@@ -371,13 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_kept_for_whoever_shows_the_tool_again() {
+    fn unknown_tool_fields_are_preserved_in_the_raw_definition() {
         let found = listing(&[r#"{"name":"t","vendor":{"x":1},"execution":{"taskSupport":"x"}}"#], &all());
         assert!(found.tools[0].raw.as_ref().unwrap().get().contains("taskSupport"));
     }
 
     #[test]
-    fn a_list_without_end_is_cut_and_says_so() {
+    fn tool_list_over_the_limit_is_truncated_and_reported() {
         let tools: Vec<String> =
             (0..20_000).map(|number| format!("{{\"name\":\"tool_{number}\"}}")).collect();
         let texts: Vec<&str> = tools.iter().map(String::as_str).collect();

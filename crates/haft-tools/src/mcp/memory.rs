@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_known_is_known_again_only_for_the_same_server() {
+    fn cached_catalog_loads_only_for_the_same_server_digest() {
         let directory = tempfile::tempdir().unwrap();
         let memory = CatalogCache::of(&directory.path().join("mcp"), "time");
         assert!(memory.load("d").is_none());

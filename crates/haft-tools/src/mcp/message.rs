@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart_and_noise_is_nothing() {
+    fn json_rpc_message_kinds_are_distinguished_and_noise_ignored() {
         let check = |line: &str, expected: &str| assert_eq!(kind(line), expected, "{line}");
         check(r#"{"jsonrpc":"2.0","id":1,"result":{"a": 1}}"#, r#"Some(1) = {"a": 1}"#);
         check(r#"{"result":{},"jsonrpc":"2.0","id":"7"}"#, "Some(7) = {}");
@@ -192,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_result_is_kept_without_being_followed() {
+    fn deeply_nested_result_is_kept_unparsed() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(read(&format!(r#"{{"jsonrpc":"2.0","id":1,"result":{deep}}}"#)).len(), 1);
     }
 
     #[test]
-    fn the_id_of_a_long_line_is_found_at_either_end() {
+    fn id_of_a_truncated_message_is_found_at_either_end() {
         let check = |head: &str, tail: &str, expected| assert_eq!(id_in_fragment(head, tail), expected);
         check(r#"{"jsonrpc":"2.0","id": 12,"result":{"#, "aaa", Some(12));
         check(r#"{"result":{"id":3,"#, r#"aaa"},"jsonrpc":"2.0","id":9}"#, Some(9));

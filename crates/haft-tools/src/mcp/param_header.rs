@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_repeated_where_the_schema_asks() {
+    fn arguments_with_x_mcp_header_are_sent_as_headers() {
         let schema = json!({"type": "object", "properties": {
             "region": {"type": "string", "x-mcp-header": "Region"},
             "deep": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}},
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_asked_for_is_refused() {
+    fn invalid_x_mcp_header_annotations_are_rejected() {
         let bad = [
             json!({"x-mcp-header": "Root"}),
             json!({"properties": {"a": {"type": "string", "x-mcp-header": ""}}}),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_a_header_cannot_carry_are_wrapped() {
+    fn values_invalid_in_headers_are_base64_encoded() {
         assert_eq!(encoded("plain text"), "plain text");
         assert_eq!(encoded(" edge"), "=?base64?IGVkZ2U=?=");
         assert_eq!(encoded("a\nb"), "=?base64?YQpi?=");

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_prompts_are_one_text_and_a_bad_prompt_costs_only_itself() {
+    fn instructions_list_valid_prompts_and_skip_invalid_ones() {
         let listed = prompts(
             r#"{"prompts":[{"name":"review","description":"Reviews\ncode","x":1},7,{"name":"bare"}]}"#,
         );
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut() {
+    fn prompts_and_instructions_are_limited_in_size() {
         let many: Vec<String> = (0..900).map(|number| format!(r#"{{"name":"p{number}"}}"#)).collect();
         let listed = prompts(&format!(r#"{{"prompts":[{}]}}"#, many.join(",")));
         assert_eq!(listed.len(), PROMPTS_MAX);

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept_and_no_more() {
+    fn log_ring_keeps_only_the_last_lines() {
         let ring = LogRing::default();
         ring.push(b"one\ntw");
         ring.push(b"o\n\nthree");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_given_away_to_nobody() {
+    fn secret_split_across_writes_is_redacted_in_the_log() {
         let ring = LogRing::without(Arc::new(SecretRedactor::of(["s3cret-of-mine"]))).sibling();
         ring.push(b"it is s3cret");
         ring.push(b"-of-mine\n");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_kept_in_a_file() {
+    fn log_is_saved_to_a_file() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("mcp/a.log");
         let ring = LogRing::default();

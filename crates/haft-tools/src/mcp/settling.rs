@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_never_stops_is_asked_ever_more_rarely() {
+    fn repeated_list_changes_are_debounced_with_growing_delays() {
         let (mut now, mut settling) = (Instant::now(), ListingDebounce::default());
         let mut waits = Vec::new();
         for _ in 0..12 {

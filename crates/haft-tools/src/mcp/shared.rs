@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_who_leaves_ends_it_and_nobody_joins_what_is_over() {
+    fn server_ends_with_its_last_user_and_accepts_no_more() {
         let users = ServerUsers::default();
         assert!(users.join() && users.join());
         assert!(!users.leave());

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_always_fails_is_tried_ever_more_rarely_and_for_ever() {
+    fn failing_server_is_retried_with_backoff_up_to_a_minute() {
         let now = Instant::now();
         let (mut state, action) = step(LifecycleState::Configured, LifecycleEvent::Wanted, now);
         assert_eq!(action, LifecycleAction::Open);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn only_sustained_uptime_is_a_fresh_start() {
+    fn backoff_resets_only_after_a_minute_of_uptime() {
         let since = Instant::now();
         let check = |uptime: u64, wait: u64| {
             let now = since + Duration::from_secs(uptime);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_had_every_wait_there_is_has_failed_and_is_still_tried() {
+    fn server_is_failed_after_all_backoffs_but_still_retried() {
         let now = Instant::now();
         let mut state = LifecycleState::Starting { failures: 0 };
         let mut names = Vec::new();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_silent_is_asked_before_it_is_given_up() {
+    fn silent_server_is_probed_before_it_is_restarted() {
         let now = Instant::now();
         let (state, action) =
             step(LifecycleState::Ready { since: now, failures: 0 }, LifecycleEvent::Silent, now);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_session_is_opened_again_at_once_and_is_no_failure() {
+    fn expired_session_is_reopened_without_counting_a_failure() {
         let now = Instant::now();
         let (state, action) =
             step(LifecycleState::Ready { since: now, failures: 3 }, LifecycleEvent::Expired, now);
@@ -384,7 +384,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_event_in_every_state_leads_where_the_table_says() {
+    fn every_event_in_every_state_follows_the_transition_table() {
         let now = Instant::now();
         for (state, (name, row)) in all_states(now).into_iter().zip(TABLE) {
             assert_eq!(state.name(), name);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_let_in_again_by_a_call_or_by_a_login() {
+    fn needs_auth_ends_after_a_successful_call_or_a_login() {
         let now = Instant::now();
         let refused = || LifecycleEvent::AuthNeeded { reason: "401".into() };
         let ready = || LifecycleState::Ready { since: now, failures: 3 };
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_stopped_while_it_waits_is_not_started_when_its_time_comes() {
+    fn server_stopped_during_backoff_is_not_restarted() {
         let now = Instant::now();
         let begun = [
             ended(),

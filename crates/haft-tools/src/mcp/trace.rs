@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_hidden_and_long_lines_cut() {
+    fn trace_lines_hide_secrets_and_are_truncated() {
         let withheld = SecretRedactor::of(["s3cret-of-mine"]);
         let shown = |text: &str| shown(text, &withheld);
         let check = |text: &str, expected: &str| assert_eq!(shown(text), expected);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_shown_only_so_far() {
+    fn trace_stops_at_its_byte_limit() {
         #[derive(Default)]
         struct CountingSink(AtomicUsize);
         impl TraceSink for CountingSink {

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_the_session_and_a_span_the_operation() {
+    fn traceparent_has_the_session_as_trace_and_operation_as_span() {
         let operation = |session, id| CallOperation {
             id: OperationId(id),
             call: CallId("c".into()),

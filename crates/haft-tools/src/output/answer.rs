@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_model_the_mode_decides_what_is_shown() {
+    fn without_a_model_the_read_mode_decides_the_output() {
         let long = 100_000;
         let told = "(no model is at hand to answer in free words; this is the output";
         check("", 100, OutputReadMode::Auto, "0123", "9\n");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_the_whole_overlap_as_configured() {
+    fn pages_overlap_by_the_configured_percentage() {
         let text = (0..10_000).map(|line| format!("{line:05}\n")).collect::<Vec<_>>().concat();
         let second = |overlap_percent: usize| {
             let reading = OutputReadSettings { overlap_percent, ..OutputReadSettings::default() };
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_anywhere() {
+    fn long_lines_are_split_inside_the_line() {
         let text = format!("{}\n", "x".repeat(20_000)).repeat(5);
         let first = |avg_line_bytes_threshold: usize| {
             let reading = OutputReadSettings {

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_texts_and_long_lines_are_read_whole_and_others_searched() {
+    fn auto_mode_reads_short_texts_and_long_lines_whole_and_greps_others() {
         let check = |mode: OutputReadMode, text: &str, expected: Option<ReadStrategy>| {
             assert_eq!(strategy(mode, text, &OutputReadSettings::default(), 1_000), expected, "{mode:?}");
         };

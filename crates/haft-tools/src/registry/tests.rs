@@ -73,7 +73,7 @@ fn names(registry: &Registry) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_tool_is_made_ready_once_and_ended_once() {
+async fn tool_is_initialized_once_and_shut_down_once() {
     let (registry, lines) = registry(&[("a", 0), ("b", 0)]);
     registry.warmup().await.unwrap();
     registry.warmup().await.unwrap();
@@ -86,7 +86,7 @@ async fn a_tool_is_made_ready_once_and_ended_once() {
 }
 
 #[tokio::test]
-async fn who_is_not_warmed_up_gets_ready_before_the_first_call_and_else_is_not_ended() {
+async fn tool_without_warmup_is_initialized_on_its_first_call() {
     let (registry, lines) = registry(&[("a", 0), ("b", 0)]);
     call(&registry, "a").await.unwrap();
     call(&registry, "a").await.unwrap();
@@ -95,7 +95,7 @@ async fn who_is_not_warmed_up_gets_ready_before_the_first_call_and_else_is_not_e
 }
 
 #[tokio::test]
-async fn what_fails_to_get_ready_is_told_touches_no_other_and_is_tried_again() {
+async fn failed_initialization_is_reported_and_retried() {
     let (registry, lines) = registry(&[("a", 2), ("b", 0)]);
     assert_eq!(registry.warmup().await.unwrap_err().message, "`a`: not today");
     assert_eq!(call(&registry, "b").await.unwrap(), "b");
@@ -105,7 +105,7 @@ async fn what_fails_to_get_ready_is_told_touches_no_other_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn tools_come_and_go_and_it_is_announced() {
+async fn unregistering_a_tool_announces_a_change() {
     let (registry, _) = registry(&[("a", 0), ("b", 0)]);
     let count = || registry.changes().unwrap().count();
     let before = count();
@@ -120,7 +120,7 @@ async fn tools_come_and_go_and_it_is_announced() {
 }
 
 #[test]
-fn a_name_is_registered_once() {
+fn duplicate_tool_name_is_rejected() {
     let (registry, lines) = registry(&[("a", 0)]);
     let again = RecordingTool { name: "a", failures: Mutex::default(), lines };
     let error = registry.register(again).unwrap_err();

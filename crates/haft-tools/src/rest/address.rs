@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_public_internet_is_public() {
+    fn private_and_reserved_addresses_are_not_public() {
         let check = |text: &str, expected: bool| {
             assert_eq!(is_public(text.parse().unwrap()), expected, "{text}");
         };

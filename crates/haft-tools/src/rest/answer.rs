@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_becomes_what_it_is() {
+    fn response_is_converted_by_its_media_type() {
         let check = |media_type: &str, bytes: &[u8], expected: &str| {
             assert_eq!(given(200, media_type, bytes, ExpectedContent::Anything).unwrap().as_text(), expected);
         };
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_its_status_and_a_capped_body() {
+    fn http_error_has_its_status_and_a_truncated_body() {
         let check = |status: u16, media_type: &str, bytes: &[u8], expected: &str| {
             let error = given(status, media_type, bytes, ExpectedContent::Json).unwrap_err();
             assert_eq!(error.kind, ToolErrorKind::Failed);

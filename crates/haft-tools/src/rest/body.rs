@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn json_takes_the_fields_that_were_given() {
+    fn json_body_contains_only_the_fields_passed() {
         let fields = || vec![field("a", false), field("b", false)];
         let found = made(BodyKind::Json, "application/json", fields(), json!({"a": null, "z": 1})).unwrap();
         assert_eq!(String::from_utf8(found.bytes).unwrap(), r#"{"a":null}"#);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_sent_as_the_bytes_they_stand_for() {
+    fn multipart_files_are_decoded_from_base64() {
         let fields = vec![field("f\"\r\n", true), field("t", false)];
         let given = json!({"f\"\r\n": "AP/+", "t": "--haft-part-"});
         let found = made(BodyKind::Multipart, "multipart/form-data", fields, given).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_is_refused() {
+    fn invalid_base64_body_is_rejected() {
         let plan = BodyPlan {
             media_type: "application/octet-stream".into(),
             kind: BodyKind::Binary,

@@ -118,7 +118,7 @@ mod tests {
     use haft_core::settings::method::Method;
 
     #[tokio::test]
-    async fn a_credential_takes_the_place_of_an_argument_of_its_name() {
+    async fn api_key_replaces_an_argument_of_the_same_name() {
         let check = async |place: RestKeyLocation, expected: &str| {
             let mut request = RestRequest {
                 method: Method::Get,

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_leaves_its_part_of_the_url() {
+    fn url_delimiters_in_values_are_percent_encoded() {
         assert_eq!(strict("a b/c?d#e&f=g+h%i\r\nü~"), "a%20b%2Fc%3Fd%23e%26f%3Dg%2Bh%25i%0D%0A%C3%BC~");
         assert_eq!(reserved_kept("a/b?c#d&e=f+g"), "a/b?c%23d%26e%3Df%2Bg");
     }

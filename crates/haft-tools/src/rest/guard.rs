@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_allowed_when_the_operator_named_it() {
+    fn private_address_is_allowed_only_if_configured() {
         let check = |named: &str, address: &str, expected: bool| {
             let reach = AllowedHosts::named(&url(named));
             let found = reach.check_address("h", address.parse().unwrap()).is_ok();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_description_names_is_never_private() {
+    fn private_address_from_a_document_is_refused_by_default() {
         let reach = AllowedHosts::described(&url("http://127.0.0.1/"));
         assert!(reach.check_url(&url("http://127.0.0.1/")).is_err());
         let reach = reach.with_private(PrivateAddressRule::Allowed);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_refused_in_every_disguise() {
+    fn urls_to_other_hosts_are_refused_in_every_notation() {
         let reach = AllowedHosts::named(&url("https://api.example.com"));
         for bad in [
             "ftp://api.example.com/",
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_stay_with_their_host() {
+    fn redirect_to_another_host_port_or_plain_http_is_refused() {
         let reach = AllowedHosts::named(&url("https://a.com")).with_hosts(&["b.com".into()]);
         let check = |from: &str, to: &str, expected: bool| {
             assert_eq!(reach.check_redirect(&url(from), &url(to)).is_ok(), expected, "{from} {to}");

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_lives_as_long_as_the_server_says_within_bounds() {
+    fn token_lifetime_follows_expires_in_within_bounds() {
         let check = |expires: &str, expected: Duration| {
             let granted: ClientCredentialsResponse =
                 serde_json::from_str(&format!("{{\"access_token\": \"t\"{expires}}}")).unwrap();

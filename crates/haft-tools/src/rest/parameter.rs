@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_written_in_every_style() {
+    fn query_parameters_are_serialized_in_every_style() {
         let check = |style: ParameterStyle, explode: Explode, value: Value, expected: &str| {
             let found: Vec<String> = pairs("k", &value, style, explode)
                 .into_iter()
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_written_in_every_style() {
+    fn path_parameters_are_serialized_in_every_style() {
         let check = |style: ParameterStyle, explode: Explode, value: Value, expected: &str| {
             assert_eq!(segment("k", &value, style, explode), expected, "{style:?} {explode:?} {value}");
         };

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_be_repeated_is_sent_again() {
+    fn only_idempotent_requests_with_transient_failures_are_retried() {
         let check = |method: Method, sent: u32, came: RestAttemptOutcome, expected: Option<u64>| {
             assert_eq!(wait(method, sent, came), expected.map(Duration::from_millis), "{method:?} {came:?}");
         };
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_ask_for_patience_in_two_forms() {
+    fn retry_after_is_parsed_as_seconds_or_http_date() {
         let now: jiff::Timestamp = "2024-10-21T07:28:00Z".parse().unwrap();
         let check = |text: &str, expected: Option<u64>| {
             assert_eq!(retry_after(text, now), expected.map(Duration::from_secs), "{text}");

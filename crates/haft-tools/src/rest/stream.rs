@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn json_lines_give_tokens_and_an_answer() {
+    fn json_line_stream_yields_tokens_and_the_final_answer() {
         let streaming = StreamSettings { line_prefix: "data: ".into(), ..StreamSettings::default() };
         let tokens = "data: {\"type\":\"token\",\"content\":\"hé\"}\r\n\nnoise\n[DONE]\ndata: {\"type\":\"token\",\"content\":\"llo\"}\n";
         check(&streaming, tokens, "héllo", "héllo");
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn events_give_their_text() {
+    fn sse_stream_yields_the_text_of_its_events() {
         let streaming = StreamSettings { mode: StreamMode::Sse, ..StreamSettings::default() };
         let events = ": hello\nevent: x\ndata: one\ndata: two\n\ndata: {\"type\":\"token\",\"content\":\"3\"}\n\ndata: [DONE]\n\n";
         check(&streaming, events, "one\ntwo3", "one\ntwo3");
     }
 
     #[test]
-    fn more_than_may_come_is_told() {
+    fn stream_over_the_byte_limit_is_an_error() {
         let streaming = StreamSettings { bytes_max: 10, ..StreamSettings::default() };
         let mut reader = StreamReader::new(&streaming);
         assert!(reader.push(&[b'x'; 10]).is_ok());

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_put_into_their_places() {
+    fn template_placeholders_are_replaced_by_encoded_arguments() {
         let given =
             arguments(json!({"city": "São Paulo/x", "n": 3, "on": true, "list": ["a", 1], "no": null}));
         let check = |text: &str, expected: Result<&str, &str>| {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_value_keeps_its_type_and_is_left_out_when_not_given() {
+    fn json_placeholder_keeps_its_type_and_is_omitted_when_missing() {
         let given = arguments(json!({"n": 3, "tags": ["a"], "name": "x", "no": null}));
         let template = json!({
             "count": "${parameters.n}", "tags": "${parameters.tags}", "text": "n=${parameters.n}",
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_closed_or_named_is_refused() {
+    fn unclosed_or_unnamed_placeholder_is_rejected() {
         assert_eq!(TextTemplate::parse("${parameters.x"), Err(TemplateError::Open));
         assert_eq!(TextTemplate::parse("${parameters.}"), Err(TemplateError::Unnamed));
         assert_eq!(JsonTemplate::parse(json!({"a": ["${parameters.x"]})), Err(TemplateError::Open));

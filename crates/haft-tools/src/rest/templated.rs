@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn places_in_url_headers_and_body_are_filled() {
+    fn placeholders_in_url_headers_and_body_are_filled() {
         let tool = templated(
             "https://api.example.com/w/${parameters.city}?lang=${parameters.lang}&v=1",
             &[("Authorization", "Bearer s3cret"), ("X-Id", "${parameters.id}")],
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_cannot_choose_the_host() {
+    fn argument_cannot_change_the_url_host() {
         for bad in [
             "https://${parameters.host}/x",
             "https://a.com${parameters.rest}",

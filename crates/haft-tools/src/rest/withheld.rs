@@ -24,7 +24,7 @@ mod tests {
     use haft_core::settings::method::Method;
 
     #[test]
-    fn only_what_lets_a_request_in_is_withheld() {
+    fn only_credentials_of_a_request_are_redacted() {
         let header = |name: &'static str, value: &'static str| {
             let mut value = HeaderValue::from_static(value);
             value.set_sensitive(true);

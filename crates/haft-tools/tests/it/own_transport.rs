@@ -61,7 +61,7 @@ impl Transport for EchoTransport {
 }
 
 #[tokio::test]
-async fn a_program_may_bring_a_transport_of_its_own() {
+async fn custom_mcp_transport_serves_tool_calls() {
     let config = ServerConfig {
         name: "mine".into(),
         namespace: Namespace::new("mine").unwrap(),

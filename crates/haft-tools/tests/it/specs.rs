@@ -72,32 +72,32 @@ fn check_whole(file: &str, operations: usize, tools_min: usize) {
 }
 
 #[test]
-fn github_is_imported_whole() {
+fn every_github_operation_is_imported_or_skipped_with_a_reason() {
     check_whole("api.github.com.json", 1223, 1222);
 }
 
 #[test]
-fn stripe_is_imported_whole() {
+fn every_stripe_operation_is_imported_or_skipped_with_a_reason() {
     check_whole("stripe.com.json", 452, 451);
 }
 
 #[test]
-fn digitalocean_is_imported_whole() {
+fn every_digitalocean_operation_is_imported() {
     check_whole("digitalocean.com.json", 290, 290);
 }
 
 #[test]
-fn kubernetes_is_imported_whole() {
+fn every_kubernetes_operation_is_imported_or_skipped_with_a_reason() {
     check_whole("kubernetes.io.json", 845, 833);
 }
 
 #[test]
-fn zoom_is_imported_whole() {
+fn every_zoom_operation_is_imported() {
     check_whole("zoom.us.json", 373, 373);
 }
 
 #[test]
-fn box_is_imported_whole() {
+fn every_box_operation_is_imported_or_skipped_with_a_reason() {
     check_whole("box.com.json", 260, 247);
 }
 
@@ -202,31 +202,31 @@ fn as_json(tool: &RestTool, request: &RestRequest) -> Value {
 }
 
 #[test]
-fn requests_to_github_fit_its_description() {
+fn github_requests_validate_against_the_openapi_document() {
     check_requests("api.github.com.json", &Bounds { passed_over_max: 5, deep_min: 0, alternatives_min: 1 });
 }
 
 #[test]
-fn requests_to_stripe_fit_its_description() {
+fn stripe_requests_validate_against_the_openapi_document() {
     check_requests("stripe.com.json", &Bounds { passed_over_max: 0, deep_min: 100, alternatives_min: 0 });
 }
 
 #[test]
-fn requests_to_digitalocean_fit_its_description() {
+fn digitalocean_requests_validate_against_the_openapi_document() {
     check_requests("digitalocean.com.json", &Bounds { passed_over_max: 3, deep_min: 0, alternatives_min: 0 });
 }
 
 #[test]
-fn requests_to_kubernetes_fit_its_description() {
+fn kubernetes_requests_validate_against_the_openapi_document() {
     check_requests("kubernetes.io.json", &Bounds { passed_over_max: 0, deep_min: 0, alternatives_min: 0 });
 }
 
 #[test]
-fn requests_to_zoom_fit_its_description() {
+fn zoom_requests_validate_against_the_openapi_document() {
     check_requests("zoom.us.json", &Bounds { passed_over_max: 2, deep_min: 0, alternatives_min: 0 });
 }
 
 #[test]
-fn requests_to_box_fit_its_description() {
+fn box_requests_validate_against_the_openapi_document() {
     check_requests("box.com.json", &Bounds { passed_over_max: 5, deep_min: 0, alternatives_min: 0 });
 }

@@ -32,7 +32,7 @@ const HEAVY: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn an_embedder_compiles_no_heavy_part_unless_it_asks() {
+fn heavy_dependencies_are_compiled_only_with_their_feature() {
     let plain = crates(&[]);
     assert!(plain.iter().any(|name| name == "haft-runtime"), "{plain:?}");
     for name in ["clap", "anstream", "haft-cli"].into_iter().chain(HEAVY.map(|(_, name)| name)) {

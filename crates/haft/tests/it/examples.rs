@@ -46,24 +46,24 @@ fn told(step: ScriptStep, text: &str) -> ScriptStep {
 }
 
 #[test]
-fn a_tool_of_the_program_is_called() {
+fn own_tool_example_calls_its_tool() {
     assert_eq!(ExampleFixture::new([]).run("own_tool", &[]), "3\n");
 }
 
 #[test]
-fn an_agent_answers_with_a_tool_of_the_program() {
+fn ask_example_answers_with_its_tool() {
     let call = ScriptStep::call("count_words", json!({"text": "one two three"}));
     let place = ExampleFixture::new([call, told(ScriptStep::text("Three."), "3")]);
     assert_eq!(place.run("ask", &["openai/gpt-4o", "How many words are `one two three`?"]), "Three.\n");
 }
 
 #[test]
-fn a_model_provider_of_the_program_is_asked() {
+fn own_model_example_answers_with_its_provider() {
     assert_eq!(ExampleFixture::new([]).run("own_model", &[]), "Hello!\n");
 }
 
 #[test]
-fn events_are_printed_and_calls_are_approved() {
+fn watch_run_example_prints_events_and_approves_calls() {
     let place =
         ExampleFixture::new([ScriptStep::call("current_date", json!({})), ScriptStep::text("It is Monday.")]);
     let output = place.run("watch_run", &[]);
@@ -73,7 +73,7 @@ fn events_are_printed_and_calls_are_approved() {
 }
 
 #[test]
-fn a_run_continues_in_another_process() {
+fn resume_run_example_continues_in_another_process() {
     let call = ScriptStep::call("weather", json!({"town": "Rome"}));
     let place = ExampleFixture::new([call, told(ScriptStep::text("Yes, 31 degrees."), "31 degrees")]);
     let output = place.run("resume_run", &["start"]);

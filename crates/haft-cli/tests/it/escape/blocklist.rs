@@ -11,7 +11,7 @@ mount -t overlay none -o lowerdir=/,upperdir=up,workdir=work root
 for name in proc sys dev; do mount --rbind "/$name" "root/$name"; done
 exec chroot root "$@""#;
 
-fn on_a_machine(mode: &str, script: &str) -> HaftOutput {
+fn in_overlay_root(mode: &str, script: &str) -> HaftOutput {
     let place = TRIAL.arena(TestUser::Ourselves);
     let (machine, workspace) = (place.path("machine"), place.path("ws"));
     let wrapper = ["unshare", "-m", "bash", "-c", MACHINE, "bash", machine.to_str().unwrap()];
@@ -26,7 +26,7 @@ fn on_a_machine(mode: &str, script: &str) -> HaftOutput {
 fn blocked(script: &str) {
     if users().contains(&TestUser::Nobody) {
         for mode in ["sandbox", "rwx"] {
-            let ran = on_a_machine(mode, script);
+            let ran = in_overlay_root(mode, script);
             assert!(!ran.stdout.contains(ESCAPED), "{mode}: {ran:?}");
         }
         let place = TRIAL.arena(TestUser::Nobody);
@@ -39,14 +39,14 @@ fn blocked(script: &str) {
 }
 
 #[test]
-fn the_rest_is_open() {
+fn rwx_mode_can_write_outside_the_blocklist() {
     if users().contains(&TestUser::Nobody) {
-        let ran = on_a_machine(
+        let ran = in_overlay_root(
             "rwx",
             "echo x > /opt/new && mkdir /srv/new && echo x > /usr/local/bin/new && echo open",
         );
         assert!(ran.stdout.contains("open\n"), "{ran:?}");
-        let ran = on_a_machine("sandbox", "echo x > /opt/new && echo open; mkdir /srv/new && echo open");
+        let ran = in_overlay_root("sandbox", "echo x > /opt/new && echo open; mkdir /srv/new && echo open");
         assert!(!ran.stdout.contains("open\n"), "{ran:?}");
     }
     EscapeTrial { flags: &["--mode", "rwx"], ..TRIAL }.granted(r#"echo x > "$outside/file" && echo granted"#);

@@ -18,7 +18,7 @@ fn write_a_hook() {
 }
 
 #[test]
-fn write_a_hook_where_there_are_none() {
+fn write_a_hook_without_hooks_directory() {
     let watched = &["ws/.git/hooks/pre-commit"];
     EscapeTrial { setup: r#"git init -q --template= "$ws"; rm -rf "$ws/.git/hooks""#, watched, ..TRIAL }
         .attempt("mkdir -p .git/hooks; echo x > .git/hooks/pre-commit");
@@ -60,7 +60,7 @@ fn delete_the_repository() {
 }
 
 #[test]
-fn in_rx_and_in_the_open_mode() {
+fn write_hooks_and_config_in_rx_and_rwx_mode() {
     for mode in ["rx", "rwx"] {
         EscapeTrial { flags: &["--mode", mode], ..REPOSITORY }
             .attempt("echo x > .git/hooks/pre-commit; git config a.b c");
@@ -69,7 +69,7 @@ fn in_rx_and_in_the_open_mode() {
 
 /// Runs git outside the sandbox and checks that it executes nothing that the calls planted.
 #[track_caller]
-fn runs_nothing(calls: &[&str]) {
+fn assert_git_executes_nothing_planted(calls: &[&str]) {
     for user in users() {
         let place = REPOSITORY.arena(user);
         for call in calls {
@@ -86,7 +86,7 @@ const EVIL_DIRECTORY: &str = "cp -r .git evil; echo '[core] pager = EVIL' >> evi
 
 #[test]
 fn point_the_repository_to_another_common_directory() {
-    runs_nothing(&[&format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir")]);
+    assert_git_executes_nothing_planted(&[&format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir")]);
 }
 
 /// An editor queries git all the time, also while a call runs.
@@ -141,20 +141,20 @@ impl WaitingCall {
 }
 
 #[test]
-fn take_the_head_away_for_the_next_call() {
+fn move_head_away_before_the_next_call() {
     let evil = "printf '#!/bin/sh\\necho EVIL' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; mv .git/H .git/HEAD";
-    runs_nothing(&["mv .git/HEAD .git/H", evil]);
+    assert_git_executes_nothing_planted(&["mv .git/HEAD .git/H", evil]);
 }
 
 #[test]
 fn hide_the_head_behind_a_dangling_link() {
     let evil =
         "git config core.pager EVIL; echo '[core] pager = EVIL' >> .git/config; mv -f .git/H .git/HEAD";
-    runs_nothing(&["mv .git/HEAD .git/H; ln -s nowhere .git/HEAD", evil]);
+    assert_git_executes_nothing_planted(&["mv .git/HEAD .git/H; ln -s nowhere .git/HEAD", evil]);
 }
 
 #[test]
-fn hooks_of_a_worktree() {
+fn write_hooks_and_config_of_a_worktree() {
     let setup = r#"git init -q "$outside/main"; cd "$outside/main"
         git -c user.name=n -c user.email=e commit -qm x --allow-empty; git worktree add -q "$ws/tree""#;
     let way = EscapeTrial {
@@ -170,7 +170,7 @@ fn hooks_of_a_worktree() {
 }
 
 #[test]
-fn hooks_of_a_separate_git_directory_in_the_workspace() {
+fn write_hooks_of_a_separate_git_directory() {
     let setup = r#"git init -q --separate-git-dir="$ws/real" "$ws""#;
     let way = EscapeTrial { setup, watched: &["ws/.git", "ws/real/hooks", "ws/real/config"], ..TRIAL };
     way.attempt("echo x > real/hooks/pre-commit");
@@ -179,7 +179,7 @@ fn hooks_of_a_separate_git_directory_in_the_workspace() {
 }
 
 #[test]
-fn a_git_link_is_refused_with_a_hint() {
+fn symlinked_git_directory_is_rejected_with_hint() {
     for user in users() {
         let place = EscapeTrial {
             setup: r#"git init -q "$outside/main"; ln -s "$outside/main/.git" "$ws/.git""#,
@@ -194,7 +194,7 @@ fn a_git_link_is_refused_with_a_hint() {
 }
 
 #[test]
-fn the_operator_may_open_it() {
+fn git_writable_flag_allows_writing_hooks_and_config() {
     EscapeTrial { flags: &["--git", "writable"], ..REPOSITORY }
         .granted("echo x > .git/hooks/pre-commit && git config a.b c && mv .git old && echo granted");
 }

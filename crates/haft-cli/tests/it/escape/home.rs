@@ -17,14 +17,14 @@ const WAYS: [EscapeTrial<'static>; 5] = [
 const HOME: &[&str] = &["home"];
 
 #[track_caller]
-fn unchanged(script: &str) {
+fn assert_home_is_unchanged(script: &str) {
     for way in WAYS {
         way.attempt(script);
     }
 }
 
 #[track_caller]
-fn unread(script: &str) {
+fn assert_home_is_not_read(script: &str) {
     for way in WAYS {
         way.attempt_to_read(script);
     }
@@ -32,17 +32,17 @@ fn unread(script: &str) {
 
 #[test]
 fn read_the_database() {
-    unread(r#"cat "$home/data/db""#);
+    assert_home_is_not_read(r#"cat "$home/data/db""#);
 }
 
 #[test]
 fn read_the_configuration() {
-    unread(r#"cat "$home/haft.json""#);
+    assert_home_is_not_read(r#"cat "$home/haft.json""#);
 }
 
 #[test]
 fn read_through_dots_and_links() {
-    unread(
+    assert_home_is_not_read(
         r#"cd /; cat ".$home/../home/./data//db"; ln -s "$home" "$ws/link"; cat "$ws/link/data/db"
            ln -s "$home/data/db" "$ws/link2"; cat "$ws/link2"; cat "/proc/self/root$home/data/db"; cat "/proc/1/root$home/data/db""#,
     );
@@ -50,14 +50,14 @@ fn read_through_dots_and_links() {
 
 #[test]
 fn read_through_a_hard_link() {
-    unread(
+    assert_home_is_not_read(
         r#"for to in /tmp . "$home/workspace"; do ln "$home/data/db" "$to/hard-$$" && cat "$to/hard-$$"; rm -f "$to/hard-$$"; done"#,
     );
 }
 
 #[test]
 fn read_after_moving_home() {
-    unread(
+    assert_home_is_not_read(
         r#"mv "$home" "$home.moved"; cat "$home.moved/data/db"; mv "$home.moved" "$home"; cat "$home/data/db""#,
     );
 }
@@ -73,55 +73,55 @@ fn list_the_data() {
 
 #[test]
 fn write_the_database() {
-    unchanged(r#"echo x > "$home/data/db""#);
+    assert_home_is_unchanged(r#"echo x > "$home/data/db""#);
 }
 
 #[test]
 fn write_the_configuration() {
-    unchanged(r#"echo x > "$home/haft.json""#);
+    assert_home_is_unchanged(r#"echo x > "$home/haft.json""#);
 }
 
 #[test]
 fn delete_home() {
-    unchanged(r#"rm -rf "$home/data" "$home/haft.json""#);
+    assert_home_is_unchanged(r#"rm -rf "$home/data" "$home/haft.json""#);
 }
 
 #[test]
 fn add_to_home() {
-    unchanged(
+    assert_home_is_unchanged(
         r#"echo x > "$home/new"; mkdir "$home/data/new" "$home/agents"; echo x > "$home/data/journal""#,
     );
 }
 
 #[test]
 fn write_skills() {
-    unchanged(r#"echo x > "$home/skills/one"; echo x > "$home/skills/two""#);
+    assert_home_is_unchanged(r#"echo x > "$home/skills/one"; echo x > "$home/skills/two""#);
 }
 
 #[test]
 fn move_home_away() {
-    unchanged(r#"mv "$home" "$home.moved""#);
+    assert_home_is_unchanged(r#"mv "$home" "$home.moved""#);
 }
 
 #[test]
 fn move_the_parent_of_home_away() {
-    unchanged(r#"mv "$root" "$root.moved" || mv "$home" "$home.moved""#);
+    assert_home_is_unchanged(r#"mv "$root" "$root.moved" || mv "$home" "$home.moved""#);
 }
 
 #[test]
 fn swap_home_for_a_link() {
-    unchanged(r#"mkdir "$ws/evil"; mv "$home" "$home.moved"; ln -sfn "$ws/evil" "$home""#);
+    assert_home_is_unchanged(r#"mkdir "$ws/evil"; mv "$home" "$home.moved"; ln -sfn "$ws/evil" "$home""#);
 }
 
 #[test]
-fn make_the_configuration_that_is_not_there() {
+fn create_missing_config_file() {
     for way in WAYS {
         EscapeTrial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
     }
 }
 
 #[test]
-fn make_home_when_it_is_not_there() {
+fn create_missing_haft_home() {
     for user in users() {
         let place = arena("/tmp", user);
         let home = place.root().join("later/home");
@@ -137,7 +137,7 @@ fn make_home_when_it_is_not_there() {
 }
 
 #[test]
-fn home_is_a_symlink() {
+fn read_or_write_symlinked_haft_home() {
     for user in users() {
         let place = arena("/tmp", user);
         let link = place.root().join("link");
@@ -154,7 +154,7 @@ fn home_is_a_symlink() {
 
 /// Protection is by name: a file created while a command runs is hidden like one that existed before.
 #[test]
-fn read_what_appears_while_the_command_runs() {
+fn read_home_files_created_while_the_command_runs() {
     for user in users() {
         for way in WAYS {
             let setup = r#"rm "$home/haft.json"; mkfifo "$ws/go" "$home/workspace/go""#;
@@ -207,20 +207,20 @@ fn read_secrets_through_links() {
 }
 
 #[test]
-fn read_secrets_where_a_link_leads_to() {
+fn read_secrets_at_the_target_of_a_symlink() {
     EscapeTrial { setup: r#"mv "$user/.ssh" "$user/dotfiles"; ln -s dotfiles "$user/.ssh""#, ..TRIAL }
         .attempt_to_read(r#"cat "$user/dotfiles/id_ed25519" "$user/.ssh/id_ed25519""#);
 }
 
 #[test]
-fn read_secrets_in_a_writable_place() {
+fn read_secrets_in_a_writable_directory() {
     EscapeTrial { below: "/tmp", watched: &["user/.ssh", "user/.netrc"], ..TRIAL }.attempt_to_read(
         r#"mv "$user/.ssh" "$user/x"; cat "$user/x/id_ed25519"; mv "$user" "$user.x"; cat "$user.x/.netrc""#,
     );
 }
 
 #[test]
-fn one_secret_can_be_opened() {
+fn readable_flag_exposes_only_the_named_secret() {
     let opened = EscapeTrial { flags: &["--readable", "@/user/.netrc"], ..TRIAL };
     opened.granted(&format!(
         r#"grep -q {CANARY} "$user/.netrc" && ! grep -q {CANARY} "$user/.ssh/id_ed25519" && echo granted"#
@@ -230,14 +230,14 @@ fn one_secret_can_be_opened() {
 }
 
 #[test]
-fn ordinary_files_of_the_user_can_be_read() {
+fn ordinary_user_files_are_readable() {
     TRIAL.granted(&format!(
         r#"grep -q {CANARY} "$user/.bashrc" && grep -q {CANARY} "$outside/file" && echo granted"#
     ));
 }
 
 #[test]
-fn grant_home_or_a_secret() {
+fn granting_haft_home_or_secrets_is_rejected() {
     for user in users() {
         for granted in ["home", "home/data", "home/skills", ".", "user", "user/.ssh", "user/.config"] {
             let place = arena("/var/tmp", user);
@@ -260,7 +260,7 @@ fn grant_home_or_a_secret() {
 }
 
 #[test]
-fn a_writable_directory_holds_its_promise() {
+fn writable_flag_opens_only_the_named_directory() {
     let widened = EscapeTrial {
         flags: &["--writable", "@/outside/dir"],
         watched: &["outside/file", "home", "user"],
@@ -272,7 +272,7 @@ fn a_writable_directory_holds_its_promise() {
 
 /// With root working in the project of another user, the command runs as that user, whose secrets must stay hidden.
 #[test]
-fn secrets_of_the_owner_of_the_workspace() {
+fn read_secrets_of_the_workspace_owner() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }

@@ -9,12 +9,12 @@ use haft_testkit::{TestUser, copy_program, libc, users};
 use super::{CANARY, EscapeTrial, TRIAL, python, refused, tried, whole};
 
 #[test]
-fn mount_something_over_a_directory() {
+fn mount_tmpfs_over_a_directory() {
     refused(r#"mount -t tmpfs none "$outside" && echo ESCAPED"#);
 }
 
 #[test]
-fn mount_a_directory_elsewhere() {
+fn bind_mount_a_directory() {
     refused(r#"mkdir copy; mount --bind "$outside" copy && echo ESCAPED"#);
 }
 
@@ -34,7 +34,7 @@ fn remount_the_root_writable() {
 }
 
 #[test]
-fn unmount_what_covers_home() {
+fn unmount_the_cover_of_haft_home() {
     refused(
         r#"umount "$home" && echo ESCAPED; umount -l "$home" && echo ESCAPED; cat "$home/data/db" && echo ESCAPED"#,
     );
@@ -125,7 +125,7 @@ fn write_a_disk() {
 }
 
 #[test]
-fn no_device_opens_but_the_harmless() {
+fn only_harmless_devices_can_be_opened() {
     for mode in ["sandbox", "rx", "rwx"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "
@@ -145,7 +145,7 @@ for place, _, names in os.walk('/dev'):
 }
 
 #[test]
-fn devices_of_programs_that_run_others() {
+fn open_fuse_kvm_memory_and_terminal_devices() {
     refused(
         r#"for name in fuse kvm mem port kmsg tty console ptmx pts/ptmx; do (exec 3<> "/dev/$name") && echo "ESCAPED $name"; done"#,
     );
@@ -179,7 +179,7 @@ fn set_the_program_for_core_dumps() {
 }
 
 #[test]
-fn ask_for_the_magic_key() {
+fn trigger_magic_sysrq() {
     refused(": >> /proc/sysrq-trigger && echo ESCAPED; : >> /proc/sys/kernel/sysrq && echo ESCAPED");
 }
 
@@ -226,31 +226,31 @@ macro_rules! refused_system_calls {
 
 refused_system_calls! { "sandbox":
     trace_the_keeper SYS_ptrace "16, 1, 0, 0";
-    trace_oneself SYS_ptrace "0, 0, 0, 0";
+    trace_own_process SYS_ptrace "0, 0, 0, 0";
     read_memory_of_the_keeper SYS_process_vm_readv "1, 0, 0, 0, 0, 0";
     write_memory_of_the_keeper SYS_process_vm_writev "1, 0, 0, 0, 0, 0";
     take_a_descriptor_of_the_keeper SYS_pidfd_getfd "os.pidfd_open(1), 3, 0";
-    set_up_a_ring SYS_io_uring_setup "1, b'\\0' * 120";
-    load_a_kernel_program SYS_bpf "5, b'\\0' * 120, 120";
+    set_up_io_uring SYS_io_uring_setup "1, b'\\0' * 120";
+    load_a_bpf_program SYS_bpf "5, b'\\0' * 120, 120";
     open_a_perf_event SYS_perf_event_open "b'\\0' * 120, 0, -1, -1, 0";
-    handle_page_faults SYS_userfaultfd "1";
-    ask_the_keyring SYS_keyctl "0, -3, 0";
-    add_a_key SYS_add_key "b'user', b'k', b'v', 1, -2";
+    handle_page_faults_with_userfaultfd SYS_userfaultfd "1";
+    read_the_kernel_keyring SYS_keyctl "0, -3, 0";
+    add_a_key_to_the_kernel_keyring SYS_add_key "b'user', b'k', b'v', 1, -2";
     open_by_handle SYS_open_by_handle_at "0, b'\\0' * 32, 0";
-    watch_the_file_system SYS_fanotify_init "0, 0";
+    watch_the_file_system_with_fanotify SYS_fanotify_init "0, 0";
 }
 
 refused_system_calls! { "rwx":
-    open_tree_in_the_open_mode SYS_open_tree "-100, b'/', 1";
-    open_a_file_system_in_the_open_mode SYS_fsopen "b'tmpfs', 0";
-    change_a_mount_in_the_open_mode SYS_mount_setattr "-100, b'/', 0, b'\\0' * 32, 32";
-    enter_a_namespace_in_the_open_mode SYS_setns "os.open('/proc/self/ns/mnt', os.O_RDONLY), 0";
-    unshare_in_the_open_mode SYS_unshare "0x10000000";
-    set_up_a_ring_in_the_open_mode SYS_io_uring_setup "1, b'\\0' * 120";
-    load_a_module_in_the_open_mode SYS_finit_module "0, b'', 0";
-    start_another_kernel_in_the_open_mode SYS_kexec_load "0, 0, 0, 0";
-    set_the_clock_in_the_open_mode SYS_clock_settime "0, b'\\0' * 16";
-    read_the_kernel_log_in_the_open_mode SYS_syslog "3, b'\\0' * 16, 16";
+    open_tree_in_rwx_mode SYS_open_tree "-100, b'/', 1";
+    open_a_file_system_in_rwx_mode SYS_fsopen "b'tmpfs', 0";
+    change_a_mount_in_rwx_mode SYS_mount_setattr "-100, b'/', 0, b'\\0' * 32, 32";
+    enter_a_namespace_in_rwx_mode SYS_setns "os.open('/proc/self/ns/mnt', os.O_RDONLY), 0";
+    unshare_in_rwx_mode SYS_unshare "0x10000000";
+    set_up_io_uring_in_rwx_mode SYS_io_uring_setup "1, b'\\0' * 120";
+    load_a_kernel_module_in_rwx_mode SYS_finit_module "0, b'', 0";
+    load_another_kernel_in_rwx_mode SYS_kexec_load "0, 0, 0, 0";
+    set_the_clock_in_rwx_mode SYS_clock_settime "0, b'\\0' * 16";
+    read_the_kernel_log_in_rwx_mode SYS_syslog "3, b'\\0' * 16, 16";
 }
 
 /// Runs machine code that makes a system call, in a child process that seccomp must kill.
@@ -273,18 +273,18 @@ print('killed' if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSY
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn system_calls_of_another_architecture() {
+fn i386_system_calls_are_killed() {
     killed_by("b814000000cd80c3"); // mov eax, 20; int 0x80; ret
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn system_calls_of_x32() {
+fn x32_system_calls_are_killed() {
     killed_by("b8270000400f05c3"); // mov eax, 0x40000000 + 39; syscall; ret
 }
 
 #[test]
-fn no_capability_is_left() {
+fn commands_have_no_capabilities() {
     for mode in ["sandbox", "rx", "rwx"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.granted(
             r"grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status | tr -d '\t\n' |
@@ -294,7 +294,7 @@ fn no_capability_is_left() {
 }
 
 #[test]
-fn a_setuid_program_gains_nothing() {
+fn setuid_program_gains_no_privileges() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }
@@ -316,7 +316,7 @@ fn a_setuid_program_gains_nothing() {
 }
 
 #[test]
-fn a_program_with_file_capabilities_gains_nothing() {
+fn program_with_file_capabilities_gains_no_privileges() {
     /// Version 2, effective, permitted: `CAP_DAC_OVERRIDE`.
     const DAC_OVERRIDE: [u8; 20] = [1, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     if !users().contains(&TestUser::Nobody) {
@@ -336,13 +336,13 @@ fn a_program_with_file_capabilities_gains_nothing() {
 }
 
 #[test]
-fn kernel_memory_and_log() {
+fn read_kernel_memory_and_log() {
     refused("head -c 1 /proc/kcore > /dev/null && echo ESCAPED; dmesg > /dev/null && echo ESCAPED");
 }
 
 /// A setuid file that root left in the workspace would give root privileges to any user who runs it later.
 #[test]
-fn leave_a_set_user_id_program_behind() {
+fn create_setuid_program() {
     refused("cp /usr/bin/id one && chmod u+s one && echo ESCAPED");
     refused("install -m 4755 /usr/bin/id two && echo ESCAPED");
     refused(

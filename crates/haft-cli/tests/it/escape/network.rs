@@ -32,31 +32,31 @@ pub(crate) enum ConnectionOutcome {
 use ConnectionOutcome::{Reached, Refused};
 
 #[test]
-fn tcp() {
+fn tcp_needs_network_allow_in_sandbox_mode() {
     check(SANDBOX, TCP, Refused);
     check(&["--network", "allow"], TCP, Reached);
 }
 
 #[test]
-fn tcp_in_rx() {
+fn rx_mode_allows_tcp_unless_network_is_denied() {
     check(RX, TCP, Reached);
     check(&["--mode", "rx", "--network", "deny"], TCP, Refused);
 }
 
 #[test]
-fn udp() {
+fn udp_is_refused_in_sandbox_and_allowed_in_rx_mode() {
     check(SANDBOX, UDP, Refused);
     check(RX, UDP, Reached);
 }
 
 #[test]
-fn network_denied_in_the_open_mode() {
+fn rwx_mode_allows_tcp_unless_network_is_denied() {
     check(RWX, TCP, Reached);
     check(&["--mode", "rwx", "--network", "deny"], TCP, Refused);
 }
 
 #[test]
-fn unix_socket() {
+fn unix_socket_needs_flag_or_rwx_mode() {
     check(SANDBOX, &python(PATHNAME), Refused);
     check(RX, &python(PATHNAME), Refused);
     check(&["--unix-sockets", "allow"], &python(PATHNAME), Reached);
@@ -64,32 +64,32 @@ fn unix_socket() {
 }
 
 #[test]
-fn unix_socket_denied_in_the_open_mode() {
+fn unix_socket_can_be_denied_in_rwx_mode() {
     check(&["--mode", "rwx", "--unix-sockets", "deny"], &python(PATHNAME), Refused);
 }
 
 #[test]
-fn abstract_unix_socket() {
+fn abstract_unix_socket_needs_flag() {
     check(SANDBOX, &python(ABSTRACT), Refused);
     check(RX, &python(ABSTRACT), Refused);
     check(&["--mode", "rx", "--unix-sockets", "allow"], &python(ABSTRACT), Reached);
 }
 
 #[test]
-fn unix_datagrams() {
+fn unix_datagrams_are_refused_except_in_rwx_mode() {
     check(SANDBOX, &python(DATAGRAM), Refused);
     check(RX, &python(DATAGRAM), Refused);
     check(RWX, &python(DATAGRAM), Reached);
 }
 
 #[test]
-fn unix_datagrams_from_a_socket_pair() {
+fn unix_datagram_from_socketpair_is_refused() {
     check(SANDBOX, &python(DATAGRAM_OF_A_PAIR), Refused);
     check(RX, &python(DATAGRAM_OF_A_PAIR), Refused);
 }
 
 #[test]
-fn unix_stream_from_a_socket_pair() {
+fn unix_stream_from_socketpair_is_refused() {
     let setup =
         "python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' $outside/socket";
     for kind in ["SOCK_STREAM", "SOCK_SEQPACKET"] {
@@ -101,14 +101,14 @@ fn unix_stream_from_a_socket_pair() {
 }
 
 #[test]
-fn ipv6() {
+fn ipv6_is_refused_in_sandbox_and_allowed_in_rx_mode() {
     let connect = python("socket.create_connection(('::1', int(os.environ['port6'])))");
     check(SANDBOX, &connect, Refused);
     check(RX, &connect, Reached);
 }
 
 #[test]
-fn other_families() {
+fn other_socket_families_are_refused() {
     for flags in [SANDBOX, RX] {
         EscapeTrial { flags, ..TRIAL }.refused(&python(&format!(
             "for family in ({}, {}, {}, {}, {}, {}):
@@ -125,7 +125,7 @@ fn other_families() {
 }
 
 #[test]
-fn raw_packets() {
+fn raw_sockets_are_refused() {
     for mode in ["sandbox", "rx", "rwx"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "attempt(socket.socket, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
@@ -150,7 +150,7 @@ print('ESCAPED' if code == 0 else errno.errorcode[-code])",
 }
 
 #[test]
-fn the_loopback_of_the_call_works() {
+fn loopback_inside_the_call_works() {
     for flags in [SANDBOX, RX, RWX] {
         EscapeTrial { flags, ..TRIAL }.granted(&python(
             "

@@ -6,12 +6,15 @@ use super::{CANARY, ESCAPED, EscapeTrial, TRIAL, python, refused, tried, whole};
 
 #[test]
 fn read_the_environment_of_any_process() {
-    leaks_nothing(&[], r"cat /proc/*/environ | tr '\0' '\n'; cat /proc/*/task/*/environ | tr '\0' '\n'");
+    assert_environment_is_not_leaked(
+        &[],
+        r"cat /proc/*/environ | tr '\0' '\n'; cat /proc/*/task/*/environ | tr '\0' '\n'",
+    );
 }
 
 #[test]
-fn read_the_environment_in_the_open_mode() {
-    leaks_nothing(&["--mode", "rwx"], r"env; cat /proc/*/environ | tr '\0' '\n'");
+fn read_the_environment_in_rwx_mode() {
+    assert_environment_is_not_leaked(&["--mode", "rwx"], r"env; cat /proc/*/environ | tr '\0' '\n'");
 }
 
 #[test]
@@ -34,12 +37,12 @@ for line in open('/proc/1/maps'):
 }
 
 #[test]
-fn keep_a_secret_variable() {
-    leaks_nothing(&[], "env; set");
+fn read_secret_variable_from_own_environment() {
+    assert_environment_is_not_leaked(&[], "env; set");
 }
 
 #[test]
-fn run_code_through_variables() {
+fn inject_code_through_environment_variables() {
     for user in users() {
         let place = TRIAL.arena(user);
         let evil = place.file("outside/evil.sh", "echo ESCAPED");
@@ -62,7 +65,7 @@ fn run_code_through_variables() {
 }
 
 #[test]
-fn a_variable_that_the_operator_names_arrives() {
+fn env_flag_passes_only_named_variables() {
     for user in users() {
         let place = TRIAL.arena(user);
         let run = place.confined(
@@ -75,7 +78,7 @@ fn a_variable_that_the_operator_names_arrives() {
 }
 
 #[test]
-fn the_environment_is_built_from_nothing() {
+fn environment_contains_only_allowlisted_variables() {
     for user in users() {
         let place = TRIAL.arena(user);
         let ran = place
@@ -122,7 +125,7 @@ for number in range(3, 20): refused({}, keeper, number, 0)",
 }
 
 #[test]
-fn trace_the_keeper_in_the_open_mode() {
+fn trace_the_keeper_in_rwx_mode() {
     // Detaches at once: a keeper that stays stopped would block the test.
     let attach = python(&format!(
         "refused({0}, 16, 1, 0, 0)\nos.waitpid(1, 0)\ncall({0}, 17, 1, 0, 0)",
@@ -133,31 +136,31 @@ fn trace_the_keeper_in_the_open_mode() {
 
 #[test]
 fn signal_a_process_outside() {
-    reaches_nobody("kill -0 PID && echo ESCAPED; kill -CONT PID && echo ESCAPED");
+    assert_cannot_reach_test_process("kill -0 PID && echo ESCAPED; kill -CONT PID && echo ESCAPED");
 }
 
 #[test]
 fn limit_a_process_outside() {
-    reaches_nobody("prlimit --pid PID --nofile && echo ESCAPED");
+    assert_cannot_reach_test_process("prlimit --pid PID --nofile && echo ESCAPED");
 }
 
 #[test]
 fn renice_a_process_outside() {
-    reaches_nobody(
+    assert_cannot_reach_test_process(
         "renice -n 5 -p PID && echo ESCAPED; ionice -c 3 -p PID && echo ESCAPED; taskset -p 1 PID && echo ESCAPED",
     );
 }
 
 #[test]
 fn see_a_process_outside() {
-    reaches_nobody(
+    assert_cannot_reach_test_process(
         "ls -d /proc/PID && echo ESCAPED; grep -l 'haft-test-binar[y]' /proc/[0-9]*/cmdline | grep -v /proc/1/ && echo ESCAPED",
     );
 }
 
 /// A confined process cannot create a wider sandbox, neither by running haft nor by calling its launcher.
 #[test]
-fn haft_inside_haft() {
+fn escape_by_running_haft_inside_the_sandbox() {
     let haft = haft_testkit::binary();
     refused(&format!(
         r#"export HAFT_HOME="$ws/home"; mkdir "$HAFT_HOME"
@@ -171,7 +174,7 @@ fn haft_inside_haft() {
 }
 
 #[test]
-fn start_from_another_directory() {
+fn write_to_the_directory_haft_started_in() {
     for user in users() {
         let place = TRIAL.arena(user);
         let before = place.snapshot();
@@ -256,7 +259,7 @@ fn standard_input_is_empty() {
 }
 
 #[track_caller]
-fn leaks_nothing(flags: &[&str], script: &str) {
+fn assert_environment_is_not_leaked(flags: &[&str], script: &str) {
     for user in users() {
         let place = TRIAL.arena(user);
         let secret = "canary-of-the-environment";
@@ -286,6 +289,6 @@ fn inherited(open: &str, script: &str) {
 
 /// Replaces `PID` by the process of the test, which the script must not reach.
 #[track_caller]
-fn reaches_nobody(script: &str) {
+fn assert_cannot_reach_test_process(script: &str) {
     refused(&script.replace("PID", &std::process::id().to_string()));
 }

@@ -55,7 +55,7 @@ fn create() {
 }
 
 #[test]
-fn create_without_a_name_and_link() {
+fn create_unnamed_file_and_link_it() {
     attempt(&link("os.open(outside, os.O_TMPFILE | os.O_RDWR)", "outside + '/new'"));
 }
 
@@ -116,7 +116,7 @@ fn rename_the_directory_above() {
 }
 
 #[test]
-fn exchange_two_names() {
+fn exchange_files_with_renameat2() {
     attempt(&python(&format!(
         "call({}, -100, (ws + '/own').encode(), -100, (outside + '/file').encode(), 2)",
         libc::SYS_renameat2
@@ -144,7 +144,7 @@ fn symlink_to_a_file() {
 }
 
 #[test]
-fn symlink_to_a_file_that_is_not_there() {
+fn symlink_to_a_missing_file() {
     attempt(r#"ln -s "$outside/new" link; echo x > link"#);
 }
 
@@ -254,7 +254,7 @@ fn reopen_a_read_only_descriptor_for_writing() {
 }
 
 #[test]
-fn change_into_an_open_directory() {
+fn change_into_a_directory_by_descriptor() {
     attempt(&python("os.fchdir(os.open(outside, os.O_RDONLY)); open('file', 'w').write('x')"));
 }
 
@@ -282,7 +282,7 @@ fn reopen_a_path_descriptor() {
 }
 
 #[test]
-fn copy_in_the_kernel() {
+fn copy_with_copy_file_range() {
     attempt(&python(
         "os.copy_file_range(os.open(ws + '/own', os.O_RDONLY), os.open(outside + '/file', os.O_WRONLY), 3)",
     ));

@@ -26,30 +26,30 @@ fn named(name: &'static str) -> impl Fn(&TestTree) -> String {
 }
 
 #[test]
-fn the_whole_file_system() {
+fn whole_file_system_is_rejected_as_workspace() {
     refused(|_| "/".into(), "whole file system");
     refused(|_| "/usr/..".into(), "whole file system");
 }
 
 #[test]
-fn the_home_of_the_user() {
+fn user_home_is_rejected_as_workspace() {
     refused(named("user"), "kept secret");
 }
 
 #[test]
-fn home_itself_and_what_holds_it() {
+fn haft_home_and_its_parent_are_rejected_as_workspace() {
     refused(named("home"), "haft's own home");
     refused(named("home/data"), "haft's own home");
     refused(named("."), "haft's own home");
 }
 
 #[test]
-fn one_that_is_not_there() {
+fn missing_directory_is_rejected_as_workspace() {
     refused(named("missing"), "does not exist");
 }
 
 #[test]
-fn a_link_to_home() {
+fn symlink_to_haft_home_is_rejected_as_workspace() {
     let link = |place: &TestTree| {
         let _ = symlink(place.path("home"), place.path("ws/link"));
         named("ws/link")(place)
@@ -58,14 +58,14 @@ fn a_link_to_home() {
 }
 
 #[test]
-fn one_that_is_a_file() {
+fn file_is_rejected_as_workspace() {
     let place = arena("/var/tmp", TestUser::Ourselves);
     let ran = place.confined(&["--workspace", &named("ws/own")(&place)], "echo ran").output().expect_code(2);
     assert!(ran.stderr.contains("is not a directory"), "{ran:?}");
 }
 
 #[test]
-fn a_linked_workspace_is_the_directory_it_leads_to() {
+fn symlinked_workspace_resolves_to_its_target() {
     for user in users() {
         let place = arena("/var/tmp", user);
         symlink(place.path("ws"), place.path("link")).unwrap();
@@ -81,7 +81,7 @@ fn a_linked_workspace_is_the_directory_it_leads_to() {
 }
 
 #[test]
-fn root_becomes_the_owner_of_the_workspace() {
+fn command_of_root_runs_as_workspace_owner() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }
@@ -106,7 +106,7 @@ fn root_becomes_the_owner_of_the_workspace() {
 
 /// An owner without an account has no home, and must not get root's.
 #[test]
-fn an_owner_without_an_account_does_not_get_the_home_of_root() {
+fn owner_without_account_does_not_inherit_user_home() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }

@@ -13,7 +13,7 @@ fn call(place: &TestTree, tool: &str) -> Value {
 }
 
 #[test]
-fn a_server_learns_which_trace_it_works_for() {
+fn mcp_call_carries_traceparent() {
     let place = place();
     configure(&place, "shows-meta", &[], "");
     let parent = |meta: Value| meta["traceparent"].as_str().unwrap().to_owned();
@@ -23,7 +23,7 @@ fn a_server_learns_which_trace_it_works_for() {
 }
 
 #[test]
-fn with_a_collector_it_is_the_span_of_the_call() {
+fn traceparent_matches_the_exported_span() {
     let place = place();
     configure(&place, "shows-meta", &[], "");
     let collector = SpanCollector::start();
@@ -36,7 +36,7 @@ fn with_a_collector_it_is_the_span_of_the_call() {
 }
 
 #[test]
-fn roots_are_told_only_when_the_operator_says_so() {
+fn roots_are_sent_only_if_configured() {
     let place = place();
     configure(&place, "asks-roots", &[], r#", "roots": true"#);
     let uri = format!("file://{}", place.path("ws").display());
@@ -46,7 +46,7 @@ fn roots_are_told_only_when_the_operator_says_so() {
 }
 
 #[test]
-fn where_nobody_can_be_asked_a_server_is_told_no_in_both_eras() {
+fn elicitation_is_declined_without_a_terminal() {
     let place = place();
     configure(&place, "asks-person", &[], "");
     assert_eq!(call(&place, "bad__echo"), json!({ "action": "decline" }));
@@ -56,7 +56,7 @@ fn where_nobody_can_be_asked_a_server_is_told_no_in_both_eras() {
 }
 
 #[test]
-fn a_server_that_never_stops_asking_is_given_up() {
+fn repeated_input_requests_fail_the_call() {
     let place = place();
     configure(&place, "modern", &[], "");
     let ran = place.haft(&["call", "bad__fail", "{}"]).output().expect_code(3);
@@ -79,7 +79,7 @@ pub(super) fn at_a_terminal(place: &TestTree, words: &str, typed: &str) -> Strin
 }
 
 #[test]
-fn at_a_terminal_a_person_answers_what_a_server_asks_in_both_eras() {
+fn terminal_user_answers_elicitation_in_both_eras() {
     for (mode, tool) in [("asks-person", "echo"), ("modern", "slow")] {
         let place = place();
         configure(&place, mode, &[], "");
@@ -93,7 +93,7 @@ fn at_a_terminal_a_person_answers_what_a_server_asks_in_both_eras() {
 
 /// A request without fields asks for agreement, and only an explicit yes agrees.
 #[test]
-fn who_is_asked_only_whether_decides_it() {
+fn yes_or_no_elicitation_accepts_only_yes() {
     let place = place();
     configure(&place, "asks-whether", &[], "");
     for (typed, expected) in [("yes\n", "\"accept\""), ("no\n", "\"decline\""), ("\n", "\"decline\"")] {
@@ -106,7 +106,7 @@ fn who_is_asked_only_whether_decides_it() {
 }
 
 #[test]
-fn a_start_that_takes_long_is_shown_at_a_terminal() {
+fn slow_server_start_shows_progress_on_terminal() {
     let place = place();
     configure(&place, "silent-on-probe", &[], "");
     let shown = at_a_terminal(&place, "tools", "");
@@ -114,7 +114,7 @@ fn a_start_that_takes_long_is_shown_at_a_terminal() {
 }
 
 #[test]
-fn prompts_are_named_beside_what_the_server_says_of_itself() {
+fn server_prompts_are_appended_to_instructions() {
     let place = place();
     configure(&place, "prompts", &[], "");
     let ran = place.haft(&["mcp", "test", "bad", "--json"]).output().expect_code(0);
@@ -123,7 +123,7 @@ fn prompts_are_named_beside_what_the_server_says_of_itself() {
 }
 
 #[test]
-fn a_list_that_changes_during_a_call_leaves_the_call_alone_and_is_there_afterwards() {
+fn tool_list_change_during_a_call_applies_after_it() {
     let place = place();
     configure(&place, "changes", &[], "");
     let mut stream = McpCallStream::open(&place, &[]);
@@ -136,7 +136,7 @@ fn a_list_that_changes_during_a_call_leaves_the_call_alone_and_is_there_afterwar
 }
 
 #[test]
-fn a_stream_of_changes_that_ended_is_opened_again_and_nothing_is_missed() {
+fn ended_change_subscription_is_reopened() {
     let place = place();
     configure(&place, "modern", &["listens"], "");
     let mut stream = McpCallStream::open(&place, &[]);
@@ -146,7 +146,7 @@ fn a_stream_of_changes_that_ended_is_opened_again_and_nothing_is_missed() {
 }
 
 #[test]
-fn more_servers_start_at_once_than_sixteen_when_the_operator_says_so() {
+fn mcp_init_concurrency_can_exceed_sixteen() {
     const SERVERS: usize = 18;
     let place = place();
     let meeting = place.directory("ws/meeting");
@@ -164,7 +164,7 @@ fn more_servers_start_at_once_than_sixteen_when_the_operator_says_so() {
 }
 
 #[test]
-fn two_names_for_the_same_server_are_two_servers() {
+fn each_server_name_gets_a_separate_process() {
     let place = place();
     let server = place.misbehaving_server("counts", &[]);
     place.file(
@@ -179,7 +179,7 @@ fn two_names_for_the_same_server_are_two_servers() {
 }
 
 #[test]
-fn of_two_names_that_become_one_the_second_is_left_out_and_every_command_says_so() {
+fn colliding_server_name_is_skipped_with_an_error() {
     let place = place();
     let server = place.misbehaving_server("good", &[]);
     place.file(
@@ -206,7 +206,7 @@ fn of_two_names_that_become_one_the_second_is_left_out_and_every_command_says_so
 }
 
 #[test]
-fn why_a_server_cannot_start_is_said_once() {
+fn server_start_failure_is_reported_once() {
     let place = place();
     configure(&place, "exits-at-once", &[], "");
     let ran = place.haft(&["call", "bad__echo", "{}"]).output().expect_code(5);

@@ -18,7 +18,7 @@ fn typed(place: &TestTree, mode: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_server_is_added_tried_and_removed_and_the_rest_of_the_file_stays() {
+fn mcp_add_and_remove_preserve_the_rest_of_the_config() {
     let place = place();
     place.file("home/haft.json", "{\n  // mine\n  \"toolTimeout\": \"9s\",\n}\n");
     let words = typed(&place, "good");
@@ -53,7 +53,7 @@ fn a_server_is_added_tried_and_removed_and_the_rest_of_the_file_stays() {
 }
 
 #[test]
-fn a_configuration_that_is_kept_elsewhere_is_changed_there() {
+fn mcp_add_edits_the_target_of_a_symlinked_config() {
     let place = place();
     let kept = place.file("outside/dotfiles.json", "{\n  // mine\n}\n");
     place.haft(&["mcp", "list"]).output().expect_code(0);
@@ -65,7 +65,7 @@ fn a_configuration_that_is_kept_elsewhere_is_changed_there() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_before_anything_is_written() {
+fn invalid_mcp_add_arguments_write_no_config() {
     let place = place();
     for args in [
         &["mcp", "add", "a", "--env", "K=v", "https://example.com/mcp"][..],
@@ -88,7 +88,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_server_of_a_project_counts_when_the_person_added_it_and_a_foreign_one_when_it_is_trusted() {
+fn project_server_applies_if_added_by_user_or_trusted() {
     let place = place();
     let words = typed(&place, "good");
     let mut args = vec!["mcp", "add", "near", "--scope", "project", "--"];
@@ -113,7 +113,7 @@ fn a_server_of_a_project_counts_when_the_person_added_it_and_a_foreign_one_when_
 }
 
 #[test]
-fn what_a_server_left_out_and_what_it_said_can_be_read_later() {
+fn skipped_tools_and_server_logs_are_reported() {
     let place = place();
     configure(&place, "bad-tools", &[], "");
     let tried = json(&place, &["mcp", "test", "bad", "--json"], 0);
@@ -129,7 +129,7 @@ fn what_a_server_left_out_and_what_it_said_can_be_read_later() {
 }
 
 #[test]
-fn what_a_server_says_can_be_read_while_it_runs_and_after_haft_was_killed() {
+fn server_log_is_readable_while_running_and_after_kill() {
     let place = place();
     configure(&place, "talks", &[], "");
     let mut stream = McpCallStream::open(&place, &[]);
@@ -142,7 +142,7 @@ fn what_a_server_says_can_be_read_while_it_runs_and_after_haft_was_killed() {
 }
 
 #[test]
-fn the_log_tells_why_a_server_was_started_again() {
+fn server_log_gives_the_restart_reason() {
     let place = place();
     configure(&place, "exits-mid-call", &[], "");
     let mut stream = McpCallStream::open(&place, &["--trace-mcp"]);
@@ -153,7 +153,7 @@ fn the_log_tells_why_a_server_was_started_again() {
 }
 
 #[test]
-fn what_a_readme_says_to_other_programs_is_passed_over() {
+fn known_keys_of_other_mcp_clients_are_ignored() {
     let place = place();
     let server = place.misbehaving_server("good", &[]);
     let theirs = r#""autoApprove": ["*"], "alwaysAllow": [], "timeout": 60, "description": "Does it""#;
@@ -170,7 +170,7 @@ fn what_a_readme_says_to_other_programs_is_passed_over() {
 }
 
 #[test]
-fn a_list_tells_what_is_known_of_the_server_that_is_configured_now() {
+fn mcp_list_reports_only_the_current_server_config() {
     let place = place();
     configure(&place, "good", &[], "");
     json(&place, &["mcp", "test", "bad", "--json"], 0);
@@ -183,7 +183,7 @@ fn a_list_tells_what_is_known_of_the_server_that_is_configured_now() {
 }
 
 #[test]
-fn what_is_configured_for_one_command_can_be_read_about_too() {
+fn mcp_logs_accepts_a_config_flag() {
     let place = place();
     let server = place.misbehaving_server("exits-at-once", &[]);
     place.file("ws/one.json", &format!("{{\"mcpServers\": {{\"one\": {{{server}}}}}}}"));
@@ -193,7 +193,7 @@ fn what_is_configured_for_one_command_can_be_read_about_too() {
 }
 
 #[test]
-fn a_right_that_was_lacking_is_named_with_the_line_that_grants_it() {
+fn mcp_test_suggests_config_for_a_denied_path() {
     let place = place();
     let target = place.path("outside/notes/file");
     std::fs::create_dir_all(target.parent().unwrap()).unwrap();
@@ -211,7 +211,7 @@ fn a_right_that_was_lacking_is_named_with_the_line_that_grants_it() {
 
 /// Programs whose errors do not name the refused path, in the real sandbox.
 #[test]
-fn a_right_that_was_not_named_is_found_too() {
+fn mcp_test_infers_permission_from_a_bare_error() {
     let place = place();
     let target = place.path("outside/notes.db");
     let socket = place.path("outside/bus");
@@ -233,7 +233,7 @@ fn a_right_that_was_not_named_is_found_too() {
 }
 
 #[test]
-fn effects_cache_and_queue_of_a_server_hold_for_its_tools() {
+fn server_effects_cache_and_queue_apply_to_its_tools() {
     let place = place();
     configure(
         &place,
@@ -262,7 +262,7 @@ fn effects_cache_and_queue_of_a_server_hold_for_its_tools() {
 }
 
 #[test]
-fn messages_are_shown_on_request_and_secrets_are_not() {
+fn trace_mcp_prints_messages_without_secrets() {
     let place = place();
     configure(&place, "good", &[], "");
     let call = ["call", "--trace-mcp", "bad__echo", r#"{"text": "hi", "api_key": "hunter2"}"#];
@@ -278,7 +278,7 @@ fn messages_are_shown_on_request_and_secrets_are_not() {
 
 /// A server may repeat a secret it was given in results, on standard error, in its log and in errors.
 #[test]
-fn a_secret_that_a_server_repeats_is_in_no_message_log_or_error() {
+fn secret_echoed_by_server_is_redacted_everywhere() {
     let place = place();
     configure(&place, "blabs", &[], r#", "env": {"BLAB_TOKEN": "${SECRET}"}"#);
     let run = place.haft(&["call", "--trace-mcp", "-v", "bad__echo"]).env("SECRET", "canary-4711");
@@ -295,7 +295,7 @@ fn a_secret_that_a_server_repeats_is_in_no_message_log_or_error() {
 }
 
 #[test]
-fn a_list_that_changes_during_a_run_is_seen_by_the_next_call() {
+fn changed_tool_list_applies_to_the_next_call() {
     let place = place();
     configure(&place, "changes", &[], "");
     let mut stream = McpCallStream::open(&place, &["--jobs", "1"]);
@@ -308,7 +308,7 @@ fn a_list_that_changes_during_a_run_is_seen_by_the_next_call() {
 }
 
 #[test]
-fn ctrl_c_while_a_server_starts_leaves_nothing_behind() {
+fn interrupt_during_mcp_test_leaves_no_process() {
     let place = place();
     let marker = unique_marker();
     configure(&place, "never-greets", &[&marker], "");

@@ -6,7 +6,7 @@ use super::place;
 use haft_testkit::{GuardedServer, eventually};
 
 #[test]
-fn each_server_is_ready_or_it_is_said_why_not_and_what_helps() {
+fn doctor_reports_each_server_with_reason_and_hint() {
     let place = place();
     let guarded = GuardedServer::start();
     let good = place.misbehaving_server("good", &[]);
@@ -35,7 +35,7 @@ fn each_server_is_ready_or_it_is_said_why_not_and_what_helps() {
 }
 
 #[test]
-fn when_all_are_ready_all_is_well() {
+fn doctor_exits_0_when_all_servers_are_ready() {
     let place = place();
     super::configure(&place, "good", &[], "");
     // On a busy machine a server may need more than one attempt.

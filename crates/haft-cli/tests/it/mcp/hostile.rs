@@ -23,7 +23,7 @@ fn called(mode: &str) -> HaftOutput {
 }
 
 #[test]
-fn lists_of_the_smallest_pieces_take_no_more_room_than_they_need() {
+fn results_and_lists_of_many_tiny_items_are_bounded() {
     let ran = called("pieces").expect_code(0);
     assert!(ran.stdout.contains("kept") && ran.stdout.len() < 2_000_000, "{}", ran.stdout.len());
     let ran = called("structured").expect_code(3);
@@ -34,7 +34,7 @@ fn lists_of_the_smallest_pieces_take_no_more_room_than_they_need() {
 }
 
 #[test]
-fn a_second_answer_is_no_answer() {
+fn duplicate_response_is_ignored() {
     let place = place();
     configure(&place, "answers-twice", &[], "");
     let mut stream = McpCallStream::open(&place, &[]);
@@ -46,7 +46,7 @@ fn a_second_answer_is_no_answer() {
 }
 
 #[test]
-fn floods_beside_a_call_leave_it_alone() {
+fn floods_of_stderr_and_notifications_do_not_break_a_call() {
     for mode in ["long-id", "stderr-flood", "progress-flood", "change-storm"] {
         assert_eq!(called(mode).expect_code(0).stdout, "echo: hi\n", "{mode}");
     }
@@ -58,14 +58,14 @@ fn floods_beside_a_call_leave_it_alone() {
 }
 
 #[test]
-fn a_list_that_goes_on_for_ever_ends() {
+fn endless_tool_list_pagination_ends() {
     for mode in ["pages-for-ever", "same-page-for-ever", "same-names"] {
         assert_eq!(called(mode).expect_code(0).stdout, "echo: hi\n", "{mode}");
     }
 }
 
 #[test]
-fn a_server_that_speaks_nonsense_is_told_apart_and_waited_for_by_nobody() {
+fn malformed_handshake_fails_with_a_specific_error() {
     for (mode, expected) in [
         ("huge-greeting", "at most 1048576 are read"),
         ("strange-version", "which we do not speak"),
@@ -78,7 +78,7 @@ fn a_server_that_speaks_nonsense_is_told_apart_and_waited_for_by_nobody() {
 }
 
 #[test]
-fn long_words_are_cut_and_harmless_on_a_terminal() {
+fn long_server_text_is_truncated_and_has_no_escapes() {
     let place = place();
     configure(&place, "long-words", &[], "");
     let ran = place.haft(&["mcp", "test", "bad"]).output().expect_code(0);
@@ -93,7 +93,7 @@ fn long_words_are_cut_and_harmless_on_a_terminal() {
 
 /// Covers the results of a server and its output before it exits.
 #[test]
-fn what_a_server_says_steers_no_terminal() {
+fn server_text_reaches_the_terminal_without_escapes() {
     let place = place();
     configure(&place, "echoes", &[], "");
     let steers = |shown: &str| shown.contains("\u{1b}]0;") || shown.contains('\u{7}');
@@ -111,7 +111,7 @@ fn what_a_server_says_steers_no_terminal() {
 }
 
 #[test]
-fn nobody_is_asked_without_end() {
+fn number_of_server_requests_per_call_is_limited() {
     let place = place();
     configure(&place, "pesters", &[], "");
     assert_eq!(echo(&place).expect_code(0).stdout, "32\n");
@@ -147,7 +147,7 @@ fn good(request: &http::McpHttpRequest) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_stream_of_nothing_but_comments_ends_with_the_patience_for_it() {
+fn comment_only_sse_stream_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/mcp", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -169,7 +169,7 @@ fn a_stream_of_nothing_but_comments_ends_with_the_patience_for_it() {
 }
 
 #[test]
-fn a_session_with_an_endless_name_is_refused() {
+fn oversized_session_id_is_rejected() {
     let (address, _asked) = http::serve(|request| {
         if request.calls("initialize") {
             let headers =
@@ -183,7 +183,7 @@ fn a_session_with_an_endless_name_is_refused() {
 }
 
 #[test]
-fn a_stream_that_always_ends_at_once_is_not_opened_for_ever() {
+fn ever_closing_sse_stream_is_not_reopened_endlessly() {
     let opened = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&opened);
     let (address, _asked) = http::serve(move |request| {
@@ -203,7 +203,7 @@ fn a_stream_that_always_ends_at_once_is_not_opened_for_ever() {
 }
 
 #[test]
-fn answers_that_nobody_takes_do_not_pile_up() {
+fn unread_replies_to_server_pings_are_bounded() {
     let waiting = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&waiting);
     let (address, _asked) = http::serve(move |request| {
@@ -226,7 +226,7 @@ fn answers_that_nobody_takes_do_not_pile_up() {
 }
 
 #[test]
-fn who_says_where_to_log_in_cannot_send_us_to_files_or_to_other_machines_in_the_clear() {
+fn oauth_metadata_url_without_tls_is_rejected() {
     for place_named in ["file:///etc/passwd", "http://169.254.169.254/latest/meta-data", "gopher://h/x"] {
         let (address, _asked) = http::serve(move |_| {
             let challenge = format!("www-authenticate: Bearer resource_metadata=\"{place_named}\"\r\n");
@@ -238,7 +238,7 @@ fn who_says_where_to_log_in_cannot_send_us_to_files_or_to_other_machines_in_the_
 }
 
 #[test]
-fn a_client_secret_goes_to_the_issuer_that_the_operator_named_and_to_no_other() {
+fn client_secret_is_sent_only_to_the_configured_issuer() {
     let (address, asked) = http::serve(|request| {
         if request.path.contains("oauth-protected-resource") {
             return http::response("404 Not Found", "", b"");

@@ -118,7 +118,7 @@ fn call(place: &TestTree, tool: &str) -> HaftOutput {
 }
 
 #[test]
-fn a_server_of_the_handshake_era_is_called_with_its_session_and_version() {
+fn handshake_era_calls_carry_session_and_version() {
     let place = place();
     let (url, asked) = legacy(|request| json(request, TEXT));
     configure(&place, &url, r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
@@ -134,7 +134,7 @@ fn a_server_of_the_handshake_era_is_called_with_its_session_and_version() {
 }
 
 #[test]
-fn what_lets_one_in_at_a_server_goes_to_no_other_of_its_name() {
+fn credentials_are_not_sent_to_a_same_named_server() {
     let place = place();
     let (theirs, asked) = legacy(|request| json(request, TEXT));
     configure(&place, "https://mine.example/mcp", r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
@@ -147,7 +147,7 @@ fn what_lets_one_in_at_a_server_goes_to_no_other_of_its_name() {
 
 /// Credentials follow neither a redirect to another host, nor an SSE `endpoint` event that names another host.
 #[test]
-fn what_lets_one_in_at_a_server_follows_it_to_no_other_host() {
+fn credentials_do_not_follow_redirects_to_another_host() {
     let (thief, stolen) = serve(|request| json(request, TEXT));
     let redirect = format!("location: {thief}\r\n");
     let (redirects, _asked) = serve(move |_| response("307 Temporary Redirect", &redirect, b""));
@@ -167,7 +167,7 @@ fn what_lets_one_in_at_a_server_follows_it_to_no_other_host() {
 }
 
 #[test]
-fn a_server_without_sessions_is_told_everything_with_every_request() {
+fn sessionless_era_requests_carry_version_and_capabilities() {
     let place = place();
     let (url, asked) = serve(|request| {
         if request.calls("server/discover") {
@@ -196,7 +196,7 @@ fn a_server_without_sessions_is_told_everything_with_every_request() {
 
 /// The server refuses the old era in one of two ways: with the error of its new era, or with 404.
 #[test]
-fn a_server_that_has_left_the_era_it_is_remembered_by_is_found_in_the_other() {
+fn stale_cached_protocol_era_is_detected_again() {
     let unsupported = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}}"#;
     for (status, body) in [("400 Bad Request", unsupported), ("404 Not Found", "nothing here")] {
         let place = place();
@@ -227,7 +227,7 @@ fn a_server_that_has_left_the_era_it_is_remembered_by_is_found_in_the_other() {
 }
 
 #[test]
-fn every_way_to_refuse_is_told_as_what_it_is() {
+fn each_http_failure_has_a_specific_error() {
     let gzip_bomb = bomb();
     let cases: Vec<(&str, &str, Vec<u8>, &str)> = vec![
         ("401 Unauthorized", "", b"no".to_vec(), "set an `Authorization`"),
@@ -260,7 +260,7 @@ fn every_way_to_refuse_is_told_as_what_it_is() {
 
 /// A server that received the request may have executed it; a server that was never reached has not.
 #[test]
-fn what_was_sent_and_not_answered_is_told_apart_from_what_was_not_sent() {
+fn lost_reply_of_mutating_call_is_unknown_outcome() {
     let check = |answer: &'static [u8], tool: &str, expected: &str, words: &str| {
         let place = place();
         let (url, _asked) = legacy(|_| answer.to_vec());
@@ -281,7 +281,7 @@ fn what_was_sent_and_not_answered_is_told_apart_from_what_was_not_sent() {
 }
 
 #[test]
-fn a_server_is_told_when_the_person_wants_no_more_and_its_session_is_ended() {
+fn interrupt_sends_cancelled_and_deletes_the_session() {
     let place = place();
     let (url, asked) = legacy(|_| {
         std::thread::sleep(std::time::Duration::from_secs(20));
@@ -299,7 +299,7 @@ fn a_server_is_told_when_the_person_wants_no_more_and_its_session_is_ended() {
 }
 
 #[test]
-fn a_server_that_went_away_between_two_calls_did_nothing() {
+fn call_to_a_vanished_server_is_unavailable() {
     let place = place();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -334,7 +334,7 @@ fn bomb() -> Vec<u8> {
 }
 
 #[test]
-fn a_call_says_in_a_header_and_in_its_message_which_trace_it_belongs_to() {
+fn traceparent_is_in_the_header_and_the_message() {
     let place = place();
     let (url, asked) = legacy(|request| json(request, TEXT));
     configure(&place, &url, "");
@@ -350,7 +350,7 @@ fn a_call_says_in_a_header_and_in_its_message_which_trace_it_belongs_to() {
 }
 
 #[test]
-fn a_reply_whose_stream_broke_off_is_taken_up_where_it_ended() {
+fn broken_reply_stream_resumes_with_last_event_id() {
     let place = place();
     let waiting = std::sync::Mutex::new(String::new());
     let (url, asked) = serve(move |request| {
@@ -389,7 +389,7 @@ fn a_reply_whose_stream_broke_off_is_taken_up_where_it_ended() {
 }
 
 #[test]
-fn a_session_that_is_forgotten_is_opened_again_and_the_call_made_once_more() {
+fn forgotten_session_is_reopened_and_the_call_retried() {
     for status in ["404 Not Found", "400 Bad Request"] {
         let place = place();
         let forgotten = std::sync::atomic::AtomicBool::new(false);
@@ -407,7 +407,7 @@ fn a_session_that_is_forgotten_is_opened_again_and_the_call_made_once_more() {
 }
 
 #[test]
-fn who_logs_in_where_nobody_asks_is_told_so() {
+fn login_fails_if_the_server_requires_none() {
     let place = place();
     let (url, _asked) = legacy(|request| json(request, TEXT));
     configure(&place, &url, "");
@@ -417,7 +417,7 @@ fn who_logs_in_where_nobody_asks_is_told_so() {
 }
 
 #[test]
-fn a_server_that_cannot_be_reached_is_a_warning_and_nothing_else_stops() {
+fn unreachable_server_warns_and_other_tools_work() {
     let place = place();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     configure(&place, &format!("http://{free}/mcp?key=s3cret"), "");

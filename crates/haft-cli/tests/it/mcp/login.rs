@@ -65,7 +65,7 @@ fn log_in_with(login: HaftCommand) {
 }
 
 #[test]
-fn a_person_logs_in_with_a_browser_and_is_let_in_until_they_log_out() {
+fn browser_login_authorizes_calls_until_logout() {
     let server = GuardedServer::start();
     let place = configured(&server);
     // The tools are unknown before the first login, and that is not the caller's mistake.
@@ -87,7 +87,7 @@ fn a_person_logs_in_with_a_browser_and_is_let_in_until_they_log_out() {
 }
 
 #[test]
-fn a_server_that_is_not_removed_keeps_its_token_and_one_that_is_does_not() {
+fn removing_a_server_deletes_its_token() {
     let server = GuardedServer::start();
     let place = configured(&server);
     log_in(&place);
@@ -100,7 +100,7 @@ fn a_server_that_is_not_removed_keeps_its_token_and_one_that_is_does_not() {
 }
 
 #[test]
-fn where_the_browser_cannot_come_back_the_address_is_pasted() {
+fn login_accepts_a_pasted_redirect_url() {
     let server = GuardedServer::start();
     let place = configured(&server);
     let (mut child, address) = begin(&place);
@@ -112,7 +112,7 @@ fn where_the_browser_cannot_come_back_the_address_is_pasted() {
 }
 
 #[test]
-fn an_answer_to_another_login_is_refused() {
+fn login_callback_with_wrong_state_is_rejected() {
     let server = GuardedServer::start();
     let place = configured(&server);
     let (mut child, address) = begin(&place);
@@ -123,7 +123,7 @@ fn an_answer_to_another_login_is_refused() {
 }
 
 #[test]
-fn a_token_is_renewed_once_for_all_processes_that_wait() {
+fn concurrent_processes_refresh_a_token_once() {
     let server = GuardedServer::start();
     let place = configured(&server);
     log_in(&place);
@@ -139,7 +139,7 @@ fn a_token_is_renewed_once_for_all_processes_that_wait() {
 }
 
 #[test]
-fn an_outage_costs_no_login_and_a_revoked_one_is_told() {
+fn refresh_outage_keeps_the_token_and_revocation_needs_login() {
     let server = GuardedServer::start();
     let place = configured(&server);
     log_in(&place);
@@ -159,7 +159,7 @@ fn an_outage_costs_no_login_and_a_revoked_one_is_told() {
 }
 
 #[test]
-fn a_call_that_needs_more_rights_says_so_and_the_next_login_asks_for_both() {
+fn insufficient_scope_makes_the_next_login_request_both() {
     let server = GuardedServer::start();
     let place = configured(&server);
     log_in(&place);
@@ -172,7 +172,7 @@ fn a_call_that_needs_more_rights_says_so_and_the_next_login_asks_for_both() {
 }
 
 #[test]
-fn a_token_is_shown_to_no_other_address() {
+fn token_is_not_sent_to_another_url() {
     let (server, other) = (GuardedServer::start(), GuardedServer::start());
     let place = configured(&server);
     log_in(&place);
@@ -182,7 +182,7 @@ fn a_token_is_shown_to_no_other_address() {
 }
 
 #[test]
-fn a_server_that_refuses_later_needs_a_login_and_is_back_after_it() {
+fn running_stream_recovers_after_revocation_and_login() {
     let server = GuardedServer::start();
     let place = configured(&server);
     log_in(&place);
@@ -199,7 +199,7 @@ fn a_server_that_refuses_later_needs_a_login_and_is_back_after_it() {
 }
 
 #[test]
-fn a_robot_is_let_in_by_its_own_credentials() {
+fn client_credentials_grant_authorizes_calls() {
     let server = GuardedServer::start();
     let place = place();
     let oauth = r#"{"grant": "clientCredentials", "clientId": "robot", "clientSecret": "${ROBOT_SECRET}"}"#;
@@ -220,7 +220,7 @@ fn a_robot_is_let_in_by_its_own_credentials() {
 }
 
 #[test]
-fn no_secret_is_seen_anywhere_but_in_its_own_file() {
+fn tokens_appear_only_in_the_token_file() {
     let server = GuardedServer::start();
     let place = configured(&server);
     log_in(&place);
@@ -304,7 +304,7 @@ impl Drop for SecretService {
 }
 
 #[test]
-fn where_there_is_a_keyring_the_token_is_in_it_and_in_no_file() {
+fn keyring_stores_the_token_instead_of_a_file() {
     let server = GuardedServer::start();
     let place = configured(&server);
     let keyring = SecretService::start(&place);
@@ -328,7 +328,7 @@ fn where_there_is_a_keyring_the_token_is_in_it_and_in_no_file() {
 }
 
 #[test]
-fn the_operator_may_want_a_file_or_the_keyring_and_nothing_else() {
+fn token_store_setting_selects_file_or_keyring() {
     let server = GuardedServer::start();
     let place = configured(&server);
     let keyring = SecretService::start(&place);
@@ -354,7 +354,7 @@ fn the_operator_may_want_a_file_or_the_keyring_and_nothing_else() {
 
 /// A bus whose socket accepts connections but never answers.
 #[test]
-fn a_keyring_that_never_answers_costs_a_second_and_no_login() {
+fn hanging_keyring_falls_back_to_the_token_file() {
     let server = GuardedServer::start();
     let place = configured(&server);
     let listener = std::os::unix::net::UnixListener::bind(place.path("user/bus")).unwrap();

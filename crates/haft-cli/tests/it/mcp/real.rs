@@ -60,19 +60,19 @@ const OLD: (&str, &str) = ("2025-11-25", "stdio");
 const NEW: (&str, &str) = ("2026-07-28", "stdio");
 
 #[test]
-fn everything_over_standard_streams() {
+fn server_everything_works_over_stdio() {
     let server = json!({ "command": "node", "args": [npm("server-everything"), "stdio"] });
     check(&server, OLD, ("echo", json!({ "message": "hi" })), "Echo: hi");
 }
 
 #[test]
-fn filesystem_sees_the_directory_it_was_given() {
+fn server_filesystem_lists_the_workspace() {
     let server = json!({ "command": "node", "args": [npm("server-filesystem"), "WORKSPACE"] });
     check(&server, OLD, ("list_directory", json!({ "path": "WORKSPACE" })), "note.txt");
 }
 
 #[test]
-fn memory_writes_where_it_may() {
+fn server_memory_writes_to_the_workspace() {
     let env = json!({ "MEMORY_FILE_PATH": "WORKSPACE/memory.json" });
     let server = json!({ "command": "node", "args": [npm("server-memory")], "env": env });
     let entity = json!({ "entities": [{ "name": "haft", "entityType": "tool", "observations": ["holds"] }] });
@@ -80,7 +80,7 @@ fn memory_writes_where_it_may() {
 }
 
 #[test]
-fn sequential_thinking_takes_numbers_and_booleans() {
+fn server_sequential_thinking_accepts_numbers_and_booleans() {
     let server = json!({ "command": "node", "args": [npm("server-sequential-thinking")] });
     let thought =
         json!({ "thought": "a", "nextThoughtNeeded": false, "thoughtNumber": 1, "totalThoughts": 1 });
@@ -88,19 +88,19 @@ fn sequential_thinking_takes_numbers_and_booleans() {
 }
 
 #[test]
-fn time_is_told_in_the_era_without_sessions() {
+fn server_time_works_in_sessionless_era() {
     let server = json!({ "command": python(), "args": ["-m", "mcp_server_time"] });
     check(&server, NEW, ("get_current_time", json!({ "timezone": "Asia/Tokyo" })), "Asia/Tokyo");
 }
 
 #[test]
-fn git_reads_the_workspace() {
+fn server_git_reads_the_workspace() {
     let server = json!({ "command": python(), "args": ["-m", "mcp_server_git"] });
     check(&server, NEW, ("git_status", json!({ "repo_path": "WORKSPACE" })), "note.txt");
 }
 
 #[test]
-fn fetch_reaches_the_network() {
+fn server_fetch_reaches_the_network() {
     let page = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 8\r\nconnection: close\r\n\r\nfetched!";
     let (address, _asked) = super::http::serve(|_| page.to_vec());
     let args = json!(["-m", "mcp_server_fetch", "--ignore-robots-txt", "--allow-private-ips"]);
@@ -134,14 +134,14 @@ fn everything(way: &str) -> (McpServerProcess, u16) {
 }
 
 #[test]
-fn everything_over_streamable_http() {
+fn server_everything_works_over_streamable_http() {
     let (_running, port) = everything("streamableHttp");
     let server = json!({ "url": format!("http://127.0.0.1:{port}/mcp") });
     check(&server, ("2025-11-25", "http"), ("echo", json!({ "message": "far" })), "Echo: far");
 }
 
 #[test]
-fn everything_over_http_with_sse_also_when_nobody_said_so() {
+fn server_everything_over_sse_is_detected() {
     let (_running, port) = everything("sse");
     let server = json!({ "url": format!("http://127.0.0.1:{port}/sse") });
     check(&server, ("2025-11-25", "sse"), ("echo", json!({ "message": "old" })), "Echo: old");
@@ -150,7 +150,7 @@ fn everything_over_http_with_sse_also_when_nobody_said_so() {
 }
 
 #[test]
-fn a_websocket_of_a_real_library() {
+fn python_websocket_server_works() {
     let mut command = Command::new(python());
     let mut child = command.arg(fixture("websocket.py")).stdout(Stdio::piped()).spawn().unwrap();
     let mut port = String::new();
@@ -162,7 +162,7 @@ fn a_websocket_of_a_real_library() {
 }
 
 #[test]
-fn a_real_server_leaves_nothing_behind() {
+fn server_everything_leaves_no_process() {
     let place = place();
     let marker = haft_testkit::unique_marker();
     configure(&place, &json!({ "command": "node", "args": [npm("server-everything"), "stdio", marker] }));

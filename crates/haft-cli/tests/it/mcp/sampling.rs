@@ -28,7 +28,7 @@ fn answered(ran: HaftOutput) -> Value {
 }
 
 #[test]
-fn a_model_writes_for_a_server_in_both_eras_when_the_operator_allows_it() {
+fn allowed_sampling_is_answered_by_model_in_both_eras() {
     for (mode, arguments) in [("asks-model", json!({})), ("modern", json!({ "what": "" }))] {
         let (place, model) = (place(), paris());
         configure(&place, mode, &[], ALLOWED);
@@ -46,7 +46,7 @@ fn a_model_writes_for_a_server_in_both_eras_when_the_operator_allows_it() {
 
 /// The sampled reply belongs to the server's call, also in a replay.
 #[test]
-fn a_recorded_run_in_which_a_model_wrote_for_a_server_is_seen_again_to_the_byte() {
+fn recorded_run_with_sampling_replays_byte_for_byte() {
     let place = place();
     configure(&place, "asks-model", &[], ALLOWED);
     let lead = [ScriptStep::call("bad__echo", json!({})), told(ScriptStep::text("It is Paris."), "Paris.")];
@@ -62,7 +62,7 @@ fn a_recorded_run_in_which_a_model_wrote_for_a_server_is_seen_again_to_the_byte(
 }
 
 #[test]
-fn it_is_off_unless_configured_and_where_nobody_can_be_asked_it_is_refused() {
+fn sampling_is_off_by_default_and_refused_without_terminal() {
     let (place, model) = (place(), paris());
     configure(&place, "asks-model", &[], "");
     assert_eq!(answered(asked(&place, &model, &json!({})))["code"], -32601);
@@ -84,7 +84,7 @@ fn it_is_off_unless_configured_and_where_nobody_can_be_asked_it_is_refused() {
 }
 
 #[test]
-fn at_a_terminal_a_person_sees_what_would_be_sent_and_decides() {
+fn terminal_user_reviews_and_approves_sampling() {
     let (place, model) = (place(), paris());
     let server = place.misbehaving_server("asks-model", &[]);
     let mine = json!({ "mine": { "baseUrl": format!("{}/v1", model.url()), "apiKey": "k" } });
@@ -101,7 +101,7 @@ fn at_a_terminal_a_person_sees_what_would_be_sent_and_decides() {
 }
 
 #[test]
-fn what_is_too_much_or_makes_no_sense_is_refused_and_costs_nothing() {
+fn oversized_or_invalid_sampling_sends_no_model_request() {
     let (place, model) = (place(), paris());
     configure(&place, "asks-model", &[], ALLOWED);
     let check = |what: &str, code: i64, expected: &str| {
@@ -119,7 +119,7 @@ fn what_is_too_much_or_makes_no_sense_is_refused_and_costs_nothing() {
 }
 
 #[test]
-fn a_flood_of_requests_costs_no_more_than_a_call_may() {
+fn sampling_requests_per_call_are_limited() {
     let place = place();
     let model = ModelServer::start(Script::of([ScriptStep::text("Paris.").at_turn(0)])).unwrap();
     configure(&place, "asks-model", &[], ALLOWED);
@@ -130,7 +130,7 @@ fn a_flood_of_requests_costs_no_more_than_a_call_may() {
 }
 
 #[test]
-fn a_server_that_nobody_called_is_not_written_for() {
+fn sampling_outside_a_tool_call_is_refused() {
     let (place, model) = (place(), paris());
     configure(&place, "asks-model-unasked", &[], ALLOWED);
     haft(&place, &model, &["mcp", "test", "bad"]).output().expect_code(0);
@@ -148,7 +148,7 @@ fn run_with(place: &TestTree, flags: &[&str]) -> (HaftOutput, ModelServer) {
 }
 
 #[test]
-fn in_a_run_the_model_of_the_run_writes_and_the_run_pays() {
+fn sampling_in_a_run_uses_and_bills_the_run_model() {
     let place = place();
     configure(&place, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
     let (ran, model) = run_with(&place, &["--trace-mcp"]);
@@ -166,7 +166,7 @@ fn in_a_run_the_model_of_the_run_writes_and_the_run_pays() {
 }
 
 #[test]
-fn the_server_that_everybody_tries_gets_its_answer() {
+fn server_everything_gets_its_sampling_answer() {
     let place = place();
     let model = server([ScriptStep::text("Forty-two.")]);
     let config = json!({ "mcpServers": { "real": {

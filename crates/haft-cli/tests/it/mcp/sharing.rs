@@ -30,7 +30,7 @@ async fn echo(run: &Orchestrator) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_runs_share_one_process_until_the_last_has_left() {
+async fn runs_share_a_server_process_until_the_last_shuts_down() {
     let (place, marker) = (place(), unique_marker());
     configure(&place, "good", &[&marker], "");
     let face = McpClientSettings::default();
@@ -49,7 +49,7 @@ async fn two_runs_share_one_process_until_the_last_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_share_has_a_process_of_its_own() {
+async fn unshared_server_has_one_process_per_run() {
     let (place, marker) = (place(), unique_marker());
     configure(&place, "good", &[&marker], r#", "shared": false"#);
     let face = McpClientSettings::default();
@@ -67,7 +67,7 @@ async fn who_does_not_share_has_a_process_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kills_restarts_and_calls_that_are_dropped_leave_no_task() {
+async fn server_kills_and_dropped_calls_leak_no_task() {
     let (place, marker) = (place(), unique_marker());
     configure(&place, "good", &[&marker], "");
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();

@@ -108,7 +108,7 @@ fn call(place: &TestTree, url: &str) -> HaftOutput {
 }
 
 #[test]
-fn a_server_is_written_to_at_the_address_it_names_and_heard_on_its_stream() {
+fn sse_server_is_posted_to_at_its_announced_endpoint() {
     let (url, server) = start(SseStreamBehavior::Steady);
     let place = place();
     let ran = call(&place, &url).expect_code(0);
@@ -117,7 +117,7 @@ fn a_server_is_written_to_at_the_address_it_names_and_heard_on_its_stream() {
 }
 
 #[test]
-fn a_stream_that_broke_off_is_taken_up_after_the_last_event() {
+fn broken_sse_stream_resumes_with_last_event_id() {
     let (url, server) = start(SseStreamBehavior::Numbered);
     let place = place();
     let ran = call(&place, &url).expect_code(0);
@@ -128,7 +128,7 @@ fn a_stream_that_broke_off_is_taken_up_after_the_last_event() {
 }
 
 #[test]
-fn without_numbers_the_call_is_lost_and_told_as_such() {
+fn broken_sse_stream_without_event_ids_is_unknown_outcome() {
     let (url, server) = start(SseStreamBehavior::Lossy);
     let place = place();
     let ran = call(&place, &url);

@@ -6,7 +6,7 @@ use haft_model_server::ScriptStep;
 use haft_testkit::TestTree;
 use serde_json::{Value, json};
 
-use super::tree::{plays_the_same, recorded, slowly};
+use super::tree::{assert_replays_identically, recorded, slowly};
 use crate::agents::{agents, ask, bash, script};
 
 /// The fields of the first line of a journal that only a recording has.
@@ -51,7 +51,7 @@ fn comparable(mut line: Value) -> Value {
 }
 
 #[test]
-fn a_recording_holds_the_journal_of_each_session_line_by_line() {
+fn recording_contains_every_journal_line_of_each_session() {
     let place = three_agents();
     with_agents(&place);
     let recording = place.text("ws/r.jsonl");
@@ -79,7 +79,7 @@ fn shown(place: &TestTree, word: &str) -> Value {
 }
 
 #[test]
-fn a_recording_is_shown_as_its_session_is() {
+fn sessions_show_prints_a_recording_like_its_session() {
     let place = three_agents();
     with_agents(&place);
     let of_session = shown(&place, "last");
@@ -100,26 +100,26 @@ fn a_recording_is_shown_as_its_session_is() {
 }
 
 #[test]
-fn a_run_without_a_session_has_its_journal_in_the_recording() {
+fn recording_has_the_journal_if_sessions_are_disabled() {
     let place = three_agents();
     place.file("home/haft.json", r#"{"sessions": {"enabled": false}}"#);
     let stream = with_agents(&place);
     assert!(!place.exists("home/data/sessions"));
-    plays_the_same(&place, &stream, 0);
+    assert_replays_identically(&place, &stream, 0);
     assert_eq!(shown(&place, "r.jsonl")["calls"], 4);
 }
 
 #[test]
-fn a_recording_of_version_2_is_replayed_and_has_no_journal() {
+fn version_2_recording_replays_without_journal() {
     let place = three_agents();
     place.file("ws/r.jsonl", include_str!("version2.jsonl"));
-    plays_the_same(&place, include_str!("version2.stream.jsonl"), 0);
+    assert_replays_identically(&place, include_str!("version2.stream.jsonl"), 0);
     let ran = place.haft(&["sessions", "show", "r.jsonl"]).output().expect_code(42);
     assert!(ran.stderr.contains("contains no journal") && ran.stderr.contains("version 3"), "{}", ran.stderr);
 }
 
 #[test]
-fn a_damaged_journal_in_a_recording_is_said() {
+fn damaged_journal_in_a_recording_is_an_error() {
     let place = three_agents();
     with_agents(&place);
     let text = place.text("ws/r.jsonl").replacen("{\"stepped\":", "{\"slept\":", 1);

@@ -16,7 +16,7 @@ pub(super) fn recorded(place: &TestTree, script: Script, words: &[&str], code: i
     haft(place, &server, &words).output().expect_code(code).stdout
 }
 
-pub(super) fn plays_the_same(place: &TestTree, recorded: &str, code: i32) {
+pub(super) fn assert_replays_identically(place: &TestTree, recorded: &str, code: i32) {
     for _ in 0..2 {
         let again = place.haft(&[&["replay", "r.jsonl"], &STREAM[..]].concat()).output().expect_code(code);
         let (were, are) = (recorded.lines(), again.stdout.lines());
@@ -41,7 +41,7 @@ pub(super) fn slowly(text: &str) -> ScriptStep {
 }
 
 #[test]
-fn agents_that_worked_at_once_are_seen_again_in_the_same_order() {
+fn concurrent_agents_replay_in_the_recorded_order() {
     let place = agents(&[
         ("lead.md", "agents: [one.md, two.md]\ntools: []"),
         ("one.md", "agents: three.md"),
@@ -64,7 +64,7 @@ fn agents_that_worked_at_once_are_seen_again_in_the_same_order() {
     ]);
     let stream = recorded(&place, about, &["@lead.md", "LEAD"], 0);
     assert_eq!(sessions(&stream), 5);
-    plays_the_same(&place, &stream, 0);
+    assert_replays_identically(&place, &stream, 0);
     let shown = place.haft(&["replay", "r.jsonl"]).output().expect_code(0);
     assert!(shown.stderr.contains("three: bash") && shown.stdout == "all\n", "{}", shown.stderr);
     // With `--live-tools` only the replies of models come from the recording: the agents run again, each with its own
@@ -74,7 +74,7 @@ fn agents_that_worked_at_once_are_seen_again_in_the_same_order() {
 }
 
 #[test]
-fn a_batch_and_its_agents_are_seen_again() {
+fn batch_with_sub_agents_replays_identically() {
     let place = agents(&[
         ("lead.md", "agents: helper.md\ntools: [current_date, 'agent__batch']"),
         ("helper.md", "tools: bash"),
@@ -89,12 +89,12 @@ fn a_batch_and_its_agents_are_seen_again() {
     ]);
     let stream = recorded(&place, about, &["@lead.md", "LEAD"], 0);
     assert_eq!(sessions(&stream), 3);
-    plays_the_same(&place, &stream, 0);
+    assert_replays_identically(&place, &stream, 0);
 }
 
 /// `--route` chooses a model, the router hands the request off, and the answer goes on to a third agent.
 #[test]
-fn who_goes_on_with_a_request_is_seen_again() {
+fn handoffs_and_routing_replay_identically() {
     let place = agents(&[
         ("desk.md", "router: {destinations: [legal.md]}\ntools: []"),
         ("legal.md", "description: Knows the law\nhandoff: editor.md"),
@@ -119,13 +119,13 @@ fn who_goes_on_with_a_request_is_seen_again() {
     let stream = haft.env("OPENAI_API_KEY", "k").output().expect_code(0).stdout;
     assert_eq!(sessions(&stream), 3, "{stream}");
     let requests = server.requests().len();
-    plays_the_same(&place, &stream, 0);
+    assert_replays_identically(&place, &stream, 0);
     let last = haft_testkit::stream_events(&stream).pop().unwrap();
     assert_eq!(last["requests"], requests, "the choice is on the bill: {last}");
 }
 
 #[test]
-fn readers_of_outputs_are_seen_again_and_so_is_the_tool_that_came_with_the_first() {
+fn output_readers_replay_identically() {
     let place = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
     place.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}}"#);
     let lines = (0..40_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
@@ -155,24 +155,24 @@ fn readers_of_outputs_are_seen_again_and_so_is_the_tool_that_came_with_the_first
     for (mode, expected, count) in [("full-chunked", "both", 4), ("read-grep", "it is 39999", 2)] {
         let stream = recorded(&place, about(mode, expected), &["@a.md", "GO"], 0);
         assert_eq!(sessions(&stream), count, "{stream}");
-        plays_the_same(&place, &stream, 0);
+        assert_replays_identically(&place, &stream, 0);
         std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
     }
 }
 
 #[test]
-fn a_list_of_tools_that_changed_is_seen_again() {
+fn changed_tool_list_replays_identically() {
     let place = agents(&[("a.md", "tools: ['*']")]);
     mcp::configure(&place, "changes", &[], "");
     let call = |tool: &str| ScriptStep::call(&format!("bad__{tool}"), json!({"text": "x"}));
     let about = script([("GO", vec![call("echo"), bash("true"), call("echo"), slowly("done")])]);
     let stream = recorded(&place, about, &["@a.md", "GO"], 0);
     assert!(place.text("ws/r.jsonl").contains(r#""type":"tools""#), "the list has changed");
-    plays_the_same(&place, &stream, 0);
+    assert_replays_identically(&place, &stream, 0);
 }
 
 #[test]
-fn a_run_that_ended_early_is_seen_again_as_far_as_it_came() {
+fn timed_out_runs_replay_identically() {
     let place = agents(&[
         ("lead.md", "agents: a.md"),
         ("a.md", "timeout: 3s"),
@@ -185,7 +185,7 @@ fn a_run_that_ended_early_is_seen_again_as_far_as_it_came() {
     let check = |about: Script, words: &[&str], code: i32, expected: &str| {
         let stream = recorded(&place, about, words, code);
         assert!(stream.contains(expected), "{stream}");
-        plays_the_same(&place, &stream, code);
+        assert_replays_identically(&place, &stream, code);
         std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
     };
     // The agent below times out, and the run continues without it.
@@ -199,7 +199,7 @@ fn a_run_that_ended_early_is_seen_again_as_far_as_it_came() {
 }
 
 #[test]
-fn a_run_that_somebody_interrupted_is_seen_again_as_far_as_it_came() {
+fn interrupted_run_replays_up_to_the_interrupt() {
     let place = agents(&[("lead.md", "agents: [a.md, b.md]"), ("a.md", ""), ("b.md", "")]);
     let marker = unique_marker();
     let server = ModelServer::start(script([
@@ -217,7 +217,7 @@ fn a_run_that_somebody_interrupted_is_seen_again_as_far_as_it_came() {
         child.stdin.take();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code));
-        plays_the_same(&place, &String::from_utf8(output.stdout).unwrap(), code);
+        assert_replays_identically(&place, &String::from_utf8(output.stdout).unwrap(), code);
         std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
     }
 }

@@ -34,7 +34,7 @@ fn check(server: &CannedServer, method: &str, code: i32, fragment: &str) -> Haft
 }
 
 #[test]
-fn an_error_has_its_status_and_a_capped_body() {
+fn http_error_reports_status_and_truncated_body() {
     let server = CannedServer::new(answer("404 Not Found", "", &"no such thing ".repeat(10_000)));
     check(&server, "GET", 3, "HTTP 404: no such thing");
 }
@@ -52,12 +52,12 @@ fn endless() -> CannedServer {
 }
 
 #[test]
-fn an_endless_answer_is_cut_off() {
+fn endless_response_is_rejected_at_size_limit() {
     check(&endless(), "GET", 3, "larger than 16777216 bytes");
 }
 
 #[test]
-fn what_grows_when_it_is_unpacked_is_cut_off() {
+fn decompression_bomb_is_rejected_at_size_limit() {
     check(&bomb(), "GET", 3, "larger than 16777216 bytes");
 }
 
@@ -76,7 +76,7 @@ fn bomb() -> CannedServer {
 }
 
 #[test]
-fn redirects_end_and_stay_with_their_host() {
+fn redirects_are_limited_and_stay_on_their_host() {
     let around = CannedServer::new(answer("302 Found", "Location: /again\r\n", ""));
     check(&around, "GET", 3, "redirects more than 5 times");
     let canary = CannedServer::new(answer("200 OK", "", "stolen"));
@@ -89,7 +89,7 @@ fn redirects_end_and_stay_with_their_host() {
 }
 
 #[test]
-fn a_server_that_breaks_off_is_told_and_only_reads_are_repeated() {
+fn broken_connection_retries_only_get_requests() {
     let silent = || CannedServer::with(|_, _: &mut TcpStream| {});
     let server = silent();
     check(&server, "GET", 5, "broke off");
@@ -104,7 +104,7 @@ fn a_server_that_breaks_off_is_told_and_only_reads_are_repeated() {
 }
 
 #[test]
-fn a_busy_server_is_asked_again() {
+fn status_503_retries_only_get_requests() {
     let server = CannedServer::with(|before, stream| {
         let busy = answer("503 Busy", "Retry-After: 0\r\n", "");
         let text = if before < 2 { busy } else { answer("200 OK", "", "at last") };
@@ -119,7 +119,7 @@ fn a_busy_server_is_asked_again() {
 }
 
 #[test]
-fn a_server_that_hangs_is_left_in_time() {
+fn hanging_response_ends_at_the_call_timeout() {
     let server = CannedServer::with(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
         std::thread::park();
@@ -142,7 +142,7 @@ fn described(server: &CannedServer) -> TestTree {
 }
 
 #[test]
-fn a_page_for_people_is_no_answer_where_json_is_promised() {
+fn html_instead_of_json_is_an_error() {
     let page = answer("200 OK", "Content-Type: text/html; charset=utf-8\r\n", "<html><h1>Please log in</h1>");
     let place = described(&CannedServer::new(page));
     let ran = place.haft(&["call", "rest__api_it", "{}"]).output().expect_code(3);
@@ -158,7 +158,7 @@ const PEAK: &str = "import resource, subprocess, sys; code = subprocess.run(sys.
     print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)";
 
 #[test]
-fn what_a_server_sends_costs_a_bounded_amount_of_memory() {
+fn hostile_responses_use_bounded_memory() {
     let python = python();
     let check = |server: &CannedServer, code: i32| {
         let place = place(&server.url(), &json!({}));
@@ -180,13 +180,13 @@ fn what_a_server_sends_costs_a_bounded_amount_of_memory() {
 }
 
 #[test]
-fn nobody_is_there() {
+fn unreachable_server_is_an_error() {
     let ran = call(&place("http://127.0.0.1:1/", &json!({}))).expect_code(5);
     assert!(ran.stderr.contains("cannot be reached"), "{}", ran.stderr);
 }
 
 #[test]
-fn streams_give_their_answer() {
+fn streamed_response_is_assembled() {
     let events = "data: {\"type\":\"token\",\"content\":\"Hel\"}\n\ndata: {\"type\":\"token\",\"content\":\"lo\"}\n\ndata: [DONE]\n\n";
     let server = CannedServer::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
     let ran = call(&place(&server.url(), &json!({ "streaming": { "mode": "sse" } }))).expect_code(0);
@@ -201,7 +201,7 @@ fn streams_give_their_answer() {
 }
 
 #[test]
-fn pieces_of_a_stream_are_progress_for_whoever_watches() {
+fn streamed_pieces_are_reported_as_progress() {
     let events = "data: {\"type\":\"token\",\"content\":\"Hel\"}\n\ndata: {\"type\":\"token\",\"content\":\"lo\"}\n\ndata: [DONE]\n\n";
     let service = CannedServer::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
     let place = place(&service.url(), &json!({ "streaming": { "mode": "sse" } }));
@@ -217,7 +217,7 @@ fn pieces_of_a_stream_are_progress_for_whoever_watches() {
 }
 
 #[test]
-fn a_secret_is_sent_and_never_shown() {
+fn secret_header_is_sent_and_never_printed() {
     let server = CannedServer::new(answer("500 Oops", "", "no"));
     let place = place(&server.url(), &json!({ "headers": { "Authorization": "Bearer ${TOKEN_OF_IT}" } }));
     let run = |words: &[&str]| {
@@ -242,7 +242,7 @@ fn a_secret_is_sent_and_never_shown() {
 }
 
 #[test]
-fn variables_and_arguments_stand_in_a_body() {
+fn body_template_expands_variables_and_arguments() {
     let server = CannedServer::new(answer("200 OK", "", "x"));
     let body = json!({ "key": "${KEY_OF_IT}", "n": "${parameters.n}", "list": ["v${KEY_OF_IT:-0}"] });
     let place = place(&server.url(), &json!({ "method": "POST", "bodyTemplate": body }));
@@ -257,7 +257,7 @@ fn variables_and_arguments_stand_in_a_body() {
 }
 
 #[test]
-fn an_argument_that_is_missing_is_told_before_anything_is_sent() {
+fn missing_url_argument_sends_no_request() {
     let server = CannedServer::new(answer("200 OK", "", "x"));
     let place = place(&format!("{}/${{parameters.id}}?q=${{parameters.q}}", server.url()), &json!({}));
     let ran = call(&place).expect_code(42);

@@ -82,7 +82,7 @@ fn a_run_and_a_call_share_cached_outputs() {
 }
 
 #[test]
-fn an_expired_output_is_asked_for_again() {
+fn expired_cache_entry_is_requested_again() {
     let server = counter();
     let place = place(&server);
     // A process takes longer than this to start.
@@ -92,7 +92,7 @@ fn an_expired_output_is_asked_for_again() {
 }
 
 #[test]
-fn other_arguments_workspaces_addresses_credentials_and_times_are_other_calls() {
+fn cache_key_covers_arguments_workspace_url_credential_and_ttl() {
     let (server, moved) = (counter(), counter());
     let place = place(&server);
     place.directory("ws/other");
@@ -113,7 +113,7 @@ fn other_arguments_workspaces_addresses_credentials_and_times_are_other_calls() 
 }
 
 #[test]
-fn a_call_works_without_a_store_and_a_damaged_entry_is_replaced() {
+fn damaged_or_unusable_cache_does_not_fail_calls() {
     let server = counter();
     let place = place(&server);
     call(&place, &[], "oslo");
@@ -131,7 +131,7 @@ fn a_call_works_without_a_store_and_a_damaged_entry_is_replaced() {
 }
 
 #[test]
-fn only_the_owner_reads_entries_and_no_tool_does() {
+fn cache_entries_are_private_and_hidden_from_tools() {
     let place = place(&counter());
     call(&place, &[], "oslo");
     let mode = |path: PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
@@ -150,7 +150,7 @@ fn only_the_owner_reads_entries_and_no_tool_does() {
 }
 
 #[test]
-fn calls_of_built_in_tools_and_servers_are_shared_under_equal_settings() {
+fn builtin_and_mcp_calls_are_cached_per_settings() {
     let place = TestTree::new(TestUser::Ourselves);
     let server = place.misbehaving_server("good", &[]);
     let config = json!({ "tools": { "bash": { "cache": "1h", "effects": "read-only" } } }).to_string();

@@ -29,7 +29,7 @@ fn web(documents: Vec<(&'static str, String)>) -> CannedServer {
 }
 
 #[test]
-fn a_description_on_the_web_may_consist_of_several_documents() {
+fn remote_openapi_description_may_span_several_files() {
     let first = json!({ "openapi": "3.1.0", "paths": {
         "/a": { "$ref": "paths/a.json" }, "/b": { "$ref": "paths/gone.json" }, "/c": { "$ref": "../secret.json" },
     } });
@@ -54,7 +54,7 @@ fn a_description_on_the_web_may_consist_of_several_documents() {
 }
 
 #[test]
-fn a_description_is_added_replaced_and_removed() {
+fn rest_add_replace_and_remove_update_the_tools() {
     let place = TestTree::new(TestUser::Ourselves);
     place.file("home/haft.json", "{\n  // mine\n  \"toolTimeout\": 5000\n}\n");
     place.file("ws/one.json", &description("one"));

@@ -81,7 +81,7 @@ fn fine() -> CannedServer {
 }
 
 #[test]
-fn a_token_is_asked_for_once_and_used_until_it_ends() {
+fn oauth_token_is_requested_once_and_reused_until_expiry() {
     let (api, long) = (fine(), tokens(3600));
     call(&api, &long, &["get", "post", "get"]).expect_code(0);
     assert_eq!(carried(&api), ["0", "0", "0"]);
@@ -96,7 +96,7 @@ fn a_token_is_asked_for_once_and_used_until_it_ends() {
 }
 
 #[test]
-fn a_token_that_is_refused_is_renewed_once() {
+fn rejected_oauth_token_is_renewed_once() {
     let api = CannedServer::with(|before, stream| {
         let text = if before == 0 { answer("401 No", "", "who?") } else { answer("200 OK", "", "welcome") };
         say(stream, &text);
@@ -111,7 +111,7 @@ fn a_token_that_is_refused_is_renewed_once() {
 }
 
 #[test]
-fn what_servers_repeat_of_it_is_not_shown() {
+fn echoed_oauth_credentials_are_redacted() {
     let echo = format!("you are {ID} with {SECRET}");
     let refusing = CannedServer::new(answer("400 Bad", "", &echo));
     let ran = call(&fine(), &refusing, &["get"]);

@@ -27,7 +27,7 @@ fn call(answers: &[&str], says: &str, calls: usize) -> HaftOutput {
 }
 
 #[test]
-fn a_name_that_turns_private_is_not_followed_there() {
+fn dns_rebinding_to_a_private_address_is_refused() {
     let check = |answers: &[&str], says: &str, calls: usize, seen: &str, said: &[&str]| {
         let ran = call(answers, says, calls);
         assert!(ran.stderr.contains(seen), "{answers:?}: no `{seen}` in {ran:?}");

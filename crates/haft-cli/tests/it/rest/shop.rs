@@ -45,7 +45,7 @@ fn call(place: &TestTree, operation: &str, arguments: &Value) -> HaftOutput {
 }
 
 #[test]
-fn every_operation_of_a_shop_can_be_called() {
+fn every_openapi_operation_of_the_shop_can_be_called() {
     let shop = shop();
     let place = TestTree::new(TestUser::Ourselves);
     place.file("home/haft.json", "{\n  // kept\n}\n");
@@ -105,7 +105,7 @@ fn every_operation_of_a_shop_can_be_called() {
 }
 
 #[test]
-fn what_is_no_description_is_not_added() {
+fn invalid_openapi_description_is_not_added() {
     let place = TestTree::new(TestUser::Ourselves);
     let check = |text: &str, fragment: &str| {
         let file = place.file("ws/spec.json", text);

@@ -23,7 +23,7 @@ fn hangs(marker: &str) -> ScriptPart {
 }
 
 #[test]
-fn an_agent_that_was_asked_by_another_goes_on_by_its_own_journal() {
+fn killed_sub_agent_resumes_from_its_journal() {
     let marker = unique_marker();
     let place = agents(&[("lead.md", "agents: [below.md]"), ("below.md", "tools: bash")]);
     let ask = ScriptPart::call("agent__below", json!({"request": "BELOW"}));
@@ -63,7 +63,7 @@ fn an_agent_that_was_asked_by_another_goes_on_by_its_own_journal() {
 }
 
 #[test]
-fn an_agent_that_took_over_goes_on_where_it_was() {
+fn agent_after_handoff_resumes_where_it_was_killed() {
     let marker = unique_marker();
     let place = agents(&[("front.md", "router:\n  destinations: [back.md]"), ("back.md", "tools: bash")]);
     let hand_on = ScriptPart::call("router__handoff-to", json!({"agent": "back", "message": "BACK please"}));

@@ -147,7 +147,7 @@ fn ended(line: &Value) -> Option<String> {
 /// Every boundary between two lines is a case; in every fourth, half of the next line is written. The tests of the
 /// journal reader show that a partial line, cut at any byte, counts as none.
 #[test]
-fn a_run_of_ten_calls_goes_on_wherever_it_was_killed() {
+fn run_resumes_from_every_journal_line() {
     std::thread::scope(|scope| {
         for place in 0..PLACES {
             scope.spawn(move || {

@@ -41,7 +41,7 @@ fn sessions_are_listed_shown_and_removed() {
 }
 
 #[test]
-fn a_session_that_cannot_be_read_is_said_and_harms_no_other() {
+fn unreadable_session_is_reported_and_others_work() {
     let place = here();
     let server = server([ScriptStep::text("done")]);
     run(&place, &server, &["go"]).expect_code(0);
@@ -57,7 +57,7 @@ fn a_session_that_cannot_be_read_is_said_and_harms_no_other() {
 }
 
 #[test]
-fn the_newest_session_is_never_taken_for_another() {
+fn last_never_skips_an_unreadable_newest_session() {
     let place = here();
     let server = server([ScriptStep::text("done")]);
     run(&place, &server, &["the first"]).expect_code(0);
@@ -80,7 +80,7 @@ fn the_newest_session_is_never_taken_for_another() {
 
 /// Paths and arguments may contain any bytes, not only UTF-8.
 #[test]
-fn words_that_are_no_text_are_kept_and_typed_again() {
+fn non_utf8_arguments_are_stored_and_reused_on_resume() {
     use std::os::unix::ffi::OsStrExt;
     let place = here();
     let name = std::ffi::OsStr::from_bytes(b"caf\xe9");
@@ -97,7 +97,7 @@ fn words_that_are_no_text_are_kept_and_typed_again() {
 }
 
 #[test]
-fn a_session_goes_on_from_any_directory_and_only_from_its_own_place() {
+fn resume_works_from_any_directory_if_the_workspace_exists() {
     let place = here();
     place.directory("ws/deep");
     let server =

@@ -26,7 +26,7 @@ fn of(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
 }
 
 #[test]
-fn the_model_that_was_chosen_is_not_chosen_again() {
+fn resume_reuses_the_routed_model() {
     let place = here();
     let models = r#"{"route": true, "models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
     place.file("home/haft.json", models);
@@ -44,7 +44,7 @@ fn the_model_that_was_chosen_is_not_chosen_again() {
 }
 
 #[test]
-fn more_is_asked_in_words_also_of_an_agent_that_is_given_json() {
+fn resume_accepts_plain_text_for_a_json_agent() {
     let place = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
     let server = always(&ScriptStep::text("Oslo it is"));
     of(&place, &server, &["run", "-m", "openai/m", "@a.md", r#"{"city": "Oslo"}"#]).output().expect_code(0);
@@ -55,7 +55,7 @@ fn more_is_asked_in_words_also_of_an_agent_that_is_given_json() {
 }
 
 #[test]
-fn skills_that_were_called_for_are_there_again() {
+fn resume_keeps_triggered_skills() {
     let place = here();
     let skill = "---\nname: tides\ndescription: Knows the sea\ntrigger: tide\n---\nAsk the moon.\n";
     place.file("home/skills/tides/SKILL.md", skill);
@@ -73,7 +73,7 @@ fn skills_that_were_called_for_are_there_again() {
 /// Finished calls of a batch are kept; the agent in it resumes its own session, and the outcome of its command is
 /// unknown.
 #[test]
-fn a_batch_goes_on_call_by_call() {
+fn killed_batch_resumes_without_repeating_calls() {
     let marker = unique_marker();
     let place = agents(&[
         ("lead.md", "agents: below.md\ntools: [bash, 'agent__batch']"),
@@ -109,7 +109,7 @@ fn a_batch_goes_on_call_by_call() {
 }
 
 #[test]
-fn what_was_done_far_below_is_drawn_below_whoever_asked_for_it() {
+fn sessions_show_nests_calls_of_sub_agents() {
     let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "tools: bash")]);
     let server = ModelServer::start(script([
         (

@@ -17,7 +17,7 @@ fn named(name: &str) -> ToolChoice {
 }
 
 #[test]
-fn what_must_be_called_is_relaxed_after_the_first_tool_turn() {
+fn required_tool_choice_becomes_optional_after_the_first_tool_turn() {
     let check = |asked: ToolChoice, first: ToolChoice, later: ToolChoice| {
         assert_eq!(effective(&asked, None, ChoiceStage::First, AnswerForm::Text), first);
         assert_eq!(effective(&asked, None, ChoiceStage::Later, AnswerForm::Text), later);
@@ -32,7 +32,7 @@ fn what_must_be_called_is_relaxed_after_the_first_tool_turn() {
 }
 
 #[test]
-fn the_list_of_the_run_narrows_every_choice() {
+fn allowed_tools_of_the_run_narrow_every_tool_choice() {
     let check = |asked: ToolChoice, list: &[&str], expected: ToolChoice| {
         let found = effective(&asked, Some(&names(list)), ChoiceStage::First, AnswerForm::Text);
         assert_eq!(found, expected, "{asked:?} {list:?}");
@@ -47,7 +47,7 @@ fn the_list_of_the_run_narrows_every_choice() {
 }
 
 #[test]
-fn a_call_that_breaks_the_choice_is_refused() {
+fn call_outside_the_tool_choice_is_refused() {
     let check = |choice: ToolChoice, tool: &str, expected: Option<&str>| {
         let found = refusal(&choice, tool);
         match expected {
@@ -67,7 +67,7 @@ fn a_call_that_breaks_the_choice_is_refused() {
 }
 
 #[test]
-fn an_answer_without_a_call_breaks_what_requires_one() {
+fn answer_without_a_call_violates_a_choice_that_requires_one() {
     let check = |choice: ToolChoice, unmet_: bool| {
         assert_eq!(unmet_choice_message(&choice).is_some(), unmet_, "{choice:?}");
     };
@@ -80,7 +80,7 @@ fn an_answer_without_a_call_breaks_what_requires_one() {
 }
 
 #[test]
-fn what_a_provider_cannot_be_asked_is_told_to_the_model() {
+fn unsupported_tool_choice_is_sent_as_text_to_the_model() {
     let tools = ["a", "b", FINAL_REPORT].map(|name| ModelTool {
         name: name.into(),
         description: String::new(),

@@ -77,14 +77,14 @@ fn everything() -> Vec<Message> {
 }
 
 #[test]
-fn whatever_was_said_comes_back_byte_for_byte() {
+fn snapshot_restores_every_message_exactly() {
     let before = run(everything(), RunPlan::default());
     let after = resume(&stored(&before)).unwrap();
     assert_eq!(before.conversation().messages(), after.conversation().messages());
 }
 
 #[test]
-fn the_rules_come_back() {
+fn snapshot_restores_the_run_plan() {
     let context = Some(RunContextLimit { window_tokens: 1, output_tokens: 2, buffer_tokens: 3 });
     let shape = ReportShape::json(Arc::new(json!({"type": "object"}))).unwrap();
     let plan = RunPlan {
@@ -111,7 +111,7 @@ fn the_rules_come_back() {
 }
 
 #[test]
-fn what_cannot_be_trusted_is_refused() {
+fn damaged_or_unknown_snapshot_is_rejected() {
     let whole = stored(&run(vec![Message::user("hi")], RunPlan::default()));
     let check = |pointer: &str, value: Value, expected: &str| {
         let mut changed = whole.clone();

@@ -16,7 +16,7 @@ fn with_xml() -> RunPlan {
 }
 
 #[test]
-fn a_report_ends_the_run_when_the_calls_beside_it_have_ended() {
+fn report_ends_the_run_after_the_other_calls_of_its_turn() {
     let bench = check(
         with_tool(),
         vec![calls(&[("write", "{}"), REPORT])],
@@ -26,7 +26,7 @@ fn a_report_ends_the_run_when_the_calls_beside_it_have_ended() {
 }
 
 #[test]
-fn text_is_no_report_when_one_is_wanted() {
+fn plain_text_does_not_replace_a_required_report() {
     let bench = check(
         with_tool(),
         vec![says("hello"), calls(&[REPORT])],
@@ -39,7 +39,7 @@ fn text_is_no_report_when_one_is_wanted() {
 }
 
 #[test]
-fn a_report_that_does_not_fit_has_one_repair() {
+fn invalid_report_may_be_corrected_once() {
     let bad = || calls(&[("agent__final_report", r#"{"status": "great", "content": "x"}"#)]);
     let bench = check(
         with_tool(),
@@ -51,7 +51,7 @@ fn a_report_that_does_not_fit_has_one_repair() {
 }
 
 #[test]
-fn a_report_can_be_written_between_tags() {
+fn report_between_xml_tags_ends_the_run() {
     let tag = |text: &str| format!("<haft-n1-FINAL format=\"text\">{text}");
     check(
         with_xml(),
@@ -80,7 +80,7 @@ fn a_report_can_be_written_between_tags() {
 }
 
 #[test]
-fn a_complete_task_forces_the_report() {
+fn completed_task_status_forces_the_report() {
     let offer = OptionalTools { task_status: true, batch: false };
     let status = |ready: bool| {
         format!(
@@ -99,7 +99,7 @@ fn a_complete_task_forces_the_report() {
 }
 
 #[test]
-fn a_stop_lets_only_the_report_through() {
+fn after_a_stop_only_the_report_may_be_called() {
     let mut bench = RunTestBench::new(with_tool());
     bench.step();
     bench.run.stop();
@@ -112,7 +112,7 @@ fn a_stop_lets_only_the_report_through() {
 }
 
 #[test]
-fn a_stop_waits_for_what_has_begun_but_for_no_client() {
+fn stop_waits_for_running_tools_but_not_for_client_tools() {
     let plan = RunPlan { client_tools: ["client".to_owned()].into(), ..RunPlan::default() };
     let mut bench = RunTestBench::new(plan);
     bench.step();
@@ -128,7 +128,7 @@ fn a_stop_waits_for_what_has_begun_but_for_no_client() {
 }
 
 #[test]
-fn an_abort_ends_everything_and_keeps_what_was_said() {
+fn abort_ends_the_run_and_keeps_the_conversation() {
     let mut bench = RunTestBench::new(RunPlan::default());
     bench.step();
     bench.run.model_replied(calls(&[("write", "{}")])).unwrap();
@@ -150,7 +150,7 @@ fn an_abort_ends_everything_and_keeps_what_was_said() {
 }
 
 #[test]
-fn a_model_that_declines_or_fails_ends_the_run() {
+fn refusal_filter_or_model_error_ends_the_run() {
     let refusal =
         reply(vec![MessagePart::new(PartBody::Refusal("I will not".into()))], StopReason::EndOfTurn);
     check(RunPlan::default(), vec![refusal], &["model auto", "done refused"]);
@@ -168,7 +168,7 @@ fn a_model_that_declines_or_fails_ends_the_run() {
 }
 
 #[test]
-fn a_pause_is_asked_again_without_a_word() {
+fn paused_reply_is_continued_without_a_new_message() {
     let paused = reply(vec![MessagePart::text("let me")], StopReason::Paused);
     let bench = check(
         RunPlan::default(),
@@ -179,7 +179,7 @@ fn a_pause_is_asked_again_without_a_word() {
 }
 
 #[test]
-fn every_reason_has_a_name_and_a_hint_of_its_own() {
+fn finish_reasons_have_unique_names_and_hints() {
     let mut seen = std::collections::HashSet::new();
     for reason in FinishReason::PLAIN {
         let row = reason.row();

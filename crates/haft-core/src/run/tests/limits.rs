@@ -19,7 +19,7 @@ fn read(n: u32) -> crate::model_reply::ModelReply {
 }
 
 #[test]
-fn the_last_turn_is_for_the_answer() {
+fn last_turn_forbids_tools_and_asks_for_the_answer() {
     let limits = RunLimits { turns_max: 2, ..RunLimits::default() };
     let bench = check(
         limited(limits),
@@ -36,7 +36,7 @@ fn the_last_turn_is_for_the_answer() {
 }
 
 #[test]
-fn a_model_that_goes_on_in_its_last_turn_is_stopped() {
+fn run_stops_when_the_model_keeps_calling_tools_in_the_last_turn() {
     let limits = RunLimits { turns_max: 2, attempts_max: 3, ..RunLimits::default() };
     let replies = vec![read(1), read(2), read(3), read(4)];
     let steps = ["model auto", "tools read", "model none", "model none", "model none", "done max_turns"];
@@ -45,14 +45,14 @@ fn a_model_that_goes_on_in_its_last_turn_is_stopped() {
 }
 
 #[test]
-fn a_run_of_one_turn_is_not_cut_short() {
+fn one_turn_run_completes_without_a_limit_warning() {
     let limits = RunLimits { turns_max: 1, ..RunLimits::default() };
     let bench = check(limited(limits), vec![says("hi")], &["model none", "done completed: hi"]);
     assert!(bench.told().is_empty());
 }
 
 #[test]
-fn a_turn_with_too_many_calls_makes_the_first_ones() {
+fn calls_beyond_the_per_turn_limit_are_refused() {
     let limits = RunLimits { tool_calls_per_turn_max: 2, ..RunLimits::default() };
     let flood = |n: usize| {
         let arguments: Vec<String> = (0..500).map(|at| format!("{{\"n\": {}}}", at + n)).collect();
@@ -76,7 +76,7 @@ fn a_turn_with_too_many_calls_makes_the_first_ones() {
 }
 
 #[test]
-fn the_calls_of_a_run_are_counted_over_its_turns() {
+fn total_call_limit_spans_all_turns() {
     let limits = RunLimits { tool_calls_max: Some(2), ..RunLimits::default() };
     let steps =
         ["model auto", "tools read", "model auto", "tools read", "model none", "done max_tool_calls: ok"];
@@ -100,7 +100,7 @@ fn a_full_context_forces_the_answer() {
 }
 
 #[test]
-fn a_budget_that_is_used_up_allows_one_last_turn() {
+fn exhausted_budget_allows_one_final_turn() {
     let check = |budget: SpendLimit, spent: SpendTotals, steps: &[&str]| {
         let mut bench = RunTestBench::new(RunPlan { budget, ..RunPlan::default() });
         bench.play(vec![read(1)]);
@@ -135,7 +135,7 @@ fn a_budget_that_is_used_up_allows_one_last_turn() {
 }
 
 #[test]
-fn calls_beyond_the_budget_are_not_begun() {
+fn calls_beyond_the_budget_are_not_started() {
     let budget = SpendLimit { calls: Some(3), ..SpendLimit::default() };
     let mut bench = RunTestBench::new(RunPlan { budget, ..RunPlan::default() });
     bench.readings.left = budget.left(&SpendTotals { calls: 2, ..SpendTotals::default() });
@@ -153,7 +153,7 @@ fn calls_beyond_the_budget_are_not_begun() {
 }
 
 #[test]
-fn a_model_that_circles_is_told_and_then_stopped() {
+fn repeated_identical_calls_warn_the_model_and_then_stop_the_run() {
     let same = || calls(&[("read", r#"{"a": 1}"#)]);
     let mut bench = RunTestBench::new(RunPlan::default());
     let finish = bench.play(vec![same(), same(), same(), same(), same()]).unwrap();
@@ -165,7 +165,7 @@ fn a_model_that_circles_is_told_and_then_stopped() {
 }
 
 #[test]
-fn replies_of_no_use_are_asked_for_again_within_their_turn() {
+fn empty_or_cut_off_replies_are_retried_within_the_turn() {
     let bench = check(
         RunPlan::default(),
         vec![empty(), cut("half an ans"), says("whole")],
@@ -181,7 +181,7 @@ fn replies_of_no_use_are_asked_for_again_within_their_turn() {
 }
 
 #[test]
-fn a_call_that_was_cut_is_not_made() {
+fn truncated_call_is_not_executed() {
     let mut reply = calls(&[("read", "{}"), ("write", r#"{"content": "half"#)]);
     reply.stop = StopReason::Length;
     let bench = check(
@@ -193,7 +193,7 @@ fn a_call_that_was_cut_is_not_made() {
 }
 
 #[test]
-fn only_thinking_is_no_reply() {
+fn reply_with_only_reasoning_is_retried() {
     let thought =
         super::bench::reply(vec![MessagePart::new(PartBody::Reasoning("hm".into()))], StopReason::EndOfTurn);
     let bench = check(

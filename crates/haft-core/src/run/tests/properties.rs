@@ -166,7 +166,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn every_run_ends(plan in any_plan(), replies in prop::collection::vec(any_reply(), 1..12)) {
+    fn every_run_ends_within_its_turn_limit(plan in any_plan(), replies in prop::collection::vec(any_reply(), 1..12)) {
         let turns_max = plan.limits.turns_max.max(1);
         let mut world = ScriptedEnvironment::new(replies);
         let mut run = AgentRun::new(request(), plan);
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stored_run_goes_on_as_it_would_have(
+    fn resumed_run_takes_the_same_steps_as_the_original(
         plan in any_plan(),
         replies in prop::collection::vec(any_reply(), 1..12),
         stored_after in 0_usize..12,
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn a_run_is_what_it_was_told(
+    fn replaying_the_inputs_rebuilds_the_same_run(
         plan in any_plan(),
         replies in prop::collection::vec(any_reply(), 1..12),
         turns in 0_usize..12,

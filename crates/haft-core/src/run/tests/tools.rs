@@ -16,7 +16,7 @@ fn client() -> RunPlan {
 }
 
 #[test]
-fn tools_are_called_until_the_model_answers() {
+fn run_calls_tools_until_the_model_answers() {
     let replies = vec![calls(&[("read", "{}"), ("write", "{}")]), calls(&[("read", "{}")]), says("red")];
     let steps =
         ["model auto", "tools read,write", "model auto", "tools read", "model auto", "done completed: red"];
@@ -26,7 +26,7 @@ fn tools_are_called_until_the_model_answers() {
 }
 
 #[test]
-fn the_same_step_is_given_until_it_is_answered() {
+fn next_step_repeats_until_its_result_arrives() {
     let mut bench = RunTestBench::new(RunPlan::default());
     bench.step();
     bench.step();
@@ -37,7 +37,7 @@ fn the_same_step_is_given_until_it_is_answered() {
 }
 
 #[test]
-fn ours_first_then_the_person_then_the_client() {
+fn run_executes_own_tools_then_asks_approval_then_returns_client_calls() {
     let replies = vec![calls(&[("client", "{}"), ("ask", "{}"), ("read", "{}")]), says("done")];
     let steps = [
         "model auto",
@@ -53,7 +53,7 @@ fn ours_first_then_the_person_then_the_client() {
 }
 
 #[test]
-fn a_denied_call_is_told_and_the_run_goes_on() {
+fn denied_call_gets_a_reply_and_the_run_continues() {
     let mut bench = RunTestBench::new(RunPlan::default());
     bench.step();
     bench.run.model_replied(calls(&[("ask", "{}")])).unwrap();
@@ -67,7 +67,7 @@ fn a_denied_call_is_told_and_the_run_goes_on() {
 }
 
 #[test]
-fn outputs_nobody_waits_for_are_errors_and_change_nothing() {
+fn unexpected_tool_results_are_errors_and_leave_the_run_unchanged() {
     let mut bench = RunTestBench::new(client());
     bench.step();
     let unexpected =
@@ -91,7 +91,7 @@ fn outputs_nobody_waits_for_are_errors_and_change_nothing() {
 }
 
 #[test]
-fn what_must_be_called_is_asked_for_until_it_was() {
+fn required_tool_choice_is_repeated_until_the_model_complies() {
     let plan = |tool_choice: ToolChoice| RunPlan { tool_choice, ..RunPlan::default() };
     let bench = check(
         plan(ToolChoice::Required),
@@ -113,7 +113,7 @@ fn what_must_be_called_is_asked_for_until_it_was() {
 }
 
 #[test]
-fn a_model_that_does_not_listen_is_given_up() {
+fn run_ends_when_the_model_ignores_the_required_tool_choice() {
     let plan = RunPlan { tool_choice: ToolChoice::Required, ..RunPlan::default() };
     let mut bench = RunTestBench::new(plan);
     let finish = bench.play(vec![says("no"); 5]).unwrap();
@@ -123,7 +123,7 @@ fn a_model_that_does_not_listen_is_given_up() {
 }
 
 #[test]
-fn a_provider_without_tool_choice_gets_words() {
+fn provider_without_tool_choice_gets_the_choice_as_text() {
     let support = ChoiceSupport { none: false, required: false, named: false, allowed: false };
     let plan = RunPlan { tool_choice: ToolChoice::Required, support, ..RunPlan::default() };
     let replies = vec![says("no need"), calls(&[("read", "{}")]), says("red")];
@@ -137,7 +137,7 @@ fn a_provider_without_tool_choice_gets_words() {
 }
 
 #[test]
-fn tools_that_are_not_allowed_stay_visible_and_are_not_called() {
+fn calls_to_tools_outside_the_allowed_list_are_refused() {
     let allowed_tools = Some(vec!["read".to_owned()]);
     let plan = RunPlan { allowed_tools, report: report_tool(), ..RunPlan::default() };
     let replies = vec![calls(&[("write", "{}"), ("read", "{}")]), calls(&[REPORT])];
@@ -167,7 +167,7 @@ fn tools_that_are_not_allowed_stay_visible_and_are_not_called() {
 const MIXED: &str = r#"{"calls": [{"id": "r", "tool": "read", "parameters": {}}, {"tool": "agent__batch"}, {"tool": "client"}, {"tool": "agent__final_report"}]}"#;
 
 #[test]
-fn the_calls_of_a_batch_are_calls_of_the_run() {
+fn batch_calls_run_and_count_as_calls_of_the_run() {
     let offer = OptionalTools { batch: true, task_status: false };
     let plan = RunPlan { offer, ..client() };
     let replies = vec![calls(&[("agent__batch", MIXED), ("write", "{}")]), says("ok")];
@@ -186,7 +186,7 @@ fn the_calls_of_a_batch_are_calls_of_the_run() {
 }
 
 #[test]
-fn the_limits_and_lists_of_a_run_hold_inside_a_batch() {
+fn call_limits_and_allowed_tools_apply_inside_a_batch() {
     let offer = OptionalTools { batch: true, task_status: false };
     let limits = RunLimits { tool_calls_per_turn_max: 1, ..RunLimits::default() };
     let allowed_tools = Some(vec!["read".to_owned()]);
@@ -202,7 +202,7 @@ fn the_limits_and_lists_of_a_run_hold_inside_a_batch() {
 }
 
 #[test]
-fn a_tool_that_was_not_offered_is_a_tool_like_any_other() {
+fn internal_tools_not_offered_are_passed_on_as_ordinary_tools() {
     let replies = vec![
         calls(&[("agent__batch", MIXED), ("agent__task_status", "{}"), ("router__handoff-to", "{}")]),
         says("ok"),
@@ -217,7 +217,7 @@ fn a_tool_that_was_not_offered_is_a_tool_like_any_other() {
 }
 
 #[test]
-fn another_agent_takes_over() {
+fn handoff_ends_the_run_and_refuses_agents_already_visited() {
     let routes = HandoffRoutes { destinations: vec!["legal".into()], path: vec!["desk".into()] };
     let plan = RunPlan { routes, ..RunPlan::default() };
     let wrong = calls(&[("router__handoff-to", r#"{"agent": "desk"}"#)]);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_stands_alone_keeps_its_beginning_and_its_end() {
+    fn single_text_is_truncated_in_the_middle() {
         check(texts(&["abc"]), 3, &["abc"]);
         check(
             texts(&["äbcdö"]),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_cut_over_all_pieces_together() {
+    fn character_limit_applies_to_all_text_pieces_together() {
         check(texts(&["ab", "cd"]), 4, &["ab", "cd"]);
         check(
             texts(&["ab", "cd", "ef"]),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_cut_with_its_address() {
+    fn resource_uri_counts_toward_the_character_limit() {
         let resource = |uri: &str, text: Option<&str>| OutputContent::Resource {
             uri: uri.into(),
             media_type: None,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_takes_no_characters() {
+    fn non_text_content_does_not_count_toward_the_character_limit() {
         let image = OutputContent::Image { media_type: "image/png".into(), bytes: [0; 9].into() };
         check(
             vec![texts(&["abc"]).remove(0), image],

@@ -98,7 +98,7 @@ fn steps() -> [ScriptStep; 3] {
 }
 
 #[tokio::test]
-async fn what_was_recorded_on_any_format_is_said_again_event_by_event() {
+async fn replay_repeats_every_recorded_event_in_every_format() {
     for format in ModelApiFormat::ALL {
         let (reel, asker) = (RecordingDir::new(), ClientFixture::new(format, steps()));
         let recorder = Recorder::new(asker.provider(), reel.tape());
@@ -116,7 +116,7 @@ async fn what_was_recorded_on_any_format_is_said_again_event_by_event() {
 }
 
 #[tokio::test]
-async fn a_line_holds_only_what_is_new_in_its_conversation() {
+async fn recorded_line_holds_only_new_messages() {
     let (reel, asker) = (RecordingDir::new(), ClientFixture::new(ModelApiFormat::Anthropic, steps()));
     let recorder = Recorder::new(asker.provider(), reel.tape());
     two_turns(&recorder, &asker.context(), "hello").await;
@@ -126,7 +126,7 @@ async fn a_line_holds_only_what_is_new_in_its_conversation() {
 }
 
 #[tokio::test]
-async fn dates_and_paths_may_differ_and_words_may_not() {
+async fn replay_matches_despite_other_dates_and_paths_but_not_other_words() {
     let (reel, asker) =
         (RecordingDir::new(), ClientFixture::new(ModelApiFormat::Ollama, [ScriptStep::text("fine")]));
     let recorder = Recorder::new(asker.provider(), reel.tape());
@@ -146,7 +146,7 @@ async fn dates_and_paths_may_differ_and_words_may_not() {
 }
 
 #[tokio::test]
-async fn the_nearest_of_several_is_named_by_its_line() {
+async fn replay_miss_names_the_line_of_the_nearest_request() {
     let reel = RecordingDir::new();
     let asker = ClientFixture::new(ModelApiFormat::Gemini, steps());
     let recorder = Recorder::new(asker.provider(), reel.tape());
@@ -163,7 +163,7 @@ async fn the_nearest_of_several_is_named_by_its_line() {
 }
 
 #[tokio::test]
-async fn with_live_tools_the_turn_and_the_names_of_the_tools_are_enough() {
+async fn turn_matching_compares_only_the_turn_and_called_tool_names() {
     let (reel, asker) = (RecordingDir::new(), ClientFixture::new(ModelApiFormat::OpenaiResponses, steps()));
     let recorder = Recorder::new(asker.provider(), reel.tape());
     let spoken = two_turns(&recorder, &asker.context(), "hello").await;
@@ -179,7 +179,7 @@ async fn with_live_tools_the_turn_and_the_names_of_the_tools_are_enough() {
 }
 
 #[tokio::test]
-async fn equal_requests_are_answered_in_their_order_and_failures_are_replayed() {
+async fn equal_requests_and_failures_are_replayed_in_recorded_order() {
     let asker = ClientFixture::new(
         ModelApiFormat::OpenaiChat,
         [ScriptStep::fail(ErrorResponse::new(401, "who?")), ScriptStep::text("one")],
@@ -195,7 +195,7 @@ async fn equal_requests_are_answered_in_their_order_and_failures_are_replayed() 
 }
 
 #[tokio::test]
-async fn a_reply_that_nobody_waited_for_is_recorded_as_far_as_it_came() {
+async fn dropped_reply_is_recorded_up_to_its_cancellation() {
     let reel = RecordingDir::new();
     let hangs = ScriptStep::text("begun and not ended").with_fault(ResponseFault::Hang { after_frames: 3 });
     let asker = ClientFixture::new(ModelApiFormat::Anthropic, [hangs]);

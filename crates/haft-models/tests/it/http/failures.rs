@@ -27,7 +27,7 @@ async fn check(step: impl Fn() -> Vec<ScriptStep>, kind: ModelErrorKind, attempt
 }
 
 #[tokio::test]
-async fn what_passes_is_tried_again_and_every_attempt_is_told() {
+async fn transient_errors_are_retried_and_every_attempt_is_reported() {
     for format in ModelApiFormat::ALL {
         let steps = [
             ScriptStep::fail(ErrorResponse::new(502, "starting")),
@@ -45,14 +45,14 @@ async fn what_passes_is_tried_again_and_every_attempt_is_told() {
 }
 
 #[tokio::test]
-async fn attempts_end_and_the_last_error_is_given() {
+async fn last_error_is_returned_after_four_attempts() {
     let busy = || vec![ScriptStep::fail(ErrorResponse::new(500, "oh no"))];
     let all = ["m 1 server_failed", "m 2 server_failed", "m 3 server_failed", "m 4 server_failed"];
     check(busy, ModelErrorKind::ServerFailed, &all).await;
 }
 
 #[tokio::test]
-async fn what_stays_wrong_is_asked_once() {
+async fn non_retryable_errors_are_sent_once() {
     let failing = |status, message| move || vec![ScriptStep::fail(ErrorResponse::new(status, message))];
     check(failing(401, "no"), ModelErrorKind::Unauthorized, &["m 1 unauthorized"]).await;
     check(failing(400, "bad"), ModelErrorKind::InvalidRequest, &["m 1 invalid_request"]).await;
@@ -62,7 +62,7 @@ async fn what_stays_wrong_is_asked_once() {
 
 /// The key has no known prefix. It appears in an error response and in an error inside a stream.
 #[tokio::test]
-async fn a_key_that_the_server_repeats_is_not_shown() {
+async fn key_repeated_by_the_server_is_redacted() {
     for format in ModelApiFormat::ALL {
         let repeated = ErrorResponse::new(401, &format!("the token {KEY} is unknown"));
         let late = ResponseFault::ErrorEvent { after_frames: 3, error: repeated.clone() };
@@ -75,13 +75,13 @@ async fn a_key_that_the_server_repeats_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_provider_that_wants_to_be_left_alone_for_an_hour_is_not_waited_for() {
+async fn retry_after_of_an_hour_is_not_waited_for() {
     let step = || vec![ScriptStep::fail(ErrorResponse::new(429, "slow down").retry_after(3600))];
     check(step, ModelErrorKind::RateLimited, &["m 1 rate_limited"]).await;
 }
 
 #[tokio::test]
-async fn a_wait_that_is_asked_for_is_kept() {
+async fn retry_after_of_one_second_is_waited_for() {
     let steps =
         [ScriptStep::fail(ErrorResponse::new(429, "slow down").retry_after(1)), ScriptStep::text("there")];
     let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, steps);
@@ -91,7 +91,7 @@ async fn a_wait_that_is_asked_for_is_kept() {
 }
 
 #[tokio::test]
-async fn an_error_inside_a_good_answer_is_tried_again_before_the_first_token() {
+async fn error_in_a_200_stream_before_the_first_token_is_retried() {
     for format in ModelApiFormat::ALL {
         let fault =
             ResponseFault::ErrorEvent { after_frames: 0, error: ErrorResponse::new(529, "overloaded_error") };
@@ -104,7 +104,7 @@ async fn an_error_inside_a_good_answer_is_tried_again_before_the_first_token() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_after_its_first_tokens_is_not_asked_for_again() {
+async fn stream_broken_after_its_first_tokens_is_not_retried() {
     for format in ModelApiFormat::ALL {
         let text = "many words that come in several frames, one after the other";
         let fault = ResponseFault::Cut { after_frames: 5, and_bytes: 3 };
@@ -121,7 +121,7 @@ async fn a_stream_that_breaks_after_its_first_tokens_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_too_early_keeps_what_came() {
+async fn stream_ending_early_keeps_its_text_and_is_cut_off() {
     for format in ModelApiFormat::ALL {
         let fault = ResponseFault::EndEarly { after_frames: 5 };
         let text = "many words that come in several frames, one after the other";
@@ -133,7 +133,7 @@ async fn a_stream_that_ends_too_early_keeps_what_came() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_is_given_up_before_and_after_its_first_byte() {
+async fn silent_server_times_out_before_and_after_the_first_byte() {
     for format in ModelApiFormat::ALL {
         let quick = Duration::from_millis(200);
         let hang = ResponseFault::Hang { after_frames: 5 };
@@ -152,7 +152,7 @@ async fn a_server_that_falls_silent_is_given_up_before_and_after_its_first_byte(
 }
 
 #[tokio::test]
-async fn a_slow_drip_ends_with_the_time_of_the_whole_request() {
+async fn slow_stream_ends_at_the_total_timeout() {
     let pace = ResponsePace { chunk_bytes: Some(1), between_milliseconds: 50, ..ResponsePace::default() };
     let mut asker =
         ClientFixture::new(ModelApiFormat::Anthropic, [ScriptStep::text(&"x".repeat(10_000)).at_pace(pace)]);
@@ -163,7 +163,7 @@ async fn a_slow_drip_ends_with_the_time_of_the_whole_request() {
 }
 
 #[tokio::test]
-async fn a_web_page_is_no_reply() {
+async fn html_page_is_an_error_and_not_a_reply() {
     let page = "<!DOCTYPE html><html><body>Bad Gateway</body></html>";
     let raw = |status| ErrorResponse { raw: Some(page.into()), ..ErrorResponse::new(status, "") };
     for format in ModelApiFormat::ALL {
@@ -177,7 +177,7 @@ async fn a_web_page_is_no_reply() {
 }
 
 #[tokio::test]
-async fn garbage_in_a_stream_is_an_error_or_passed_over_and_never_more() {
+async fn invalid_frame_in_a_stream_is_malformed_or_skipped() {
     for format in ModelApiFormat::ALL {
         for frame in ["data: {\n\n", "data: [[[\n\n", "event: x\n\n", "{\"a\":\n", "\u{0}\u{7}\n\n"] {
             let fault = ResponseFault::Malformed { after_frames: 2, frame: frame.into() };
@@ -261,7 +261,7 @@ async fn raw_error_in(format: ModelApiFormat, address: SocketAddr) -> ModelError
 const BROKEN: &str = "200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9999";
 
 #[tokio::test]
-async fn a_connection_that_breaks_after_the_reason_to_stop_loses_nothing() {
+async fn connection_broken_after_the_stop_reason_loses_no_text() {
     let whole_reply =
         b"data: {\"choices\":[{\"delta\":{\"content\":\"All of it.\"},\"finish_reason\":\"stop\"}]}\n\n";
     let provider = raw_provider(endless(BROKEN, whole_reply, 1));
@@ -276,7 +276,7 @@ async fn a_connection_that_breaks_after_the_reason_to_stop_loses_nothing() {
 
 /// Proxies drop or change the content type.
 #[tokio::test]
-async fn a_body_is_read_for_what_it_is_whatever_its_head_says() {
+async fn body_is_decoded_despite_a_wrong_content_type() {
     let (head_json, head_nothing) = ("200 OK\r\nContent-Type: application/json", "200 OK\r\nX-Nothing: 1");
     let whole_body = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
     let stream = b"data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
@@ -295,7 +295,7 @@ async fn a_body_is_read_for_what_it_is_whatever_its_head_says() {
 }
 
 #[tokio::test]
-async fn a_reply_of_a_hundred_megabytes_is_cut_off() {
+async fn reply_of_a_hundred_megabytes_is_rejected() {
     let line = b": a comment that keeps the connection alive and says nothing whatsoever, again and again\n";
     for format in ModelApiFormat::ALL {
         let stream = match format {
@@ -318,7 +318,7 @@ async fn a_reply_of_a_hundred_megabytes_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_request_that_no_provider_takes_is_not_sent() {
+async fn oversized_request_is_not_sent() {
     let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, []);
     let error = asker.ask(asking(&"x".repeat(65 << 20))).await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::RequestTooLarge, "{error}");
@@ -326,7 +326,7 @@ async fn a_request_that_no_provider_takes_is_not_sent() {
 }
 
 #[tokio::test]
-async fn nobody_there_a_page_and_a_way_elsewhere_are_told_apart() {
+async fn refused_connection_html_page_and_redirect_are_different_errors() {
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let error = raw_error(closed).await;
     assert_eq!(error.kind, ModelErrorKind::Unreachable);

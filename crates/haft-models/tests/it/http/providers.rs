@@ -18,7 +18,7 @@ use super::asker::{ClientFixture, KEY, asking, whole};
 use super::failures::{patient_provider, raw_provider};
 
 #[tokio::test]
-async fn the_account_of_a_reply_has_tokens_time_and_cost() {
+async fn finished_event_has_tokens_latency_and_cost() {
     let spent = ScriptUsage { input: 1000, output: 100, ..ScriptUsage::default() };
     let asker = ClientFixture::new(ModelApiFormat::Anthropic, [ScriptStep::text("x").using(spent)]);
     asker.ask(asking("hi")).await.unwrap();
@@ -32,7 +32,7 @@ async fn the_account_of_a_reply_has_tokens_time_and_cost() {
 }
 
 #[tokio::test]
-async fn what_a_provider_cannot_be_told_is_noted_in_the_reply() {
+async fn unsupported_request_feature_is_noted_in_the_reply() {
     for format in ModelApiFormat::ALL {
         let asker = ClientFixture::new(format, [ScriptStep::text("x")]);
         let mut request = asking("hi");
@@ -48,7 +48,7 @@ async fn what_a_provider_cannot_be_told_is_noted_in_the_reply() {
 }
 
 #[tokio::test]
-async fn headers_and_fields_of_the_operator_are_sent() {
+async fn configured_headers_and_extra_body_fields_are_sent() {
     let expected =
         RequestExpectation { body_contains: vec!["\"top_a\":0.3".into()], ..RequestExpectation::default() };
     let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, [ScriptStep::text("x").expecting(expected)]);
@@ -64,7 +64,7 @@ async fn headers_and_fields_of_the_operator_are_sent() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_an_error_that_does_not_repeat_it() {
+async fn wrong_key_error_does_not_contain_the_key() {
     for format in ModelApiFormat::ALL.into_iter().filter(|format| *format != ModelApiFormat::Ollama) {
         let asker = ClientFixture::new(format, [ScriptStep::text("x")]);
         let provider = asker.provider_with(ProviderOverrides {
@@ -90,7 +90,7 @@ async fn every_provider_lists_its_models() {
 }
 
 #[tokio::test]
-async fn a_list_of_models_is_asked_for_again_when_the_server_is_busy() {
+async fn model_list_request_is_retried_when_the_server_is_busy() {
     let answers = ["503 Busy\r\nRetry-After: 0", "429 Slow", "200 OK"];
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -114,7 +114,7 @@ async fn a_list_of_models_is_asked_for_again_when_the_server_is_busy() {
 }
 
 #[tokio::test]
-async fn when_the_first_model_fails_the_next_one_answers() {
+async fn fallback_model_answers_when_the_first_fails() {
     let first =
         ClientFixture::new(ModelApiFormat::OpenaiChat, [ScriptStep::fail(ErrorResponse::new(401, "no"))]);
     let expected = RequestExpectation { model: Some("second".into()), ..RequestExpectation::default() };
@@ -132,7 +132,7 @@ async fn when_the_first_model_fails_the_next_one_answers() {
 }
 
 #[tokio::test]
-async fn when_all_models_fail_every_one_of_them_says_why() {
+async fn error_of_failed_fallbacks_includes_every_models_message() {
     let failing =
         |format, message| ClientFixture::new(format, [ScriptStep::fail(ErrorResponse::new(401, message))]);
     let (first, second) =
@@ -144,7 +144,7 @@ async fn when_all_models_fail_every_one_of_them_says_why() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_not_sent_to_others() {
+async fn invalid_request_is_not_sent_to_fallback_models() {
     let first =
         ClientFixture::new(ModelApiFormat::OpenaiChat, [ScriptStep::fail(ErrorResponse::new(400, "bad"))]);
     let second = ClientFixture::new(ModelApiFormat::Ollama, [ScriptStep::text("never")]);
@@ -156,7 +156,7 @@ async fn a_request_that_is_wrong_is_not_sent_to_others() {
 }
 
 #[tokio::test]
-async fn one_connection_serves_one_request_after_the_other() {
+async fn sequential_requests_reuse_one_connection() {
     let (address, connections) = counting();
     let (provider, cx) =
         (raw_provider(address), ClientFixture::new(ModelApiFormat::OpenaiChat, []).context());

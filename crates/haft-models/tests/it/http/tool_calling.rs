@@ -25,7 +25,7 @@ fn with_tools(text: &str) -> ModelRequest {
 }
 
 #[tokio::test]
-async fn a_model_whose_provider_refuses_tools_gets_them_in_the_prompt_and_is_remembered() {
+async fn refused_tools_move_into_the_prompt_for_all_later_requests() {
     for format in ModelApiFormat::ALL {
         let refused = ErrorResponse::new(400, "registry.example/m:1b does not support tools");
         let asker = ClientFixture::new(
@@ -54,7 +54,7 @@ async fn a_model_whose_provider_refuses_tools_gets_them_in_the_prompt_and_is_rem
 }
 
 #[tokio::test]
-async fn what_the_operator_says_is_done_without_a_try() {
+async fn configured_tool_calling_mode_is_used_without_probing() {
     let said = |calling| HashMap::from([("m".to_owned(), calling)]);
     let asker = ClientFixture::new(
         ModelApiFormat::Ollama,

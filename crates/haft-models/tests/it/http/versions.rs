@@ -85,12 +85,12 @@ async fn asked(offer: OfferedProtocols) -> (Vec<String>, usize) {
 }
 
 #[tokio::test]
-async fn where_http_2_is_offered_requests_share_one_connection() {
+async fn concurrent_http2_requests_share_one_connection() {
     assert_eq!(asked(OfferedProtocols::Http2).await, (vec!["HTTP/2.0".to_owned()], 1));
 }
 
 #[tokio::test]
-async fn where_it_is_not_offered_each_request_under_way_has_its_own() {
+async fn concurrent_http1_requests_use_separate_connections() {
     for offer in [OfferedProtocols::Http1, OfferedProtocols::Plain] {
         assert_eq!(asked(offer).await, (vec!["HTTP/1.1".to_owned()], TOGETHER), "{offer:?}");
     }
@@ -118,7 +118,7 @@ async fn connections_of_two(offer: OfferedProtocols, connect: [Duration; 2]) -> 
 }
 
 #[tokio::test]
-async fn providers_of_one_pool_share_a_connection_unless_timeouts_or_authorities_differ() {
+async fn pooled_providers_share_connections_if_timeouts_and_cas_match() {
     let (short, long) = (Duration::from_secs(5), Duration::from_secs(10));
     assert_eq!(connections_of_two(OfferedProtocols::Plain, [long, long]).await, 1);
     assert_eq!(connections_of_two(OfferedProtocols::Plain, [long, short]).await, 2);
@@ -126,7 +126,7 @@ async fn providers_of_one_pool_share_a_connection_unless_timeouts_or_authorities
 }
 
 #[tokio::test]
-async fn a_server_for_which_nobody_vouches_is_not_asked() {
+async fn server_with_an_untrusted_certificate_receives_no_request() {
     let server = SecureServer::start(OfferedProtocols::Http2, 1);
     let stranger = provider(&server, CertificateAuthorities::default());
     let error = whole(&stranger, asking("hi"), &context()).await.unwrap_err();
@@ -142,7 +142,7 @@ async fn a_server_for_which_nobody_vouches_is_not_asked() {
 
 // Needs its own threads: waiting for the server blocks this thread, and the request must be cancelled meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_given_up_is_ended_and_its_connection_kept() {
+async fn dropped_http2_request_is_cancelled_and_its_connection_reused() {
     let server = SecureServer::start(OfferedProtocols::Http2, 2);
     let (provider, cx) = (trusting(&server), context());
     whole(&provider, asking("hi"), &cx).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_request_that_is_given_up_is_ended_and_its_connection_kept() {
 }
 
 #[tokio::test]
-async fn a_shared_connection_that_died_in_silence_is_replaced() {
+async fn dead_http2_connection_is_replaced_after_a_failed_ping() {
     let server = SecureServer::start(OfferedProtocols::Http2, 1);
     let soon = Duration::from_secs(2);
     let timeouts = ModelTimeouts { ping_after: soon, pong_within: soon, ..ModelTimeouts::default() };

@@ -41,7 +41,7 @@ fn spec() -> RunSpec {
 }
 
 #[test]
-fn a_spec_survives_its_stored_form() {
+fn spec_round_trips_through_stored_form() {
     let (stored, blob) = StoredSpec::of(&spec());
     let text = serde_json::to_string(&stored).unwrap();
     let read = StoredSpec::read(&serde_json::from_str(&text).unwrap()).unwrap();
@@ -49,7 +49,7 @@ fn a_spec_survives_its_stored_form() {
 }
 
 #[test]
-fn another_version_and_a_damaged_blob_are_refused() {
+fn stored_spec_rejects_other_version_and_damaged_blob() {
     let (stored, blob) = StoredSpec::of(&spec());
     let mut value = serde_json::to_value(&stored).unwrap();
     value["version"] = json!(9);

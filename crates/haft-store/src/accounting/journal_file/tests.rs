@@ -43,7 +43,7 @@ fn calls(summary: &AccountingSummary) -> u64 {
 
 /// `/dev/full` fails each write as a full disk does.
 #[test]
-fn a_full_disk_costs_the_lines_of_that_time_and_the_journal_tells_how_many() {
+fn full_disk_loses_lines_and_records_their_count() {
     let fixture = JournalFileFixture::new();
     let path = path_in(&fixture.home);
     symlink("/dev/full", &path).unwrap();
@@ -59,7 +59,7 @@ fn a_full_disk_costs_the_lines_of_that_time_and_the_journal_tells_how_many() {
 }
 
 #[test]
-fn a_failed_write_is_followed_by_a_pause() {
+fn failed_write_is_not_retried_before_the_pause_ends() {
     let fixture = JournalFileFixture::new();
     let path = path_in(&fixture.home);
     symlink("/dev/full", &path).unwrap();
@@ -78,7 +78,7 @@ const LIMITED_HOME: &str = "HAFT_TEST_LIMITED_HOME";
 /// A limit on the size of files cuts the fifth line as a full disk does. The limit is one of a process, so the test starts
 /// itself again.
 #[test]
-fn a_write_that_fails_in_the_middle_leaves_no_half_line() {
+fn failed_partial_write_leaves_no_incomplete_line() {
     if let Some(home) = std::env::var_os(LIMITED_HOME) {
         let limits = JournalFileLimits { retry_pause: Duration::ZERO, ..JournalFileLimits::default() };
         let mut journal = JournalFile::open(&Home::at(Path::new(&home)), limits).unwrap();
@@ -87,7 +87,7 @@ fn a_write_that_fails_in_the_middle_leaves_no_half_line() {
         return;
     }
     let fixture = JournalFileFixture::new();
-    let name = "accounting::journal_file::tests::a_write_that_fails_in_the_middle_leaves_no_half_line";
+    let name = "accounting::journal_file::tests::failed_partial_write_leaves_no_incomplete_line";
     let status = std::process::Command::new("bash")
         .args(["-c", r#"trap '' XFSZ; ulimit -f 1; exec "$0" "$@""#])
         .arg(std::env::current_exe().unwrap())
@@ -102,7 +102,7 @@ fn a_write_that_fails_in_the_middle_leaves_no_half_line() {
 }
 
 #[test]
-fn half_a_line_of_a_killed_process_does_not_spoil_the_next_one() {
+fn incomplete_line_does_not_corrupt_the_next_one() {
     let fixture = JournalFileFixture::new();
     fs::write(path_in(&fixture.home), r#"{"seq":1,"at":5,"ru"#).unwrap();
     fixture.journal(u64::MAX, Duration::ZERO).append(&line("one"));
@@ -111,7 +111,7 @@ fn half_a_line_of_a_killed_process_does_not_spoil_the_next_one() {
 }
 
 #[test]
-fn a_full_journal_is_rotated_while_the_process_lives() {
+fn full_journal_is_rotated_during_the_process() {
     let fixture = JournalFileFixture::new();
     let one = serde_json::to_vec(&line("one")).unwrap().len() as u64 + 1;
     let mut journal = fixture.journal(3 * one, Duration::ZERO);
@@ -129,7 +129,7 @@ fn a_full_journal_is_rotated_while_the_process_lives() {
 
 /// A lock belongs to an open file, so that several journals in one process are to each other as processes are.
 #[test]
-fn processes_that_write_at_once_neither_lose_nor_mix_lines() {
+fn concurrent_writers_neither_lose_nor_interleave_lines() {
     let fixture = JournalFileFixture::new();
     let one = serde_json::to_vec(&line("tool-1")).unwrap().len() as u64 + 1;
     std::thread::scope(|scope| {
@@ -150,7 +150,7 @@ fn processes_that_write_at_once_neither_lose_nor_mix_lines() {
 }
 
 #[test]
-fn no_line_is_written_while_another_process_writes() {
+fn line_is_lost_if_the_lock_stays_held() {
     let fixture = JournalFileFixture::new();
     let lock_wait = Duration::from_millis(5);
     let limits = JournalFileLimits { retry_pause: Duration::ZERO, lock_wait, ..JournalFileLimits::default() };
@@ -165,7 +165,7 @@ fn no_line_is_written_while_another_process_writes() {
 }
 
 #[test]
-fn a_journal_that_was_removed_is_made_again() {
+fn removed_journal_is_recreated() {
     let fixture = JournalFileFixture::new();
     let mut journal = fixture.journal(u64::MAX, Duration::ZERO);
     journal.append(&line("one"));
@@ -175,7 +175,7 @@ fn a_journal_that_was_removed_is_made_again() {
 }
 
 #[test]
-fn a_rotation_between_two_opens_counts_no_line_twice() {
+fn rotation_during_summary_counts_no_line_twice() {
     let fixture = JournalFileFixture::new();
     fixture.journal(u64::MAX, Duration::ZERO).append(&line("one"));
     // The reader has opened the current file when the rotation makes it the old one.
@@ -184,7 +184,7 @@ fn a_rotation_between_two_opens_counts_no_line_twice() {
 }
 
 #[test]
-fn only_lines_since_a_moment_are_summed_up() {
+fn summary_ignores_lines_before_since() {
     let fixture = JournalFileFixture::new();
     fixture.journal(u64::MAX, Duration::ZERO).append(&line("one"));
     assert_eq!(calls(&summarize(&fixture.home, 5).unwrap()), 1);
@@ -192,7 +192,7 @@ fn only_lines_since_a_moment_are_summed_up() {
 }
 
 #[test]
-fn lines_that_are_no_records_are_counted_and_left_out() {
+fn unreadable_lines_are_counted_and_skipped() {
     let fixture = JournalFileFixture::new();
     let whole = serde_json::to_string(&line("one")).unwrap();
     let other = whole.replace("tool_finished", "turn_started");
@@ -204,7 +204,7 @@ fn lines_that_are_no_records_are_counted_and_left_out() {
 }
 
 #[test]
-fn lines_of_an_older_haft_and_events_in_one_file_are_summed_up_together() {
+fn old_and_new_line_formats_are_summed_together() {
     let fixture = JournalFileFixture::new();
     let old = r#"{"type":"tool","timestampMs":5,"status":"failed","errorKind":"denied","tool":"one","callId":"1",
         "principal":"local","latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;

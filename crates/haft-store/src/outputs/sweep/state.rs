@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excess_is_the_oldest_bytes_beyond_the_total() {
+    fn excess_is_taken_from_the_oldest_slots() {
         let left = BTreeMap::from([(1, 10), (5, 10), (9, 10)]);
         let check = |total: u64, expected: Option<(u32, u64)>| {
             let excess = OutputExcess::of(&left, 7, total);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recent_sweep_is_left_alone_unless_the_clock_went_back() {
+    fn sweep_is_recent_within_its_interval_and_not_in_the_future() {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
         let check = |state: &SweepState, last: SystemTime, expected: bool| {

@@ -83,7 +83,7 @@ fn all_lines() -> Vec<SessionJournalLine> {
 }
 
 #[test]
-fn an_overview_is_what_the_whole_session_says_after_every_line() {
+fn overview_matches_a_full_read_after_every_line() {
     let fixture = SessionsFixture::new();
     write(&fixture, 1, |opened| opened.title = r#"a title, "run": and all"#.into());
     let mut states = Vec::new();
@@ -105,7 +105,7 @@ fn an_overview_is_what_the_whole_session_says_after_every_line() {
 }
 
 #[test]
-fn an_overview_reports_the_problems_that_a_whole_read_reports() {
+fn overview_reports_the_same_errors_as_a_full_read() {
     let fixture = SessionsFixture::new();
     drop(begin(&fixture.sessions(), 1));
     let first = fs::read_to_string(fixture.file(1)).unwrap();
@@ -125,7 +125,7 @@ fn an_overview_reports_the_problems_that_a_whole_read_reports() {
 }
 
 #[test]
-fn a_half_written_line_is_no_part_of_an_overview() {
+fn overview_ignores_an_incomplete_last_line() {
     let fixture = SessionsFixture::new();
     drop(begin(&fixture.sessions(), 1));
     let whole = fs::read_to_string(fixture.file(1)).unwrap();
@@ -136,7 +136,7 @@ fn a_half_written_line_is_no_part_of_an_overview() {
 }
 
 #[test]
-fn the_newest_roots_are_found_among_sessions_that_work_for_others() {
+fn newest_roots_skip_sub_agent_sessions() {
     let fixture = SessionsFixture::new();
     for id in 1..=40_u128 {
         // Every fourth is a root; the first is the oldest.
@@ -154,7 +154,7 @@ fn the_newest_roots_are_found_among_sessions_that_work_for_others() {
 }
 
 #[test]
-fn a_header_needs_no_readable_run() {
+fn header_is_readable_if_its_run_is_damaged() {
     let fixture = SessionsFixture::new();
     write(&fixture, 1, |opened| opened.origin = Some(SessionId(7).to_string()));
     let text = fs::read_to_string(fixture.file(1)).unwrap();
@@ -164,7 +164,7 @@ fn a_header_needs_no_readable_run() {
 }
 
 #[test]
-fn the_first_session_of_a_process_removes_old_ones_and_the_second_does_not_look() {
+fn sessions_are_swept_once_per_process_interval() {
     let fixture = SessionsFixture::new();
     let sessions = fixture.limited(1 << 20, Duration::from_mins(1));
     for id in 1..=600 {
@@ -187,7 +187,7 @@ fn the_first_session_of_a_process_removes_old_ones_and_the_second_does_not_look(
 }
 
 #[test]
-fn a_reader_that_keeps_everything_does_not_sweep() {
+fn reader_with_unlimited_keep_does_not_sweep() {
     let fixture = SessionsFixture::new();
     write(&fixture, 1, |_| {});
     age(&fixture, 1, Duration::from_hours(24 * 365));

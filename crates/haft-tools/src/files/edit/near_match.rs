@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn hints() {
+    fn hint_names_the_line_that_differs_only_in_white_space_or_line_ends() {
         check("a\r\nb\r\nc\r\n", "b\nc", Some("line 2 with other line ends: the file has CRLF"));
         check("a\nb\nc\n", "b\r\nc", Some("line 2 with other line ends: the file has LF"));
         check("fn a() {\n\tlet ä = 1;\n}\n", "    let ä = 1;\n", Some("line 2 with other white space"));

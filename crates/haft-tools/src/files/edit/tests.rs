@@ -21,7 +21,7 @@ fn check(text: &str, replacement: TextReplacement<'_>, expected: &str, count: us
 }
 
 #[test]
-fn replacing() {
+fn edit_replaces_the_first_or_all_occurrences() {
     check("a b a b", first("a", "x"), "x b a b", 2);
     check("a b a b", all("a", "x"), "x b x b", 2);
     check("aaa", first("aa", "b"), "ba", 1);
@@ -34,7 +34,7 @@ fn replacing() {
 }
 
 #[test]
-fn an_edit_is_told_with_its_count() {
+fn edit_reports_the_number_of_occurrences() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "a a a");
     let told = format!("Edited {path} (3 occurrence(s) of pattern, replaced first)");
@@ -46,7 +46,7 @@ fn an_edit_is_told_with_its_count() {
 }
 
 #[test]
-fn the_mode_is_kept_and_a_link_stays_a_link() {
+fn edit_keeps_the_file_mode_and_the_symlink() {
     let fixture = FileFixture::new();
     fixture.file("script", "#!/bin/sh\n");
     fixture.set_mode("script", 0o755);
@@ -63,7 +63,7 @@ fn check_error(path: &str, replacement: TextReplacement<'_>, expected: &str) {
 }
 
 #[test]
-fn an_edit_that_cannot_be_made_changes_nothing() {
+fn failed_edit_leaves_the_file_unchanged() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "text");
     check_error(&path, first("", "x"), "Error: old_string is empty");
@@ -78,7 +78,7 @@ fn an_edit_that_cannot_be_made_changes_nothing() {
 }
 
 #[test]
-fn files_that_cannot_be_edited() {
+fn edit_refuses_missing_large_binary_and_special_files() {
     let fixture = FileFixture::new();
     let large = fixture.file("large", "");
     File::options().write(true).open(&large).unwrap().set_len(READ_FILE_BYTES_MAX + 1).unwrap();
@@ -93,7 +93,7 @@ fn files_that_cannot_be_edited() {
 }
 
 #[test]
-fn a_replacement_that_explodes_is_refused_before_it_is_built() {
+fn replacement_over_the_size_limit_is_refused() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "x".repeat(1_000_000));
     let long = "y".repeat(1_000_000);
@@ -102,7 +102,7 @@ fn a_replacement_that_explodes_is_refused_before_it_is_built() {
 }
 
 #[test]
-fn a_file_that_may_not_be_written_tells_nothing_of_its_content() {
+fn edit_of_a_read_only_file_reveals_no_content() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "text");
     fixture.set_mode("f", 0o444);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn lock_secret_and_git_names_are_excluded() {
         let locks =
             ["Cargo.lock", "go.sum", "pnpm-lock.yaml", "Gemfile.lock", "bun.lock", "package-lock.json"];
         check(EntryKind::File, &locks, true);
@@ -132,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn star_matches_any_text() {
         assert!(matches("a*z", "az") && matches("a*z", "abcz") && matches("*z", "z") && matches("a*", "a"));
         assert!(!matches("a*a", "a") && !matches("a*z", "abc") && !matches("abc", "abcd"));
     }
 
     #[test]
-    fn the_tables_are_lower_case() {
+    fn exclusion_tables_are_lower_case() {
         for name in LOCK_FILES.iter().chain(SECRET_FILES).chain(DIRECTORIES).chain(SHOWN_ALL_THE_SAME) {
             assert_eq!(*name, name.to_lowercase());
         }

@@ -31,14 +31,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_leave_their_line_or_attribute() {
+    fn file_names_are_escaped_in_lines_and_attributes() {
         assert_eq!(shown_path(Path::new("")), ".");
         assert_eq!(shown_path(Path::new("src/a b.rs")), "src/a b.rs");
         assert_eq!(shown_path(Path::new("a\"><b>&\n")), "a&quot;&gt;&lt;b&gt;&amp;\\n");
     }
 
     #[test]
-    fn content_cannot_close_its_wrapper() {
+    fn closing_tag_in_content_is_escaped() {
         assert_eq!(content("a </file> b < c </p>", &["file"]), "a &lt;/file> b < c </p>\n");
         assert_eq!(content("a\n", &["file"]), "a\n");
         assert_eq!(content("", &["file"]), "");

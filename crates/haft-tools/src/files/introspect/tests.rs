@@ -26,7 +26,7 @@ fn check_all(files: &[(&str, &str)], expected: &str) {
 }
 
 #[test]
-fn an_overview_has_names_a_note_and_the_readme() {
+fn overview_has_file_names_a_note_and_the_readme() {
     let files = [
         ("README.md", "# Title"),
         ("src/lib.rs", "x"),
@@ -42,7 +42,7 @@ fn an_overview_has_names_a_note_and_the_readme() {
 }
 
 #[test]
-fn all_shows_every_text_file_in_order() {
+fn level_all_includes_every_text_file_in_order() {
     check_all(
         &[("b.rs", "b\n"), ("a.rs", "a"), ("d/c.rs", ""), ("binary", "x\0y")],
         "<file path=\"a.rs\">\na\n</file>\n<file path=\"b.rs\">\nb\n</file>\n<file path=\"d/c.rs\">\n</file>\n",
@@ -50,7 +50,7 @@ fn all_shows_every_text_file_in_order() {
 }
 
 #[test]
-fn ignored_files_locks_and_secrets_are_left_out() {
+fn ignored_lock_and_secret_files_are_omitted() {
     check_all(
         &[
             (".gitignore", "target\n*.log\n!keep.log\n"),
@@ -77,7 +77,7 @@ fn content_and_names_cannot_close_the_wrapper() {
 }
 
 #[test]
-fn links_fifos_and_strange_names_do_no_harm() {
+fn symlinks_and_fifos_are_skipped_and_odd_names_escaped() {
     let fixture = fixture(&[("f", "text")]);
     fixture.link("outside", "/etc/passwd");
     fixture.link("cycle", ".");
@@ -88,7 +88,7 @@ fn links_fifos_and_strange_names_do_no_harm() {
 }
 
 #[test]
-fn a_file_too_large_is_named_at_the_end() {
+fn oversized_file_is_listed_under_left_out() {
     let large = "x".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1);
     check_all(
         &[("large", &large), ("small", "s")],
@@ -97,7 +97,7 @@ fn a_file_too_large_is_named_at_the_end() {
 }
 
 #[test]
-fn the_whole_answer_is_bounded() {
+fn introspect_output_stays_within_its_character_limit() {
     let large = "ä".repeat(60_000);
     let names: Vec<String> = (0..50).map(|number| format!("{number:02}")).collect();
     let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), large.as_str())).collect();
@@ -112,7 +112,7 @@ fn the_whole_answer_is_bounded() {
 }
 
 #[test]
-fn many_names_do_not_crowd_out_the_readme() {
+fn readme_is_included_despite_many_file_names() {
     let fixture = fixture(&[("readme", "hello")]);
     for number in 0..3000 {
         fixture.file(&format!("{number:0>100}"), "");
@@ -132,7 +132,7 @@ fn check_error(path: &str, expected: &str) {
 }
 
 #[test]
-fn a_root_that_is_no_directory() {
+fn root_that_is_not_a_directory_is_an_error() {
     let fixture = FileFixture::new();
     check_error(&fixture.file("file", "x"), "Not a directory");
     check_error(&fixture.fifo("fifo"), "Not a directory");
@@ -141,7 +141,7 @@ fn a_root_that_is_no_directory() {
 }
 
 #[test]
-fn directories_that_may_not_be_read() {
+fn unreadable_directory_is_omitted_and_as_root_denied() {
     let fixture = fixture(&[("closed/f", "x"), ("open", "x")]);
     fixture.set_mode("closed", 0o000);
     let (all, root) = without_capabilities(|| {
@@ -154,7 +154,7 @@ fn directories_that_may_not_be_read() {
 }
 
 #[test]
-fn the_plainest_readme_is_chosen() {
+fn markdown_readme_is_preferred() {
     let names = ["README.rst", "ReadMe.md", "README", "readmenot"];
     let directory = Directory { path: PathBuf::new(), files: names.map(Into::into).to_vec() };
     assert_eq!(readme_name(&[directory]), Some(OsStr::new("ReadMe.md")));

@@ -27,7 +27,7 @@ fn check_exact(content: &str) {
 }
 
 #[test]
-fn content_is_given_exactly() {
+fn read_returns_the_content_unchanged() {
     check_exact("");
     check_exact("\n");
     check_exact("no newline at the end");
@@ -36,7 +36,7 @@ fn content_is_given_exactly() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_refused_at_once() {
+fn read_refuses_special_files_and_directories() {
     let fixture = FileFixture::new();
     check_error(&fixture.fifo("fifo"), "it is a FIFO");
     check_error(&fixture.socket("socket"), "it is a socket");
@@ -47,7 +47,7 @@ fn what_is_not_a_regular_file_is_refused_at_once() {
 }
 
 #[test]
-fn paths_that_lead_nowhere() {
+fn read_rejects_missing_and_invalid_paths() {
     let fixture = FileFixture::new();
     let file = fixture.file("file", "x");
     check_error(&fixture.path("missing"), "No such file or directory (os error 2)");
@@ -62,7 +62,7 @@ fn paths_that_lead_nowhere() {
 }
 
 #[test]
-fn a_file_too_large_is_not_read() {
+fn oversized_file_is_not_read() {
     let fixture = FileFixture::new();
     let path = fixture.file("sparse", "");
     File::options().write(true).open(&path).unwrap().set_len(READ_FILE_BYTES_MAX + 1024 * 1024).unwrap();
@@ -73,7 +73,7 @@ fn a_file_too_large_is_not_read() {
 }
 
 #[test]
-fn what_is_not_text_is_refused_with_a_hint() {
+fn binary_or_non_utf8_file_is_refused_with_the_offset() {
     let fixture = FileFixture::new();
     check_error(&fixture.file("nul", b"ab\0cd"), "it is a binary file (NUL byte at 2)");
     let late = [vec![b'x'; 20_000], vec![0]].concat();
@@ -88,13 +88,13 @@ fn what_is_not_text_is_refused_with_a_hint() {
 }
 
 #[test]
-fn files_that_report_no_size_are_read() {
+fn proc_files_without_a_size_are_read() {
     let status = read("/proc/self/status", None, Some(1), WANTED).unwrap().text;
     assert!(status.starts_with("Name:"), "{status}");
 }
 
 #[test]
-fn a_file_without_permission_is_denied() {
+fn unreadable_file_is_denied() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "secret");
     fixture.set_mode("f", 0o000);
@@ -104,7 +104,7 @@ fn a_file_without_permission_is_denied() {
 }
 
 #[test]
-fn of_a_long_file_what_is_wanted_is_given_and_the_rest_counted() {
+fn long_file_is_truncated_and_the_rest_counted() {
     let fixture = FileFixture::new();
     let text = read(&fixture.file("f", "ä".repeat(10)), None, None, 5).unwrap();
     assert_eq!(text, FileText { text: "ää".into(), chars_beyond: 8 });
@@ -117,7 +117,7 @@ fn check_lines(offset: Option<u64>, limit: Option<u64>, expected: Result<&str, &
 }
 
 #[test]
-fn lines_are_chosen_by_number() {
+fn offset_and_limit_select_lines() {
     check_lines(None, None, Ok("one\ntwo\r\nthree"));
     check_lines(Some(1), Some(1), Ok("one\n"));
     check_lines(Some(2), Some(1), Ok("two\r\n"));
@@ -135,7 +135,7 @@ fn lines_are_chosen_by_number() {
 }
 
 #[test]
-fn a_final_newline_starts_no_line() {
+fn final_newline_does_not_count_as_a_line() {
     assert_eq!(
         select_lines("one\n", Some(2), None),
         Err("`offset` 2 is beyond the end: the file has 1 line(s)".into())
@@ -146,7 +146,7 @@ fn a_final_newline_starts_no_line() {
 
 proptest! {
     #[test]
-    fn chosen_pieces_make_up_the_whole(text in "[a\\n\\rä]{1,40}", at in 1u64..10) {
+    fn selected_head_and_tail_add_up_to_the_whole_text(text in "[a\\n\\rä]{1,40}", at in 1u64..10) {
         let head = select_lines(&text, None, Some(at)).unwrap();
         let tail = select_lines(&text, Some(at + 1), None).unwrap_or("");
         prop_assert_eq!(format!("{head}{tail}"), text);

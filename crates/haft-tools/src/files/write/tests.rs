@@ -22,7 +22,7 @@ fn check_denied(path: &str, reason: &str) {
 }
 
 #[test]
-fn a_new_file_is_made_with_its_directories() {
+fn write_creates_missing_parent_directories() {
     let fixture = FileFixture::new();
     let path = fixture.path("a/b/c.txt");
     assert_eq!(write(&path, "grün"), Ok(format!("Wrote 5 bytes to {path}")));
@@ -40,7 +40,7 @@ fn content_is_written_exactly() {
 }
 
 #[test]
-fn the_mode_is_kept_but_for_set_user_id() {
+fn write_keeps_the_mode_except_set_user_id() {
     let fixture = FileFixture::new();
     for (mode, expected) in [(0o755, 0o755), (0o600, 0o600), (0o666, 0o666), (0o4755, 0o755)] {
         let path = fixture.file("f", "old");
@@ -51,7 +51,7 @@ fn the_mode_is_kept_but_for_set_user_id() {
 }
 
 #[test]
-fn a_new_file_has_the_mode_that_any_new_file_has() {
+fn new_file_gets_the_default_mode() {
     let fixture = FileFixture::new();
     File::create(fixture.place("plain")).unwrap();
     write(&fixture.path("ours"), "x").unwrap();
@@ -59,7 +59,7 @@ fn a_new_file_has_the_mode_that_any_new_file_has() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_not_replaced() {
+fn special_files_and_directories_are_not_replaced() {
     let fixture = FileFixture::new();
     check_error(&fixture.fifo("fifo"), "it is a FIFO");
     check_error(&fixture.socket("socket"), "it is a socket");
@@ -71,7 +71,7 @@ fn what_is_not_a_regular_file_is_not_replaced() {
 }
 
 #[test]
-fn paths_that_name_no_file() {
+fn write_rejects_paths_that_cannot_name_a_file() {
     let fixture = FileFixture::new();
     let file = fixture.file("file", "old");
     check_error("", "Error writing : the path is empty");
@@ -89,7 +89,7 @@ fn paths_that_name_no_file() {
 }
 
 #[test]
-fn a_parent_that_is_no_directory() {
+fn write_fails_if_a_parent_is_not_a_directory() {
     let fixture = FileFixture::new();
     fixture.file("file", "old");
     fixture.link("dangling-parent", "nowhere");
@@ -98,7 +98,7 @@ fn a_parent_that_is_no_directory() {
 }
 
 #[test]
-fn links_are_followed_to_where_they_lead() {
+fn write_follows_symlinks_to_their_target() {
     let fixture = FileFixture::new();
     fixture.file("d/real", "old");
     fixture.link("d/link", "real");
@@ -114,7 +114,7 @@ fn links_are_followed_to_where_they_lead() {
 }
 
 #[test]
-fn a_hard_link_is_not_written_through() {
+fn write_does_not_change_other_hard_links() {
     let fixture = FileFixture::new();
     let path = fixture.file("a", "old");
     fs::hard_link(&path, fixture.place("b")).unwrap();
@@ -123,7 +123,7 @@ fn a_hard_link_is_not_written_through() {
 }
 
 #[test]
-fn a_name_of_full_length_is_written() {
+fn file_name_of_255_bytes_is_written() {
     let fixture = FileFixture::new();
     let name = "x".repeat(255);
     write(&fixture.path(&name), "x").unwrap();
@@ -131,7 +131,7 @@ fn a_name_of_full_length_is_written() {
 }
 
 #[test]
-fn a_read_only_directory_denies_even_where_the_file_is_writable() {
+fn read_only_directory_denies_writing_a_writable_file() {
     let fixture = FileFixture::new();
     let path = fixture.file("d/f", "old");
     fixture.set_mode("d", 0o555);
@@ -143,7 +143,7 @@ fn a_read_only_directory_denies_even_where_the_file_is_writable() {
 }
 
 #[test]
-fn a_read_only_file_is_not_replaced_although_its_directory_would_allow_it() {
+fn read_only_file_is_not_replaced_in_a_writable_directory() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     fixture.set_mode("f", 0o444);
@@ -152,7 +152,7 @@ fn a_read_only_file_is_not_replaced_although_its_directory_would_allow_it() {
 }
 
 #[test]
-fn a_file_without_permission_to_read_may_still_be_written() {
+fn unreadable_file_can_still_be_written() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     fixture.set_mode("f", 0o200);
@@ -161,7 +161,7 @@ fn a_file_without_permission_to_read_may_still_be_written() {
 }
 
 #[test]
-fn the_temporary_file_is_gone_after_a_failure() {
+fn failed_write_leaves_no_temporary_file() {
     let fixture = FileFixture::new();
     let place = OpenDirectoryEntry::open(&fixture.place("f")).unwrap();
     fixture.directory("f");
@@ -170,7 +170,7 @@ fn the_temporary_file_is_gone_after_a_failure() {
 }
 
 #[test]
-fn content_too_large_is_refused_before_anything_is_made() {
+fn oversized_content_is_refused_before_a_file_is_created() {
     let fixture = FileFixture::new();
     let bytes = usize::try_from(WRITE_FILE_BYTES_MAX).unwrap() + 1;
     let place = OpenDirectoryEntry::open(&fixture.place("f")).unwrap();
@@ -180,7 +180,7 @@ fn content_too_large_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn a_directory_swapped_for_a_link_does_not_lead_the_write_elsewhere() {
+fn directory_swapped_for_a_symlink_does_not_redirect_the_write() {
     let fixture = FileFixture::new();
     fixture.directory("inside");
     fixture.directory("outside");
@@ -193,7 +193,7 @@ fn a_directory_swapped_for_a_link_does_not_lead_the_write_elsewhere() {
 }
 
 #[test]
-fn the_owner_is_kept_by_those_who_may_give_files_away() {
+fn write_as_root_keeps_the_file_owner() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     if std::os::unix::fs::chown(&path, Some(65534), Some(65534)).is_err() {
@@ -205,7 +205,7 @@ fn the_owner_is_kept_by_those_who_may_give_files_away() {
 }
 
 #[test]
-fn concurrent_writers_leave_one_whole_content() {
+fn concurrent_writes_are_atomic() {
     let fixture = FileFixture::new();
     let path = fixture.path("f");
     let contents: Vec<String> = ('a'..='d').map(|c| c.to_string().repeat(100_000)).collect();

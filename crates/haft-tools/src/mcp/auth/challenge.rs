@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges_are_read_as_servers_write_them() {
+    fn bearer_challenge_parameters_are_parsed() {
         let check = |text: &str, metadata: Option<&str>, scope: Option<&str>, error: Option<&str>| {
             let found = Challenge::read(text);
             assert_eq!(found.resource_metadata.as_deref(), metadata, "{text}");

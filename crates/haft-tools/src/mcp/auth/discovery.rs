@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn well_known_places_stand_before_and_after_the_path() {
+    fn well_known_urls_are_built_before_and_after_the_path() {
         let check = |found: Vec<Url>, expected: &[&str]| {
             assert_eq!(found.iter().map(Url::as_str).collect::<Vec<_>>(), expected);
         };
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_for_this_server_or_what_is_above_it() {
+    fn resource_covers_the_server_url_and_paths_below() {
         let check = |resource, expected| {
             assert_eq!(covers(resource, &url("https://h/a/mcp")), expected, "{resource}");
         };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_server_on_this_machine_may_go_without_tls() {
+    fn plain_http_is_allowed_only_between_loopback_addresses() {
         let check = |address, server, expected| {
             assert_eq!(is_safe(&url(address), &url(server)), expected, "{address} for {server}");
         };

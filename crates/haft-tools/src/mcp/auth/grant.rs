@@ -122,7 +122,7 @@ mod tests {
     const S256: &str = r#","code_challenge_methods_supported":["S256"]"#;
 
     #[test]
-    fn a_question_says_what_it_is_about_and_keeps_its_verifier() {
+    fn authorization_url_has_scope_resource_and_pkce_but_no_verifier() {
         let asked = question(&issuer(S256)).unwrap();
         let url = asked.url.as_str();
         for part in [
@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn without_pkce_nobody_is_asked() {
+    fn authorization_requires_pkce_s256() {
         assert!(question(&issuer("")).is_err());
         assert!(question(&issuer(r#","code_challenge_methods_supported":["plain"]"#)).is_err());
     }
 
     #[test]
-    fn only_the_answer_to_this_question_counts() {
+    fn callback_must_match_state_and_issuer() {
         let says = r#","code_challenge_methods_supported":["S256"],"authorization_response_iss_parameter_supported":true"#;
         let check = |extra: &str, answer: &str, expected: bool| {
             let issuer = issuer(extra);

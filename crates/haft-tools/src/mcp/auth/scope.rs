@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_comes_from_whoever_knows_best() {
+    fn resource_scopes_are_a_fallback_and_earlier_scopes_are_kept() {
         let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let check =
             |challenge: &str, before: &str, operator: &str, resource: &str, issuer, expected: &str| {

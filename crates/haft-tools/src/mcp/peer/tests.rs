@@ -68,7 +68,7 @@ fn ask(seconds: u64) -> PeerRequest<'static> {
 }
 
 #[tokio::test]
-async fn a_request_carries_its_members_and_a_progress_token_and_gets_its_reply() {
+async fn request_sends_traceparent_and_progress_token_and_gets_its_reply() {
     let (peer, table, transport) = connected();
     let answer = async {
         transport.more.notified().await;
@@ -85,7 +85,7 @@ async fn a_request_carries_its_members_and_a_progress_token_and_gets_its_reply()
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_is_patience_and_silence_cancels() {
+async fn progress_extends_the_timeout_and_silence_cancels_the_request() {
     let (peer, table, transport) = connected();
     let begun = Instant::now();
     let told = StdMutex::new(Vec::new());
@@ -112,7 +112,7 @@ async fn progress_is_patience_and_silence_cancels() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_dropped_is_taken_back() {
+async fn dropped_request_sends_a_cancellation() {
     let (peer, table, transport) = connected();
     assert!(futures_util::FutureExt::now_or_never(peer.request(ask(60))).is_none());
     assert!(table.waiting().is_empty());
@@ -120,7 +120,7 @@ async fn a_request_that_is_dropped_is_taken_back() {
 }
 
 #[tokio::test]
-async fn when_the_connection_ends_everybody_is_told_and_nobody_can_ask_any_more() {
+async fn closed_connection_fails_pending_and_later_requests() {
     let (peer, table, _) = connected();
     let gone = async {
         tokio::task::yield_now().await;
@@ -135,7 +135,7 @@ async fn when_the_connection_ends_everybody_is_told_and_nobody_can_ask_any_more(
 }
 
 #[tokio::test]
-async fn pings_are_answered_and_sampling_is_refused() {
+async fn ping_is_answered_and_unconfigured_sampling_refused() {
     let (_peer, table, transport) = connected();
     table.received(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#, None);
     transport.more.notified().await;
@@ -171,7 +171,7 @@ async fn reply_to(method: &str, table: &Arc<PendingRequests>, transport: &Record
 }
 
 #[tokio::test]
-async fn a_question_is_declined_unless_one_run_has_a_call_in_flight() {
+async fn server_request_is_declined_unless_one_run_has_a_call_in_flight() {
     let settings = SamplingLimits {
         consent: SamplingConsent::Given,
         model: None,
@@ -190,7 +190,7 @@ async fn a_question_is_declined_unless_one_run_has_a_call_in_flight() {
 }
 
 #[tokio::test]
-async fn a_question_goes_to_the_person_of_the_run_whose_call_is_in_flight() {
+async fn elicitation_goes_to_the_user_of_the_run_in_flight() {
     let (_peer, table, transport) = connected();
     for word in ["anna", "bert"] {
         let _call = table.host.calls.begin(caller(word));

@@ -28,7 +28,7 @@ fn hello() -> Value {
 }
 
 #[test]
-fn a_request_is_read_in_all_its_forms_and_held_to_the_limit() {
+fn sampling_request_is_parsed_and_its_token_limit_clamped() {
     let sample = read_value(&hello()).unwrap();
     assert_eq!((sample.output_tokens_max, sample.conversation.messages().len()), (20, 1));
     let several = json!({
@@ -45,7 +45,7 @@ fn a_request_is_read_in_all_its_forms_and_held_to_the_limit() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_with_its_reason() {
+fn unsupported_sampling_request_is_refused_with_the_reason() {
     let check = |change: Value, expected: &str| {
         let mut request = hello();
         request.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
@@ -107,7 +107,7 @@ fn declined_for(outcome: Result<String, ServerRequestRefusal>) -> String {
 }
 
 #[tokio::test]
-async fn a_call_may_sample_only_so_often() {
+async fn sampling_is_limited_per_call() {
     let (calls, policy) = (InFlightCalls::default(), policy(SamplingConsent::Given));
     let hello = raw(&hello());
     let begun = calls.begin(caller(writer(), None));
@@ -124,7 +124,7 @@ async fn a_call_may_sample_only_so_often() {
 }
 
 #[tokio::test]
-async fn a_person_decides_unless_the_operator_has() {
+async fn sampling_requires_user_consent_unless_configured() {
     let (calls, policy) = (InFlightCalls::default(), policy(SamplingConsent::Ask));
     let hello = raw(&hello());
     let check = async |person: Option<Arc<dyn Elicitor>>| {
@@ -161,7 +161,7 @@ impl Sampler for SilentElicitor {
 }
 
 #[tokio::test]
-async fn what_is_written_for_a_call_ends_with_it() {
+async fn sampling_is_cancelled_when_its_call_ends() {
     let calls = InFlightCalls::default();
     let policy = policy(SamplingConsent::Given);
     let begun = calls.begin(caller(SilentElicitor, None));

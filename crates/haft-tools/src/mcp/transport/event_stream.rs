@@ -106,7 +106,7 @@ mod tests {
     const TEXT: &str = ": hi\r\nevent: endpoint\r\ndata: /m\r\n\r\nid: 7\nretry: 500\ndata: a\ndata:b\n\ndata\n\nevent: x\n\ndata: cut";
 
     #[test]
-    fn events_are_found_wherever_the_bytes_are_split() {
+    fn stream_split_at_any_byte_gives_the_same_events() {
         let event = |name: &str, data: &str| McpSseEvent { name: name.into(), data: data.into() };
         let expected = [event("endpoint", "/m"), event("", "a\nb"), event("", "")];
         for split in 0..TEXT.len() {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_end_is_refused() {
+    fn oversized_event_is_an_error() {
         let mut stream = McpSseParser::new(100);
         assert_eq!(stream.push(format!("data: {}", "x".repeat(200)).as_bytes()), Err(McpSseEventTooLong));
         let mut stream = McpSseParser::new(100);

@@ -16,7 +16,7 @@ fn check_error(question: &str, content: &str, part: &str) {
 }
 
 #[test]
-fn parts_by_line_and_byte() {
+fn line_and_byte_ranges_are_extracted() {
     check("lines 2-3", TEXT, "two\nthree\n");
     check("lines 3-99", TEXT, "three\nfour\n");
     check("first 1 lines", TEXT, "one\n");
@@ -36,7 +36,7 @@ fn parts_by_line_and_byte() {
 }
 
 #[test]
-fn lines_that_match() {
+fn grep_returns_numbered_matching_lines() {
     check("grep t", TEXT, "2:two\n3:three\n");
     check("grep -i TWO", TEXT, "2:two\n");
     check("grep -B 1 -A 1 three", TEXT, "2-two\n3:three\n4-four\n");
@@ -51,12 +51,12 @@ fn lines_that_match() {
 }
 
 #[test]
-fn groups_of_matches_are_kept_apart_and_never_repeat_a_line() {
+fn grep_separates_match_groups_and_repeats_no_line() {
     check("grep -A 1 one|two", "one\ntwo\nx\ny\none\n", "1:one\n2:two\n3-x\n--\n5:one\n");
 }
 
 #[test]
-fn json_is_filtered_and_described() {
+fn jq_filters_and_schema_describes_json() {
     check("jq .total", JSON, "2\n");
     check("jq '.items[].id'", JSON, "1\n2\n");
     check("jq .missing?", "[]", "(no result)");
@@ -72,7 +72,7 @@ fn json_is_filtered_and_described() {
 }
 
 #[test]
-fn an_endless_stream_of_results_is_cut() {
+fn endless_jq_results_are_truncated() {
     let asked = |question: &str| OutputQuery::parse(question).unwrap().unwrap().answer(b"null").unwrap();
     let first = asked("jq repeat(1)");
     assert!(
@@ -86,21 +86,21 @@ fn an_endless_stream_of_results_is_cut() {
 }
 
 #[test]
-fn a_pattern_that_would_explode_elsewhere_is_matched_in_linear_time() {
+fn pathological_grep_pattern_is_matched_in_linear_time() {
     let text = "a".repeat(50_000);
     check("grep (a+)+$x", &text, "no line matches `(a+)+$x`");
     check_error(&format!("grep {}", "(a{1000}){1000}"), &text, "cannot be used");
 }
 
 #[test]
-fn what_is_no_question_is_for_a_model() {
+fn free_text_is_not_parsed_as_a_query() {
     for text in ["what went wrong?", "lines of code", "find the error", "first lines", ""] {
         assert_eq!(OutputQuery::parse(text), Ok(None), "{text}");
     }
 }
 
 #[test]
-fn sizes_in_every_unit() {
+fn stats_reports_bytes_characters_lines_and_tokens() {
     check(
         "stats",
         "héllo\nx\n",
@@ -110,7 +110,7 @@ fn sizes_in_every_unit() {
 }
 
 #[test]
-fn a_long_answer_comes_in_pages_that_make_up_the_whole() {
+fn pages_of_a_long_answer_add_up_to_the_whole() {
     let text = (1..=20_000).map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
     let mut question = "lines 1-20000".to_owned();
     let mut seen = String::new();
@@ -128,7 +128,7 @@ fn a_long_answer_comes_in_pages_that_make_up_the_whole() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_described_or_written_as_digits() {
+fn binary_output_supports_only_stats_and_hexadecimal_bytes() {
     let gif = "GIF89a\u{5}\0\u{7}\0";
     check(
         "stats",

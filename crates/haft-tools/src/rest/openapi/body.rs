@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_become_arguments_where_that_says_the_same() {
+    fn body_fields_become_arguments_only_without_ambiguity() {
         let check = |media: &Value, needed: bool, taken: Value, expected: &[&str]| {
             let found = described("application/json", media, needed, &taken);
             let names: Vec<&str> = found.properties.keys().map(String::as_str).collect();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_type_decides_how_it_is_sent() {
+    fn content_type_selects_the_body_encoding() {
         let check = |media_type: &str, expected: BodyKind, sent: &str| {
             let found = described(media_type, &object(), true, &json!({}));
             assert_eq!((found.plan.kind, found.plan.media_type.as_str()), (expected, sent), "{media_type}");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_base64() {
+    fn binary_body_fields_are_base64_arguments() {
         let media = json!({"schema": {"type": "object", "required": ["f"], "properties": {
             "f": {"type": "string", "format": "binary"},
             "l": {"type": "array", "items": {"type": "string", "format": "binary"}}, "t": {"type": "string"},

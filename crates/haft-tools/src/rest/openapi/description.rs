@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_says_what_it_does_and_returns() {
+    fn tool_description_joins_summary_description_and_response() {
         let check =
             |summary: Option<&str>, description: Option<&str>, response: Option<&str>, expected: &str| {
                 assert_eq!(of_operation("GET /x", summary, description, response), expected);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut_between_sentences_or_words() {
+    fn long_description_is_cut_between_sentences_or_words() {
         assert_eq!(shortened("One two. Three four five six.", 20), "One two. Three four…");
         assert_eq!(shortened("One two three. Four five six.", 20), "One two three.");
         assert_eq!(shortened("short", 20), "short");

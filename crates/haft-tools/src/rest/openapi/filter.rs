@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_left_out_for_a_reason() {
+    fn filtered_operation_names_the_setting_that_excluded_it() {
         let looked = |deprecated: bool| OperationProperties {
             method: Method::Get,
             path: "/pets/{id}",

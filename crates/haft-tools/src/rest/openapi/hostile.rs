@@ -43,7 +43,7 @@ fn check(value: &Value, operations: usize, reason: &str) {
 }
 
 #[test]
-fn one_large_thing_in_ten_thousand_places_is_not_paid_ten_thousand_times() {
+fn shared_large_schema_is_not_expanded_for_every_operation() {
     let large = json!({ "type": "object", "properties": numbered(100_000, |n| (format!("p{n}"), json!({"type": "string"}))) });
     let paths = |operation: Value| numbered(9_000, |n| (format!("/a{n}"), json!({ "get": operation })));
     let spent = "takes more time or memory than it may";
@@ -68,7 +68,7 @@ fn one_large_thing_in_ten_thousand_places_is_not_paid_ten_thousand_times() {
 }
 
 #[test]
-fn what_is_too_long_or_too_many_is_skipped() {
+fn operations_over_the_import_limits_are_skipped() {
     let parameter = |n: usize| json!({ "name": format!("p{n}"), "in": "query" });
     let many = json!({ "get": { "parameters": (0..20_000).map(parameter).collect::<Vec<_>>() } });
     check(&described(json!({ "/a": many }), json!({})), 1, "more than 200 parameters");
@@ -85,7 +85,7 @@ fn what_is_too_long_or_too_many_is_skipped() {
 }
 
 #[test]
-fn servers_and_alternatives_without_end_cost_little() {
+fn server_variables_and_security_lists_are_bounded() {
     // Each variable expands to ten times the next.
     let variables =
         numbered(20, |n| (format!("v{n}"), json!({ "default": format!("{{v{}}}", n + 1).repeat(10) })));
@@ -99,7 +99,7 @@ fn servers_and_alternatives_without_end_cost_little() {
 }
 
 #[test]
-fn a_deep_schema_does_not_overflow_the_stack() {
+fn deep_schema_does_not_overflow_the_stack() {
     let chain = |next: usize| {
         let inner = json!({ "$ref": format!("#/components/schemas/s{next}") });
         (0..100).fold(inner, |inner, _| json!({ "items": inner }))
@@ -115,7 +115,7 @@ fn a_deep_schema_does_not_overflow_the_stack() {
 }
 
 #[test]
-fn old_descriptions_copy_nothing_that_is_referred_to() {
+fn swagger_2_references_are_not_copied() {
     let large = numbered(20_000, |n| (format!("p{n}"), json!({ "type": "string" })));
     let references = vec![json!({ "$ref": "#/parameters/large" }); 100];
     let value = json!({
@@ -133,7 +133,7 @@ fn old_descriptions_copy_nothing_that_is_referred_to() {
 }
 
 #[test]
-fn what_is_cut_never_takes_less() {
+fn cut_schema_still_accepts_valid_arguments() {
     // Once cut to an outline with their type only, both alternatives are equal, and `oneOf` would match neither.
     let node = |kind: &str| {
         json!({ "type": "object", "required": [kind], "properties": {

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_from_the_id_or_the_path() {
+    fn tool_name_is_built_from_the_operation_id_or_the_path() {
         let check = |id: Option<&str>, path: &str, expected: &str| {
             let name = ToolNameAllocator::default().give("pets", id, Method::Get, path);
             assert_eq!(name.as_str(), expected);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_fit() {
+    fn tool_names_are_unique_and_within_the_length_limit() {
         let mut names = ToolNameAllocator::default();
         let mut give = |id: &str| names.give("pets", Some(id), Method::Get, "/").to_string();
         assert_eq!(give("list"), "pets_list");

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn clashing_names_say_where_they_are() {
+    fn clashing_parameter_names_are_prefixed_with_their_location() {
         let parameter = |place: &str| json!({"name": "id", "in": place, "schema": {"type": "string"}});
         let all = found(
             &json!({"parameters": [parameter("query"), parameter("path")]}),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_overrides_its_path_and_never_the_connection() {
+    fn operation_overrides_path_parameters_but_not_host_or_authorization() {
         let all = found(
             &json!({"parameters": [{"name": "n", "in": "query", "description": "old"}]}),
             &json!({"parameters": [
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_taken_apart() {
+    fn path_templates_are_split_and_invalid_ones_rejected() {
         let check = |written: &str, expected: Option<usize>| {
             let found = path(written, &mut Vec::new());
             assert_eq!(found.as_ref().ok().map(Vec::len), expected, "{written} {found:?}");

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn only_documents_beside_the_first_are_wanted_each_once() {
+    fn only_documents_below_the_first_url_are_downloaded_each_once() {
         let first = url("https://a.com/api/v1/openapi.json?key=k");
         let mut reading = OpenApiDownload::of(first.clone());
         assert_eq!(reading.wanted(), Some(first.clone()));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_without_end_is_left() {
+    fn endless_document_chain_stops_at_the_limit() {
         let mut reading = OpenApiDownload::of(url("https://a.com/0"));
         let mut asked = 0;
         while let Some(at) = reading.wanted() {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn every_scheme_takes_what_it_needs() {
+    fn each_security_scheme_builds_its_credential() {
         let token = || SchemeCredentials { token: Some("t".into()), ..SchemeCredentials::default() };
         let key = |place: &str| json!({"type": "apiKey", "in": place, "name": "k"});
         assert!(matches!(

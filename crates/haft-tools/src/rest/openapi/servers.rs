@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_have_variables_and_may_be_relative() {
+    fn server_urls_resolve_variables_and_relative_references() {
         let check = |server: Value, at: &str, expected: Option<&str>| {
             let documents = documents(&json!({ "servers": [server] }));
             let at = Url::parse(at).unwrap();

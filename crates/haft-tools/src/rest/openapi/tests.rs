@@ -70,7 +70,7 @@ fn an_operation_becomes_a_tool() {
 }
 
 #[test]
-fn one_bad_operation_does_not_harm_the_others() {
+fn invalid_operation_is_skipped_with_a_reason_and_others_imported() {
     let all = imported(&described(&json!({
         "/good": {"get": {}},
         "/bad/{x": {"get": {}},
@@ -99,7 +99,7 @@ fn one_bad_operation_does_not_harm_the_others() {
 }
 
 #[test]
-fn operations_without_ids_or_with_the_same_have_names_of_their_own() {
+fn operations_with_missing_or_equal_ids_get_unique_names() {
     let all = imported(&described(&json!({
         "/a": {"get": {"operationId": "same"}, "post": {"operationId": "same"}},
         "/b/{id}": {"get": {}},
@@ -109,7 +109,7 @@ fn operations_without_ids_or_with_the_same_have_names_of_their_own() {
 }
 
 #[test]
-fn swagger_2_is_read_as_well() {
+fn swagger_2_documents_are_imported() {
     let old = json!({
         "swagger": "2.0", "host": "api.example.com", "basePath": "/v2", "schemes": ["http", "https"],
         "consumes": ["application/json"], "securityDefinitions": {"k": {"type": "basic"}},
@@ -145,7 +145,7 @@ fn swagger_2_is_read_as_well() {
 }
 
 #[test]
-fn a_private_server_counts_only_when_the_operator_named_it() {
+fn private_server_address_requires_explicit_configuration() {
     let value = |server: &str| {
         let mut value = described(&json!({"/a": {"get": {}}}));
         value["servers"] = json!([{ "url": server }]);
@@ -161,7 +161,7 @@ fn a_private_server_counts_only_when_the_operator_named_it() {
 }
 
 #[test]
-fn operations_on_other_hosts_need_the_operators_word() {
+fn operations_on_other_hosts_require_an_allowed_host() {
     let value = described(
         &json!({"/a": {"servers": [{"url": "https://up.example.com/x"}], "get": {"operationId": "a"}}}),
     );
@@ -172,7 +172,7 @@ fn operations_on_other_hosts_need_the_operators_word() {
 }
 
 #[test]
-fn what_is_no_description_is_refused() {
+fn document_without_version_or_paths_is_rejected() {
     let check = |value: Value, expected: &str| {
         let error = import(&documents(&value), settings()).unwrap_err();
         assert!(error.0.contains(expected), "{value}: {error}");
@@ -184,7 +184,7 @@ fn what_is_no_description_is_refused() {
 }
 
 #[test]
-fn files_below_the_same_directory_are_read_and_no_others() {
+fn references_outside_the_document_directory_are_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, value: Value| {
         let path = directory.path().join(name);

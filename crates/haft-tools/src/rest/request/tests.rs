@@ -50,7 +50,7 @@ fn made(arguments: Value) -> Result<RestRequest, ToolError> {
 }
 
 #[test]
-fn every_argument_goes_to_its_place() {
+fn arguments_are_sent_in_path_query_header_cookie_and_body() {
     let given = json!({"id": "a/b", "tag": ["x", "y z"], "X-Trace": "t", "sid": "1; admin=1", "name": "Rex"});
     let request = made(given).unwrap();
     assert_eq!(request.url.as_str(), "https://api.example.com/v2/pets/a%2Fb?tag=x&tag=y%20z");
@@ -61,7 +61,7 @@ fn every_argument_goes_to_its_place() {
 }
 
 #[test]
-fn what_is_not_given_is_not_sent() {
+fn missing_optional_arguments_are_not_sent() {
     let request = made(json!({"id": 7, "tag": null})).unwrap();
     assert_eq!(request.url.as_str(), "https://api.example.com/v2/pets/7");
     assert!(request.headers.is_empty());
@@ -69,7 +69,7 @@ fn what_is_not_given_is_not_sent() {
 }
 
 #[test]
-fn a_value_cannot_leave_its_place() {
+fn path_traversal_and_header_injection_are_rejected() {
     let check = |arguments: Value, expected: &str| {
         let error = made(arguments.clone()).unwrap_err();
         assert_eq!(error.kind, ToolErrorKind::InvalidArguments);

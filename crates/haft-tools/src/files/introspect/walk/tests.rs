@@ -25,7 +25,7 @@ fn check(files: &[(&str, &str)], root: &str, expected: &[&str]) {
 }
 
 #[test]
-fn rules_of_git() {
+fn walk_applies_gitignore_rules() {
     check(&[(".gitignore", "/a\n"), ("a", ""), ("d/a", "")], "", &[": .gitignore", "d: a"]);
     check(&[(".gitignore", "d/\n"), ("d/a", ""), ("e/d", "")], "", &[": .gitignore", "e: d"]);
     check(
@@ -38,14 +38,14 @@ fn rules_of_git() {
 }
 
 #[test]
-fn rules_above_the_root_hold_within_its_repository_only() {
+fn gitignore_above_the_root_applies_only_inside_its_repository() {
     let files = [("r/.gitignore", "*.o\n"), ("r/d/e/a.o", ""), ("r/d/e/a.c", ""), (".gitignore", "*.c\n")];
     check(&files, "r/d/e", &[": a.c a.o"]);
     check(&[files.as_slice(), &[("r/.git/HEAD", "")]].concat(), "r/d/e", &[": a.c"]);
 }
 
 #[test]
-fn a_directory_whose_rules_cannot_be_known_is_left_out() {
+fn directory_with_an_unreadable_gitignore_is_omitted() {
     let fixture = FileFixture::new();
     fixture.directory("fifo");
     fixture.fifo("fifo/.gitignore");
@@ -63,7 +63,7 @@ fn a_directory_whose_rules_cannot_be_known_is_left_out() {
 }
 
 #[test]
-fn a_directory_with_too_many_entries_is_left_out_whole() {
+fn directory_over_the_entry_limit_is_omitted() {
     let fixture = FileFixture::new();
     for name in ["many/1", "many/2", "many/3", "many/4", "one/1"] {
         fixture.file(name, "");
@@ -77,7 +77,7 @@ fn a_directory_with_too_many_entries_is_left_out_whole() {
 }
 
 #[test]
-fn depth_is_bounded() {
+fn walk_stops_at_the_maximum_depth() {
     let fixture = FileFixture::new();
     fixture.file(&("d/".repeat(DEPTH_MAX + 2) + "f"), "");
     let (lines, left_out) = found(&walk(&fixture.place("")));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_found_wherever_the_bytes_are_split() {
+    fn input_split_at_any_byte_gives_the_same_lines() {
         let text = "a\n\nbc\nunfinished".as_bytes();
         for split in 0..text.len() {
             let (left, right) = text.split_at(split);
@@ -103,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_is_replaced() {
+    fn invalid_utf8_is_replaced() {
         assert_eq!(lines(100, &[b"a\xffb\n"]), [whole("a\u{fffd}b")]);
     }
 
     #[test]
-    fn a_line_too_long_is_told_at_once_and_at_its_end_and_the_next_is_whole() {
+    fn oversized_line_is_reported_twice_and_the_next_line_read() {
         let long = [b"{\"id\":1".as_slice(), &[b'x'; 2000]].concat();
         let found = lines(1000, &[&long, &[b'y'; 500], b"\"id\":1}\nnext\n"]);
         assert!(
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_small_whatever_comes() {
+    fn splitter_memory_is_bounded_for_endless_lines() {
         let mut lines = StdioLineSplitter::new(1000);
         for _ in 0..100 {
             lines.push(&[b'x'; 10_000], &mut |_| {});

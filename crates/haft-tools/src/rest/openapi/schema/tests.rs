@@ -22,7 +22,7 @@ fn to(name: &str) -> Value {
 }
 
 #[test]
-fn references_are_put_in_their_places_at_any_depth() {
+fn references_are_inlined_at_any_depth() {
     let others = json!({
         "A": {"type": "object", "properties": {"b": to("B")}},
         "B": {"type": "array", "items": to("C")},
@@ -36,7 +36,7 @@ fn references_are_put_in_their_places_at_any_depth() {
 }
 
 #[test]
-fn what_is_inside_itself_is_cut() {
+fn recursive_references_are_cut() {
     let others = json!({"T": {"type": "object", "properties": {"child": to("T"), "n": {"type": "integer"}}}});
     let expected =
         json!({"type": "object", "properties": {"child": {"type": "object"}, "n": {"type": "integer"}}});
@@ -48,7 +48,7 @@ fn what_is_inside_itself_is_cut() {
 }
 
 #[test]
-fn the_dialect_of_openapi_becomes_json_schema() {
+fn openapi_schema_keywords_become_json_schema() {
     check(json!({"type": "string", "nullable": true}), json!({}), json!({"type": ["string", "null"]}));
     check(
         json!({"type": "string", "enum": ["a"], "nullable": true}),
@@ -75,7 +75,7 @@ fn the_dialect_of_openapi_becomes_json_schema() {
 }
 
 #[test]
-fn properties_of_the_other_direction_are_left_out() {
+fn read_only_and_write_only_properties_are_filtered_by_direction() {
     let schema = json!({
         "type": "object", "required": ["id", "password", "name"],
         "properties": {
@@ -93,7 +93,7 @@ fn properties_of_the_other_direction_are_left_out() {
 }
 
 #[test]
-fn plain_objects_of_all_of_become_one() {
+fn all_of_plain_objects_is_merged_unless_properties_clash() {
     let others = json!({
         "Base": {"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}},
     });
@@ -109,7 +109,7 @@ fn plain_objects_of_all_of_become_one() {
 }
 
 #[test]
-fn what_is_too_large_keeps_its_upper_levels() {
+fn oversized_schema_keeps_its_upper_levels() {
     // Every level refers to the next one ten times: written out in full, the schema would have a hundred thousand
     // leaves.
     let level = |next: Value| {
