@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use haft_core::provider::ToolProvider;
-use haft_sandbox::SandboxPolicy;
+use haft_sandbox::{Home, SandboxPolicy};
 use haft_tools::mcp::{ElicitationSupport, TraceLineKind, TraceParents, TraceSink};
 
 use super::terminal;
@@ -45,6 +45,15 @@ pub(super) fn providers(
         terminal::warn(&format!("MCP server `{name}` cannot be used: {reason}"));
     }
     all
+}
+
+/// Returns the names of the servers whose tools are not known yet, for the status line of a run that waits for them.
+pub(super) fn awaited(config: &ResolvedConfig, home: &Home) -> String {
+    let unknown = config.mcp_servers.iter().filter(|(name, server)| {
+        server.enabled && server.reach.is_ok() && wiring::remembered(name, server, home).is_none()
+    });
+    let names: Vec<&str> = unknown.map(|(name, _)| name.as_str()).collect();
+    if names.is_empty() { String::new() } else { format!("of {}", names.join(", ")) }
 }
 
 /// Returns the client settings of the command line for servers.

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use haft_core::approval::shown;
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::ModelErrorKind;
-use haft_core::model_provider::ModelAttempt;
+use haft_core::model_provider::{ModelAccount, ModelAttempt, Next};
 use haft_core::op_tree::{ModelNode, OpTree, OperationNode, OperationState, SessionNode, TurnNode};
 use haft_core::place::OperationId;
 use haft_core::result::ToolErrorKind;
@@ -111,7 +112,25 @@ fn model_in_words(node: &ModelNode) -> String {
     let tokens = account.usage.map(|usage| format!(", {} tokens in, {} out", usage.input, usage.output));
     let cost = account.cost.map(|cost| format!(", {cost}"));
     let (tokens, cost) = (tokens.unwrap_or_default(), cost.unwrap_or_default());
-    format!("{name}{again} {end} [{} ms{tokens}{cost}]", account.latency.as_millis())
+    let retry = retry_after(account).map(|after| format!(", tried again after {} ms", after.as_millis()));
+    let retry = retry.unwrap_or_default();
+    format!("{name}{again} {end} [{} ms{tokens}{cost}{retry}]", account.latency.as_millis())
+}
+
+/// Returns the wait before the next attempt, if there is one.
+fn retry_after(account: &ModelAccount) -> Option<Duration> {
+    match account.next {
+        Next::Nothing => None,
+        Next::Retry { after } => Some(after),
+    }
+}
+
+/// Returns the wait of a call before it started; empty if it did not wait.
+fn waited_in_words(operation: &OperationNode) -> String {
+    match operation.waited.as_millis() {
+        0 => String::new(),
+        waited => format!(", waited {waited} ms"),
+    }
 }
 
 /// Draws each item after its branch, and passes the indent for the lines inside it to `draw`.
@@ -133,7 +152,10 @@ fn describe(operation: &OperationNode) -> String {
             let end = failure.map_or("ok", ToolErrorKind::name);
             let cached = if account.cached { ", cached" } else { "" };
             let (bytes_in, bytes_out, ms) = (account.bytes_in, account.bytes_out, latency.as_millis());
-            format!("{path} {tool} {end} [{ms} ms, {bytes_in} bytes in, {bytes_out} bytes out{cached}]")
+            let waited = waited_in_words(operation);
+            format!(
+                "{path} {tool} {end} [{ms} ms, {bytes_in} bytes in, {bytes_out} bytes out{cached}{waited}]"
+            )
         }
     }
 }
@@ -177,6 +199,7 @@ fn model_json(node: &ModelNode) -> Value {
         },
         "error_kind": failure.map(ModelErrorKind::name),
         "latency_ms": account.map(|account| account.latency.as_millis()),
+        "retry_after_ms": account.and_then(retry_after).map(|after| after.as_millis()),
         "tokens_in": usage.map(|usage| usage.input), "tokens_out": usage.map(|usage| usage.output),
         "cost_nano_usd": account.and_then(|account| account.cost).map(|cost| cost.nano_usd),
     })
@@ -189,6 +212,7 @@ fn operation_json(tree: &OpTree, operation: &OperationNode) -> Value {
         "path": operation.path, "call_id": operation.call, "tool": operation.tool.name(),
         "kind": identity.map(|identity| identity.kind.name()),
         "namespace": identity.map(|identity| identity.namespace.as_str()),
+        "waited_ms": operation.waited.as_millis(),
         "sessions": sessions,
     });
     let state = match &operation.state {
@@ -209,7 +233,6 @@ fn operation_json(tree: &OpTree, operation: &OperationNode) -> Value {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use haft_core::digest::Digest;
     use haft_core::event::{CallAccount, ToolReference};
@@ -243,7 +266,7 @@ mod tests {
         let started = |operation: &Arc<CallOperation>, name: &str| Event::ToolStarted {
             operation: Arc::clone(operation),
             tool: tool(name),
-            waited: Duration::ZERO,
+            waited: Duration::from_millis(3),
         };
         let finished = |operation: &Arc<CallOperation>, name: &str| Event::ToolFinished {
             operation: Arc::clone(operation),
@@ -271,7 +294,7 @@ session 00000000-0000-0000-0000-000000000001
 ├─ turn 1
 │  └─ 1-1 read ok [5 ms, 2 bytes in, 10 bytes out]
 └─ turn 2
-   ├─ 2-1 helper ok [5 ms, 2 bytes in, 10 bytes out]
+   ├─ 2-1 helper ok [5 ms, 2 bytes in, 10 bytes out, waited 3 ms]
    │  session 00000000-0000-0000-0000-000000000002
    │  └─ turn 1
    │     └─ 2-1.1-1 bash\\u{1b} ok [5 ms, 2 bytes in, 10 bytes out]
@@ -286,6 +309,23 @@ calls: 3, errors: 0, cached: 0, 10 ms, 6 bytes in, 30 bytes out";
         let operations = &json["sessions"][0]["turns"][1]["operations"];
         assert_eq!(operations[0]["sessions"][0]["turns"][0]["operations"][0]["path"], "2-1.1-1");
         assert_eq!(operations[1]["state"], "running");
+        assert_eq!(operations[0]["waited_ms"], 3);
         assert_eq!(json["totals"]["calls"], 3);
+    }
+
+    #[test]
+    fn a_retry_shows_its_wait() {
+        let attempt = ModelAttempt { provider: "p".into(), model: "m".into(), number: 1 };
+        let account = ModelAccount {
+            failure: Some(ModelErrorKind::Overloaded),
+            latency: Duration::from_millis(7),
+            first_event: None,
+            usage: None,
+            cost: None,
+            next: Next::Retry { after: Duration::from_millis(500) },
+        };
+        let node = ModelNode { attempt, account: Some(account) };
+        assert_eq!(model_in_words(&node), "p/m overloaded [7 ms, tried again after 500 ms]");
+        assert_eq!(model_json(&node)["retry_after_ms"], 500);
     }
 }

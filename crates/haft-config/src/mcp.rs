@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
 use haft_core::name::QueueName;
-use haft_core::settings::mcp::{HealthProbe, RemoteTransport, SamplingLimits, ServerConfinement};
+use haft_core::settings::mcp::{
+    HealthProbe, RemoteTransport, SamplingLimits, ServerConfinement, ServerStartup,
+};
 use haft_core::settings::sandbox::ResourceAccess;
 use haft_core::tool::Effects;
 use serde_json::Value;
@@ -32,6 +34,7 @@ pub struct McpServerSettings {
     pub tool_schemas: BTreeMap<String, Value>,
     pub request_timeout: Duration,
     pub startup_timeout: Duration,
+    pub startup: ServerStartup,
     pub health_probe: HealthProbe,
     /// Effects, by patterns of the server's own tool names, most specific first.
     pub effects: Vec<(ToolGlob, Effects)>,
@@ -129,6 +132,10 @@ impl ConfigResolver<'_> {
             tool_schemas: schemas.into_iter().map(|(name, schema)| (name, schema.0)).collect(),
             request_timeout: millis(written.request_timeout_ms.clone(), default::MCP_REQUEST_TIMEOUT_MS),
             startup_timeout: millis(written.startup_timeout.clone(), default::MCP_STARTUP_TIMEOUT_MS),
+            startup: match written.startup.unwrap_or(written::McpStartup::Background) {
+                written::McpStartup::Background => ServerStartup::Background,
+                written::McpStartup::Required => ServerStartup::Required,
+            },
             health_probe: match written.health_probe.unwrap_or(written::RawHealthProbe::Ping) {
                 written::RawHealthProbe::Ping => HealthProbe::Ping,
                 written::RawHealthProbe::ListTools => HealthProbe::ListTools,

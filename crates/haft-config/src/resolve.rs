@@ -79,6 +79,8 @@ impl ConfigResolver<'_> {
             },
             route: written.route.unwrap_or(false),
             instructions: written.instructions.unwrap_or(true),
+            mcp_ready_wait: (written.mcp.unwrap_or_default().ready_wait)
+                .map_or(Duration::from_millis(default::MCP_READY_WAIT_MS), duration),
             mcp_init_concurrency: count(
                 written.mcp_init_concurrency.unwrap_or(default::MCP_INIT_CONCURRENCY),
             ),

@@ -43,6 +43,8 @@ pub struct ResolvedConfig {
     /// MCP servers, by the operator's names.
     pub mcp_servers: BTreeMap<String, McpServerSettings>,
     pub mcp_init_concurrency: usize,
+    /// The longest time that a run waits for servers whose tools are not known yet.
+    pub mcp_ready_wait: Duration,
     pub trace_mcp: bool,
     /// The preference for keeping server tokens in the keyring.
     pub token_store: KeyringPreference,

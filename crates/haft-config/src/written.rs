@@ -20,7 +20,7 @@ use super::format::{
     Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, Ttl, group_names, queue_names,
     rest_names, tool_globs,
 };
-pub(super) use mcp::{RawHealthProbe, RawMcpServer, RawMcpTransport};
+pub(super) use mcp::{McpDefaults, McpStartup, RawHealthProbe, RawMcpServer, RawMcpTransport};
 pub(super) use oauth::{RawMcpGrant, RawMcpOauth};
 pub(super) use sampling::RawMcpSampling;
 
@@ -74,6 +74,9 @@ pub(super) struct RawConfig {
 
     /// Limits of the sources of tools
     pub(super) catalog: Option<RawCatalog>,
+
+    /// Settings for all MCP servers
+    pub(super) mcp: Option<McpDefaults>,
 
     /// MCP servers, in the form that the README of a server shows
     pub(super) mcp_servers: Option<BTreeMap<String, RawMcpServer>>,

@@ -214,12 +214,19 @@ impl fmt::Display for ReplyNote {
     }
 }
 
+/// The most calls of one reply. The rest is dropped as it arrives: a run makes only a few calls per turn, and refusing
+/// 100,000 of them one by one would take a minute.
+pub const CALLS_PER_REPLY_MAX: usize = 1_000;
+
 /// A reply under construction from events.
 #[derive(Debug, Default)]
 pub struct ReplyFold {
     id: Option<String>,
     model: Option<String>,
     parts: Vec<MessagePart>,
+    /// The position in `parts` of each part of the stream; `None` for a dropped call.
+    positions: Vec<Option<usize>>,
+    calls: usize,
     stop: Option<StopReason>,
     usage: Option<TokenUsage>,
     notes: Vec<ReplyNote>,
@@ -235,32 +242,48 @@ impl ReplyFold {
         fold.finish()
     }
 
-    /// Adds the next event of the stream.
-    pub fn apply(&mut self, event: &ModelEvent) {
+    /// Adds the next event of the stream. Returns false if the event belongs to a dropped call, see
+    /// [`CALLS_PER_REPLY_MAX`].
+    pub fn apply(&mut self, event: &ModelEvent) -> bool {
         match event {
             ModelEvent::Started { id, model } => (self.id, self.model) = (id.clone(), model.clone()),
             ModelEvent::PartStarted { part, mark, .. } => {
+                self.calls += usize::from(matches!(part, PartStart::Call { .. }));
+                let is_dropped = matches!(part, PartStart::Call { .. }) && self.calls > CALLS_PER_REPLY_MAX;
+                self.positions.push((!is_dropped).then_some(self.parts.len()));
+                if is_dropped {
+                    return false;
+                }
                 self.parts.push(MessagePart { body: started(part), mark: mark.clone() });
             }
-            ModelEvent::PartDelta { index, delta } => {
-                if let Some(part) = self.parts.get_mut(*index) {
-                    extend(&mut part.body, delta);
-                }
-            }
-            ModelEvent::PartFinished { index, mark } => {
-                if let (Some(part), Some(mark)) = (self.parts.get_mut(*index), mark) {
-                    part.mark = Some(mark.clone());
-                }
-            }
+            ModelEvent::PartDelta { index, delta } => match self.part(*index) {
+                Some(part) => extend(&mut part.body, delta),
+                None => return false,
+            },
+            ModelEvent::PartFinished { index, mark } => match (self.part(*index), mark) {
+                (Some(part), Some(mark)) => part.mark = Some(mark.clone()),
+                (Some(_), None) => {}
+                (None, _) => return false,
+            },
             ModelEvent::Usage(usage) => self.usage = Some(*usage),
             ModelEvent::Noted(note) => self.notes.push(note.clone()),
             ModelEvent::Finished { stop } => self.stop = Some(stop.clone()),
         }
+        true
+    }
+
+    fn part(&mut self, index: usize) -> Option<&mut MessagePart> {
+        let position = self.positions.get(index).copied().flatten()?;
+        self.parts.get_mut(position)
     }
 
     /// Returns the reply. Without a `Finished` event its stop reason is `CutOff`.
     pub fn finish(self) -> ModelReply {
-        let Self { id, model, parts, stop, usage, notes } = self;
+        let Self { id, model, parts, stop, usage, mut notes, calls, .. } = self;
+        if calls > CALLS_PER_REPLY_MAX {
+            let reason = format!("a reply has at most {CALLS_PER_REPLY_MAX} calls; this one has {calls}");
+            notes.push(ReplyNote::EventSkipped { reason });
+        }
         ModelReply { id, model, parts, stop: stop.unwrap_or(StopReason::CutOff), usage, notes }
     }
 }
@@ -325,5 +348,38 @@ fn extend(body: &mut PartBody, delta: &PartDelta) {
             PartDelta::Text(_),
         )
         | (_, PartDelta::Annotation(_)) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::CallId;
+
+    #[test]
+    fn calls_beyond_the_limit_are_dropped_and_the_rest_of_the_reply_stays() {
+        let call = |index: usize| {
+            let part = PartStart::Call { id: CallId(index.to_string()), name: "bash".into() };
+            let delta = PartDelta::Text(format!("{{\"n\": {index}}}"));
+            [
+                ModelEvent::PartStarted { index, part, mark: None },
+                ModelEvent::PartDelta { index, delta },
+                ModelEvent::PartFinished { index, mark: None },
+            ]
+        };
+        let calls = 100_000;
+        let text = [
+            ModelEvent::PartStarted { index: calls, part: PartStart::Text, mark: None },
+            ModelEvent::PartDelta { index: calls, delta: PartDelta::Text("done".into()) },
+        ];
+        let mut fold = ReplyFold::default();
+        let applied = (0..calls).flat_map(call).chain(text).filter(|event| fold.apply(event)).count();
+        assert_eq!(applied, 3 * CALLS_PER_REPLY_MAX + 2, "readers of the run see only these");
+        let reply = fold.finish();
+        assert_eq!(reply.calls().count(), CALLS_PER_REPLY_MAX);
+        assert_eq!(reply.calls().last().unwrap().arguments.as_text(), "{\"n\": 999}");
+        assert_eq!(reply.text(), "done");
+        let noted = "an event of the stream was skipped: a reply has at most 1000 calls; this one has 100000";
+        assert_eq!(reply.notes.iter().map(ToString::to_string).collect::<Vec<_>>(), [noted]);
     }
 }

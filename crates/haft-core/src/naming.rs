@@ -1,10 +1,21 @@
 //! The exposed names of tools, and the lookup from a written name to its tool.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
+mod distinct;
+mod nearest;
+mod ownership;
 
-use crate::name::{NAME_CHARS_MAX, Namespace, ToolName};
+use std::cmp::Ordering;
+use std::collections::hash_map::Entry as Slot;
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+use crate::name::{Namespace, ToolName};
 use crate::provider::ProviderKind;
+
+pub use distinct::{NameForm, NameRequest, distinct_names};
+use nearest::{LetterCounts, WrittenName};
+pub use ownership::NamingSource;
+use ownership::NamingSources;
 
 /// The scheme that builds a tool's exposed name from its namespace and its own name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -115,6 +126,15 @@ pub struct NameTable {
     bare: HashMap<String, Vec<usize>>,
     /// Removed tools, the latest first. The table keeps their names reserved for them.
     departed: Vec<AssignedName>,
+    /// Made for the first unknown name, because most tables never get one.
+    comparable: OnceLock<Vec<ComparableName>>,
+}
+
+/// The names of a tool in the form in which they are compared with an unknown name.
+#[derive(Debug, Clone)]
+struct ComparableName {
+    exposed: (String, LetterCounts),
+    own: (String, LetterCounts),
 }
 
 /// A name and the tool that owns it.
@@ -137,22 +157,33 @@ const NEAREST_SIMILARITY_MIN: f64 = 0.6;
 const WRITTEN_BYTES_MAX: usize = 256;
 
 impl NameTable {
-    /// Names every tool. Built-ins come first and keep their own names. If other tools collide, the first in the list
-    /// keeps the name and the next ones get `_2`, `_3` …
-    pub fn build(scheme: NamingScheme, identities: impl IntoIterator<Item = ToolIdentity>) -> Self {
-        Self::build_after(scheme, identities.into_iter().collect(), Vec::new())
+    /// Names every tool. A name depends on the tool, on the scheme and on the sources, which are all configured providers,
+    /// with and without a list of tools. Built-ins keep their own names. Other tools whose names collide get a digest of
+    /// their identity as a suffix; the order of the tools has no effect.
+    pub fn build(
+        scheme: NamingScheme,
+        sources: impl IntoIterator<Item = NamingSource>,
+        identities: impl IntoIterator<Item = ToolIdentity>,
+    ) -> Self {
+        let sources = NamingSources::new(scheme, sources);
+        Self::build_after(&sources, identities.into_iter().collect(), Vec::new())
     }
 
     /// Names another list of tools. A tool that had a name keeps it, even after it was removed and came back: a model
     /// that learnt a name must never reach another tool by it.
-    pub fn rebuild(&self, identities: impl IntoIterator<Item = ToolIdentity>) -> Self {
+    pub fn rebuild(
+        &self,
+        sources: impl IntoIterator<Item = NamingSource>,
+        identities: impl IntoIterator<Item = ToolIdentity>,
+    ) -> Self {
         let present = self.tools.iter().map(|tool| (tool.identity.clone(), tool.exposed.clone()));
         let given = present.chain(self.departed.iter().cloned()).collect();
-        Self::build_after(self.scheme, identities.into_iter().collect(), given)
+        let sources = NamingSources::new(self.scheme, sources);
+        Self::build_after(&sources, identities.into_iter().collect(), given)
     }
 
-    fn build_after(scheme: NamingScheme, identities: Vec<ToolIdentity>, given: Vec<AssignedName>) -> Self {
-        let (exposed, departed) = expose_all(scheme, &identities, given);
+    fn build_after(sources: &NamingSources, identities: Vec<ToolIdentity>, given: Vec<AssignedName>) -> Self {
+        let (exposed, departed) = expose_all(sources, &identities, given);
         let tools: Vec<_> = identities
             .into_iter()
             .zip(exposed)
@@ -160,7 +191,7 @@ impl NameTable {
             .map(|(index, (identity, exposed))| NamedTool { index, exposed, identity })
             .collect();
         Self {
-            scheme,
+            scheme: sources.scheme(),
             exact: tools.iter().map(|tool| (tool.exposed.to_string(), tool.index)).collect(),
             folded: tools
                 .iter()
@@ -170,6 +201,7 @@ impl NameTable {
             bare: bare(&tools),
             tools,
             departed,
+            comparable: OnceLock::new(),
         }
     }
 
@@ -206,15 +238,48 @@ impl NameTable {
         if name.len() > WRITTEN_BYTES_MAX {
             return Vec::new();
         }
-        let folded = &name.to_ascii_lowercase();
-        let mut scored: Vec<_> = self
-            .tools
-            .iter()
-            .map(|tool| (similarity(tool, folded), &tool.exposed))
-            .filter(|(score, _)| *score >= NEAREST_SIMILARITY_MIN)
-            .collect();
-        scored.sort_by(|left, right| right.0.total_cmp(&left.0).then_with(|| left.1.cmp(right.1)));
-        scored.into_iter().take(NEAREST_MAX).map(|(_, name)| name.clone()).collect()
+        let folded = name.to_ascii_lowercase();
+        let written = WrittenName::new(&folded);
+        let mut best: Vec<(f64, &ToolName)> = Vec::with_capacity(NEAREST_MAX + 1);
+        for (tool, names) in self.tools.iter().zip(self.comparable()) {
+            // A name below the third best needs no exact distance.
+            let least =
+                if best.len() < NEAREST_MAX { NEAREST_SIMILARITY_MIN } else { best[NEAREST_MAX - 1].0 };
+            if let Some(similarity) = names.similarity(&written, least) {
+                best.push((similarity, &tool.exposed));
+                best.sort_by(by_similarity);
+                best.truncate(NEAREST_MAX);
+            }
+        }
+        best.into_iter().map(|(_, name)| name.clone()).collect()
+    }
+
+    fn comparable(&self) -> &[ComparableName] {
+        self.comparable.get_or_init(|| self.tools.iter().map(ComparableName::of).collect())
+    }
+}
+
+/// The most similar first, and equally similar ones by name.
+fn by_similarity(left: &(f64, &ToolName), right: &(f64, &ToolName)) -> Ordering {
+    right.0.total_cmp(&left.0).then_with(|| left.1.cmp(right.1))
+}
+
+impl ComparableName {
+    fn of(tool: &NamedTool) -> Self {
+        let comparable = |name: &ToolName| {
+            let folded = name.as_str().to_ascii_lowercase();
+            let letters = LetterCounts::of(folded.as_bytes());
+            (folded, letters)
+        };
+        Self { exposed: comparable(&tool.exposed), own: comparable(&tool.identity.tool) }
+    }
+
+    /// Compares both names: a model that omits the namespace should still get the tool as a suggestion.
+    fn similarity(&self, written: &WrittenName<'_>, least: f64) -> Option<f64> {
+        let to =
+            |(name, letters): &(String, LetterCounts)| written.similarity(name.as_bytes(), letters, least);
+        let (exposed, own) = (to(&self.exposed), to(&self.own));
+        [exposed, own].into_iter().flatten().max_by(f64::total_cmp)
     }
 }
 
@@ -275,23 +340,30 @@ fn bare(tools: &[NamedTool]) -> HashMap<String, Vec<usize>> {
 
 /// Returns the names of all tools, and the names that removed tools keep.
 fn expose_all(
-    scheme: NamingScheme,
+    sources: &NamingSources,
     identities: &[ToolIdentity],
     given: Vec<AssignedName>,
 ) -> (Vec<ToolName>, Vec<AssignedName>) {
-    let mut taken = TakenNames::default();
-    let mut given = AssignedNames::new(given, &mut taken);
-    let kept: Vec<Option<ToolName>> = identities.iter().map(|identity| given.take(identity)).collect();
-    let mut exposed: Vec<ToolName> = identities.iter().map(|identity| identity.tool.clone()).collect();
-    let (builtins, others): (Vec<usize>, Vec<usize>) =
-        (0..identities.len()).partition(|&index| identities[index].kind == ProviderKind::Builtin);
-    for index in builtins {
-        exposed[index] = kept[index].clone().unwrap_or_else(|| taken.claim(&identities[index].tool));
+    let mut reserved: HashSet<ToolName> = given.iter().map(|(_, name)| name.clone()).collect();
+    let mut given = AssignedNames::new(given);
+    let mut exposed: Vec<Option<ToolName>> = identities.iter().map(|identity| given.take(identity)).collect();
+    for (identity, exposed) in identities.iter().zip(&mut exposed) {
+        let is_free = identity.kind == ProviderKind::Builtin && exposed.is_none();
+        if is_free && reserved.insert(identity.tool.clone()) {
+            *exposed = Some(identity.tool.clone());
+        }
     }
-    for index in others {
-        exposed[index] =
-            kept[index].clone().unwrap_or_else(|| taken.claim(&scheme.expose(&identities[index])));
+    let mut listed: HashMap<&ToolIdentity, usize> = HashMap::new();
+    let mut requests = Vec::new();
+    for (identity, exposed) in identities.iter().zip(&exposed) {
+        let times = listed.entry(identity).or_default();
+        *times += 1;
+        if exposed.is_none() {
+            requests.push(sources.request(identity, *times));
+        }
     }
+    let mut named = distinct_names(&reserved, &requests).into_iter();
+    let exposed = exposed.into_iter().filter_map(|name| name.or_else(|| named.next())).collect();
     (exposed, given.left())
 }
 
@@ -305,10 +377,9 @@ struct AssignedNames {
 }
 
 impl AssignedNames {
-    fn new(given: Vec<AssignedName>, taken: &mut TakenNames) -> Self {
+    fn new(given: Vec<AssignedName>) -> Self {
         let mut by_tool: HashMap<ToolIdentity, Vec<usize>> = HashMap::new();
-        for (position, (identity, name)) in given.iter().enumerate().rev() {
-            taken.reserve(name);
+        for (position, (identity, _)) in given.iter().enumerate().rev() {
             by_tool.entry(identity.clone()).or_default().push(position);
         }
         Self { names: given.into_iter().map(Some).collect(), by_tool }
@@ -324,39 +395,6 @@ impl AssignedNames {
     }
 }
 
-/// The names in use, each with the next suffix to try, so that many equal names need no search from `_2`.
-#[derive(Default)]
-struct TakenNames(HashMap<ToolName, usize>);
-
-impl TakenNames {
-    fn reserve(&mut self, name: &ToolName) {
-        self.0.insert(name.clone(), 2);
-    }
-
-    fn claim(&mut self, wanted: &ToolName) -> ToolName {
-        let Some(mut next) = self.0.get(wanted).copied() else {
-            self.0.insert(wanted.clone(), 2);
-            return wanted.clone();
-        };
-        let name = loop {
-            let candidate = with_suffix(wanted, next);
-            next += 1;
-            if !self.0.contains_key(&candidate) {
-                break candidate;
-            }
-        };
-        self.0.insert(wanted.clone(), next);
-        self.0.insert(name.clone(), 2);
-        name
-    }
-}
-
-fn with_suffix(name: &ToolName, number: usize) -> ToolName {
-    let suffix = format!("_{number}");
-    let stem: String = name.as_str().chars().take(NAME_CHARS_MAX - suffix.len()).collect();
-    ToolName::sanitize(&format!("{stem}{suffix}"))
-}
-
 /// Removes the special tokens that some models write around names, as in `<|bash|>` or `bash<|channel|>commentary`.
 fn unwrap_name(written: &str) -> &str {
     let name = written.trim();
@@ -370,22 +408,6 @@ fn unwrap_name(written: &str) -> &str {
         rest = after.trim_start();
     }
     rest.split_once("<|").map_or(rest, |(before, _)| before).trim()
-}
-
-fn similarity(tool: &NamedTool, folded: &str) -> f64 {
-    let score = |name: &ToolName| {
-        let (shorter, longer) =
-            (name.as_str().len().min(folded.len()), name.as_str().len().max(folded.len()));
-        // The length difference alone rules this name out. That skips most of 10,000 names without computing a
-        // distance.
-        #[expect(clippy::cast_precision_loss, reason = "names are short")]
-        if (shorter as f64) < NEAREST_SIMILARITY_MIN * longer as f64 {
-            return 0.0;
-        }
-        strsim::normalized_damerau_levenshtein(&name.as_str().to_ascii_lowercase(), folded)
-    };
-    // A model that omits the namespace should still get the tool as a suggestion.
-    score(&tool.exposed).max(score(&tool.identity.tool))
 }
 
 #[cfg(test)]

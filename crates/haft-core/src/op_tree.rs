@@ -76,6 +76,8 @@ pub struct OperationNode {
     pub call: String,
     /// The tool, as far as the name of the call could be resolved.
     pub tool: ToolReference,
+    /// The time in queues and for approval, before the provider got the call.
+    pub waited: Duration,
     /// The progress of the call.
     pub state: OperationState,
     /// Positions of the sessions that work for this operation.
@@ -148,8 +150,10 @@ impl OpTree {
     /// Adds an event. Events of one call must arrive in order.
     pub fn apply(&mut self, event: &Event) {
         match event {
-            Event::ToolStarted { operation, tool, .. } => {
-                self.place(operation, tool);
+            Event::ToolStarted { operation, tool, waited } => {
+                if let Some(node) = self.place(operation, tool) {
+                    node.waited = *waited;
+                }
             }
             Event::ModelStarted { place, attempt, .. } => self.ask(*place, attempt),
             Event::ModelFinished { place, attempt, account, .. } => {
@@ -232,6 +236,7 @@ impl OpTree {
             path,
             call: operation.call.0.clone(),
             tool: tool.clone(),
+            waited: Duration::ZERO,
             state: OperationState::Running,
             below: Vec::new(),
         });

@@ -185,10 +185,13 @@ impl StoredOutput {
                 "[{description}, sha256 {digest}; {reason}; stored as {handle}.{cut} \
                  tool_output(handle = \"{handle}\", extract = \"stats\") describes it.]"
             ),
-            OutputPreview::Shown { tokens } => format!(
-                "All of it is stored ({bytes} bytes, {lines} lines, {tokens} tokens; {reason}).{cut}\n{}",
-                self.stored.query_instruction()
-            ),
+            OutputPreview::Shown { tokens } => {
+                let what = if self.stored.complete { "All of it" } else { "Only its beginning" };
+                format!(
+                    "{what} is stored ({bytes} bytes, {lines} lines, {tokens} tokens; {reason}).\n{}",
+                    self.stored.query_instruction()
+                )
+            }
         }
     }
 
@@ -270,26 +273,35 @@ mod tests {
         let check = |reason: StoreReason, glimpse: OutputPreview, parts: &[&str]| {
             let told = StoredOutput { stored: stored.clone(), reason, glimpse }.told();
             let handle = format!("handle = \"session-{NAME}/{NAME}\"");
-            for part in parts.iter().copied().chain([
-                handle.as_str(),
-                "Only the beginning could be kept",
-                "tool_output",
-            ]) {
+            for part in parts.iter().copied().chain([handle.as_str(), "tool_output"]) {
                 assert!(told.contains(part), "{part} is not in {told}");
             }
+            assert!(!told.contains("All of it"), "{told}");
         };
         let tokens = Tokens::Counted(4_000);
         check(
             StoreReason::TokenBudget,
             OutputPreview::Text { tokens, preview: "To be".into() },
-            &["20000 bytes, 7 lines, 4000 tokens; token_budget", "It begins:\nTo be", "jq FILTER"],
+            &[
+                "20000 bytes, 7 lines, 4000 tokens; token_budget). Only the beginning could be kept.",
+                "It begins:\nTo be",
+                "jq FILTER",
+            ],
         );
-        check(StoreReason::SizeCap, OutputPreview::Shown { tokens }, &["4000 tokens; size_cap", "grep"]);
+        check(
+            StoreReason::SizeCap,
+            OutputPreview::Shown { tokens },
+            &["Only its beginning is stored (20000 bytes, 7 lines, 4000 tokens; size_cap).", "grep"],
+        );
         let digest = Digest::of_bytes(b"x");
         check(
             StoreReason::NotText,
             OutputPreview::Media { description: "image: image/png, 9 bytes".into(), digest },
-            &["[image: image/png, 9 bytes, sha256 2d711642b726b044", "not_text"],
+            &[
+                "[image: image/png, 9 bytes, sha256 2d711642b726b044",
+                "not_text",
+                "Only the beginning could be kept",
+            ],
         );
     }
 

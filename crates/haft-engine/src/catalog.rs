@@ -6,6 +6,7 @@ mod readiness;
 mod snapshot;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -18,12 +19,16 @@ use haft_core::provider::ToolProvider;
 pub use definitions::SharedDefinitions;
 pub use listing::CatalogWarning;
 pub use readiness::PROVIDERS_AT_ONCE_MAX;
+use snapshot::NameMemory;
 pub use snapshot::{CatalogEntry, ResolvedTool, Snapshot};
 
 /// The tools of all providers. Other modules decide which tools a model sees and which it may call.
 ///
 /// The catalog holds an immutable [`Snapshot`], which is cheap to share. When a provider announces a changed list, the
 /// next reader builds a new snapshot; running calls keep the snapshot they started with.
+///
+/// A tool keeps its exposed name from the moment a caller lists or looks up tools. Until then a new snapshot names all
+/// tools afresh, so that names do not depend on the order in which servers become ready.
 pub struct Catalog {
     config: CatalogConfig,
     current: RwLock<Arc<Snapshot>>,
@@ -31,6 +36,8 @@ pub struct Catalog {
     renewing: Mutex<()>,
     /// Counts added and removed providers.
     membership: ChangeCounter,
+    /// True as soon as a caller may have seen exposed names.
+    names_seen: AtomicBool,
 }
 
 /// The providers of a catalog.
@@ -86,7 +93,7 @@ impl Catalog {
         Self::with(providers, CatalogConfig { scheme, ..CatalogConfig::default() })
     }
 
-    /// Lists the tools of every provider. If names collide, the earlier provider keeps the name.
+    /// Lists the tools of every provider. Tools whose names collide get a digest of their identity as a suffix.
     pub fn with(providers: Vec<Arc<dyn ToolProvider>>, config: CatalogConfig) -> Self {
         Self::sharing(providers, config, SharedDefinitions::default())
     }
@@ -100,7 +107,13 @@ impl Catalog {
         let sources = CatalogSources::of(providers, definitions);
         let seen = sources.count();
         let current = RwLock::new(Arc::new(Snapshot::first(sources, config, seen)));
-        Self { config, current, renewing: Mutex::default(), membership: ChangeCounter::default() }
+        Self {
+            config,
+            current,
+            renewing: Mutex::default(),
+            membership: ChangeCounter::default(),
+            names_seen: AtomicBool::new(false),
+        }
     }
 
     /// Adds a provider. Calls that are running do not see it; the next call does, and no tool changes its name.
@@ -156,14 +169,24 @@ impl Catalog {
 
     /// Returns all tools, sorted by exposed name, so that the model sees the same order in every run.
     pub fn tools(&self) -> impl ExactSizeIterator<Item = Arc<CatalogEntry>> {
-        let snapshot = self.snapshot();
+        let snapshot = self.named_snapshot();
         let tools: Vec<_> = snapshot.tools().cloned().collect();
         tools.into_iter()
     }
 
     /// Returns the tool of a name independently of arguments, else the most similar names.
     pub fn resolve(&self, written: &str) -> Result<Arc<CatalogEntry>, Vec<ToolName>> {
-        self.snapshot().find(written)
+        self.named_snapshot().find(written)
+    }
+
+    /// Returns the current snapshot for a caller that uses exposed names. From now on tools keep their names.
+    pub(crate) fn named_snapshot(&self) -> Arc<Snapshot> {
+        if !self.names_seen.load(Ordering::Acquire) {
+            // Wait for a snapshot that is being built, because it may name tools afresh.
+            let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.names_seen.store(true, Ordering::Release);
+        }
+        self.snapshot()
     }
 
     /// Returns the providers in the order in which they were added.
@@ -200,7 +223,9 @@ impl Catalog {
     }
 
     fn replace(&self, before: &Snapshot, sources: Arc<CatalogSources>, seen: u64) -> Arc<Snapshot> {
-        let renewed = Arc::new(before.renewed(sources, self.config, seen));
+        let memory =
+            if self.names_seen.load(Ordering::Acquire) { NameMemory::Kept } else { NameMemory::None };
+        let renewed = Arc::new(before.renewed(sources, self.config, seen, memory));
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&renewed);
         renewed
     }

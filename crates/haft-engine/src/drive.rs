@@ -222,8 +222,9 @@ impl RunDriver<'_> {
         let mut fold = ReplyFold::default();
         while let Some(event) = events.next().await {
             let event = event?;
-            fold.apply(&event);
-            self.tell(place, RunEvent::Said(event));
+            if fold.apply(&event) {
+                self.tell(place, RunEvent::Said(event));
+            }
         }
         let reply = fold.finish();
         self.update_context_tokens(&reply);

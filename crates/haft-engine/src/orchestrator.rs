@@ -117,7 +117,8 @@ impl Orchestrator {
         }
         let this = Self::new(catalog, config);
         if this.config.policies.governor.is_some() {
-            for tool in this.catalog.tools() {
+            // Not `tools`: no caller has seen a name yet, so names need not be kept.
+            for tool in this.catalog.snapshot().tools() {
                 let queue = tool.governed(&this.config.policies).policy.queue.as_ref();
                 this.config.queues.of(queue)?;
             }
@@ -207,7 +208,7 @@ impl Orchestrator {
             ContentCapture::Nothing,
         );
         let arguments = stage::parse(&mut record, arguments)?;
-        let catalog = self.catalog.snapshot();
+        let catalog = self.catalog.named_snapshot();
         let fits = |tool: &CatalogEntry| tool.fits(&arguments, policies, *draft);
         let tool = stage::resolve(&mut record, &catalog, fits)?;
         let GovernedTool { policy, effects, .. } = tool.entry().governed(policies);
@@ -286,7 +287,7 @@ impl Orchestrator {
         let config = &self.config;
         let checking = SchemaCheckSettings { unchecked: config.unchecked, draft: config.draft };
         let arguments = stage::parse(record, &config.arguments)?;
-        let catalog = self.catalog.snapshot();
+        let catalog = self.catalog.named_snapshot();
         let fits = |tool: &CatalogEntry| tool.fits(&arguments, &config.policies, config.draft);
         let tool = stage::resolve(record, &catalog, fits)?;
         let governed @ GovernedTool { policy, effects, trusted_effects, .. } =

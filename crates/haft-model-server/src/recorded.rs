@@ -10,6 +10,10 @@ use crate::wire::ApiFormat;
 /// The most requests that are kept; the oldest are dropped first.
 const REQUESTS_KEPT_MAX: usize = 10_000;
 
+/// The most bytes of request bodies that are kept. Every request repeats the conversation before it, so the bodies of a
+/// run of 1,000 turns take hundreds of megabytes.
+const BODIES_BYTES_MAX: usize = 256 << 20;
+
 /// The replacement for a secret.
 const SECRET: &str = "(secret)";
 
@@ -28,7 +32,30 @@ pub struct RecordedRequest {
     /// The exact body.
     pub raw: String,
     pub outcome: RequestOutcome,
-    pub(crate) serial: usize,
+}
+
+/// A request as the log holds it. The body stays text until a test asks for it: parsed, it takes ten times the memory.
+#[derive(Debug)]
+pub(crate) struct KeptRequest {
+    format: ApiFormat,
+    path: String,
+    headers: BTreeMap<String, String>,
+    raw: String,
+    outcome: RequestOutcome,
+    serial: usize,
+}
+
+impl KeptRequest {
+    fn recorded(&self) -> RecordedRequest {
+        RecordedRequest {
+            format: self.format,
+            path: self.path.clone(),
+            headers: self.headers.clone(),
+            body: serde_json::from_str(&self.raw).unwrap_or(Value::Null),
+            raw: self.raw.clone(),
+            outcome: self.outcome.clone(),
+        }
+    }
 }
 
 /// The outcome of a request.
@@ -47,20 +74,36 @@ pub enum RequestOutcome {
 }
 
 /// All requests so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RequestLog {
-    kept: VecDeque<RecordedRequest>,
+    kept: VecDeque<KeptRequest>,
+    bytes: usize,
+    bytes_max: usize,
     serials: usize,
 }
 
 impl RequestLog {
+    /// Creates the log of a server in a test.
+    pub(crate) fn for_test() -> Self {
+        Self { kept: VecDeque::new(), bytes: 0, bytes_max: BODIES_BYTES_MAX, serials: 0 }
+    }
+
+    /// Creates a log that only counts, for a server that no test looks at.
+    pub(crate) fn counting() -> Self {
+        Self { bytes_max: 0, ..Self::for_test() }
+    }
+
     /// Stores a request and returns its number.
-    pub(crate) fn keep(&mut self, mut request: RecordedRequest) -> usize {
+    pub(crate) fn keep(&mut self, format: ApiFormat, uri: &Uri, headers: &HeaderMap, raw: &str) -> usize {
         self.serials += 1;
-        request.serial = self.serials;
-        self.kept.push_back(request);
-        if self.kept.len() > REQUESTS_KEPT_MAX {
-            self.kept.pop_front();
+        if self.bytes_max == 0 {
+            return self.serials;
+        }
+        self.bytes += raw.len();
+        self.kept.push_back(record(format, uri, headers, raw, self.serials));
+        // A single request that is larger than the limit is kept.
+        while self.kept.len() > 1 && (self.bytes > self.bytes_max || self.kept.len() > REQUESTS_KEPT_MAX) {
+            self.bytes -= self.kept.pop_front().map_or(0, |oldest| oldest.raw.len());
         }
         self.serials
     }
@@ -74,22 +117,21 @@ impl RequestLog {
     }
 
     pub(crate) fn all(&self) -> Vec<RecordedRequest> {
-        self.kept.iter().cloned().collect()
+        self.kept.iter().map(KeptRequest::recorded).collect()
     }
 }
 
-pub(crate) fn record(format: ApiFormat, uri: &Uri, headers: &HeaderMap, raw: &str) -> RecordedRequest {
-    RecordedRequest {
+fn record(format: ApiFormat, uri: &Uri, headers: &HeaderMap, raw: &str, serial: usize) -> KeptRequest {
+    KeptRequest {
         format,
         path: path_without_key(uri),
         headers: headers
             .iter()
             .map(|(name, value)| (name.to_string(), shown(name.as_str(), value.to_str())))
             .collect(),
-        body: serde_json::from_str(raw).unwrap_or(Value::Null),
         raw: raw.to_owned(),
         outcome: RequestOutcome::Answering,
-        serial: 0,
+        serial,
     }
 }
 
@@ -103,4 +145,34 @@ fn path_without_key(uri: &Uri) -> String {
     let shown = |pair: &str| if pair.starts_with("key=") { format!("key={SECRET}") } else { pair.to_owned() };
     let query: Vec<String> = query.split('&').map(shown).collect();
     format!("{}?{}", uri.path(), query.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(log: &mut RequestLog, bodies: &[usize]) -> Vec<usize> {
+        for bytes in bodies {
+            let body = format!("\"{}\"", "x".repeat(bytes - 2));
+            log.keep(ApiFormat::Ollama, &Uri::from_static("/api/chat"), &HeaderMap::new(), &body);
+        }
+        log.all().iter().map(|request| request.raw.len()).collect()
+    }
+
+    #[test]
+    fn the_log_keeps_the_latest_requests_within_its_bytes() {
+        let mut log = RequestLog { bytes_max: 100, ..RequestLog::for_test() };
+        assert_eq!(kept(&mut log, &[40, 50]), [40, 50]);
+        assert_eq!(kept(&mut log, &[60]), [60], "the two before it do not fit beside it");
+        assert_eq!(kept(&mut log, &[500]), [500], "the latest is always there");
+        assert_eq!(kept(&mut log, &[10]), [10]);
+        assert_eq!(log.serials, 5);
+    }
+
+    #[test]
+    fn a_server_that_no_test_looks_at_keeps_nothing() {
+        let mut log = RequestLog::counting();
+        assert!(kept(&mut log, &[40, 50]).is_empty());
+        assert_eq!(log.serials, 2);
+    }
 }

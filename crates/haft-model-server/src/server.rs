@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::decision::{PlannedResponse, ReceivedRequest, decide};
 use crate::progress::ScriptProgress;
-use crate::recorded::{RecordedRequest, RequestLog, RequestOutcome, record};
+use crate::recorded::{RecordedRequest, RequestLog, RequestOutcome};
 use crate::router::{RequestParts, router};
 use crate::script::Script;
 
@@ -38,7 +38,7 @@ impl ModelServer {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let shared = ModelServerState::new(script);
+        let shared = ModelServerState::new(script, RequestLog::for_test());
         let (stop, stopped) = oneshot::channel();
         let router = router(Arc::clone(&shared));
         let thread = std::thread::spawn(move || {
@@ -76,12 +76,12 @@ impl Drop for ModelServer {
 
 /// Serves a script until the listener fails.
 pub async fn serve(script: Script, listener: TcpListener) -> io::Result<()> {
-    axum::serve(listener, router(ModelServerState::new(script))).await
+    axum::serve(listener, router(ModelServerState::new(script, RequestLog::counting()))).await
 }
 
 impl ModelServerState {
-    fn new(script: Script) -> Arc<Self> {
-        Arc::new(Self { script, state: Mutex::default() })
+    fn new(script: Script, log: RequestLog) -> Arc<Self> {
+        Arc::new(Self { script, state: Mutex::new((ScriptProgress::default(), log)) })
     }
 
     /// Locks the state. A poisoned lock is fine: the test that panicked has failed already.
@@ -98,7 +98,7 @@ impl ModelServerState {
         let mut state = self.state();
         let (progress, log) = &mut *state;
         let body = String::from_utf8_lossy(&parts.body);
-        let serial = log.keep(record(parts.format, &parts.uri, &parts.headers, &body));
+        let serial = log.keep(parts.format, &parts.uri, &parts.headers, &body);
         (serial, decide(&self.script, progress, &ReceivedRequest { parts, body: &body, serial }))
     }
 }

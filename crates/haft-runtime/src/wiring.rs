@@ -23,7 +23,7 @@ use haft_tools::output::OUTPUT_TOOL;
 use haft_tools::rest::{RestTool, RestTools};
 
 pub use authorization::{TokenStorage, authorizer};
-pub use mcp::{McpClientSettings, McpServers, mcp_servers, remembered};
+pub use mcp::{McpClientSettings, McpServers, ServerPatience, mcp_servers, remembered};
 pub use parts::{EngineState, OrchestratorOptions, OrchestratorParts, cache_limits};
 
 use crate::governing::ConfiguredGovernor;

@@ -1,7 +1,8 @@
 //! Tools that the embedding Rust program provides.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use futures_util::future::{BoxFuture, join_all};
 use haft_core::changes::ChangeCounter;
@@ -46,14 +47,17 @@ pub struct Registry {
 
 #[derive(Default)]
 struct ToolTable {
-    /// In the order of registration.
-    tools: Vec<Arc<RegisteredTool>>,
-    definitions: Arc<[ToolDefinition]>,
+    /// By number, in the order of registration.
+    tools: BTreeMap<u64, Arc<RegisteredTool>>,
+    numbers: HashMap<ToolName, u64>,
+    next: u64,
+    /// Made when it is asked for: a list for each of 2,000 new tools would copy two million definitions.
+    listed: OnceLock<Arc<[ToolDefinition]>>,
 }
 
 /// A tool, and whether it is initialized.
 struct RegisteredTool {
-    name: ToolName,
+    definition: ToolDefinition,
     tool: Box<dyn DynTool>,
     ready: OnceCell<()>,
 }
@@ -68,28 +72,15 @@ impl Registry {
     /// Adds a tool. Fails if the name is already registered.
     pub fn register(&self, tool: impl Tool) -> Result<(), AlreadyRegistered> {
         let definition = tool.definition();
-        let name = definition.name.clone();
-        let held = RegisteredTool { name: name.clone(), tool: Box::new(tool), ready: OnceCell::new() };
-        let mut registered = self.registered.write().unwrap_or_else(PoisonError::into_inner);
-        if registered.tools.iter().any(|known| known.name == name) {
-            return Err(AlreadyRegistered(name));
-        }
-        registered.tools.push(Arc::new(held));
-        registered.definitions = registered.definitions.iter().cloned().chain([definition]).collect();
-        drop(registered);
+        let held = RegisteredTool { definition, tool: Box::new(tool), ready: OnceCell::new() };
+        self.registered.write().unwrap_or_else(PoisonError::into_inner).add(held)?;
         self.changes.announce();
         Ok(())
     }
 
     /// Removes a tool; returns whether it was registered. Calls in progress continue.
     pub fn unregister(&self, name: &str) -> bool {
-        let mut registered = self.registered.write().unwrap_or_else(PoisonError::into_inner);
-        let before = registered.tools.len();
-        registered.tools.retain(|held| held.name.as_str() != name);
-        registered.definitions =
-            registered.definitions.iter().filter(|tool| tool.name.as_str() != name).cloned().collect();
-        let found = registered.tools.len() < before;
-        drop(registered);
+        let found = self.registered.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if found {
             self.changes.announce();
         }
@@ -98,12 +89,12 @@ impl Registry {
 
     /// Returns the definition of a tool.
     pub fn get(&self, name: &str) -> Option<ToolDefinition> {
-        self.read().definitions.iter().find(|tool| tool.name.as_str() == name).cloned()
+        self.read().get(name).map(|held| held.definition.clone())
     }
 
     /// Returns all tools, in the order of registration.
     pub fn list(&self) -> Arc<[ToolDefinition]> {
-        Arc::clone(&self.read().definitions)
+        self.read().list()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, ToolTable> {
@@ -111,8 +102,45 @@ impl Registry {
     }
 
     fn held(&self, name: &ToolName) -> Result<Arc<RegisteredTool>, ToolError> {
-        let held = self.read().tools.iter().find(|held| held.name == *name).map(Arc::clone);
+        let held = self.read().get(name.as_str()).map(Arc::clone);
         held.ok_or_else(|| ToolError::new(ToolErrorKind::UnknownTool, format!("Unknown tool: {name}")))
+    }
+}
+
+impl ToolTable {
+    fn add(&mut self, held: RegisteredTool) -> Result<(), AlreadyRegistered> {
+        let name = held.definition.name.clone();
+        if self.numbers.contains_key(&name) {
+            return Err(AlreadyRegistered(name));
+        }
+        self.numbers.insert(name, self.next);
+        self.tools.insert(self.next, Arc::new(held));
+        self.next += 1;
+        self.listed.take();
+        Ok(())
+    }
+
+    /// Returns false if there is no such tool.
+    fn remove(&mut self, name: &str) -> bool {
+        let number = ToolName::new(name).ok().and_then(|name| self.numbers.remove(&name));
+        let found = number.is_some_and(|number| self.tools.remove(&number).is_some());
+        if found {
+            self.listed.take();
+        }
+        found
+    }
+
+    fn get(&self, name: &str) -> Option<&Arc<RegisteredTool>> {
+        self.tools.get(self.numbers.get(&ToolName::new(name).ok()?)?)
+    }
+
+    fn list(&self) -> Arc<[ToolDefinition]> {
+        let listed = || self.tools.values().map(|held| held.definition.clone()).collect();
+        Arc::clone(self.listed.get_or_init(listed))
+    }
+
+    fn all(&self) -> Vec<Arc<RegisteredTool>> {
+        self.tools.values().cloned().collect()
     }
 }
 
@@ -141,9 +169,9 @@ impl ToolProvider for Registry {
     }
 
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
-        let tools = self.read().tools.clone();
+        let tools = self.read().all();
         Box::pin(async move {
-            let each = tools.iter().map(|held| async { (&held.name, held.make_ready().await) });
+            let each = tools.iter().map(|held| async { (&held.definition.name, held.make_ready().await) });
             let failed: Vec<String> = join_all(each)
                 .await
                 .into_iter()
@@ -170,7 +198,7 @@ impl ToolProvider for Registry {
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
-        let tools = self.read().tools.clone();
+        let tools = self.read().all();
         Box::pin(async move {
             let ready = tools.iter().filter(|held| held.ready.initialized());
             join_all(ready.map(|held| held.tool.shutdown())).await;
@@ -181,7 +209,7 @@ impl ToolProvider for Registry {
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let registered = self.read();
-        let names: Vec<&str> = registered.tools.iter().map(|held| held.name.as_str()).collect();
+        let names: Vec<&str> = registered.tools.values().map(|held| held.definition.name.as_str()).collect();
         f.debug_struct("Registry")
             .field("namespace", &self.namespace)
             .field("tools", &names)

@@ -108,6 +108,7 @@ pub(crate) async fn start(
         takeover: Takeover::Never,
     };
     let trace = servers::trace(&configuration.resolved);
+    let awaited = servers::awaited(&configuration.resolved, &home);
     let mut builder = Runtime::builder(configuration.resolved)
         .home(home)
         .variables(variables)
@@ -117,7 +118,8 @@ pub(crate) async fn start(
         builder = builder.trace_mcp(trace);
     }
     let began = Instant::now();
-    let handle = waiting("making tools ready", String::new, Box::pin(launch(builder, hooks, job))).await?;
+    let launched = Box::pin(launch(builder, hooks, job));
+    let handle = waiting("making tools ready", || awaited.clone(), launched).await?;
     let warnings = handle.warnings();
     for warning in &warnings {
         warn(warning);

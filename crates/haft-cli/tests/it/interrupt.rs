@@ -86,7 +86,8 @@ fn interrupt_during_server_start_kills_the_server() {
     let place = here();
     let marker = unique_marker();
     let command = json!(["-c", format!("exec -a {marker} sleep 300")]);
-    let servers = json!({"mcpServers": {"slow": {"command": "bash", "args": command}}});
+    let servers =
+        json!({"mcpServers": {"slow": {"command": "bash", "args": command, "startup": "required"}}});
     place.file("home/haft.json", &servers.to_string());
     let models = ModelServer::start(Script::default()).unwrap();
     let run = haft(&place, &models, &["go"]);

@@ -22,10 +22,13 @@ fn place() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
-/// Configures the server `bad`.
+/// Configures the server `bad`. Runs wait for it, because a busy machine may need more than `mcp.readyWait` to start it.
 pub(crate) fn configure(place: &TestTree, mode: &str, args: &[&str], keys: &str) {
     let server = place.misbehaving_server(mode, args);
-    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{server}{keys}}}}}}}"));
+    place.file(
+        "home/haft.json",
+        &format!("{{\"mcpServers\": {{\"bad\": {{{server}, \"startup\": \"required\"{keys}}}}}}}"),
+    );
 }
 
 fn echo(place: &TestTree) -> haft_testkit::HaftOutput {

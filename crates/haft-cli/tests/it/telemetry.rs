@@ -190,6 +190,33 @@ fn unsupported_otel_variable_warns_and_the_call_runs() {
 }
 
 #[test]
+fn a_run_is_one_trace_with_its_models_and_calls_inside() {
+    use haft_model_server::{ModelServer, Script, ScriptStep};
+    let (place, collector) = (here(), SpanCollector::start());
+    let steps = [ScriptStep::call("current_date", serde_json::json!({})), ScriptStep::text("Done.")];
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let run = place
+        .haft(&["run", "-m", "ollama/m", "go"])
+        .env("OLLAMA_HOST", server.url().trim_start_matches("http://"))
+        .env(ENDPOINT, &collector.endpoint());
+    run.output().expect_code(0);
+    let spans = collector.spans();
+    let (roots, inside): (Vec<_>, Vec<_>) =
+        spans.into_iter().partition(|span| span.name.starts_with("invoke_agent"));
+    let [root] = &roots[..] else { panic!("{roots:?}") };
+    check_attributes(
+        root,
+        &[("gen_ai.operation.name", Some("invoke_agent")), ("gen_ai.request.model", Some("m"))],
+    );
+    assert!(root.parent.is_empty() && root.error.is_none(), "{root:?}");
+    let names: Vec<&str> = inside.iter().map(|span| span.name.as_str()).collect();
+    assert_eq!(names, ["chat m", "execute_tool current_date", "chat m"]);
+    assert!(inside.iter().all(|span| span.trace == root.trace && !span.parent.is_empty()), "{inside:?}");
+    let parent = &inside[0].parent;
+    assert!(inside.iter().all(|span| span.parent == *parent), "all of them are inside the run: {inside:?}");
+}
+
+#[test]
 fn ask_exports_a_model_span() {
     let (place, collector) = (here(), SpanCollector::start());
     let server = haft_model_server::ModelServer::start(haft_model_server::Script::of([

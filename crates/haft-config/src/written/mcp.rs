@@ -87,6 +87,10 @@ pub(crate) struct RawMcpServer {
     #[schemars(extend("default" = default::MCP_STARTUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) startup_timeout: Option<Millis>,
 
+    /// `background`: a run waits for it `mcp.readyWait` at most; `required`: a run waits until it is ready or `startupTimeout` is over
+    #[schemars(extend("default" = "background"))]
+    pub(crate) startup: Option<McpStartup>,
+
     /// Whether it gets the workspace as its root when it asks; some servers restrict themselves to the root
     #[schemars(extend("default" = false))]
     pub(crate) roots: Option<bool>,
@@ -119,6 +123,21 @@ pub(crate) enum RawMcpTransport {
     StreamableHttp,
     Sse,
     Websocket,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum McpStartup {
+    Background,
+    Required,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct McpDefaults {
+    /// The longest time that a run waits for servers whose tools are not known yet; the next run has the tools of a later one
+    #[schemars(extend("default" = default::MCP_READY_WAIT_MS, "x-unit" = "milliseconds"))]
+    pub(crate) ready_wait: Option<Millis>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]

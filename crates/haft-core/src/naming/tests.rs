@@ -11,7 +11,24 @@ fn tool(written: &str) -> ToolIdentity {
 }
 
 fn table(scheme: NamingScheme, tools: &[&str]) -> NameTable {
-    NameTable::build(scheme, tools.iter().map(|written| tool(written)))
+    let identities: Vec<ToolIdentity> = tools.iter().map(|written| tool(written)).collect();
+    NameTable::build(scheme, sources(&identities), identities)
+}
+
+/// The providers of these tools, as if no other were configured.
+fn sources(identities: &[ToolIdentity]) -> Vec<NamingSource> {
+    let source = |ToolIdentity { kind, namespace, .. }: &ToolIdentity| NamingSource {
+        kind: *kind,
+        namespace: namespace.clone(),
+    };
+    identities.iter().map(source).collect()
+}
+
+/// Returns the exposed name with `#` in place of a digest.
+fn masked(name: &str) -> String {
+    let (stem, end) = name.rsplit_once('_').unwrap_or((name, ""));
+    let is_digest = end.len() >= 8 && end.chars().all(|c| c.is_ascii_hexdigit());
+    if is_digest { format!("{stem}_#") } else { name.to_owned() }
 }
 
 fn exposed(table: &NameTable) -> Vec<&str> {
@@ -51,16 +68,43 @@ fn naming_schemes_prefix_tools_but_not_builtins() {
 }
 
 #[test]
-fn colliding_names_get_number_suffixes_except_builtins() {
+fn tools_whose_names_collide_get_a_digest_but_builtins_never() {
     let check = |scheme: NamingScheme, tools: &[&str], expected: &[&str]| {
-        assert_eq!(exposed(&table(scheme, tools)), expected);
+        let table = table(scheme, tools);
+        let found: Vec<String> = exposed(&table).into_iter().map(masked).collect();
+        assert_eq!(found, expected, "{tools:?}");
     };
-    check(NamingScheme::Bare, &["a/read", "b/read", "builtin/read"], &["read_2", "read_3", "read"]);
-    check(NamingScheme::Single, &["a/b_c", "a_b/c"], &["a_b_c", "a_b_c_2"]);
-    check(NamingScheme::Bare, &["a/x", "b/x", "c/x_2"], &["x", "x_2", "x_2_2"]);
+    check(NamingScheme::Bare, &["a/read", "builtin/read"], &["read_#", "read"]);
+    check(NamingScheme::Bare, &["a/x", "b/x", "c/y"], &["x_#", "x_#", "y"]);
+    // The longest namespace owns the name.
+    check(NamingScheme::Single, &["a/b_c", "a_b/c"], &["a_b_c_#", "a_b_c"]);
+    check(NamingScheme::Double, &["a/b__c", "a__b/c"], &["a__b__c_#", "a__b__c"]);
+    check(NamingScheme::Double, &["a_/b", "a/_b"], &["a___b", "a___b_#"]);
     let long = "x".repeat(64);
-    let cut = format!("{}_2", "x".repeat(62));
-    check(NamingScheme::Bare, &[&format!("a/{long}"), &format!("b/{long}")], &[&long, &cut]);
+    let cut = format!("{}_#", "x".repeat(55));
+    check(NamingScheme::Bare, &[&format!("a/{long}"), &format!("b/{long}")], &[&cut, &cut]);
+}
+
+/// An MCP server that is called `rest` must not change the names of REST tools, nor the other way round.
+#[test]
+fn a_namespace_of_two_kinds_belongs_to_one_of_them_with_or_without_tools() {
+    let server = tool("rest/count");
+    let rest = ToolIdentity { kind: ProviderKind::Rest, ..server.clone() };
+    let configured = sources(&[server.clone(), rest.clone()]);
+    let name_of = |identities: &[&ToolIdentity], wanted: &ToolIdentity| {
+        let listed = identities.iter().map(|identity| (*identity).clone());
+        let table = NameTable::build(NamingScheme::Double, configured.clone(), listed);
+        let found = table.tools().iter().find(|tool| tool.identity == *wanted).unwrap();
+        found.exposed.to_string()
+    };
+    let suffixed = name_of(&[&server, &rest], &server);
+    assert_eq!(masked(&suffixed), "rest__count_#");
+    for listed in [vec![&server], vec![&server, &rest], vec![&rest, &server]] {
+        assert_eq!(name_of(&listed, &server), suffixed, "{listed:?}");
+    }
+    for listed in [vec![&rest], vec![&server, &rest], vec![&rest, &server]] {
+        assert_eq!(name_of(&listed, &rest), "rest__count", "{listed:?}");
+    }
 }
 
 #[test]
@@ -100,23 +144,32 @@ fn bare_name_shared_by_many_tools_resolves_to_none() {
 
 #[test]
 fn tools_keep_their_names_when_other_tools_are_added_or_removed() {
-    let identities = |tools: &[&str]| tools.iter().map(|written| tool(written)).collect::<Vec<_>>();
-    let table = table(NamingScheme::Bare, &["a/x", "b/x"]);
-    assert_eq!(exposed(&table), ["x", "x_2"]);
-    let table = table.rebuild(identities(&["b/x"]));
-    assert_eq!(exposed(&table), ["x_2"], "the first one left");
-    let table = table.rebuild(identities(&["c/x", "b/x"]));
-    assert_eq!(exposed(&table), ["x_3", "x_2"], "no one gets the name of another");
-    let table = table.rebuild(identities(&["c/x", "b/x", "a/x", "a/x"]));
-    assert_eq!(exposed(&table), ["x_3", "x_2", "x", "x_4"], "who comes back has the old name");
+    let after = |table: &NameTable, tools: &[&str]| {
+        let identities: Vec<ToolIdentity> = tools.iter().map(|written| tool(written)).collect();
+        table.rebuild(sources(&identities), identities)
+    };
+    let first = table(NamingScheme::Bare, &["a/x"]);
+    assert_eq!(exposed(&first), ["x"]);
+    let second = after(&first, &["b/x"]);
+    let of_b = exposed(&second)[0].to_owned();
+    assert_eq!(masked(&of_b), "x_#", "the name belongs to a tool that may come back");
+    let third = after(&second, &["c/x", "b/x", "a/x", "a/x"]);
+    assert_eq!(exposed(&third)[1..3], [of_b.as_str(), "x"]);
+    assert_eq!(masked(exposed(&third)[0]), "x_#");
+    assert_eq!(masked(exposed(&third)[3]), "x_#", "a tool that is listed twice has two names");
+    assert_eq!(
+        exposed(&table(NamingScheme::Bare, &["a/x", "b/x"]))[1],
+        of_b,
+        "the name it has in every process"
+    );
 }
 
 #[test]
 fn names_of_removed_tools_are_remembered_up_to_a_limit() {
     let identities = |from: usize| (from..from + 6_000).map(|number| tool(&format!("a/t{number:05}")));
-    let table = NameTable::build(NamingScheme::Bare, identities(0)).rebuild(identities(6_000));
+    let table = NameTable::build(NamingScheme::Bare, [], identities(0)).rebuild([], identities(6_000));
     assert_eq!(table.departed.len(), 6_000);
-    let table = table.rebuild(identities(12_000));
+    let table = table.rebuild([], identities(12_000));
     assert_eq!(table.departed.len(), DEPARTED_MAX);
     assert!(table.departed.iter().take(6_000).all(|(identity, _)| identity.tool.as_str() >= "t06000"));
 }
@@ -137,7 +190,7 @@ proptest! {
         scheme in prop::sample::select(NamingScheme::ALL.to_vec()),
         identities in prop::collection::vec(any_identity(), 0..40),
     ) {
-        let table = NameTable::build(scheme, identities.clone());
+        let table = NameTable::build(scheme, sources(&identities), identities.clone());
         prop_assert_eq!(table.tools().len(), identities.len());
         for (tool, identity) in table.tools().iter().zip(&identities) {
             prop_assert_eq!(&tool.identity, identity);
@@ -152,9 +205,10 @@ proptest! {
         before in prop::collection::vec(any_identity(), 0..20),
         after in prop::collection::vec(any_identity(), 0..20),
     ) {
-        let first = NameTable::build(scheme, before);
-        let second = first.rebuild(after);
-        let third = second.rebuild(first.tools().iter().map(|tool| tool.identity.clone()));
+        let configured = sources(&[before.clone(), after.clone()].concat());
+        let first = NameTable::build(scheme, configured.clone(), before);
+        let second = first.rebuild(configured.clone(), after);
+        let third = second.rebuild(configured, first.tools().iter().map(|tool| tool.identity.clone()));
         prop_assert_eq!(first.tools(), third.tools());
         let names: std::collections::HashSet<_> = second.tools().iter().map(|tool| &tool.exposed).collect();
         prop_assert_eq!(names.len(), second.tools().len());
@@ -165,9 +219,32 @@ proptest! {
     }
 
     #[test]
+    fn the_order_of_tools_has_no_effect_on_names(
+        scheme in prop::sample::select(NamingScheme::ALL.to_vec()),
+        mut identities in prop::collection::hash_set(any_identity(), 0..30)
+            .prop_map(|identities| identities.into_iter().filter(|tool| tool.kind != ProviderKind::Builtin))
+            .prop_map(Iterator::collect::<Vec<ToolIdentity>>),
+        turn in any::<prop::sample::Index>(),
+    ) {
+        let configured = sources(&identities);
+        let names = |identities: &[ToolIdentity]| {
+            let table = NameTable::build(scheme, configured.clone(), identities.to_vec());
+            table.tools().iter().map(|tool| (tool.identity.clone(), tool.exposed.clone())).collect::<HashMap<_, _>>()
+        };
+        let before = names(&identities);
+        identities.reverse();
+        if !identities.is_empty() {
+            let at = turn.index(identities.len());
+            identities.rotate_left(at);
+        }
+        prop_assert_eq!(before, names(&identities));
+    }
+
+    #[test]
     fn builtins_keep_their_names(identities in prop::collection::vec(any_identity(), 0..20)) {
         let bash = tool("builtin/bash");
-        let table = NameTable::build(NamingScheme::Bare, identities.into_iter().chain([tool("x/bash"), bash.clone()]));
+        let all: Vec<ToolIdentity> = identities.into_iter().chain([tool("x/bash"), bash.clone()]).collect();
+        let table = NameTable::build(NamingScheme::Bare, sources(&all), all);
         prop_assert_eq!(&table.tools().last().unwrap().exposed, &bash.tool);
     }
 

@@ -31,6 +31,16 @@ pub enum ServerConfinement {
     No,
 }
 
+/// Decides if a run waits until a server is ready.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ServerStartup {
+    /// The run waits a short time and then begins without the tools of the server.
+    #[default]
+    Background,
+    /// The run waits for the server, up to its startup timeout.
+    Required,
+}
+
 /// The transport of a remote server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteTransport {

@@ -16,10 +16,10 @@ pub(super) const CHECK_STEPS_MAX: usize = 2_000_000;
 /// The cost of a schema, as far as it is known without arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaCost {
-    /// Without references the validator applies every schema to every value at most once, so the cost is at most this
-    /// number times the size of the arguments.
+    /// The validator applies every schema to every value at most once, so the cost is at most this number times the size
+    /// of the arguments. A schema counts as often as references lead to it.
     PerValue { schemas: usize },
-    /// With references the cost depends on the arguments.
+    /// With references that lead back to themselves the cost depends on the arguments.
     ByCounting,
 }
 
@@ -34,7 +34,10 @@ impl SchemaCost {
         }
         match survey.untold {
             Some(reason) => Err(reason),
-            None => Ok(Self::ByCounting),
+            None => {
+                let counted = Expansion::new(schema).count(schema);
+                Ok(counted.map_or(Self::ByCounting, |schemas| Self::PerValue { schemas }))
+            }
         }
     }
 
@@ -111,6 +114,53 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// Counts the schemas that apply if every reference is replaced by its target. Most tools have definitions that do not
+/// refer to themselves; for them this one count replaces a count for each call, which takes longer than the validation.
+struct Expansion<'s> {
+    root: &'s Value,
+    /// The counts of targets, by address, because a target has many spellings; `None` while it is being counted.
+    counted: HashMap<*const Value, Option<usize>>,
+    depth: usize,
+}
+
+impl<'s> Expansion<'s> {
+    fn new(root: &'s Value) -> Self {
+        Self { root, counted: HashMap::new(), depth: 0 }
+    }
+
+    /// Returns `None` if a reference leads back to itself, or if references nest very deep.
+    fn count(&mut self, value: &'s Value) -> Option<usize> {
+        if self.depth == REFERENCE_DEPTH_MAX {
+            return None;
+        }
+        self.depth += 1;
+        let mut schemas = usize::from(value.is_object());
+        for child in super::children(value) {
+            schemas = schemas.saturating_add(self.count(child)?);
+        }
+        for reference in REFERENCES.iter().filter_map(|key| value.get(*key)?.as_str()) {
+            schemas = schemas.saturating_add(self.count_target(reference)?);
+        }
+        self.depth -= 1;
+        // The validator walks the branches a second time to find the unevaluated parts.
+        let again = UNEVALUATED.iter().any(|key| value.get(*key).is_some());
+        Some(if again { schemas.saturating_mul(2) } else { schemas })
+    }
+
+    fn count_target(&mut self, reference: &'s str) -> Option<usize> {
+        let target = target(self.root, reference)?;
+        if let Some(counted) = self.counted.get(&std::ptr::from_ref(target)) {
+            return *counted;
+        }
+        self.counted.insert(target, None);
+        let counted = self.count(target)?;
+        self.counted.insert(target, Some(counted));
+        Some(counted)
+    }
+}
+
+const UNEVALUATED: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
+
 /// The count exceeded its limit, or the references nest too deep for the stack.
 struct CostLimitExceeded;
 
@@ -140,7 +190,7 @@ impl<'s> CostCounter<'s> {
         }
         self.depth += 1;
         // The validator walks the branches a second time to find the unevaluated parts.
-        let again = ["unevaluatedProperties", "unevaluatedItems"].iter().any(|key| schema.contains_key(*key));
+        let again = UNEVALUATED.iter().any(|key| schema.contains_key(*key));
         for _ in 0..=usize::from(again) {
             self.apply_in_place(schema, value)?;
         }
@@ -254,6 +304,27 @@ mod tests {
         assert!(bearable(&doubling("allOf", 10), &json!({})));
         assert!(bearable(&doubling("oneOf", 10), &json!({})));
         assert!(!bearable(&doubling("anyOf", 60), &json!({})));
+    }
+
+    #[test]
+    fn only_references_that_lead_back_to_themselves_are_counted_for_each_call() {
+        let check = |schema: Value, expected: SchemaCost| {
+            assert_eq!(SchemaCost::of(&schema, None), Ok(expected), "{schema}")
+        };
+        let mode = json!({"enum": ["a", "b"]});
+        check(json!({"properties": {"a": mode.clone()}}), SchemaCost::PerValue { schemas: 3 });
+        let twice = json!({
+            "properties": {"a": {"$ref": "#/$defs/Mode"}, "b": {"$ref": "#/$defs/Mode"}},
+            "$defs": {"Mode": mode},
+        });
+        check(twice, SchemaCost::PerValue { schemas: 8 });
+        check(json!({"properties": {"c": {"$ref": "#"}}}), SchemaCost::ByCounting);
+        let circle = json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"items": {"$ref": "#/$defs/a"}}}});
+        check(circle, SchemaCost::ByCounting);
+        let Ok(SchemaCost::PerValue { schemas }) = SchemaCost::of(&doubling("anyOf", 60), None) else {
+            panic!("no circle")
+        };
+        assert!(schemas > CHECK_STEPS_MAX, "{schemas}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use haft_core::arguments::ParsedArguments;
 use haft_core::digest::Digest;
 use haft_core::event::KnownTool;
 use haft_core::name::ToolName;
-use haft_core::naming::{NameMatch, NameResolution, NameTable, NamedTool, ToolIdentity};
+use haft_core::naming::{NameMatch, NameResolution, NameTable, NamedTool, NamingSource, ToolIdentity};
 use haft_core::provider::ToolProvider;
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::{Schema, SchemaDraft, ValidArguments};
@@ -37,17 +37,27 @@ impl Snapshot {
     pub(super) fn first(sources: Arc<CatalogSources>, config: CatalogConfig, seen: u64) -> Self {
         let providers = &sources.providers;
         let listings = list(&sources, config);
-        let names = NameTable::build(config.scheme, listings.iter().flat_map(identities));
+        let names = named_afresh(&listings, config);
         let entries = entries(providers, &listings, names.tools(), |_| None);
         Self::sorted((sources, seen), names, listings, entries)
     }
 
-    /// Builds the next snapshot. Tools keep their exposed names, and an entry keeps its compiled schemas as long as its
-    /// provider returns the same list.
-    pub(super) fn renewed(&self, sources: Arc<CatalogSources>, config: CatalogConfig, seen: u64) -> Self {
+    /// Builds the next snapshot. An entry keeps its compiled schemas as long as its provider returns the same list.
+    pub(super) fn renewed(
+        &self,
+        sources: Arc<CatalogSources>,
+        config: CatalogConfig,
+        seen: u64,
+        memory: NameMemory,
+    ) -> Self {
         let providers = &sources.providers;
         let listings = list(&sources, config);
-        let names = self.names.rebuild(listings.iter().flat_map(identities));
+        let names = match memory {
+            NameMemory::None => named_afresh(&listings, config),
+            NameMemory::Kept => {
+                self.names.rebuild(listings.iter().map(naming_source), listings.iter().flat_map(identities))
+            }
+        };
         let entries = entries(providers, &listings, names.tools(), |origin| {
             let is_it = |before: &Arc<dyn ToolProvider>| Arc::ptr_eq(before, &providers[origin]);
             let then = self.sources.providers.iter().position(is_it)?;
@@ -122,6 +132,24 @@ fn list(sources: &CatalogSources, config: CatalogConfig) -> Vec<ProviderListing>
         ProviderListing::of(&**provider, config.tools_per_provider_max, definitions)
     };
     providers.iter().map(listing).collect()
+}
+
+/// The names that a new snapshot takes over from the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NameMemory {
+    /// No caller has seen a name yet. The names depend on the tools alone, not on the order in which servers listed them.
+    None,
+    /// Tools keep the names that callers have seen.
+    Kept,
+}
+
+fn named_afresh(listings: &[ProviderListing], config: CatalogConfig) -> NameTable {
+    let sources = listings.iter().map(naming_source);
+    NameTable::build(config.scheme, sources, listings.iter().flat_map(identities))
+}
+
+fn naming_source(listing: &ProviderListing) -> NamingSource {
+    NamingSource { kind: listing.kind, namespace: listing.namespace.clone() }
 }
 
 fn identities(listing: &ProviderListing) -> impl Iterator<Item = ToolIdentity> {

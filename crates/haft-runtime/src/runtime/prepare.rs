@@ -22,7 +22,7 @@ use crate::reporting_grants::ReportingGrants;
 use crate::runs::{AvailableSkills, LeftSessions, RunEnvironment, Variables, model_names, route};
 use crate::sampling::ModelSampler;
 use crate::spec::{ModelChoice, RunSpec, SkillSource};
-use crate::wiring::{self, McpClientSettings};
+use crate::wiring::{self, McpClientSettings, ServerPatience};
 
 impl Runtime {
     /// Everything of a run that must be there before its first step.
@@ -99,6 +99,7 @@ impl Runtime {
             trace: self.shared.trace.clone(),
             parents: self.shared.parents.clone(),
             shared: Arc::clone(&self.shared.servers),
+            patience: ServerPatience::Run,
         };
         let servers = wiring::mcp_servers(&config, &policy, &face);
         let unusable =

@@ -3,6 +3,7 @@
 //! A fold over events builds the spans of the semantic conventions for generative AI; a separate thread sends them. An
 //! unreachable collector does not affect calls: `finish` reports it once, at the end.
 
+mod agent_spans;
 mod export;
 mod settings;
 mod spans;

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use super::agent_spans::AgentSpans;
 use haft_core::event::{CallAccount, CapturedContent, Event, EventSink, ToolReference};
 use haft_core::model_provider::{ModelAccount, ModelAttempt};
 use haft_core::place::{CallOperation, OperationId, RunPosition};
 use haft_core::result::ToolErrorKind;
+use haft_core::run::event::RunEvent;
 use haft_tools::mcp::TraceParents;
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
@@ -28,11 +30,17 @@ pub(super) struct CallSpans {
     parent: Context,
     /// The spans of calls in progress. Every call that starts also ends, so this map does not grow without bound.
     open: Mutex<HashMap<OperationId, Context>>,
+    agents: AgentSpans,
 }
 
 impl CallSpans {
     pub(super) fn new(provider: &SdkTracerProvider, parent: Context) -> Self {
-        Self { tracer: provider.tracer("haft"), parent, open: Mutex::default() }
+        Self {
+            tracer: provider.tracer("haft"),
+            parent,
+            open: Mutex::default(),
+            agents: AgentSpans::default(),
+        }
     }
 
     fn begin(&self, operation: &CallOperation, tool: &ToolReference, ago: Duration) -> Context {
@@ -61,10 +69,29 @@ impl CallSpans {
         context.span().end();
     }
 
-    /// Returns the parent span for a place.
+    /// Returns the parent span for a place: the run of its session, else the call that the session works for.
     fn above(&self, place: RunPosition) -> Context {
-        let above = place.parent.and_then(|parent| self.open().get(&parent).cloned());
-        above.unwrap_or_else(|| self.parent.clone())
+        self.agents.of(place).unwrap_or_else(|| self.above_run(place))
+    }
+
+    /// Returns the parent span for a run: the call that it works for, else the run that handed its request over.
+    fn above_run(&self, place: RunPosition) -> Context {
+        let call = place.parent.and_then(|parent| self.open().get(&parent).cloned());
+        call.or_else(|| self.agents.of(place)).unwrap_or_else(|| self.parent.clone())
+    }
+
+    fn tell_run(&self, place: RunPosition, event: &RunEvent) {
+        match event {
+            RunEvent::Began(began) => {
+                self.agents.begin(&self.tracer, &self.above_run(place), place, began);
+            }
+            RunEvent::Finished { finish, .. } => self.agents.end(place, finish),
+            RunEvent::Asked
+            | RunEvent::Said(_)
+            | RunEvent::Called(_)
+            | RunEvent::Answered(_)
+            | RunEvent::Noted(_) => {}
+        }
     }
 
     fn keep_open(&self, operation: OperationId, context: Context) {
@@ -85,7 +112,8 @@ impl EventSink for CallSpans {
             Event::ToolStarted { operation, tool, waited } => {
                 self.keep_open(operation.id, self.begin(operation, tool, *waited));
             }
-            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::Run { .. } => {}
+            Event::ToolProgress { .. } | Event::ModelStarted { .. } => {}
+            Event::Run { place, event } => self.tell_run(*place, event),
             Event::ModelFinished { place, attempt, account, .. } => self.tell_model(*place, attempt, account),
             Event::ToolFinished { operation, tool, failure, latency, account, said } => {
                 let begun = self.open().remove(&operation.id);
@@ -179,7 +207,7 @@ fn of_attempt(place: RunPosition, attempt: &ModelAttempt, account: &ModelAccount
 }
 
 /// Maps a provider to the name that the conventions use for it.
-fn provider_name(provider: &str) -> String {
+pub(super) fn provider_name(provider: &str) -> String {
     let known = match provider {
         "openai" | "openai-responses" => "openai",
         "gemini" => "gcp.gemini",

@@ -3,10 +3,12 @@
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use haft_core::name::{GroupName, Namespace};
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
+use haft_core::settings::mcp::ServerStartup;
 use haft_sandbox::{Home, SandboxPolicy};
 use haft_tools::mcp::{
     CatalogCacheSummary, ConnectTarget, ElicitationSupport, KeyringPreference, McpEnvironment, McpProvider,
@@ -54,6 +56,28 @@ pub struct McpClientSettings {
     pub parents: Option<Arc<dyn TraceParents>>,
     /// The servers that other runs of this process already use.
     pub shared: Arc<SharedServers>,
+    /// The wait for servers whose tools are not known yet.
+    pub patience: ServerPatience,
+}
+
+/// Decides how long the tools of servers are waited for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ServerPatience {
+    /// Until each server is ready, or its startup timeout is over: for a command that needs these tools.
+    #[default]
+    Ready,
+    /// As configured for runs: a short time, except for servers that a run requires.
+    Run,
+}
+
+impl ServerPatience {
+    /// Returns the longest wait for a server; `None` for its startup timeout.
+    fn wait(self, config: &ResolvedConfig, server: &McpServerSettings) -> Option<Duration> {
+        match (self, server.startup) {
+            (Self::Ready, _) | (Self::Run, ServerStartup::Required) => None,
+            (Self::Run, ServerStartup::Background) => Some(config.mcp_ready_wait),
+        }
+    }
 }
 
 /// Builds the servers that are enabled. `policy` is the operator's own: paths that it protects stay protected.
@@ -73,6 +97,7 @@ pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpCl
             made.unusable.push((name.clone(), reason));
             continue;
         }
+        let wait = face.patience.wait(config, server);
         match server_config(name, server, policy, (config.token_store, &face.principal)) {
             Ok(config) => {
                 // The digest covers everything that makes a server distinct: principal, name, confinement and tool
@@ -85,6 +110,10 @@ pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpCl
                     face.shared.join(&digest, fresh)
                 } else {
                     McpProvider::new(Arc::new(fresh()))
+                };
+                let provider = match wait {
+                    Some(wait) => provider.waiting_at_most(wait),
+                    None => provider,
                 };
                 made.providers.push(Arc::new(provider));
             }
@@ -242,5 +271,29 @@ fn digest(server: &McpServerSettings, reach: &McpEndpoint) -> String {
 impl fmt::Debug for McpClientSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpClientSettings").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_runs_are_impatient_and_not_with_servers_that_they_require() {
+        let text = r#"{
+            "mcp": {"readyWait": "3s"},
+            "mcpServers": {"a": {"command": "a"}, "b": {"command": "b", "startup": "required"}}
+        }"#;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let sources = haft_config::Sources { home: None, project: None, named: Some(file.path()) };
+        let config = haft_config::load(sources, &|_| None).unwrap().resolved;
+        let check = |patience: ServerPatience, server: &str, expected: Option<u64>| {
+            let wait = patience.wait(&config, &config.mcp_servers[server]);
+            assert_eq!(wait, expected.map(Duration::from_secs), "{patience:?} {server}");
+        };
+        check(ServerPatience::Run, "a", Some(3));
+        check(ServerPatience::Run, "b", None);
+        check(ServerPatience::Ready, "a", None);
     }
 }

@@ -1,6 +1,7 @@
 //! The built-in tools: a shell, files, the date, and a view of a repository.
 
 mod bash;
+mod confinement_text;
 pub mod date;
 mod define;
 pub(crate) use define::define;
@@ -101,8 +102,7 @@ impl Builtin {
     }
 }
 
-/// The definitions of the built-in tools. They are the same in every run, and 1,000 runs at once would otherwise hold
-/// 1,000 copies of their schemas.
+/// The definitions of the built-in tools, without the text about the sandbox of a run.
 static DEFINITIONS: LazyLock<Arc<[ToolDefinition]>> =
     LazyLock::new(|| Builtin::ALL.into_iter().filter_map(Builtin::definition).collect());
 
@@ -124,7 +124,7 @@ impl BuiltinTools {
     pub fn new(policy: SandboxPolicy) -> Self {
         Self {
             namespace: Namespace::sanitize("builtin"),
-            tools: Arc::clone(&DEFINITIONS),
+            tools: confinement_text::definitions_under(&policy),
             files: WorkerPool::new(FILE_WORKER, policy),
         }
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
-use haft_core::name::{GroupName, NAME_CHARS_MAX, ToolName};
+use haft_core::name::{GroupName, ToolName};
+use haft_core::naming::{NameForm, NameRequest, distinct_names};
 use haft_core::tool::{Effects, ToolDefinition, ToolFacts};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -122,13 +123,7 @@ pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Box<Raw
 
 /// Parses the tools and applies the operator's selection.
 pub(super) fn read(raw: &[Box<RawValue>], wanted: &ToolSelection) -> McpToolList {
-    let mut reading = ToolListParser {
-        wanted,
-        tools: Vec::new(),
-        known: HashMap::new(),
-        numbers: HashMap::new(),
-        skipped: Vec::new(),
-    };
+    let mut reading = ToolListParser { wanted, tools: Vec::new(), known: Vec::new(), skipped: Vec::new() };
     let mut seen = HashSet::new();
     for tool in raw.iter().take(TOOLS_MAX) {
         reading.tool(tool, &mut seen);
@@ -137,16 +132,14 @@ pub(super) fn read(raw: &[Box<RawValue>], wanted: &ToolSelection) -> McpToolList
         let reason = format!("a server may have {TOOLS_MAX} tools; it has more");
         reading.skipped.push(SkippedTool { name: "…".into(), reason });
     }
-    McpToolList { tools: reading.tools.into(), known: reading.known, skipped: reading.skipped }
+    reading.named()
 }
 
 struct ToolListParser<'a> {
     wanted: &'a ToolSelection,
     tools: Vec<ToolDefinition>,
-    known: HashMap<ToolName, ServerTool>,
-    /// The next number for tools whose names become equal. Searching for it would take a minute for ten thousand of
-    /// them.
-    numbers: HashMap<ToolName, usize>,
+    /// One for each of `tools`.
+    known: Vec<ServerTool>,
     skipped: Vec<SkippedTool>,
 }
 
@@ -178,9 +171,8 @@ impl ToolListParser<'_> {
             ParamHeaders::Sent => param_header::of_schema(&schema)?,
             ParamHeaders::Ignored => Vec::new(),
         };
-        let name = self.free_name(&sent.name);
         self.tools.push(ToolDefinition {
-            name: name.clone(),
+            name: ToolName::sanitize(&sent.name),
             description: sent.description.or(sent.title).unwrap_or_default(),
             input_schema: schema,
             output_schema: sent.output_schema.filter(Value::is_object),
@@ -189,26 +181,28 @@ impl ToolListParser<'_> {
             facts: ToolFacts::default(),
             raw: Some(raw.to_owned().into()),
         });
-        self.known.insert(name, ServerTool { name: sent.name, headers });
+        self.known.push(ServerTool { name: sent.name, headers });
         Ok(())
     }
 
-    /// Returns the nearest legal name; adds a number if another tool has that name already.
-    fn free_name(&mut self, sent: &str) -> ToolName {
-        let name = ToolName::sanitize(sent);
-        if !self.known.contains_key(&name) {
-            return name;
+    /// Gives each tool a name of its own. A legal name stays as it is. Of other names that become the same, each gets a
+    /// digest of the server's own name, so that the order of the list has no effect.
+    fn named(self) -> McpToolList {
+        let Self { mut tools, known, skipped, .. } = self;
+        let (legal, other): (Vec<usize>, Vec<usize>) =
+            (0..tools.len()).partition(|&at| tools[at].name.as_str() == known[at].name);
+        let request = |&at: &usize| NameRequest {
+            plain: tools[at].name.clone(),
+            key: known[at].name.clone(),
+            first: NameForm::Plain,
+        };
+        let requests: Vec<NameRequest> = other.iter().map(request).collect();
+        let names = distinct_names(legal.iter().map(|&at| &tools[at].name), &requests);
+        for (at, name) in other.into_iter().zip(names) {
+            tools[at].name = name;
         }
-        let number = self.numbers.entry(name.clone()).or_insert(2);
-        loop {
-            let suffix = format!("_{number}");
-            let stem: String = name.as_str().chars().take(NAME_CHARS_MAX - suffix.len()).collect();
-            let numbered = ToolName::sanitize(&format!("{stem}{suffix}"));
-            *number += 1;
-            if !self.known.contains_key(&numbered) {
-                return numbered;
-            }
-        }
+        let known = tools.iter().map(|tool| tool.name.clone()).zip(known).collect();
+        McpToolList { tools: tools.into(), known, skipped }
     }
 
     fn skip(&mut self, name: String, reason: &str) {
@@ -347,11 +341,21 @@ mod tests {
     #[test]
     fn sanitized_tool_names_are_unique_and_map_to_the_originals() {
         let long = "x".repeat(100);
-        let tools = ["a.b", "a/b", &long].map(|name| format!("{{\"name\":\"{name}\"}}"));
-        let found = listing(&tools.each_ref().map(String::as_str), &all());
-        assert_eq!(names(&found)[..2], ["a_b", "a_b_2"]);
-        let back: Vec<&str> = found.tools.iter().map(|tool| found.known[&tool.name].name.as_str()).collect();
-        assert_eq!(back, ["a.b", "a/b", &long]);
+        let by_name = |sent: [&str; 5]| {
+            let tools = sent.map(|name| format!("{{\"name\":\"{name}\"}}"));
+            let found = listing(&tools.each_ref().map(String::as_str), &all());
+            let back: Vec<&str> =
+                found.tools.iter().map(|tool| found.known[&tool.name].name.as_str()).collect();
+            assert_eq!(back, sent);
+            let named = sent.into_iter().map(str::to_owned).zip(names(&found).into_iter().map(str::to_owned));
+            named.collect::<BTreeMap<String, String>>()
+        };
+        let found = by_name(["a.b", "a/b", "x.y", "x_y", &long]);
+        assert_eq!(found["x_y"], "x_y", "a legal name stays");
+        for changed in ["a.b", "a/b", "x.y"] {
+            assert_eq!(found[changed].len(), "a_b_12345678".len(), "{}", found[changed]);
+        }
+        assert_eq!(found, by_name(["x_y", &long, "a/b", "x.y", "a.b"]), "in every order of the list");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::withheld::names_a_secret;
 use haft_sandbox::{
     OutputPipes, PolicyError, ResourceAccess, SandboxError, SandboxMode, SandboxPolicy, SandboxedChild,
     StandardInput, sandboxed_command,
@@ -78,8 +79,9 @@ fn with_environment(
     for name in PASSED {
         policy = policy.environment(name);
     }
-    let ours = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    for name in ours.filter(|name| PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))) {
+    let ours = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    for (name, _) in ours.filter(|(name, value)| is_package_setting(name, value)) {
         policy = policy.environment(name);
     }
     for (name, directory) in CACHES {
@@ -89,6 +91,20 @@ fn with_environment(
         policy = policy.variable(name, value);
     }
     policy
+}
+
+/// Returns true for a setting of a package manager that is no secret. Tokens to publish, passwords of an index and
+/// addresses with a password are for the operator's own installations; a server that needs one gets it by `env`.
+fn is_package_setting(name: &str, value: &str) -> bool {
+    PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        && !names_a_secret(name)
+        && !value.split_whitespace().any(has_credentials)
+}
+
+/// Returns true for an address such as `https://user:password@host/`, also after `name=`.
+fn has_credentials(word: &str) -> bool {
+    let Some((_, after)) = word.split_once("://") else { return false };
+    after.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
 }
 
 /// Starts the process with all three standard streams piped.
@@ -104,4 +120,27 @@ pub(super) async fn start(
         .spawn()
         .await
         .map_err(Arc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_package_managers_do_not_reach_a_server() {
+        let check = |name: &str, value: &str, expected: bool| {
+            assert_eq!(is_package_setting(name, value), expected, "{name}={value}");
+        };
+        check("UV_PUBLISH_TOKEN", "pypi-x", false);
+        check("UV_INDEX_PRIVATE_PASSWORD", "x", false);
+        check("PIP_INDEX_URL", "https://user:secret@pypi.example.com/simple", false);
+        check("PIP_EXTRA_INDEX_URL", "https://a.example.com/ https://token@b.example.com/", false);
+        check("UV_INDEX", "private=https://user:secret@pypi.example.com/simple", false);
+        check("npm_config__authToken", "x", false);
+        check("npm_config_//registry.example.com/:_password", "x", false);
+        check("PIP_INDEX_URL", "https://pypi.example.com/simple/@scope", true);
+        check("npm_config_registry", "https://registry.example.com/", true);
+        check("UV_PYTHON", "3.12", true);
+        check("HOME", "/root", false);
+    }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::changes::ChangeCounter;
@@ -21,18 +22,50 @@ use super::server::SupervisedServer;
 pub struct McpProvider {
     server: Arc<SupervisedServer>,
     left: AtomicBool,
+    /// The longest time that `warmup` waits; `None` for the startup timeout of the server.
+    ready_wait: Option<Duration>,
+    /// True if the server was not ready in time. Its tools then stay out of this provider, so that the tools of a run
+    /// do not change after it has begun; the next run has them.
+    late: AtomicBool,
 }
 
 impl McpProvider {
     /// Becomes a user of a server that is not over.
     pub fn new(server: Arc<SupervisedServer>) -> Self {
         let left = !server.users.join();
-        Self { server, left: AtomicBool::new(left) }
+        Self { server, left: AtomicBool::new(left), ready_wait: None, late: AtomicBool::new(false) }
+    }
+
+    /// Sets the longest time that `warmup` waits for a server whose tools are not known yet.
+    #[must_use]
+    pub fn waiting_at_most(mut self, ready_wait: Duration) -> Self {
+        self.ready_wait = Some(ready_wait);
+        self
     }
 
     /// Becomes another user of a shared server. Returns `None` if the last user has left.
     pub(super) fn join(server: Arc<SupervisedServer>) -> Option<Self> {
-        server.users.join().then(|| Self { server, left: AtomicBool::new(false) })
+        server.users.join().then(|| Self {
+            server,
+            left: AtomicBool::new(false),
+            ready_wait: None,
+            late: AtomicBool::new(false),
+        })
+    }
+
+    /// Starts the server and waits for it. A server that takes longer goes on starting.
+    async fn start_in_time(&self) -> Result<(), ToolError> {
+        let Some(ready_wait) = self.ready_wait else { return self.server.start().await };
+        if let Ok(started) = tokio::time::timeout(ready_wait, self.server.start()).await {
+            return started;
+        }
+        self.late.store(true, Ordering::Release);
+        let message = format!(
+            "MCP server `{}` is still starting after {} ms, so its tools are not a part of this run",
+            self.server.shared.config.name,
+            ready_wait.as_millis()
+        );
+        Err(ToolError::new(ToolErrorKind::Unavailable, message))
     }
 
     /// Leaves the server. Returns true if this was the last user.
@@ -75,6 +108,9 @@ impl ToolProvider for McpProvider {
     }
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
+        if self.late.load(Ordering::Acquire) {
+            return Arc::new([]);
+        }
         Arc::clone(&self.server.shared.listing().tools)
     }
 
@@ -84,11 +120,12 @@ impl ToolProvider for McpProvider {
 
     /// Starts the server only if no cached tool list exists; otherwise the first call starts it.
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
-        Box::pin(async { if self.server.is_known() { Ok(()) } else { self.server.start().await } })
+        Box::pin(async { if self.server.is_known() { Ok(()) } else { self.start_in_time().await } })
     }
 
     fn instructions(&self) -> Option<Arc<str>> {
-        self.server.shared.instructions()
+        let is_late = self.late.load(Ordering::Acquire);
+        self.server.shared.instructions().filter(|_| !is_late)
     }
 
     fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {

@@ -7,13 +7,43 @@ use url::{Host, Url};
 
 use super::address::is_public;
 
-/// The hosts and addresses that requests may reach.
+/// The origins and addresses that requests may reach. Requests carry credentials, so a description must not be able to
+/// send them to another port of a host, or in plain text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedHosts {
-    /// In lower case, as in a parsed URL.
-    hosts: Vec<String>,
+    /// The first is that of the service.
+    origins: Vec<WebOrigin>,
     private: PrivateAddressRule,
 }
+
+/// Scheme, host and port of a URL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WebOrigin {
+    scheme: String,
+    /// In lower case, as in a parsed URL.
+    host: String,
+    port: u16,
+}
+
+impl WebOrigin {
+    fn of(url: &Url) -> Option<Self> {
+        let port = url.port_or_known_default()?;
+        Some(Self { scheme: url.scheme().to_owned(), host: host(url)?, port })
+    }
+}
+
+impl fmt::Display for WebOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scheme, host, port } = self;
+        match (scheme.as_str(), port) {
+            ("http", 80) | ("https", 443) => write!(f, "{scheme}://{host}"),
+            _ => write!(f, "{scheme}://{host}:{port}"),
+        }
+    }
+}
+
+const HTTPS_PORT: u16 = 443;
+const HTTP_PORT: u16 = 80;
 
 /// The rule for addresses that are not public.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +64,14 @@ pub enum RequestBlockReason {
     UserInfo,
     NoHost,
     OtherHost { host: String, known: String },
+    OtherOrigin { origin: String, known: String },
     PrivateAddress { host: String, address: IpAddr },
     Downgrade,
     OtherPort,
 }
 
 impl AllowedHosts {
-    /// Allows the host of a URL that the operator wrote. If it is a private address or `localhost`, the operator meant
+    /// Allows the origin of a URL that the operator wrote. If it is a private address or `localhost`, the operator meant
     /// it, so it is allowed as well.
     pub fn named(url: &Url) -> Self {
         let private = match url.host() {
@@ -49,17 +80,24 @@ impl AllowedHosts {
             Some(Host::Domain(name)) if is_localhost(name) => PrivateAddressRule::Loopback,
             Some(Host::Domain(_)) | None => PrivateAddressRule::Refused,
         };
-        Self { hosts: host(url).into_iter().collect(), private }
+        Self { origins: WebOrigin::of(url).into_iter().collect(), private }
     }
 
-    /// Allows the host of a URL that comes from an API description, which is not trusted with private addresses.
+    /// Allows the origin of a URL that comes from an API description, which is not trusted with private addresses.
     pub fn described(url: &Url) -> Self {
-        Self { hosts: host(url).into_iter().collect(), private: PrivateAddressRule::Refused }
+        Self { origins: WebOrigin::of(url).into_iter().collect(), private: PrivateAddressRule::Refused }
     }
 
+    /// Allows further hosts: with https on its own port, or with the scheme and the port of the service.
     #[must_use]
     pub fn with_hosts(mut self, hosts: &[String]) -> Self {
-        self.hosts.extend(hosts.iter().map(|host| host.to_ascii_lowercase()));
+        let service = self.origins.first().cloned();
+        for host in hosts.iter().map(|host| host.to_ascii_lowercase()) {
+            let alike = service.clone().map(|service| WebOrigin { host: host.clone(), ..service });
+            let https = WebOrigin { scheme: "https".into(), host, port: HTTPS_PORT };
+            self.origins.extend(alike.filter(|alike| *alike != https));
+            self.origins.push(https);
+        }
         self
     }
 
@@ -69,12 +107,24 @@ impl AllowedHosts {
         self
     }
 
-    pub fn has_host(&self, url: &Url) -> bool {
-        host(url).is_some_and(|host| self.hosts.contains(&host))
+    pub fn has_origin(&self, url: &Url) -> bool {
+        WebOrigin::of(url).is_some_and(|origin| self.origins.contains(&origin))
     }
 
     /// Checks a URL, before its host name is resolved.
     pub fn check_url(&self, url: &Url) -> Result<(), RequestBlockReason> {
+        self.check_target(url)?;
+        if self.has_origin(url) {
+            return Ok(());
+        }
+        let origin = WebOrigin::of(url).map(|origin| origin.to_string()).unwrap_or_default();
+        let same_host = self.origins.iter().filter(|known| Some(&known.host) == host(url).as_ref());
+        let known: Vec<String> = same_host.map(ToString::to_string).collect();
+        Err(RequestBlockReason::OtherOrigin { origin, known: known.join(", ") })
+    }
+
+    /// Checks everything but the scheme and the port, which a redirect from http to https may change.
+    fn check_target(&self, url: &Url) -> Result<(), RequestBlockReason> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(RequestBlockReason::Scheme(url.scheme().to_owned()));
         }
@@ -91,10 +141,12 @@ impl AllowedHosts {
     }
 
     pub fn check_host(&self, host: &str) -> Result<(), RequestBlockReason> {
-        if self.hosts.iter().any(|known| known == host) {
+        if self.origins.iter().any(|known| known.host == host) {
             return Ok(());
         }
-        Err(RequestBlockReason::OtherHost { host: host.to_owned(), known: self.hosts.join(", ") })
+        let mut known: Vec<&str> = self.origins.iter().map(|origin| origin.host.as_str()).collect();
+        known.dedup();
+        Err(RequestBlockReason::OtherHost { host: host.to_owned(), known: known.join(", ") })
     }
 
     /// Checks an address directly before the connection. The name is resolved only once, and this is the result.
@@ -112,9 +164,10 @@ impl AllowedHosts {
         Err(RequestBlockReason::PrivateAddress { host: host.to_owned(), address })
     }
 
-    /// Checks a redirect: it must keep host and port, or upgrade from http to https. It never downgrades to http.
+    /// Checks a redirect: it must keep host and port, or upgrade from http to https, both on their own ports. It never
+    /// downgrades to http.
     pub fn check_redirect(&self, from: &Url, to: &Url) -> Result<(), RequestBlockReason> {
-        self.check_url(to)?;
+        self.check_target(to)?;
         if host(from) != host(to) {
             let host = to.host_str().unwrap_or_default().to_owned();
             return Err(RequestBlockReason::OtherHost {
@@ -122,10 +175,11 @@ impl AllowedHosts {
                 known: from.host_str().unwrap_or_default().to_owned(),
             });
         }
+        let ports = (from.port_or_known_default(), to.port_or_known_default());
         match (from.scheme(), to.scheme()) {
             ("https", "http") => Err(RequestBlockReason::Downgrade),
-            ("http", "https") => Ok(()),
-            _ if from.port_or_known_default() == to.port_or_known_default() => Ok(()),
+            ("http", "https") if ports == (Some(HTTP_PORT), Some(HTTPS_PORT)) => Ok(()),
+            _ if ports.0 == ports.1 => Ok(()),
             _ => Err(RequestBlockReason::OtherPort),
         }
     }
@@ -151,6 +205,9 @@ impl fmt::Display for RequestBlockReason {
             Self::NoHost => write!(f, "the URL names no host"),
             Self::OtherHost { host, known } => {
                 write!(f, "requests go to {known} only, not to {host}")
+            }
+            Self::OtherOrigin { origin, known } => {
+                write!(f, "requests go to {known} only, not to {origin}, because they may carry credentials")
             }
             Self::PrivateAddress { host, address } => write!(
                 f,
@@ -220,6 +277,26 @@ mod tests {
     }
 
     #[test]
+    fn credentials_stay_with_their_origin() {
+        let check = |named: &str, hosts: &[&str], to: &str, expected: Result<(), &str>| {
+            let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+            let reach = AllowedHosts::named(&url(named)).with_hosts(&hosts);
+            let found = reach.check_url(&url(to)).map_err(|refusal| refusal.to_string());
+            assert_eq!(found, expected.map_err(str::to_owned), "{named} {to}");
+        };
+        let end = "because they may carry credentials";
+        check("https://a.com:1", &[], "https://a.com:1/x", Ok(()));
+        let other = format!("requests go to https://a.com:1 only, not to http://a.com:2, {end}");
+        check("https://a.com:1", &[], "http://a.com:2/x", Err(&other));
+        let plain = format!("requests go to https://a.com only, not to http://a.com, {end}");
+        check("https://a.com", &[], "http://a.com/x", Err(&plain));
+        check("https://a.com", &["b.com"], "https://b.com/x", Ok(()));
+        check("http://a.com:8000", &["b.com"], "http://b.com:8000/x", Ok(()));
+        let plain = format!("requests go to https://b.com only, not to http://b.com, {end}");
+        check("https://a.com", &["b.com"], "http://b.com/x", Err(&plain));
+    }
+
+    #[test]
     fn redirect_to_another_host_port_or_plain_http_is_refused() {
         let reach = AllowedHosts::named(&url("https://a.com")).with_hosts(&["b.com".into()]);
         let check = |from: &str, to: &str, expected: bool| {
@@ -230,6 +307,9 @@ mod tests {
         check("https://a.com/x", "http://a.com/x", false);
         check("https://a.com/x", "https://b.com/x", false);
         check("https://a.com/x", "https://a.com:444/x", false);
+        check("http://a.com/x", "https://a.com:444/x", false);
+        check("http://a.com:8080/x", "https://a.com/x", false);
+        check("http://a.com:8080/x", "https://a.com:8080/x", true);
         check("https://a.com/x", "http://169.254.169.254/", false);
     }
 }

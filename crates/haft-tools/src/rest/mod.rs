@@ -24,6 +24,7 @@ mod templated;
 mod tool;
 mod withheld;
 
+pub(crate) use address::is_public;
 pub use body::{BodyField, BodyKind, BodyPlan, BodyShape, RestBody};
 pub use client::RestClient;
 pub use credential::{Credential, RestKeyLocation};

@@ -17,6 +17,7 @@ use haft_tools::mcp::{
     RequestId, ServerConfig, SupervisedServer, ToolSelection, Transport, TransportFailure, TransportOpener,
 };
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 /// A server in the same process that answers every message at once.
 struct InProcessOpener;
@@ -60,12 +61,27 @@ impl Transport for EchoTransport {
     }
 }
 
-#[tokio::test]
-async fn custom_mcp_transport_serves_tool_calls() {
-    let config = ServerConfig {
+/// A server that opens only when it is allowed to.
+struct GatedOpener(Semaphore);
+
+impl TransportOpener for GatedOpener {
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportFailure>> {
+        Box::pin(async {
+            self.0.acquire().await.unwrap().forget();
+            Ok(Arc::new(EchoTransport(inbox)) as Arc<dyn Transport>)
+        })
+    }
+}
+
+fn config(opener: Arc<dyn TransportOpener>) -> ServerConfig {
+    ServerConfig {
         name: "mine".into(),
         namespace: Namespace::new("mine").unwrap(),
-        connect: ConnectTarget::Own(Arc::new(InProcessOpener)),
+        connect: ConnectTarget::Own(opener),
         request_timeout: Duration::from_secs(20),
         startup_timeout: Duration::from_secs(20),
         health_probe: HealthProbe::Ping,
@@ -74,8 +90,13 @@ async fn custom_mcp_transport_serves_tool_calls() {
         sampling: None,
         secrets: Vec::new(),
         digest: String::new(),
-    };
-    let server = Arc::new(SupervisedServer::new(config, &McpEnvironment::default()));
+    }
+}
+
+#[tokio::test]
+async fn custom_mcp_transport_serves_tool_calls() {
+    let server =
+        Arc::new(SupervisedServer::new(config(Arc::new(InProcessOpener)), &McpEnvironment::default()));
     server.start().await.unwrap();
     assert_eq!(server.status().transport, Some("in-process"));
     let provider = McpProvider::new(server);
@@ -86,4 +107,22 @@ async fn custom_mcp_transport_serves_tool_calls() {
     let output = provider.call(&ToolName::new("shout").unwrap(), &arguments, &cx).await.unwrap();
     assert_eq!(output.as_text(), "SO IT IS");
     provider.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_that_starts_too_slowly_stays_out_of_the_run_and_serves_the_next_one() {
+    let gated = Arc::new(GatedOpener(Semaphore::new(0)));
+    let server = Arc::new(SupervisedServer::new(config(Arc::clone(&gated) as _), &McpEnvironment::default()));
+    let run = McpProvider::new(Arc::clone(&server)).waiting_at_most(Duration::from_millis(1));
+    let late = run.warmup().await.unwrap_err();
+    assert_eq!(
+        late.message,
+        "MCP server `mine` is still starting after 1 ms, so its tools are not a part of this run"
+    );
+    gated.0.add_permits(1);
+    server.start().await.unwrap();
+    assert!(run.tools().is_empty(), "the tools of a run do not change because a server was late");
+    let next = McpProvider::new(server).waiting_at_most(Duration::from_millis(1));
+    next.warmup().await.unwrap();
+    assert_eq!(next.tools().len(), 1);
 }

@@ -148,6 +148,21 @@ fn run_with(place: &TestTree, flags: &[&str]) -> (HaftOutput, ModelServer) {
 }
 
 #[test]
+fn a_run_does_not_wait_for_a_server_that_hangs() {
+    let place = place();
+    let slow = r#""slow": {"command": "bash", "args": ["-c", "exec sleep 300"]}"#;
+    place.file(
+        "home/haft.json",
+        &format!("{{\"mcp\": {{\"readyWait\": \"50ms\"}}, \"mcpServers\": {{{slow}}}}}"),
+    );
+    let model = ModelServer::start(Script::of([ScriptStep::text("Done.")])).unwrap();
+    let ran = haft(&place, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    assert!(ran.stdout.contains("Done."), "{ran:?}");
+    let warning = "MCP server `slow` is still starting after 50 ms, so its tools are not a part of this run";
+    assert!(ran.stderr.contains(warning), "{}", ran.stderr);
+}
+
+#[test]
 fn sampling_in_a_run_uses_and_bills_the_run_model() {
     let place = place();
     configure(&place, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);

@@ -73,7 +73,7 @@ impl Authorizer {
             oauth,
             file,
             consent,
-            http: exchange::http()?,
+            http: exchange::http(server)?,
             held: Mutex::new(None),
         })
     }

@@ -8,6 +8,7 @@ use url::{Host, Url};
 use super::challenge::Challenge;
 use super::error::AuthError;
 use super::exchange;
+use super::private_target::leads_inside;
 
 /// The result of discovery.
 pub(super) struct OauthDiscovery {
@@ -92,6 +93,9 @@ async fn authorization_server(
             "its authorization server gives another issuer than the server named",
         ));
     }
+    if found.endpoints().any(|endpoint| leads_inside(endpoint, server)) {
+        return Err(AuthError::refused("its authorization server has a private address, which is refused"));
+    }
     if found.endpoints().all(|endpoint| is_safe(endpoint, server)) {
         Ok(found)
     } else {
@@ -120,6 +124,9 @@ async fn first<T: DeserializeOwned>(
     for place in places {
         if !is_safe(&place, server) {
             return Err(AuthError::refused("the server points to an address without TLS, which is refused"));
+        }
+        if leads_inside(&place, server) {
+            return Err(AuthError::refused("the server points to a private address, which is refused"));
         }
         if let Some(text) = exchange::get(http, place).await? {
             return serde_json::from_str(&text)

@@ -1,6 +1,7 @@
 //! Requests to an authorization server: bounded, and without redirects. Errors repeat nothing from its responses except
 //! the error code.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -14,6 +15,7 @@ use url::{Url, form_urlencoded};
 
 use super::client::OauthClient;
 use super::error::AuthError;
+use super::private_target::DiscoveryResolver;
 
 /// The timeout of one request.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
@@ -22,11 +24,13 @@ const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// Builds an HTTP client that follows no redirects: a redirect would send secrets to another address.
-pub(super) fn http() -> Result<Http, AuthError> {
+/// It reaches a private network only for a server that is in one.
+pub(super) fn http(server: &Url) -> Result<Http, AuthError> {
     crate::mcp::transport::provide_cryptography();
     Http::builder()
         .redirect(Policy::none())
         .timeout(ANSWER_WAIT)
+        .dns_resolver(Arc::new(DiscoveryResolver::new(server)))
         .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|_| AuthError::refused("no HTTP client can be made"))

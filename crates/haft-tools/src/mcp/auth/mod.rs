@@ -12,6 +12,7 @@ mod error;
 mod exchange;
 mod grant;
 mod keyring;
+mod private_target;
 mod scope;
 mod store;
 

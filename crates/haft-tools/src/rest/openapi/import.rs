@@ -249,20 +249,26 @@ impl<'a> Importer<'a> {
         })
     }
 
-    /// Returns the server of an operation. If it has one on another host, the operator must have allowed that host.
+    /// Returns the server of an operation. If it has one of its own, the operator must have allowed its origin.
     fn server(&self, operation: &OpenApiOperation<'_>) -> Result<Url, String> {
         let own =
             servers::first(&operation.node, self.at).or_else(|| servers::first(&operation.item, self.at));
         let Some(own) = own else { return Ok(self.base.clone()) };
         let own = own?;
-        if self.described.as_ref().is_some_and(|described| described.host() == own.host()) {
-            // `baseUrl` replaces the description's host, also for operations that name it again.
-            return Ok(if self.service.client.reach().has_host(&own) { own } else { self.base.clone() });
-        }
         match self.service.client.reach().check_url(&own) {
             Ok(()) => Ok(own),
-            Err(refusal) => Err(format!("its own server: {refusal}; `allowHosts` can allow it")),
+            Err(_) if self.is_replaced(&own) => Ok(self.base.clone()),
+            Err(refusal) => Err(format!("its own server: {refusal}; `allowHosts` can allow another host")),
         }
+    }
+
+    /// Returns true for the server of the description, which `baseUrl` replaces, also where an operation names it again.
+    /// Another port of the host of `baseUrl` is another server.
+    fn is_replaced(&self, own: &Url) -> bool {
+        self.described.as_ref().is_some_and(|described| {
+            described.origin() == own.origin()
+                || described.host() == own.host() && self.base.host() != own.host()
+        })
     }
 
     fn skip(&mut self, operation: &str, reason: String) {

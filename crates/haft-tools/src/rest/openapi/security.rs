@@ -80,7 +80,7 @@ fn credential(
     }
 }
 
-/// Builds a client credentials grant. Never sends the secret to a host that only the description names.
+/// Builds a client credentials grant. Never sends the secret to an origin that only the description names.
 fn client_credentials(
     scheme: &Node<'_>,
     login: &SchemeCredentials,
@@ -178,8 +178,11 @@ mod tests {
             made(flow("https://api.example.com/t"), client()),
             Ok(Credential::ClientCredentials(_))
         ));
-        let stolen = made(flow("https://evil.com/t"), client()).unwrap_err();
-        assert!(stolen.contains("`tokenUrl`"), "{stolen}");
+        for elsewhere in ["https://evil.com/t", "http://api.example.com/t", "https://api.example.com:8443/t"]
+        {
+            let stolen = made(flow(elsewhere), client()).unwrap_err();
+            assert!(stolen.contains("`tokenUrl`"), "{stolen}");
+        }
         assert!(
             made(key("header"), SchemeCredentials::default()).unwrap_err().contains("`token` is missing")
         );

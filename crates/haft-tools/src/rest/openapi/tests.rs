@@ -98,6 +98,20 @@ fn invalid_operation_is_skipped_with_a_reason_and_others_imported() {
     }
 }
 
+/// A description that could choose the port would get the credentials of the API, in plain text if it chooses `http`.
+#[test]
+fn an_operation_cannot_move_to_another_port_or_scheme() {
+    for server in ["http://api.example.com:8080", "http://api.example.com", "https://api.example.com:444"] {
+        let all = imported(&described(&json!({
+            "/moved": {"get": {"servers": [{"url": server}]}},
+            "/again": {"get": {"servers": [{"url": "https://api.example.com/v2"}]}},
+        })));
+        assert_eq!(all.tools.len(), 1, "{server}");
+        let reason = &all.skipped[0].reason;
+        assert!(reason.contains(&format!("not to {server}, because they may carry credentials")), "{reason}");
+    }
+}
+
 #[test]
 fn operations_with_missing_or_equal_ids_get_unique_names() {
     let all = imported(&described(&json!({

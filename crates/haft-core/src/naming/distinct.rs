@@ -1,0 +1,205 @@
+//! Gives every tool a name of its own. A name depends on the set of tools, never on their order.
+
+use std::collections::HashMap;
+
+use crate::digest::Digest;
+use crate::name::{NAME_CHARS_MAX, ToolName};
+
+/// A tool that needs a name.
+#[derive(Debug, Clone)]
+pub struct NameRequest {
+    /// The name without a suffix.
+    pub plain: ToolName,
+    /// Tells the tool from all others. The suffix is a digest of it.
+    pub key: String,
+    /// The form to try first.
+    pub first: NameForm,
+}
+
+/// The form of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameForm {
+    /// The plain name, if no other tool wants it.
+    Plain,
+    /// The plain name with a digest, because the plain name belongs to another tool.
+    Suffixed,
+}
+
+/// Returns a name for each request. No two names are equal, and none is reserved.
+///
+/// Several tools that want one plain name all get a suffix. If one of them kept it, its name would depend on the
+/// others: a model that learnt the name could reach another tool by it in the next process. A suffix counts more than
+/// a plain name, so no tool can take the name of another by calling itself like that.
+pub fn distinct_names<'a>(
+    reserved: impl IntoIterator<Item = &'a ToolName>,
+    requests: &[NameRequest],
+) -> Vec<ToolName> {
+    let claims = reserved.into_iter().map(|name| (name.clone(), NameClaim::Reserved)).collect();
+    let mut contest = NameContest { requests, claims, names: Vec::new() };
+    contest.names = requests.iter().map(|request| request.plain.clone()).collect();
+    for (index, request) in requests.iter().enumerate() {
+        let level = match request.first {
+            NameForm::Plain => 0,
+            NameForm::Suffixed => 1,
+        };
+        contest.enter(NameBid { index, level });
+    }
+    contest.names
+}
+
+/// The number of hexadecimal digits of the first suffix. Each level adds as many, up to the maximum: at 128 bits no one
+/// can make two keys with equal suffixes.
+const SUFFIX_DIGITS: usize = 8;
+const SUFFIX_DIGITS_MAX: usize = 32;
+
+/// One request at one level. Level 0 is the plain name; each further level has another suffix.
+#[derive(Debug, Clone, Copy)]
+struct NameBid {
+    index: usize,
+    level: usize,
+}
+
+/// The state of one name. It only ever gets stricter, so the order of the bids has no effect on the outcome.
+#[derive(Debug, Clone, Copy)]
+enum NameClaim {
+    Reserved,
+    Held(NameBid),
+    /// Two requests of this level wanted the name, so no request up to this level gets it.
+    Contested(usize),
+}
+
+struct NameContest<'a> {
+    requests: &'a [NameRequest],
+    claims: HashMap<ToolName, NameClaim>,
+    names: Vec<ToolName>,
+}
+
+impl NameContest<'_> {
+    /// Enters a bid, and moves every request that loses its name on to its next level.
+    fn enter(&mut self, bid: NameBid) {
+        let mut open = vec![bid];
+        while let Some(bid) = open.pop() {
+            let name = self.requests[bid.index].name_at(bid.level);
+            self.names[bid.index] = name.clone();
+            let held = self.claims.get(&name).copied();
+            let (claim, losers) = decide(held, bid);
+            self.claims.insert(name, claim);
+            let next = |loser: NameBid| NameBid { level: loser.level + 1, ..loser };
+            open.extend(losers.into_iter().flatten().map(next));
+        }
+    }
+}
+
+/// Returns the next state of a name, and the bids that lose it.
+fn decide(held: Option<NameClaim>, bid: NameBid) -> (NameClaim, [Option<NameBid>; 2]) {
+    match held {
+        None => (NameClaim::Held(bid), [None, None]),
+        Some(NameClaim::Reserved) => (NameClaim::Reserved, [Some(bid), None]),
+        Some(NameClaim::Contested(level)) if bid.level > level => (NameClaim::Held(bid), [None, None]),
+        Some(NameClaim::Contested(level)) => (NameClaim::Contested(level), [Some(bid), None]),
+        Some(NameClaim::Held(other)) if bid.level > other.level => {
+            (NameClaim::Held(bid), [Some(other), None])
+        }
+        Some(NameClaim::Held(other)) if bid.level < other.level => {
+            (NameClaim::Held(other), [Some(bid), None])
+        }
+        Some(NameClaim::Held(other)) => (NameClaim::Contested(bid.level), [Some(other), Some(bid)]),
+    }
+}
+
+impl NameRequest {
+    fn name_at(&self, level: usize) -> ToolName {
+        if level == 0 {
+            return self.plain.clone();
+        }
+        let digest = Digest::of_parts([self.key.as_bytes(), &level.to_le_bytes()]).to_string();
+        let digits = (SUFFIX_DIGITS * level).min(SUFFIX_DIGITS_MAX);
+        let stem: String = self.plain.as_str().chars().take(NAME_CHARS_MAX - 1 - digits).collect();
+        ToolName::sanitize(&format!("{stem}_{}", &digest[..digits]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request(plain: &str, key: &str) -> NameRequest {
+        NameRequest { plain: ToolName::new(plain).unwrap(), key: key.into(), first: NameForm::Plain }
+    }
+
+    fn names(reserved: &[&str], requests: &[NameRequest]) -> Vec<String> {
+        let reserved: Vec<ToolName> = reserved.iter().map(|name| ToolName::new(name).unwrap()).collect();
+        distinct_names(&reserved, requests).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn tools_that_want_one_name_all_get_a_suffix() {
+        let found = names(
+            &["bash"],
+            &[request("a", "1"), request("b", "2"), request("b", "3"), request("bash", "4")],
+        );
+        assert_eq!(found[0], "a");
+        assert_eq!(found[1], request("b", "2").name_at(1).as_str());
+        assert_eq!(found[2], request("b", "3").name_at(1).as_str());
+        assert_eq!(found[3], request("bash", "4").name_at(1).as_str());
+        assert_eq!(found[1].len(), "b_12345678".len());
+        let suffixed = NameRequest { first: NameForm::Suffixed, ..request("c", "5") };
+        assert_eq!(names(&[], &[suffixed, request("c", "6")])[1], "c", "the owner keeps the plain name");
+    }
+
+    #[test]
+    fn a_tool_that_is_called_like_a_suffixed_name_does_not_get_it() {
+        let wanted = request("b", "2").name_at(1);
+        let found = names(&[], &[request("b", "2"), request("b", "3"), request(wanted.as_str(), "4")]);
+        assert_eq!(found[0], wanted.as_str());
+        assert_eq!(found[2], request(wanted.as_str(), "4").name_at(1).as_str());
+    }
+
+    #[test]
+    fn a_chain_of_names_that_push_each_other_away_ends_soon() {
+        let mut chain = vec![request("x", "a"), request("x", "b")];
+        for number in 0..5_000 {
+            let before = chain.last().unwrap().name_at(1);
+            chain.push(request(before.as_str(), &number.to_string()));
+        }
+        let found: std::collections::HashSet<String> = names(&[], &chain).into_iter().collect();
+        assert_eq!(found.len(), chain.len());
+    }
+
+    fn any_request() -> impl Strategy<Value = (String, NameForm)> {
+        // A small alphabet makes collisions frequent.
+        ("[ab]{1,2}|x{63,64}", prop::sample::select(vec![NameForm::Plain, NameForm::Suffixed]))
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_distinct_and_the_order_has_no_effect(
+            wanted in prop::collection::vec(any_request(), 0..30),
+            reserved in prop::collection::vec("[ab]{1,2}", 0..4),
+            swap in any::<prop::sample::Index>(),
+        ) {
+            let mut requests: Vec<NameRequest> = wanted
+                .iter()
+                .enumerate()
+                .map(|(key, (plain, first))| NameRequest { first: *first, ..request(plain, &key.to_string()) })
+                .collect();
+            let reserved: Vec<ToolName> = reserved.iter().map(|name| ToolName::new(name).unwrap()).collect();
+            let by_key = |requests: &[NameRequest]| {
+                let keys = requests.iter().map(|request| request.key.clone());
+                keys.zip(distinct_names(&reserved, requests)).collect::<HashMap<_, _>>()
+            };
+            let before = by_key(&requests);
+            let different: std::collections::HashSet<&ToolName> = before.values().collect();
+            prop_assert_eq!(different.len(), requests.len());
+            prop_assert!(reserved.iter().all(|name| !different.contains(name)));
+            requests.reverse();
+            if !requests.is_empty() {
+                let at = swap.index(requests.len());
+                requests.rotate_left(at);
+            }
+            prop_assert_eq!(before, by_key(&requests));
+        }
+    }
+}

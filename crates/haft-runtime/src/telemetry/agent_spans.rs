@@ -1,0 +1,72 @@
+//! The spans of runs: one `invoke_agent` span for each session, with the spans of its models and calls inside.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use haft_core::place::{Place, SessionId};
+use haft_core::run::event::Began;
+use haft_core::run::finish::{Finish, FinishClass};
+use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::SdkTracer;
+
+/// The most sessions that can be parents of spans. When there are more, all are dropped: spans that follow then belong
+/// to the parent of the whole program.
+const SESSIONS_MAX: usize = 10_000;
+
+/// The spans of sessions. The span of a root session stays here after its end, because an agent to which it handed its
+/// request over belongs to the same trace.
+#[derive(Debug, Default)]
+pub(super) struct AgentSpans(Mutex<HashMap<SessionId, Context>>);
+
+impl AgentSpans {
+    /// Returns the span of a session, else that of the session that the original request began.
+    pub(super) fn of(&self, place: Place) -> Option<Context> {
+        let sessions = self.sessions();
+        sessions.get(&place.session).or_else(|| sessions.get(&place.origin)).cloned()
+    }
+
+    pub(super) fn begin(&self, tracer: &SdkTracer, above: &Context, place: Place, began: &Began) {
+        let agent = began.path.last().map_or("agent", String::as_str);
+        let (provider, model) = began.model.split_once('/').unwrap_or(("", began.model.as_str()));
+        let builder = SpanBuilder::from_name(format!("invoke_agent {agent}"))
+            .with_kind(SpanKind::Internal)
+            .with_attributes([
+                KeyValue::new("gen_ai.operation.name", "invoke_agent"),
+                KeyValue::new("gen_ai.agent.name", agent.to_owned()),
+                KeyValue::new("gen_ai.provider.name", super::spans::provider_name(provider)),
+                KeyValue::new("gen_ai.request.model", model.to_owned()),
+                KeyValue::new("gen_ai.conversation.id", place.session.to_string()),
+            ]);
+        let context = above.with_span(tracer.build_with_context(builder, above));
+        let mut sessions = self.sessions();
+        if sessions.len() >= SESSIONS_MAX {
+            sessions.clear();
+        }
+        sessions.insert(place.session, context);
+    }
+
+    pub(super) fn end(&self, place: Place, finish: &Finish) {
+        let mut sessions = self.sessions();
+        let is_root = place.session == place.origin;
+        let context =
+            if is_root { sessions.get(&place.session).cloned() } else { sessions.remove(&place.session) };
+        drop(sessions);
+        let Some(context) = context else { return };
+        let span = context.span();
+        span.set_attribute(KeyValue::new("haft.run.finish", finish.reason.name()));
+        match finish.reason.row().class {
+            FinishClass::Answered => {}
+            FinishClass::Limited
+            | FinishClass::Budget
+            | FinishClass::Interrupted
+            | FinishClass::TimedOut
+            | FinishClass::Failed => span.set_status(Status::error(finish.reason.name())),
+        }
+        span.end();
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Context>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
