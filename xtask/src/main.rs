@@ -12,6 +12,7 @@ mod fuzz;
 mod install;
 mod library_texts;
 mod mcp_servers;
+mod named_tests;
 mod prose;
 mod python;
 mod step;

@@ -3,19 +3,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::library_texts;
+use crate::{library_texts, named_tests};
 
 /// Checks every file of the project and reports all slips at once.
 pub(crate) fn tidy() -> Result<(), String> {
     println!("==> tidy");
     let mut slips = Vec::new();
-    for file in files(Path::new(".")) {
-        check_name(&file, &mut slips);
-        if let Ok(text) = fs::read_to_string(&file) {
-            check_text(&file, &text, &mut slips);
-            library_texts::check(&file, &text, &mut slips);
+    let files = files(Path::new("."));
+    for file in &files {
+        check_name(file, &mut slips);
+        if let Ok(text) = fs::read_to_string(file) {
+            check_text(file, &text, &mut slips);
+            library_texts::check(file, &text, &mut slips);
         }
     }
+    named_tests::check(&files, &mut slips);
     check_crates(&mut slips);
     check_arrows(&mut slips);
     if slips.is_empty() { Ok(()) } else { Err(format!("not tidy:\n  {}", slips.join("\n  "))) }

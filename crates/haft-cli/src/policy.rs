@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::grant::{Grant, GrantOwner};
 use haft_core::principal::Principal;
-use haft_core::rules::PermissionDecision;
+use haft_core::rules::{ExplainedCommand, PermissionDecision};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::RunContext;
 use haft_runtime::wiring::{self, ToolSettings};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::approvals::{self, short_id, tool_name};
 use super::args::ExplainArgs;
@@ -40,15 +40,22 @@ pub(super) async fn explain(args: &ExplainArgs) -> ExitCode {
     if !args.json {
         return terminal::answer(&remembered.explain(&rules.explain(&args.tool, line.as_deref())));
     }
+    let commands: Vec<_> =
+        rules.explained_commands(&args.tool, line.as_deref()).iter().map(explained).collect();
     let decision = if remembered.covering.is_empty() { ruling.decision } else { PermissionDecision::Allow };
     let rule = ruling.rule.and_then(|index| rules.rules.get(index)).map(ToString::to_string);
     terminal::answer(&format!(
         "{:#}",
         json!({
-            "decision": decision.name(), "rule": rule, "why": ruling.why,
+            "decision": decision.name(), "rule": rule, "why": ruling.why, "commands": commands,
             "approvals": ids(&remembered.covering), "possibleApprovals": ids(&remembered.possible),
         })
     ))
+}
+
+fn explained(command: &ExplainedCommand) -> Value {
+    let ExplainedCommand { command, carrier, ruling } = command;
+    json!({ "command": command, "readIn": carrier, "decision": ruling.decision.name(), "why": ruling.why })
 }
 
 /// The remembered approvals that matter for a call.

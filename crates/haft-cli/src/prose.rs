@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use haft_core::text::is_bidi_control;
+
 use super::markdown::MarkdownRenderer;
 use super::terminal;
 
@@ -12,6 +14,8 @@ enum TextTreatment {
     Raw,
     /// For a terminal without colours: Markdown is most readable when its markers stay.
     Harmless,
+    /// For text with colours of its own: only bidirectional controls are removed.
+    Coloured,
     /// For text with colours of its own on a terminal without colours: all escape codes are removed.
     Uncoloured,
     Styled(MarkdownRenderer),
@@ -40,7 +44,7 @@ impl AnswerWriter {
 
     /// A writer for text with colours of its own. The caller must already have removed all other escape codes.
     pub(super) fn coloured() -> Self {
-        Self::on_terminal(TextTreatment::Uncoloured, || TextTreatment::Raw)
+        Self::on_terminal(TextTreatment::Uncoloured, || TextTreatment::Coloured)
     }
 
     /// Text is written unchanged to anything but a terminal.
@@ -64,7 +68,10 @@ impl AnswerWriter {
         match &mut self.look {
             TextTreatment::Raw => put(text),
             TextTreatment::Harmless => put(&terminal::harmless(text)),
-            TextTreatment::Uncoloured => put(&anstream::adapter::strip_str(text).to_string()),
+            TextTreatment::Coloured => put(&text.replace(is_bidi_control, "")),
+            TextTreatment::Uncoloured => {
+                put(&anstream::adapter::strip_str(text).to_string().replace(is_bidi_control, ""))
+            }
             TextTreatment::Styled(markdown) => put(&markdown.push(&terminal::harmless(text))),
         }
     }
@@ -72,7 +79,10 @@ impl AnswerWriter {
     /// Ends the answer: shows the text held back, and ends the line.
     pub(super) fn end(&mut self) -> io::Result<()> {
         let held = match &mut self.look {
-            TextTreatment::Raw | TextTreatment::Harmless | TextTreatment::Uncoloured => String::new(),
+            TextTreatment::Raw
+            | TextTreatment::Harmless
+            | TextTreatment::Coloured
+            | TextTreatment::Uncoloured => String::new(),
             TextTreatment::Styled(markdown) => markdown.finish(),
         };
         let newline = if self.ends_line.take() == Some(false) { "\n" } else { "" };

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use haft_core::event::{CallProgress, Event, EventSink};
+use haft_core::text::controls_terminal;
 
 use rustix::termios::tcgetwinsize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -110,9 +111,10 @@ fn cut(line: &str, columns: usize) -> &str {
     end.map_or(line, |(end, _)| &line[..end])
 }
 
-/// Removes control characters from untrusted text, so that it cannot control the terminal.
+/// Removes control characters and bidirectional controls from untrusted text, so that it cannot control the terminal and
+/// is read in the order in which it is stored.
 pub(super) fn harmless(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    text.chars().filter(|c| !controls_terminal(*c) || matches!(c, '\n' | '\t')).collect()
 }
 
 /// Prints help and version as answers, and everything else as a usage error.
@@ -151,7 +153,7 @@ impl StatusLine {
         let due = shown.map_or(self.began.elapsed() > QUIET, |at| at.elapsed() > REFRESH);
         let Some(line) = text.lines().rfind(|line| !line.trim().is_empty()).filter(|_| due) else { return };
         // Output of a command must not reach the terminal as control sequences.
-        let line: String = line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect();
+        let line: String = line.chars().filter(|c| !controls_terminal(*c)).take(STATUS_CHARS_MAX).collect();
         moving(&format!("{}s {line}", self.began.elapsed().as_secs()), "");
         *shown = Some(Instant::now());
     }
@@ -201,6 +203,13 @@ mod tests {
         check("abcdef", " 1 s", 8, "abc 1 s");
         check("abcdef", " 1 s", 3, " 1");
         check("", "", 1, "");
+    }
+
+    #[test]
+    fn untrusted_text_steers_no_terminal() {
+        assert_eq!(harmless("a\x1b[2Jb\u{9b}c\n\td"), "a[2Jbc\n\td");
+        assert_eq!(harmless("x\u{202e}y\u{2066}z\u{2069}\u{200f}\u{61c}"), "xyz");
+        assert_eq!(harmless("שלום 漢字 😀"), "שלום 漢字 😀");
     }
 
     #[test]

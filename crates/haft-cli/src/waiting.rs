@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use haft_core::text::controls_terminal;
+
 use super::terminal;
 
 /// The time before the line is shown.
@@ -39,7 +41,7 @@ pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl
 /// Formats the line. Untrusted text must not reach the terminal as control sequences.
 fn line(what: &str, elapsed: Duration, said: &str) -> String {
     let text = format!("{}s {what} {said}", elapsed.as_secs());
-    text.chars().filter(|c| !c.is_control()).take(LINE_CHARS_MAX).collect()
+    text.chars().filter(|c| !controls_terminal(*c)).take(LINE_CHARS_MAX).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! User approvals of calls. Approvals that outlive one call are in [`grant`](crate::grant).
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
@@ -16,6 +16,10 @@ use crate::validate::ValidArguments;
 
 /// The longest text shown to a user, in characters. A longer one could not be read before approving.
 pub const SHOWN_CHARS_MAX: usize = 4_000;
+
+/// The part of a longer text that is shown from its end, in characters. A command often does its harm at the end, after
+/// text that fills the screen.
+pub const SHOWN_TAIL_CHARS: usize = 1_000;
 
 /// Identifies one pending approval. A call id cannot, because providers repeat call ids from turn to turn. The id is
 /// derived from session, turn and call, so a run that continues in another process asks under the same id.
@@ -165,10 +169,20 @@ impl PermissionRules {
 
 /// Returns the text in a form that cannot deceive a user: it escapes characters that move the cursor, change the
 /// direction or are invisible, and shows line breaks. It doubles each backslash, so that no text can imitate an escape.
+/// Of a text with more than [`SHOWN_CHARS_MAX`] characters it shows the beginning and the end.
 pub fn shown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut chars = text.chars();
-    for c in chars.by_ref().take(SHOWN_CHARS_MAX) {
+    let left = text.chars().count().saturating_sub(SHOWN_CHARS_MAX);
+    if left == 0 {
+        return escaped(text.chars());
+    }
+    let head = escaped(text.chars().take(SHOWN_CHARS_MAX - SHOWN_TAIL_CHARS));
+    let tail = escaped(text.chars().skip(SHOWN_CHARS_MAX - SHOWN_TAIL_CHARS + left));
+    format!("{head} … ({left} characters are not shown) … {tail}")
+}
+
+fn escaped(text: impl Iterator<Item = char>) -> String {
+    let mut shown = String::new();
+    for c in text {
         if is_deceptive(c) {
             shown.extend(c.escape_unicode());
         } else {
@@ -181,11 +195,6 @@ pub fn shown(text: &str) -> String {
                 c => shown.push(c),
             }
         }
-    }
-    let left = chars.count();
-    if left > 0 {
-        // Writing to a string cannot fail.
-        let _ = write!(shown, "… ({left} more characters)");
     }
     shown
 }
@@ -259,7 +268,15 @@ mod tests {
     #[test]
     fn long_text_is_truncated_with_a_count_of_the_rest() {
         let text = shown(&"x".repeat(SHOWN_CHARS_MAX + 7));
-        assert!(text.ends_with("x… (7 more characters)"));
+        assert!(text.contains("xx … (7 characters are not shown) … xx"), "{text}");
+        assert_eq!(text.chars().filter(|c| *c == 'x').count(), SHOWN_CHARS_MAX);
+        assert!(!shown(&"x".repeat(SHOWN_CHARS_MAX)).contains('…'));
+    }
+
+    #[test]
+    fn the_end_of_a_long_text_is_shown() {
+        let text = shown(&format!("echo {}; rm -rf \u{202e}/", "x".repeat(SHOWN_CHARS_MAX * 2)));
+        assert!(text.starts_with("echo xx") && text.ends_with("; rm -rf \\u{202e}/"), "{text}");
     }
 
     proptest! {

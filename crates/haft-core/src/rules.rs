@@ -17,7 +17,10 @@
 //! | `$X a`, `eval "$X"`, `ssh h ls`: an unknown program | | never match |
 //! | a line that does not parse | | never match |
 //!
-//! In the last two cases the commands are unknown, so the strictest of these applies: ask, the default, and all rules
+//! A deny rule also has a net below it, because no table of programs that run other programs is complete: if its first
+//! word is in the line, but not as a program that was read and judged, then `allow` becomes `ask`.
+//!
+//! In the last two cases of the table the commands are unknown, so the strictest of these applies: ask, the default, and all rules
 //! for the tool without a command pattern. If no rule for the tool has a command pattern, `decide` does not parse the
 //! line at all: a rule that allows `bash` allows every command.
 //!
@@ -25,6 +28,7 @@
 //! compare text and know nothing about paths: `rm -rf ./build*` also matches `rm -rf ./build /`.
 
 mod judge;
+mod mentions;
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -119,6 +123,17 @@ pub(crate) struct JudgedCommand {
     pub(crate) is_literal: bool,
 }
 
+/// One command of a line as the reader understood it, for a person who asks why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedCommand {
+    /// The command with its variables and files. Words that the shell would expand are in angle brackets.
+    pub command: String,
+    /// The command in whose arguments this one was found.
+    pub carrier: Option<String>,
+    /// The decision about this command alone.
+    pub ruling: Ruling,
+}
+
 /// The decision about a call, with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
@@ -153,12 +168,29 @@ impl PermissionRules {
     pub fn decide(&self, tool: &str, bash_line: Option<&str>) -> Ruling {
         let line = bash_line.filter(|_| self.with_command(tool).next().is_some());
         let Some(line) = line else { return self.by_tool(tool) };
-        let commands = match shell::commands(line) {
-            Ok(commands) => commands,
+        let reading = match shell::read_line(line) {
+            Ok(reading) => reading,
             Err(error) => return self.unseen(tool, &format!("the command line cannot be read: {error}")),
         };
-        let rulings = commands.iter().map(|command| self.by_command(tool, command));
-        rulings.reduce(Ruling::and).unwrap_or_else(|| self.by_tool(tool))
+        let rulings = reading.commands.iter().map(|read| self.by_command(tool, &read.command));
+        let ruling = rulings.reduce(Ruling::and).unwrap_or_else(|| self.by_tool(tool));
+        match ruling.decision {
+            PermissionDecision::Allow => self.by_mention(tool, &reading).unwrap_or(ruling),
+            PermissionDecision::Ask | PermissionDecision::Deny => ruling,
+        }
+    }
+
+    /// Returns each command that was read in a line, in the order in which they were found. Empty if the line cannot be
+    /// read, or if no rule looks at commands.
+    pub fn explained_commands(&self, tool: &str, bash_line: Option<&str>) -> Vec<ExplainedCommand> {
+        let line = bash_line.filter(|_| self.with_command(tool).next().is_some());
+        let commands = line.and_then(|line| shell::read_line(line).ok()).unwrap_or_default().commands;
+        let explained = |read: &shell::ReadCommand| ExplainedCommand {
+            command: judge::outline(&read.command),
+            carrier: read.carrier.map(|at| judge::outline(&commands[at].command)),
+            ruling: self.by_command(tool, &read.command),
+        };
+        commands.iter().map(explained).collect()
     }
 
     /// Judges each simple command of a line. Returns `None` if the line cannot be read.
@@ -180,11 +212,12 @@ impl PermissionRules {
     pub fn explain(&self, tool: &str, bash_line: Option<&str>) -> String {
         let ruling = self.decide(tool, bash_line);
         let mut text = format!("{}: {}\n", ruling.decision.name(), ruling.why);
-        let line = bash_line.filter(|_| self.with_command(tool).next().is_some());
-        for command in line.and_then(|line| shell::commands(line).ok()).unwrap_or_default() {
-            let ruling = self.by_command(tool, &command);
+        for ExplainedCommand { command, carrier, ruling } in self.explained_commands(tool, bash_line) {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "  {:<5} {}", ruling.decision.name(), judge::outline(&command));
+            let _ = writeln!(text, "  {:<5} {command}", ruling.decision.name());
+            if let Some(carrier) = carrier {
+                let _ = writeln!(text, "        read in `{carrier}`");
+            }
             let _ = writeln!(text, "        {}", ruling.why);
         }
         text
@@ -264,5 +297,7 @@ impl Ruling {
     }
 }
 
+#[cfg(test)]
+mod mention_tests;
 #[cfg(test)]
 mod tests;

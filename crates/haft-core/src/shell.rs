@@ -5,14 +5,20 @@
 //! the stack (`$($($(`), and normalises the text inside substitutions. Here the time is linear, the depth has a limit,
 //! and every doubt is an error.
 //!
-//! A parser of one line cannot know the effects of scripts, programs and stored variables. A deny list of commands is
-//! therefore only a convenience for users; the sandbox is the security boundary.
+//! Programs that run other programs are data: the table in `programs.rs` has the option grammar of each. A parser of one
+//! line cannot know the effects of scripts, programs and stored variables. A deny list of commands is therefore only a
+//! guard-rail against mistakes; the sandbox is the security boundary.
 
 mod ansi_c;
 mod carried;
 mod command;
 mod here_document;
+mod interpreters;
+mod options;
+mod programs;
 mod reader;
+mod sed;
+mod variables;
 mod word;
 
 use std::fmt;
@@ -169,39 +175,79 @@ impl fmt::Display for ShellError {
 
 impl std::error::Error for ShellError {}
 
+/// The commands of a line, with the texts that the parser took for data.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShellReading {
+    /// All simple commands at any depth, and the commands in the arguments of others.
+    pub commands: Vec<ReadCommand>,
+    /// The texts that are in no command: values of variables, here-documents, words of loops and tests.
+    pub data: Vec<String>,
+}
+
+/// A simple command, with its place in the line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadCommand {
+    /// The command itself.
+    pub command: ShellCommand,
+    /// The index of the command in whose arguments this one was found.
+    pub carrier: Option<usize>,
+    /// The parts of the arguments that were read as commands.
+    pub passed_on: Vec<String>,
+}
+
 /// Returns all simple commands of a line at any depth, and the commands in the arguments of others.
 pub fn commands(line: &str) -> Result<Vec<ShellCommand>, ShellError> {
+    Ok(read_line(line)?.commands.into_iter().map(|read| read.command).collect())
+}
+
+/// Reads a line and says for each command where it was found.
+pub fn read_line(line: &str) -> Result<ShellReading, ShellError> {
     if line.len() > LINE_BYTES_MAX {
         return Err(ShellError::TooLong { bytes: line.len() });
     }
-    let mut found = ShellParser::read(line)?;
-    let mut levels = vec![0; found.len()];
+    let mut reading = ShellReading::default();
+    let (found, data) = ShellParser::read(line)?;
+    reading.add(found, data, None);
+    let mut levels = vec![0; reading.commands.len()];
     let mut at = 0;
-    while at < found.len() {
-        for carried in carried(&found[at]) {
-            found.extend(carried_commands(carried, &found[at])?);
+    while at < reading.commands.len() {
+        for carried in carried(&reading.commands[at].command) {
+            reading.commands[at].passed_on.push(carried.text());
+            let (found, data) = carried_commands(carried, &reading.commands[at].command)?;
+            reading.add(found, data, Some(at));
         }
         let level = levels[at] + 1;
-        levels.resize(found.len(), level);
+        levels.resize(reading.commands.len(), level);
         if level > CARRIED_DEPTH_MAX && levels.last() == Some(&level) {
             return Err(ShellError::TooDeep);
         }
-        if found.len() > COMMANDS_MAX {
+        if reading.commands.len() > COMMANDS_MAX {
             return Err(ShellError::TooManyCommands);
         }
         at += 1;
     }
-    Ok(found)
+    Ok(reading)
 }
 
-/// Returns the commands in the arguments of `outer`. They run with its variables and files.
-fn carried_commands(carried: WrappedCommand, outer: &ShellCommand) -> Result<Vec<ShellCommand>, ShellError> {
-    let mut commands = match carried {
+impl ShellReading {
+    fn add(&mut self, found: Vec<ShellCommand>, data: Vec<String>, carrier: Option<usize>) {
+        let read = |command| ReadCommand { command, carrier, passed_on: Vec::new() };
+        self.commands.extend(found.into_iter().map(read));
+        self.data.extend(data);
+    }
+}
+
+/// Returns the commands in the arguments of `outer`, and their data. They run with its variables and files.
+fn carried_commands(
+    carried: WrappedCommand,
+    outer: &ShellCommand,
+) -> Result<(Vec<ShellCommand>, Vec<String>), ShellError> {
+    let (mut commands, data) = match carried {
         WrappedCommand::Line(line) => ShellParser::read(&line)?,
-        WrappedCommand::Command(command) => vec![command],
+        WrappedCommand::Command(command) => (vec![command], Vec::new()),
         WrappedCommand::Unseen => {
             let program = outer.program().map_or("it", |word| &word.text);
-            return Ok(vec![ShellCommand::unseen(program)]);
+            return Ok((vec![ShellCommand::unseen(program)], Vec::new()));
         }
     };
     for command in &mut commands {
@@ -211,8 +257,10 @@ fn carried_commands(carried: WrappedCommand, outer: &ShellCommand) -> Result<Vec
             return Err(ShellError::TooManyRedirections);
         }
     }
-    Ok(commands)
+    Ok((commands, data))
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wrapper_tests;

@@ -15,6 +15,18 @@ pub fn truncation_notice(chars_total: usize, chars_shown: usize) -> String {
     format!("\n... (output truncated: {chars_total} total chars, showing first {chars_shown})")
 }
 
+/// Returns true for a character that must not reach a terminal from untrusted text: it could move the cursor, or show the
+/// text around it in another order than programs read it. Line breaks and tabs are control characters too.
+pub fn controls_terminal(c: char) -> bool {
+    c.is_control() || is_bidi_control(c)
+}
+
+/// Returns true for a control of the Unicode bidirectional algorithm (UAX #9, section 2): marks, embeddings, overrides
+/// and isolates.
+pub fn is_bidi_control(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Collects process output of any size as text and keeps only its start.
 ///
 /// The bytes may arrive in chunks of any size. `CappedText` joins a character that is split between two chunks and
@@ -111,6 +123,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn characters_that_steer_a_terminal_are_known() {
+        for c in "\u{1b}\u{9b}\u{7f}\n\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}".chars() {
+            assert!(controls_terminal(c), "{c:?}");
+        }
+        for c in "a é 漢 😀 א ع \u{200d} \u{2065} \u{206a}".chars() {
+            assert!(!controls_terminal(c), "{c:?}");
+        }
+    }
 
     #[test]
     fn truncated_text_ends_on_a_character_and_states_the_total() {

@@ -13,6 +13,7 @@ use haft_core::run::RunNote;
 use haft_core::run::event::{CallAnswer, RunEvent};
 use haft_core::run::final_turn::FinalTurnReason;
 use haft_core::run::meter::Meter;
+use haft_core::text::controls_terminal;
 use haft_core::tool::ToolCall;
 use serde_json::{Map, Value};
 
@@ -290,7 +291,8 @@ fn most_informative_argument(fields: &Map<String, Value>) -> &str {
 
 fn first_line(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
-    let mut shown: String = line.chars().filter(|c| !c.is_control()).take(ARGUMENTS_CHARS_MAX).collect();
+    let mut shown: String =
+        line.chars().filter(|c| !controls_terminal(*c)).take(ARGUMENTS_CHARS_MAX).collect();
     if line.chars().count() > ARGUMENTS_CHARS_MAX || text.trim().lines().count() > 1 {
         shown.push('…');
     }

@@ -56,6 +56,29 @@ fn policy_explain_reports_decision_without_running() {
 }
 
 #[test]
+fn policy_explain_shows_how_a_line_was_read() {
+    let place = place();
+    config(&place, BASH_RULES);
+    let explain = |words: &[&str], line: &str| {
+        let arguments = bash(line);
+        let words = [&["policy", "explain"], words, &["bash", &arguments]].concat();
+        place.haft(&words).output().expect_code(0).stdout
+    };
+    let text = explain(&[], "sudo -n env A=1 rm kept");
+    assert!(
+        text.contains("read in `sudo -n env A=1 rm kept`") && text.contains("deny  A=.. rm kept"),
+        "{text}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&explain(&["--json"], "bash -c 'ls; rm kept'")).unwrap();
+    let inner = &json["commands"][2];
+    assert_eq!((&inner["command"], &inner["decision"]), (&"rm kept".into(), &"deny".into()), "{json:#}");
+    assert_eq!(inner["readIn"], "bash -c ls; rm kept", "{json:#}");
+    let mentioned = explain(&[], "newwrapper --run='rm kept'");
+    assert!(mentioned.starts_with("ask: `rm` of rule"), "{mentioned}");
+}
+
+#[test]
 fn project_config_applies_only_while_trusted() {
     let place = place();
     place.file("ws/haft.json", r#"{"toolsDenied": ["current_date"]}"#);

@@ -180,3 +180,33 @@ fn no_color_prints_markdown_marks_unchanged() {
     assert!(seen.contains(ANSWER.trim_end()), "{seen}");
     assert!(!terminal.screen().contents_formatted().windows(4).any(|window| window == b"\x1b[32"));
 }
+
+/// U+202E shows the text after it from right to left, so that a person reads another command than the one that runs.
+#[test]
+fn no_bidirectional_control_reaches_the_terminal() {
+    let evil = "\u{202e}\u{2066}fr mr\u{2069}\u{200f}";
+    let found = |written: &[u8]| {
+        String::from_utf8_lossy(written)
+            .chars()
+            .any(|c| matches!(c, '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+    };
+    let place = here();
+    let calls = [
+        ScriptPart::Text(format!("Look: {evil}")),
+        ScriptPart::call("bash", json!({"command": format!("echo {evil}")})),
+        ScriptPart::call(&format!("no_{evil}_tool"), json!({})),
+    ];
+    let written =
+        typescript(&place, "", [ScriptStep::say(calls), ScriptStep::text(&format!("# {evil} done"))]);
+    assert!(String::from_utf8_lossy(&written).contains("fr mr done") && !found(&written), "{written:?}");
+    for words in ["tools --group x\u{202e}y", "call bash '{\"command\":\"printf x\u{202e}y\"}'"] {
+        let quoted = words.replace('"', "\\\"");
+        let script = format!(r#"script -qec "$0 {quoted}" typescript; true"#);
+        haft(&place, &server([]), &[]).env("TERM", "xterm").through(&["bash", "-c", &script]).output();
+        let written = std::fs::read(place.root().join("ws/typescript")).unwrap();
+        // The first line is the command as `script` repeats it.
+        let begin = written.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        let shown = String::from_utf8_lossy(&written[begin..]).into_owned();
+        assert!(shown.contains("xy") && !found(&written[begin..written.len()]), "{words}: {shown:?}");
+    }
+}

@@ -257,6 +257,7 @@ fn read(
             untrusted.set(matches!(reason, UntrustedReason::Never | UntrustedReason::Changed));
             untrusted_message(&reason)
         })?;
+        no_link_out(beside, &file)?;
         includes.borrow_mut().insert(name.to_owned(), text.clone());
         Ok(text)
     };
@@ -301,6 +302,16 @@ fn inside(directory: &Path, name: &str) -> Result<PathBuf, String> {
     let stays =
         Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if stays { Ok(directory.join(name)) } else { Err("it must lie in the agent's own directory".into()) }
+}
+
+/// Refuses an include that a link takes out of the agent's directory. A process that can write that directory could
+/// otherwise put any file of the user into the prompt.
+fn no_link_out(directory: &Path, file: &Path) -> Result<(), String> {
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    if real(file).starts_with(real(directory)) {
+        return Ok(());
+    }
+    Err("it is a link to a file elsewhere; included files lie in the agent's own directory".into())
 }
 
 /// Reads the text of an agent or of an include. It does not block on a named pipe, which any process that can write to

@@ -216,3 +216,34 @@ fn oversized_deep_or_alias_bomb_file_is_rejected() {
         .collect();
     check_error(&format!("models:\n  - &a [x, x, x, x, x, x, x, x, x, x]\n{bomb}"), "researcher.md:");
 }
+
+/// A path that the user writes out needs no trust, but what the file includes must lie beside it.
+#[test]
+fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = place.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    };
+    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, place.path().join(from)).unwrap();
+    write("secret.txt", "the key");
+    write("elsewhere/rules.md", "Be evil.");
+    write("team/rules.md", "Be kind.");
+    write("team/a.md", "{{ include \"linked.md\" }}");
+    write("team/b.md", "{{ include \"below/rules.md\" }}");
+    write("team/c.md", "{{ include \"same.md\" }}");
+    link("../secret.txt", "team/linked.md");
+    link("../elsewhere", "team/below");
+    link("rules.md", "team/same.md");
+    let loader = AgentLoader::new(None, None);
+    let read = |name: &str| {
+        let file = place.path().join("team").join(name);
+        loader.read(&file.to_string_lossy(), &Overrides::default())
+    };
+    for name in ["a.md", "b.md"] {
+        let error = read(name).unwrap_err().to_string();
+        assert!(error.contains("it is a link to a file elsewhere"), "{name}: {error}");
+    }
+    assert_eq!(read("c.md").unwrap().agent.body, "Be kind.");
+}

@@ -2,6 +2,7 @@
 
 use crate::run::RunNote;
 use crate::run::final_turn::FinalTurnReason;
+use crate::text::controls_terminal;
 
 /// A note as a sentence for a person.
 pub fn note_text(note: &RunNote) -> String {
@@ -30,7 +31,7 @@ const NAME_CHARS_MAX: usize = 60;
 /// The first line of a text that a model wrote, without control characters.
 fn one_line(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
-    let mut shown: String = line.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect();
+    let mut shown: String = line.chars().filter(|c| !controls_terminal(*c)).take(NAME_CHARS_MAX).collect();
     if line.chars().count() > NAME_CHARS_MAX || text.trim().lines().count() > 1 {
         shown.push('…');
     }

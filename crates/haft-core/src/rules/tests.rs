@@ -212,11 +212,11 @@ fn deny_rule_applies_wherever_the_command_appears_in_a_line() {
     ] {
         check(written, line, "deny");
     }
-    for line in
-        ["echo rm x", "# rm x", "echo 'rm x'", "cat <<'EOF'\n$(rm x)\nEOF", "echo \\$(rm x\\)", "echo a; ls"]
-    {
-        let expected = if line.starts_with("echo \\$") { "ask" } else { "allow" };
-        check(written, line, expected);
+    check(written, "# rm x", "allow");
+    check(written, "echo a; ls", "allow");
+    // These run no `rm`, but the word alone is a reason to ask.
+    for line in ["echo rm x", "echo 'rm x'", "cat <<'EOF'\n$(rm x)\nEOF", "echo \\$(rm x\\)"] {
+        check(written, line, "ask");
     }
     check(written, "git push -f", "ask");
     check(written, "git $X", "ask");

@@ -1,7 +1,10 @@
 //! Commands in the arguments of other commands: `sudo rm`, `bash -c '..'`, `find -exec`, `git -c alias..`.
 
+use super::options::{OptionEffect, OptionGrammar, may_be_option};
+use super::programs::{self, ProgramRow, ProgramRuns};
+use super::variables;
 use super::word::{holds_substitution, is_variable};
-use super::{ShellCommand, ShellWord};
+use super::{ShellCommand, ShellWord, interpreters};
 
 /// The command in the arguments of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,63 +16,44 @@ pub(super) enum WrappedCommand {
     Unseen,
 }
 
+impl WrappedCommand {
+    /// Reads a word as a command line.
+    pub(super) fn line(word: &ShellWord) -> Self {
+        word.as_literal().map_or(Self::Unseen, |line| Self::Line(line.to_owned()))
+    }
+
+    /// Returns the words that the carrier passes on; empty for a command that the parser cannot see.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Line(line) => line.clone(),
+            Self::Command(command) => command.to_string(),
+            Self::Unseen => String::new(),
+        }
+    }
+}
+
 pub(super) fn carried(command: &ShellCommand) -> Vec<WrappedCommand> {
     let [program, arguments @ ..] = command.words.as_slice() else { return Vec::new() };
     let Some(program) = program.as_literal() else { return Vec::new() };
     let name = program.rsplit('/').next().unwrap_or(program);
-    match name {
-        "bash" | "sh" | "dash" | "ash" | "zsh" | "ksh" | "mksh" | "rbash" | "fish" => shell(arguments),
-        "eval" | "watch" => eval(arguments),
-        "trap" => trap(arguments),
-        "find" => find(arguments),
-        "fd" | "fdfind" => exec_options(arguments, &["-x", "--exec", "-X", "--exec-batch"]),
-        "xargs" => xargs(arguments),
-        "command" if arguments.first().is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) => {
-            Vec::new()
-        }
-        "busybox" | "toybox" => rest_of(arguments, 0),
-        "git" => unseen_if(git_runs(arguments)),
-        "awk" | "gawk" | "mawk" | "nawk" => unseen_if(arguments.iter().any(awk_runs)),
-        _ if RUNNERS.contains(&name) => unseen_if(!arguments.is_empty()),
-        _ if EVALUATING.contains(&name) => {
-            unseen_if(arguments.iter().any(|word| holds_substitution(&word.text)))
-        }
-        _ => match (wrapper(name), code_options(name)) {
-            (Some(wrapper), _) => wrapper.carried(arguments),
-            (None, options) => unseen_if(arguments.iter().any(|word| starts_with_any(word, options))),
-        },
+    let mut found = match interpreters::carried(name, arguments) {
+        Some(found) => found,
+        None => programs::row(name).map_or_else(Vec::new, |row| by_row(name, row, arguments)),
+    };
+    if EVALUATING.contains(&name) {
+        let evaluates = arguments.iter().any(|word| holds_substitution(&word.text));
+        found.extend(unseen_if(evaluates));
+        found.extend(arguments.iter().filter_map(variables::set_by_builtin));
     }
+    found
 }
 
-/// Programs that run their arguments in ways that this parser does not know, or that change the meaning of later names.
-const RUNNERS: [&str; 20] = [
-    ".",
-    "alias",
-    "at",
-    "batch",
-    "bind",
-    "compgen",
-    "complete",
-    "enable",
-    "entr",
-    "fc",
-    "hash",
-    "parallel",
-    "rlwrap",
-    "runuser",
-    "script",
-    "shopt",
-    "source",
-    "ssh",
-    "su",
-    "systemd-run",
-];
-
-/// Builtins that evaluate numbers or subscripts, and thereby run any substitution in quoted text.
-const EVALUATING: [&str; 16] = [
+/// Builtins that evaluate numbers or subscripts, and thereby run any substitution in quoted text, or that set variables.
+const EVALUATING: [&str; 17] = [
     "[",
     "declare",
     "export",
+    "getopts",
     "let",
     "local",
     "mapfile",
@@ -85,246 +69,293 @@ const EVALUATING: [&str; 16] = [
     "wait",
 ];
 
-/// Returns the options with which a program takes code or the name of a program to run.
-fn code_options(name: &str) -> &'static [&'static str] {
-    match name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') {
-        "python" | "pypy" => &["-c", "-"],
-        "perl" => &["-e", "-E", "-n", "-p"],
-        "ruby" | "lua" | "Rscript" => &["-e"],
-        "node" | "nodejs" | "bun" | "deno" => &["-e", "-p", "--eval", "--print", "eval"],
-        "php" => &["-r", "-B", "-R", "-E"],
-        "tar" | "gtar" | "bsdtar" => {
-            &["-I", "-F", "--checkpoint-action", "--to-command", "--use-compress-program", "--rsh-command"]
+fn by_row(name: &str, row: &ProgramRow, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
+    let leading = || OptionScan::leading(row.options, arguments);
+    match row.runs {
+        ProgramRuns::Anything => unseen_if(!arguments.is_empty() && !only_informs(arguments)),
+        ProgramRuns::Options => anywhere(row.options, arguments),
+        ProgramRuns::OptionsAndCluster => bare_cluster(row.options, arguments),
+        ProgramRuns::Subcommand => subcommand(name, row.options, arguments),
+        ProgramRuns::Script => script(row.options, arguments),
+        ProgramRuns::Command { after } => leading().map_or_else(unseen, |scan| scan.command(name, after)),
+        ProgramRuns::CommandAndInput => {
+            leading().map_or_else(unseen, |scan| add_input(arguments, scan.command(name, 0)))
         }
-        "rsync" => &["-e", "--rsh", "--rsync-path"],
-        "vi" | "vim" | "nvim" | "ex" | "emacs" => &["-c", "+", "--cmd", "-S", "--eval", "-f", "-l"],
-        "gdb" => &["-ex", "-x"],
-        _ => &[],
+        ProgramRuns::Line => leading().map_or_else(unseen, |scan| scan.joined()),
+        ProgramRuns::Lines => leading().map_or_else(unseen, |scan| scan.lines(row.options)),
     }
 }
 
-/// A program that runs the rest of its words. All known short options are listed by letter; an unlisted option makes
-/// the command unseen.
-struct WrapperProgram {
-    flags: &'static str,
-    /// Options that take a value, either attached to the letter or in the next word.
-    values: &'static str,
-    /// The number of words between the options and the command.
-    positionals: usize,
+/// The options before the first other word.
+struct OptionScan<'w> {
+    found: Vec<WrappedCommand>,
+    rest: &'w [ShellWord],
+    informs: bool,
+    has_script: bool,
+    /// True if the grammar lacks one of the options.
+    unknown: bool,
 }
 
-fn wrapper(name: &str) -> Option<WrapperProgram> {
-    let (flags, values, positionals) = match name {
-        "sudo" => ("AbEHinPSs", "ugpChrtTDRU", 0),
-        "doas" => ("ns", "uC", 0),
-        "env" => ("i0v", "uC", 0),
-        "nohup" | "builtin" => ("", "", 0),
-        "exec" => ("cl", "a", 0),
-        "command" => ("p", "", 0),
-        "time" => ("apv", "fo", 0),
-        "nice" => ("", "n", 0),
-        "ionice" => ("t", "cn", 0),
-        "chrt" => ("abfior", "TPD", 1),
-        "taskset" => ("a", "", 1),
-        "timeout" => ("v", "ks", 1),
-        "stdbuf" => ("", "ioe", 0),
-        "setsid" => ("cfw", "", 0),
-        "chroot" => ("", "", 1),
-        "flock" => ("enosuxF", "wE", 1),
-        "unshare" => ("fimnpruUTC", "SGRw", 0),
-        "strace" | "ltrace" => ("fqvCctTxyi", "oepsE", 0),
-        "caffeinate" => ("dimsu", "tw", 0),
-        _ => return None,
-    };
-    Some(WrapperProgram { flags, values, positionals })
-}
-
-impl WrapperProgram {
-    fn carried(&self, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
-        match self.skip_options(arguments) {
-            Some(rest) => rest_of(rest, self.positionals),
-            None => vec![WrappedCommand::Unseen],
-        }
+impl<'w> OptionScan<'w> {
+    /// Scans the options of a wrapper. Returns `None` if one of them is unknown, because then it is unknown where the
+    /// command begins.
+    fn leading(options: OptionGrammar, words: &'w [ShellWord]) -> Option<Self> {
+        Self::lenient(options, words).filter(|scan| !scan.unknown)
     }
 
-    fn skip_options<'w>(&self, mut words: &'w [ShellWord]) -> Option<&'w [ShellWord]> {
-        while let [word, rest @ ..] = words {
-            let option = word.as_literal()?;
-            if option == "--" {
-                return Some(rest);
-            }
-            let Some(letters) = option.strip_prefix('-') else { return Some(words) };
-            words = if letters.is_empty() || letters.starts_with('-') {
-                skip_long(letters, rest)?
-            } else {
-                self.skip_short(letters, rest)?
-            };
-        }
-        Some(words)
-    }
-
-    fn skip_short<'w>(&self, letters: &str, rest: &'w [ShellWord]) -> Option<&'w [ShellWord]> {
-        for (at, letter) in letters.char_indices() {
-            if self.values.contains(letter) {
-                let attached = at + letter.len_utf8() < letters.len();
-                return if attached { Some(rest) } else { rest.get(1..) };
-            }
-            // `nice -5` takes a number as an option.
-            if !self.flags.contains(letter) && !letter.is_ascii_digit() {
+    /// Scans options and takes unknown ones as flags. Returns `None` if an option has code, or may be any option.
+    fn lenient(options: OptionGrammar, words: &'w [ShellWord]) -> Option<Self> {
+        let mut scan =
+            Self { found: Vec::new(), rest: words, informs: false, has_script: false, unknown: false };
+        while let [word, rest @ ..] = scan.rest {
+            if word.opaque && (word.text.is_empty() || word.text.starts_with('-')) {
                 return None;
             }
-        }
-        Some(rest)
-    }
-}
-
-/// Skips a long option that has its value after `=`. For any other long option outside the list it is unknown if a
-/// value follows. A lone `-` is an option of `env`.
-fn skip_long<'w>(option: &str, rest: &'w [ShellWord]) -> Option<&'w [ShellWord]> {
-    const FLAGS: [&str; 7] = [
-        "-foreground",
-        "-ignore-environment",
-        "-preserve-env",
-        "-preserve-status",
-        "-non-interactive",
-        "-null",
-        "-verbose",
-    ];
-    // `env --split-string=..` holds a command of its own, so it must not be skipped.
-    (option.is_empty() || FLAGS.contains(&option) || (option.contains('=') && !option.starts_with("-split")))
-        .then_some(rest)
-}
-
-/// Returns the command after `positionals` words, with the variables that `env` and `sudo` accept before it.
-fn rest_of(words: &[ShellWord], positionals: usize) -> Vec<WrappedCommand> {
-    let mut command = ShellCommand::default();
-    let mut words = words.get(positionals..).unwrap_or_default();
-    while let [word, rest @ ..] = words {
-        let Some((name, _)) = word.text.split_once('=').filter(|(name, _)| is_variable(name)) else { break };
-        command.assignments.push(name.to_owned());
-        words = rest;
-    }
-    if words.is_empty() {
-        return Vec::new();
-    }
-    words.clone_into(&mut command.words);
-    vec![WrappedCommand::Command(command)]
-}
-
-fn unseen_if(unseen: bool) -> Vec<WrappedCommand> {
-    if unseen { vec![WrappedCommand::Unseen] } else { Vec::new() }
-}
-
-fn starts_with_any(word: &ShellWord, beginnings: &[&str]) -> bool {
-    beginnings.iter().any(|beginning| word.text.starts_with(beginning))
-}
-
-/// Parses the arguments of a shell, which runs the text after `-c`, else a script, else its standard input.
-fn shell(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
-    let mut takes_line = false;
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let Some(text) = word.as_literal() else { return vec![WrappedCommand::Unseen] };
-        match text {
-            "--version" | "--help" => return Vec::new(),
-            "--rcfile" | "--init-file" | "-o" | "+o" | "-O" | "+O" => {
-                words.next();
+            if word.text == "--" {
+                scan.rest = rest;
+                break;
             }
-            _ if text.starts_with("--") => {}
-            _ if text.starts_with(['-', '+']) && text.len() > 1 => takes_line |= text.contains('c'),
-            _ if takes_line => return vec![WrappedCommand::Line(text.to_owned())],
-            // A script is a program like any other.
-            _ if text != "-" && !text.starts_with("/dev/") => return Vec::new(),
-            _ => return vec![WrappedCommand::Unseen],
+            if !word.text.starts_with('-') || (word.text == "-" && options.read("-").unknown) {
+                break;
+            }
+            scan.rest = rest;
+            scan.option(options, word)?;
+            if scan.has_script {
+                break;
+            }
         }
+        Some(scan)
     }
+
+    fn option(&mut self, options: OptionGrammar, word: &ShellWord) -> Option<()> {
+        let option = options.read(&word.text);
+        self.unknown |= option.unknown;
+        match option.effect {
+            OptionEffect::Flag | OptionEffect::AttachedValue => {}
+            OptionEffect::Information => self.informs = true,
+            OptionEffect::Script => self.has_script = true,
+            OptionEffect::Value if option.attached.is_some() => {}
+            OptionEffect::Value => self.rest = self.rest.get(1..).unwrap_or_default(),
+            OptionEffect::Line => {
+                let line = match option.attached {
+                    Some(line) => WrappedCommand::Line(line.to_owned()),
+                    None => self.rest.first().map_or(WrappedCommand::Unseen, WrappedCommand::line),
+                };
+                if option.attached.is_none() {
+                    self.rest = self.rest.get(1..).unwrap_or_default();
+                }
+                self.found.push(line);
+            }
+            OptionEffect::Code | OptionEffect::Command => return None,
+        }
+        Some(())
+    }
+
+    /// Returns the command after `after` words, with the variables that `env` and `sudo` accept before it.
+    fn command(mut self, name: &str, after: usize) -> Vec<WrappedCommand> {
+        if self.informs || self.has_script {
+            return self.found;
+        }
+        let mut words = self.rest.get(after..).unwrap_or_default();
+        if words.is_empty() {
+            self.found.extend(unseen_if(programs::starts_shell(name)));
+            return self.found;
+        }
+        // `flock FILE -c LINE` takes options after the file.
+        if after > 0 && words[0].text.starts_with('-') {
+            let again = programs::row(name).and_then(|row| OptionScan::leading(row.options, words));
+            let Some(again) = again else { return unseen() };
+            self.found.extend(again.found);
+            words = again.rest;
+        }
+        let mut command = ShellCommand::default();
+        while let [word, rest @ ..] = words {
+            let Some((variable, value)) = variables::assignment(word) else { break };
+            self.found.extend(variables::runs(&variable, &value));
+            command.assignments.push(variable);
+            words = rest;
+        }
+        // `sudo A=1 -u root rm` has more options after the variable; only `env` runs a program of that name.
+        if words.first().is_some_and(|word| word.text.starts_with('-')) && name != "env" {
+            return unseen();
+        }
+        if !words.is_empty() {
+            words.clone_into(&mut command.words);
+            self.found.push(WrappedCommand::Command(command));
+        }
+        self.found
+    }
+
+    fn joined(mut self) -> Vec<WrappedCommand> {
+        if !self.informs {
+            self.found.extend(join(self.rest));
+        }
+        self.found
+    }
+
+    fn lines(mut self, options: OptionGrammar) -> Vec<WrappedCommand> {
+        while let [word, rest @ ..] = self.rest {
+            self.found.push(WrappedCommand::line(word));
+            let Some(next) = OptionScan::leading(options, rest) else { return unseen() };
+            self.found.extend(next.found);
+            self.rest = next.rest;
+        }
+        self.found
+    }
+}
+
+pub(super) fn unseen() -> Vec<WrappedCommand> {
     vec![WrappedCommand::Unseen]
 }
 
+pub(super) fn unseen_if(unseen: bool) -> Vec<WrappedCommand> {
+    if unseen { vec![WrappedCommand::Unseen] } else { Vec::new() }
+}
+
 /// Joins the words into a new command line, as `eval` does.
-fn eval(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
-    let texts: Option<Vec<_>> = arguments.iter().map(ShellWord::as_literal).collect();
+pub(super) fn join(words: &[ShellWord]) -> Vec<WrappedCommand> {
+    let texts: Option<Vec<_>> = words.iter().map(ShellWord::as_literal).collect();
     match texts {
         Some(texts) if texts.is_empty() => Vec::new(),
-        Some(texts) if texts[0].starts_with('-') => vec![WrappedCommand::Unseen],
+        Some(texts) if texts[0].starts_with('-') => unseen(),
         Some(texts) => vec![WrappedCommand::Line(texts.join(" "))],
-        None => vec![WrappedCommand::Unseen],
+        None => unseen(),
     }
 }
 
-fn trap(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
-    let first = arguments.iter().find(|word| word.opaque || word.text != "--");
-    match first.map(ShellWord::as_literal) {
-        None | Some(Some("-" | "-l" | "-p")) => Vec::new(),
-        Some(Some(line)) => vec![WrappedCommand::Line(line.to_owned())],
-        Some(None) => vec![WrappedCommand::Unseen],
+fn only_informs(arguments: &[ShellWord]) -> bool {
+    matches!(arguments, [word] if matches!(word.as_literal(), Some("--version" | "--help" | "-V" | "-h")))
+}
+
+/// Reads the words of an interpreter: code in an option, else a script, else its standard input.
+fn script(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
+    let Some(scan) = OptionScan::lenient(options, arguments) else { return unseen() };
+    let reads_input = |word: &ShellWord| interpreters::is_input(&word.text);
+    let has_file = scan.rest.first().is_some_and(|word| !reads_input(word));
+    unseen_if(!scan.informs && !scan.has_script && !has_file)
+}
+
+/// Finds the options that run something, at any position. A value that looks like such an option counts as one.
+fn anywhere(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
+    let mut found = Vec::new();
+    for (at, word) in arguments.iter().enumerate() {
+        found.extend(option_anywhere(options, word, &arguments[at + 1..]));
+    }
+    found
+}
+
+fn option_anywhere(options: OptionGrammar, word: &ShellWord, rest: &[ShellWord]) -> Option<WrappedCommand> {
+    if may_be_option(word) && word.text.starts_with('-') {
+        return Some(WrappedCommand::Unseen);
+    }
+    let option = options.read(&word.text);
+    match (option.effect, option.attached) {
+        (OptionEffect::Code, _) => Some(WrappedCommand::Unseen),
+        (OptionEffect::Line | OptionEffect::Command, Some(_)) if word.opaque => Some(WrappedCommand::Unseen),
+        (OptionEffect::Line, Some(line)) => Some(WrappedCommand::Line(line.to_owned())),
+        (OptionEffect::Line, None) => Some(rest.first().map_or(WrappedCommand::Unseen, WrappedCommand::line)),
+        (OptionEffect::Command, attached) => Some(command_up_to_end(attached, rest)),
+        (
+            OptionEffect::Flag
+            | OptionEffect::Value
+            | OptionEffect::AttachedValue
+            | OptionEffect::Script
+            | OptionEffect::Information,
+            _,
+        ) => None,
     }
 }
 
-fn find(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
-    exec_options(arguments, &["-exec", "-execdir", "-ok", "-okdir"])
-}
-
-/// Returns each command between such an option and `;` or `+`. A word with a placeholder for the found names is opaque.
-fn exec_options(arguments: &[ShellWord], options: &[&str]) -> Vec<WrappedCommand> {
-    if arguments.iter().any(|word| word.opaque && word.text.starts_with('-')) {
-        return vec![WrappedCommand::Unseen];
-    }
-    let is_option = |word: &ShellWord| word.as_literal().is_some_and(|text| options.contains(&text));
+/// Returns the command up to `;` or `+`. A word with a placeholder for the found names is opaque.
+fn command_up_to_end(attached: Option<&str>, rest: &[ShellWord]) -> WrappedCommand {
     let is_end = |word: &ShellWord| matches!(word.text.as_str(), ";" | "+");
-    let starts = arguments.iter().enumerate().filter(|(_, word)| is_option(word)).map(|(at, _)| at + 1);
-    let commands = starts.map(|start| {
-        let words = arguments[start..].iter().take_while(|word| !is_end(word));
-        let opaque = |word: &ShellWord| ShellWord {
-            text: word.text.clone(),
-            opaque: word.opaque || word.text.contains("{}") || word.text.contains("{/"),
-        };
-        ShellCommand { words: words.map(opaque).collect(), ..ShellCommand::default() }
-    });
-    commands.map(WrappedCommand::Command).collect()
+    let words = rest.iter().take_while(|word| !is_end(word)).cloned();
+    let opaque = |word: ShellWord| ShellWord {
+        opaque: word.opaque || word.text.contains("{}") || word.text.contains("{/"),
+        text: word.text,
+    };
+    let words = attached.map(ShellWord::literal).into_iter().chain(words).map(opaque);
+    WrappedCommand::Command(ShellCommand { words: words.collect(), ..ShellCommand::default() })
 }
 
-/// Returns the command of `xargs`, which adds words from its input.
-fn xargs(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
-    let options = WrapperProgram { flags: "0oprtx", values: "aEILnPsd", positionals: 0 };
-    let carried = options.carried(arguments);
-    let add_unknown = |carried| match carried {
+fn bare_cluster(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
+    let first = arguments.first().filter(|word| !word.text.starts_with('-'));
+    // The letters of a cluster without a dash take their values from the next words, in order.
+    let letters = first.map_or("", |word| word.text.as_str()).chars();
+    let runs = letters
+        .map(|letter| format!("-{letter}"))
+        .any(|option| matches!(options.read(&option).effect, OptionEffect::Code | OptionEffect::Line));
+    unseen_if(runs).into_iter().chain(anywhere(options, arguments)).collect()
+}
+
+/// Finds the row of a subcommand. A subcommand without a row runs nothing.
+fn subcommand(name: &str, options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
+    let Some(scan) = OptionScan::lenient(options, arguments) else { return unseen() };
+    let mut found = scan.found;
+    let Some((word, rest)) = scan.rest.split_first() else { return found };
+    let joined = format!("{name}-{}", word.text);
+    match (word.as_literal().and_then(|_| programs::row(&joined)), name) {
+        (Some(_), "git") if word.text == "config" && reads_configuration(rest) => {}
+        (Some(row), _) => found.extend(by_row(&joined, row, rest)),
+        (None, _) => {}
+    }
+    // The transport `ext::` of git runs the rest of the address.
+    found.extend(unseen_if(name == "git" && rest.iter().any(|word| word.text.contains("ext::"))));
+    // `--exec-path=DIR` takes the programs of git from that directory.
+    let before = &arguments[..arguments.len() - scan.rest.len()];
+    found.extend(unseen_if(before.iter().any(|word| word.text.starts_with("--exec-path="))));
+    found
+}
+
+/// Returns true for `git config --get NAME` and `git config --list`, which set nothing.
+fn reads_configuration(arguments: &[ShellWord]) -> bool {
+    let first =
+        arguments.iter().find(|word| !matches!(word.text.as_str(), "--global" | "--local" | "--system"));
+    let reading = ["--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list"];
+    first.and_then(ShellWord::as_literal).is_some_and(|word| reading.contains(&word))
+}
+
+/// Adds the words that `xargs` reads to its command. They also replace the text of `-I`.
+fn add_input(arguments: &[ShellWord], found: Vec<WrappedCommand>) -> Vec<WrappedCommand> {
+    let placeholder = placeholder(arguments);
+    let opaque = |word: ShellWord| match placeholder {
+        Some(placeholder) if word.text.contains(placeholder) => ShellWord::opaque(word.text),
+        Some(_) | None => word,
+    };
+    let add = |carried| match carried {
         WrappedCommand::Command(mut command) => {
+            command.words = command.words.into_iter().map(opaque).collect();
             command.words.push(ShellWord::opaque("what xargs reads"));
             WrappedCommand::Command(command)
         }
         WrappedCommand::Line(_) | WrappedCommand::Unseen => WrappedCommand::Unseen,
     };
-    carried.into_iter().map(add_unknown).collect()
+    found.into_iter().map(add).collect()
 }
 
-/// Returns true if a git command may run other commands. Options before the subcommand may define aliases that are
-/// commands, and some subcommands and options run commands.
-fn git_runs(arguments: &[ShellWord]) -> bool {
-    let global = arguments.iter().take_while(|word| word.text.starts_with('-'));
-    let configures =
-        global.into_iter().any(|word| starts_with_any(word, &["-c", "--config-env", "--exec-path"]));
-    let subcommands: Vec<_> = arguments.iter().map(|word| word.text.as_str()).collect();
-    let has = |text: &str| subcommands.contains(&text);
-    let options = ["--exec", "--upload-pack", "--receive-pack", "--open-files-in-pager", "--extcmd", "ext::"];
-    configures
-        || arguments.iter().any(|word| starts_with_any(word, &options))
-        || (has("submodule") && has("foreach"))
-        || (has("bisect") && has("run"))
-        || (has("-x") && (has("rebase") || has("difftool")))
-        || (has("grep") && arguments.iter().any(|word| word.text.starts_with("-O")))
-        || ["filter-branch", "config", "send-email", "mergetool"].into_iter().any(has)
-        || (has("clone") && arguments.iter().any(|word| starts_with_any(word, &["-c", "--config", "-u"])))
-        || arguments.iter().any(sets_configuration_later)
+/// Returns the text that `xargs -I TEXT` replaces.
+fn placeholder(arguments: &[ShellWord]) -> Option<&str> {
+    let is_long = |option: &str| {
+        let name = option.strip_prefix("--").and_then(|long| long.split('=').next()).unwrap_or_default();
+        !name.is_empty() && "replace".starts_with(name)
+    };
+    let is_short = |option: &str| {
+        option
+            .strip_prefix('-')
+            .is_some_and(|letters| !letters.starts_with('-') && letters.contains(['I', 'J', 'i']))
+    };
+    let at = arguments.iter().position(|word| is_long(&word.text) || is_short(&word.text))?;
+    let option = arguments[at].text.as_str();
+    let marks: &[char] = if is_long(option) { &['='] } else { &['I', 'J', 'i'] };
+    match option.split_once(marks).map_or("", |(_, value)| value) {
+        "" if !is_long(option) && option.contains(['I', 'J']) => Some(arguments.get(at + 1)?.text.as_str()),
+        "" => Some("{}"),
+        attached => Some(attached),
+    }
+    .filter(|text| !text.is_empty())
 }
 
-/// Detects `git -C dir -c alias.x=..`, in which the value of an earlier option looks like a subcommand.
-fn sets_configuration_later(word: &ShellWord) -> bool {
-    ["alias.", "core.", "filter.", "diff.", "credential."]
-        .iter()
-        .any(|section| word.text.starts_with(section) && word.text.contains('='))
-}
-
-fn awk_runs(word: &ShellWord) -> bool {
-    word.opaque || ["system", "|", "getline", "@load", "-f"].iter().any(|mark| word.text.contains(mark))
+/// Returns true if a word sets a variable: `NAME=value`.
+pub(super) fn is_assignment(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(name, _)| is_variable(name))
 }

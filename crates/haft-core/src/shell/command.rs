@@ -1,8 +1,9 @@
 //! The parser of commands: reserved words, groups and simple commands.
 
+use super::carried::Carried;
 use super::reader::{ListContext, ListEnd, NextSyntax, OpenGroups, ShellGroup, ShellParser};
 use super::word::{ParsedWord, is_variable};
-use super::{ShellCommand, ShellError};
+use super::{ShellCommand, ShellError, ShellWord, variables};
 
 impl ShellParser<'_> {
     /// Parses a command that begins with a word or a redirection.
@@ -72,7 +73,10 @@ impl ShellParser<'_> {
         let mut command = ShellCommand::default();
         let mut next = first;
         loop {
-            if let Some(word) = next.take().filter(|word| !self.is_descriptor(word)) {
+            let word = next.take().filter(|word| !self.is_descriptor(word));
+            if let Some(variable) = word.as_ref().and_then(|word| self.descriptor_variable(word)) {
+                command.assignments.push(variable);
+            } else if let Some(word) = word {
                 let names_function = word.plain && command.words.is_empty();
                 self.place(word, &mut command)?;
                 self.skip_blanks();
@@ -99,6 +103,13 @@ impl ShellParser<'_> {
         digits && matches!(self.peek(), Some(b'<' | b'>'))
     }
 
+    /// Returns the variable of `{name}>file`, in which bash stores the number of the descriptor.
+    fn descriptor_variable(&mut self, word: &ParsedWord) -> Option<String> {
+        let inside = word.word.text.strip_prefix('{')?.strip_suffix('}').filter(|_| word.plain)?;
+        let name = inside.split_once('[').map_or(inside, |(name, _)| name);
+        (is_variable(name) && matches!(self.peek(), Some(b'<' | b'>'))).then(|| name.to_owned())
+    }
+
     fn place(&mut self, word: ParsedWord, command: &mut ShellCommand) -> Result<(), ShellError> {
         let variable = if command.words.is_empty() { word.assigns() } else { None };
         match variable {
@@ -109,9 +120,26 @@ impl ShellParser<'_> {
                     // Bash runs a value like `$(rm x)` when it later evaluates the variable as a number or a prompt.
                     self.push(ShellCommand::unseen(variable))?;
                 }
+                self.assigned(variable, &word)?;
             }
         }
         Ok(())
+    }
+
+    /// Reads the value of a variable, which programs may run as a command line.
+    fn assigned(&mut self, variable: &str, word: &ParsedWord) -> Result<(), ShellError> {
+        let text = word.word.text.split_once('=').map_or("", |(_, value)| value).to_owned();
+        let value = ShellWord { text, opaque: word.word.opaque };
+        match variables::runs(variable, &value) {
+            Some(Carried::Line(line)) => {
+                self.read_apart(&line, |reader| reader.list(ListContext::Line).map(|_| ()))
+            }
+            Some(Carried::Command(_) | Carried::Unseen) => self.push(ShellCommand::unseen(variable)),
+            None => {
+                self.data.push(value.text);
+                Ok(())
+            }
+        }
     }
 
     /// Parses the parentheses after the name of a function. The parser reads the body like any other command, so it
@@ -158,6 +186,9 @@ impl ShellParser<'_> {
         if !name.plain || !is_variable(&name.word.text) {
             return Err(ShellError::Unclear { what: "the variable of a loop" });
         }
+        if variables::runs(&name.word.text, &ShellWord::opaque("")).is_some() {
+            self.push(ShellCommand::unseen(&name.word.text))?;
+        }
         self.push(ShellCommand { assignments: vec![name.word.text], ..ShellCommand::default() })?;
         self.skip_lines()?;
         let start = self.at;
@@ -173,7 +204,7 @@ impl ShellParser<'_> {
             self.skip_blanks();
             match self.peek() {
                 Some(b';' | b'\n') => return Ok(()),
-                Some(_) | None => self.word()?,
+                Some(_) | None => self.data_word()?,
             };
         }
     }
@@ -181,7 +212,7 @@ impl ShellParser<'_> {
     /// Parses `case word in pattern) list ;; esac`.
     fn case(&mut self) -> Result<(), ShellError> {
         self.skip_blanks();
-        self.word()?;
+        self.data_word()?;
         self.skip_lines()?;
         if !self.word()?.is("in") {
             return Err(ShellError::Unclear { what: "`case` without `in`" });
@@ -189,7 +220,7 @@ impl ShellParser<'_> {
         loop {
             self.skip_lines()?;
             if !self.eat("(") {
-                let first = self.word()?;
+                let first = self.data_word()?;
                 if first.is("esac") {
                     return Ok(());
                 }
@@ -210,7 +241,7 @@ impl ShellParser<'_> {
                 return Ok(());
             }
             if !self.eat("|") {
-                self.word()?;
+                self.data_word()?;
             }
         }
     }
@@ -227,7 +258,7 @@ impl ShellParser<'_> {
                 Some(b'#' | b';') => return Err(ShellError::Unclear { what: "this text inside `[[`" }),
                 Some(b'(' | b')' | b'<' | b'>' | b'&' | b'|') if !process => self.at += 1,
                 Some(_) | None => {
-                    let word = self.word()?;
+                    let word = self.data_word()?;
                     if word.is("]]") {
                         break;
                     }

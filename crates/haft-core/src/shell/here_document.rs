@@ -50,7 +50,7 @@ impl<'a> ShellParser<'a> {
     /// Parses the target of a redirection. Returns the file if the redirection opens one.
     pub(super) fn redirection(&mut self, kind: RedirectionKind) -> Result<Option<Redirection>, ShellError> {
         self.skip_blanks();
-        let word = self.word()?;
+        let word = self.data_word()?;
         let open = |access| Ok(Some(Redirection { access, target: word.word.clone() }));
         match kind {
             RedirectionKind::Copy(_) if is_descriptor(&word.word.text) && !word.word.opaque => Ok(None),
@@ -72,6 +72,7 @@ impl<'a> ShellParser<'a> {
         }
         for document in std::mem::take(&mut self.pending) {
             let body = self.body(&document)?;
+            self.data.push(body.to_owned());
             if document.expands {
                 self.parse_nested_text(body, expansions)?;
             }

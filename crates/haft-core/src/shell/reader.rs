@@ -9,6 +9,8 @@ pub(super) struct ShellParser<'a> {
     pub(super) at: usize,
     pub(super) depth: usize,
     pub(super) found: Vec<ShellCommand>,
+    /// Words and texts that are in no command.
+    pub(super) data: Vec<String>,
     /// Here-documents whose bodies begin after the next line break.
     pub(super) pending: Vec<HereDocument>,
     /// A here-document of an outer list is pending. Shells differ about the start of its body.
@@ -53,14 +55,15 @@ pub(super) enum NextSyntax {
 }
 
 impl<'a> ShellParser<'a> {
-    pub(super) fn read(text: &str) -> Result<Vec<ShellCommand>, ShellError> {
+    /// Returns the commands of a text, and the texts that are in no command.
+    pub(super) fn read(text: &str) -> Result<(Vec<ShellCommand>, Vec<String>), ShellError> {
         let mut reader = ShellParser::new(text, 0);
         reader.list(ListContext::Line)?;
-        Ok(reader.found)
+        Ok((reader.found, reader.data))
     }
 
     pub(super) fn new(text: &'a str, depth: usize) -> Self {
-        Self { text, at: 0, depth, found: Vec::new(), pending: Vec::new(), held: false }
+        Self { text, at: 0, depth, found: Vec::new(), data: Vec::new(), pending: Vec::new(), held: false }
     }
 
     /// Returns the next byte. It skips a backslash before a line break everywhere, because the shell joins the two
@@ -142,6 +145,7 @@ impl<'a> ShellParser<'a> {
         self.nested(|outer| {
             let mut inner = ShellParser::new(text, outer.depth);
             read(&mut inner)?;
+            outer.data.append(&mut inner.data);
             inner.found.into_iter().try_for_each(|command| outer.push(command))
         })
     }

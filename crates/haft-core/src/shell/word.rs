@@ -137,6 +137,13 @@ impl ShellParser<'_> {
         Ok(word.finish())
     }
 
+    /// Parses a word that is in no command, and keeps its text as data.
+    pub(super) fn data_word(&mut self) -> Result<ParsedWord, ShellError> {
+        let word = self.word()?;
+        self.data.push(word.word.text.clone());
+        Ok(word)
+    }
+
     fn keep_and(&mut self, word: &mut ParsedWord, mark: fn(&mut ShellWord)) {
         mark(&mut word.word);
         word.word.text.extend(self.take_char());
@@ -151,7 +158,7 @@ impl ShellParser<'_> {
             if self.eat(")") {
                 return Ok(());
             }
-            let element = self.word()?;
+            let element = self.data_word()?;
             if element.holds_substitution() {
                 self.push(ShellCommand::unseen("an array"))?;
             }

@@ -1,0 +1,126 @@
+//! A net below the shell reader: a denied command that is mentioned where no command was read.
+//!
+//! The table of programs that run other programs cannot be complete. If a deny rule has `rm *` and the word `rm` is in the
+//! line, but not as a program that the reader found and judged, then the line needs approval. An argument of `echo`
+//! counts too, because the reader cannot know what becomes of it. A mention that an allow rule names itself, such as `git
+//! rm *`, does not count.
+
+use super::{CommandPattern, Decision, Rule, Rules, Ruling};
+use crate::approval::shown;
+use crate::shell::{ReadCommand, ShellReading};
+
+impl Rules {
+    /// Returns the ruling about the first denied command that is mentioned outside of the commands that were read.
+    pub(super) fn by_mention(&self, tool: &str, reading: &ShellReading) -> Option<Ruling> {
+        let denying = self.with_command(tool).filter(|(_, rule)| rule.decision == Decision::Deny);
+        denying.into_iter().find_map(|(index, rule)| {
+            let phrase = DeniedPhrase::of(rule.command.as_ref()?)?;
+            self.mentions(tool, reading, &phrase).then(|| mentioned(index, rule, &phrase))
+        })
+    }
+
+    fn mentions(&self, tool: &str, reading: &ShellReading, phrase: &DeniedPhrase) -> bool {
+        let in_data = reading.data.iter().any(|text| phrase.program.count(text) > 0);
+        let in_arguments = |read: &ReadCommand| {
+            phrase.program.is_unread(read) && !self.is_named_by_allow(tool, read, &phrase.program)
+        };
+        (in_data || reading.commands.iter().any(in_arguments)) && phrase.has_arguments(reading)
+    }
+
+    /// Returns true if an allow rule whose pattern has the word decides about the command.
+    fn is_named_by_allow(&self, tool: &str, read: &ReadCommand, word: &DeniedWord) -> bool {
+        let ruling = self.by_command(tool, &read.command);
+        let rule = ruling.rule.and_then(|index| self.rules.get(index));
+        let names = |pattern: &CommandPattern| word.count(&pattern.to_string()) > 0;
+        ruling.decision == Decision::Allow && rule.and_then(|rule| rule.command.as_ref()).is_some_and(names)
+    }
+}
+
+fn mentioned(index: usize, rule: &Rule, phrase: &DeniedPhrase) -> Ruling {
+    let why = format!(
+        "`{}` of rule {index}, `{rule}`, is in the line, and it cannot be seen whether it runs",
+        shown(&phrase.program.text)
+    );
+    Ruling { decision: Decision::Ask, rule: Some(index), why, asking: Vec::new() }
+}
+
+/// The words of a deny pattern before its first wildcard: `git` and `push` for `git push*`.
+struct DeniedPhrase {
+    program: DeniedWord,
+    arguments: Vec<DeniedWord>,
+}
+
+/// A word of a deny pattern.
+struct DeniedWord {
+    text: String,
+    /// False if a wildcard follows directly, so that longer words match too.
+    whole: bool,
+}
+
+impl DeniedPhrase {
+    /// Returns `None` for a pattern that names no program.
+    fn of(pattern: &CommandPattern) -> Option<Self> {
+        let text = pattern.to_string().to_ascii_lowercase();
+        let end = text.find(['*', '?', '[']).unwrap_or(text.len());
+        let words = text[..end].split(' ').filter(|word| !word.is_empty());
+        let mut words: Vec<_> = words.map(|word| DeniedWord { text: word.to_owned(), whole: true }).collect();
+        let last = words.last_mut()?;
+        last.whole = end == text.len() || text[..end].ends_with(' ');
+        let program = words.remove(0);
+        Some(Self { program, arguments: words })
+    }
+
+    /// Returns true if the line has the other words of the pattern too. Without them `git push*` would ask about every
+    /// mention of git.
+    fn has_arguments(&self, reading: &ShellReading) -> bool {
+        let words = reading.commands.iter().flat_map(|read| &read.command.words).map(|word| &word.text);
+        let texts: Vec<&String> = words.chain(&reading.data).collect();
+        self.arguments.iter().all(|word| texts.iter().any(|text| word.count(text) > 0))
+    }
+}
+
+impl DeniedWord {
+    /// Returns true if the word is in the arguments more often than in the parts of them that were read as commands.
+    fn is_unread(&self, read: &ReadCommand) -> bool {
+        let arguments = read.command.words.iter().skip(1);
+        let written: usize = arguments.map(|word| self.count(&word.text)).sum();
+        let passed: usize = read.passed_on.iter().map(|text| self.count(text)).sum();
+        written > passed
+    }
+
+    /// Counts the places where the text has the word, whatever its case.
+    fn count(&self, text: &str) -> usize {
+        let text = text.to_ascii_lowercase();
+        let is_found = |&(at, _): &(usize, &str)| {
+            let (before, after) = (&text[..at], &text[at + self.text.len()..]);
+            begins_word(before) && (!self.whole || ends_word(after))
+        };
+        text.match_indices(&self.text).filter(is_found).count()
+    }
+}
+
+/// Returns true if a word may begin after this text: not after a letter, but after the letter of an escape (`\\nrm`) and
+/// of an option (`-xrm`).
+fn begins_word(before: &str) -> bool {
+    let run_start = before
+        .rfind(|c: char| !is_word_char(c))
+        .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
+    let run = &before[run_start..];
+    let escaped = before[..run_start].ends_with('\\') && run.chars().count() == 1;
+    // One letter only: `kill -TERM` does not mention `rm`.
+    let option = run.strip_prefix('-').is_some_and(|letters| letters != "-" && letters.chars().count() <= 1);
+    run.is_empty() || escaped || option
+}
+
+fn ends_word(after: &str) -> bool {
+    let mut chars = after.chars();
+    match chars.next() {
+        Some('.') => !chars.next().is_some_and(|c| c.is_alphanumeric()),
+        Some(c) => !is_word_char(c),
+        None => true,
+    }
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
+}

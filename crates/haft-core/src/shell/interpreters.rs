@@ -1,0 +1,131 @@
+//! Programs whose arguments need a parser of their own: shells, `eval`, `trap`, `sed`, `awk` and database clients.
+
+use super::carried::{Carried, join, unseen, unseen_if};
+use super::{ShellWord, sed};
+
+/// Returns the commands in the arguments of such a program; `None` for any other program.
+pub(super) fn carried(name: &str, arguments: &[ShellWord]) -> Option<Vec<Carried>> {
+    Some(match name {
+        "bash" | "sh" | "dash" | "ash" | "zsh" | "ksh" | "ksh93" | "mksh" | "oksh" | "rbash" | "yash" => {
+            shell(arguments)
+        }
+        "eval" => join(arguments),
+        "trap" => trap(arguments),
+        "awk" | "gawk" | "mawk" | "nawk" => unseen_if(arguments.iter().any(awk_runs)),
+        "sed" | "gsed" => unseen_if(sed::runs(arguments)),
+        "sqlite3" | "sqlite" => unseen_if(sqlite_runs(arguments)),
+        "psql" | "mysql" | "mariadb" => unseen_if(database_runs(arguments)),
+        "vi" | "vim" | "nvim" | "view" | "ex" | "emacs" | "less" | "more"
+            if arguments.iter().any(is_plus_command) =>
+        {
+            unseen()
+        }
+        _ => return None,
+    })
+}
+
+/// Returns true for a file name that means standard input, or another open descriptor.
+pub(super) fn is_input(file: &str) -> bool {
+    file == "-" || file.starts_with("/dev/") || file.starts_with("/proc/")
+}
+
+/// The long options of bash, which it also accepts with one dash. The other shells have no option of these names.
+const BASH_LONG: [&str; 14] = [
+    "debug",
+    "debugger",
+    "dump-po-strings",
+    "dump-strings",
+    "login",
+    "noediting",
+    "noprofile",
+    "norc",
+    "posix",
+    "pretty-print",
+    "protected",
+    "restricted",
+    "verbose",
+    "wordexp",
+];
+
+/// Parses the arguments of a shell, which runs the text after `-c`, else a script, else its standard input.
+fn shell(arguments: &[ShellWord]) -> Vec<Carried> {
+    let mut takes_line = false;
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let Some(text) = word.as_literal() else { return unseen() };
+        let long = text.strip_prefix("--").or_else(|| text.strip_prefix('-')).unwrap_or_default();
+        match text {
+            "--version" | "--help" => return Vec::new(),
+            // The file is a script of its own, and the shell goes on with its standard input or `-c`.
+            _ if matches!(long, "rcfile" | "init-file") => return unseen(),
+            _ if BASH_LONG.contains(&long) => {}
+            "--" if takes_line => return words.next().map_or_else(unseen, |word| vec![Carried::line(word)]),
+            "--" => {}
+            _ if text.starts_with("--") => return unseen(),
+            _ if text.starts_with(['-', '+']) && text.len() > 1 => {
+                // Each `o` and `O` of a cluster takes one of the next words: `bash -euo pipefail -c ..`.
+                let values = text.chars().filter(|letter| matches!(letter, 'o' | 'O')).count();
+                words.by_ref().take(values).for_each(drop);
+                if text.contains('s') && !text.starts_with('+') {
+                    return unseen();
+                }
+                takes_line |= text.starts_with('-') && text.contains('c');
+            }
+            _ if takes_line => return vec![Carried::Line(text.to_owned())],
+            // A script is a program like any other.
+            _ if !is_input(text) => return Vec::new(),
+            _ => return unseen(),
+        }
+    }
+    unseen()
+}
+
+fn trap(arguments: &[ShellWord]) -> Vec<Carried> {
+    let first = arguments.iter().find(|word| word.opaque || word.text != "--");
+    match first.map(ShellWord::as_literal) {
+        None | Some(Some("-" | "-l" | "-p")) => Vec::new(),
+        Some(Some(line)) => vec![Carried::Line(line.to_owned())],
+        Some(None) => unseen(),
+    }
+}
+
+fn awk_runs(word: &ShellWord) -> bool {
+    let marks =
+        ["system", "|", "getline", "@", "-f", "--file", "-l", "--load", "-E", "--exec", "-i", "--include"];
+    word.opaque || marks.iter().any(|mark| word.text.contains(mark))
+}
+
+/// Dot-commands of `sqlite3` that only print something.
+const SQLITE_PRINTING: [&str; 9] =
+    [".tables", ".schema", ".databases", ".indexes", ".dump", ".headers", ".mode", ".stats", ".version"];
+
+/// Returns true if `sqlite3` may run a command: by a dot-command, a function, or its standard input.
+fn sqlite_runs(arguments: &[ShellWord]) -> bool {
+    let prints = |line: &str| SQLITE_PRINTING.contains(&line.split(' ').next().unwrap_or_default());
+    let is_command = |line: &str| line.trim_start().starts_with('.') && !prints(line.trim_start());
+    let has_command = |word: &ShellWord| word.opaque || word.text.lines().any(is_command);
+    let marks = ["edit(", "load_extension", "-init", "-cmd"];
+    let has_mark = |word: &ShellWord| marks.iter().any(|mark| word.text.to_lowercase().contains(mark));
+    let others = arguments.iter().filter(|word| !word.text.starts_with('-'));
+    let informs =
+        arguments.iter().any(|word| matches!(word.text.as_str(), "-version" | "-help" | "--version"));
+    // The first word beside the options is the file. Without another one, statements come from standard input.
+    !informs
+        && (others.clone().count() < 2 || others.skip(1).any(has_command) || arguments.iter().any(has_mark))
+}
+
+fn database_runs(arguments: &[ShellWord]) -> bool {
+    let marks = ["\\", "program", "system"];
+    let has_mark = |word: &ShellWord| marks.iter().any(|mark| word.text.to_lowercase().contains(mark));
+    let has_statement = arguments.iter().any(|word| {
+        ["-c", "-e", "-f", "-l", "-V", "--command", "--execute", "--file", "--list", "--version", "--help"]
+            .iter()
+            .any(|option| word.text.starts_with(option))
+    });
+    !has_statement || arguments.iter().any(has_mark)
+}
+
+/// Returns true for `vim +'!rm x'`. `+12` only moves to a line.
+fn is_plus_command(word: &ShellWord) -> bool {
+    word.text.strip_prefix('+').is_some_and(|command| command.chars().any(|c| !c.is_ascii_digit()))
+}

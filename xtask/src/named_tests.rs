@@ -1,0 +1,89 @@
+//! Checks that every test that the security model names exists.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The page whose promises name their tests.
+const PAGE: &str = "docs/security-model.md";
+
+/// The fewest tests that the page names. A smaller number means that this check no longer reads the page.
+const NAMES_MIN: usize = 40;
+
+/// Reports each test that the page names and that no source file has.
+pub(crate) fn check(files: &[PathBuf], slips: &mut Vec<String>) {
+    let Ok(page) = fs::read_to_string(PAGE) else { return slips.push(format!("{PAGE}: cannot be read")) };
+    let names = named(&page);
+    if names.len() < NAMES_MIN {
+        slips.push(format!("{PAGE}: names {} tests, expected at least {NAMES_MIN}", names.len()));
+    }
+    for promise in page.lines().filter(|line| is_promise(line) && named(line).is_empty()) {
+        slips.push(format!("{PAGE}: a promise names no test: {promise}"));
+    }
+    let read = |file: &Path| fs::read_to_string(file).unwrap_or_default();
+    let missing = names.iter().filter(|name| !files.iter().any(|file| is_in(name, file, read)));
+    slips.extend(missing.map(|name| format!("{PAGE}: there is no test `{name}`")));
+}
+
+/// Returns the names in the last column of the tables.
+fn named(page: &str) -> Vec<&str> {
+    let cells = page.lines().filter(|line| is_promise(line)).filter_map(|line| line.rsplit('|').nth(1));
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
+}
+
+fn is_promise(line: &str) -> bool {
+    line.starts_with("| ") && !line.starts_with("| promise")
+}
+
+/// Returns true if the file has the path of the name and a test of this name. A module `tests` may be in the file itself.
+fn is_in(name: &str, file: &Path, read: impl Fn(&Path) -> String) -> bool {
+    let Some((module, test)) = name.rsplit_once("::") else { return false };
+    let path = module.replace("::", "/");
+    let inline = path.strip_suffix("/tests").unwrap_or(&path);
+    let has_path = |path: &str| file.to_string_lossy().ends_with(&format!("/{path}.rs"));
+    (has_path(&path) || has_path(inline)) && has_test(&read(file), test)
+}
+
+/// Returns true if the text has a function of this name with the attribute of a test.
+fn has_test(text: &str, test: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let is_function = |line: &str| {
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        line.strip_prefix("fn ")
+            .and_then(|line| line.strip_prefix(test))
+            .is_some_and(|rest| rest.starts_with('('))
+    };
+    let has_attribute = |at: usize| {
+        let above =
+            lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        above.into_iter().any(|line| line.contains("test"))
+    };
+    (0..lines.len()).any(|at| is_function(lines[at]) && has_attribute(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "| promise | tests |\n|---|---|\n| It `holds`. | `a::b::one`, `a::tests::two` |\n| It does not. | |\n";
+
+    #[test]
+    fn names_are_read_from_the_last_column() {
+        assert_eq!(named(PAGE), ["a::b::one", "a::tests::two"]);
+    }
+
+    #[test]
+    fn a_name_means_a_test_in_a_file_of_its_path() {
+        let text =
+            "    #[test]\n    /// Why.\n    fn one() {\n#[tokio::test]\nasync fn two() {\nfn helper() {";
+        let check = |name: &str, file: &str, expected: bool| {
+            assert_eq!(is_in(name, Path::new(file), |_| text.to_owned()), expected, "{name} {file}");
+        };
+        check("a::b::one", "crates/x/src/a/b.rs", true);
+        check("a::tests::two", "crates/x/src/a.rs", true);
+        check("a::tests::two", "crates/x/src/a/tests.rs", true);
+        check("a::b::one", "crates/x/src/other/b.rs", false);
+        check("a::b::three", "crates/x/src/a/b.rs", false);
+        check("a::b::helper", "crates/x/src/a/b.rs", false);
+        check("a::b::on", "crates/x/src/a/b.rs", false);
+    }
+}
