@@ -17,7 +17,8 @@ use super::{hints, terminal};
 use haft_config::agents::AgentOverrides;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::{AgentFile, AgentLoadError, AgentLoader};
-use haft_config::printable;
+use haft_config::{Resolved, printable};
+use haft_runtime::pricing::check_prices;
 
 pub(super) fn run(command: &AgentsCommand) -> ExitCode {
     let done = match command {
@@ -81,14 +82,17 @@ fn table(agents: &[AgentFile]) -> String {
 /// Checks each agent together with all agents reachable from it.
 fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
     let loader = loader(&args.files)?;
+    let config = settings::configuration(&args.files).ok().map(|read| read.resolved);
     let all: Vec<(PathBuf, Result<AgentFile, AgentLoadError>)> = if args.names.is_empty() {
         loader.all()
     } else {
         let read = |name: &String| (PathBuf::from(name), loader.read(name, &AgentOverrides::default()));
         args.names.iter().map(read).collect()
     };
-    let wrong: Vec<(&Path, String)> =
-        all.iter().filter_map(|(file, read)| Some((file.as_path(), problem(read, &loader)?))).collect();
+    let wrong: Vec<(&Path, String)> = all
+        .iter()
+        .filter_map(|(file, read)| Some((file.as_path(), problem(read, &loader, config.as_ref())?)))
+        .collect();
     let code: ExitCode = if wrong.is_empty() { ExitReason::Success.into() } else { ExitReason::Input.into() };
     let told = if args.json {
         let errors: Vec<Value> = wrong
@@ -108,14 +112,21 @@ fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
     Ok(if written == ExitCode::SUCCESS { code } else { written })
 }
 
-/// Returns the problem of an agent, or of an agent reachable from it.
-pub(super) fn problem(read: &Result<AgentFile, AgentLoadError>, loader: &AgentLoader) -> Option<String> {
+/// Returns the problem of an agent, or of an agent reachable from it. With a configuration, it also checks that
+/// budgets in dollars can be held.
+pub(super) fn problem(
+    read: &Result<AgentFile, AgentLoadError>,
+    loader: &AgentLoader,
+    config: Option<&Resolved>,
+) -> Option<String> {
     match read {
         Err(error) => Some(hints::with(error, hints::agent(error))),
         Ok(found) => {
             let again = found.clone();
-            let error = AgentGraph::gather(again, loader).err()?;
-            Some(hints::with(&error, hints::agent_graph(&error)))
+            match AgentGraph::gather(again, loader) {
+                Err(error) => Some(hints::with(&error, hints::agent_graph(&error))),
+                Ok(graph) => check_prices(&graph, config?).err().map(|error| error.to_string()),
+            }
         }
     }
 }
@@ -154,7 +165,7 @@ description: Says in one line what this agent is for
 tools: [read, bash]
 maxTurns: 20
 budget:
-  usd: 0.50
+  tokens: 500000
 ---
 You work on a request with the tools you are given. Look before you change anything, check what you did, and answer in plain
 words when you are done.

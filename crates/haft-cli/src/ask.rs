@@ -397,7 +397,7 @@ fn stop_name(stop: &StopReason) -> (&'static str, Option<&str>) {
 pub(super) fn refused(error: &ModelsError) -> CliError {
     use haft_models::providers::SetupError;
     let exit = match error {
-        ModelsError::NoModel | ModelsError::Name(_) => ExitReason::Usage,
+        ModelsError::NoModel | ModelsError::Name(_) | ModelsError::NoPrice { .. } => ExitReason::Usage,
         ModelsError::Setup { error: SetupError::NoKey { .. }, .. } => ExitReason::Unauthorized,
         ModelsError::Unknown { .. }
         | ModelsError::Variable { .. }

@@ -78,6 +78,9 @@ const TRUST: &str = "`haft trust` in the project shows what is in it and trusts 
 pub(super) fn models(error: &ModelsError) -> Option<String> {
     match error {
         ModelsError::NoModel => Some("-m PROVIDER/MODEL names one here".into()),
+        ModelsError::NoPrice { .. } => {
+            Some("--allow-unpriced runs it anyway; its requests then count for no dollars".into())
+        }
         ModelsError::Name(_)
         | ModelsError::Unknown { .. }
         | ModelsError::Variable { .. }
@@ -106,6 +109,7 @@ pub(super) fn start(error: &StartError) -> Option<String> {
     match error {
         StartError::Agent(error) => agent_graph(error),
         StartError::Input { .. } => Some("give JSON as the agent's `input` says".into()),
+        StartError::ToolChoice { .. } => Some("`haft tools` lists all tools".into()),
         StartError::Policy(error) => Some(policy(error).into()),
         StartError::Models(error) => models(error),
         StartError::Outputs(_) => Some("set HAFT_HOME to a directory that you may write".into()),
@@ -198,6 +202,7 @@ pub(super) fn finish(reason: &FinishReason) -> Option<&'static str> {
         | FinishReason::TimedOut
         | FinishReason::DoomLoop
         | FinishReason::EmptyReplies
+        | FinishReason::MaxOutputTokens
         | FinishReason::CutReplies
         | FinishReason::ToolChoiceUnmet
         | FinishReason::NoReport

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use haft_core::price::Cost;
-use haft_models::prices::PRICES_DATE;
+use haft_models::model_data::data_date;
 use serde_json::{Value, json};
 
 use super::args::StatsArgs;
@@ -78,7 +78,7 @@ fn models_table(sums: &[ModelStats]) -> String {
             sum.model, sum.attempts, sum.errors, sum.input_tokens, sum.cache_read_tokens, sum.output_tokens
         );
     }
-    let _ = write!(text, "\nBuilt-in prices are of {PRICES_DATE}; `models.settings` sets others.");
+    let _ = write!(text, "\nBuilt-in prices are of {}; `models.settings` sets others.", data_date());
     text
 }
 

@@ -17,7 +17,10 @@ mod written;
 
 pub use error::AgentError;
 pub use overrides::{AgentOverride, AgentOverrides};
-pub use resolved::{AgentAccess, AgentDefinition, AgentInput, AgentToolOutput, InputFormat, ReportDelivery};
+pub use resolved::{
+    AgentAccess, AgentDefinition, AgentInput, AgentToolOutput, Asking, InputFormat, ReportDelivery,
+    UnpricedModels,
+};
 pub use written::KEYS;
 
 /// Access to files and variables while an agent is read. Passed in, so that reading depends on neither disk nor

@@ -127,7 +127,8 @@ pub struct ModelAccount {
     pub latency: Duration,
     /// The time until the first event of the reply.
     pub first_event: Option<Duration>,
-    /// `None` if the provider reported no usage.
+    /// `None` if the usage is unknown. A provider over HTTP that reports none is charged an estimate by length, so that
+    /// budgets hold.
     pub usage: Option<TokenUsage>,
     /// `None` if the usage or the price is unknown.
     pub cost: Option<Cost>,

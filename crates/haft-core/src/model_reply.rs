@@ -199,7 +199,7 @@ impl fmt::Display for ReplyNote {
             Self::PromptCut { read_tokens, sent_tokens_min } => write!(
                 f,
                 "the server cut the prompt: it read {read_tokens} tokens of at least {sent_tokens_min}; \
-                 raise the context size or shorten the conversation"
+                 raise `contextTokens` of the model below `models.settings`, or `contextWindow` of the agent"
             ),
             Self::NotSaid { what, instead } => write!(f, "the provider has no word for {what}: {instead}"),
             Self::EventSkipped { reason } => write!(f, "an event of the stream was skipped: {reason}"),

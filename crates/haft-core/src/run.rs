@@ -75,6 +75,15 @@ pub struct DriverReadings {
     pub left: SpendLimit,
     /// The input tokens of the next request; `None` if the driver does not count them.
     pub context_tokens: Option<u64>,
+    /// The expected cost of reading these tokens, in US dollars; `None` while the price is unknown.
+    pub request_usd: Option<f64>,
+}
+
+impl DriverReadings {
+    /// Returns true if the remaining budget is too small for the next request.
+    pub fn is_short(&self) -> bool {
+        self.left.is_below(self.context_tokens.unwrap_or(0), self.request_usd.unwrap_or(0.0))
+    }
 }
 
 /// A user's decision about a call that waits for approval.
@@ -282,13 +291,22 @@ impl AgentRun {
 
     fn begin_final_turn(&mut self, readings: &DriverReadings) {
         if self.state.final_turn.is_some() {
-            return;
+            return self.cap_final_turn(readings);
         }
         let Some(why) = self.why_final(readings) else { return };
         self.state.final_turn = Some(why);
         self.notes.push(RunNote::FinalTurn(why));
         if why != FinalTurnReason::OnlyTurn {
             self.tell(format!("{} {}", why.told(), self.plan.report.last_words()));
+        }
+    }
+
+    /// Turns a last turn of another kind into one without further attempts once the budget is spent.
+    fn cap_final_turn(&mut self, readings: &DriverReadings) {
+        let again = self.state.counts.attempts > 0;
+        if again && self.state.final_turn != Some(FinalTurnReason::Budget) && self.is_budget_spent(readings) {
+            self.state.final_turn = Some(FinalTurnReason::Budget);
+            self.notes.push(RunNote::FinalTurn(FinalTurnReason::Budget));
         }
     }
 
@@ -302,13 +320,20 @@ impl AgentRun {
         if state.signal == StopSignal::Stop {
             return Some(FinalTurnReason::Stopped);
         }
-        if readings.left.used_up().is_some() {
+        if self.is_budget_spent(readings) {
             return Some(FinalTurnReason::Budget);
         }
         if plan.limits.context.is_some_and(full) {
             return Some(FinalTurnReason::ContextFull);
         }
         state.forced.or_else(|| self.last_turn())
+    }
+
+    /// Returns true if only one more request may be sent. The run counts a request before it is sent, because its cost
+    /// is known only when the money is gone. It does not count its first one: nothing has measured that one yet, and
+    /// an estimate of the tools alone would end a run with a small budget before it began.
+    fn is_budget_spent(&self, readings: &DriverReadings) -> bool {
+        readings.left.used_up().is_some() || self.state.counts.has_asked() && readings.is_short()
     }
 
     fn last_turn(&self) -> Option<FinalTurnReason> {

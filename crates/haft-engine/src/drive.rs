@@ -139,7 +139,7 @@ impl RunDriver<'_> {
         let mut seen = self.orchestrator.toolset_version(&self.options.context);
         loop {
             self.refresh_tools(run, &mut seen);
-            self.wait_for_reservations().await;
+            self.wait_for_reservations(run).await;
             let readings = self.readings();
             let step = run.next_step(&readings);
             self.append(&RunInput::Stepped(readings))?;
@@ -189,8 +189,10 @@ impl RunDriver<'_> {
     /// Waits while reservations of other agents exhaust the budget. A reservation is a worst case, far above the usual
     /// cost, so ending this run because of one would be premature. The wait ends, because a holder of a token
     /// reservation waits only for its model.
-    async fn wait_for_reservations(&self) {
-        poll_fn(|cx| self.scope.meter.poll_settled(cx)).await;
+    async fn wait_for_reservations(&self, run: &AgentRun) {
+        let counted = self.context_tokens().filter(|_| run.counts().has_asked());
+        let request_tokens = counted.unwrap_or_default();
+        poll_fn(|cx| self.scope.meter.poll_settled(request_tokens, cx)).await;
     }
 
     async fn call_model_in_time(
@@ -198,15 +200,17 @@ impl RunDriver<'_> {
         run: &AgentRun,
         request: ModelRequest,
     ) -> Result<ModelReply, ModelError> {
-        let _held = self.scope.meter.hold(self.worst_case(&request));
+        let _held = self.scope.meter.hold(self.worst_case(run, &request));
         let reply = timeout(self.reply_timeout, self.ask(run, request)).await;
         reply.unwrap_or_else(|_| Err(reply_timeout_error(self.reply_timeout)))
     }
 
     /// Returns the most that a request may cost, so that concurrent agents cannot spend the same budget twice.
-    fn worst_case(&self, request: &ModelRequest) -> SpendAmount {
-        let output = request.output_tokens_max.unwrap_or_default();
-        let tokens = self.context_tokens().unwrap_or_default().saturating_add(output.into());
+    fn worst_case(&self, run: &AgentRun, request: &ModelRequest) -> SpendAmount {
+        // Without a limit in the request, the room for the reply in the context is the best estimate.
+        let room = run.plan().limits.context.map(|context| context.output_tokens);
+        let output = request.output_tokens_max.map(u64::from).or(room).unwrap_or_default();
+        let tokens = self.context_tokens().unwrap_or_default().saturating_add(output);
         SpendAmount { tokens, calls: 0 }
     }
 
@@ -289,10 +293,12 @@ impl RunDriver<'_> {
 
     fn readings(&self) -> DriverReadings {
         let time = Instant::now().duration_since(Instant::from_std(self.scope.began));
+        let (meter, context_tokens) = (&self.scope.meter, self.context_tokens());
         let live = DriverReadings {
             now_ms: now_ms(),
-            left: self.scope.meter.left(time),
-            context_tokens: self.context_tokens(),
+            left: meter.left(time),
+            context_tokens,
+            request_usd: context_tokens.and_then(|tokens| meter.expected_usd(tokens)),
         };
         self.observer.as_ref().map_or(live, |observer| observer.readings(self.options.place, live))
     }

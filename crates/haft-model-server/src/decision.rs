@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::admission::admit;
 use crate::asked::{ParsedRequest, ResponseDelivery};
 use crate::fault::{ErrorResponse, apply_fault, body_of};
+use crate::model_rules;
 use crate::models;
 use crate::openai_responses::response_id;
 use crate::pace::{ResponseChunk, ResponsePace};
@@ -89,7 +90,9 @@ fn read(
     }
     let beta = incoming.parts.headers.contains_key("anthropic-beta");
     let request = ApiRequest { address, body, beta };
-    let mut asked = incoming.parts.format.wire().read(&request)?;
+    let format = incoming.parts.format;
+    let mut asked = format.wire().read(&request)?;
+    model_rules::check(format, &request)?;
     progress.restore_conversation(&mut asked)?;
     Ok((request, asked))
 }

@@ -8,8 +8,10 @@ use crate::{gemini_schema, strict_schema};
 /// The use of a schema, which decides its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaUse {
-    /// Tools of OpenAI and Anthropic: JSON Schema, with restrictions at its root only.
+    /// Tools of OpenAI: JSON Schema, with restrictions at its root only.
     Tools,
+    /// Tools of Anthropic: as those of OpenAI, in the newest draft, with plain names of properties.
+    AnthropicTools,
     /// OpenAI's `strict: true`.
     OpenaiStrict,
     /// Anthropic's structured output.
@@ -38,7 +40,7 @@ const OF_VALUES: &[&str] = &[
 /// Returns the keywords that are accepted anywhere; `None` for any.
 fn words(grammar: SchemaUse) -> Option<&'static [&'static [&'static str]]> {
     match grammar {
-        SchemaUse::Tools | SchemaUse::Gemini => None,
+        SchemaUse::Tools | SchemaUse::AnthropicTools | SchemaUse::Gemini => None,
         SchemaUse::OpenaiStrict => Some(&[COMMON, OF_OUTPUT, OF_VALUES]),
         SchemaUse::AnthropicOutput => Some(&[COMMON, OF_OUTPUT, &["default"]]),
         SchemaUse::Ollama => Some(&[COMMON]),
@@ -58,8 +60,13 @@ pub fn judge(grammar: SchemaUse, schema: &Value) -> Result<(), String> {
     match grammar {
         SchemaUse::OpenaiStrict => strict_schema::check_at(schema, strict_schema::DEPTH_MAX)?,
         SchemaUse::Gemini => gemini_schema::check(schema)?,
-        SchemaUse::Tools | SchemaUse::AnthropicOutput | SchemaUse::Ollama => {}
+        SchemaUse::Tools | SchemaUse::AnthropicTools | SchemaUse::AnthropicOutput | SchemaUse::Ollama => {}
     }
+    check_everywhere(grammar, schema)
+}
+
+/// Checks a schema and all its subschemas, without the rules for the root.
+pub(crate) fn check_everywhere(grammar: SchemaUse, schema: &Value) -> Result<(), String> {
     check_subschemas(schema, &|place| check(grammar, place))
 }
 
@@ -69,14 +76,22 @@ fn check(grammar: SchemaUse, schema: &Map<String, Value>) -> Result<(), String> 
     if let Some(word) = schema.keys().find(|word| !is_known(word)) {
         return Err(format!("unknown word '{word}'"));
     }
+    check_known_types(schema)?;
     match grammar {
         SchemaUse::Tools => check_list(schema),
+        SchemaUse::AnthropicTools => check_list(schema).and_then(|()| check_keys(schema)),
         SchemaUse::OpenaiStrict => check_list(schema).and_then(|()| check_type(schema)),
         SchemaUse::AnthropicOutput => check_closed(schema),
         SchemaUse::Gemini => check_type(schema).and_then(|()| check_choice(schema)),
         SchemaUse::Ollama => Ok(()),
     }
-    .and_then(|()| if grammar == SchemaUse::Tools { Ok(()) } else { check_required(schema) })
+    .and_then(|()| {
+        if matches!(grammar, SchemaUse::Tools | SchemaUse::AnthropicTools) {
+            Ok(())
+        } else {
+            check_required(schema)
+        }
+    })
     .map_err(|problem| format!("{problem}: {}", Value::Object(schema.clone())))
 }
 
@@ -89,7 +104,41 @@ fn has_type(schema: &Map<String, Value>, wanted: &str) -> bool {
 /// Checks that an array has items. The error is "array schema missing items", for any tool.
 fn check_list(schema: &Map<String, Value>) -> Result<(), String> {
     let says = ["items", "prefixItems"].iter().any(|word| schema.contains_key(*word));
-    if has_type(schema, "array") && !says { Err("array schema missing items".to_owned()) } else { Ok(()) }
+    match schema.get("items") {
+        Some(Value::Array(_)) => Err("items: a list is not of type 'object', 'boolean'".to_owned()),
+        None if has_type(schema, "array") && !says => Err("array schema missing items".to_owned()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
+
+/// Checks that each type is one of JSON Schema. The error is "'any' is not valid under any of the given schemas".
+fn check_known_types(schema: &Map<String, Value>) -> Result<(), String> {
+    let named = match schema.get("type") {
+        None => return Ok(()),
+        Some(Value::Array(names)) => names.iter().collect(),
+        Some(name) => vec![name],
+    };
+    let is_known =
+        |name: &Value| name.as_str().is_some_and(|name| TYPES.contains(&name.to_lowercase().as_str()));
+    match named.into_iter().find(|name| !is_known(name)) {
+        Some(name) => Err(format!("{name} is not valid under any of the given schemas")),
+        None => Ok(()),
+    }
+}
+
+/// Checks the names of properties: "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'".
+fn check_keys(schema: &Map<String, Value>) -> Result<(), String> {
+    let is_plain = |name: &String| {
+        (1..=64).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+    };
+    let names = schema.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    match names.into_iter().find(|name| !is_plain(name)) {
+        Some(name) => Err(format!("property keys should match pattern '^[a-zA-Z0-9_.-]{{1,64}}$': {name:?}")),
+        None => Ok(()),
+    }
 }
 
 fn check_type(schema: &Map<String, Value>) -> Result<(), String> {
@@ -132,7 +181,7 @@ type SchemaCheck<'a> = &'a dyn Fn(&Map<String, Value>) -> Result<(), String>;
 
 /// Applies a check to a schema and all its subschemas.
 fn check_subschemas(schema: &Value, look: SchemaCheck<'_>) -> Result<(), String> {
-    // JSON Schema also allows `true`, and a list of schemas in `items`.
+    // JSON Schema also allows `true`.
     let Value::Object(object) = schema else { return Ok(()) };
     look(object)?;
     let named =
@@ -169,6 +218,11 @@ mod tests {
         check_property(SchemaUse::Gemini, &bare, "schema must have a 'type' key");
         check_property(SchemaUse::Ollama, &bare, "");
         check_property(SchemaUse::Tools, &json!({ "type": ["array", "null"] }), "array schema missing items");
+        check_property(SchemaUse::Tools, &json!({ "type": "any" }), "\"any\" is not valid");
+        check_property(SchemaUse::Tools, &json!({ "items": [{}] }), "items: a list");
+        let odd = json!({ "type": "object", "properties": { "$filter": {} } });
+        check_property(SchemaUse::Tools, &odd, "");
+        check_property(SchemaUse::AnthropicTools, &odd, "property keys should match");
         check_property(SchemaUse::AnthropicOutput, &json!({ "type": "object" }), "'additionalProperties'");
         check_property(SchemaUse::AnthropicOutput, &json!({ "minimum": 1 }), "unknown word");
         let choice = json!({ "anyOf": [{ "type": "string" }], "description": "x" });

@@ -14,6 +14,7 @@ mod fault;
 mod gemini;
 mod gemini_schema;
 pub mod judge;
+mod model_rules;
 mod models;
 mod ollama;
 mod openai_chat;

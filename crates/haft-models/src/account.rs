@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use haft_core::model_error::ModelErrorKind;
-use haft_core::model_event::ModelEvent;
+use haft_core::model_event::{Delta, ModelEvent};
 use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt, ModelContext};
 use haft_core::model_reply::TokenUsage;
 use haft_core::price::{Cost, Price};
 use tokio::time::Instant;
+
+/// The average size of a token in text and code. Estimates use it for providers that report no usage.
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// An attempt in progress. Dropping it before `succeeded` or `failed` reports it as cancelled.
 #[derive(Debug)]
@@ -18,6 +21,9 @@ pub(crate) struct RunningAttempt {
     began: Instant,
     first_event: Option<Duration>,
     usage: Option<TokenUsage>,
+    /// The size of the prompt and of the reply so far, for an estimate if the provider reports no usage.
+    prompt_bytes: u64,
+    reply_bytes: u64,
     /// The cost that the provider itself reported. It takes precedence over the cost computed from the price.
     cost: Option<Cost>,
     told: bool,
@@ -33,16 +39,42 @@ impl RunningAttempt {
             began: Instant::now(),
             first_event: None,
             usage: None,
+            prompt_bytes: 0,
+            reply_bytes: 0,
             cost: None,
             told: false,
         }
     }
 
+    /// Sets the size of the prompt. Without it, a missing usage stays missing.
+    pub(crate) fn sent(&mut self, prompt_bytes: usize) {
+        self.prompt_bytes = prompt_bytes as u64;
+    }
+
     pub(crate) fn see(&mut self, event: &ModelEvent) {
         self.first_event.get_or_insert_with(|| self.began.elapsed());
-        if let ModelEvent::Usage(usage) = event {
-            self.usage = Some(*usage);
+        match event {
+            ModelEvent::Usage(usage) => self.usage = Some(*usage),
+            ModelEvent::PartDelta { delta: Delta::Text(text), .. } => self.reply_bytes += text.len() as u64,
+            ModelEvent::Started { .. }
+            | ModelEvent::PartStarted { .. }
+            | ModelEvent::PartDelta { .. }
+            | ModelEvent::PartFinished { .. }
+            | ModelEvent::Noted(_)
+            | ModelEvent::Finished { .. } => {}
         }
+    }
+
+    /// Returns the reported usage, or an estimate for a reply that began without one: a budget must hold for every
+    /// provider.
+    fn counted_usage(&self) -> Option<TokenUsage> {
+        let began = self.first_event.is_some() && self.prompt_bytes > 0;
+        let estimate = || TokenUsage {
+            input: self.prompt_bytes.div_ceil(BYTES_PER_TOKEN),
+            output: self.reply_bytes.div_ceil(BYTES_PER_TOKEN),
+            ..TokenUsage::default()
+        };
+        self.usage.or_else(|| began.then(estimate))
     }
 
     pub(crate) fn spent(&mut self, usage: Option<TokenUsage>, cost: Option<Cost>) {
@@ -62,9 +94,10 @@ impl RunningAttempt {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
-        let priced = self.price.zip(self.usage).map(|(price, usage)| price.cost(&usage));
+        let usage = self.counted_usage();
+        let priced = self.price.zip(usage).map(|(price, usage)| price.cost(&usage));
         let cost = self.cost.or(priced);
-        let (first_event, usage) = (self.first_event, self.usage);
+        let first_event = self.first_event;
         let latency = self.began.elapsed();
         let account = ModelAccount { failure, latency, first_event, usage, cost, next };
         self.cx.attempt_finished(&self.attempt, account);

@@ -8,6 +8,7 @@
 mod account;
 pub mod anthropic;
 mod call_id;
+pub mod capability;
 pub mod cassette;
 pub mod claude_code;
 mod draft;
@@ -20,6 +21,7 @@ mod json_text;
 mod kept;
 mod media;
 pub mod memo;
+pub mod model_data;
 mod object_arguments;
 pub mod ollama;
 pub mod openai_chat;

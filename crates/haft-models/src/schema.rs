@@ -3,6 +3,7 @@
 //! Arguments are still validated against the original schema: a loss only means that the model knows less about it.
 
 mod reference;
+mod repair;
 mod root;
 mod walk;
 mod words;
@@ -216,7 +217,8 @@ impl fmt::Display for SchemaLoss {
 /// Translates a schema. Never fails: unsupported parts are dropped and reported as losses.
 pub fn downgrade(schema: &Value, grammar: SchemaDialect) -> DowngradedSchema {
     let mut losses = Vec::new();
-    let plain = root::as_object(schema, &mut losses);
+    let repaired = repair::repaired(schema.clone(), grammar, &mut losses);
+    let plain = root::as_object(&repaired, &mut losses);
     let schema = match grammar.rules() {
         None => root::with_items(plain),
         Some(rules) => {
@@ -226,6 +228,14 @@ pub fn downgrade(schema: &Value, grammar: SchemaDialect) -> DowngradedSchema {
         }
     };
     DowngradedSchema { schema, losses }
+}
+
+/// Returns the parts of a tool's schema that the provider would refuse, with all requests that show the tool. The
+/// model sees the tool without them.
+pub fn defects(schema: &Value, grammar: SchemaDialect) -> Vec<SchemaLoss> {
+    let mut losses = Vec::new();
+    repair::repaired(schema.clone(), grammar, &mut losses);
+    losses
 }
 
 #[cfg(test)]

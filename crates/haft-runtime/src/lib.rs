@@ -17,6 +17,7 @@ pub mod home;
 pub mod keyring;
 mod learned;
 pub mod models;
+pub mod pricing;
 pub mod recordings;
 mod reporting_grants;
 pub mod rest;

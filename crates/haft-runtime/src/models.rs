@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use haft_core::conversation::Format;
 use haft_core::model_error::ModelError;
 use haft_core::model_provider::ModelProvider;
 use haft_models::claude_code;
@@ -12,6 +13,7 @@ use haft_models::fallback::FallbackProvider;
 use haft_models::http::{CertificateAuthorities, ClientPool, HttpProvider, HttpSettings, ListedModel};
 use haft_models::prices::Prices;
 use haft_models::providers::{PROVIDERS, ProviderOverrides, ProviderRow, SetupError};
+use haft_models::schema::Grammar;
 use haft_models::tool_calling::{ToolCalling, ToolCallingProvider};
 use haft_sandbox::{Home, SandboxPolicy};
 use secrecy::SecretString;
@@ -155,7 +157,7 @@ fn said(config: &ResolvedConfig, name: &str) -> HashMap<String, ToolCalling> {
 }
 
 /// Returns the kind of a provider, by its name.
-fn kind<'a>(config: &'a ResolvedConfig, name: &'a str) -> &'a str {
+pub(crate) fn kind<'a>(config: &'a ResolvedConfig, name: &'a str) -> &'a str {
     config.providers.get(name).map_or(name, |provider| provider.kind)
 }
 
@@ -253,6 +255,17 @@ pub async fn listed(
     provider(config, name, variables)?.models().await.map_err(ModelsError::Client)
 }
 
+/// Returns the schema language in which a provider reads the schemas of tools.
+pub(crate) fn tool_grammar(config: &ResolvedConfig, name: &str) -> Grammar {
+    let format = config.providers.get(name).and_then(|provider| provider.format);
+    match format.or_else(|| ProviderRow::named(kind(config, name)).map(|row| row.format)) {
+        Some(Format::Anthropic) => Grammar::Anthropic,
+        Some(Format::Gemini) => Grammar::Gemini,
+        Some(Format::Ollama) => Grammar::Ollama,
+        Some(Format::OpenaiChat | Format::OpenaiResponses) | None => Grammar::Json,
+    }
+}
+
 /// Returns the wire format of a provider, and the reason it cannot be used, if any. Sends no request.
 pub fn state(
     config: &ResolvedConfig,
@@ -339,6 +352,13 @@ pub enum ModelsError {
         /// The missing or invalid setting.
         error: SetupError,
     },
+    /// A budget in US dollars cannot limit a model whose price is unknown.
+    NoPrice {
+        /// The agent with the budget.
+        agent: String,
+        /// The model without a price.
+        model: ModelName,
+    },
     /// The HTTP client could not be built, or the provider did not list its models.
     Client(ModelError),
     /// A problem with a provider that runs a command.
@@ -362,6 +382,13 @@ impl fmt::Display for ModelsError {
             Self::Variable { key, message } => write!(f, "{key}: {message}"),
             Self::Setup { provider, error } => write!(f, "{provider}: {error}"),
             Self::Command { provider, problem } => write!(f, "{provider}: {problem}"),
+            Self::NoPrice { agent, model } => write!(
+                f,
+                "`{}` has a budget in US dollars, but the price of `{}` is not known, so the budget would never end \
+                 the run; set the price below `models.settings`, or use `budget.tokens`",
+                haft_config::printable(agent),
+                haft_config::printable(&model.to_string())
+            ),
             Self::Client(error) => error.fmt(f),
         }
     }

@@ -14,6 +14,7 @@ mod offer;
 mod output_reader;
 mod prepared_agent;
 mod relay;
+mod request_sizes;
 mod resuming;
 pub mod route;
 mod skilled;

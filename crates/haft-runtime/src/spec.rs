@@ -276,6 +276,7 @@ impl AgentChanges {
                 .map_err(|problem| AgentError::new("output schema", 1, problem))?;
             agent.report.by = match agent.report.by {
                 ReportDelivery::None | ReportDelivery::Tool => ReportDelivery::Tool,
+                ReportDelivery::Text => ReportDelivery::Text,
                 ReportDelivery::Xml => ReportDelivery::Xml,
             };
         }

@@ -29,7 +29,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
 
-    /// The tools the model is shown, as names or patterns, with commas between them [default: all]
+    /// The tools the model is shown, as names, patterns, servers or @groups, with commas between them
+    /// [default: all]
     #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
     pub(crate) tools: Option<Vec<String>>,
 
@@ -40,6 +41,18 @@ pub(crate) struct RunArgs {
     /// A key of the agent's file, said anew, for example budget.usd=0.5; may be given more than once
     #[arg(long = "override", value_name = "KEY=VALUE", value_parser = AgentOverride::parse)]
     pub(crate) overrides: Vec<AgentOverride>,
+
+    /// What the model may or must call first: auto, none, required, or the name of a tool [default: auto]
+    #[arg(long, value_name = "CHOICE")]
+    pub(crate) tool_choice: Option<String>,
+
+    /// The most tokens of one reply, with thinking [default: by the model]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_output_tokens: Option<u32>,
+
+    /// Start although a model without a known price works within a budget in dollars
+    #[arg(long)]
+    pub(crate) allow_unpriced: bool,
 
     /// How many turns the run has; the last one is for the answer [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -39,5 +39,5 @@ impl AgentFinding {
 pub(super) fn check_all(loader: &AgentLoader) -> Vec<AgentFinding> {
     let all =
         loader.all().into_iter().filter(|(_, read)| !matches!(read, Err(AgentLoadError::Untrusted { .. })));
-    all.map(|(file, read)| AgentFinding { problem: problem(&read, loader), file }).collect()
+    all.map(|(file, read)| AgentFinding { problem: problem(&read, loader, None), file }).collect()
 }

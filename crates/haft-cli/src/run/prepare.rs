@@ -164,7 +164,7 @@ pub(super) fn not_started(error: &StartError) -> CliError {
         // The inner error names the file already.
         StartError::Agent(AgentGraphError::Load { error, .. }) => (ExitReason::Input, error),
         StartError::Agent(_) | StartError::Input { .. } => (ExitReason::Input, error),
-        StartError::Policy(_) => (ExitReason::Usage, error),
+        StartError::Policy(_) | StartError::ToolChoice { .. } => (ExitReason::Usage, error),
         StartError::Models(error) => return ask::refused(error),
         StartError::Outputs(_)
         | StartError::Store(_)

@@ -12,9 +12,9 @@ use crate::args::{FileArgs, PolicyArgs, RunArgs};
 use crate::exit::ExitReason;
 use crate::hints;
 use crate::settings::{self, CliError, Configuration};
-use haft_config::agents::AgentOverrides;
 use haft_config::agents::graph::{AgentGraph, AgentGraphError};
 use haft_config::agents::loader::{self, AgentLoadError, AgentLoader, read_bounded};
+use haft_config::agents::{AgentOverrides, Override};
 use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec, WorkspaceSpec};
 
 /// The longest request that is read from standard input.
@@ -29,7 +29,7 @@ pub(super) async fn spec(
     configuration: &Configuration,
     loader: &AgentLoader,
 ) -> Result<RunSpec, CliError> {
-    let overrides = AgentOverrides(args.overrides.clone());
+    let overrides = overrides(args);
     let (agent, request) = match args.words.as_slice() {
         [agent, request] if agent.starts_with('@') => {
             let agent = loader.read(&agent[1..], &overrides);
@@ -68,6 +68,18 @@ pub(super) async fn spec(
         project: files.workspace.as_ref().map(absolute).or_else(|| std::env::current_dir().ok()),
     };
     Ok(spec)
+}
+
+/// Returns the keys of the agent's file that the command line sets.
+fn overrides(args: &RunArgs) -> AgentOverrides {
+    let mut overrides = args.overrides.clone();
+    if args.allow_unpriced {
+        overrides.push(Override::new("budget.unpriced", "allow".into()));
+    }
+    let choice = args.tool_choice.as_ref().map(|choice| Override::new("toolChoice", choice.as_str().into()));
+    let output = args.max_output_tokens.map(|tokens| Override::new("maxOutputTokens", tokens.into()));
+    overrides.extend(choice.into_iter().chain(output));
+    AgentOverrides(overrides)
 }
 
 /// Returns the configuration files of a stored run.

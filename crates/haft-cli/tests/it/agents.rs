@@ -457,7 +457,8 @@ fn agent_file_timeouts_and_size_limits_apply_to_its_calls() {
 #[test]
 fn override_flag_replaces_agent_settings() {
     let place = agents(&[("a.md", "maxTurns: 2\ntools: [read]")]);
-    let steps = || [ScriptStep::call("current_date", json!({})), ScriptStep::text("done")];
+    let date = || ScriptStep::call("current_date", json!({}));
+    let steps = || [date(), date(), ScriptStep::text("done")];
     run(&place, Script::of(steps()), &["@a.md", "go"]).expect_code(9);
     let words = ["--override", "maxTurns=3", "--override", "tools=[current_date]", "@a.md", "go"];
     assert_eq!(run(&place, Script::of(steps()), &words).expect_code(0).stdout, "done\n");

@@ -28,6 +28,8 @@ mod replay;
 mod sessions;
 // Agents that use agents: sub-agents, routers, budgets of the tree, the keys of an agent's file.
 mod agents;
+// Budgets that must hold: unknown prices, models that never stop, providers without usage.
+mod spending;
 // `haft ask` and the other commands about models.
 mod ask;
 // Claude Code as a model.

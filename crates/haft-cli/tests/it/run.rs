@@ -127,7 +127,8 @@ fn command_line_flags_override_the_agent_file() {
         system: Some("You are the librarian.".into()),
         ..RequestExpectation::default()
     });
-    let ran = run_in(&place, [first, ScriptStep::text("so far")], &["@helper.md", "go"]).expect_code(9);
+    let more = ScriptStep::call("current_date", json!({}));
+    let ran = run_in(&place, [first, more, ScriptStep::text("so far")], &["@helper.md", "go"]).expect_code(9);
     assert_eq!(ran.stdout, "so far\n");
     assert!(ran.stderr.contains("✗ bash") && ran.stderr.contains("maxTurns"), "{}", ran.stderr);
     let steps = [ScriptStep::call("current_date", json!({})), ScriptStep::text("fine")];
@@ -297,7 +298,9 @@ fn run_limits_have_exit_codes_and_print_the_last_answer() {
     let dates =
         |number: usize| (0..number).map(|_| ScriptStep::call("current_date", json!({}))).collect::<Vec<_>>();
     let with_end = |number: usize| [dates(number), vec![ScriptStep::text("what I have")]].concat();
-    let ran = run(with_end(2), &["--max-turns", "3", "go"]).expect_code(9);
+    // An answer of its own accord in the last turn is a normal end; one after a refused call is not.
+    assert_eq!(run(with_end(2), &["--max-turns", "3", "go"]).expect_code(0).stdout, "what I have\n");
+    let ran = run(with_end(3), &["--max-turns", "3", "go"]).expect_code(9);
     assert_eq!(ran.stdout, "what I have\n");
     assert!(ran.stderr.contains("max_turns") && ran.stderr.contains("hint:"), "{}", ran.stderr);
     let place = here();
@@ -330,7 +333,7 @@ fn provider_failures_end_the_run_with_distinct_codes() {
         5,
     );
     check((0..9).map(|_| ScriptStep::say([]).at_turn(0)).collect(), 3);
-    check((0..9).map(|_| ScriptStep::text("cut").stopping(ScriptStop::Length)).collect(), 3);
+    check((0..9).map(|_| ScriptStep::text("cut").stopping(ScriptStop::Length)).collect(), 9);
     let place = here();
     place.haft(&["run", "-m", "openai/m", "go"]).output().expect_code(6);
     place.haft(&["run", "go"]).output().expect_code(2);

@@ -131,7 +131,8 @@ impl DowngradeCounts {
 
 fn schema_use_of(grammar: SchemaDialect) -> judge::SchemaUse {
     match grammar {
-        SchemaDialect::Json | SchemaDialect::Anthropic => judge::SchemaUse::Tools,
+        SchemaDialect::Json => judge::SchemaUse::Tools,
+        SchemaDialect::Anthropic => judge::SchemaUse::AnthropicTools,
         SchemaDialect::OpenaiStrict => judge::SchemaUse::OpenaiStrict,
         SchemaDialect::AnthropicOutput => judge::SchemaUse::AnthropicOutput,
         SchemaDialect::Gemini => judge::SchemaUse::Gemini,

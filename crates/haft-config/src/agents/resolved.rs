@@ -8,12 +8,14 @@ use haft_core::glob::ToolGlob;
 use haft_core::internal::final_report::ReportShape;
 use haft_core::internal::handoff::HandoffRoutes;
 use haft_core::internal::report_format::ReportFormat;
-use haft_core::model_request::{PromptCaching, ReasoningEffort, SamplingParameters};
+use haft_core::model_request::{
+    ParallelCalls, PromptCaching, ReasoningEffort, SamplingParameters, ToolChoice,
+};
 use haft_core::name::ToolName;
 use haft_core::run::RunPlan;
 use haft_core::run::budget::SpendLimit;
 use haft_core::run::final_report::FinalReport;
-use haft_core::run::limits::{RunContextLimit, RunLimits};
+use haft_core::run::limits::RunLimits;
 use haft_core::validate::Schema;
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
@@ -24,13 +26,10 @@ use super::error::AgentError;
 use super::value::{PositiveCount, WordList};
 use super::written::{
     RawAgent, RawAgentBudget, RawAgentInput, RawAgentOutput, RawAgentToolOutput, RawCaching, RawEffort,
-    RawInputFormat, RawReportDelivery,
+    RawInputFormat, RawReportDelivery, WrittenUnpriced,
 };
 use crate::resolved as config;
 
-const OUTPUT_TOKENS_MAX_DEFAULT: u32 = 4096;
-const CONTEXT_WINDOW_TOKENS_DEFAULT: u32 = 131_072;
-const CONTEXT_BUFFER_TOKENS: u64 = 8192;
 const LLM_TIMEOUT_DEFAULT: Duration = Duration::from_mins(10);
 const RUN_TIMEOUT_DEFAULT: Duration = Duration::from_hours(1);
 
@@ -47,6 +46,7 @@ pub struct AgentDefinition {
     pub reach: AgentAccess,
     pub limits: RunLimits,
     pub budget: SpendLimit,
+    pub unpriced_models: UnpricedModels,
     pub asking: ModelParameters,
     pub times: AgentTimeouts,
     pub outputs: AgentOutputSettings,
@@ -56,13 +56,24 @@ pub struct AgentDefinition {
     pub body: String,
 }
 
+/// The treatment of a model without a known price below a budget in US dollars, which cannot limit it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnpricedModels {
+    /// The run does not start.
+    Refuse,
+    /// The requests count for nothing in `budget.usd`.
+    Allow,
+}
+
 /// The tools and agents that an agent can use.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct AgentAccess {
     /// The tools it sees; `None` means all tools of the configuration.
     pub tools: Option<Vec<ToolGlob>>,
     /// The only tools it may call, although it sees more; `None` means all that it sees.
     pub allowed_tools: Option<Vec<String>>,
+    /// The tools it may or must call first.
+    pub tool_choice: ToolChoice,
     /// The files of the agents it can call.
     pub agents: Vec<String>,
     pub destinations: Vec<String>,
@@ -75,8 +86,12 @@ pub struct AgentAccess {
 pub struct ModelParameters {
     pub sampling: SamplingParameters,
     pub effort: Option<ReasoningEffort>,
-    pub output_tokens_max: u32,
-    pub context_tokens: u32,
+    pub parallel_calls: ParallelCalls,
+    /// `None` leaves the limits to the configuration and to the model.
+    pub output_tokens_max: Option<u32>,
+    pub context_tokens: Option<u32>,
+    /// The part of the context that stays free because token counts are estimates.
+    pub context_buffer_tokens: Option<u32>,
     pub caching: PromptCaching,
 }
 
@@ -147,6 +162,8 @@ pub struct ReportSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportDelivery {
     None,
+    /// The last text is the answer, also for a format that programs read.
+    Text,
     Tool,
     Xml,
 }
@@ -160,9 +177,11 @@ impl AgentDefinition {
         RunPlan {
             limits: self.limits,
             budget: self.budget,
+            tool_choice: self.reach.tool_choice.clone(),
             allowed_tools: self.reach.allowed_tools.clone(),
             report: match self.report.by {
-                ReportDelivery::None => FinalReport::None,
+                ReportDelivery::Text if shape.format().is_structured() => FinalReport::Text(shape),
+                ReportDelivery::None | ReportDelivery::Text => FinalReport::None,
                 ReportDelivery::Tool => FinalReport::Tool(shape),
                 ReportDelivery::Xml => FinalReport::Xml { shape, nonce: nonce.into() },
             },
@@ -203,11 +222,12 @@ pub(super) fn resolve(
         reach: reach(file, &written)?,
         limits: limits(&written),
         budget: budget(&written.budget),
+        unpriced_models: unpriced_models(&written.budget),
         asking: asking(&written),
         times: times(&written),
         outputs: outputs(file, &written)?,
         input: input(file, written.input, around)?,
-        report: reporting(file, written.output, written.final_report.as_ref(), around)?,
+        report: reporting(file, written.output, written.final_report, around)?,
         name,
         body,
     })
@@ -226,10 +246,23 @@ fn reach(file: &str, written: &RawAgent) -> Result<AgentAccess, AgentError> {
     Ok(AgentAccess {
         tools: written.tools.as_ref().map(|tools| globs(file, tools)).transpose()?,
         allowed_tools: written.allowed_tools.as_ref().map(|words| words.0.clone()),
+        tool_choice: tool_choice(file, written.tool_choice.as_ref())?,
         agents: written.agents.0.clone(),
         destinations: written.router.destinations.0.clone(),
         handoff: written.handoff.clone(),
     })
+}
+
+/// Reads `auto`, `none`, `required`, or the name of the tool that must be called.
+fn tool_choice(file: &str, written: Option<&Spanned<String>>) -> Result<ToolChoice, AgentError> {
+    let Some(written) = written else { return Ok(ToolChoice::Auto) };
+    match written.value.trim() {
+        "auto" => Ok(ToolChoice::Auto),
+        "none" => Ok(ToolChoice::None),
+        "required" => Ok(ToolChoice::Required),
+        "" => Err(at(file, written, "`toolChoice`: expected auto, none, required or the name of a tool")),
+        name => Ok(ToolChoice::Named(name.to_owned())),
+    }
 }
 
 fn globs(file: &str, tools: &Spanned<WordList>) -> Result<Vec<ToolGlob>, AgentError> {
@@ -245,11 +278,8 @@ fn limits(written: &RawAgent) -> RunLimits {
         tool_calls_max: written.max_tool_calls.map(|count| count.0),
         tool_calls_per_turn_max: or(written.max_tool_calls_per_turn, default.tool_calls_per_turn_max),
         attempts_max: or(written.max_retries, default.attempts_max),
-        context: Some(RunContextLimit {
-            window_tokens: or(written.context_window, CONTEXT_WINDOW_TOKENS_DEFAULT).into(),
-            output_tokens: or(written.max_output_tokens, OUTPUT_TOKENS_MAX_DEFAULT).into(),
-            buffer_tokens: CONTEXT_BUFFER_TOKENS,
-        }),
+        // The sizes of the model, which is not known here, decide about it.
+        context: None,
     }
 }
 
@@ -259,6 +289,13 @@ fn budget(written: &RawAgentBudget) -> SpendLimit {
         tokens: written.tokens,
         calls: written.calls,
         time: written.seconds.map(|seconds| Duration::from_secs_f64(seconds.0)),
+    }
+}
+
+fn unpriced_models(written: &RawAgentBudget) -> UnpricedModels {
+    match written.unpriced {
+        Some(WrittenUnpriced::Allow) => UnpricedModels::Allow,
+        Some(WrittenUnpriced::Refuse) | None => UnpricedModels::Refuse,
     }
 }
 
@@ -272,8 +309,13 @@ fn asking(written: &RawAgent) -> ModelParameters {
     ModelParameters {
         sampling,
         effort: written.reasoning.map(effort),
-        output_tokens_max: written.max_output_tokens.map_or(OUTPUT_TOKENS_MAX_DEFAULT, |count| count.0),
-        context_tokens: written.context_window.map_or(CONTEXT_WINDOW_TOKENS_DEFAULT, |count| count.0),
+        parallel_calls: match written.parallel_tool_calls {
+            Some(false) => ParallelCalls::OneAtATime,
+            Some(true) | None => ParallelCalls::Allowed,
+        },
+        output_tokens_max: written.max_output_tokens.map(|count| count.0),
+        context_tokens: written.context_window.map(|count| count.0),
+        context_buffer_tokens: written.context_buffer.map(|count| count.0),
         caching: match written.caching {
             Some(RawCaching::None) => PromptCaching::None,
             Some(RawCaching::Full) | None => PromptCaching::Full,
@@ -335,7 +377,7 @@ fn input(file: &str, written: RawAgentInput, around: AgentReadContext<'_>) -> Re
 fn reporting(
     file: &str,
     written: RawAgentOutput,
-    by: Option<&Spanned<RawReportDelivery>>,
+    by: Option<RawReportDelivery>,
     around: AgentReadContext<'_>,
 ) -> Result<ReportSettings, AgentError> {
     let schema = schema(file, written.schema, written.schema_ref, around)?;
@@ -350,19 +392,12 @@ fn reporting(
         }
         (format, None) => ReportShape::plain(format.unwrap_or(ReportFormat::Markdown)),
     };
-    let by = match by.map(|by| (by.value, by)) {
-        Some((RawReportDelivery::Xml, _)) => ReportDelivery::Xml,
-        Some((RawReportDelivery::Tool, _)) => ReportDelivery::Tool,
-        Some((RawReportDelivery::None, by)) if shape.format().is_structured() => {
-            let name = shape.format().name();
-            return Err(at(
-                file,
-                by,
-                format!("an answer without a report is plain words; `{name}` needs `tool` or `xml`"),
-            ));
-        }
+    let by = match by {
+        Some(RawReportDelivery::Xml) => ReportDelivery::Xml,
+        Some(RawReportDelivery::Tool) => ReportDelivery::Tool,
         None if is_shaped => ReportDelivery::Tool,
-        Some((RawReportDelivery::None, _)) | None => ReportDelivery::None,
+        Some(RawReportDelivery::None) => ReportDelivery::Text,
+        None => ReportDelivery::None,
     };
     Ok(ReportSettings { by, shape })
 }

@@ -13,12 +13,13 @@ use super::value::{
 use crate::nearest;
 
 /// All keys, for documents and suggestions.
-pub const KEYS: [&str; 29] = [
+pub const KEYS: [&str; 32] = [
     "agents",
     "allowedTools",
     "budget",
     "cache",
     "caching",
+    "contextBuffer",
     "contextWindow",
     "description",
     "finalReport",
@@ -32,10 +33,12 @@ pub const KEYS: [&str; 29] = [
     "maxTurns",
     "models",
     "output",
+    "parallelToolCalls",
     "reasoning",
     "router",
     "temperature",
     "timeout",
+    "toolChoice",
     "toolName",
     "toolOutput",
     "toolResponseMaxBytes",
@@ -54,6 +57,8 @@ pub(super) struct RawAgent {
     pub(super) models: Option<Spanned<WordList>>,
     pub(super) tools: Option<Spanned<WordList>>,
     pub(super) allowed_tools: Option<WordList>,
+    pub(super) tool_choice: Option<Spanned<String>>,
+    pub(super) parallel_tool_calls: Option<bool>,
     pub(super) agents: WordList,
     pub(super) router: RawAgentRouter,
     pub(super) handoff: Option<String>,
@@ -63,6 +68,7 @@ pub(super) struct RawAgent {
     pub(super) max_retries: Option<PositiveCount>,
     pub(super) max_output_tokens: Option<PositiveCount>,
     pub(super) context_window: Option<PositiveCount>,
+    pub(super) context_buffer: Option<PositiveCount>,
     pub(super) temperature: Option<BoundedNumber<200>>,
     pub(super) top_p: Option<BoundedNumber<100>>,
     pub(super) top_k: Option<PositiveCount>,
@@ -77,7 +83,7 @@ pub(super) struct RawAgent {
     pub(super) budget: RawAgentBudget,
     pub(super) input: RawAgentInput,
     pub(super) output: RawAgentOutput,
-    pub(super) final_report: Option<Spanned<RawReportDelivery>>,
+    pub(super) final_report: Option<RawReportDelivery>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -93,6 +99,14 @@ pub(super) struct RawAgentBudget {
     pub(super) tokens: Option<u64>,
     pub(super) calls: Option<u64>,
     pub(super) seconds: Option<BoundedNumber<{ u32::MAX }>>,
+    pub(super) unpriced: Option<WrittenUnpriced>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum WrittenUnpriced {
+    Refuse,
+    Allow,
 }
 
 #[derive(Debug, Default, Deserialize)]

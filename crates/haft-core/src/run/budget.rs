@@ -54,6 +54,11 @@ impl SpendLimit {
         parts.into_iter().find_map(|(used_up, part)| used_up.then_some(part))
     }
 
+    /// Returns true if a remaining budget has less than these tokens or this many US dollars.
+    pub fn is_below(&self, tokens: u64, usd: f64) -> bool {
+        self.tokens.is_some_and(|left| left < tokens) || self.usd.is_some_and(|left| left < usd)
+    }
+
     /// Returns the smaller limit of both budgets, part by part.
     #[must_use]
     pub fn within(&self, other: &SpendLimit) -> SpendLimit {

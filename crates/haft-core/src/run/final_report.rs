@@ -8,6 +8,8 @@ use crate::model_reply::StopReason;
 pub enum FinalReport {
     /// The last text is the answer.
     None,
+    /// The last text is the answer and must have this shape.
+    Text(ReportShape),
     /// The model calls the report tool with an answer of this shape.
     Tool(ReportShape),
     /// A text between `<haft-NONCE-FINAL format="…">` and its closing tag, for models that write text better than they
@@ -36,14 +38,27 @@ impl FinalReport {
     pub fn shape(&self) -> Option<&ReportShape> {
         match self {
             Self::None => None,
-            Self::Tool(shape) | Self::Xml { shape, .. } => Some(shape),
+            Self::Text(shape) | Self::Tool(shape) | Self::Xml { shape, .. } => Some(shape),
         }
+    }
+
+    /// Returns true if programs read the answer, so that any other text would mislead them.
+    pub fn is_structured(&self) -> bool {
+        self.shape().is_some_and(|shape| shape.format().is_structured())
     }
 
     /// Returns the instruction for the system text about the end of a run.
     pub fn rule(&self) -> String {
         match self {
             Self::None => String::new(),
+            Self::Text(shape) => {
+                let schema =
+                    shape.schema().map(|schema| format!(" The schema is: {schema}")).unwrap_or_default();
+                format!(
+                    "When you are done, answer with nothing else than this. {}{schema}",
+                    shape.format().rule()
+                )
+            }
             Self::Tool(shape) => format!(
                 "When you are done, call `{}` with format `{}`. {}",
                 crate::internal::final_report::FINAL_REPORT,
@@ -67,6 +82,7 @@ impl FinalReport {
     pub(super) fn last_words(&self) -> String {
         match self {
             Self::None => "Call no more tools. Answer now with what you have.".into(),
+            Self::Text(_) => format!("Call no more tools. Answer now with what you have. {}", self.rule()),
             Self::Tool(_) => {
                 format!("Call `{}` now, and nothing else.", crate::internal::final_report::FINAL_REPORT)
             }

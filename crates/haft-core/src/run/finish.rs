@@ -65,7 +65,9 @@ pub enum FinishReason {
     DoomLoop,
     /// The model's replies had no content, several times in a row.
     EmptyReplies,
-    /// The model's replies reached the token limit, several times in a row.
+    /// The reply reached the limit of output tokens, and so did its continuation.
+    MaxOutputTokens,
+    /// The provider ended the model's replies too early, several times in a row.
     CutReplies,
     /// The model did not call the tool that it must call, several times in a row.
     ToolChoiceUnmet,
@@ -137,13 +139,18 @@ impl FinishReason {
                 ("doom_loop", Failed, "the model repeats itself; say more clearly what is wanted")
             }
             Self::EmptyReplies => ("empty_replies", Failed, "the model says nothing; try another one"),
-            Self::CutReplies => ("cut_replies", Failed, "raise `maxOutputTokens` or ask for less"),
+            Self::MaxOutputTokens => {
+                ("max_output_tokens", Limited, "raise `maxOutputTokens` or ask for less")
+            }
+            Self::CutReplies => ("cut_replies", Failed, "the replies end too early; try again"),
             Self::ToolChoiceUnmet => {
                 ("tool_choice_unmet", Failed, "the model does not call the tool it must; try another one")
             }
-            Self::NoReport => {
-                ("no_report", Failed, "the model answers without a final report; try `finalReport: xml`")
-            }
+            Self::NoReport => (
+                "no_report",
+                Failed,
+                "the model answers without a final report; try another `finalReport` or model",
+            ),
             Self::InvalidReport => {
                 ("invalid_report", Failed, "the report does not fit the output format or schema")
             }
@@ -160,7 +167,7 @@ impl FinishReason {
     }
 
     /// The reasons without data, which their name alone identifies.
-    pub(super) const PLAIN: [FinishReason; 18] = [
+    pub(super) const PLAIN: [FinishReason; 19] = [
         Self::Completed,
         Self::MaxTurns,
         Self::MaxToolCalls,
@@ -173,6 +180,7 @@ impl FinishReason {
         Self::Unrecorded,
         Self::DoomLoop,
         Self::EmptyReplies,
+        Self::MaxOutputTokens,
         Self::CutReplies,
         Self::ToolChoiceUnmet,
         Self::NoReport,

@@ -61,6 +61,15 @@ pub struct RunCounters {
     pub bad_reports: u32,
     /// Consecutive turns with more calls than the limit per turn.
     pub crowded_turns: u32,
+    /// Consecutive replies that reached the limit of output tokens.
+    pub long_replies: u32,
+}
+
+impl RunCounters {
+    /// Returns true if the model has replied to this run at least once.
+    pub fn has_asked(&self) -> bool {
+        self.turns > 0 || self.attempts > 0
+    }
 }
 
 #[cfg(test)]

@@ -98,26 +98,34 @@ impl Meter {
         self.left_after(time, |tally| tally.spent(time))
     }
 
-    /// Returns true if only the token reservations of pending requests exhaust the budget, so that waiting for their
-    /// replies may free some of it.
-    pub fn is_blocked_by_reservations(&self) -> bool {
+    /// Returns the expected cost of this many tokens in US dollars, at the average price per token so far; `None`
+    /// before the first request with a known cost.
+    pub fn expected_usd(&self, tokens: u64) -> Option<f64> {
+        let bill = self.bill();
+        (bill.cost.nano_usd > 0).then(|| dollars(priced(&bill, tokens)))
+    }
+
+    /// Returns true if only the token reservations of pending requests leave too little for a request of this many
+    /// tokens, so that waiting for their replies may free enough of the budget.
+    pub fn is_blocked_by_reservations(&self, request_tokens: u64) -> bool {
         let answered = |tally: &MeterTotals| {
             let calls = tally.held.calls;
             MeterTotals { held: SpendAmount { tokens: 0, calls }, ..*tally }.spent(Duration::ZERO)
         };
-        let now = self.left(Duration::ZERO).used_up();
-        now.is_some() && self.left_after(Duration::ZERO, answered).used_up().is_none()
+        let usd = self.expected_usd(request_tokens).unwrap_or(0.0);
+        let is_short = |left: SpendLimit| left.used_up().is_some() || left.is_below(request_tokens, usd);
+        is_short(self.left(Duration::ZERO)) && !is_short(self.left_after(Duration::ZERO, answered))
     }
 
     /// Returns `Ready` unless waiting can help, as `is_blocked_by_reservations` decides. After `Pending`, the release of any
     /// reservation in the tree wakes the task.
-    pub fn poll_settled(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_blocked_by_reservations() {
+    pub fn poll_settled(&self, request_tokens: u64, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_blocked_by_reservations(request_tokens) {
             return Poll::Ready(());
         }
         self.first().register_waker(cx.waker());
         // Check again: a reservation released between the first check and the registration would not wake this task.
-        if self.is_blocked_by_reservations() { Poll::Pending } else { Poll::Ready(()) }
+        if self.is_blocked_by_reservations(request_tokens) { Poll::Pending } else { Poll::Ready(()) }
     }
 
     fn left_after(&self, time: Duration, spent: impl Fn(&MeterTotals) -> SpendTotals + Copy) -> SpendLimit {
@@ -184,12 +192,15 @@ impl MeterTotals {
         }
     }
 
-    /// Returns the expected cost of the reserved tokens, at the average price per token so far.
     fn held_nano_usd(&self) -> u64 {
-        let Self { bill, held } = self;
-        let product = u128::from(bill.cost.nano_usd) * u128::from(held.tokens);
-        u64::try_from(product / u128::from(bill.tokens().max(1))).unwrap_or(u64::MAX)
+        priced(&self.bill, self.held.tokens)
     }
+}
+
+/// Returns the expected cost of tokens in billionths of a dollar, at the average price per token so far.
+fn priced(bill: &RunBill, tokens: u64) -> u64 {
+    let product = u128::from(bill.cost.nano_usd) * u128::from(tokens);
+    u64::try_from(product / u128::from(bill.tokens().max(1))).unwrap_or(u64::MAX)
 }
 
 impl SpendAmount {
@@ -319,7 +330,7 @@ mod tests {
             let (one, other) = (root.below(SpendLimit::default()), root.below(SpendLimit::default()));
             spend(&one, spent, spent * 1_000_000);
             let _held = one.hold(held);
-            assert_eq!(other.is_blocked_by_reservations(), expected, "{spent} {held:?}");
+            assert_eq!(other.is_blocked_by_reservations(0), expected, "{spent} {held:?}");
         };
         let tokens = |tokens: u64| SpendAmount { tokens, calls: 0 };
         check(10, tokens(0), false);
@@ -334,6 +345,23 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_fits_only_without_reservations_waits_for_them() {
+        let root = Meter::new(Arc::new(NoEvents), SpendLimit { usd: Some(1.0), ..tokens(100) });
+        let (one, other) = (root.below(SpendLimit::default()), root.below(SpendLimit::default()));
+        assert_eq!(root.expected_usd(10), None);
+        spend(&one, 10, 100_000_000);
+        assert!((root.expected_usd(10).unwrap() - 0.1).abs() < 1e-9);
+        let held = one.hold(SpendAmount { tokens: 60, calls: 0 });
+        assert_eq!(
+            (other.is_blocked_by_reservations(30), other.is_blocked_by_reservations(31)),
+            (false, true)
+        );
+        assert!(!other.is_blocked_by_reservations(91), "it would not fit without the reservation either");
+        drop(held);
+        assert!(!other.is_blocked_by_reservations(31));
+    }
+
+    #[test]
     fn waiting_run_is_woken_once_when_a_reservation_is_released() {
         let root = Meter::new(Arc::new(NoEvents), tokens(100));
         let (one, other) =
@@ -341,21 +369,21 @@ mod tests {
         let woken = Arc::new(WakeCounter::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
-        assert_eq!(other.poll_settled(&mut cx), Poll::Ready(()), "nothing is in the way");
+        assert_eq!(other.poll_settled(0, &mut cx), Poll::Ready(()), "nothing is in the way");
         let held =
             [one.hold(SpendAmount { tokens: 60, calls: 0 }), one.hold(SpendAmount { tokens: 60, calls: 0 })];
-        assert_eq!(other.poll_settled(&mut cx), Poll::Pending);
-        assert_eq!(other.poll_settled(&mut cx), Poll::Pending, "asked again, it is woken once");
+        assert_eq!(other.poll_settled(0, &mut cx), Poll::Pending);
+        assert_eq!(other.poll_settled(0, &mut cx), Poll::Pending, "asked again, it is woken once");
         assert_eq!(woken.count(), 0);
         drop(held);
         assert_eq!(woken.count(), 1);
-        assert_eq!(other.poll_settled(&mut cx), Poll::Ready(()));
+        assert_eq!(other.poll_settled(0, &mut cx), Poll::Ready(()));
         let held = one.hold(SpendAmount { tokens: 100, calls: 0 });
-        assert_eq!(other.poll_settled(&mut cx), Poll::Pending);
+        assert_eq!(other.poll_settled(0, &mut cx), Poll::Pending);
         spend(&one, 100, 0);
         drop(held);
         assert_eq!(woken.count(), 2, "also when nothing was left of it");
-        assert_eq!(other.poll_settled(&mut cx), Poll::Ready(()));
+        assert_eq!(other.poll_settled(0, &mut cx), Poll::Ready(()));
     }
 
     #[derive(Debug, Default)]

@@ -75,7 +75,7 @@ impl RunPlan {
     fn own_tools(&self) -> Vec<ModelTool> {
         let report = match &self.report {
             FinalReport::Tool(shape) => Some(shape.tool()),
-            FinalReport::None | FinalReport::Xml { .. } => None,
+            FinalReport::None | FinalReport::Text(_) | FinalReport::Xml { .. } => None,
         };
         let status = self.offer.task_status.then(TaskStatus::tool);
         let batch = self.offer.batch.then(batch::tool);
@@ -85,7 +85,7 @@ impl RunPlan {
     pub(super) fn answer_by(&self) -> AnswerForm {
         match self.report {
             FinalReport::Tool(_) => AnswerForm::ReportTool,
-            FinalReport::None | FinalReport::Xml { .. } => AnswerForm::Text,
+            FinalReport::None | FinalReport::Text(_) | FinalReport::Xml { .. } => AnswerForm::Text,
         }
     }
 }

@@ -17,6 +17,9 @@ use crate::tool::ToolCall;
 /// The number of times that the model may correct an invalid report.
 const REPORT_REPAIRS_MAX: u32 = 1;
 
+/// The number of times that the model may continue, or write again, a reply that reached the limit of output tokens.
+const CONTINUATIONS_MAX: u32 = 1;
+
 /// The number of consecutive turns with too many calls after which the next turn is the last one.
 const CROWDED_TURNS_MAX: u32 = 2;
 
@@ -36,7 +39,10 @@ enum ReplyKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReplyFault {
     Empty,
+    /// The stream ended too early.
     Cut,
+    /// The reply reached the limit of output tokens.
+    TooLong,
     Paused,
     /// The reply breaks the tool choice; the text is the message for the model.
     Choice(String),
@@ -90,7 +96,8 @@ impl ReplyFault {
     fn told(&self) -> Option<String> {
         match self {
             Self::Empty => Some("Your last reply was empty. Call a tool, or write your answer.".into()),
-            Self::Cut => Some(
+            Self::Cut => Some("Your last reply was cut off. Reply again, from the beginning.".into()),
+            Self::TooLong => Some(
                 "Your last reply was cut off by the limit of its length. Reply again, from the beginning and shorter."
                     .into(),
             ),
@@ -105,6 +112,7 @@ impl ReplyFault {
         match self {
             Self::Empty => FinishReason::EmptyReplies,
             Self::Cut | Self::Paused => FinishReason::CutReplies,
+            Self::TooLong => FinishReason::MaxOutputTokens,
             Self::Choice(_) => FinishReason::ToolChoiceUnmet,
             Self::NoReport => FinishReason::NoReport,
             Self::BadReport(_) => FinishReason::InvalidReport,
@@ -115,6 +123,7 @@ impl ReplyFault {
         match self {
             Self::Empty => "the model's replies were empty".into(),
             Self::Cut => "the model's replies were cut off".into(),
+            Self::TooLong => "the reply reached the limit of output tokens".into(),
             Self::Paused => "the provider paused again and again".into(),
             Self::Choice(words) => words.clone(),
             Self::NoReport => "the model answered without a final report".into(),
@@ -131,13 +140,15 @@ impl AgentRun {
             ReplyKind::Refusal(words) => self.take_end(reply, FinishReason::Refused, words),
             ReplyKind::Filtered => self.take_end(reply, FinishReason::Filtered, String::new()),
             ReplyKind::Paused => self.take_fault(reply, &ReplyFault::Paused),
-            ReplyKind::Empty if reply.stop == StopReason::Length => self.take_fault(reply, &ReplyFault::Cut),
+            ReplyKind::Empty if reply.stop == StopReason::Length => {
+                self.take_fault(reply, &ReplyFault::TooLong)
+            }
             ReplyKind::Empty => self.take_fault(reply, &ReplyFault::Empty),
         }
     }
 
     fn take_end(&mut self, reply: ModelReply, reason: FinishReason, detail: String) -> Result<(), RunError> {
-        let answer = said(&reply);
+        let answer = self.fallback(reply.text());
         self.keep(reply)?;
         self.end(RunFinish::new(reason).with_answer(answer).with_detail(detail));
         Ok(())
@@ -149,24 +160,71 @@ impl AgentRun {
         {
             return self.take_fault(reply, &ReplyFault::Choice(words));
         }
-        let was_cut = matches!(reply.stop, StopReason::Length | StopReason::CutOff);
-        match &self.plan.report {
-            FinalReport::Xml { shape, nonce } => {
-                match final_report::find(shape, nonce, &reply.text(), &reply.stop) {
-                    ReportSearch::Report(report) => self.take_answer(reply, RunAnswer::Report(report)),
-                    ReportSearch::Invalid(problem) => self.take_fault(reply, &ReplyFault::BadReport(problem)),
-                    ReportSearch::Cut => self.take_fault(reply, &ReplyFault::Cut),
-                    ReportSearch::Nothing if was_cut => self.take_fault(reply, &ReplyFault::Cut),
-                    ReportSearch::Nothing => self.take_fault(reply, &ReplyFault::NoReport),
+        let text = self.joined(&reply);
+        let cut = match reply.stop {
+            StopReason::Length => Some(ReplyFault::TooLong),
+            StopReason::CutOff => Some(ReplyFault::Cut),
+            StopReason::EndOfTurn
+            | StopReason::ToolCalls
+            | StopReason::StopSequence
+            | StopReason::Refusal
+            | StopReason::Filtered
+            | StopReason::Paused
+            | StopReason::Other(_) => None,
+        };
+        match (&self.plan.report, cut) {
+            (FinalReport::Xml { shape, nonce }, cut) => {
+                match (final_report::find(shape, nonce, &text, &reply.stop), cut) {
+                    (ReportSearch::Report(report), _) => self.take_answer(reply, RunAnswer::Report(report)),
+                    (ReportSearch::Invalid(problem), _) => {
+                        self.take_fault(reply, &ReplyFault::BadReport(problem))
+                    }
+                    (ReportSearch::Cut | ReportSearch::Nothing, Some(ReplyFault::TooLong)) => {
+                        self.take_part(reply, text)
+                    }
+                    (ReportSearch::Cut, _) | (ReportSearch::Nothing, Some(_)) => {
+                        self.take_fault(reply, &ReplyFault::Cut)
+                    }
+                    (ReportSearch::Nothing, None) => self.take_fault(reply, &ReplyFault::NoReport),
                 }
             }
-            FinalReport::Tool(_) | FinalReport::None if was_cut => self.take_fault(reply, &ReplyFault::Cut),
-            FinalReport::Tool(_) => self.take_fault(reply, &ReplyFault::NoReport),
-            FinalReport::None => {
-                let text = reply.text();
-                self.take_answer(reply, RunAnswer::Text(text))
+            (FinalReport::Tool(_), Some(fault)) => self.take_fault(reply, &fault),
+            (FinalReport::Tool(shape), None) if !shape.format().is_structured() => {
+                self.take_fault(reply, &ReplyFault::NoReport)
             }
+            // A text that fits is the answer, however it came: programs want the answer and not the way to it.
+            (FinalReport::Tool(shape) | FinalReport::Text(shape), None) => {
+                match shape.read_text(None, unfenced(&text)) {
+                    Ok(report) => self.take_answer(reply, RunAnswer::Report(report)),
+                    Err(problem) => self.take_fault(reply, &ReplyFault::BadReport(problem)),
+                }
+            }
+            (FinalReport::None | FinalReport::Text(_), Some(ReplyFault::TooLong)) => {
+                self.take_part(reply, text)
+            }
+            (FinalReport::None | FinalReport::Text(_), Some(fault)) => self.take_fault(reply, &fault),
+            (FinalReport::None, None) => self.take_answer(reply, RunAnswer::Text(text)),
         }
+    }
+
+    /// Returns the text of a reply after the text that it continues.
+    fn joined(&self, reply: &ModelReply) -> String {
+        format!("{}{}", self.state.partial.as_deref().unwrap_or_default(), reply.text())
+    }
+
+    /// Keeps a text that reached the limit of output tokens, and lets the model continue it.
+    fn take_part(&mut self, reply: ModelReply, text: String) -> Result<(), RunError> {
+        self.keep(reply)?;
+        if let Some(finish) = self.give_up(&ReplyFault::TooLong) {
+            self.end(finish.with_answer(self.fallback(text)));
+            return Ok(());
+        }
+        self.state.partial = Some(text);
+        self.tell(
+            "Your last reply was cut off by the limit of its length. Continue exactly where it stopped, and repeat \
+             nothing.",
+        );
+        Ok(())
     }
 
     /// Returns true if the model may call only the final report. Then a missing report has its own, clearer message.
@@ -182,12 +240,17 @@ impl AgentRun {
     }
 
     fn answered(&self, answer: RunAnswer) -> RunFinish {
-        let reason = self.state.final_turn.map_or(FinishReason::Completed, FinalTurnReason::answered);
+        let reason = match self.state.final_turn {
+            None => FinishReason::Completed,
+            // The model answered of its own accord: the last turn kept it from nothing.
+            Some(FinalTurnReason::LastTurn) if !self.state.wanted_more => FinishReason::Completed,
+            Some(why) => why.answered(),
+        };
         RunFinish::new(reason).with_answer(Some(answer))
     }
 
     fn take_fault(&mut self, reply: ModelReply, fault: &ReplyFault) -> Result<(), RunError> {
-        let answer = said(&reply);
+        let answer = self.fallback(reply.text());
         self.keep(reply)?;
         if let ReplyFault::BadReport(_) = fault {
             self.state.counts.bad_reports += 1;
@@ -200,12 +263,23 @@ impl AgentRun {
         Ok(())
     }
 
+    /// Returns the text of an unusable reply as the answer, unless a program expects data: it must not read a text that
+    /// does not fit.
+    fn fallback(&self, text: String) -> Option<RunAnswer> {
+        (!text.trim().is_empty() && !self.plan.report.is_structured()).then_some(RunAnswer::Text(text))
+    }
+
     /// Counts an attempt. Returns the end of the run if it was the last one.
     fn give_up(&mut self, fault: &ReplyFault) -> Option<RunFinish> {
+        self.state.wanted_more |= matches!(fault, ReplyFault::Choice(_));
         let counts = &mut self.state.counts;
         counts.attempts += 1;
+        counts.long_replies = if *fault == ReplyFault::TooLong { counts.long_replies + 1 } else { 0 };
         let is_bad_report = matches!(fault, ReplyFault::BadReport(_));
-        let exhausted = counts.attempts >= self.plan.limits.attempts_max
+        // A spent budget pays for one request and not for a second attempt at it.
+        let exhausted = self.state.final_turn == Some(FinalTurnReason::Budget)
+            || counts.attempts >= self.plan.limits.attempts_max
+            || counts.long_replies > CONTINUATIONS_MAX
             || is_bad_report && counts.bad_reports > REPORT_REPAIRS_MAX;
         if !exhausted {
             self.notes.push(RunNote::AskedAgain { attempt: counts.attempts, why: fault.detail() });
@@ -219,7 +293,7 @@ impl AgentRun {
         let rule = self.plan.report.last_words();
         match (self.state.final_turn, &self.plan.report) {
             (Some(_), _) => format!("{words} {rule}"),
-            (None, FinalReport::Tool(_) | FinalReport::Xml { .. }) => {
+            (None, FinalReport::Text(_) | FinalReport::Tool(_) | FinalReport::Xml { .. }) => {
                 format!("{words} {}", self.plan.report.rule())
             }
             (None, FinalReport::None) => words,
@@ -237,11 +311,13 @@ impl AgentRun {
         };
         let mut turn = ClassifiedTurn::of(rules, &calls);
         turn.take_report(self.report_in(&reply));
-        let answer = said(&reply);
+        let answer = self.fallback(reply.text());
+        let cut = if reply.stop == StopReason::Length { ReplyFault::TooLong } else { ReplyFault::Cut };
         self.keep(reply)?;
         self.note(&turn);
+        self.state.partial = None;
         if turn.useful == 0 {
-            self.take_wasted(turn, answer);
+            self.take_wasted(turn, cut, answer);
         } else {
             self.take_turn(turn, &calls);
         }
@@ -264,13 +340,13 @@ impl AgentRun {
     }
 
     /// Handles a reply in which every call broke the rules: the run asks again for the same turn.
-    fn take_wasted(&mut self, turn: ClassifiedTurn, answer: Option<RunAnswer>) {
+    fn take_wasted(&mut self, turn: ClassifiedTurn, cut: ReplyFault, answer: Option<RunAnswer>) {
         let fault = match (turn.bad_report, turn.refused.into_iter().next()) {
             (Some(problem), _) => {
                 self.state.counts.bad_reports += 1;
                 ReplyFault::BadReport(problem)
             }
-            (None, Some(_)) if turn.cut > 0 => ReplyFault::Cut,
+            (None, Some(_)) if turn.cut > 0 => cut,
             (None, Some((_, why))) => ReplyFault::Choice(why),
             (None, None) => ReplyFault::Empty,
         };
@@ -342,6 +418,7 @@ impl AgentRun {
     fn count_turn(&mut self) {
         self.state.counts.turns = self.state.counts.turns.saturating_add(1);
         self.state.counts.attempts = 0;
+        self.state.counts.long_replies = 0;
     }
 
     /// Appends the reply to the conversation, unless it holds nothing that a later request could send.
@@ -362,8 +439,11 @@ impl AgentRun {
     }
 }
 
-/// Returns the text of a reply as a fallback answer for the caller.
-fn said(reply: &ModelReply) -> Option<RunAnswer> {
-    let text = reply.text();
-    (!text.trim().is_empty()).then_some(RunAnswer::Text(text))
+/// Returns a text without the Markdown fence that models put around JSON.
+fn unfenced(text: &str) -> &str {
+    let inner = text.trim().strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    match inner.and_then(|inner| inner.split_once('\n')) {
+        Some(("" | "json", body)) => body,
+        Some(_) | None => text,
+    }
 }

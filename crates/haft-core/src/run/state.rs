@@ -22,6 +22,10 @@ pub(super) struct AgentRunState {
     pub(super) ending: Option<RunFinish>,
     /// The messages for the model after the calls of this turn.
     pub(super) to_tell: Vec<String>,
+    /// Set when the model called a tool that it may not call at that moment, above all in its last turn.
+    pub(super) wanted_more: bool,
+    /// The text so far of a reply that reached the limit of output tokens and is being continued.
+    pub(super) partial: Option<String>,
     /// The last instruction to the model about its tool choice.
     pub(super) told_choice: Option<String>,
 }

@@ -11,6 +11,7 @@ use haft_core::tool::ToolCall;
 
 use super::UNSAID;
 use crate::call_id::CallIdRule;
+use crate::capability::thinks_by_budget;
 use crate::json_text::{self, ArrayWriter, ObjectWriter};
 use crate::media;
 use crate::memo::{EncodeMemo, EncodedTail, Encoder};
@@ -401,24 +402,6 @@ fn output_tokens(request: &ModelRequest) -> u32 {
         Some(_) | None => 0,
     };
     request.output_tokens_max.unwrap_or(OUTPUT_TOKENS_DEFAULT + thinking)
-}
-
-/// Prefixes of the models that take a thinking budget in tokens and no effort level; all later models take only an
-/// effort level.
-const BUDGET_MODELS: [&str; 9] = [
-    "claude-3-7-",
-    "claude-sonnet-4-0",
-    "claude-sonnet-4-2025",
-    "claude-sonnet-4-5",
-    "claude-opus-4-0",
-    "claude-opus-4-1",
-    "claude-opus-4-2025",
-    "claude-opus-4-5",
-    "claude-haiku-4-5",
-];
-
-fn thinks_by_budget(model: &str) -> bool {
-    BUDGET_MODELS.iter().any(|start| model.starts_with(start))
 }
 
 /// The smallest thinking budget that the API accepts.

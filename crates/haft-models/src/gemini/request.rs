@@ -11,6 +11,7 @@ use haft_core::tool::ToolCall;
 use super::UNSAID;
 use crate::json_text::{self, ObjectWriter};
 use crate::memo::{EncodeMemo, EncodedTail, Encoder};
+use crate::model_data::{self, EffortName, ModelFamily, ReasoningRule};
 use crate::object_arguments::object_json;
 use crate::schema::{self, SchemaDialect};
 use crate::wire::EncodedRequest;
@@ -312,26 +313,28 @@ fn say_config(config: &mut ObjectWriter<'_>, request: &ModelRequest) {
             config.put("responseSchema", &schema::downgrade(schema, SchemaDialect::Gemini).schema);
         }
     }
-    if let Some(effort) = request.reasoning {
-        config.object("thinkingConfig", |thinking| {
-            if thinks_by_budget(&request.model) {
-                say_thinking_budget(thinking, &request.model, effort);
-            } else {
-                say_thinking_level(thinking, effort);
+    let Some(effort) = request.reasoning else { return };
+    match model_data::family_of(&request.model).filter(|family| family.reasoning == ReasoningRule::Budget) {
+        Some(family) => {
+            if let Some(tokens) = thinking_budget(family, effort, request.output_tokens_max) {
+                config.object("thinkingConfig", |thinking| say_thinking_budget(thinking, tokens, effort));
             }
-        });
+        }
+        None => config.object("thinkingConfig", |thinking| say_thinking_level(thinking, effort)),
     }
 }
 
-/// Returns whether a model takes a thinking budget: Gemini 2 does, and rejects thinking levels.
-fn thinks_by_budget(model: &str) -> bool {
-    model.contains("gemini-2")
-}
-
-fn say_thinking_budget(thinking: &mut ObjectWriter<'_>, model: &str, effort: ReasoningEffort) {
-    // The Pro models cannot turn thinking off, so this is their smallest budget.
-    let least = if model.contains("pro") { 128 } else { 0 };
-    let tokens = match effort {
+/// Returns the thinking budget in tokens, within the range of the model and within half of the output limit, which
+/// counts both. Returns `None` if the limit leaves no room for the smallest budget.
+fn thinking_budget(
+    family: &ModelFamily,
+    effort: ReasoningEffort,
+    output_tokens_max: Option<u32>,
+) -> Option<u32> {
+    let least = family.budget_min.unwrap_or(0);
+    let wanted = match effort {
+        ReasoningEffort::Off if family.efforts.contains(&EffortName::Off) => return Some(0),
+        // The Pro models cannot turn thinking off, so this is their smallest budget.
         ReasoningEffort::Off => least,
         ReasoningEffort::Minimal => 512,
         ReasoningEffort::Low => 2048,
@@ -339,6 +342,11 @@ fn say_thinking_budget(thinking: &mut ObjectWriter<'_>, model: &str, effort: Rea
         ReasoningEffort::High => 16_384,
         ReasoningEffort::Highest => 24_576,
     };
+    let room = output_tokens_max.map_or(u32::MAX, |most| most / 2).min(family.budget_max.unwrap_or(u32::MAX));
+    (least <= room).then(|| wanted.clamp(least, room))
+}
+
+fn say_thinking_budget(thinking: &mut ObjectWriter<'_>, tokens: u32, effort: ReasoningEffort) {
     thinking.put("thinkingBudget", &tokens);
     if effort != ReasoningEffort::Off {
         thinking.put("includeThoughts", &true);

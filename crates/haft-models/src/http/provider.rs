@@ -19,6 +19,7 @@ use super::endpoint::{Endpoint, EndpointRequest};
 use super::list::{self, ListedModel};
 use super::retry::{self, RetryDecision};
 use crate::account::RunningAttempt;
+use crate::capability::{self, FittedRequest};
 use crate::kept::ConversationCache;
 use crate::memo::EncodeMemo;
 use crate::prices::Prices;
@@ -116,9 +117,11 @@ impl HttpProvider {
     ) -> Result<(EndpointRequest, DecodeContext, Vec<ReplyNote>), ModelError> {
         let endpoint = &self.settings.endpoint;
         let mut memo = self.memos.take(&request.conversation);
-        let encoded = endpoint.wire().encode(request, self.settings.delivery, &mut memo);
+        let FittedRequest { request, mut notes } = capability::fit(request.clone(), endpoint.wire().format());
+        let encoded = endpoint.wire().encode(&request, self.settings.delivery, &mut memo);
         self.memos.put(memo);
-        let (asked, notes) = (encoded.asked, unsupported_feature_notes(endpoint.wire(), &encoded.unsaid));
+        notes.extend(unsupported_feature_notes(endpoint.wire(), &encoded.unsaid));
+        let asked = encoded.asked;
         Ok((endpoint.outgoing(encoded)?, asked, notes))
     }
 
@@ -134,6 +137,7 @@ impl HttpProvider {
         loop {
             let price = self.settings.prices.of(&request.model);
             let mut running = RunningAttempt::start(cx.clone(), attempt.clone(), price);
+            running.sent(asked.text_bytes);
             let begun = tokio::time::timeout_at(deadline, self.send(&outgoing, &asked)).await;
             let error = match begun.unwrap_or_else(|_| Err(arriving::out_of_time())) {
                 Ok(arriving) => {

@@ -19,12 +19,12 @@ const BYTES_PER_TOKEN_MAX: usize = 8;
 const BYTES_PER_TOKEN_LIKELY: usize = 5;
 
 /// The room for the answer if the caller sets no limit.
-const OUTPUT_TOKENS_DEFAULT: usize = 4096;
+pub(super) const OUTPUT_TOKENS_DEFAULT: u32 = 4096;
 
 /// Returns a context size that holds the prompt and its answer. It is a power of two, because the server reloads
 /// the model whenever the size changes.
 pub(super) fn tokens_for(text_bytes: usize, output_tokens_max: Option<u32>) -> usize {
-    let output = output_tokens_max.map_or(OUTPUT_TOKENS_DEFAULT, |tokens| tokens as usize);
+    let output = output_tokens_max.unwrap_or(OUTPUT_TOKENS_DEFAULT) as usize;
     let needed = (text_bytes / BYTES_PER_TOKEN_MIN).saturating_add(output);
     needed.clamp(CONTEXT_TOKENS_MIN, CONTEXT_TOKENS_MAX).next_power_of_two()
 }

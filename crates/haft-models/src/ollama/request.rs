@@ -9,6 +9,7 @@ use haft_core::tool::ToolCall;
 use super::{UNSAID, context};
 use crate::json_text::{self, ObjectWriter};
 use crate::memo::{EncodeMemo, EncodedTail, Encoder};
+use crate::model_data::sizes_of;
 use crate::object_arguments::object_json;
 use crate::schema::{self, SchemaDialect};
 use crate::wire::{DecodeContext, EncodedRequest};
@@ -24,9 +25,8 @@ pub(super) fn encode(
 ) -> EncodedRequest {
     let recalled = memo.encode_cached(&OllamaEncoder, request);
     let asked = recalled.asked(request);
-    let tokens = request.context_tokens.map(|tokens| tokens as usize);
-    let context_tokens =
-        tokens.unwrap_or_else(|| context::tokens_for(asked.text_bytes, request.output_tokens_max));
+    let context_tokens = context_tokens(request, asked.text_bytes);
+    let output_tokens_max = request.output_tokens_max.unwrap_or(context::OUTPUT_TOKENS_DEFAULT);
     let asked = DecodeContext { context_tokens: Some(context_tokens as u64), ..asked };
     let messages = &recalled.said.tail.bytes;
     let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
@@ -48,7 +48,8 @@ pub(super) fn encode(
         say_effort(body, &request.model, request.reasoning);
         body.object("options", |options| {
             options.put("num_ctx", &context_tokens);
-            options.put_some("num_predict", request.output_tokens_max.as_ref());
+            // Without a limit the server lets a model that repeats itself go on for hours.
+            options.put("num_predict", &output_tokens_max);
             say_sampling(options, &request.sampling);
         });
         body.put("stream", &(delivery == ReplyDelivery::Streamed));
@@ -59,6 +60,15 @@ pub(super) fn encode(
         body,
         asked,
         unsaid: recalled.unsaid(request, UNSAID),
+    }
+}
+
+/// Returns the context size to request: the caller's, or what the prompt needs, up to the window of the model.
+fn context_tokens(request: &ModelRequest, text_bytes: usize) -> usize {
+    let own = sizes_of(&request.model).context_tokens.map_or(usize::MAX, |tokens| tokens as usize);
+    match request.context_tokens {
+        Some(tokens) => tokens as usize,
+        None => context::tokens_for(text_bytes, request.output_tokens_max).min(own),
     }
 }
 

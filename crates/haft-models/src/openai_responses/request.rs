@@ -11,6 +11,7 @@ use haft_core::tool::ToolCall;
 
 use super::UNSAID;
 use crate::call_id::CallIdRule;
+use crate::capability::may_reason;
 use crate::json_text::{self, ArrayWriter, ObjectWriter};
 use crate::media;
 use crate::memo::{EncodeMemo, EncodedTail, Encoder};
@@ -46,7 +47,8 @@ pub(super) fn encode(
         body.put_some("max_output_tokens", request.output_tokens_max.as_ref());
         // The server stores nothing, so the next request must return the model's reasoning, in encrypted form.
         body.put("store", &false);
-        if thinks(&request.model) {
+        // A model without reasoning rejects a request for encrypted reasoning.
+        if may_reason(&request.model) {
             body.put("include", &["reasoning.encrypted_content"]);
         }
         match delivery {
@@ -61,16 +63,6 @@ pub(super) fn encode(
         asked: recalled.asked(request),
         unsaid: recalled.unsaid(request, UNSAID),
     }
-}
-
-/// Prefixes of the models without reasoning, which reject a request for encrypted reasoning. All later models have
-/// it.
-const MODELS_WITHOUT_REASONING: [&str; 4] = ["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"];
-
-fn thinks(model: &str) -> bool {
-    // Gateways put the vendor in front of the model name.
-    let name = model.rsplit('/').next().unwrap_or(model);
-    !MODELS_WITHOUT_REASONING.iter().any(|start| name.starts_with(start))
 }
 
 /// Encodes messages as items.

@@ -104,6 +104,26 @@ fn thinking_budget_leaves_tokens_for_the_answer() {
     check(1024, Value::Null);
 }
 
+/// Gemini counts thinking against the output limit, and rejects a budget above it.
+#[test]
+fn gemini_thinks_within_half_of_the_output_limit() {
+    let check = |model: &str, effort: ReasoningEffort, tokens_max: u32, expected: Value| {
+        let mut asked = request([Message::user("?")]);
+        asked.model = model.into();
+        asked.reasoning = Some(effort);
+        asked.output_tokens_max = Some(tokens_max);
+        let body = body(wire(ModelApiFormat::Gemini), &asked);
+        let found = at(&body, "/generationConfig/thinkingConfig/thinkingBudget");
+        assert_eq!(found, &expected, "{model} {effort:?} {tokens_max}");
+    };
+    check("gemini-2.5-flash", ReasoningEffort::High, 4096, json!(2048));
+    check("gemini-2.5-flash", ReasoningEffort::High, 65_536, json!(16_384));
+    check("gemini-2.5-pro", ReasoningEffort::Off, 4096, json!(128));
+    check("gemini-2.5-pro", ReasoningEffort::Low, 200, Value::Null);
+    check("gemini-2.5-flash-lite", ReasoningEffort::Minimal, 4096, json!(512));
+    check("gemini-2.5-flash-lite", ReasoningEffort::Off, 100, json!(0));
+}
+
 /// Anthropic's models write blank texts, but its API rejects them in a request.
 #[test]
 fn blank_texts_are_not_sent_to_anthropic() {

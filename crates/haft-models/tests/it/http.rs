@@ -6,6 +6,8 @@ mod asker;
 mod cassette;
 /// Failing requests and replies, and their retries.
 mod failures;
+/// Every combination of settings, to every family of models.
+mod families;
 /// Every scenario in every format, streamed and whole.
 mod grid;
 /// Accounts, prices, headers, model lists and fallbacks.

@@ -10,7 +10,8 @@ use crate::fixture::tests_folder;
 /// Checks a schema with the scripted server's own implementation of each language.
 fn check_grammar(grammar: SchemaDialect, schema: &Value) {
     let judged = match grammar {
-        SchemaDialect::Json | SchemaDialect::Anthropic => judge::SchemaUse::Tools,
+        SchemaDialect::Json => judge::SchemaUse::Tools,
+        SchemaDialect::Anthropic => judge::SchemaUse::AnthropicTools,
         SchemaDialect::OpenaiStrict => judge::SchemaUse::OpenaiStrict,
         SchemaDialect::AnthropicOutput => judge::SchemaUse::AnthropicOutput,
         SchemaDialect::Gemini => judge::SchemaUse::Gemini,

@@ -121,7 +121,9 @@ enum NextAgent {
 fn speaks(run: &AgentRun, after: NextAgent) -> TextPurpose {
     match (&run.plan().report, after) {
         (FinalReport::None, NextAgent::Nobody) => TextPurpose::Answer,
-        (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => TextPurpose::Draft,
+        (FinalReport::None | FinalReport::Text(_) | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => {
+            TextPurpose::Draft
+        }
     }
 }
 

@@ -426,7 +426,10 @@ impl ActiveRun {
     fn speaks(&self) -> TextPurpose {
         match (&self.run.plan().report, &self.worker.links().handoff) {
             (FinalReport::None, None) => TextPurpose::Answer,
-            (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => TextPurpose::Draft,
+            (
+                FinalReport::None | FinalReport::Text(_) | FinalReport::Tool(_) | FinalReport::Xml { .. },
+                _,
+            ) => TextPurpose::Draft,
         }
     }
 

@@ -143,6 +143,10 @@ impl RunEnvironment {
     /// the models of that first agent.
     pub fn prepare(self: &Arc<Self>, graph: &AgentGraph) -> Result<Arc<PreparedAgent>, ModelsError> {
         let names = prepared_agent::model_names(&graph.first().agent, self.config())?;
+        // A provider of the program itself may report its cost, so only the configured models are checked.
+        if self.models.get().is_none() {
+            crate::pricing::check_prices(graph, self.config())?;
+        }
         let models = names.iter().map(ToString::to_string).collect();
         let first = graph.first_file().to_owned();
         GraphPreparation { environment: self, graph, models, done: HashMap::new() }.worker(&first)

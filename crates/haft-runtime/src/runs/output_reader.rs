@@ -113,7 +113,6 @@ impl ModelReader {
         let mut agent =
             AgentDefinition::read("tool_output", text, around).map_err(|error| error.to_string())?;
         agent.asking = self.like.asking.clone();
-        agent.limits.context = self.like.limits.context;
         agent.times = self.like.times;
         Ok(PreparedAgent::with_tools(&self.environment, agent, &self.reading, orchestrator))
     }
@@ -156,13 +155,11 @@ fn said(finish: &RunFinish) -> Result<String, String> {
 
 impl OutputReader for ModelReader {
     fn piece_bytes(&self, text: &str) -> usize {
-        let asking = &self.like.asking;
-        let buffer = self.like.limits.context.map_or(0, |context| context.buffer_tokens);
-        let buffer = u32::try_from(buffer).unwrap_or(u32::MAX);
-        let tokens = [asking.output_tokens_max, buffer, OVERHEAD_TOKENS]
-            .into_iter()
-            .fold(asking.context_tokens, u32::saturating_sub);
-        bytes_of(tokens as usize, text, &Vocabulary).max(PIECE_BYTES_MIN)
+        let tokens = self.like.limits.context.map_or(0, |context| {
+            let free = [context.output_tokens, context.buffer_tokens, OVERHEAD_TOKENS.into()];
+            free.into_iter().fold(context.window_tokens, u64::saturating_sub)
+        });
+        bytes_of(usize::try_from(tokens).unwrap_or(usize::MAX), text, &Vocabulary).max(PIECE_BYTES_MIN)
     }
 
     fn read<'a>(

@@ -10,19 +10,21 @@ use haft_core::internal::final_report::FINAL_REPORT;
 use haft_core::internal::handoff::HANDOFF;
 use haft_core::internal::task_status::TASK_STATUS;
 use haft_core::model_provider::ModelProvider;
-use haft_core::model_request::ModelRequest;
+use haft_core::model_request::{ModelRequest, ToolChoice};
 use haft_core::name::GroupName;
 use haft_core::run::RunPlan;
 use haft_core::run::context::RunContext;
 use haft_core::run::scope::RunScope;
 use haft_engine::{CallOptions, OfferedTool, Orchestrator, RunDriver, ToolFilter, ToolFilterItem};
+use haft_models::schema::defects;
 
 use super::agent_tools::AgentTools;
 use super::environment::RunEnvironment;
 use super::offer;
 use super::output_reader::ModelReader;
+use super::request_sizes::request_sizes;
 use super::system::{self, InstructionSources};
-use crate::models::ModelsError;
+use crate::models::{self, ModelsError};
 use crate::wiring::OrchestratorOptions;
 use haft_config::agents::graph::NAMESPACE;
 use haft_config::agents::{AgentAccess, AgentDefinition};
@@ -139,18 +141,44 @@ impl PreparedAgent {
         let nonce = uuid::Uuid::new_v4().simple().to_string();
         let others = self.orchestrator().tools(&self.selection(), run).len();
         let offer = offer::offer(&self.agent, others);
-        let allowed_tools = self.allowed_tools();
-        RunPlan { offer, allowed_tools, ..self.agent.plan(path.to_vec(), &nonce[..8]) }
+        let (allowed_tools, tool_choice) = (self.allowed_tools(), self.tool_choice());
+        RunPlan { offer, allowed_tools, tool_choice, ..self.agent.plan(path.to_vec(), &nonce[..8]) }
     }
 
-    /// Returns the allowed tools by the names that the model sees. The configuration may use any name of a tool.
-    fn allowed_tools(&self) -> Option<Vec<String>> {
-        let catalog = self.orchestrator().catalog();
-        let shown = |name: &String| match catalog.resolve(name) {
+    /// Returns the name that the model sees. The configuration may use any name of a tool.
+    fn exposed_name(&self, name: &String) -> String {
+        match self.orchestrator().catalog().resolve(name) {
             Ok(tool) => tool.exposed().to_string(),
             Err(_) => name.clone(),
-        };
-        self.agent.reach.allowed_tools.as_ref().map(|names| names.iter().map(shown).collect())
+        }
+    }
+
+    fn allowed_tools(&self) -> Option<Vec<String>> {
+        let names = self.agent.reach.allowed_tools.as_ref()?;
+        Some(names.iter().map(|name| self.exposed_name(name)).collect())
+    }
+
+    fn tool_choice(&self) -> ToolChoice {
+        match &self.agent.reach.tool_choice {
+            ToolChoice::Named(name) => ToolChoice::Named(self.exposed_name(name)),
+            other => other.clone(),
+        }
+    }
+
+    /// Returns the problem with a tool choice that the tools of the agent cannot meet. Call it once the tools are ready.
+    pub fn unmet_choice(&self, run: &RunContext) -> Option<String> {
+        let shown = self.orchestrator().tools(&self.selection(), run);
+        match self.tool_choice() {
+            ToolChoice::Named(name) => {
+                let is_there =
+                    shown.iter().any(|tool| tool.entry.exposed().as_str() == name) || is_own_tool(&name);
+                (!is_there).then(|| format!("there is no tool `{}` to choose", printable(&name)))
+            }
+            ToolChoice::Required if shown.is_empty() => {
+                Some("a call is required, but there is no tool".into())
+            }
+            ToolChoice::Required | ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { .. } => None,
+        }
     }
 
     /// Returns the tools that the model sees and may call. The agents that this agent calls are always among them.
@@ -158,7 +186,7 @@ impl PreparedAgent {
         let Some(globs) = &self.agent.reach.tools else { return ToolFilter::All };
         let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.links.below.is_empty());
         let agents = agents.map(ToolFilterItem::Group);
-        ToolFilter::of(globs.iter().cloned().map(ToolFilterItem::Tool).chain(agents))
+        ToolFilter::of(globs.iter().flat_map(picks).chain(agents))
     }
 
     /// Returns every agent that can receive the request or a part of it, starting with this one.
@@ -183,7 +211,14 @@ impl PreparedAgent {
         let catalog = self.orchestrator().catalog().snapshot();
         let theirs = catalog.tools().map(|tool| tool.exposed().as_str());
         let all: Vec<&str> = theirs.chain([FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF]).collect();
-        let nothing = |glob: &ToolGlob| !all.iter().any(|name| glob.matches(name));
+        let in_group = |group: &GroupName| {
+            self.environment.config().groups.contains_key(group)
+                || catalog.tools().any(|tool| tool.definition().groups.contains(group))
+        };
+        let nothing = |glob: &ToolGlob| {
+            !all.iter().any(|name| glob.matches(name))
+                && !group_of(glob).is_some_and(|group| in_group(&group))
+        };
         let shown = tools.iter().flatten().filter(|glob| nothing(glob)).map(ToString::to_string);
         let allowed = allowed_tools
             .iter()
@@ -201,6 +236,22 @@ impl PreparedAgent {
         self.unresolved_names().iter().map(warning).collect()
     }
 
+    /// Returns one warning for each shown tool whose schema the provider would refuse. Call it once the tools are ready.
+    pub fn schema_warnings(&self, run: &RunContext) -> Vec<String> {
+        let grammar = models::tool_grammar(self.environment.config(), &self.model.provider);
+        let shown = self.orchestrator().tools(&self.selection(), run);
+        let warned = shown.iter().filter_map(|tool| {
+            let defect = defects(&tool.entry.definition().input_schema, grammar).into_iter().next()?;
+            let source = &tool.entry.identity().namespace;
+            let (tool, source) = (printable(tool.entry.exposed().as_str()), printable(source.as_str()));
+            Some(format!(
+                "tool `{tool}` of `{source}` is shown in a reduced form: {}",
+                printable(&defect.to_string())
+            ))
+        });
+        warned.collect()
+    }
+
     /// Tests if any name or alias resolves to a tool.
     fn is_a_tool(&self, name: &str) -> bool {
         self.orchestrator().catalog().resolve(name).is_ok()
@@ -215,8 +266,9 @@ impl PreparedAgent {
             tools: self.orchestrator().model_tools(&self.selection(), run),
             sampling: asking.sampling.clone(),
             reasoning: asking.effort,
-            output_tokens_max: Some(asking.output_tokens_max),
-            context_tokens: Some(asking.context_tokens),
+            parallel_calls: asking.parallel_calls,
+            output_tokens_max: asking.output_tokens_max,
+            context_tokens: asking.context_tokens,
             caching: asking.caching,
             ..ModelRequest::new(self.model.model.clone(), Arc::default())
         }
@@ -279,6 +331,24 @@ impl fmt::Debug for PreparedAgent {
     }
 }
 
+/// Returns the tools that a word of `tools` selects: `@NAME` a group, and any other word the tools that it matches and
+/// those of the server or description of that name.
+fn picks(glob: &ToolGlob) -> Vec<ToolFilterItem> {
+    let group = group_of(glob).map(ToolFilterItem::Group);
+    let is_group = glob.to_string().starts_with('@');
+    let tool = (!is_group).then(|| ToolFilterItem::Tool(glob.clone()));
+    tool.into_iter().chain(group).collect()
+}
+
+fn group_of(glob: &ToolGlob) -> Option<GroupName> {
+    let word = glob.to_string();
+    GroupName::new(word.strip_prefix('@').unwrap_or(&word)).ok()
+}
+
+fn is_own_tool(name: &str) -> bool {
+    [FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF].contains(&name)
+}
+
 /// A model and its provider.
 #[derive(Clone)]
 pub(super) struct OutputReaderModel {
@@ -317,18 +387,15 @@ fn with_default_body(mut agent: AgentDefinition, workspace: &Path) -> AgentDefin
     agent
 }
 
-/// Applies the operator's model settings, which override those of the agent.
+/// Applies the operator's settings and the known sizes of the model.
 fn with_model_settings(
     mut agent: AgentDefinition,
     config: &ResolvedConfig,
     model: &ModelName,
 ) -> AgentDefinition {
-    let Some(known) = config.models.settings.get(model) else { return agent };
-    agent.asking.output_tokens_max = known.output_tokens_max.unwrap_or(agent.asking.output_tokens_max);
-    agent.asking.context_tokens = known.context_tokens.unwrap_or(agent.asking.context_tokens);
-    if let Some(context) = &mut agent.limits.context {
-        context.window_tokens = agent.asking.context_tokens.into();
-        context.output_tokens = agent.asking.output_tokens_max.into();
-    }
+    let sizes = request_sizes(&agent.asking, config.models.settings.get(model), &model.model);
+    agent.asking.output_tokens_max = sizes.output_tokens_max;
+    agent.asking.context_tokens = sizes.context_tokens;
+    agent.limits.context = Some(sizes.context);
     agent
 }

@@ -25,6 +25,13 @@ pub enum StartError {
         /// The part of the request that does not fit.
         problem: String,
     },
+    /// No tool of the agent can meet its tool choice.
+    ToolChoice {
+        /// The name of the agent.
+        agent: String,
+        /// The choice that cannot be met.
+        problem: String,
+    },
     /// The workspace or a path of the sandbox policy cannot be used.
     Policy(PolicyError),
     /// No model of the agent can be used.
@@ -47,6 +54,9 @@ impl fmt::Display for StartError {
         match self {
             Self::Agent(error) => error.fmt(f),
             Self::Input { agent, problem } => write!(f, "`{agent}` cannot take the request: {problem}"),
+            Self::ToolChoice { agent, problem } => {
+                write!(f, "`toolChoice` of `{agent}` cannot be met: {problem}")
+            }
             Self::Policy(error) => error.fmt(f),
             Self::Models(error) => error.fmt(f),
             Self::Outputs(error) => write!(f, "the output store cannot be opened: {error}"),

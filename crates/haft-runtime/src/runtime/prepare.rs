@@ -77,7 +77,11 @@ impl Runtime {
         warnings.extend(route_warning);
         warnings.extend(wiring::warm_up(agent.orchestrator()).await.iter().map(ToString::to_string));
         warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.missing_tools()));
+        warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.schema_warnings(&context)));
         shared.warn(warnings);
+        if let Some(problem) = agent.unmet_choice(&context) {
+            return Err(StartError::ToolChoice { agent: agent.agent().name.clone(), problem });
+        }
         Ok(PreparedRun { agent, context, shared, routing })
     }
 

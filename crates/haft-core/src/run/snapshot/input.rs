@@ -48,6 +48,8 @@ pub struct StoredReadings {
     now_ms: u64,
     left: StoredBudget,
     context_tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request_usd: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,13 +122,13 @@ fn abort(why: String, problem: String) -> Result<AbortReason, SnapshotError> {
 
 impl StoredReadings {
     fn of(readings: &DriverReadings) -> Self {
-        let DriverReadings { now_ms, left, context_tokens } = readings;
-        Self { now_ms: *now_ms, left: StoredBudget::of(left), context_tokens: *context_tokens }
+        let DriverReadings { now_ms, left, context_tokens, request_usd } = *readings;
+        Self { now_ms, left: StoredBudget::of(&left), context_tokens, request_usd }
     }
 
     fn into_readings(self) -> Result<DriverReadings, SnapshotError> {
-        let Self { now_ms, left, context_tokens } = self;
-        Ok(DriverReadings { now_ms, left: left.into_budget()?, context_tokens })
+        let Self { now_ms, left, context_tokens, request_usd } = self;
+        Ok(DriverReadings { now_ms, left: left.into_budget()?, context_tokens, request_usd })
     }
 }
 

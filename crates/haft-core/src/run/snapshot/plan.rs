@@ -77,6 +77,9 @@ struct StoredReportPlan {
     schema: Option<Value>,
     /// Set if the model writes the report as a tag; `None` if it calls the report tool.
     nonce: Option<String>,
+    /// True if the last text is the report.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    by_text: bool,
 }
 
 impl StoredPlan {
@@ -167,12 +170,13 @@ impl StoredBudget {
 impl StoredReportPlan {
     fn of(report: &FinalReport) -> Option<Self> {
         let nonce = match report {
-            FinalReport::None | FinalReport::Tool(_) => None,
+            FinalReport::None | FinalReport::Text(_) | FinalReport::Tool(_) => None,
             FinalReport::Xml { nonce, .. } => Some(nonce.clone()),
         };
         let shape = report.shape()?;
         let schema = shape.schema().map(|schema| (**schema).clone());
-        Some(Self { format: shape.format().name().into(), schema, nonce })
+        let by_text = matches!(report, FinalReport::Text(_));
+        Some(Self { format: shape.format().name().into(), schema, nonce, by_text })
     }
 
     fn into_report(self) -> Result<FinalReport, SnapshotError> {
@@ -185,6 +189,7 @@ impl StoredReportPlan {
         };
         Ok(match self.nonce {
             Some(nonce) => FinalReport::Xml { shape, nonce },
+            None if self.by_text => FinalReport::Text(shape),
             None => FinalReport::Tool(shape),
         })
     }

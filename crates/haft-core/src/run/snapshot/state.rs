@@ -32,6 +32,10 @@ pub(super) struct StoredState {
     ending: Option<StoredFinish>,
     to_tell: Vec<String>,
     told_choice: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    partial: Option<String>,
+    #[serde(default)]
+    wanted_more: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +54,8 @@ struct StoredCounts {
     attempts: u32,
     bad_reports: u32,
     crowded_turns: u32,
+    #[serde(default)]
+    long_replies: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,6 +118,8 @@ impl StoredState {
             final_turn,
             ending,
             to_tell,
+            wanted_more,
+            partial,
             told_choice,
         } = state;
         Self {
@@ -124,6 +132,8 @@ impl StoredState {
             ending: ending.as_ref().map(StoredFinish::of),
             to_tell: to_tell.clone(),
             told_choice: told_choice.clone(),
+            partial: partial.clone(),
+            wanted_more: *wanted_more,
         }
     }
 
@@ -138,6 +148,8 @@ impl StoredState {
             ending: self.ending.map(StoredFinish::into_finish).transpose()?,
             to_tell: self.to_tell,
             told_choice: self.told_choice,
+            partial: self.partial,
+            wanted_more: self.wanted_more,
         })
     }
 }
@@ -165,13 +177,14 @@ impl StoredPhase {
 
 impl StoredCounts {
     fn of(counts: &RunCounters) -> Self {
-        let RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns } = *counts;
-        Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns }
+        let RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies } =
+            *counts;
+        Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies }
     }
 
     fn into_counts(self) -> RunCounters {
-        let Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns } = self;
-        RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns }
+        let Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies } = self;
+        RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies }
     }
 }
 

@@ -2,8 +2,10 @@
 
 use super::bench::{REPORT, RunTestBench, calls, check, cut, reply, report_tool, report_xml, says};
 use crate::conversation::{MessagePart, PartBody};
+use crate::internal::final_report::ReportShape;
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_reply::StopReason;
+use crate::run::final_report::FinalReport;
 use crate::run::finish::FinishReason;
 use crate::run::{AbortReason, OptionalTools, RunNote, RunPlan, RunStep};
 
@@ -48,6 +50,25 @@ fn invalid_report_may_be_corrected_once() {
     );
     assert!(bench.replies()[0].contains("`status` must be"));
     check(with_tool(), vec![bad(), bad()], &["model auto", "model auto", "done invalid_report"]);
+}
+
+#[test]
+fn a_text_that_fits_the_schema_is_the_answer_and_no_other_is_ever_one() {
+    let schema = std::sync::Arc::new(serde_json::json!({"type": "object", "required": ["n"]}));
+    let shape = || ReportShape::json(schema.clone()).unwrap();
+    for report in [FinalReport::Tool(shape()), FinalReport::Text(shape())] {
+        let plan = || RunPlan { report: report.clone(), ..RunPlan::default() };
+        check(plan(), vec![says(r#"{"n": 1}"#)], &["model auto", r#"done completed: {"n":1}"#]);
+        check(plan(), vec![says("```json\n{\"n\": 1}\n```")], &["model auto", r#"done completed: {"n":1}"#]);
+        let steps = ["model auto", "model auto", r#"done completed: {"n":2}"#];
+        let bench = check(plan(), vec![says("one"), says(r#"{"n": 2}"#)], &steps);
+        assert!(bench.told()[0].contains("not taken"), "{:?}", bench.told());
+        check(
+            plan(),
+            vec![says(r#"{"m": 1}"#), says("two")],
+            &["model auto", "model auto", "done invalid_report"],
+        );
+    }
 }
 
 #[test]

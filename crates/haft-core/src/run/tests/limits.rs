@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::bench::{REPORT, RunTestBench, calls, check, cut, empty, report_tool, says};
+use super::bench::{REPORT, RunTestBench, calls, check, cut, empty, reply, report_tool, says};
 use crate::conversation::{MessagePart, PartBody};
-use crate::model_reply::StopReason;
+use crate::model_reply::{ModelReply, StopReason};
 use crate::run::budget::{SpendLimit, SpendTotals};
 use crate::run::limits::{RunContextLimit, RunLimits};
 use crate::run::{RunNote, RunPlan, RunStep};
@@ -14,7 +14,7 @@ fn limited(limits: RunLimits) -> RunPlan {
 }
 
 /// Returns a call that differs from turn to turn, so that it is not a loop.
-fn read(n: u32) -> crate::model_reply::ModelReply {
+fn read(n: u32) -> ModelReply {
     calls(&[("read", &format!("{{\"n\": {n}}}"))])
 }
 
@@ -24,15 +24,22 @@ fn last_turn_forbids_tools_and_asks_for_the_answer() {
     let bench = check(
         limited(limits),
         vec![read(1), says("so far")],
-        &["model auto", "tools read", "model none", "done max_turns: so far"],
+        &["model auto", "tools read", "model none", "done completed: so far"],
     );
     assert_eq!(bench.told(), ["This is the last turn. Call no more tools. Answer now with what you have."]);
     let plan = RunPlan { report: report_tool(), ..limited(limits) };
     check(
         plan,
         vec![read(1), calls(&[REPORT])],
-        &["model auto", "tools read", "model =agent__final_report", "done max_turns: all done"],
+        &["model auto", "tools read", "model =agent__final_report", "done completed: all done"],
     );
+}
+
+#[test]
+fn an_answer_after_a_refused_call_in_the_last_turn_is_one_of_the_limit() {
+    let limits = RunLimits { turns_max: 2, ..RunLimits::default() };
+    let steps = ["model auto", "tools read", "model none", "model none", "done max_turns: so far"];
+    check(limited(limits), vec![read(1), read(2), says("so far")], &steps);
 }
 
 #[test]
@@ -135,6 +142,51 @@ fn exhausted_budget_allows_one_final_turn() {
 }
 
 #[test]
+fn a_spent_budget_pays_for_one_more_request_whatever_the_model_does() {
+    let budget = SpendLimit { usd: Some(0.01), ..SpendLimit::default() };
+    let spent = || budget.left(&SpendTotals { usd: 0.02, ..SpendTotals::default() });
+    let mut bench = RunTestBench::new(RunPlan { budget, ..RunPlan::default() });
+    bench.play(vec![read(1)]);
+    bench.readings.left = spent();
+    bench.play(vec![read(2)]);
+    assert_eq!(bench.log[3..], ["model none", "done budget"], "a refused call is no reason to ask again");
+    for plan in [RunPlan { report: report_tool(), ..RunPlan::default() }, RunPlan::default()] {
+        let mut bench = RunTestBench::new(RunPlan { budget, ..plan });
+        bench.readings.left = spent();
+        bench.play(vec![empty()]);
+        assert_eq!(bench.log.len(), 2, "{:?}", bench.log);
+        assert_eq!(bench.log[1], "done budget");
+    }
+    // The budget runs out during the attempts at a last turn of another kind.
+    let limits = RunLimits { turns_max: 2, ..RunLimits::default() };
+    let mut bench = RunTestBench::new(RunPlan { budget, ..limited(limits) });
+    bench.play(vec![read(1), read(2)]);
+    bench.readings.left = spent();
+    bench.play(vec![read(3)]);
+    assert_eq!(bench.log[2..], ["model none", "model none", "model none", "done budget"]);
+}
+
+#[test]
+fn a_request_that_the_budget_cannot_pay_is_the_last_one() {
+    let check = |left: SpendLimit, context_tokens: u64, request_usd: Option<f64>, expected: &str| {
+        let mut bench = RunTestBench::new(RunPlan::default());
+        bench.readings.left = left;
+        bench.readings.context_tokens = Some(context_tokens);
+        bench.readings.request_usd = request_usd;
+        bench.play(vec![read(1)]);
+        assert_eq!(bench.log[0], "model auto", "the first request is not measured yet");
+        assert_eq!(bench.log[2], expected, "{left:?} {context_tokens} {request_usd:?}");
+    };
+    let tokens = SpendLimit { tokens: Some(1000), ..SpendLimit::default() };
+    check(tokens, 1000, None, "model auto");
+    check(tokens, 1001, None, "model none");
+    let usd = SpendLimit { usd: Some(0.5), ..SpendLimit::default() };
+    check(usd, 1001, Some(0.4), "model auto");
+    check(usd, 1001, Some(0.6), "model none");
+    check(SpendLimit::default(), 1_000_000, Some(9.0), "model auto");
+}
+
+#[test]
 fn calls_beyond_the_budget_are_not_started() {
     let budget = SpendLimit { calls: Some(3), ..SpendLimit::default() };
     let mut bench = RunTestBench::new(RunPlan { budget, ..RunPlan::default() });
@@ -166,9 +218,10 @@ fn repeated_identical_calls_warn_the_model_and_then_stop_the_run() {
 
 #[test]
 fn empty_or_cut_off_replies_are_retried_within_the_turn() {
+    let broken = || reply(vec![MessagePart::text("half an ans")], StopReason::CutOff);
     let bench = check(
         RunPlan::default(),
-        vec![empty(), cut("half an ans"), says("whole")],
+        vec![empty(), broken(), says("whole")],
         &["model auto", "model auto", "model auto", "done completed: whole"],
     );
     assert_eq!(bench.run.counts().turns, 1);
@@ -176,17 +229,41 @@ fn empty_or_cut_off_replies_are_retried_within_the_turn() {
     let steps = ["model auto", "model auto", "model auto", "model auto", "model auto", "done empty_replies"];
     check(RunPlan::default(), vec![empty(); 5], &steps);
     let mut bench = RunTestBench::new(limited(RunLimits { attempts_max: 2, ..RunLimits::default() }));
-    bench.play(vec![cut("a"), cut("b")]);
-    assert_eq!(bench.log.last().unwrap(), "done cut_replies: b");
+    bench.play(vec![broken(), broken()]);
+    assert_eq!(bench.log.last().unwrap(), "done cut_replies: half an ans");
+}
+
+#[test]
+fn a_reply_cut_by_its_length_is_continued_once() {
+    let steps = ["model auto", "model auto", "done completed: half and whole"];
+    let bench = check(RunPlan::default(), vec![cut("half "), says("and whole")], &steps);
+    assert!(bench.told()[0].contains("Continue exactly where it stopped"), "{:?}", bench.told());
+    let steps = ["model auto", "model auto", "done max_output_tokens: one two"];
+    check(RunPlan::default(), vec![cut("one "), cut("two")], &steps);
+    // Only thinking, or a call that the limit cut: there is nothing to continue, so the model gets one more attempt.
+    let thought = || reply(vec![MessagePart::new(PartBody::Reasoning("hm".into()))], StopReason::Length);
+    check(
+        RunPlan::default(),
+        vec![thought(), thought()],
+        &["model auto", "model auto", "done max_output_tokens"],
+    );
+    let half = || ModelReply { stop: StopReason::Length, ..calls(&[("write", r#"{"content": "ha"#)]) };
+    check(RunPlan::default(), vec![half(), half()], &["model auto", "model auto", "done max_output_tokens"]);
+    // A call between them begins a new count, and drops the text before it.
+    let steps = ["model auto", "model auto", "tools read", "model auto", "model auto", "done completed: bc"];
+    check(RunPlan::default(), vec![cut("a"), read(1), cut("b"), says("c")], &steps);
+    let plan = RunPlan { report: super::bench::report_xml(), ..RunPlan::default() };
+    let steps = ["model auto", "model auto", "done completed: halfwhole"];
+    check(plan, vec![cut("<haft-n1-FINAL>half"), says("whole</haft-n1-FINAL>")], &steps);
 }
 
 #[test]
 fn truncated_call_is_not_executed() {
-    let mut reply = calls(&[("read", "{}"), ("write", r#"{"content": "half"#)]);
-    reply.stop = StopReason::Length;
+    let mut half = calls(&[("read", "{}"), ("write", r#"{"content": "half"#)]);
+    half.stop = StopReason::Length;
     let bench = check(
         RunPlan::default(),
-        vec![reply, says("ok")],
+        vec![half, says("ok")],
         &["model auto", "tools read", "model auto", "done completed: ok"],
     );
     assert!(bench.replies()[1].contains("cut off"));
@@ -194,8 +271,7 @@ fn truncated_call_is_not_executed() {
 
 #[test]
 fn reply_with_only_reasoning_is_retried() {
-    let thought =
-        super::bench::reply(vec![MessagePart::new(PartBody::Reasoning("hm".into()))], StopReason::EndOfTurn);
+    let thought = reply(vec![MessagePart::new(PartBody::Reasoning("hm".into()))], StopReason::EndOfTurn);
     let bench = check(
         RunPlan::default(),
         vec![thought, says("ok")],

@@ -1,0 +1,243 @@
+//! Leaves out the request fields that a model refuses, by its family in the data file, and notes each of them.
+//!
+//! The tables of formats (`unsaid`) say what a format cannot express; this module says what a model of a format that
+//! could express it answers with an error.
+
+use haft_core::conversation::Format;
+use haft_core::model_reply::ReplyNote;
+use haft_core::model_request::{Effort, ModelRequest};
+
+use crate::model_data::{self, ModelFamily, ReasoningRule, SamplingRule};
+use crate::unsaid::Feature;
+
+/// A request without the fields that its model refuses.
+#[derive(Debug)]
+pub struct FittedRequest {
+    pub request: ModelRequest,
+    /// The fields that were left out or changed.
+    pub notes: Vec<ReplyNote>,
+}
+
+/// Fits a request to its model. A model of an unknown family gets the request as it is, because its provider knows
+/// better; only Ollama refuses thinking for every model that does not declare it.
+pub fn fit(request: ModelRequest, format: Format) -> FittedRequest {
+    let mut fitted = FittedRequest { request, notes: Vec::new() };
+    match model_data::family_of(&fitted.request.model) {
+        Some(family) => {
+            fitted.fit_reasoning(family, format);
+            fitted.fit_sampling(family.sampling);
+        }
+        None if format == Format::Ollama && thinks(fitted.request.reasoning) => {
+            fitted.drop_effort("left out: this model is not known to think");
+        }
+        None => {}
+    }
+    fitted.fit_sizes(format);
+    fitted
+}
+
+/// Returns whether a request asks for reasoning.
+fn thinks(effort: Option<Effort>) -> bool {
+    match effort {
+        None | Some(Effort::Off) => false,
+        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) => true,
+    }
+}
+
+impl FittedRequest {
+    fn note(&mut self, feature: Feature, instead: impl Into<String>) {
+        self.notes.push(ReplyNote::NotSaid { what: feature.name().into(), instead: instead.into() });
+    }
+
+    fn drop_effort(&mut self, why: &str) {
+        self.request.reasoning = None;
+        self.note(Feature::Effort, why);
+    }
+
+    fn fit_reasoning(&mut self, family: &ModelFamily, format: Format) {
+        let Some(effort) = self.request.reasoning else { return };
+        let refused_beside_tools = family.chat_effort_with_tools == Some(false)
+            && format == Format::OpenaiChat
+            && !self.request.tools.is_empty();
+        match family.reasoning {
+            // A model that never reasons needs no word to turn it off.
+            ReasoningRule::None if effort == Effort::Off => self.request.reasoning = None,
+            ReasoningRule::None => self.drop_effort("left out: this model does not reason"),
+            ReasoningRule::Levels if refused_beside_tools && effort != Effort::Off => {
+                self.drop_effort("left out: chat completions refuse it beside tools; use openai-responses");
+            }
+            ReasoningRule::Levels => self.fit_level(family, effort),
+            ReasoningRule::Budget | ReasoningRule::Switch => {}
+        }
+    }
+
+    /// Takes the nearest level that the model accepts.
+    fn fit_level(&mut self, family: &ModelFamily, wanted: Effort) {
+        let accepted = family.efforts.iter().map(|name| name.effort());
+        let nearest = accepted.min_by_key(|level| (rank(*level).abs_diff(rank(wanted)), rank(*level)));
+        let Some(nearest) = nearest.filter(|nearest| *nearest != wanted) else { return };
+        self.request.reasoning = Some(nearest);
+        let feature = if wanted == Effort::Off { Feature::EffortOff } else { Feature::Effort };
+        self.note(feature, format!("sent as the nearest level of this model, {}", level_name(nearest)));
+    }
+
+    fn fit_sampling(&mut self, rule: SamplingRule) {
+        let reasoning = self.request.reasoning;
+        let why = match rule {
+            SamplingRule::Always => return,
+            SamplingRule::ReasoningOff if reasoning == Some(Effort::Off) => return,
+            SamplingRule::NoReasoning | SamplingRule::NoReasoningOne if !thinks(reasoning) => {
+                return if rule == SamplingRule::NoReasoningOne {
+                    self.keep_one()
+                };
+            }
+            SamplingRule::Never => "left out: this model refuses it",
+            SamplingRule::ReasoningOff | SamplingRule::NoReasoning | SamplingRule::NoReasoningOne => {
+                "left out: this model refuses it while it reasons"
+            }
+        };
+        let sampling = &mut self.request.sampling;
+        let given = [
+            (Feature::Temperature, sampling.temperature.take().is_some()),
+            (Feature::TopP, sampling.top_p.take().is_some()),
+            (Feature::TopK, sampling.top_k.take().is_some()),
+            (Feature::PresencePenalty, sampling.presence_penalty.take().is_some()),
+            (Feature::FrequencyPenalty, sampling.frequency_penalty.take().is_some()),
+        ];
+        for (feature, _) in given.into_iter().filter(|(_, given)| *given) {
+            self.note(feature, why);
+        }
+    }
+
+    /// Keeps the temperature where a model takes it or top-p, not both.
+    fn keep_one(&mut self) {
+        let sampling = &mut self.request.sampling;
+        if sampling.temperature.is_some() && sampling.top_p.take().is_some() {
+            self.note(Feature::TopP, "left out: this model refuses it beside a temperature");
+        }
+    }
+
+    /// Caps the output limit, and the context that Ollama would reserve memory for, at the sizes of the model.
+    fn fit_sizes(&mut self, format: Format) {
+        let sizes = model_data::sizes_of(&self.request.model);
+        if let (Some(wanted), Some(most)) = (self.request.output_tokens_max, sizes.output_tokens)
+            && wanted > most
+        {
+            self.request.output_tokens_max = Some(most);
+            self.note(Feature::OutputTokensMax, format!("sent as {most}, the most of this model"));
+        }
+        if let (Some(wanted), Some(most)) = (self.request.context_tokens, sizes.context_tokens)
+            && format == Format::Ollama
+            && wanted > most
+        {
+            self.request.context_tokens = Some(most);
+            self.note(Feature::ContextTokens, format!("sent as {most}, the window of this model"));
+        }
+    }
+}
+
+fn rank(effort: Effort) -> u8 {
+    match effort {
+        Effort::Off => 0,
+        Effort::Minimal => 1,
+        Effort::Low => 2,
+        Effort::Medium => 3,
+        Effort::High => 4,
+        Effort::Highest => 5,
+    }
+}
+
+fn level_name(effort: Effort) -> &'static str {
+    match effort {
+        Effort::Off => "`off`",
+        Effort::Minimal => "`minimal`",
+        Effort::Low => "`low`",
+        Effort::Medium => "`medium`",
+        Effort::High => "`high`",
+        Effort::Highest => "`highest`",
+    }
+}
+
+/// The room for an answer without thinking, in tokens.
+const ANSWER_TOKENS: u32 = 16_384;
+
+/// Returns the default output limit of a known model: its own maximum, or less if an answer and the wanted thinking
+/// need less, because every reply reserves its limit in the context. Returns `None` for an unknown model.
+pub fn default_output_tokens(model: &str, effort: Option<Effort>) -> Option<u32> {
+    let most = model_data::sizes_of(model).output_tokens?;
+    let thinking = match effort {
+        None if may_reason(model) => 16_384,
+        None | Some(Effort::Off) => 0,
+        Some(Effort::Minimal) => 2048,
+        Some(Effort::Low) => 4096,
+        Some(Effort::Medium) => 16_384,
+        Some(Effort::High) => 32_768,
+        Some(Effort::Highest) => 49_152,
+    };
+    Some(most.min(ANSWER_TOKENS + thinking))
+}
+
+/// Returns whether a model takes a thinking budget in tokens and no effort level.
+pub(crate) fn thinks_by_budget(model: &str) -> bool {
+    model_data::family_of(model).is_some_and(|family| family.reasoning == ReasoningRule::Budget)
+}
+
+/// Returns whether a model may reason. Every unknown model may, because new ones do.
+pub(crate) fn may_reason(model: &str) -> bool {
+    model_data::family_of(model).is_none_or(|family| family.reasoning != ReasoningRule::None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use haft_core::model_request::Sampling;
+
+    use super::*;
+
+    fn request(model: &str, reasoning: Option<Effort>) -> ModelRequest {
+        let sampling = Sampling { temperature: Some(0.5), top_p: Some(0.9), ..Sampling::default() };
+        ModelRequest { reasoning, sampling, ..ModelRequest::new(model, Arc::default()) }
+    }
+
+    #[test]
+    fn fields_that_a_model_refuses_are_left_out_and_noted() {
+        let check =
+            |model: &str, effort: Option<Effort>, expected: (Option<Effort>, bool, bool), notes: usize| {
+                let fitted = fit(request(model, effort), Format::OpenaiChat);
+                let ModelRequest { reasoning, sampling, .. } = &fitted.request;
+                let found = (*reasoning, sampling.temperature.is_some(), sampling.top_p.is_some());
+                assert_eq!(
+                    (found, fitted.notes.len()),
+                    (expected, notes),
+                    "{model} {effort:?}: {:?}",
+                    fitted.notes
+                );
+            };
+        let high = Some(Effort::High);
+        check("gpt-4o", high, (None, true, true), 1);
+        check("gpt-4o", Some(Effort::Off), (None, true, true), 0);
+        check("gpt-5-mini", high, (high, false, false), 2);
+        check("gpt-5-mini", Some(Effort::Off), (Some(Effort::Minimal), false, false), 3);
+        check("gpt-5.1", Some(Effort::Minimal), (Some(Effort::Off), true, true), 1);
+        check("gpt-5.2", Some(Effort::Off), (Some(Effort::Off), true, true), 0);
+        check("gpt-5.2", None, (None, false, false), 2);
+        check("o3", Some(Effort::Highest), (high, false, false), 3);
+        check("claude-sonnet-4-5", None, (None, true, false), 1);
+        check("claude-sonnet-4-5", high, (high, false, false), 2);
+        check("claude-sonnet-5", None, (None, false, false), 2);
+        check("my-own", high, (high, true, true), 0);
+    }
+
+    #[test]
+    fn sizes_beyond_the_model_are_capped() {
+        let mut asked = ModelRequest::new("llama3:8b", Arc::default());
+        asked.context_tokens = Some(131_072);
+        assert_eq!(fit(asked.clone(), Format::Ollama).request.context_tokens, Some(8192));
+        assert_eq!(fit(asked, Format::OpenaiChat).request.context_tokens, Some(131_072));
+        let mut asked = ModelRequest::new("claude-3-haiku-20240307", Arc::default());
+        asked.output_tokens_max = Some(8192);
+        let fitted = fit(asked, Format::Anthropic);
+        assert_eq!((fitted.request.output_tokens_max, fitted.notes.len()), (Some(4096), 1));
+    }
+}

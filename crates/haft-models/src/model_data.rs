@@ -1,0 +1,245 @@
+//! The data file about models: prices, context windows, and the request fields that a family of models accepts.
+//!
+//! `data/models.json` is the only place with such facts. Each part names its date and its sources.
+
+use std::sync::LazyLock;
+
+use haft_core::model_request::Effort;
+use haft_core::price::Price;
+use serde::Deserialize;
+
+const FILE: &str = include_str!("../data/models.json");
+
+static DATA: LazyLock<ModelData> = LazyLock::new(|| serde_json::from_str(FILE).unwrap_or_default());
+
+/// The whole file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ModelData {
+    /// The date of every row without one of its own.
+    pub(crate) date: String,
+    pub(crate) models: Vec<ModelRow>,
+    pub(crate) families: Vec<ModelFamily>,
+}
+
+/// The prices and sizes of one model.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ModelRow {
+    /// The price list that the row belongs to.
+    pub(crate) list: String,
+    pub(crate) model: String,
+    pub(crate) input: f64,
+    pub(crate) output: f64,
+    pub(crate) cache_read: f64,
+    pub(crate) cache_write: f64,
+    pub(crate) context_tokens: u32,
+    /// The most tokens of one reply; `None` if the provider names no limit.
+    pub(crate) output_tokens: Option<u32>,
+}
+
+/// Models whose names begin alike and which accept the same request fields. The first matching row counts.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelFamily {
+    pub prefix: String,
+    /// A model of the family, for tests.
+    pub example: String,
+    /// The wire formats in which providers offer it, for tests.
+    pub formats: Vec<String>,
+    pub sampling: SamplingRule,
+    pub reasoning: ReasoningRule,
+    /// The accepted effort levels; empty if every level is accepted.
+    #[serde(default)]
+    pub efforts: Vec<EffortName>,
+    /// The smallest and the largest thinking budget in tokens.
+    pub budget_min: Option<u32>,
+    pub budget_max: Option<u32>,
+    /// False if chat completions refuse an effort beside tools.
+    pub chat_effort_with_tools: Option<bool>,
+    pub context_tokens: Option<u32>,
+}
+
+/// The requests that may set temperature, top-p, top-k and penalties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SamplingRule {
+    Always,
+    Never,
+    /// Only a request that turns reasoning off, because the model reasons unless it is told otherwise.
+    ReasoningOff,
+    /// Any request that asks for no reasoning.
+    NoReasoning,
+    /// As `NoReasoning`, and temperature or top-p, not both.
+    NoReasoningOne,
+}
+
+/// The way in which a request asks for reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasoningRule {
+    /// The model does not reason.
+    None,
+    /// By a named level of effort.
+    Levels,
+    /// By a number of tokens.
+    Budget,
+    /// On or off.
+    Switch,
+}
+
+/// An effort level in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffortName {
+    Off,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    Highest,
+}
+
+impl EffortName {
+    pub(crate) fn effort(self) -> Effort {
+        match self {
+            Self::Off => Effort::Off,
+            Self::Minimal => Effort::Minimal,
+            Self::Low => Effort::Low,
+            Self::Medium => Effort::Medium,
+            Self::High => Effort::High,
+            Self::Highest => Effort::Highest,
+        }
+    }
+}
+
+/// The sizes of a model, as far as they are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModelSizes {
+    pub context_tokens: Option<u32>,
+    /// The most tokens of one reply.
+    pub output_tokens: Option<u32>,
+}
+
+/// Returns the date of the oldest rows.
+pub fn data_date() -> &'static str {
+    &DATA.date
+}
+
+/// Returns all families.
+pub fn families() -> &'static [ModelFamily] {
+    &DATA.families
+}
+
+/// Returns the family of a model. Gateways put the vendor in front of the name.
+pub fn family_of(model: &str) -> Option<&'static ModelFamily> {
+    let name = short_name(model);
+    families().iter().find(|family| name.starts_with(family.prefix.as_str()))
+}
+
+/// Returns the sizes of a model, whichever provider offers it.
+pub fn sizes_of(model: &str) -> ModelSizes {
+    let name = short_name(model);
+    let row = DATA.models.iter().find(|row| is_model(name, &row.model));
+    let family = family_of(model).and_then(|family| family.context_tokens);
+    ModelSizes {
+        context_tokens: row.map(|row| row.context_tokens).or(family),
+        output_tokens: row.and_then(|row| row.output_tokens),
+    }
+}
+
+pub(crate) fn price_in(list: &str, model: &str) -> Option<Price> {
+    let row = DATA.models.iter().find(|row| row.list == list && is_model(model, &row.model))?;
+    let ModelRow { input, output, cache_read, cache_write, .. } = *row;
+    Some(Price { input, output, cache_read, cache_write })
+}
+
+fn short_name(model: &str) -> &str {
+    model.rsplit('/').next().unwrap_or(model)
+}
+
+/// Returns whether a name is a row of the table: its own name, alone or with a date. Any other suffix is another model.
+fn is_model(name: &str, row: &str) -> bool {
+    name.strip_prefix(row).is_some_and(is_date)
+}
+
+/// Matches nothing, `-latest`, `-20250514` or `-2025-04-14`.
+fn is_date(rest: &str) -> bool {
+    match rest.strip_prefix('-') {
+        None => rest.is_empty(),
+        Some("latest") => true,
+        Some(rest) => {
+            let digits = rest.bytes().filter(u8::is_ascii_digit).count();
+            digits == 8 && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Catches a row that is not read, a price in the wrong column, or one per thousand instead of per million tokens.
+    #[test]
+    fn the_data_file_is_read_and_its_prices_are_plausible() {
+        let file: Value = serde_json::from_str(FILE).unwrap();
+        assert_eq!(file["models"].as_array().unwrap().len(), DATA.models.len());
+        assert_eq!(file["families"].as_array().unwrap().len(), DATA.families.len());
+        assert!(DATA.models.len() > 30);
+        let mut names = HashSet::new();
+        for ModelRow { list, model, input, output, cache_read, cache_write, context_tokens, output_tokens } in
+            &DATA.models
+        {
+            let name = format!("{list}/{model}");
+            assert!(names.insert((list, model)), "{name} twice");
+            assert!((0.01..=100.0).contains(input) && (0.05..=500.0).contains(output), "{name}");
+            assert!((1.0..=10.0).contains(&(output / input)), "{name}");
+            assert!((0.05..=1.0).contains(&(cache_read / input)), "{name}");
+            assert!((1.0..=2.0).contains(&(cache_write / input)), "{name}");
+            assert!(output_tokens.is_none_or(|output| output < *context_tokens), "{name}");
+            assert!(!file["sources"][list][0].is_null(), "{name} has no source");
+        }
+    }
+
+    #[test]
+    fn every_part_of_the_file_has_a_date_and_a_source() {
+        let file: Value = serde_json::from_str(FILE).unwrap();
+        let rows = file["models"].as_array().unwrap().iter().filter_map(|row| row["date"].as_str());
+        for date in rows.chain([file["date"].as_str().unwrap(), file["familiesDate"].as_str().unwrap()]) {
+            assert!(date.parse::<jiff::civil::Date>().unwrap().year() >= 2025, "{date}");
+        }
+        let links = |part: &str| file[part].as_object().unwrap().values().cloned().collect::<Vec<_>>();
+        for link in
+            links("sources").iter().chain(&links("familySources")).flat_map(|one| one.as_array().unwrap())
+        {
+            assert!(link.as_str().unwrap().starts_with("https://"), "{link}");
+        }
+    }
+
+    /// A row below a shorter prefix would never count.
+    #[test]
+    fn every_family_is_found_by_its_example() {
+        for family in families() {
+            let found = family_of(&family.example).map(|found| found.prefix.as_str());
+            assert_eq!(found, Some(family.prefix.as_str()), "{}", family.example);
+        }
+        assert_eq!(family_of("openai/gpt-5-mini").unwrap().prefix, "gpt-5");
+        assert!(family_of("my-own-model").is_none());
+    }
+
+    #[test]
+    fn sizes_are_known_by_name_or_by_family() {
+        let sizes = |model: &str| {
+            let ModelSizes { context_tokens, output_tokens } = sizes_of(model);
+            (context_tokens, output_tokens)
+        };
+        assert_eq!(sizes("claude-sonnet-4-5-20250929"), (Some(200_000), Some(64_000)));
+        assert_eq!(sizes("openai/gpt-4o"), (Some(128_000), Some(16_384)));
+        assert_eq!(sizes("llama3:8b"), (Some(8192), None));
+        assert_eq!(sizes("m"), (None, None));
+    }
+}

@@ -1,0 +1,254 @@
+//! Removes from a schema the parts that no provider accepts, so that one tool cannot break every request.
+//!
+//! Providers validate the schemas of all tools before they answer. A server of another author may send a schema with an
+//! unknown type or in an old draft; the provider then refuses the request, whatever it is about.
+
+use serde_json::{Map, Value, json};
+
+use super::words::tell;
+use super::{Grammar, Loss};
+
+const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
+
+/// Keywords that hold named schemas, lists of schemas, or one schema.
+const NAMED: [&str; 5] = ["properties", "$defs", "definitions", "patternProperties", "dependentSchemas"];
+const LISTED: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
+const SINGLE: [&str; 9] = [
+    "items",
+    "additionalProperties",
+    "additionalItems",
+    "contains",
+    "not",
+    "if",
+    "then",
+    "else",
+    "propertyNames",
+];
+
+/// The most characters of a property's name that Anthropic accepts, from letters, digits, `_`, `.` and `-`.
+const KEY_CHARS_MAX: usize = 64;
+
+pub(super) fn repaired(schema: Value, grammar: Grammar, losses: &mut Vec<Loss>) -> Value {
+    let mut repair = Repair { keys: KeyRule::of(grammar), at: String::new(), losses };
+    repair.schema(schema)
+}
+
+/// The rule for names of properties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeyRule {
+    Any,
+    /// `^[a-zA-Z0-9_.-]{1,64}$`
+    Plain,
+}
+
+impl KeyRule {
+    fn of(grammar: Grammar) -> Self {
+        match grammar {
+            Grammar::Anthropic | Grammar::AnthropicOutput => Self::Plain,
+            Grammar::Json | Grammar::OpenaiStrict | Grammar::Gemini | Grammar::Ollama => Self::Any,
+        }
+    }
+
+    fn accepts(self, name: &str) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        match self {
+            Self::Any => true,
+            Self::Plain => (1..=KEY_CHARS_MAX).contains(&name.len()) && name.bytes().all(is_plain),
+        }
+    }
+}
+
+struct Repair<'a> {
+    keys: KeyRule,
+    at: String,
+    losses: &'a mut Vec<Loss>,
+}
+
+impl Repair<'_> {
+    fn lose(&mut self, keyword: &str, why: &'static str) {
+        self.losses.push(Loss { at: self.at.clone(), keyword: keyword.into(), why });
+    }
+
+    fn below(&mut self, steps: &[&str], schema: Value) -> Value {
+        let length = self.at.len();
+        for step in steps {
+            self.at.push('/');
+            self.at.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        }
+        let repaired = self.schema(schema);
+        self.at.truncate(length);
+        repaired
+    }
+
+    fn schema(&mut self, schema: Value) -> Value {
+        match schema {
+            Value::Object(object) => self.object(object),
+            Value::Bool(_) => schema,
+            Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                self.lose("schema", "is no schema; any value is shown");
+                json!({})
+            }
+        }
+    }
+
+    fn object(&mut self, object: Map<String, Value>) -> Value {
+        let mut kept = Map::new();
+        let mut told = Vec::new();
+        for (keyword, value) in object {
+            let repaired = match (keyword.as_str(), value) {
+                ("type", value) => self.types(value),
+                ("items", Value::Array(schemas)) => Some(self.tuple(schemas)),
+                ("properties", Value::Object(all)) => Some(self.properties(all, &mut told)),
+                (word, Value::Object(all)) if NAMED.contains(&word) => Some(self.named(word, all)),
+                (word, Value::Array(all)) if LISTED.contains(&word) && !all.is_empty() => {
+                    Some(self.listed(word, all))
+                }
+                (word, value) if SINGLE.contains(&word) => Some(self.below(&[word], value)),
+                (word, value) if is_well_formed(word, &value) => Some(value),
+                (word, _) => {
+                    self.lose(word, "has a value that the keyword cannot have and is left out");
+                    None
+                }
+            };
+            if let Some(value) = repaired {
+                kept.insert(keyword, value);
+            }
+        }
+        self.keep_required(&mut kept, &told);
+        Value::Object(kept)
+    }
+
+    /// Returns the known types; `None` if there is none.
+    fn types(&mut self, value: Value) -> Option<Value> {
+        let is_type = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
+        match value {
+            Value::Array(names) if !names.is_empty() && names.iter().all(is_type) => {
+                Some(Value::Array(names))
+            }
+            Value::Array(names) => {
+                self.lose("type", "names an unknown type, which is left out");
+                let known: Vec<Value> = names.into_iter().filter(is_type).collect();
+                (!known.is_empty()).then_some(Value::Array(known))
+            }
+            value if is_type(&value) => Some(value),
+            _ => {
+                self.lose("type", "is unknown; any value is shown");
+                None
+            }
+        }
+    }
+
+    /// Replaces the tuple form of older drafts: each item may have any of its schemas.
+    fn tuple(&mut self, schemas: Vec<Value>) -> Value {
+        self.lose("items", "is a list of schemas; they are shown as alternatives");
+        match schemas.len() {
+            0 => json!({}),
+            1 => schemas.into_iter().next().map_or_else(|| json!({}), |one| self.below(&["items", "0"], one)),
+            _ => json!({ "anyOf": self.listed("items", schemas) }),
+        }
+    }
+
+    fn listed(&mut self, keyword: &str, schemas: Vec<Value>) -> Value {
+        let numbered = schemas.into_iter().enumerate();
+        numbered.map(|(number, schema)| self.below(&[keyword, &number.to_string()], schema)).collect()
+    }
+
+    fn named(&mut self, keyword: &str, schemas: Map<String, Value>) -> Value {
+        let named = schemas.into_iter();
+        Value::Object(
+            named.map(|(name, schema)| (name.clone(), self.below(&[keyword, &name], schema))).collect(),
+        )
+    }
+
+    /// Repairs the properties. `told` receives those whose name the provider does not accept.
+    fn properties(&mut self, all: Map<String, Value>, told: &mut Vec<(String, Value)>) -> Value {
+        let (keys, mut kept) = (self.keys, Map::new());
+        for (name, schema) in all {
+            let schema = self.below(&["properties", &name], schema);
+            if keys.accepts(&name) {
+                kept.insert(name, schema);
+            } else {
+                told.push((name, schema));
+            }
+        }
+        Value::Object(kept)
+    }
+
+    /// Describes the properties that cannot be named in the schema, so that a model can still set them.
+    fn keep_required(&mut self, kept: &mut Map<String, Value>, told: &[(String, Value)]) {
+        if told.is_empty() {
+            return;
+        }
+        self.lose("properties", "have a name that is not accepted there; the description names them");
+        let is_told = |name: &Value| told.iter().any(|(told, _)| name == told);
+        if let Some(Value::Array(required)) = kept.get_mut("required") {
+            required.retain(|name| !is_told(name));
+        }
+        for (name, schema) in told {
+            tell(kept, &format!("It also has the property `{name}`: {schema}."));
+        }
+    }
+}
+
+/// Returns whether a keyword has a value of its kind. Unknown keywords have any value.
+fn is_well_formed(keyword: &str, value: &Value) -> bool {
+    let is_list_of = |is: fn(&Value) -> bool| value.as_array().is_some_and(|all| all.iter().all(is));
+    match keyword {
+        "properties" | "$defs" | "definitions" | "patternProperties" | "dependentSchemas" => {
+            value.is_object()
+        }
+        "anyOf" | "oneOf" | "allOf" | "prefixItems" => value.as_array().is_some_and(|all| !all.is_empty()),
+        "required" => is_list_of(Value::is_string),
+        "enum" => value.as_array().is_some_and(|all| !all.is_empty()),
+        "title" | "description" | "format" | "pattern" | "$ref" | "$id" | "$schema" | "$comment" => {
+            value.is_string()
+        }
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => value.is_number(),
+        "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
+            value.as_u64().is_some()
+        }
+        "uniqueItems" => value.is_boolean(),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(grammar: Grammar, property: &Value, expected: &Value, losses: usize) {
+        let schema = json!({"type": "object", "properties": {"a": property}});
+        let mut lost = Vec::new();
+        let repaired = repaired(schema, grammar, &mut lost);
+        assert_eq!(&repaired["properties"]["a"], expected);
+        assert_eq!(lost.len(), losses, "{lost:?}");
+    }
+
+    #[test]
+    fn parts_that_no_provider_accepts_are_left_out() {
+        let grammar = Grammar::Json;
+        let text = json!({"type": "string"});
+        check(grammar, &text, &text, 0);
+        check(grammar, &json!({"type": "any"}), &json!({}), 1);
+        check(grammar, &json!({"type": ["string", "date"]}), &json!({"type": ["string"]}), 1);
+        let tuple = json!({"type": "array", "items": [{"type": "string"}, {"type": "float"}]});
+        check(grammar, &tuple, &json!({"type": "array", "items": {"anyOf": [{"type": "string"}, {}]}}), 2);
+        check(grammar, &json!({"type": "string", "required": true}), &text, 1);
+        check(grammar, &json!({"type": "string", "enum": [], "description": 7}), &text, 2);
+        check(grammar, &json!({"minimum": 1, "exclusiveMinimum": true}), &json!({"minimum": 1}), 1);
+        check(grammar, &json!("string"), &json!({}), 1);
+        check(grammar, &json!({"default": {"type": "any"}}), &json!({"default": {"type": "any"}}), 0);
+    }
+
+    #[test]
+    fn names_that_a_provider_does_not_accept_move_to_the_description() {
+        let schema = json!({"type": "object", "properties": {"$filter": {"type": "string"}, "a": {}}, "required": ["$filter", "a"]});
+        let mut losses = Vec::new();
+        let said = repaired(schema.clone(), Grammar::Anthropic, &mut losses);
+        assert_eq!((&said["properties"], &said["required"]), (&json!({"a": {}}), &json!(["a"])));
+        assert!(said["description"].as_str().unwrap().contains("`$filter`"), "{said}");
+        assert_eq!(losses.len(), 1);
+        assert_eq!(repaired(schema.clone(), Grammar::Json, &mut losses), schema);
+    }
+}

@@ -1,0 +1,98 @@
+use std::sync::Arc;
+
+use haft_core::conversation::Format;
+use haft_core::model_request::{Effort, ModelRequest, ModelTool, Sampling};
+use haft_model_server::Step;
+use haft_models::model_data::families;
+use serde_json::Value;
+
+use super::asker::{Asker, asking, whole};
+use crate::fixture::{tests_folder, tools};
+
+const EFFORTS: [Option<Effort>; 7] = [
+    None,
+    Some(Effort::Off),
+    Some(Effort::Minimal),
+    Some(Effort::Low),
+    Some(Effort::Medium),
+    Some(Effort::High),
+    Some(Effort::Highest),
+];
+
+fn samplings() -> [Sampling; 3] {
+    let none = Sampling::default();
+    let temperature = Sampling { temperature: Some(0.5), ..none.clone() };
+    let both = Sampling { top_p: Some(0.9), ..temperature.clone() };
+    let all = Sampling {
+        top_k: Some(40),
+        presence_penalty: Some(0.1),
+        frequency_penalty: Some(0.1),
+        ..both.clone()
+    };
+    [none, both, all]
+}
+
+/// The scripted server refuses what the real models refuse, by tables of its own. Every combination of settings must
+/// get through to every family in every format, and nothing may be dropped without a note.
+#[tokio::test]
+async fn every_family_accepts_every_request_in_every_format() {
+    let mut cells = 0;
+    for family in families() {
+        for format in
+            Format::ALL.into_iter().filter(|format| family.formats.contains(&format.name().to_owned()))
+        {
+            let mut requests = Vec::new();
+            for effort in EFFORTS {
+                for sampling in samplings() {
+                    for output_tokens_max in [Some(1000), Some(200_000)] {
+                        let plain = ModelRequest {
+                            model: family.example.clone(),
+                            reasoning: effort,
+                            sampling: sampling.clone(),
+                            output_tokens_max,
+                            ..asking("hi")
+                        };
+                        let tools = if output_tokens_max == Some(1000) { tools() } else { [].into() };
+                        requests.push(ModelRequest { tools, ..plain });
+                    }
+                }
+            }
+            let asker = Asker::new(format, [Step::text("yes")]);
+            let provider = asker.provider();
+            for request in requests {
+                cells += 1;
+                let (effort, sampling) = (request.reasoning, request.sampling.clone());
+                let reply = whole(&provider, request, &asker.context()).await;
+                let reply = reply.unwrap_or_else(|error| {
+                    panic!("{} {format:?} {effort:?} {sampling:?}: {error}", family.example)
+                });
+                let sent = asker.server.requests().last().map(|sent| sent.raw.clone()).unwrap_or_default();
+                let noted = reply.notes.iter().any(|note| note.to_string().contains("temperature"));
+                let said = sent.contains("\"temperature\"");
+                assert_eq!(said || noted, sampling.temperature.is_some(), "{} {format:?}", family.example);
+            }
+        }
+    }
+    assert!(cells > 2000, "{cells}");
+}
+
+/// The server checks the schemas of all tools before it answers, as real providers do.
+#[tokio::test]
+async fn no_schema_of_a_tool_breaks_a_request() {
+    let folder = tests_folder().join("schemas");
+    let schemas: Vec<Value> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| serde_json::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap())
+        .collect();
+    let named = |(number, schema): (usize, &Value)| ModelTool {
+        name: format!("tool_{number}"),
+        description: String::new(),
+        input_schema: Arc::new(schema.clone()),
+    };
+    let tools: Arc<[ModelTool]> = schemas.iter().enumerate().map(named).collect();
+    for format in Format::ALL {
+        let asker = Asker::new(format, [Step::text("yes")]);
+        let reply = asker.ask(ModelRequest { tools: Arc::clone(&tools), ..asking("hi") }).await;
+        assert!(reply.is_ok(), "{format:?}: {reply:?}");
+    }
+}

@@ -1,0 +1,101 @@
+//! The sizes of requests to a model: its window, the room for its reply, and the buffer for estimates.
+
+use haft_config::agents::Asking;
+use haft_config::resolved::ModelSettings;
+use haft_core::run::limits::ContextLimit;
+use haft_models::capability::default_output_tokens;
+use haft_models::model_data::sizes_of;
+
+/// The window of a model that neither the configuration nor the data file knows.
+const WINDOW_TOKENS_DEFAULT: u32 = 131_072;
+
+/// The room for a reply whose limit is the provider's own.
+const OUTPUT_TOKENS_ASSUMED: u32 = 8192;
+
+/// The largest and the smallest default buffer. It is a sixteenth of the window in between, so that a model with a
+/// window of 8,192 tokens can still work.
+const BUFFER_TOKENS_MAX: u32 = 8192;
+const BUFFER_TOKENS_MIN: u32 = 256;
+const BUFFER_WINDOW_SHARE: u32 = 16;
+
+/// The sizes of the requests of one agent to one model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RequestSizes {
+    /// The limit to send; `None` leaves it to the provider.
+    pub(super) output_tokens_max: Option<u32>,
+    /// The window to request, for providers that let the client set it; `None` for the model's own.
+    pub(super) context_tokens: Option<u32>,
+    pub(super) context: ContextLimit,
+}
+
+/// Returns the sizes: the smaller of the agent's and the operator's values first, then those of the data file.
+pub(super) fn request_sizes(asking: &Asking, settings: Option<&ModelSettings>, model: &str) -> RequestSizes {
+    let known = sizes_of(model);
+    let context_tokens =
+        smaller(asking.context_tokens, settings.and_then(|settings| settings.context_tokens));
+    let window = context_tokens.or(known.context_tokens).unwrap_or(WINDOW_TOKENS_DEFAULT);
+    let written = smaller(asking.output_tokens_max, settings.and_then(|settings| settings.output_tokens_max));
+    let usual = || default_output_tokens(model, asking.effort).map(|tokens| tokens.min(window / 2));
+    let output_tokens_max = written.or_else(usual);
+    let reserved = output_tokens_max.unwrap_or(OUTPUT_TOKENS_ASSUMED.min(window / 4));
+    let share = (window / BUFFER_WINDOW_SHARE).clamp(BUFFER_TOKENS_MIN, BUFFER_TOKENS_MAX);
+    let context = ContextLimit {
+        window_tokens: window.into(),
+        output_tokens: reserved.into(),
+        buffer_tokens: asking.context_buffer_tokens.unwrap_or(share).into(),
+    };
+    RequestSizes { output_tokens_max, context_tokens, context }
+}
+
+fn smaller(one: Option<u32>, other: Option<u32>) -> Option<u32> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_config::agents::{Agent, Around};
+
+    use super::*;
+
+    fn asking(yaml: &str) -> Asking {
+        let around = Around { read: &|_| Err(String::new()), variable: &|_| None };
+        Agent::read("a.md", &format!("---\n{yaml}\n---\n"), around).unwrap().asking
+    }
+
+    #[test]
+    fn sizes_come_from_the_agent_the_operator_and_the_data_file() {
+        let check = |yaml: &str,
+                     settings: (Option<u32>, Option<u32>),
+                     model: &str,
+                     expected: (Option<u32>, u64, u64)| {
+            let settings = ModelSettings {
+                output_tokens_max: settings.0,
+                context_tokens: settings.1,
+                ..ModelSettings::default()
+            };
+            let sizes = request_sizes(&asking(yaml), Some(&settings), model);
+            let found = (sizes.output_tokens_max, sizes.context.window_tokens, sizes.context.buffer_tokens);
+            assert_eq!(found, expected, "{yaml} {model}");
+        };
+        check("", (None, None), "claude-sonnet-4-5", (Some(32_768), 200_000, 8192));
+        check("reasoning: highest", (None, None), "claude-sonnet-4-5", (Some(64_000), 200_000, 8192));
+        check("", (None, None), "gpt-4o", (Some(16_384), 128_000, 8000));
+        check("", (None, None), "claude-3-haiku-20240307", (Some(4096), 200_000, 8192));
+        check("maxOutputTokens: 700", (None, None), "gpt-4o", (Some(700), 128_000, 8000));
+        check("maxOutputTokens: 700", (Some(500), None), "gpt-4o", (Some(500), 128_000, 8000));
+        check("", (None, None), "my-own", (None, 131_072, 8192));
+        check("", (None, Some(8192)), "my-own", (None, 8192, 512));
+        check("contextBuffer: 100", (None, Some(8192)), "my-own", (None, 8192, 100));
+    }
+
+    #[test]
+    fn a_window_of_eight_thousand_tokens_leaves_most_of_it_to_the_conversation() {
+        let sizes = request_sizes(&asking("contextWindow: 8192"), None, "my-own");
+        assert!(!sizes.context.is_full(5600) && sizes.context.is_full(5700), "{sizes:?}");
+        assert_eq!(request_sizes(&asking(""), None, "llama3:8b").context.window_tokens, 8192);
+        assert_eq!(request_sizes(&asking(""), None, "llama3:8b").context_tokens, None);
+    }
+}
