@@ -13,11 +13,11 @@ use self::args::{AgentsCheckArgs, AgentsCommand, AgentsListArgs, AgentsNewArgs};
 use super::args::FileArgs;
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
-use super::{hints, terminal};
+use super::{hints, terminal, tool_names};
 use haft_config::agents::AgentOverrides;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::{AgentFile, AgentLoadError, AgentLoader};
-use haft_config::{Resolved, printable};
+use haft_config::{ResolvedConfig, printable};
 use haft_runtime::pricing::check_prices;
 
 pub(super) fn run(command: &AgentsCommand) -> ExitCode {
@@ -91,7 +91,11 @@ fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
     };
     let wrong: Vec<(&Path, String)> = all
         .iter()
-        .filter_map(|(file, read)| Some((file.as_path(), problem(read, &loader, config.as_ref())?)))
+        .filter_map(|(file, read)| {
+            let found = problem(read, &loader, config.as_ref());
+            let found = found.or_else(|| unknown_tools(read, config.as_ref()?))?;
+            Some((file.as_path(), found))
+        })
         .collect();
     let code: ExitCode = if wrong.is_empty() { ExitReason::Success.into() } else { ExitReason::Input.into() };
     let told = if args.json {
@@ -117,7 +121,7 @@ fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
 pub(super) fn problem(
     read: &Result<AgentFile, AgentLoadError>,
     loader: &AgentLoader,
-    config: Option<&Resolved>,
+    config: Option<&ResolvedConfig>,
 ) -> Option<String> {
     match read {
         Err(error) => Some(hints::with(error, hints::agent(error))),
@@ -129,6 +133,17 @@ pub(super) fn problem(
             }
         }
     }
+}
+
+/// Returns the tools that an agent names and that cannot exist.
+fn unknown_tools(read: &Result<AgentFile, AgentLoadError>, config: &ResolvedConfig) -> Option<String> {
+    let AgentFile { agent, file, .. } = read.as_ref().ok()?;
+    let shown = agent.reach.tools.iter().flatten().map(ToString::to_string);
+    let allowed = agent.reach.allowed_tools.iter().flatten().cloned();
+    let file = printable(&file.to_string_lossy());
+    let problem = |name: String| Some(format!("{file}: {}", tool_names::unknown_tool(config, &name)?));
+    let problems: Vec<String> = shown.chain(allowed).filter_map(problem).collect();
+    (!problems.is_empty()).then(|| hints::with(&problems.join("\n"), Some("`haft tools` lists the tools")))
 }
 
 /// Creates the file of a new agent. Never overwrites an existing file.

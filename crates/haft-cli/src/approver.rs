@@ -1,13 +1,15 @@
 //! Asks the person at the terminal to approve a call.
 
-use std::fmt::Write;
+mod request_text;
+
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use haft_core::approval::{ApprovalAnswer, ApprovalRequest, Approver, shown};
+use haft_core::approval::{ApprovalAnswer, ApprovalRequest, Approver};
 use haft_core::grant::GrantScope;
 
+use self::request_text::request_text;
 use super::{question, terminal};
 
 /// Asks on standard error and reads the answer from standard input.
@@ -30,42 +32,61 @@ impl Approver for TerminalApprover {
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
         Box::pin(async move {
             let mut turn = question::turn().await;
-            terminal::note(&asked(request));
-            turn.line().await.map_or(ApprovalAnswer::Deny, |line| answer(line.trim(), request))
+            terminal::prompt(&request_text(request));
+            let offers = offers(request);
+            let typed = turn.key(&choices(&offers)).await;
+            let chosen = typed.and_then(|typed| chosen(&typed, &offers));
+            terminal::prompt(chosen.map_or("→ no", |offer| offer.confirmation));
+            chosen.map_or(ApprovalAnswer::Deny, |offer| offer.answer)
         })
     }
 }
 
-/// Describes the call, with invisible characters made visible so that none can hide a part of it.
-fn asked(request: &ApprovalRequest) -> String {
-    let mut text =
-        format!("{} wants to run in {}:\n", request.tool, shown(&request.workspace.to_string_lossy()));
-    for (name, value) in &request.arguments {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let _ = writeln!(text, "  {}: {}", shown(name), shown(&value));
-    }
-    let prefix = request.prefix.as_ref().map_or_else(String::new, |words| {
-        format!(", [p] always `{}`", GrantScope::CommandPrefix(words.clone()))
-    });
-    let rule = if request.rules.is_empty() { "" } else { ", [r] always by this rule" };
-    let _ = write!(
-        text,
-        "{}\nallow? [o] once, [e] always this exact call{prefix}{rule}, anything else: no\n\
-         (always: in this workspace; `haft approvals` lists and revokes)",
-        shown(&request.why)
-    );
-    text
+/// A key that allows the call.
+#[derive(Debug, Clone)]
+struct KeyOffer {
+    /// In lower case; both cases count.
+    key: char,
+    answer: ApprovalAnswer,
+    text: String,
+    confirmation: &'static str,
 }
 
-/// Parses the answer. Anything that is not understood, or that was not offered, denies the call.
-fn answer(line: &str, request: &ApprovalRequest) -> ApprovalAnswer {
-    match line {
-        "o" | "y" | "yes" | "once" => ApprovalAnswer::AllowOnce,
-        "e" | "exact" => ApprovalAnswer::AllowExact,
-        "p" | "prefix" if request.prefix.is_some() => ApprovalAnswer::AllowPrefix,
-        "r" | "rule" if !request.rules.is_empty() => ApprovalAnswer::AllowRule,
-        _ => ApprovalAnswer::Deny,
+/// Returns the keys that allow this call. Every other key denies it.
+fn offers(request: &ApprovalRequest) -> Vec<KeyOffer> {
+    let offer = |key, answer, text: String, confirmation| KeyOffer { key, answer, text, confirmation };
+    let mut offers = vec![
+        offer('y', ApprovalAnswer::AllowOnce, "once".into(), "→ once"),
+        offer('e', ApprovalAnswer::AllowExact, "always this exact call".into(), "→ always this exact call"),
+    ];
+    if let Some(words) = &request.prefix {
+        let text = format!("always `{}`", GrantScope::CommandPrefix(words.clone()));
+        offers.push(offer('p', ApprovalAnswer::AllowPrefix, text, "→ always this prefix"));
     }
+    if !request.rules.is_empty() {
+        offers.push(offer(
+            'r',
+            ApprovalAnswer::AllowRule,
+            "always by this rule".into(),
+            "→ always by this rule",
+        ));
+    }
+    offers
+}
+
+fn choices(offers: &[KeyOffer]) -> String {
+    let keys: Vec<String> = offers.iter().map(|offer| format!("[{}] {}", offer.key, offer.text)).collect();
+    format!(
+        "(always: in this workspace; `haft approvals` lists and revokes)\n\
+         allow? {}, any other key: no",
+        keys.join(", ")
+    )
+}
+
+/// Finds the offer for the typed key. Enter after the key is ignored; any further text is a paste, which allows nothing.
+fn chosen<'a>(typed: &str, offers: &'a [KeyOffer]) -> Option<&'a KeyOffer> {
+    let typed = typed.trim_end_matches(['\r', '\n']);
+    offers.iter().find(|offer| typed.eq_ignore_ascii_case(offer.key.encode_utf8(&mut [0; 4])))
 }
 
 #[cfg(test)]
@@ -91,30 +112,36 @@ mod tests {
     }
 
     #[test]
-    fn unrecognized_or_unoffered_approval_key_denies() {
+    fn only_an_offered_key_alone_allows_a_call() {
         let bare = request(None, &[]);
         let full = request(Some(&["git", "status"]), &["ask bash: git *"]);
-        let check = |line: &str, request: &ApprovalRequest, expected: ApprovalAnswer| {
-            assert_eq!(answer(line, request), expected, "{line}");
+        let check = |typed: &str, request: &ApprovalRequest, expected: ApprovalAnswer| {
+            let offers = offers(request);
+            let answer = chosen(typed, &offers).map_or(ApprovalAnswer::Deny, |offer| offer.answer);
+            assert_eq!(answer, expected, "{typed:?}");
         };
-        check("o", &bare, ApprovalAnswer::AllowOnce);
+        check("y", &bare, ApprovalAnswer::AllowOnce);
+        check("Y", &bare, ApprovalAnswer::AllowOnce);
+        check("y\r\n", &bare, ApprovalAnswer::AllowOnce);
         check("e", &bare, ApprovalAnswer::AllowExact);
         check("r", &full, ApprovalAnswer::AllowRule);
-        check("r", &bare, ApprovalAnswer::Deny);
+        check("R", &full, ApprovalAnswer::AllowRule);
         check("p", &full, ApprovalAnswer::AllowPrefix);
-        check("prefix", &full, ApprovalAnswer::AllowPrefix);
+        for denied in ["", "\n", "n", "o", "yes", "y\ny\n", "y please", "\u{1b}[A", " y", "\u{443}"] {
+            check(denied, &full, ApprovalAnswer::Deny);
+        }
+        check("r", &bare, ApprovalAnswer::Deny);
         check("p", &bare, ApprovalAnswer::Deny);
-        check("", &full, ApprovalAnswer::Deny);
-        check("O", &full, ApprovalAnswer::Deny);
     }
 
     #[test]
-    fn approval_prompt_lists_only_offered_choices() {
-        let full = asked(&request(Some(&["git", "status"]), &["ask bash: git *"]));
-        for part in ["[o] once", "[e] always this exact call", "[p] always `git status *`", "[r] always by"] {
-            assert!(full.contains(part), "{part}: {full}");
-        }
-        let bare = asked(&request(None, &[]));
-        assert!(!bare.contains("[p]") && !bare.contains("[r]"), "{bare}");
+    fn the_question_shows_every_key_that_counts() {
+        let choices_of = |request: &ApprovalRequest| choices(&offers(request));
+        let full = choices_of(&request(Some(&["git", "status"]), &["ask bash: git *"]));
+        let expected = "allow? [y] once, [e] always this exact call, [p] always `git status *`, \
+                        [r] always by this rule, any other key: no";
+        assert!(full.ends_with(expected), "{full}");
+        let bare = choices_of(&request(None, &[]));
+        assert!(bare.ends_with("allow? [y] once, [e] always this exact call, any other key: no"), "{bare}");
     }
 }

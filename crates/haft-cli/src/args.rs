@@ -133,7 +133,7 @@ pub(super) struct CallArgs {
     #[arg(long)]
     pub(super) tree: bool,
 
-    /// How long a call may take, for example 90s, 1500ms or 2m [default: 120s]
+    /// How long a call may take, for example 90s, 1500ms or 2m; a plain number is seconds [default: 120s]
     #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
     pub(super) timeout: Option<std::time::Duration>,
 
@@ -328,11 +328,13 @@ pub(super) struct ConfigFilesArgs {
 
 /// Let the files of a project count: its configuration, agents and skills
 ///
-/// Shows what they say and remembers their digests. A file that changes is no longer trusted.
+/// Shows what they say and everything that they would run, asks, and remembers their digests. A file that changes is no
+/// longer trusted.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  haft trust\n  haft trust ~/project\n  haft trust --list\n  haft trust --revoke ~/project"
+    after_help = "Examples:\n  haft trust\n  haft trust ~/project\n  haft trust --yes\n  haft trust --list\n  haft trust --revoke ~/project"
 )]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 pub(super) struct TrustArgs {
     /// The project [default: the current directory]
     #[arg(value_name = "DIR")]
@@ -345,6 +347,10 @@ pub(super) struct TrustArgs {
     /// Trust the project no longer
     #[arg(long)]
     pub(super) revoke: bool,
+
+    /// Trust without a question, for scripts
+    #[arg(short, long, conflicts_with_all = ["list", "revoke"])]
+    pub(super) yes: bool,
 
     /// Print the answer as JSON
     #[arg(long)]
@@ -410,7 +416,7 @@ pub(super) struct OutputArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft stats\n  haft stats --since 1h --json\n  haft stats --models")]
 pub(super) struct StatsArgs {
-    /// Only calls of the last while, for example 30m, 12h or 7d
+    /// Only calls of the last while, for example 30m, 12h or 7d; a plain number is seconds
     #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
     pub(super) since: Option<std::time::Duration>,
 

@@ -27,7 +27,7 @@ use super::exit::ExitReason;
 use super::prose::AnswerWriter;
 use super::settings::{self, CliError};
 use super::watch::CommandWatchers;
-use super::{cancel, hints, terminal};
+use super::{cancel, hints, piped_input, terminal};
 use haft_config::resolved::ModelName;
 use haft_config::{ResolvedConfig, environment};
 use haft_runtime::models::{self, ModelsError};
@@ -39,7 +39,7 @@ const QUESTION_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const IMAGE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 
 pub(super) async fn run(args: &AskArgs) -> ExitCode {
-    let asked = match prepare(args) {
+    let asked = match prepare(args).await {
         Ok(asked) => asked,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
@@ -76,12 +76,12 @@ struct ModelQuestion {
     spent: Arc<AttemptCosts>,
 }
 
-fn prepare(args: &AskArgs) -> Result<PreparedQuestion, CliError> {
+async fn prepare(args: &AskArgs) -> Result<PreparedQuestion, CliError> {
     let config = settings::configuration(&args.files)?.resolved;
     let names = names(args, &config)?;
     // Read before the recording is created: a recording without an exchange would block the next attempt, because the
     // file must be new.
-    let message = message(args)?;
+    let message = message(args).await?;
     let shape = args.output_schema.as_deref().map(AnswerSchema::read).transpose()?;
     let SelectedModel { provider, name, tape } = match &args.replay {
         Some(file) => replayed(file, names)?,
@@ -145,8 +145,8 @@ fn names(args: &AskArgs, config: &ResolvedConfig) -> Result<Vec<ModelName>, CliE
 }
 
 /// Builds the message from the question and the images.
-fn message(args: &AskArgs) -> Result<Message, CliError> {
-    let mut message = Message::user(question(args)?);
+async fn message(args: &AskArgs) -> Result<Message, CliError> {
+    let mut message = Message::user(question(args).await?);
     for path in &args.image {
         message.parts.push(MessagePart::new(PartBody::Image(image(path)?)));
     }
@@ -170,7 +170,7 @@ fn request(
     })
 }
 
-fn question(args: &AskArgs) -> Result<String, CliError> {
+async fn question(args: &AskArgs) -> Result<String, CliError> {
     let text = if args.question == "-" { from_standard_input()? } else { args.question.clone() };
     if text.trim().is_empty() {
         return Err((
@@ -178,7 +178,11 @@ fn question(args: &AskArgs) -> Result<String, CliError> {
             "the question is empty\nhint: `haft ask --help` has examples".into(),
         ));
     }
-    Ok(text)
+    if args.question == "-" {
+        return Ok(text);
+    }
+    let piped = piped_input::read(args.stdin_wait).await?;
+    Ok(piped.map_or(text.clone(), |input| piped_input::inline(&text, &input)))
 }
 
 fn from_standard_input() -> Result<String, CliError> {

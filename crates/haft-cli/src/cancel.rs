@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::exit::ExitReason;
+use super::question;
 
 /// Waits for an interrupt, a termination signal or a hangup, or until the reader of standard output is gone.
 pub(super) async fn cancelled() -> ExitReason {
@@ -72,6 +73,7 @@ async fn forward_signals(mut signals: CancelSignals, tell: oneshot::Sender<Signa
 }
 
 fn exit_immediately(exit: ExitReason) {
+    question::restore_terminal();
     std::process::exit(exit.code().into());
 }
 

@@ -7,9 +7,9 @@ use clap::Parser;
 use haft_runtime::model_server::{ModelServer, Script, ScriptPart, ScriptStep};
 use serde_json::json;
 
-use super::args::{Cli, CliCommand, DemoArgs, RunArgs};
+use super::args::{Cli, CliCommand, DemoArgs, OutputFormat, RunArgs};
 use super::exit::ExitReason;
-use super::run::{self as running, RunSetup};
+use super::run::{self as running, RunSetup, StandardInput};
 use super::settings::{CliError, Configuration};
 use super::terminal;
 use haft_config::skills::Skills;
@@ -48,10 +48,11 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
             variables: Arc::new(variables),
             models: None,
             keeps_session: false,
+            piped: None,
         };
-        Box::pin(running::begin(&typed, given)).await
+        Box::pin(running::begin(&typed, given, StandardInput::Ignored)).await
     };
-    running::carry_out(Box::pin(started)).await
+    running::carry_out(OutputFormat::Text, Box::pin(started)).await
 }
 
 fn stage() -> std::io::Result<(tempfile::TempDir, ModelServer)> {

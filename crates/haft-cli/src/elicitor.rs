@@ -44,13 +44,9 @@ impl Elicitor for TerminalElicitor {
     }
 }
 
-async fn ask(server: &str, form: &ElicitationForm, turn: &mut QuestionTurn<'_>) -> ElicitationAnswer {
-    terminal::note(&format!(
-        "MCP server `{}` asks: {}\n{}",
-        terminal::harmless(server),
-        terminal::harmless(&form.message),
-        form.how_to_answer()
-    ));
+async fn ask(server: &str, form: &ElicitationForm, turn: &mut QuestionTurn) -> ElicitationAnswer {
+    terminal::prompt(&format!("MCP server `{server}` asks: {}\n{}", form.message, form.how_to_answer()));
+    turn.settle().await;
     if form.fields.is_empty() {
         return agreed(turn).await;
     }
@@ -66,7 +62,7 @@ async fn ask(server: &str, form: &ElicitationForm, turn: &mut QuestionTurn<'_>) 
 }
 
 /// Asks for agreement when the form has no fields; an empty line declines.
-async fn agreed(turn: &mut QuestionTurn<'_>) -> ElicitationAnswer {
+async fn agreed(turn: &mut QuestionTurn) -> ElicitationAnswer {
     match answer(&FormField::agreement(), turn).await {
         Ok(Some(Value::Bool(true))) => ElicitationAnswer::Accepted(Value::Object(Map::new())),
         Ok(Some(_) | None) => ElicitationAnswer::Declined,
@@ -75,15 +71,15 @@ async fn agreed(turn: &mut QuestionTurn<'_>) -> ElicitationAnswer {
 }
 
 /// Asks for one field. Returns `None` for a field that was left out; an error ends the whole request.
-async fn answer(field: &FormField, turn: &mut QuestionTurn<'_>) -> Result<Option<Value>, ElicitationAnswer> {
+async fn answer(field: &FormField, turn: &mut QuestionTurn) -> Result<Option<Value>, ElicitationAnswer> {
     for _ in 0..ATTEMPTS_MAX {
-        terminal::note(&terminal::harmless(&field.question()));
+        terminal::prompt(&field.question());
         let Some(line) = turn.line().await else { return Err(ElicitationAnswer::Cancelled) };
         match field.read(line.trim()) {
             Ok(FormFieldInput::Value(value)) => return Ok(Some(value)),
             Ok(FormFieldInput::LeftOut) => return Ok(None),
             Ok(FormFieldInput::No) => return Err(ElicitationAnswer::Declined),
-            Err(complaint) => terminal::note(&terminal::harmless(&complaint)),
+            Err(complaint) => terminal::prompt(&complaint),
         }
     }
     Err(ElicitationAnswer::Cancelled)

@@ -21,6 +21,7 @@ mod markdown;
 mod mcp;
 mod models;
 mod output;
+mod piped_input;
 mod policy;
 mod prose;
 mod question;
@@ -35,6 +36,7 @@ mod skills;
 mod stats;
 mod stream;
 mod terminal;
+mod tool_names;
 mod tools;
 mod tools_check;
 mod tools_search;
@@ -95,7 +97,7 @@ async fn dispatch(command: CliCommand) -> ExitCode {
         CliCommand::Sandbox(args) => sandbox::run(&args).await,
         CliCommand::Doctor(args) => doctor::run(&args).await,
         CliCommand::Config(args) => config::run(&args.command),
-        CliCommand::Trust(args) => trust::run(&args),
+        CliCommand::Trust(args) => trust::run(&args).await,
         CliCommand::Policy(PolicyCommandArgs { command: PolicyCommand::Explain(args) }) => {
             policy::explain(&args).await
         }

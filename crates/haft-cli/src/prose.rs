@@ -76,6 +76,11 @@ impl AnswerWriter {
         }
     }
 
+    /// Returns true when the last line is not complete.
+    pub(super) fn is_mid_line(&self) -> bool {
+        self.ends_line == Some(false)
+    }
+
     /// Ends the answer: shows the text held back, and ends the line.
     pub(super) fn end(&mut self) -> io::Result<()> {
         let held = match &mut self.look {

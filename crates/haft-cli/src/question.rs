@@ -1,135 +1,148 @@
-//! Questions to the person at the terminal, one at a time. A typed line answers only the question that is open.
+//! Questions to the person at the terminal, one at a time. Only input typed after a question appeared answers it.
 
-use std::io::{self, BufRead};
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::{Mutex, MutexGuard};
-use tokio::task::{JoinHandle, spawn_blocking};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{
+    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr, tcsetattr,
+};
+use tokio::time::sleep;
 
 use super::terminal;
 
-static TERMINAL: TerminalInput = TerminalInput::new(typed_line);
+/// The time without any key after which a question accepts an answer. Without this pause, a person who types while a
+/// question appears would answer it before reading it.
+const KEYBOARD_QUIET: Duration = Duration::from_millis(400);
+
+/// The time between two looks at the keyboard while a question is open.
+const KEYBOARD_POLL: Duration = Duration::from_millis(20);
+
+/// The longest line that is read. A terminal does not deliver longer ones.
+const LINE_BYTES_MAX: usize = 4096;
+
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// The modes of the terminal before a question changed them.
+static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Waits for the turn to ask. The caller holds it until the answer arrives or is no longer wanted.
-pub(super) async fn turn() -> QuestionTurn<'static> {
-    let turn = TERMINAL.turn().await;
-    terminal::clear_status_line();
-    turn
+pub(super) async fn turn() -> QuestionTurn {
+    let turn = TURN.lock().await;
+    QuestionTurn { _held: terminal::hold_lines(), _turn: turn }
 }
 
 /// Returns true while a question is open.
 pub(super) fn is_open() -> bool {
-    TERMINAL.reading.try_lock().is_err()
+    TURN.try_lock().is_err()
 }
 
-/// The source of typed answers.
-struct TerminalInput {
-    /// A pending read. A blocking read cannot be cancelled: it goes on after its question is gone, and its line answers
-    /// the next question.
-    reading: Mutex<Option<PendingRead>>,
-    read: fn() -> Option<String>,
-}
-
-type PendingRead = JoinHandle<Option<String>>;
-
-/// The exclusive right to ask.
-pub(super) struct QuestionTurn<'a> {
-    reading: MutexGuard<'a, Option<PendingRead>>,
-    read: fn() -> Option<String>,
-}
-
-impl TerminalInput {
-    const fn new(read: fn() -> Option<String>) -> Self {
-        Self { reading: Mutex::const_new(None), read }
-    }
-
-    /// Waits for the turn, before the question is shown. Discards a line that is already complete: it was typed for an
-    /// earlier question and must not answer this one.
-    async fn turn(&self) -> QuestionTurn<'_> {
-        let mut reading = self.reading.lock().await;
-        drop(reading.take_if(|reading| reading.is_finished()));
-        QuestionTurn { reading, read: self.read }
+/// Gives the terminal its modes back. The end of the process does not drop the guard that does this otherwise.
+pub(super) fn restore_terminal() {
+    if let Some(modes) = modes_before().take() {
+        // An error is ignored, because a terminal that is gone needs no modes.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &modes);
     }
 }
 
-impl QuestionTurn<'_> {
+/// The exclusive right to ask. Lines of others wait until it ends, so that none appears between a question and its
+/// answer.
+pub(super) struct QuestionTurn {
+    /// Declared before the turn, so that held lines are written before the next question.
+    _held: terminal::HeldLines,
+    _turn: tokio::sync::MutexGuard<'static, ()>,
+}
+
+impl QuestionTurn {
+    /// Waits until the keyboard is quiet, shows the choices, and returns the next key. `None` means that the terminal is
+    /// gone. Text that arrives at once, such as a paste, counts as one answer.
+    pub(super) async fn key(&mut self, choices: &str) -> Option<String> {
+        let keys = SingleKeys::begin();
+        discard_typed().await;
+        terminal::prompt(choices);
+        let typed = typed().await;
+        drop(keys);
+        typed
+    }
+
+    /// Waits until the keyboard is quiet. What was typed before is discarded.
+    pub(super) async fn settle(&mut self) {
+        let _keys = SingleKeys::begin();
+        discard_typed().await;
+    }
+
     /// Returns the next typed line; `None` at the end of the input.
     pub(super) async fn line(&mut self) -> Option<String> {
-        let reading = self.reading.get_or_insert_with(|| spawn_blocking(self.read));
-        let line = reading.await;
-        *self.reading = None;
-        line.ok()?
+        typed().await
     }
 }
 
-fn typed_line() -> Option<String> {
-    let mut line = String::new();
-    let bytes = io::stdin().lock().read_line(&mut line).ok()?;
-    (bytes > 0).then_some(line)
+/// Makes the terminal deliver single keys without echo. Ctrl-C still interrupts.
+struct SingleKeys;
+
+impl SingleKeys {
+    fn begin() -> Self {
+        if let Ok(before) = tcgetattr(io::stdin()) {
+            let mut modes = before.clone();
+            modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+            modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+            modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+            *modes_before() = Some(before);
+            // Without these modes an answer still counts, after the Enter key.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
+        }
+        Self
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::sync::{Mutex as Lock, PoisonError};
-
-    use futures_util::FutureExt;
-    use tokio::task::yield_now;
-
-    use super::*;
-
-    static KEYS: Lock<Option<Receiver<String>>> = Lock::new(None);
-
-    fn read() -> Option<String> {
-        KEYS.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.recv().ok()
+impl Drop for SingleKeys {
+    fn drop(&mut self) {
+        restore_terminal();
     }
+}
 
-    fn keyboard() -> Sender<String> {
-        let (keyboard, keys) = channel();
-        *KEYS.lock().unwrap_or_else(PoisonError::into_inner) = Some(keys);
-        keyboard
-    }
-
-    #[tokio::test]
-    async fn typed_line_answers_only_the_open_prompt() {
-        let (keyboard, input) = (keyboard(), TerminalInput::new(read));
-        let type_in = |line: &str| keyboard.send(line.to_owned()).unwrap();
-        // This question is dropped while its read is pending; the next line goes to the next question.
-        assert_eq!(input.turn().await.line().now_or_never(), None);
-        let mut turn = input.turn().await;
-        {
-            let mut asked = pin!(turn.line());
-            assert_eq!(asked.as_mut().now_or_never(), None);
-            type_in("second");
-            assert_eq!(asked.await.as_deref(), Some("second"));
+/// Discards input until none arrives for a moment, so that type-ahead and a paste answer nothing.
+async fn discard_typed() {
+    loop {
+        let _ = tcflush(io::stdin(), QueueSelector::IFlush);
+        sleep(KEYBOARD_QUIET).await;
+        match input_state() {
+            InputState::Typed => {}
+            InputState::Quiet | InputState::Gone => return,
         }
-        // A line typed quickly, before the answer is awaited again, still answers the open question.
-        assert_eq!(turn.line().now_or_never(), None);
-        type_in("at once");
-        while turn.reading.as_ref().is_some_and(|reading| !reading.is_finished()) {
-            yield_now().await;
-        }
-        assert_eq!(turn.line().await.as_deref(), Some("at once"));
-        // A line typed while no question is open answers none.
-        assert_eq!(turn.line().now_or_never(), None);
-        drop(turn);
-        type_in("late");
-        while input.reading.lock().await.as_ref().is_some_and(|reading| !reading.is_finished()) {
-            yield_now().await;
-        }
-        let mut turn = input.turn().await;
-        let mut asked = pin!(turn.line());
-        assert_eq!(asked.as_mut().now_or_never(), None);
-        type_in("third");
-        assert_eq!(asked.await.as_deref(), Some("third"));
     }
+}
 
-    #[tokio::test]
-    async fn only_one_prompt_is_open_at_a_time() {
-        let input = TerminalInput::new(|| None);
-        let turn = input.turn().await;
-        assert!(input.turn().now_or_never().is_none());
-        drop(turn);
-        assert_eq!(input.turn().await.line().await, None, "the input has ended");
+#[derive(Debug, PartialEq, Eq)]
+enum InputState {
+    Quiet,
+    Typed,
+    Gone,
+}
+
+fn input_state() -> InputState {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut fds, Some(&at_once)) {
+        Ok(0) => InputState::Quiet,
+        Ok(_) if fds[0].revents() == PollFlags::IN => InputState::Typed,
+        Ok(_) | Err(_) => InputState::Gone,
     }
+}
+
+/// Returns what the terminal delivers next: a key, or a line, by its modes. Dropping the future consumes no input.
+async fn typed() -> Option<String> {
+    // Standard input blocks, so it may only be read when the terminal has something now.
+    while input_state() == InputState::Quiet {
+        sleep(KEYBOARD_POLL).await;
+    }
+    let mut bytes = [0_u8; LINE_BYTES_MAX];
+    let read = rustix::io::read(io::stdin(), &mut bytes).ok()?;
+    (read > 0).then(|| String::from_utf8_lossy(&bytes[..read]).into_owned())
+}
+
+fn modes_before() -> MutexGuard<'static, Option<Termios>> {
+    MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,7 @@
 //! `haft run`: a model works on a request with tools.
 
 mod ending;
+mod model_wait;
 mod prepare;
 mod replay;
 mod request;
@@ -17,9 +18,10 @@ use futures_util::future::LocalBoxFuture;
 use tokio::time::interval;
 
 use super::agents;
-use super::args::RunArgs;
+use super::args::{OutputFormat, RunArgs};
 use super::cancel::SignalListener;
 use super::exit::ExitReason;
+use super::piped_input;
 use super::settings::CliError;
 use super::terminal;
 use haft_runtime::{RunDefect, RunOutcome};
@@ -34,29 +36,52 @@ pub(super) use replay::run as replay;
 pub(super) use resume::run as resume;
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
-    carry_out(Box::pin(started(args))).await
+    carry_out(args.show.output_format, Box::pin(started(args))).await
 }
 
 async fn started(args: &RunArgs) -> Result<StartedRun, CliError> {
     let given = RunSetup::configured(&args.policy.files)?;
-    Box::pin(begin(args, given)).await
+    Box::pin(begin(args, given, StandardInput::Read)).await
+}
+
+/// The use of standard input beside a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StandardInput {
+    Read,
+    Ignored,
 }
 
 /// Starts the run that the arguments describe, with the given configuration and environment.
-pub(super) async fn begin(args: &RunArgs, given: RunSetup) -> Result<StartedRun, CliError> {
+pub(super) async fn begin(
+    args: &RunArgs,
+    mut given: RunSetup,
+    input: StandardInput,
+) -> Result<StartedRun, CliError> {
     if args.show.no_color {
         anstream::ColorChoice::Never.write_global();
     }
     let spec = request::spec(args, &given.configuration, &agents::loader(&args.policy.files)?).await?;
+    if input == StandardInput::Read && request::accepts_input(args, &spec) {
+        given.piped = piped_input::read(args.stdin_wait).await?;
+    }
     Box::pin(start(args.show, args.record.as_deref(), given, RunLaunch::New(Box::new(spec)))).await
 }
 
 /// Starts a run and shows it to its end. A signal ends it at any time.
-pub(super) async fn carry_out(start: LocalBoxFuture<'_, Result<StartedRun, CliError>>) -> ExitCode {
+pub(super) async fn carry_out(
+    format: OutputFormat,
+    start: LocalBoxFuture<'_, Result<StartedRun, CliError>>,
+) -> ExitCode {
     let mut listening = SignalListener::begin();
     match unless_signalled(&mut listening, start).await {
         Ok(started) => Box::pin(to_the_end(started, listening)).await,
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err((exit, message)) => {
+            // A program that reads JSON gets the reason as JSON too.
+            if let Some(result) = wire::not_started(format, exit, &message) {
+                let _ = terminal::answer(&result);
+            }
+            terminal::failed(exit, &message)
+        }
     }
 }
 
@@ -103,6 +128,7 @@ async fn watched(
             outcome = &mut finished => return (outcome, stopped_by),
             exit = listening.heard(), if stopped_by.is_none() => {
                 stopped_by = Some(exit);
+                started.show.clear_key_echo();
                 started.handle.cancel();
             }
             _ = ticks.tick() => started.show.screen().into_iter().for_each(RunScreen::tick),
@@ -119,12 +145,13 @@ impl StartedRun {
             turns: *turns,
             took: self.began.elapsed(),
             bill: *bill,
+            denied: self.show.denied(),
             exit: stopped_by.unwrap_or_else(|| self.show.exit(finish)),
         };
         let code = self.show.end(finish, &summary);
         let recorded = self.record_end(summary.took, stopped_by);
         if let (Some(_), Some(_), true) = (stopped_by, self.show.screen(), self.keeps_session) {
-            terminal::note(&format!("`haft resume {}` continues it", &self.handle.id().to_string()[..8]));
+            terminal::note(&ending::kept(&summary));
         }
         self.watch.draw_tree();
         self.watch.finish();

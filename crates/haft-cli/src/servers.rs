@@ -48,12 +48,11 @@ pub(super) fn providers(
 }
 
 /// Returns the names of the servers whose tools are not known yet, for the status line of a run that waits for them.
-pub(super) fn awaited(config: &ResolvedConfig, home: &Home) -> String {
+pub(super) fn awaited<'a>(config: &'a ResolvedConfig, home: &Home) -> Vec<&'a str> {
     let unknown = config.mcp_servers.iter().filter(|(name, server)| {
         server.enabled && server.reach.is_ok() && wiring::remembered(name, server, home).is_none()
     });
-    let names: Vec<&str> = unknown.map(|(name, _)| name.as_str()).collect();
-    if names.is_empty() { String::new() } else { format!("of {}", names.join(", ")) }
+    unknown.map(|(name, _)| name.as_str()).collect()
 }
 
 /// Returns the client settings of the command line for servers.

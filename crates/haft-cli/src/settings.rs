@@ -1,14 +1,22 @@
 //! Turns the arguments of the command line into settings.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use haft_sandbox::{CommandLimits, GitMetadata, Home, PolicyError, ResourceAccess, SandboxPolicy, user_home};
 
 use super::args::{FileArgs, GitMetadataArg, GrantArg, PolicyArgs};
 use super::exit::ExitReason;
 use super::hints;
-pub(super) use haft_config::duration::parse as duration;
-use haft_config::{ConfigFileStatus, ResolvedConfig, SandboxSettings};
+use haft_config::{ConfigFileStatus, ResolvedConfig, SandboxSettings, duration as config_duration};
+
+/// Parses the duration of a flag: `90s`, `1500ms`, `2m`, or a number of seconds. A number in a configuration file means
+/// milliseconds, but a person who types `--timeout 5` means seconds.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let is_number = text.ends_with(|c: char| c.is_ascii_digit());
+    let with_unit = if is_number { format!("{text}s") } else { text.to_owned() };
+    config_duration::parse(&with_unit)
+}
 
 /// An error message with its exit code.
 pub(super) type CliError = (ExitReason, String);
@@ -145,6 +153,21 @@ pub(super) fn limit(text: &str) -> Result<(String, u64), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plain_number_is_seconds() {
+        let check = |text: &str, millis: u64| {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        };
+        check("5", 5_000);
+        check("0.5", 500);
+        check("5ms", 5);
+        check("5s", 5_000);
+        check("2m", 120_000);
+        for bad in ["", "0", "five", "5 s", "-5"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn limit_flag_requires_known_name_and_positive_number() {

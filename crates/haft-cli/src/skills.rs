@@ -39,6 +39,7 @@ fn list(args: &SkillsListArgs) -> ExitCode {
     for error in &found.errors {
         terminal::warn(&format!("a skill is left out: {error}"));
     }
+    warn_of_keys(&found.skills);
     for (path, reason) in &found.ignored {
         let named = printable(&path.to_string_lossy());
         let message = format!("`{named}` is ignored: {}", loader::untrusted_message(reason));
@@ -88,9 +89,18 @@ fn table(skills: &[Skill]) -> String {
     text
 }
 
+fn warn_of_keys(skills: &[Skill]) {
+    for warning in skills.iter().flat_map(|skill| &skill.warnings) {
+        terminal::warn(&warning.to_string());
+    }
+}
+
 fn check(args: &SkillsCheckArgs) -> ExitCode {
     let errors = if args.paths.is_empty() {
-        found(&args.files).map(|found| found.errors)
+        found(&args.files).map(|found| {
+            warn_of_keys(&found.skills);
+            found.errors
+        })
     } else {
         let errors = args.paths.iter().map(|path| errors_of(path)).collect::<Result<Vec<_>, CliError>>();
         errors.map(|errors| errors.concat())
@@ -110,7 +120,8 @@ fn errors_of(path: &Path) -> Result<Vec<SkillError>, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", file.display()));
     let bytes = haft_config::file_bytes(&file).map_err(refused)?;
     let text = String::from_utf8(bytes).map_err(|_| refused("it is not UTF-8".into()))?;
-    Ok(Skill::read(&file, &text, &haft_config::environment).err().unwrap_or_default())
+    let read = Skill::read(&file, &text, &haft_config::environment);
+    Ok(read.map(|skill| warn_of_keys(&[skill])).err().unwrap_or_default())
 }
 
 fn told(errors: &[SkillError]) -> String {

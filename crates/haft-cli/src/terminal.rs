@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use haft_core::event::{CallProgress, Event, EventSink};
@@ -60,11 +60,71 @@ fn say(label: &str, message: &str) {
 }
 
 /// Prints a line with colours of its own. The caller must already have removed all other control sequences. `anstream`
-/// removes the colours where they are not wanted: with `NO_COLOR`, or without a terminal.
+/// removes the colours where they are not wanted: with `NO_COLOR`, or without a terminal. While a question is open, the
+/// line waits until it is answered.
 pub(super) fn coloured(line: &str) {
+    if let Some(waiting) = waiting_lines().as_mut() {
+        waiting.push(line);
+        return;
+    }
+    write_line(line);
+}
+
+/// Prints a part of an open question.
+pub(super) fn prompt(text: &str) {
+    write_line(&harmless(text.trim_end()));
+}
+
+fn write_line(line: &str) {
     clear_status_line();
     // An error is ignored, because without standard error there is nowhere to report it.
     let _ = writeln!(anstream::stderr(), "{line}");
+}
+
+/// The lines that wait while a question is open; `None` without a question.
+static WAITING_LINES: Mutex<Option<WaitingLines>> = Mutex::new(None);
+
+/// The most lines that wait. Further ones are counted.
+const WAITING_LINES_MAX: usize = 1000;
+
+#[derive(Debug, Default)]
+struct WaitingLines {
+    lines: Vec<String>,
+    dropped: usize,
+}
+
+impl WaitingLines {
+    fn push(&mut self, line: &str) {
+        if self.lines.len() < WAITING_LINES_MAX {
+            self.lines.push(line.to_owned());
+        } else {
+            self.dropped += 1;
+        }
+    }
+}
+
+fn waiting_lines() -> MutexGuard<'static, Option<WaitingLines>> {
+    WAITING_LINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Holds lines back, so that none appears between a question and its answer. Dropping it prints them.
+#[derive(Debug)]
+pub(super) struct HeldLines(());
+
+pub(super) fn hold_lines() -> HeldLines {
+    clear_status_line();
+    *waiting_lines() = Some(WaitingLines::default());
+    HeldLines(())
+}
+
+impl Drop for HeldLines {
+    fn drop(&mut self) {
+        let waiting = waiting_lines().take().unwrap_or_default();
+        waiting.lines.iter().for_each(|line| write_line(line));
+        if waiting.dropped > 0 {
+            write_line(&format!("… {} more lines", waiting.dropped));
+        }
+    }
 }
 
 /// Set while a status line is shown on the terminal. The next output clears it.
@@ -79,8 +139,11 @@ pub(super) fn can_redraw() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Replaces the status line. A line that is too wide loses characters before `end`.
+/// Replaces the status line. A line that is too wide loses characters before `end`. An open question hides it.
 pub(super) fn moving(line: &str, end: &str) {
+    if waiting_lines().is_some() {
+        return;
+    }
     let columns = tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
     let line = fitted(line, end, columns.unwrap_or(COLUMNS).into());
     clear_status_line();
@@ -92,6 +155,14 @@ pub(super) fn clear_status_line() {
     if MOVING.swap(false, Ordering::Relaxed) {
         // Written directly, because `anstream` could remove the control sequence along with colours.
         let _ = write!(io::stderr(), "\r\x1b[2K");
+    }
+}
+
+/// Clears the row of the cursor, on a terminal. The caller must know that it holds nothing to keep.
+pub(super) fn clear_row() {
+    if can_redraw() {
+        MOVING.store(true, Ordering::Relaxed);
+        clear_status_line();
     }
 }
 
@@ -115,6 +186,13 @@ fn cut(line: &str, columns: usize) -> &str {
 /// is read in the order in which it is stored.
 pub(super) fn harmless(text: &str) -> String {
     text.chars().filter(|c| !controls_terminal(*c) || matches!(c, '\n' | '\t')).collect()
+}
+
+/// Returns a number with its noun, in the singular or plural.
+pub(super) fn counted(number: impl std::fmt::Display, noun: &str) -> String {
+    let number = number.to_string();
+    let end = if number == "1" { "" } else { "s" };
+    format!("{number} {noun}{end}")
 }
 
 /// Prints help and version as answers, and everything else as a usage error.
@@ -210,6 +288,11 @@ mod tests {
         assert_eq!(harmless("a\x1b[2Jb\u{9b}c\n\td"), "a[2Jbc\n\td");
         assert_eq!(harmless("x\u{202e}y\u{2066}z\u{2069}\u{200f}\u{61c}"), "xyz");
         assert_eq!(harmless("שלום 漢字 😀"), "שלום 漢字 😀");
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!([0, 1, 2].map(|number| counted(number, "tool")), ["0 tools", "1 tool", "2 tools"]);
     }
 
     #[test]

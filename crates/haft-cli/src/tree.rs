@@ -7,7 +7,7 @@ use std::time::Duration;
 use haft_core::approval::shown;
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::ModelErrorKind;
-use haft_core::model_provider::{ModelAccount, ModelAttempt, Next};
+use haft_core::model_provider::{ModelAccount, ModelAttempt, AttemptFollowUp};
 use haft_core::op_tree::{ModelNode, OpTree, OperationNode, OperationState, SessionNode, TurnNode};
 use haft_core::place::OperationId;
 use haft_core::result::ToolErrorKind;
@@ -120,8 +120,8 @@ fn model_in_words(node: &ModelNode) -> String {
 /// Returns the wait before the next attempt, if there is one.
 fn retry_after(account: &ModelAccount) -> Option<Duration> {
     match account.next {
-        Next::Nothing => None,
-        Next::Retry { after } => Some(after),
+        AttemptFollowUp::Nothing => None,
+        AttemptFollowUp::Retry { after } => Some(after),
     }
 }
 
@@ -322,7 +322,7 @@ calls: 3, errors: 0, cached: 0, 10 ms, 6 bytes in, 30 bytes out";
             first_event: None,
             usage: None,
             cost: None,
-            next: Next::Retry { after: Duration::from_millis(500) },
+            next: AttemptFollowUp::Retry { after: Duration::from_millis(500) },
         };
         let node = ModelNode { attempt, account: Some(account) };
         assert_eq!(model_in_words(&node), "p/m overloaded [7 ms, tried again after 500 ms]");

@@ -3,6 +3,7 @@
 mod programs;
 
 use std::fmt::Write;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,10 +19,10 @@ use super::args::TrustArgs;
 use super::config::table;
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
-use super::terminal;
+use super::{question, terminal};
 
-pub(super) fn run(args: &TrustArgs) -> ExitCode {
-    match answer(args) {
+pub(super) async fn run(args: &TrustArgs) -> ExitCode {
+    match answer(args).await {
         Ok(answer) if args.json => terminal::answer(&format!("{:#}", answer.json)),
         Ok(answer) => terminal::answer(&answer.text),
         Err((exit, message)) => terminal::failed(exit, &message),
@@ -34,25 +35,67 @@ struct TrustCommandOutput {
     json: Value,
 }
 
-fn answer(args: &TrustArgs) -> Result<TrustCommandOutput, CliError> {
+async fn answer(args: &TrustArgs) -> Result<TrustCommandOutput, CliError> {
     let home = settings::home()?;
     if args.list {
         return list(&home);
     }
     let directory = args.directory.clone().unwrap_or_else(|| PathBuf::from("."));
-    let [servers, own] = trust::project_files(&directory)
+    let paths = project_paths(&directory, args)?;
+    if args.revoke {
+        let answers = paths.iter().map(|path| revoke(&home, path)).collect::<Result<Vec<_>, _>>()?;
+        return joined(answers);
+    }
+    let files = paths.iter().map(|path| inspect(&directory, path)).collect::<Result<Vec<_>, _>>()?;
+    let overview = overview(&files);
+    if !args.yes {
+        consent(&overview, files.len()).await?;
+    }
+    change(&home, |record| {
+        for file in &files {
+            record.files.insert(file.path.clone(), file.digest.clone());
+        }
+    })?;
+    let shown = if args.yes { format!("{overview}\n") } else { String::new() };
+    let answer = joined(files.into_iter().map(ProjectFile::trusted).collect())?;
+    Ok(TrustCommandOutput { text: format!("{shown}{}", answer.text), ..answer })
+}
+
+/// Returns the files of the project that can be trusted.
+fn project_paths(directory: &Path, args: &TrustArgs) -> Result<Vec<PathBuf>, CliError> {
+    let [servers, own] = trust::project_files(directory)
         .map_err(|error| (ExitReason::Input, format!("directory `{}`: {error}", directory.display())))?;
     let also: Vec<PathBuf> = std::iter::once(servers)
         .filter(|path| path.exists())
-        .chain(project_skill_files(&directory))
-        .chain(project_agent_files(&directory))
+        .chain(project_skill_files(directory))
+        .chain(project_agent_files(directory))
         .collect();
     let first = (own.exists() || args.revoke || also.is_empty()).then_some(own);
-    let answers = first
-        .iter()
-        .chain(&also)
-        .map(|path| if args.revoke { revoke(&home, path) } else { grant(&home, &directory, path) });
-    let mut answers = answers.collect::<Result<Vec<TrustCommandOutput>, CliError>>()?.into_iter();
+    Ok(first.into_iter().chain(also).collect())
+}
+
+/// Asks the person at the terminal. A script must say `--yes`.
+async fn consent(overview: &str, files: usize) -> Result<(), CliError> {
+    let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !can_ask {
+        terminal::note(overview);
+        let hint = "hint: read the above, then `haft trust --yes` trusts it without a question";
+        return Err((
+            ExitReason::Denied,
+            format!("nothing was trusted: there is no terminal to ask at\n{hint}"),
+        ));
+    }
+    let mut turn = question::turn().await;
+    terminal::prompt(overview);
+    let these = if files == 1 { "this file".to_owned() } else { format!("these {files} files") };
+    let typed = turn.key(&format!("trust {these}? [y] yes, any other key: no")).await;
+    let agreed = typed.is_some_and(|typed| typed.trim_end().eq_ignore_ascii_case("y"));
+    if agreed { Ok(()) } else { Err((ExitReason::Denied, "nothing was trusted".into())) }
+}
+
+/// Joins the outputs for the files of a project.
+fn joined(answers: Vec<TrustCommandOutput>) -> Result<TrustCommandOutput, CliError> {
+    let mut answers = answers.into_iter();
     // Always present: without any other file it is the configuration of the project itself.
     let first = answers.next().ok_or_else(|| (ExitReason::Input, "there is nothing to trust".to_owned()))?;
     Ok(answers.fold(first, TrustCommandOutput::and))
@@ -65,41 +108,75 @@ impl TrustCommandOutput {
             Value::Array(others) => others.push(other.json),
             none => *none = Value::Array(vec![other.json]),
         }
-        Self { text: format!("{}\n\n{}", self.text.trim_end(), other.text), json: self.json }
+        Self { text: format!("{}\n{}", self.text.trim_end(), other.text), json: self.json }
     }
 }
 
-fn grant(home: &Home, project: &Path, path: &Path) -> Result<TrustCommandOutput, CliError> {
+/// A file of a project as the operator sees it before the decision. Exactly these bytes are trusted.
+struct ProjectFile {
+    path: PathBuf,
+    digest: FileDigest,
+    /// The content, in a form that is safe on a terminal.
+    content: String,
+    /// The programs, servers, agents and skills that it brings, one line each.
+    runs: Vec<String>,
+    json: Value,
+}
+
+impl ProjectFile {
+    fn trusted(self) -> TrustCommandOutput {
+        let text = format!("trusted: {} (sha256 {})", named(&self.path), self.digest.as_str());
+        TrustCommandOutput { text, json: self.json }
+    }
+}
+
+/// Returns the content of all files, followed by everything that they would run.
+fn overview(files: &[ProjectFile]) -> String {
+    let mut text = String::new();
+    for file in files {
+        let _ = writeln!(text, "{}:\n{}\n", named(&file.path), file.content.trim_end());
+    }
+    text.push_str("trusting this allows:\n");
+    for line in files.iter().flat_map(|file| &file.runs) {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
+}
+
+fn inspect(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let is_config =
         [haft_config::FILE_NAME, haft_config::MCP_FILE_NAME].iter().any(|name| path.ends_with(name));
     if is_config {
-        grant_config(home, project, path)
-    } else if path.ends_with(skills::FILE_NAME) {
-        grant_skill(home, project, path)
+        inspect_config(project, path)
+    } else if is_skill(path) {
+        inspect_skill(project, path)
     } else {
-        grant_agent(home, path)
+        inspect_agent(path)
     }
 }
 
-/// Shows the file of an agent, or one that agents may include, and trusts exactly these bytes.
-fn grant_agent(home: &Home, path: &Path) -> Result<TrustCommandOutput, CliError> {
+fn is_skill(path: &Path) -> bool {
+    let in_skills = path.parent().is_some_and(|directory| directory.ends_with("skills"));
+    path.ends_with(skills::FILE_NAME) || in_skills
+}
+
+/// Reads the file of an agent, or one that agents may include.
+fn inspect_agent(path: &Path) -> Result<ProjectFile, CliError> {
     let shown = named(path);
     let bytes = haft_config::file_bytes(path)
         .map_err(|reason| (ExitReason::Input, format!("`{shown}`: {reason}")))?;
     let digest = FileDigest::of(&bytes);
-    change(home, |record| {
-        record.files.insert(path.to_owned(), digest.clone());
-    })?;
-    let text = String::from_utf8_lossy(&bytes);
-    let text = text.trim_end().lines().map(haft_config::printable).collect::<Vec<_>>().join("\n");
-    Ok(TrustCommandOutput {
-        text: format!("{text}\n\ntrusted: {shown} (sha256 {})", digest.as_str()),
+    Ok(ProjectFile {
+        path: path.to_owned(),
+        content: printable_lines(&String::from_utf8_lossy(&bytes)),
+        runs: vec![format!("agent {shown}")],
         json: json!({ "path": path.to_string_lossy(), "sha256": digest.as_str() }),
+        digest,
     })
 }
 
-/// Shows a skill as a model would read it, and trusts exactly these bytes.
-fn grant_skill(home: &Home, project: &Path, path: &Path) -> Result<TrustCommandOutput, CliError> {
+/// Reads a skill as a model would read it.
+fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let shown = named(path);
     let bytes = haft_config::file_bytes(path)
         .map_err(|reason| (ExitReason::Input, format!("`{shown}`: {reason}")))?;
@@ -109,45 +186,48 @@ fn grant_skill(home: &Home, project: &Path, path: &Path) -> Result<TrustCommandO
         let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
         (ExitReason::Input, format!("`{shown}` is not trusted: {}", told.join("\n")))
     })?;
-    change(home, |record| {
-        record.files.insert(path.to_owned(), digest.clone());
-    })?;
     let servers: Vec<&String> = skill.servers.keys().collect();
     let programs = programs::of_skill(project, &skill);
-    Ok(TrustCommandOutput {
-        text: format!(
-            "{}\n\ntrusted: {shown} (sha256 {}){}",
-            text.trim_end().lines().map(haft_config::printable).collect::<Vec<_>>().join("\n"),
-            digest.as_str(),
-            programs::told(&programs)
-        ),
+    let mut runs = vec![format!("skill {}", haft_config::printable(&skill.name))];
+    runs.extend(programs::servers_of_skill(&skill));
+    Ok(ProjectFile {
+        path: path.to_owned(),
+        content: format!("{}{}", printable_lines(&text), programs::told(&programs)),
+        runs,
         json: json!({
             "path": path.to_string_lossy(), "sha256": digest.as_str(), "skill": skill.name, "servers": servers,
             "notCovered": programs,
         }),
+        digest,
     })
 }
 
-/// Shows the settings of a configuration file, and trusts exactly these bytes.
-fn grant_config(home: &Home, project: &Path, path: &Path) -> Result<TrustCommandOutput, CliError> {
+/// Reads the settings of a configuration file.
+fn inspect_config(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let shown = named(path);
     let InspectedFile { digest, rows } = match haft_config::inspect(path, &haft_config::environment) {
         Ok(Some(inspected)) => inspected,
         Ok(None) => return Err((ExitReason::Input, format!("there is no `{shown}`"))),
         Err(errors) => return Err((ExitReason::Input, format!("`{shown}` is not trusted: {errors}"))),
     };
-    change(home, |record| {
-        record.files.insert(path.to_owned(), digest.clone());
-    })?;
     let sets: Vec<Value> = rows.iter().map(|row| json!({ "key": row.key, "value": row.value })).collect();
     let table = if rows.is_empty() { "it sets nothing\n".to_owned() } else { table(&rows) };
     let programs = programs::of_rows(project, &rows);
-    Ok(TrustCommandOutput {
-        text: format!("{table}\ntrusted: {shown} (sha256 {}){}", digest.as_str(), programs::told(&programs)),
+    let mut runs = vec![format!("settings of {shown}")];
+    runs.extend(programs::commands_of_rows(&rows));
+    Ok(ProjectFile {
+        path: path.to_owned(),
+        content: format!("{}{}", table.trim_end(), programs::told(&programs)),
+        runs,
         json: json!({
             "path": path.to_string_lossy(), "sha256": digest.as_str(), "sets": sets, "notCovered": programs,
         }),
+        digest,
     })
+}
+
+fn printable_lines(text: &str) -> String {
+    text.trim_end().lines().map(haft_config::printable).collect::<Vec<_>>().join("\n")
 }
 
 fn revoke(home: &Home, path: &Path) -> Result<TrustCommandOutput, CliError> {

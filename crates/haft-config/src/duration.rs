@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 /// The pattern of a duration, as a regular expression for editors.
-pub(super) const PATTERN: &str = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d|w)?$";
+pub(super) const PATTERN: &str = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d|w|mo|y)?$";
 
 /// The longest duration that is accepted: no useful wait is longer, and no clock counts for ever.
 const DURATION_MAX: Duration = Duration::from_hours(24 * 365 * 100);
 
-/// Parses `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`; a bare number is milliseconds. It refuses durations below a
+/// Parses `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`, `6mo`, `1y`; a bare number is milliseconds. It refuses durations below a
 /// millisecond and above a hundred years.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let bad =
@@ -22,6 +22,9 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "h" => number * 3600.0,
         "d" => number * 86_400.0,
         "w" => number * 604_800.0,
+        // A month has 30 days here and a year 365: these times limit how long something is kept.
+        "mo" => number * 2_592_000.0,
+        "y" => number * 31_536_000.0,
         _ => return Err(bad()),
     };
     match Duration::try_from_secs_f64(seconds) {
@@ -46,7 +49,9 @@ mod tests {
         check("2d", 172_800_000);
         check("1w", 604_800_000);
         check("36500d", 3_153_600_000_000);
-        let bad = ["", "s", "-1s", "1y", "0s", "0.1ms", "1e9999s", "1..2s", "1 s", "off"];
+        check("6mo", 15_552_000_000);
+        check("2y", 63_072_000_000);
+        let bad = ["", "s", "-1s", "1years", "0s", "0.1ms", "1e9999s", "1..2s", "1 s", "off"];
         let too_long = ["36501d", "20000000000000w", "99999999999999999999d"];
         for bad in bad.into_iter().chain(too_long) {
             assert!(parse(bad).is_err(), "{bad}");

@@ -36,6 +36,7 @@ mod shown;
 pub mod skills;
 pub mod trust;
 mod written;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

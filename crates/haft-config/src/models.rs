@@ -13,6 +13,7 @@ use haft_core::settings::models::{
 use serde_json::{Map, Value};
 
 use super::default;
+use super::nearest;
 use super::position::{child, item};
 use super::resolve::{ConfigResolver, duration};
 use super::written::models as written;
@@ -251,10 +252,14 @@ impl ConfigResolver<'_> {
         let name = self.checked(path, ModelName::parse(text))?;
         let known = built_in(&name.provider).is_some() || name.provider == CLAUDE_CODE;
         if !providers.contains_key(&name.provider) && !known {
+            let built_in = [PROVIDER_NAMES, &[CLAUDE_CODE]].concat();
+            let names = providers.keys().map(String::as_str).chain(built_in.iter().copied());
+            let near = nearest(&name.provider, names);
+            let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
             let message = format!(
-                "there is no provider `{}`; add it to `providers`, or use one of {}",
+                "there is no provider `{}`; {near}add it to `providers`, or use one of {}",
                 name.provider,
-                [PROVIDER_NAMES, &[CLAUDE_CODE]].concat().join(", ")
+                built_in.join(", ")
             );
             self.wrong(path, message);
         }

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use haft_core::name::{Namespace, ToolName};
-use haft_core::naming::{NameTable, Scheme, ToolIdentity};
+use haft_core::naming::{NameTable, NamingScheme, ToolIdentity};
 use haft_core::provider::ProviderKind;
 
 /// Returns the CPU time of this thread, which other programs on the machine do not affect.
@@ -26,7 +26,7 @@ fn measure(tools: usize, written: &str) {
         namespace: Namespace::new("idle").unwrap(),
         tool: ToolName::new(&format!("tool_{number}")).unwrap(),
     };
-    let table = NameTable::build(Scheme::Double, [], (0..tools).map(identity));
+    let table = NameTable::build(NamingScheme::Double, [], (0..tools).map(identity));
     black_box(table.nearest(written));
     let before = cpu_time();
     (0..ROUNDS).for_each(|_| drop(black_box(table.nearest(black_box(written)))));

@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::validate::Schema;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ fn measure(name: &str, written: &Value, tags: usize) {
     let value = json!({"path": "/src/lib.rs", "offset": 7, "limit": 200, "mode": "text", "tags": tags, "follow": false});
     let validator = jsonschema::validator_for(written).unwrap();
     let schema = Schema::compile(written);
-    let text = Arguments::from_value(&value);
+    let text = RawArguments::from_value(&value);
     let limits = ArgumentLimits::default();
     let parsed = text.parse(&limits).unwrap();
     let alone = per_second(|| assert!(validator.is_valid(black_box(&value))));

@@ -1,11 +1,14 @@
 //! User approvals of calls. Approvals that outlive one call are in [`grant`](crate::grant).
 
+mod look_alike;
+
 use std::fmt;
 use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 
+use self::look_alike::{imitates_ascii_sign, imitates_ascii_word};
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
 use crate::place::RunPosition;
@@ -168,35 +171,63 @@ impl PermissionRules {
 }
 
 /// Returns the text in a form that cannot deceive a user: it escapes characters that move the cursor, change the
-/// direction or are invisible, and shows line breaks. It doubles each backslash, so that no text can imitate an escape.
-/// Of a text with more than [`SHOWN_CHARS_MAX`] characters it shows the beginning and the end.
+/// direction, are invisible or look like an ASCII character, and shows line breaks. It doubles each backslash, so that
+/// no text can imitate an escape. Of a text with more than [`SHOWN_CHARS_MAX`] characters it shows the beginning and
+/// the end.
 pub fn shown(text: &str) -> String {
     let left = text.chars().count().saturating_sub(SHOWN_CHARS_MAX);
     if left == 0 {
-        return escaped(text.chars());
+        return escaped(text);
     }
-    let head = escaped(text.chars().take(SHOWN_CHARS_MAX - SHOWN_TAIL_CHARS));
-    let tail = escaped(text.chars().skip(SHOWN_CHARS_MAX - SHOWN_TAIL_CHARS + left));
-    format!("{head} … ({left} characters are not shown) … {tail}")
+    let head = &text[..offset(text, SHOWN_CHARS_MAX - SHOWN_TAIL_CHARS)];
+    let tail = &text[offset(text, SHOWN_CHARS_MAX - SHOWN_TAIL_CHARS + left)..];
+    format!("{} … ({left} characters are not shown) … {}", escaped(head), escaped(tail))
 }
 
-fn escaped(text: impl Iterator<Item = char>) -> String {
-    let mut shown = String::new();
-    for c in text {
-        if is_deceptive(c) {
-            shown.extend(c.escape_unicode());
-        } else {
-            match c {
-                '\n' => shown.push_str("\\n"),
-                '\r' => shown.push_str("\\r"),
-                '\t' => shown.push_str("\\t"),
-                '\\' => shown.push_str("\\\\"),
-                c if c.is_control() => shown.extend(c.escape_unicode()),
-                c => shown.push(c),
+/// Returns the lines of a text, each in the form of [`shown`], and as much of a long text. Only `\n` ends a line.
+pub fn shown_lines(text: &str) -> Vec<String> {
+    let left = text.chars().count().saturating_sub(SHOWN_CHARS_MAX);
+    if left == 0 {
+        return text.split('\n').map(escaped).collect();
+    }
+    let head = &text[..offset(text, SHOWN_CHARS_MAX - SHOWN_TAIL_CHARS)];
+    let tail = &text[offset(text, SHOWN_CHARS_MAX - SHOWN_TAIL_CHARS + left)..];
+    let mut lines: Vec<String> = head.split('\n').map(escaped).collect();
+    lines.push(format!("… ({left} characters are not shown) …"));
+    lines.extend(tail.split('\n').map(escaped));
+    lines
+}
+
+/// Returns the position of a character in bytes.
+fn offset(text: &str, characters: usize) -> usize {
+    text.char_indices().nth(characters).map_or(text.len(), |(at, _)| at)
+}
+
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for piece in text.split_inclusive(|c: char| !c.is_alphanumeric()) {
+        let word = piece.trim_end_matches(|c: char| !c.is_alphanumeric());
+        let imitates = imitates_ascii_word(word);
+        for c in piece.chars() {
+            if is_deceptive(c) || imitates_ascii_sign(c) || (imitates && !c.is_ascii()) {
+                shown.extend(c.escape_unicode());
+            } else {
+                push_visible(&mut shown, c);
             }
         }
     }
     shown
+}
+
+fn push_visible(shown: &mut String, c: char) {
+    match c {
+        '\n' => shown.push_str("\\n"),
+        '\r' => shown.push_str("\\r"),
+        '\t' => shown.push_str("\\t"),
+        '\\' => shown.push_str("\\\\"),
+        c if c.is_control() => shown.extend(c.escape_unicode()),
+        c => shown.push(c),
+    }
 }
 
 /// Returns true for a character that is invisible, looks like a space, or changes the display of others.
@@ -263,6 +294,17 @@ mod tests {
         check("a\u{a0}b\u{2003}c", "a\\u{a0}b\\u{2003}c");
         check("tag\u{e0041}", "tag\\u{e0041}");
         check(r"\u{1b}", r"\\u{1b}");
+        check("r\u{43c} \u{440}m -\u{433}f", "rм \\u{440}m -\\u{433}f");
+        check("отчёт о сне.txt", "отчёт \\u{43e} сне.txt");
+        check("rm \u{2013}rf \u{2044}etc", "rm \\u{2013}rf \\u{2044}etc");
+    }
+
+    #[test]
+    fn lines_are_shown_one_by_one() {
+        assert_eq!(shown_lines("a\r\n\tb\n"), ["a\\r", "\\tb", ""]);
+        let cut = shown_lines(&format!("{}\nend", "x".repeat(SHOWN_CHARS_MAX - 1)));
+        assert_eq!(cut[1], "… (3 characters are not shown) …");
+        assert_eq!(cut.last().unwrap(), "end");
     }
 
     #[test]

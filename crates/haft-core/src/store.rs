@@ -218,12 +218,13 @@ impl StoredOutput {
 }
 
 impl StoreEntry {
-    fn cut(&self) -> &'static str {
+    /// Returns a sentence for an output that is not complete, else nothing.
+    pub fn cut(&self) -> &'static str {
         if self.complete { "" } else { " Only the beginning could be kept." }
     }
 
     /// Returns the instruction for querying the output.
-    fn query_instruction(&self) -> String {
+    pub fn query_instruction(&self) -> String {
         format!(
             "Call tool_output(handle = \"{}\", extract = \"what to extract\"). `extract` understands: lines 10-40, first 50 lines, \
              last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN, jq FILTER, schema, stats.",

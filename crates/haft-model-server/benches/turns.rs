@@ -10,7 +10,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use haft_model_server::{Script, Step, serve};
+use haft_model_server::{Script, ScriptStep, serve};
 use serde_json::{Value, json};
 
 fn main() {
@@ -27,7 +27,7 @@ fn start(turns: usize) -> SocketAddr {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
-    let script = Script::of((0..turns).map(|turn| Step::text(&format!("turn {turn}"))));
+    let script = Script::of((0..turns).map(|turn| ScriptStep::text(&format!("turn {turn}"))));
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { serve(script, tokio::net::TcpListener::from_std(listener).unwrap()).await })

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use crate::judge::{self, Grammar};
-use crate::wire::{Format, Request};
+use crate::judge::{self, SchemaUse};
+use crate::wire::{ApiFormat, ApiRequest};
 
 /// Models of OpenAI that reason, by the beginning of their names; the first match counts. The lists are the accepted
 /// levels of effort. The flag says if a temperature is accepted once the effort is `none`.
@@ -30,20 +30,20 @@ const GEMINI_BUDGETS: [(&str, u64, u64); 3] = [
     ("gemini-2.5-flash", 0, 24_576),
 ];
 
-pub(crate) fn check(format: Format, request: &Request) -> Result<(), String> {
+pub(crate) fn check(format: ApiFormat, request: &ApiRequest) -> Result<(), String> {
     let body = &request.body;
     let model = match format {
-        Format::Gemini => request.address.model.as_str(),
-        Format::OpenAiChat | Format::OpenAiResponses | Format::Anthropic | Format::Ollama => {
+        ApiFormat::Gemini => request.address.model.as_str(),
+        ApiFormat::OpenAiChat | ApiFormat::OpenAiResponses | ApiFormat::Anthropic | ApiFormat::Ollama => {
             body["model"].as_str().unwrap_or_default()
         }
     };
     match format {
-        Format::OpenAiChat => check_openai(model, body, &body["reasoning_effort"])?,
-        Format::OpenAiResponses => check_openai(model, body, &body["reasoning"]["effort"])?,
-        Format::Anthropic => check_anthropic(model, body)?,
-        Format::Gemini => check_gemini(model, &body["generationConfig"])?,
-        Format::Ollama => check_ollama(model, body)?,
+        ApiFormat::OpenAiChat => check_openai(model, body, &body["reasoning_effort"])?,
+        ApiFormat::OpenAiResponses => check_openai(model, body, &body["reasoning"]["effort"])?,
+        ApiFormat::Anthropic => check_anthropic(model, body)?,
+        ApiFormat::Gemini => check_gemini(model, &body["generationConfig"])?,
+        ApiFormat::Ollama => check_ollama(model, body)?,
     }
     check_tools(format, body)
 }
@@ -122,12 +122,12 @@ fn check_ollama(model: &str, body: &Value) -> Result<(), String> {
 }
 
 /// Checks the schemas of all tools: one bad schema refuses the whole request.
-fn check_tools(format: Format, body: &Value) -> Result<(), String> {
-    let (grammar, schema): (Grammar, fn(&Value) -> &Value) = match format {
-        Format::OpenAiChat => (Grammar::Tools, |tool| &tool["function"]["parameters"]),
-        Format::OpenAiResponses => (Grammar::Tools, |tool| &tool["parameters"]),
-        Format::Anthropic => (Grammar::AnthropicTools, |tool| &tool["input_schema"]),
-        Format::Gemini | Format::Ollama => return Ok(()),
+fn check_tools(format: ApiFormat, body: &Value) -> Result<(), String> {
+    let (grammar, schema): (SchemaUse, fn(&Value) -> &Value) = match format {
+        ApiFormat::OpenAiChat => (SchemaUse::Tools, |tool| &tool["function"]["parameters"]),
+        ApiFormat::OpenAiResponses => (SchemaUse::Tools, |tool| &tool["parameters"]),
+        ApiFormat::Anthropic => (SchemaUse::AnthropicTools, |tool| &tool["input_schema"]),
+        ApiFormat::Gemini | ApiFormat::Ollama => return Ok(()),
     };
     let tools = body["tools"].as_array().into_iter().flatten();
     for (at, schema) in tools.map(schema).enumerate().filter(|(_, schema)| !schema.is_null()) {

@@ -3,12 +3,12 @@
 //! The tables of formats (`unsaid`) say what a format cannot express; this module says what a model of a format that
 //! could express it answers with an error.
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_reply::ReplyNote;
-use haft_core::model_request::{Effort, ModelRequest};
+use haft_core::model_request::{ReasoningEffort, ModelRequest};
 
 use crate::model_data::{self, ModelFamily, ReasoningRule, SamplingRule};
-use crate::unsaid::Feature;
+use crate::unsaid::RequestFeature;
 
 /// A request without the fields that its model refuses.
 #[derive(Debug)]
@@ -20,14 +20,14 @@ pub struct FittedRequest {
 
 /// Fits a request to its model. A model of an unknown family gets the request as it is, because its provider knows
 /// better; only Ollama refuses thinking for every model that does not declare it.
-pub fn fit(request: ModelRequest, format: Format) -> FittedRequest {
+pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
     let mut fitted = FittedRequest { request, notes: Vec::new() };
     match model_data::family_of(&fitted.request.model) {
         Some(family) => {
             fitted.fit_reasoning(family, format);
             fitted.fit_sampling(family.sampling);
         }
-        None if format == Format::Ollama && thinks(fitted.request.reasoning) => {
+        None if format == ModelApiFormat::Ollama && thinks(fitted.request.reasoning) => {
             fitted.drop_effort("left out: this model is not known to think");
         }
         None => {}
@@ -37,33 +37,33 @@ pub fn fit(request: ModelRequest, format: Format) -> FittedRequest {
 }
 
 /// Returns whether a request asks for reasoning.
-fn thinks(effort: Option<Effort>) -> bool {
+fn thinks(effort: Option<ReasoningEffort>) -> bool {
     match effort {
-        None | Some(Effort::Off) => false,
-        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) => true,
+        None | Some(ReasoningEffort::Off) => false,
+        Some(ReasoningEffort::Minimal | ReasoningEffort::Low | ReasoningEffort::Medium | ReasoningEffort::High | ReasoningEffort::Highest) => true,
     }
 }
 
 impl FittedRequest {
-    fn note(&mut self, feature: Feature, instead: impl Into<String>) {
+    fn note(&mut self, feature: RequestFeature, instead: impl Into<String>) {
         self.notes.push(ReplyNote::NotSaid { what: feature.name().into(), instead: instead.into() });
     }
 
     fn drop_effort(&mut self, why: &str) {
         self.request.reasoning = None;
-        self.note(Feature::Effort, why);
+        self.note(RequestFeature::Effort, why);
     }
 
-    fn fit_reasoning(&mut self, family: &ModelFamily, format: Format) {
+    fn fit_reasoning(&mut self, family: &ModelFamily, format: ModelApiFormat) {
         let Some(effort) = self.request.reasoning else { return };
         let refused_beside_tools = family.chat_effort_with_tools == Some(false)
-            && format == Format::OpenaiChat
+            && format == ModelApiFormat::OpenaiChat
             && !self.request.tools.is_empty();
         match family.reasoning {
             // A model that never reasons needs no word to turn it off.
-            ReasoningRule::None if effort == Effort::Off => self.request.reasoning = None,
+            ReasoningRule::None if effort == ReasoningEffort::Off => self.request.reasoning = None,
             ReasoningRule::None => self.drop_effort("left out: this model does not reason"),
-            ReasoningRule::Levels if refused_beside_tools && effort != Effort::Off => {
+            ReasoningRule::Levels if refused_beside_tools && effort != ReasoningEffort::Off => {
                 self.drop_effort("left out: chat completions refuse it beside tools; use openai-responses");
             }
             ReasoningRule::Levels => self.fit_level(family, effort),
@@ -72,12 +72,12 @@ impl FittedRequest {
     }
 
     /// Takes the nearest level that the model accepts.
-    fn fit_level(&mut self, family: &ModelFamily, wanted: Effort) {
+    fn fit_level(&mut self, family: &ModelFamily, wanted: ReasoningEffort) {
         let accepted = family.efforts.iter().map(|name| name.effort());
         let nearest = accepted.min_by_key(|level| (rank(*level).abs_diff(rank(wanted)), rank(*level)));
         let Some(nearest) = nearest.filter(|nearest| *nearest != wanted) else { return };
         self.request.reasoning = Some(nearest);
-        let feature = if wanted == Effort::Off { Feature::EffortOff } else { Feature::Effort };
+        let feature = if wanted == ReasoningEffort::Off { RequestFeature::EffortOff } else { RequestFeature::Effort };
         self.note(feature, format!("sent as the nearest level of this model, {}", level_name(nearest)));
     }
 
@@ -85,7 +85,7 @@ impl FittedRequest {
         let reasoning = self.request.reasoning;
         let why = match rule {
             SamplingRule::Always => return,
-            SamplingRule::ReasoningOff if reasoning == Some(Effort::Off) => return,
+            SamplingRule::ReasoningOff if reasoning == Some(ReasoningEffort::Off) => return,
             SamplingRule::NoReasoning | SamplingRule::NoReasoningOne if !thinks(reasoning) => {
                 return if rule == SamplingRule::NoReasoningOne {
                     self.keep_one()
@@ -98,11 +98,11 @@ impl FittedRequest {
         };
         let sampling = &mut self.request.sampling;
         let given = [
-            (Feature::Temperature, sampling.temperature.take().is_some()),
-            (Feature::TopP, sampling.top_p.take().is_some()),
-            (Feature::TopK, sampling.top_k.take().is_some()),
-            (Feature::PresencePenalty, sampling.presence_penalty.take().is_some()),
-            (Feature::FrequencyPenalty, sampling.frequency_penalty.take().is_some()),
+            (RequestFeature::Temperature, sampling.temperature.take().is_some()),
+            (RequestFeature::TopP, sampling.top_p.take().is_some()),
+            (RequestFeature::TopK, sampling.top_k.take().is_some()),
+            (RequestFeature::PresencePenalty, sampling.presence_penalty.take().is_some()),
+            (RequestFeature::FrequencyPenalty, sampling.frequency_penalty.take().is_some()),
         ];
         for (feature, _) in given.into_iter().filter(|(_, given)| *given) {
             self.note(feature, why);
@@ -113,48 +113,48 @@ impl FittedRequest {
     fn keep_one(&mut self) {
         let sampling = &mut self.request.sampling;
         if sampling.temperature.is_some() && sampling.top_p.take().is_some() {
-            self.note(Feature::TopP, "left out: this model refuses it beside a temperature");
+            self.note(RequestFeature::TopP, "left out: this model refuses it beside a temperature");
         }
     }
 
     /// Caps the output limit, and the context that Ollama would reserve memory for, at the sizes of the model.
-    fn fit_sizes(&mut self, format: Format) {
+    fn fit_sizes(&mut self, format: ModelApiFormat) {
         let sizes = model_data::sizes_of(&self.request.model);
         if let (Some(wanted), Some(most)) = (self.request.output_tokens_max, sizes.output_tokens)
             && wanted > most
         {
             self.request.output_tokens_max = Some(most);
-            self.note(Feature::OutputTokensMax, format!("sent as {most}, the most of this model"));
+            self.note(RequestFeature::OutputTokensMax, format!("sent as {most}, the most of this model"));
         }
         if let (Some(wanted), Some(most)) = (self.request.context_tokens, sizes.context_tokens)
-            && format == Format::Ollama
+            && format == ModelApiFormat::Ollama
             && wanted > most
         {
             self.request.context_tokens = Some(most);
-            self.note(Feature::ContextTokens, format!("sent as {most}, the window of this model"));
+            self.note(RequestFeature::ContextTokens, format!("sent as {most}, the window of this model"));
         }
     }
 }
 
-fn rank(effort: Effort) -> u8 {
+fn rank(effort: ReasoningEffort) -> u8 {
     match effort {
-        Effort::Off => 0,
-        Effort::Minimal => 1,
-        Effort::Low => 2,
-        Effort::Medium => 3,
-        Effort::High => 4,
-        Effort::Highest => 5,
+        ReasoningEffort::Off => 0,
+        ReasoningEffort::Minimal => 1,
+        ReasoningEffort::Low => 2,
+        ReasoningEffort::Medium => 3,
+        ReasoningEffort::High => 4,
+        ReasoningEffort::Highest => 5,
     }
 }
 
-fn level_name(effort: Effort) -> &'static str {
+fn level_name(effort: ReasoningEffort) -> &'static str {
     match effort {
-        Effort::Off => "`off`",
-        Effort::Minimal => "`minimal`",
-        Effort::Low => "`low`",
-        Effort::Medium => "`medium`",
-        Effort::High => "`high`",
-        Effort::Highest => "`highest`",
+        ReasoningEffort::Off => "`off`",
+        ReasoningEffort::Minimal => "`minimal`",
+        ReasoningEffort::Low => "`low`",
+        ReasoningEffort::Medium => "`medium`",
+        ReasoningEffort::High => "`high`",
+        ReasoningEffort::Highest => "`highest`",
     }
 }
 
@@ -163,16 +163,16 @@ const ANSWER_TOKENS: u32 = 16_384;
 
 /// Returns the default output limit of a known model: its own maximum, or less if an answer and the wanted thinking
 /// need less, because every reply reserves its limit in the context. Returns `None` for an unknown model.
-pub fn default_output_tokens(model: &str, effort: Option<Effort>) -> Option<u32> {
+pub fn default_output_tokens(model: &str, effort: Option<ReasoningEffort>) -> Option<u32> {
     let most = model_data::sizes_of(model).output_tokens?;
     let thinking = match effort {
         None if may_reason(model) => 16_384,
-        None | Some(Effort::Off) => 0,
-        Some(Effort::Minimal) => 2048,
-        Some(Effort::Low) => 4096,
-        Some(Effort::Medium) => 16_384,
-        Some(Effort::High) => 32_768,
-        Some(Effort::Highest) => 49_152,
+        None | Some(ReasoningEffort::Off) => 0,
+        Some(ReasoningEffort::Minimal) => 2048,
+        Some(ReasoningEffort::Low) => 4096,
+        Some(ReasoningEffort::Medium) => 16_384,
+        Some(ReasoningEffort::High) => 32_768,
+        Some(ReasoningEffort::Highest) => 49_152,
     };
     Some(most.min(ANSWER_TOKENS + thinking))
 }
@@ -191,20 +191,20 @@ pub(crate) fn may_reason(model: &str) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use haft_core::model_request::Sampling;
+    use haft_core::model_request::SamplingParameters;
 
     use super::*;
 
-    fn request(model: &str, reasoning: Option<Effort>) -> ModelRequest {
-        let sampling = Sampling { temperature: Some(0.5), top_p: Some(0.9), ..Sampling::default() };
+    fn request(model: &str, reasoning: Option<ReasoningEffort>) -> ModelRequest {
+        let sampling = SamplingParameters { temperature: Some(0.5), top_p: Some(0.9), ..SamplingParameters::default() };
         ModelRequest { reasoning, sampling, ..ModelRequest::new(model, Arc::default()) }
     }
 
     #[test]
     fn fields_that_a_model_refuses_are_left_out_and_noted() {
         let check =
-            |model: &str, effort: Option<Effort>, expected: (Option<Effort>, bool, bool), notes: usize| {
-                let fitted = fit(request(model, effort), Format::OpenaiChat);
+            |model: &str, effort: Option<ReasoningEffort>, expected: (Option<ReasoningEffort>, bool, bool), notes: usize| {
+                let fitted = fit(request(model, effort), ModelApiFormat::OpenaiChat);
                 let ModelRequest { reasoning, sampling, .. } = &fitted.request;
                 let found = (*reasoning, sampling.temperature.is_some(), sampling.top_p.is_some());
                 assert_eq!(
@@ -214,15 +214,15 @@ mod tests {
                     fitted.notes
                 );
             };
-        let high = Some(Effort::High);
+        let high = Some(ReasoningEffort::High);
         check("gpt-4o", high, (None, true, true), 1);
-        check("gpt-4o", Some(Effort::Off), (None, true, true), 0);
+        check("gpt-4o", Some(ReasoningEffort::Off), (None, true, true), 0);
         check("gpt-5-mini", high, (high, false, false), 2);
-        check("gpt-5-mini", Some(Effort::Off), (Some(Effort::Minimal), false, false), 3);
-        check("gpt-5.1", Some(Effort::Minimal), (Some(Effort::Off), true, true), 1);
-        check("gpt-5.2", Some(Effort::Off), (Some(Effort::Off), true, true), 0);
+        check("gpt-5-mini", Some(ReasoningEffort::Off), (Some(ReasoningEffort::Minimal), false, false), 3);
+        check("gpt-5.1", Some(ReasoningEffort::Minimal), (Some(ReasoningEffort::Off), true, true), 1);
+        check("gpt-5.2", Some(ReasoningEffort::Off), (Some(ReasoningEffort::Off), true, true), 0);
         check("gpt-5.2", None, (None, false, false), 2);
-        check("o3", Some(Effort::Highest), (high, false, false), 3);
+        check("o3", Some(ReasoningEffort::Highest), (high, false, false), 3);
         check("claude-sonnet-4-5", None, (None, true, false), 1);
         check("claude-sonnet-4-5", high, (high, false, false), 2);
         check("claude-sonnet-5", None, (None, false, false), 2);
@@ -233,11 +233,11 @@ mod tests {
     fn sizes_beyond_the_model_are_capped() {
         let mut asked = ModelRequest::new("llama3:8b", Arc::default());
         asked.context_tokens = Some(131_072);
-        assert_eq!(fit(asked.clone(), Format::Ollama).request.context_tokens, Some(8192));
-        assert_eq!(fit(asked, Format::OpenaiChat).request.context_tokens, Some(131_072));
+        assert_eq!(fit(asked.clone(), ModelApiFormat::Ollama).request.context_tokens, Some(8192));
+        assert_eq!(fit(asked, ModelApiFormat::OpenaiChat).request.context_tokens, Some(131_072));
         let mut asked = ModelRequest::new("claude-3-haiku-20240307", Arc::default());
         asked.output_tokens_max = Some(8192);
-        let fitted = fit(asked, Format::Anthropic);
+        let fitted = fit(asked, ModelApiFormat::Anthropic);
         assert_eq!((fitted.request.output_tokens_max, fitted.notes.len()), (Some(4096), 1));
     }
 }

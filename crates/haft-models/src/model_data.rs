@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use haft_core::model_request::Effort;
+use haft_core::model_request::ReasoningEffort;
 use haft_core::price::Price;
 use serde::Deserialize;
 
@@ -101,14 +101,14 @@ pub enum EffortName {
 }
 
 impl EffortName {
-    pub(crate) fn effort(self) -> Effort {
+    pub(crate) fn effort(self) -> ReasoningEffort {
         match self {
-            Self::Off => Effort::Off,
-            Self::Minimal => Effort::Minimal,
-            Self::Low => Effort::Low,
-            Self::Medium => Effort::Medium,
-            Self::High => Effort::High,
-            Self::Highest => Effort::Highest,
+            Self::Off => ReasoningEffort::Off,
+            Self::Minimal => ReasoningEffort::Minimal,
+            Self::Low => ReasoningEffort::Low,
+            Self::Medium => ReasoningEffort::Medium,
+            Self::High => ReasoningEffort::High,
+            Self::Highest => ReasoningEffort::Highest,
         }
     }
 }

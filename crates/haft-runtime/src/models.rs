@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use haft_core::conversation::Format;
+use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_provider::ModelProvider;
 use haft_models::claude_code;
@@ -13,7 +13,7 @@ use haft_models::fallback::FallbackProvider;
 use haft_models::http::{CertificateAuthorities, ClientPool, HttpProvider, HttpSettings, ListedModel};
 use haft_models::prices::Prices;
 use haft_models::providers::{PROVIDERS, ProviderOverrides, ProviderRow, SetupError};
-use haft_models::schema::Grammar;
+use haft_models::schema::SchemaDialect;
 use haft_models::tool_calling::{ToolCalling, ToolCallingProvider};
 use haft_sandbox::{Home, SandboxPolicy};
 use secrecy::SecretString;
@@ -199,7 +199,10 @@ fn provider_of(
         return Err(ModelsError::Command { provider: name.to_owned(), problem });
     }
     let (row, wanted) = found(config, name)?;
-    let wishes = wishes(name, &wanted, variables)?;
+    let mut wishes = wishes(name, &wanted, variables)?;
+    if wishes.format.unwrap_or(row.format) == ModelApiFormat::Anthropic {
+        wishes.base_url = wishes.base_url.map(with_version);
+    }
     let endpoint = row
         .endpoint(wishes, variables)
         .map_err(|error| ModelsError::Setup { provider: name.to_owned(), error })?;
@@ -213,6 +216,16 @@ fn provider_of(
     let settings =
         HttpSettings { name: name.into(), endpoint, authorities, delivery, timeouts, retry, prices };
     HttpProvider::sharing(settings, clients).map_err(ModelsError::Client)
+}
+
+/// Adds `/v1` to a base URL of Anthropic's format that has no version. Anthropic's own tools write the URL without it, as
+/// in `ANTHROPIC_BASE_URL`.
+fn with_version(url: String) -> String {
+    let trimmed = url.trim_end_matches('/');
+    let last = trimmed.rsplit('/').next().unwrap_or_default();
+    let is_version =
+        last.strip_prefix('v').is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()));
+    if is_version { url } else { format!("{trimmed}/v1") }
 }
 
 /// Returns the certificate authorities of a provider, from the file in the configuration.
@@ -256,13 +269,13 @@ pub async fn listed(
 }
 
 /// Returns the schema language in which a provider reads the schemas of tools.
-pub(crate) fn tool_grammar(config: &ResolvedConfig, name: &str) -> Grammar {
+pub(crate) fn tool_grammar(config: &ResolvedConfig, name: &str) -> SchemaDialect {
     let format = config.providers.get(name).and_then(|provider| provider.format);
     match format.or_else(|| ProviderRow::named(kind(config, name)).map(|row| row.format)) {
-        Some(Format::Anthropic) => Grammar::Anthropic,
-        Some(Format::Gemini) => Grammar::Gemini,
-        Some(Format::Ollama) => Grammar::Ollama,
-        Some(Format::OpenaiChat | Format::OpenaiResponses) | None => Grammar::Json,
+        Some(ModelApiFormat::Anthropic) => SchemaDialect::Anthropic,
+        Some(ModelApiFormat::Gemini) => SchemaDialect::Gemini,
+        Some(ModelApiFormat::Ollama) => SchemaDialect::Ollama,
+        Some(ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses) | None => SchemaDialect::Json,
     }
 }
 
@@ -274,7 +287,9 @@ pub fn state(
 ) -> (&'static str, Result<(), ModelsError>) {
     let kind = kind(config, name);
     if kind != claude_code::NAME {
-        let format = ProviderRow::named(kind).map_or("", |row| row.format.name());
+        let configured = config.providers.get(name).and_then(|provider| provider.format);
+        let usual = ProviderRow::named(kind).map(|row| row.format);
+        let format = configured.or(usual).map_or("", ModelApiFormat::name);
         return (format, provider(config, name, variables).map(drop));
     }
     let configured = config.providers.get(name).map(|provider| provider.command.command.as_str());
@@ -377,7 +392,9 @@ impl fmt::Display for ModelsError {
             Self::Name(problem) => f.write_str(problem),
             Self::Unknown { provider, known } => {
                 let provider = haft_config::printable(provider);
-                write!(f, "there is no provider `{provider}`; known are {}", known.join(", "))
+                let near = haft_config::nearest(&provider, known.iter());
+                let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+                write!(f, "there is no provider `{provider}`; {near}known are {}", known.join(", "))
             }
             Self::Variable { key, message } => write!(f, "{key}: {message}"),
             Self::Setup { provider, error } => write!(f, "{provider}: {error}"),

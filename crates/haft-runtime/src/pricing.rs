@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use haft_config::Resolved;
+use haft_config::ResolvedConfig;
 use haft_config::agents::UnpricedModels;
 use haft_config::agents::graph::{AgentGraph, AgentNode};
 use haft_config::resolved::ModelName;
@@ -16,7 +16,7 @@ use crate::runs::model_names;
 
 /// Returns an error for the first model without a price that a budget in US dollars should limit. The first agent
 /// decides for all: if it allows such models, every agent below it may use them.
-pub fn check_prices(graph: &AgentGraph, config: &Resolved) -> Result<(), ModelsError> {
+pub fn check_prices(graph: &AgentGraph, config: &ResolvedConfig) -> Result<(), ModelsError> {
     if graph.first().agent.unpriced_models == UnpricedModels::Allow {
         return Ok(());
     }
@@ -34,7 +34,7 @@ pub fn check_prices(graph: &AgentGraph, config: &Resolved) -> Result<(), ModelsE
 }
 
 /// Returns whether the cost of requests to a model is known. `claude-code` reports its cost itself.
-fn has_price(config: &Resolved, name: &ModelName) -> bool {
+fn has_price(config: &ResolvedConfig, name: &ModelName) -> bool {
     let kind = kind(config, &name.provider);
     if kind == claude_code::NAME {
         return true;

@@ -87,6 +87,12 @@ pub fn is_builtin(name: &str) -> bool {
     name.eq_ignore_ascii_case(OUTPUT_TOOL) || haft_tools::builtin::definitions().iter().any(is_it)
 }
 
+/// Returns the names of the built-in tools.
+pub fn builtin_names() -> Vec<String> {
+    let own = haft_tools::builtin::definitions().into_iter().map(|tool| tool.name.as_str().to_owned());
+    own.chain([OUTPUT_TOOL.to_owned()]).collect()
+}
+
 /// Returns the active tools with the operator's settings applied, under the names by which a model calls them.
 pub fn definitions(config: &ResolvedConfig, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
     let governor =

@@ -15,6 +15,7 @@ mod process;
 mod run;
 mod secure_server;
 mod snapshot;
+mod terminal_run;
 mod user;
 
 pub use collector::{CollectedSpan, SpanCollector};
@@ -25,4 +26,5 @@ pub use process::{processes_with, send_signal, unique_marker};
 pub use run::{HaftCommand, HaftOutput, binary, copy_program, eventually, stream_events};
 pub use secure_server::{OfferedProtocols, ReceivedHttpRequest, SecureServer};
 pub use snapshot::{TreeSnapshot, set_attribute};
+pub use terminal_run::TerminalRun;
 pub use user::{TestUser, users};

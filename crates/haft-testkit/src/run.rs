@@ -17,7 +17,7 @@ use crate::user::{NOBODY, TestUser};
 pub struct HaftCommand {
     /// Switches to the user, then executes the program that `words` names.
     command: Command,
-    words: Vec<OsString>,
+    pub(crate) words: Vec<OsString>,
     stdin: Vec<u8>,
 }
 
@@ -111,14 +111,14 @@ pub fn stream_events(stream: &str) -> Vec<Value> {
 }
 
 /// Kills a run that does not end: a call that hangs must fail its own test, not block all others.
-struct Watchdog {
+pub(crate) struct Watchdog {
     _ended: mpsc::Sender<()>,
 }
 
 const RUN_SECONDS_MAX: u64 = 60;
 
 impl Watchdog {
-    fn over(child: &Child) -> Self {
+    pub(crate) fn over(child: &Child) -> Self {
         let (ended, wait) = mpsc::channel::<()>();
         let pid = rustix::process::Pid::from_child(child);
         std::thread::spawn(move || {

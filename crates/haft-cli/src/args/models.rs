@@ -1,6 +1,7 @@
 //! The arguments of the commands about models.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -69,7 +70,7 @@ pub(crate) enum GrammarName {
 /// Ask a model one question; no tools
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  haft ask -m anthropic/claude-sonnet-4-5 'What is a haft?'\n  git diff | haft ask -m ollama/llama3 --system 'Review this change.' -\n  haft ask -m openai/gpt-4o --image photo.jpg 'What is this?'\n  haft ask -m openai/gpt-4o --output-schema place.json 'Where is the Louvre?'\n  haft ask -m openai/gpt-4o -m anthropic/claude-sonnet-4-5 --json 'Hello'\n  haft ask -m ollama/llama3 --record hello.jsonl 'Hello'\n  haft ask --replay hello.jsonl 'Hello'"
+    after_help = "Examples:\n  haft ask -m anthropic/claude-sonnet-4-5 'What is a haft?'\n  git diff | haft ask -m ollama/llama3 'Review this change.'\n  haft ask -m openai/gpt-4o --image photo.jpg 'What is this?'\n  haft ask -m openai/gpt-4o --output-schema place.json 'Where is the Louvre?'\n  haft ask -m openai/gpt-4o -m anthropic/claude-sonnet-4-5 --json 'Hello'\n  haft ask -m ollama/llama3 --record hello.jsonl 'Hello'\n  haft ask --replay hello.jsonl 'Hello'"
 )]
 pub(crate) struct AskArgs {
     /// The question, or - to read it from standard input
@@ -103,6 +104,11 @@ pub(crate) struct AskArgs {
     /// Answer from what --record wrote; nobody is asked, and no key is needed
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
+
+    /// How long to wait for the first byte of piped standard input, which joins the question; a plain number is seconds,
+    /// and `off` reads nothing [default: 3s]
+    #[arg(long, value_name = "DURATION", value_parser = crate::piped_input::wait_of, default_value = "3s", hide_default_value = true)]
+    pub(crate) stdin_wait: Duration,
 
     /// Print the answer, its usage and its cost as JSON when it is complete
     #[arg(long)]

@@ -12,8 +12,9 @@ use haft_config::agents::AgentOverride;
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// The request, or - to read it from standard input; before it may stand @AGENT, an agent's file
-    #[arg(value_name = "[@AGENT] REQUEST", required = true, num_args = 1..=2)]
+    /// The request, in one or several words, or - to read it from standard input; before it may stand @AGENT, an agent's
+    /// file. Other input that is piped in joins the request
+    #[arg(value_name = "[@AGENT] REQUEST", required = true, num_args = 1..)]
     pub(crate) words: Vec<String>,
 
     /// The model as PROVIDER/MODEL; more than one are asked in order when those before fail
@@ -58,9 +59,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
 
-    /// How long the whole run may take, for example 90s or 20m [default: 1h]
+    /// How long the whole run may take, for example 90s or 20m; a plain number is seconds [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = crate::settings::duration)]
     pub(crate) timeout: Option<Duration>,
+
+    /// How long to wait for the first byte of piped standard input, which joins the request; a plain number is seconds,
+    /// and `off` reads nothing [default: 3s]
+    #[arg(long, value_name = "DURATION", value_parser = crate::piped_input::wait_of, default_value = "3s", hide_default_value = true)]
+    pub(crate) stdin_wait: Duration,
 
     #[command(flatten)]
     pub(crate) show: ShowArgs,
@@ -80,6 +86,7 @@ pub(crate) struct RunArgs {
 const RUN_EXAMPLES: &str = "\
 Examples:
   haft run -m anthropic/claude-sonnet-4-5 'Why is the build red?'
+  git diff | haft run -m ollama/llama3 Review this change
   haft run -m ollama/llama3 --tools read,bash - < request.txt
   haft run @reviewer.md 'Review the last commit.'
   haft run -m openai/gpt-4o --output-schema answer.json --output-format json 'How many tests are there?'";

@@ -1,6 +1,7 @@
 //! The arguments of the commands about sessions.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
@@ -24,6 +25,11 @@ pub(crate) struct ResumeArgs {
     /// Continue even if another process holds the run; that process can do nothing more in it
     #[arg(long)]
     pub(crate) take_over: bool,
+
+    /// How long to wait for the first byte of piped standard input, which joins the request; a plain number is seconds,
+    /// and `off` reads nothing [default: 3s]
+    #[arg(long, value_name = "DURATION", value_parser = crate::piped_input::wait_of, default_value = "3s", hide_default_value = true)]
+    pub(crate) stdin_wait: Duration,
 
     #[command(flatten)]
     pub(crate) show: ShowArgs,

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::super::mcp::rights::{config_hint, lacked};
 use super::super::servers::face;
+use super::super::terminal::counted;
 use super::super::waiting::waiting;
 use haft_config::{ResolvedConfig, printable};
 use haft_runtime::wiring;
@@ -66,8 +67,9 @@ impl ServerFinding {
         let _ = match &self.outcome {
             Ok(ReadyServer { took, tools, protocol, transport }) => writeln!(
                 text,
-                "server     {name}: ready after {} ms, {tools} tools, {transport}, protocol {protocol}",
-                took.as_millis()
+                "server     {name}: ready after {} ms, {}, {transport}, protocol {protocol}",
+                took.as_millis(),
+                counted(tools, "tool")
             ),
             Err(ServerFailure { reason, hint }) => {
                 let reason = reason.lines().map(printable).collect::<Vec<_>>().join("\n           ");

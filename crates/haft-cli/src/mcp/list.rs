@@ -6,6 +6,7 @@ use haft_tools::mcp::{CatalogCacheSummary, RemoteTransport};
 use serde_json::{Value, json};
 
 use super::super::settings::{self, CliError};
+use super::super::terminal::counted;
 use super::McpCommandOutput;
 use super::args::McpListArgs;
 use haft_config::namesake::namespace_conflict;
@@ -52,7 +53,9 @@ fn row(name: &str, server: &McpServerSettings, known: Option<CatalogCacheSummary
     let (state, detail) = match (&server.reach, server.enabled, &known) {
         (_, false, _) => ("disabled", "`enabled` is false".to_owned()),
         (Err(reason), true, _) => ("unusable", reason.clone()),
-        (Ok(_), true, Some(known)) => ("known", format!("{} tools, protocol {}", known.tools, known.version)),
+        (Ok(_), true, Some(known)) => {
+            ("known", format!("{}, protocol {}", counted(known.tools, "tool"), known.version))
+        }
         (Ok(_), true, None) => ("new", format!("`haft mcp test {name}` tries it")),
     };
     McpServerRow { name: name.to_owned(), transport: transport(server), state, detail, known }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::exit::ExitReason;
 use super::super::settings::{self, CliError};
+use super::super::terminal::counted;
 use super::args::{RestAddArgs, RestRemoveArgs};
 use super::{RestCommandOutput, around};
 use haft_config::edit::{self, ConfigEntry, EditError};
@@ -135,8 +136,4 @@ fn spec(args: &RestAddArgs, source: &str) -> OpenapiSettings {
         headers: headers.map(|(name, value)| (name.clone(), Secret::new(value))).collect(),
         ..OpenapiSettings::of(Secret::new(source))
     }
-}
-
-fn counted(number: usize, word: &str) -> String {
-    if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
 }

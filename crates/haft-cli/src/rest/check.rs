@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::exit::ExitReason;
 use super::super::settings::{self, CliError};
+use super::super::terminal::counted;
 use super::args::RestCheckArgs;
 use super::{RestCommandOutput, around};
 use haft_runtime::rest::{self, Freshness};
@@ -57,7 +58,7 @@ fn findings(imported: &ImportResult) -> String {
             haft_config::printable(&skipped.reason)
         );
     }
-    let _ = write!(text, "\n{} tools, {} skipped", tools.len(), imported.skipped.len());
+    let _ = write!(text, "\n{}, {} skipped", counted(tools.len(), "tool"), imported.skipped.len());
     text
 }
 

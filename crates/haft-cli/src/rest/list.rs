@@ -4,6 +4,7 @@ use haft_sandbox::Home;
 use serde_json::{Value, json};
 
 use super::super::settings::{self, CliError};
+use super::super::terminal::counted;
 use super::args::RestListArgs;
 use super::{RestCommandOutput, around};
 use haft_config::resolved::RestSettings;
@@ -71,7 +72,7 @@ impl RestToolRow {
     fn state(&self) -> String {
         match &self.state {
             Ok((1, 0)) => "1 tool".into(),
-            Ok((tools, skipped)) => format!("{tools} tools, {skipped} skipped"),
+            Ok((tools, skipped)) => format!("{}, {skipped} skipped", counted(tools, "tool")),
             Err(problem) => format!("not available: {problem}"),
         }
     }

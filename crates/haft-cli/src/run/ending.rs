@@ -9,6 +9,7 @@ use haft_core::run::finish::{FinishClass, FinishReason, RunAnswer, RunFinish};
 
 use crate::exit::ExitReason;
 use crate::hints;
+use crate::terminal::counted;
 
 /// The effort and cost of a run.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +18,8 @@ pub(super) struct RunSummary {
     pub(super) turns: u32,
     pub(super) took: Duration,
     pub(super) bill: RunBill,
+    /// The number of denied calls.
+    pub(super) denied: u64,
     pub(super) exit: ExitReason,
 }
 
@@ -70,9 +73,13 @@ pub(super) fn line(summary: &RunSummary) -> String {
         (unpriced, requests) if unpriced < requests => format!(", at least {cost}"),
         _ => String::new(),
     };
+    let denied = match summary.denied {
+        0 => String::new(),
+        denied => format!(" ({denied} denied)"),
+    };
     format!(
-        "{}, {}, {} tokens read, {} written{price}, {}",
-        counted(summary.turns.into(), "turn"),
+        "{}, {}{denied}, {} tokens read, {} written{price}, {}",
+        counted(summary.turns, "turn"),
         counted(calls, "call"),
         usage.input,
         usage.output,
@@ -80,8 +87,14 @@ pub(super) fn line(summary: &RunSummary) -> String {
     )
 }
 
-fn counted(number: u64, word: &str) -> String {
-    if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
+/// Says what an interrupted run leaves behind, and how to continue it.
+pub(super) fn kept(summary: &RunSummary) -> String {
+    format!(
+        "kept: {} and {}; `haft resume last` continues it (session {})",
+        counted(summary.turns, "turn"),
+        counted(summary.bill.calls, "call"),
+        &summary.session.to_string()[..8]
+    )
 }
 
 pub(super) fn time(took: Duration) -> String {
@@ -127,16 +140,12 @@ mod tests {
     #[test]
     fn summary_marks_cost_with_unpriced_requests_as_minimum() {
         let mut bill = RunBill::default();
-        let line_of = |bill| {
-            let session = SessionId(1);
-            line(&RunSummary {
-                session,
-                turns: 1,
-                took: Duration::from_millis(1500),
-                bill,
-                exit: ExitReason::Success,
-            })
+        let summary = |bill, denied| {
+            let (session, took) = (SessionId(1), Duration::from_millis(1500));
+            RunSummary { session, turns: 1, took, bill, denied, exit: ExitReason::Success }
         };
+        let line_of = |bill| line(&summary(bill, 0));
+        assert_eq!(line(&summary(bill, 2)), "1 turn, 0 calls (2 denied), 0 tokens read, 0 written, 1.5 s");
         assert_eq!(line_of(bill), "1 turn, 0 calls, 0 tokens read, 0 written, 1.5 s");
         bill.add_request(None, Some(haft_core::price::Cost { nano_usd: 2_000 }));
         assert!(line_of(bill).contains(", $0.000002, "));

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use haft_core::model_provider::ModelProvider;
 use haft_core::place::SessionId;
+use haft_core::store::OutputStore;
 use haft_models::cassette::Tape;
+use haft_sandbox::Home;
+use haft_store::outputs::FileStore;
 
 use super::show::RunDisplay;
 use super::wire::RunOutput;
@@ -17,6 +20,7 @@ use crate::ask;
 use crate::elicitor::TerminalElicitor;
 use crate::exit::ExitReason;
 use crate::hints;
+use crate::piped_input;
 use crate::servers;
 use crate::sessions;
 use crate::settings::{self, CliError, Configuration};
@@ -44,6 +48,8 @@ pub(crate) struct RunSetup {
     pub(crate) models: Option<Arc<dyn ModelProvider>>,
     /// False for a run that leaves no session behind.
     pub(crate) keeps_session: bool,
+    /// Standard input that belongs to the request.
+    pub(crate) piped: Option<String>,
 }
 
 impl RunSetup {
@@ -55,6 +61,7 @@ impl RunSetup {
             variables: Arc::new(environment),
             models: None,
             keeps_session: true,
+            piped: None,
         })
     }
 }
@@ -63,6 +70,32 @@ impl RunSetup {
 pub(crate) enum RunLaunch {
     New(Box<RunSpec>),
     Resume { id: SessionId, spec: Box<RunSpec>, more: Option<String>, takeover: Takeover },
+}
+
+impl RunLaunch {
+    /// Adds piped input to the request.
+    fn add_input(&mut self, input: &str, store: Option<&dyn OutputStore>) {
+        match self {
+            RunLaunch::New(spec) => spec.request = piped_input::beside(&spec.request, input, store),
+            RunLaunch::Resume { more: Some(more), .. } => *more = piped_input::beside(more, input, store),
+            RunLaunch::Resume { more: None, .. } => {}
+        }
+    }
+}
+
+/// Opens the store in which the run finds its stored outputs; `None` if the configuration stores none.
+fn outputs(
+    config: &ResolvedConfig,
+    home: &Home,
+    session: SessionId,
+) -> Result<Option<Box<dyn OutputStore>>, CliError> {
+    if !config.tool_output.enabled {
+        return Ok(None);
+    }
+    let root = home.data().join("outputs");
+    let store = FileStore::of_session(&root, session, config.tool_output.limits.clone());
+    let refused = |error| (ExitReason::Internal, format!("the output store cannot be opened: {error}"));
+    store.map(|store| Some(Box::new(store) as _)).map_err(refused)
 }
 
 /// A started run, and everything that watches it.
@@ -83,9 +116,9 @@ pub(crate) async fn start(
     show_args: ShowArgs,
     record: Option<&Path>,
     given: RunSetup,
-    job: RunLaunch,
+    mut job: RunLaunch,
 ) -> Result<StartedRun, CliError> {
-    let RunSetup { mut configuration, skills, variables, models, keeps_session } = given;
+    let RunSetup { mut configuration, skills, variables, models, keeps_session, piped } = given;
     let home = settings::home()?;
     let config = &mut configuration.resolved;
     config.trace_mcp |= show_args.trace_mcp;
@@ -95,6 +128,10 @@ pub(crate) async fn start(
         watch.continue_session(*id);
     }
     config.telemetry.capture_content = watch.captures_content();
+    if let Some(input) = piped {
+        let outputs = outputs(config, &home, watch.place().session)?;
+        job.add_input(&input, outputs.as_deref());
+    }
     let recording = record.map(|file| PendingRecording::create(file, config, &variables)).transpose()?;
     let keeps_session = keeps_session && configuration.resolved.sessions.enabled;
     let hooks = RunHooks {
@@ -108,7 +145,7 @@ pub(crate) async fn start(
         takeover: Takeover::Never,
     };
     let trace = servers::trace(&configuration.resolved);
-    let awaited = servers::awaited(&configuration.resolved, &home);
+    let preparation = preparation(&servers::awaited(&configuration.resolved, &home));
     let mut builder = Runtime::builder(configuration.resolved)
         .home(home)
         .variables(variables)
@@ -119,7 +156,7 @@ pub(crate) async fn start(
     }
     let began = Instant::now();
     let launched = Box::pin(launch(builder, hooks, job));
-    let handle = waiting("making tools ready", || awaited.clone(), launched).await?;
+    let handle = waiting(&preparation, String::new, launched).await?;
     let warnings = handle.warnings();
     for warning in &warnings {
         warn(warning);
@@ -129,6 +166,14 @@ pub(crate) async fn start(
     }
     let recorder = recording.map(PendingRecording::keep);
     Ok(StartedRun { handle, watch, show, recorder, began, shown_warnings: warnings.len(), keeps_session })
+}
+
+/// Describes the wait before a run. The first start of a server may download its program.
+fn preparation(servers: &[&str]) -> String {
+    match servers {
+        [] => "making tools ready".to_owned(),
+        servers => format!("making tools ready: {}", servers.join(", ")),
+    }
 }
 
 async fn launch(

@@ -45,7 +45,9 @@ async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, CliE
         keeps_session: false,
         ..RunSetup::configured(&request::files_of(&spec))?
     };
-    Ok(carry_out(Box::pin(start(show_args(args), None, given, RunLaunch::New(Box::new(spec))))).await)
+    let shown = show_args(args);
+    let started = Box::pin(start(shown, None, given, RunLaunch::New(Box::new(spec))));
+    Ok(carry_out(shown.output_format, started).await)
 }
 
 /// Returns the spec in the recording; recordings of version 0.1 hold a command line instead.
@@ -88,5 +90,5 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Cl
         return Err((ExitReason::Failed, format!("{difference}\n{hint}")));
     }
     let exit = stopped_by.and_then(ExitReason::of_code).unwrap_or_else(|| show.exit(&finish));
-    Ok(show.end(&finish, &ending::RunSummary { session, turns, took, bill, exit }))
+    Ok(show.end(&finish, &ending::RunSummary { session, turns, took, bill, denied: show.denied(), exit }))
 }

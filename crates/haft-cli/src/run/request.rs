@@ -14,7 +14,8 @@ use crate::hints;
 use crate::settings::{self, CliError, Configuration};
 use haft_config::agents::graph::{AgentGraph, AgentGraphError};
 use haft_config::agents::loader::{self, AgentLoadError, AgentLoader, read_bounded};
-use haft_config::agents::{AgentOverrides, Override};
+use haft_config::agents::{AgentOverride, AgentOverrides, InputFormat};
+use haft_config::environment;
 use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec, WorkspaceSpec};
 
 /// The longest request that is read from standard input.
@@ -31,30 +32,27 @@ pub(super) async fn spec(
 ) -> Result<RunSpec, CliError> {
     let overrides = overrides(args);
     let (agent, request) = match args.words.as_slice() {
-        [agent, request] if agent.starts_with('@') => {
-            let agent = loader.read(&agent[1..], &overrides);
-            let refused =
-                |error: AgentLoadError| (ExitReason::Input, hints::with(&error, hints::agent(&error)));
-            (agent.map_err(refused)?, request)
-        }
         [agent] if agent.starts_with('@') => {
             let hint = "hint: haft run @AGENT 'what it shall do', or - to read it from standard input";
             return Err((ExitReason::Usage, format!("nothing is asked of the agent\n{hint}")));
         }
-        [request] => (
-            loader::default_agent(&overrides).map_err(|error| (ExitReason::Input, error.to_string()))?,
-            request,
-        ),
-        _ => {
-            let hint = "hint: put it in quotation marks; an agent's file is written @FILE";
-            return Err((ExitReason::Usage, format!("the request must be one word for the shell\n{hint}")));
+        [agent, request @ ..] if agent.starts_with('@') => {
+            let agent = loader.read(&agent[1..], &overrides);
+            let refused =
+                |error: AgentLoadError| (ExitReason::Input, hints::with(&error, hints::agent(&error)));
+            (agent.map_err(refused)?, request.join(" "))
+        }
+        request => {
+            let agent =
+                loader::default_agent(&overrides).map_err(|error| (ExitReason::Input, error.to_string()))?;
+            (agent, request.join(" "))
         }
     };
     let refused =
         |error: AgentGraphError| (ExitReason::Input, hints::with(&error, hints::agent_graph(&error)));
     let graph = AgentGraph::gather(agent, loader).map_err(refused)?;
     let changes = changes(args, overrides)?;
-    let request = written_request(request).await?;
+    let request = written_request(&request).await?;
     let workspace = workspace(&args.policy, configuration)?;
     let mut spec = RunSpec::new(&graph, request, workspace);
     spec.changes = changes;
@@ -74,12 +72,20 @@ pub(super) async fn spec(
 fn overrides(args: &RunArgs) -> AgentOverrides {
     let mut overrides = args.overrides.clone();
     if args.allow_unpriced {
-        overrides.push(Override::new("budget.unpriced", "allow".into()));
+        overrides.push(AgentOverride::new("budget.unpriced", "allow".into()));
     }
-    let choice = args.tool_choice.as_ref().map(|choice| Override::new("toolChoice", choice.as_str().into()));
-    let output = args.max_output_tokens.map(|tokens| Override::new("maxOutputTokens", tokens.into()));
+    let choice =
+        args.tool_choice.as_ref().map(|choice| AgentOverride::new("toolChoice", choice.as_str().into()));
+    let output = args.max_output_tokens.map(|tokens| AgentOverride::new("maxOutputTokens", tokens.into()));
     overrides.extend(choice.into_iter().chain(output));
     AgentOverrides(overrides)
+}
+
+/// Returns true if piped input can join the request: standard input is not the request itself, and the agent takes text.
+pub(super) fn accepts_input(args: &RunArgs, spec: &RunSpec) -> bool {
+    let takes_text =
+        spec.graph(&environment).is_ok_and(|graph| graph.first().agent.input.format == InputFormat::Text);
+    args.words.last().is_none_or(|word| word != "-") && takes_text
 }
 
 /// Returns the configuration files of a stored run.

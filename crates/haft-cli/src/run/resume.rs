@@ -17,6 +17,7 @@ use super::{carry_out, request};
 use crate::agents;
 use crate::args::{Cli, CliCommand, ResumeArgs, RunArgs};
 use crate::exit::ExitReason;
+use crate::piped_input;
 use crate::sessions;
 use crate::settings::{self, CliError};
 use haft_runtime::Runtime;
@@ -24,7 +25,7 @@ use haft_runtime::runtime::{ResumeFailure, Takeover};
 use haft_runtime::spec::RunSpec;
 
 pub(crate) async fn run(args: &ResumeArgs) -> ExitCode {
-    carry_out(Box::pin(resumed(args))).await
+    carry_out(args.show.output_format, Box::pin(resumed(args))).await
 }
 
 async fn resumed(args: &ResumeArgs) -> Result<StartedRun, CliError> {
@@ -38,6 +39,10 @@ async fn resumed(args: &ResumeArgs) -> Result<StartedRun, CliError> {
         Some(word) => Some(request::written_request(word).await?),
         None => None,
     };
+    let piped = match args.request.as_deref() {
+        None | Some("-") => None,
+        Some(_) => piped_input::read(args.stdin_wait).await?,
+    };
     let mut spec = spec_of(id, opened, more.as_deref()).await?;
     if !args.model.is_empty() {
         spec.changes.models.clone_from(&args.model);
@@ -46,7 +51,7 @@ async fn resumed(args: &ResumeArgs) -> Result<StartedRun, CliError> {
     if !directory.is_dir() {
         return Err(lost(&format!("its directory `{}` does not exist", directory.display())));
     }
-    let given = RunSetup::configured(&request::files_of(&spec))?;
+    let given = RunSetup { piped, ..RunSetup::configured(&request::files_of(&spec))? };
     // Protect the files of the current configuration, which may differ from those at the start of the run.
     spec.workspace.protected = given.configuration.in_use().to_vec();
     let takeover = if args.take_over { Takeover::Allowed } else { Takeover::Never };

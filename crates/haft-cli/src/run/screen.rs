@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use haft_core::event::{Event, EventSink};
+use haft_core::event::{Event, EventSink, CallProgress};
 use haft_core::event_log::note_text;
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
+use haft_core::model_provider::{ModelAttempt, ModelAccount};
 use haft_core::model_reply::ReplyNote;
 use haft_core::place::{CallOperation, RunPosition, SessionId};
 use haft_core::run::RunNote;
@@ -18,12 +19,22 @@ use haft_core::tool::ToolCall;
 use serde_json::{Map, Value};
 
 use super::ending::{RunSummary, line, time};
+use super::model_wait::ModelWait;
 use super::wire::{RunOutput, TextDestination};
 use crate::args::{OutputFormat, ShowArgs};
 use crate::{question, terminal};
 
 /// The longest prefix of a call's arguments that is shown.
 const ARGUMENTS_CHARS_MAX: usize = 60;
+
+/// The longest prefix of a call that is shown beside its output.
+const CALL_CHARS_MAX: usize = 30;
+
+/// The part of a call's output that is kept while it runs.
+const OUTPUT_BYTES_MAX: usize = 4096;
+
+/// The most lines of output that are shown of a call that was interrupted.
+const OUTPUT_LINES_MAX: usize = 10;
 
 /// The animation frames of the status line.
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -60,6 +71,8 @@ struct ScreenState {
     said: String,
     /// For each part of the reply, true when it is text.
     texts: Vec<bool>,
+    /// The request of the root run to a model, until its text appears.
+    model: Option<ModelWait>,
 }
 
 /// A call that the model requested. It may wait for a slot or for an approval.
@@ -69,6 +82,28 @@ struct RunningCall {
     call: ToolCall,
     /// The time at which its tool started.
     began: Option<Instant>,
+    /// The end of its output so far.
+    output: String,
+}
+
+impl RunningCall {
+    fn is_of(&self, operation: &CallOperation) -> bool {
+        // Events carry only a prefix of the call id.
+        self.session == operation.place.session && self.call.id.0.starts_with(&operation.call.0)
+    }
+
+    fn add_output(&mut self, text: &str) {
+        self.output.push_str(text);
+        let excess = self.output.len().saturating_sub(OUTPUT_BYTES_MAX);
+        let begin = (excess..self.output.len()).find(|at| self.output.is_char_boundary(*at));
+        self.output.drain(..begin.unwrap_or_default());
+    }
+
+    /// Returns the newest line of output that is not empty.
+    fn newest_line(&self) -> Option<String> {
+        let line = self.output.lines().rfind(|line| !line.trim().is_empty())?;
+        Some(line.chars().filter(|c| !c.is_control()).collect())
+    }
 }
 
 impl RunScreen {
@@ -96,8 +131,58 @@ impl RunScreen {
 
     pub(super) fn end(&self, summary: &RunSummary) {
         terminal::clear_status_line();
+        self.show_interrupted();
         if self.words != ScreenVerbosity::Few {
             terminal::coloured(&format!("\x1b[2m{}\x1b[0m", line(summary)));
+        }
+    }
+
+    /// Shows the calls that the end of the run interrupted, with the end of their output.
+    fn show_interrupted(&self) {
+        let mut state = self.state();
+        for running in std::mem::take(&mut state.running) {
+            let Some(began) = running.began else { continue };
+            let (indent, who) = standing(state.below.get(&running.session));
+            let (call, took) = (describe(&running.call), time(began.elapsed()));
+            self.say(&format!("{indent}\x1b[31m✗\x1b[0m {who}{call} \x1b[2m{took}, interrupted\x1b[0m"));
+            let lines: Vec<&str> = running.output.lines().collect();
+            for line in lines.iter().skip(lines.len().saturating_sub(OUTPUT_LINES_MAX)) {
+                self.say(&format!("{indent}  \x1b[2m{}\x1b[0m", terminal::harmless(line)));
+            }
+        }
+    }
+
+    fn model_started(&self, attempt: &ModelAttempt) {
+        let mut state = self.state();
+        let fallback = state.model.as_ref().and_then(|wait| wait.fallback_line(attempt));
+        self.tell_wait(fallback);
+        state.model = Some(ModelWait::asked(attempt, Instant::now()));
+    }
+
+    fn model_finished(&self, attempt: &ModelAttempt, account: &ModelAccount) {
+        let mut state = self.state();
+        state.model = ModelWait::failed(attempt, account, Instant::now());
+        let retry = state.model.as_ref().and_then(ModelWait::retry_line);
+        self.tell_wait(retry);
+    }
+
+    /// Shows a line about a failed attempt. With `--verbose` the log has it already.
+    fn tell_wait(&self, line: Option<String>) {
+        if let (Some(line), ScreenVerbosity::Usual) = (line, self.words) {
+            self.say(&format!("\x1b[33m!\x1b[0m {line}"));
+        }
+    }
+
+    fn progressed(&self, operation: &CallOperation, progress: &CallProgress) {
+        let mut state = self.state();
+        let running = state.running.iter_mut().find(|running| running.is_of(operation));
+        let Some(running) = running else { return };
+        match progress {
+            CallProgress::Output(text) => running.add_output(text),
+            CallProgress::Message(text) | CallProgress::Part { message: Some(text), .. } => {
+                running.add_output(&format!("{text}\n"));
+            }
+            CallProgress::Part { message: None, .. } => {}
         }
     }
 
@@ -118,12 +203,17 @@ impl RunScreen {
             RunEvent::Said(ModelEvent::Noted(note)) if self.words == ScreenVerbosity::Many => {
                 warn(note);
             }
-            RunEvent::Said(event) => keep_text(&mut state, event),
+            RunEvent::Said(event) => {
+                self.follow_reply(&mut state, event);
+                keep_text(&mut state, event);
+            }
             RunEvent::Called(call) => {
                 if place.parent.is_none() {
                     self.show_interim_text(&mut state);
+                    state.model = None;
                 }
-                state.running.push(RunningCall { session: place.session, call: call.clone(), began: None });
+                let (session, call) = (place.session, call.clone());
+                state.running.push(RunningCall { session, call, began: None, output: String::new() });
             }
             RunEvent::Answered(answered) => self.ended(&mut state, place.session, answered),
             RunEvent::Noted(note) => self.noted(&state, place.session, note),
@@ -145,14 +235,33 @@ impl RunScreen {
         }
     }
 
-    /// Marks a call as started. Events carry only a prefix of the call id.
+    /// Ends the wait for the model when its text appears, because the text needs the row of the status line.
+    fn follow_reply(&self, state: &mut ScreenState, event: &ModelEvent) {
+        match event {
+            ModelEvent::PartStarted { part: PartStart::Reasoning, .. } => {
+                state.model.iter_mut().for_each(ModelWait::think);
+            }
+            ModelEvent::PartDelta { delta: PartDelta::Text(text), index }
+                if !text.is_empty()
+                    && state.texts.get(*index) == Some(&true)
+                    && self.output.texts() == TextDestination::Streamed =>
+            {
+                state.model = None;
+            }
+            ModelEvent::Finished { .. } => state.model = None,
+            ModelEvent::Started { .. }
+            | ModelEvent::PartStarted { .. }
+            | ModelEvent::PartDelta { .. }
+            | ModelEvent::PartFinished { .. }
+            | ModelEvent::Usage(_)
+            | ModelEvent::Noted(_) => {}
+        }
+    }
+
+    /// Marks a call as started.
     fn started(&self, operation: &CallOperation) {
         let mut state = self.state();
-        let waits = |running: &&mut RunningCall| {
-            running.began.is_none()
-                && running.session == operation.place.session
-                && running.call.id.0.starts_with(&operation.call.0)
-        };
+        let waits = |running: &&mut RunningCall| running.began.is_none() && running.is_of(operation);
         if let Some(running) = state.running.iter_mut().find(waits) {
             running.began = Some(Instant::now());
         }
@@ -204,17 +313,28 @@ impl RunScreen {
             return;
         }
         terminal::clear_status_line();
+        let frame = FRAMES[state.frame % FRAMES.len()];
         let mut at_work = state.running.iter().filter_map(|running| Some((running, running.began?)));
-        let Some((running, began)) = at_work.next() else { return };
+        let Some((running, began)) = at_work.next() else {
+            let wait = state.model.as_ref().and_then(|wait| wait.status(Instant::now()));
+            if let Some((text, took)) = wait {
+                terminal::moving(&format!("{frame} {text}"), &format!(" {took}{}", self.spent()));
+            }
+            return;
+        };
         let more = match at_work.count() {
             0 => String::new(),
             number => format!(" and {number} more"),
         };
-        let frame = FRAMES[state.frame % FRAMES.len()];
         let (_, who) = standing(state.below.get(&running.session));
         let call = describe(&running.call);
         let end = format!(" {}{}", time(began.elapsed()), self.spent());
-        terminal::moving(&format!("{frame} {who}{call}{more}"), &end);
+        let line = match running.newest_line() {
+            // The output needs the room more than the whole command.
+            Some(newest) => format!("{frame} {who}{}{more} │ {newest}", cut(&call, CALL_CHARS_MAX)),
+            None => format!("{frame} {who}{call}{more}"),
+        };
+        terminal::moving(&line, &end);
     }
 
     /// Formats the used part of the budget, if there is one.
@@ -234,10 +354,13 @@ impl EventSink for RunScreen {
         match &event {
             Event::Run { place, event } => self.run_event(*place, event),
             Event::ToolStarted { operation, .. } => self.started(operation),
-            Event::ToolProgress { .. }
-            | Event::ToolFinished { .. }
-            | Event::ModelStarted { .. }
-            | Event::ModelFinished { .. } => {}
+            Event::ToolProgress { operation, progress } => self.progressed(operation, progress),
+            // The wait for the model of a sub-agent is a part of the call that runs it.
+            Event::ModelStarted { place, .. } | Event::ModelFinished { place, .. }
+                if place.parent.is_some() => {}
+            Event::ModelStarted { attempt, .. } => self.model_started(attempt),
+            Event::ModelFinished { attempt, account, .. } => self.model_finished(attempt, account),
+            Event::ToolFinished { .. } => {}
         }
     }
 }
@@ -287,6 +410,13 @@ fn most_informative_argument(fields: &Map<String, Value>) -> &str {
     const NAMES: [&str; 6] = ["command", "file_path", "path", "pattern", "url", "query"];
     let named = NAMES.iter().find_map(|name| fields.get(*name).and_then(Value::as_str));
     named.or_else(|| fields.values().find_map(Value::as_str)).unwrap_or_default()
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    if text.chars().count() <= chars_max {
+        return text.to_owned();
+    }
+    text.chars().take(chars_max).chain(['…']).collect()
 }
 
 fn first_line(text: &str) -> String {

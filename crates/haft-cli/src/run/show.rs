@@ -41,9 +41,21 @@ impl RunDisplay {
         self.screen.as_deref()
     }
 
+    /// Removes the `^C` that the terminal shows for the key.
+    pub(super) fn clear_key_echo(&self) {
+        if self.screen.is_some() && !self.output.is_mid_line() {
+            terminal::clear_row();
+        }
+    }
+
     /// Returns the exit code of a run that no signal ended.
     pub(super) fn exit(&self, finish: &RunFinish) -> ExitReason {
         ending::exit(finish, self.denials.count())
+    }
+
+    /// Returns the number of denied calls.
+    pub(super) fn denied(&self) -> u64 {
+        self.denials.count()
     }
 
     /// Prints the answer and the summary, and returns the exit code.

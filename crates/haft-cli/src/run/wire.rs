@@ -68,6 +68,12 @@ impl RunOutput {
         *lock(&self.texts)
     }
 
+    /// Returns true while a line of streamed text is not complete.
+    pub(super) fn is_mid_line(&self) -> bool {
+        let reply = lock(&self.reply);
+        reply.seen && reply.prose.is_mid_line()
+    }
+
     fn begin(&self, speaks: TextPurpose) {
         *lock(&self.texts) = match speaks {
             TextPurpose::Answer => answer_texts(self.format),
@@ -134,6 +140,8 @@ impl RunOutput {
             }
             ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } => {
                 if reply.texts.get(*index) == Some(&true) && self.texts() == TextDestination::Streamed {
+                    // The status line of the wait is still in this row.
+                    terminal::clear_status_line();
                     let _ = reply.prose.write(text);
                     reply.seen |= !text.is_empty();
                 }
@@ -231,6 +239,19 @@ fn result(finish: &RunFinish, summary: &RunSummary) -> Value {
         "unpriced_requests": summary.bill.unpriced,
         "duration_ms": millis(summary.took),
     })
+}
+
+/// Returns the result of a run that could not start; `None` for an output that people read.
+pub(super) fn not_started(format: OutputFormat, exit: ExitReason, message: &str) -> Option<String> {
+    let result = json!({
+        "type": "result", "finish": null, "is_error": true, "exit_code": exit.code(), "answer": null,
+        "error": message,
+    });
+    match format {
+        OutputFormat::Text => None,
+        OutputFormat::Json => Some(format!("{result:#}")),
+        OutputFormat::StreamJson => Some(json!({"seq": 1, "run": null, "event": result}).to_string()),
+    }
 }
 
 fn millis(time: std::time::Duration) -> u64 {

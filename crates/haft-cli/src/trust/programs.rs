@@ -34,6 +34,45 @@ pub(super) fn of_skill(project: &Path, skill: &Skill) -> Vec<PathBuf> {
     inside(project, words)
 }
 
+/// Returns a line for each command and address that the rows of a configuration name.
+pub(super) fn commands_of_rows(rows: &[ConfigRow]) -> Vec<String> {
+    let words = |value: &Value| match value {
+        Value::Array(words) => words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        Value::String(word) => word.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
+    };
+    let value_of = |key: &str| rows.iter().find(|row| row.key == key).and_then(|row| row.value.as_ref());
+    let runs = rows.iter().filter_map(|row| {
+        let (owner, name) = row.key.rsplit_once('.')?;
+        let value = row.value.as_ref()?;
+        let runs = match name {
+            "command" => {
+                let args = value_of(&format!("{owner}.args")).map(words).unwrap_or_default();
+                format!("{} {args}", words(value))
+            }
+            "url" | "baseUrl" | "spec" => words(value),
+            _ => return None,
+        };
+        Some(haft_config::printable(format!("{owner}: {runs}").trim_end()))
+    });
+    runs.collect()
+}
+
+/// Returns a line for each server of a skill.
+pub(super) fn servers_of_skill(skill: &Skill) -> Vec<String> {
+    let servers = skill.servers.iter().filter_map(|(name, server)| {
+        let runs = match server.reach.as_ref().ok()? {
+            McpEndpoint::Process { command, args, .. } => {
+                let words = std::iter::once(command.as_str()).chain(args.iter().map(|word| word.0.as_str()));
+                words.collect::<Vec<_>>().join(" ")
+            }
+            McpEndpoint::Remote { .. } => "a remote server".to_owned(),
+        };
+        Some(haft_config::printable(&format!("server {name} of skill {}: {runs}", skill.name)))
+    });
+    servers.collect()
+}
+
 /// Formats the warning about the files.
 pub(super) fn told(programs: &[PathBuf]) -> String {
     let lines = programs.iter().map(|path| {

@@ -259,7 +259,7 @@ fn sub_agent_timeout_fails_its_call() {
     assert!(ran.stderr.contains("✗ agent__helper") && ran.stderr.contains("timeout"), "{}", ran.stderr);
 }
 
-/// A line typed after a question timed out answers the next question and not the earlier one.
+/// A key typed after a question timed out answers the next question and not the earlier one.
 #[test]
 fn typed_answer_does_not_approve_a_timed_out_call() {
     let place = here();
@@ -273,18 +273,13 @@ fn typed_answer_does_not_approve_a_timed_out_call() {
     ];
     let script = Script::of(lead).about("BELOW", [bash("echo first > first")]);
     let server = ModelServer::start(script).unwrap();
-    let script = r#"script -qefc "$0 run -m openai/m @lead.md go" typescript; echo code $?"#;
-    let run = place.haft(&[]).through(&["bash", "-c", script]).env("TERM", "xterm");
-    let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
-    let mut child = run.start();
-    eventually("the second question stands there", || {
-        place.exists("ws/typescript") && place.text("ws/typescript").matches("allow?").count() == 2
-    });
-    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"o\n").unwrap();
-    eventually("the answer is heard", || place.exists("ws/second"));
-    let output = child.wait_with_output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("code 0"), "{output:?}");
-    assert!(!place.exists("ws/first"));
+    let mut run = haft(&place, &server, &["@lead.md", "go"]).on_terminal();
+    run.wait_for("echo first");
+    run.wait_for("echo second");
+    run.wait_for("allow?");
+    run.type_keys("y");
+    run.finish().expect_code(0);
+    assert!(place.exists("ws/second") && !place.exists("ws/first"));
 }
 
 #[test]
@@ -543,7 +538,7 @@ fn project_agents_are_found_by_name_only_when_trusted() {
     assert!(list().stderr.contains("is not trusted"), "{}", list().stderr);
     go("@clerk").expect_code(0);
     assert!(go("@helper").expect_code(42).stderr.contains("haft trust"));
-    place.haft(&["trust"]).output().expect_code(0);
+    place.haft(&["trust", "--yes"]).output().expect_code(0);
     go("@helper").expect_code(0);
     let json = place.haft(&["agents", "list", "--json"]).output().expect_code(0);
     let found: Value = serde_json::from_str(&json.stdout).unwrap();
@@ -574,7 +569,7 @@ fn fifo_as_included_file_is_rejected_without_blocking() {
     let place = here();
     place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
     place.file("ws/agents/rules.txt", "Be good.");
-    place.haft(&["trust"]).output().expect_code(0);
+    place.haft(&["trust", "--yes"]).output().expect_code(0);
     let rules = place.path("ws/agents/rules.txt");
     std::fs::remove_file(&rules).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(rules).status().unwrap().success());
@@ -599,7 +594,7 @@ fn symlink_or_same_named_file_does_not_become_agent() {
     place.file("ws/agents/lead.md", "---\nagents: [inner]\n---\n");
     place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
     place.file("ws/agents/good.md", "Be good.");
-    place.haft(&["trust"]).output().expect_code(0);
+    place.haft(&["trust", "--yes"]).output().expect_code(0);
     for name in ["evil.md", "inner.md", "rules.txt"] {
         link("../notes.md", &format!("ws/agents/{name}"));
     }
@@ -633,7 +628,7 @@ fn agents_new_creates_valid_runnable_agent() {
     run(&place, Script::of([ScriptStep::text("ok")]), &["@agents/reviewer.md", "go"]).expect_code(0);
     place.haft(&["agents", "new", "--home", "clerk"]).output().expect_code(0);
     place.haft(&["agents", "check"]).output().expect_code(42);
-    place.haft(&["trust"]).output().expect_code(0);
+    place.haft(&["trust", "--yes"]).output().expect_code(0);
     place.haft(&["agents", "check"]).output().expect_code(0);
     place.file("home/agents/clerk.md", "---\nagents: clerk\n---\n");
     let ran = place.haft(&["agents", "check", "--json"]).output().expect_code(42);
@@ -737,4 +732,37 @@ fn stored_output_is_answered_by_reader_model() {
     assert_eq!((drawn(&ran.stderr), drawn(&kept)), (expected, expected), "{}\n{kept}", ran.stderr);
     // Without an answer from the model, the result is the beginning and the end of the output.
     ask_about("short.txt", "full-chunked", vec![("Piece 1 of 1", vec![])], "no model could answer");
+}
+
+#[test]
+fn a_check_names_unknown_tools_and_all_unknown_keys() {
+    let place = agents(&[
+        ("a.md", "tools: [raed, 'ba*', docs__search]\nallowedTools: [bash, wrte]"),
+        ("b.md", "tools: [read, 'ba*']\nallowedTools: [bash]"),
+        ("c.md", "maxTurn: 1\nfoo: 2\ntools: [read]\nbar: 3"),
+    ]);
+    let check =
+        |file: &str, code: i32| place.haft(&["agents", "check", file]).output().expect_code(code).stdout;
+    let told = check("a.md", 42);
+    for part in ["`raed`; did you mean `read`?", "`wrte`; did you mean `write`?", "`docs__search`", "hint: "]
+    {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    check("b.md", 0);
+    let told = check("c.md", 42);
+    for part in [
+        "c.md:2: unknown key `maxTurn`; did you mean `maxTurns`?",
+        "c.md:3: unknown key `foo`",
+        "c.md:5: unknown key `bar`",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+/// YAML 1.1 reads `n` and `y` as booleans.
+#[test]
+fn a_property_may_be_called_n() {
+    let schema = "input: {schema: {type: object, properties: {n: {type: string}}, required: [n]}}";
+    let place = agents(&[("a.md", schema)]);
+    place.haft(&["agents", "check", "a.md"]).output().expect_code(0);
 }

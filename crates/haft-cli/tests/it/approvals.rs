@@ -1,8 +1,9 @@
 //! Remembered approvals: given at a terminal, listed, explained and revoked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{HaftOutput, TestTree, TestUser};
-use serde_json::Value;
+use haft_model_server::{ModelServer, Part, Script, Step};
+use haft_testkit::{HaftOutput, Run, TestTree, TestUser, eventually};
+use serde_json::{Value, json};
 
 const GIT_RULE: &str = r#"{"policy": {"rules": [{"tool": "bash", "command": "git *", "decision": "ask"}]}}"#;
 
@@ -16,20 +17,33 @@ fn bash(command: &str) -> String {
     format!("{{\"command\": {command:?}}}")
 }
 
-/// Calls `bash` on a terminal, types this answer, and returns everything that the terminal showed. Without a question the
-/// typed answer is not read.
-fn at_a_terminal(place: &TestTree, flags: &str, command: &str, typed: &str) -> String {
-    place.file("ws/arguments.json", &bash(command));
-    place.file("ws/call.sh", &format!("exec \"$1\" call {flags} bash \"$(cat arguments.json)\""));
-    let script = r#"script -qec "sh call.sh $0" typescript"#;
-    place.haft(&[]).env("TERM", "xterm").through(&["bash", "-c", script]).stdin(typed).output();
-    place.text("ws/typescript")
+/// Calls `bash` on a terminal and answers with this key. Returns everything that the terminal showed.
+fn at_a_terminal(place: &TestTree, flags: &[&str], command: &str, key: &str) -> String {
+    let mut run = call(place, flags, command).on_terminal();
+    run.wait_for(QUESTION);
+    run.type_keys(key);
+    run.finish().stdout
 }
 
-const QUESTION: &str = "allow? [o] once";
+fn call(place: &TestTree, flags: &[&str], command: &str) -> Run {
+    place.haft(&[&["call"], flags, &["bash", &bash(command)]].concat())
+}
 
-fn prompts_for_approval(place: &TestTree, flags: &str, command: &str) -> bool {
-    at_a_terminal(place, flags, command, "n\n").contains(QUESTION)
+const QUESTION: &str = "allow? [y] once";
+
+/// Returns true when the call asks. The answer is no.
+fn prompts_for_approval(place: &TestTree, flags: &[&str], command: &str) -> bool {
+    let mut run = call(place, flags, command).on_terminal();
+    let mut asked = false;
+    eventually("the call asks or ends", || {
+        asked = run.text().contains(QUESTION);
+        asked || run.has_ended()
+    });
+    if asked {
+        run.type_keys("n");
+    }
+    run.finish();
+    asked
 }
 
 fn list(place: &TestTree) -> Vec<Value> {
@@ -44,16 +58,16 @@ fn explain(place: &TestTree, command: &str) -> HaftOutput {
 #[test]
 fn approved_prefix_allows_no_other_command() {
     let place = place();
-    let shown = at_a_terminal(&place, "", "git status", "p\n");
+    let shown = at_a_terminal(&place, &[], "git status", "p");
     assert!(shown.contains(QUESTION) && shown.contains("[p] always `git status *`"), "{shown}");
-    assert!(!prompts_for_approval(&place, "", "git status --short"), "it is remembered");
+    assert!(!prompts_for_approval(&place, &[], "git status --short"), "it is remembered");
     for other in ["git push --force", "git status && git push --force", "git status > x", "git $X"] {
-        assert!(prompts_for_approval(&place, "", other), "{other}");
+        assert!(prompts_for_approval(&place, &[], other), "{other}");
     }
-    assert!(prompts_for_approval(&place, "--mode rx", "git status"), "a wider mode");
-    assert!(prompts_for_approval(&place, "--network allow", "git status"), "with network");
+    assert!(prompts_for_approval(&place, &["--mode", "rx"], "git status"), "a wider mode");
+    assert!(prompts_for_approval(&place, &["--network", "allow"], "git status"), "with network");
     std::fs::create_dir(place.path("ws/below")).unwrap();
-    assert!(prompts_for_approval(&place, "--workspace below", "git status"), "another workspace");
+    assert!(prompts_for_approval(&place, &["--workspace", "below"], "git status"), "another workspace");
     let denied = place.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
     assert!(denied.stderr.contains("no one to ask"), "{}", denied.stderr);
     let ran = place.haft(&["call", "bash", &bash("git status; true")]).output().expect_code(0);
@@ -64,11 +78,11 @@ fn approved_prefix_allows_no_other_command() {
 fn exact_and_rule_approvals_are_stored_per_workspace() {
     for (key, scope, covered) in [("e", "exact", "git status"), ("r", "rule", "git log")] {
         let place = place();
-        at_a_terminal(&place, "", "git status", &format!("{key}\n"));
-        assert!(!prompts_for_approval(&place, "", covered), "{key}");
+        at_a_terminal(&place, &[], "git status", key);
+        assert!(!prompts_for_approval(&place, &[], covered), "{key}");
         assert_eq!(list(&place)[0]["scope"], scope);
         std::fs::create_dir(place.path("ws/below")).unwrap();
-        assert!(prompts_for_approval(&place, "--workspace below", covered), "{key}: another workspace");
+        assert!(prompts_for_approval(&place, &["--workspace", "below"], covered), "{key}: another workspace");
     }
 }
 
@@ -78,7 +92,7 @@ fn approvals_are_listed_explained_and_revoked() {
     let none = place.haft(&["approvals", "list"]).output().expect_code(0);
     assert!(none.stdout.starts_with("no remembered approvals"), "{}", none.stdout);
     assert!(explain(&place, "git status").stdout.starts_with("ask: "));
-    at_a_terminal(&place, "", "git status", "p\n");
+    at_a_terminal(&place, &[], "git status", "p");
     let [grant] = list(&place).try_into().unwrap();
     let id = grant["id"].as_str().unwrap().to_owned();
     assert_eq!(
@@ -108,9 +122,9 @@ fn approvals_are_listed_explained_and_revoked() {
     }
     let revoked = place.haft(&["approvals", "revoke", &id[..8]]).output().expect_code(0);
     assert_eq!(revoked.stdout, format!("revoked {}  git status *\n", &id[..8]));
-    assert!(prompts_for_approval(&place, "", "git status"), "a revoked approval asks again");
-    at_a_terminal(&place, "", "git status", "e\n");
-    at_a_terminal(&place, "", "git log", "r\n");
+    assert!(prompts_for_approval(&place, &[], "git status"), "a revoked approval asks again");
+    at_a_terminal(&place, &[], "git status", "e");
+    at_a_terminal(&place, &[], "git log", "r");
     let all = place.haft(&["approvals", "revoke", "--all", "--json"]).output().expect_code(0);
     let all: Value = serde_json::from_str(&all.stdout).unwrap();
     assert_eq!((all["revoked"].as_array().unwrap().len(), list(&place)), (2, Vec::new()));
@@ -129,13 +143,16 @@ fn old_format_rules_are_dropped_with_one_warning() {
 #[test]
 fn old_format_exact_approval_still_applies() {
     let place = place();
-    at_a_terminal(&place, "", "git status", "e\n");
+    at_a_terminal(&place, &[], "git status", "e");
     let digest = list(&place)[0]["granted"].as_str().unwrap().to_owned();
     place.haft(&["approvals", "revoke", "--all"]).output().expect_code(0);
     place.file("home/data/approvals.json", &format!(r#"{{"exact": ["{digest}"], "rules": []}}"#));
-    assert!(!prompts_for_approval(&place, "", "git status"));
-    assert!(prompts_for_approval(&place, "", "git push"));
-    assert!(prompts_for_approval(&place, "--mode rx", "git status"), "the old file did not store the mode");
+    assert!(!prompts_for_approval(&place, &[], "git status"));
+    assert!(prompts_for_approval(&place, &[], "git push"));
+    assert!(
+        prompts_for_approval(&place, &["--mode", "rx"], "git status"),
+        "the old file did not store the mode"
+    );
     let table = place.haft(&["approvals", "list"]).output().expect_code(0).stdout;
     assert!(table.contains("from an earlier version"), "{table}");
 }
@@ -144,9 +161,106 @@ fn old_format_exact_approval_still_applies() {
 fn unwritable_grant_store_warns_and_call_still_runs() {
     let place = place();
     place.file("home/data/grants", "in the way");
-    let shown = at_a_terminal(&place, "", "git --version", "e\n");
+    let shown = at_a_terminal(&place, &[], "git --version", "e");
     assert!(shown.contains("could not be stored and counts for this call only"), "{shown}");
     assert!(shown.contains("git version "), "{shown}");
     let ran = place.haft(&["approvals", "list"]).output().expect_code(1);
     assert!(ran.stderr.contains("cannot be read") && ran.stderr.contains("hint: "), "{}", ran.stderr);
+}
+
+/// A model that calls tools, and haft with a rule that asks about `bash`.
+fn asking_run(place: &TestTree, steps: impl IntoIterator<Item = Step>) -> (ModelServer, Run) {
+    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "*", "decision": "ask"}]}}"#);
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let run = place.haft(&["run", "-m", "openai/m", "go"]);
+    let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
+    (server, run)
+}
+
+fn touch(file: &str) -> Step {
+    Step::call("bash", json!({"command": format!("touch {file}")}))
+}
+
+#[test]
+fn keys_typed_before_a_question_appears_do_not_answer_it() {
+    let place = place();
+    let (_server, run) =
+        asking_run(&place, [touch("first"), touch("second"), touch("third"), Step::text("done")]);
+    let mut run = run.on_terminal();
+    // Typed before the first question.
+    run.type_keys("y\ny\ny\n");
+    run.wait_for("touch first");
+    run.wait_for(QUESTION);
+    // The first key answers this question; the others must not answer the next ones.
+    run.type_keys("n\ny\ny\n");
+    run.wait_for("→ no");
+    run.wait_for("touch second");
+    // Typed while the second question appears, before its keys count.
+    run.type_keys("y");
+    run.wait_for(QUESTION);
+    run.type_keys("N");
+    run.wait_for("→ no");
+    run.wait_for("touch third");
+    run.wait_for(QUESTION);
+    assert!(!["first", "second", "third"].iter().any(|file| place.exists(&format!("ws/{file}"))));
+    run.type_keys("Y");
+    run.wait_for("→ once");
+    let shown = run.finish().expect_code(0).stdout;
+    assert!(place.exists("ws/third") && !place.exists("ws/first") && !place.exists("ws/second"), "{shown}");
+}
+
+#[test]
+fn pasted_text_that_begins_with_a_key_allows_nothing() {
+    let place = place();
+    let (_server, run) = asking_run(&place, [touch("first"), Step::text("done")]);
+    let mut run = run.on_terminal();
+    run.wait_for(QUESTION);
+    run.type_keys("yes please\n");
+    run.wait_for("→ no");
+    run.finish();
+    assert!(!place.exists("ws/first"));
+}
+
+#[test]
+fn a_question_shows_edits_as_a_diff_and_look_alikes_as_escapes() {
+    let place = place();
+    place.file("ws/a", "one\ntwo\n");
+    let edit = json!({"file_path": "a", "old_string": "one\ntwo", "new_string": "1\n\u{202e}2"});
+    let steps = [
+        Step::call("edit", edit),
+        Step::call("bash", json!({"command": "\u{441}at a\n# \u{1b}[2Aharmless"})),
+        Step::text("done"),
+    ];
+    let (_server, run) = asking_run(&place, steps);
+    let mut run = run.on_terminal();
+    run.wait_for("    - one\r\n    - two\r\n    + 1\r\n    + \\u{202e}2\r\n");
+    run.wait_for(QUESTION);
+    run.type_keys("n");
+    run.wait_for("    | \\u{441}at a\r\n    | # \\u{1b}[2Aharmless\r\n");
+    run.wait_for(QUESTION);
+    run.type_keys("n");
+    run.finish();
+}
+
+/// Two calls of one turn only read, so they run together: one asks, the other ends meanwhile.
+#[test]
+fn no_result_appears_between_a_question_and_its_answer() {
+    let place = place();
+    place.file("ws/a", "text");
+    let calls = [Part::call("current_date", json!({})), Part::call("read", json!({"file_path": "a"}))];
+    let (server, run) = asking_run(&place, [Step::say(calls), Step::text("done")]);
+    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "current_date", "decision": "ask"}]}}"#);
+    let mut run = run.on_terminal();
+    run.wait_for(QUESTION);
+    eventually("the other call has ended", || {
+        let accounts = "home/data/accounting.jsonl";
+        place.exists(accounts) && place.text(accounts).contains("tool_finished")
+    });
+    assert!(!run.text().contains("✓"), "{}", run.text());
+    run.type_keys("y");
+    run.wait_for("→ once");
+    run.wait_for("✓");
+    let shown = run.finish().expect_code(0).stdout;
+    assert!(shown.contains("read a"), "{shown}");
+    assert_eq!(server.requests().len(), 2);
 }

@@ -424,3 +424,35 @@ fn private_ca_provider_works_only_with_ca_file() {
     let wrong = ask().output().expect_code(42);
     assert!(wrong.stderr.contains("providers.mine.caFile"), "{}", wrong.stderr);
 }
+
+#[test]
+fn a_misspelt_provider_gets_a_suggestion() {
+    let place = here();
+    for words in [["ask", "-m", "opnai/m", "hi"].as_slice(), &["models", "opnai"]] {
+        let ran = place.haft(words).output().expect_code(42);
+        assert!(ran.stderr.contains("no provider `opnai`; did you mean `openai`?"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_base_url_of_anthropic_may_end_with_the_version() {
+    let place = here();
+    for end in ["", "/", "/v1", "/v1/"] {
+        let server = server([ScriptStep::text("here")]);
+        let provider = json!({"baseUrl": format!("{}{end}", server.url()), "apiKey": KEY});
+        place.file("home/haft.json", &json!({"providers": {"anthropic": provider}}).to_string());
+        let ran = place.haft(&["ask", "-m", "anthropic/m", "hi"]).output().expect_code(0);
+        assert_eq!(ran.stdout, "here\n", "{end}");
+    }
+}
+
+#[test]
+fn the_list_of_providers_shows_the_format_in_force() {
+    let place = here();
+    let mine =
+        json!({"kind": "compatible", "baseUrl": "http://127.0.0.1:9/v1", "format": "openai_responses"});
+    place.file("home/haft.json", &json!({"providers": {"mine": mine}}).to_string());
+    let listed = place.haft(&["models"]).output().expect_code(0).stdout;
+    let row = listed.lines().find(|line| line.starts_with("mine ")).unwrap();
+    assert!(row.contains("openai_responses"), "{row}");
+}

@@ -277,3 +277,17 @@ fn closed_stdout_prints_no_error() {
     assert!(matches!(output.status.code(), Some(0 | 141)), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
+
+#[test]
+fn a_plain_number_of_a_timeout_is_seconds() {
+    let place = here();
+    let sleeps = r#"{"command": "sleep 0.2; echo done"}"#;
+    let ran = place.haft(&["call", "--timeout", "10", "bash", sleeps]).output().expect_code(0);
+    assert_eq!(ran.stdout, "done\n");
+    place.haft(&["call", "--timeout", "0.1", "bash", sleeps]).output().expect_code(124);
+    for command in ["call", "run", "stats"] {
+        let help = place.haft(&[command, "--help"]).output().expect_code(0).stdout;
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("a plain number is seconds"), "{command}: {help}");
+    }
+}

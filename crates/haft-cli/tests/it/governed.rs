@@ -84,7 +84,7 @@ fn project_config_applies_only_while_trusted() {
     place.file("ws/haft.json", r#"{"toolsDenied": ["current_date"]}"#);
     let ran = place.haft(&["call", "current_date"]).output().expect_code(0);
     assert!(ran.stderr.contains("is ignored"), "{}", ran.stderr);
-    place.haft(&["trust"]).output().expect_code(0);
+    place.haft(&["trust", "--yes"]).output().expect_code(0);
     place.haft(&["call", "current_date"]).output().expect_code(4);
     place.file("ws/haft.json", r#"{"toolsDenied": ["current_date" ]}"#);
     place.haft(&["call", "current_date"]).output().expect_code(0);
@@ -94,7 +94,7 @@ fn project_config_applies_only_while_trusted() {
 fn trusted_project_config_is_hidden_from_commands() {
     let place = place();
     place.file("ws/haft.json", r#"{"toolTimeout": "5s"}"#);
-    place.haft(&["trust"]).output().expect_code(0);
+    place.haft(&["trust", "--yes"]).output().expect_code(0);
     let line = "cat haft.json; echo x > haft.json; mv haft.json away; rm haft.json; true";
     let ran = place.haft(&["call", "bash", &bash(line)]).output().expect_code(0);
     assert!(!ran.stdout.contains("toolTimeout"), "{ran:?}");
@@ -299,4 +299,56 @@ fn config_limits_tools_per_provider() {
 pub(crate) fn handle_in(text: &str) -> String {
     let from = text.find("session-").unwrap_or_else(|| panic!("no handle in {text}"));
     text[from..].chars().take_while(|c| c.is_ascii_alphanumeric() || "-/".contains(*c)).collect()
+}
+
+#[test]
+fn trust_shows_all_that_would_run_and_asks_first() {
+    let place = place();
+    place.file(
+        "ws/haft.json",
+        r#"{"mcpServers": {"docs": {"command": "npx", "args": ["-y", "docs-server"]}}}"#,
+    );
+    place.file("ws/.haft/agents/reviewer.md", "You review.\n");
+    let skill = "---\nname: notes\ndescription: Takes notes\n---\nTake notes.\n";
+    place.file("ws/.haft/skills/notes/SKILL.md", skill);
+    let trusted = || place.haft(&["trust", "--list"]).output().expect_code(0).stdout;
+    let shown =
+        ["mcpServers.docs: npx -y docs-server", "agent ", "reviewer.md", "skill notes", "You review."];
+
+    let refused = place.haft(&["trust"]).output().expect_code(4);
+    assert!(
+        refused.stderr.contains("hint: ") && refused.stderr.contains("haft trust --yes"),
+        "{}",
+        refused.stderr
+    );
+    for part in shown {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+    for (key, code) in [("n", 4), ("\n", 4), ("y", 0)] {
+        assert!(trusted().starts_with("nothing is trusted"), "{key:?}");
+        let mut run = place.haft(&["trust"]).on_terminal();
+        run.wait_for("trust these 3 files? [y] yes, any other key: no");
+        run.type_keys(key);
+        let ran = run.finish().expect_code(code);
+        for part in shown {
+            assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
+        }
+    }
+    assert_eq!(trusted().matches("trusted ").count(), 3);
+}
+
+#[test]
+fn a_tool_that_does_not_exist_is_not_explained() {
+    let place = place();
+    let explain = |tool: &str, code: i32| place.haft(&["policy", "explain", tool]).output().expect_code(code);
+    let refused = explain("bsh", 42);
+    assert!(
+        refused.stderr.contains("there is no tool `bsh`; did you mean `bash`?\nhint: "),
+        "{}",
+        refused.stderr
+    );
+    explain("docs__search", 42);
+    explain("tool_output", 0);
+    config(&place, r#"{"mcpServers": {"docs": {"command": "true"}}}"#);
+    explain("docs__search", 0);
 }

@@ -40,9 +40,12 @@ fn hangs_after_frames(step: ScriptStep, frames: usize) -> ScriptStep {
     step.with_fault(ResponseFault::Hang { after_frames: frames })
 }
 
-/// Checks the output of an interrupt before the run began.
+/// Checks the output of an interrupt before the run began: no answer, and with JSON the reason.
 fn assert_run_not_started(output: &Output) {
-    assert!(output.stdout.is_empty(), "{output:?}");
+    if !output.stdout.is_empty() {
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&said["answer"], &said["exit_code"]), (&Value::Null, &130.into()), "{said}");
+    }
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("ended before the run began"), "{said}");
 }
@@ -197,17 +200,11 @@ fn interrupt_at_approval_prompt_aborts_without_the_call() {
     let place = here();
     place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
     let server = ModelServer::start(Script::of([bash("echo x > done")])).unwrap();
-    let script = r#"script -qefc "$0 run -m openai/m go" typescript; echo code $?"#;
-    let run = place.haft(&[]).through(&["bash", "-c", script]).env("TERM", "xterm");
-    let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
-    let mut child = run.start();
-    eventually("the question stands there", || {
-        place.exists("ws/typescript") && place.text("ws/typescript").contains("allow?")
-    });
-    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\x03").unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("code 130"), "{output:?}");
-    assert!(!place.exists("ws/done") && place.text("ws/typescript").contains("aborted"));
+    let mut run = haft(&place, &server, &["go"]).on_terminal();
+    run.wait_for("allow?");
+    run.type_keys("\x03");
+    let shown = run.finish().expect_code(130).stdout;
+    assert!(!place.exists("ws/done") && shown.contains("aborted"), "{shown}");
 }
 
 #[test]

@@ -16,6 +16,8 @@ mod call;
 mod files;
 // `haft run` and `haft demo`: models, tools, limits and endings.
 mod run;
+// Standard input beside a request.
+mod piped;
 // The terminal screen of a run, character by character.
 mod screen;
 // Final reports in every format and by every way to submit them.

@@ -485,7 +485,6 @@ fn accounting_contains_no_message_content() {
     assert!(!accounts.contains("canary"), "{accounts}");
 }
 
-/// `script` gives haft a terminal; typed lines wait there until haft reads them.
 #[test]
 fn terminal_run_prompts_for_approval_and_shows_progress() {
     let place = here();
@@ -494,21 +493,18 @@ fn terminal_run_prompts_for_approval_and_shows_progress() {
         ScriptStep::say([bash("sleep 0.5; echo slept")]),
         told(ScriptStep::text("Good morning."), "slept"),
     ]);
-    let seen = |words: &str| {
-        let script = format!(r#"script -qec "$0 run -m openai/m {words} go" typescript"#);
-        haft(&place, &server, &[])
-            .env("TERM", "xterm")
-            .through(&["bash", "-c", &script])
-            .stdin("o\n")
-            .output()
-            .expect_code(0);
-        place.text("ws/typescript")
+    let seen = |words: &[&str]| {
+        let mut run =
+            haft(&place, &server, &[&["run", "-m", "openai/m"], words, &["go"]].concat()).on_terminal();
+        run.wait_for("allow?");
+        run.type_keys("y");
+        run.finish().expect_code(0).stdout
     };
-    let coloured = seen("");
-    for part in ["allow? [o] once", "\r\u{1b}[2K", "\u{1b}[32m✓", "Good morning.", "2 turns, 1 call,"] {
+    let coloured = seen(&[]);
+    for part in ["allow? [y] once", "\r\u{1b}[2K", "\u{1b}[32m✓", "Good morning.", "2 turns, 1 call,"] {
         assert!(coloured.contains(part), "{part}: {coloured:?}");
     }
-    assert!(!seen("--no-color").contains("\u{1b}[32m"));
+    assert!(!seen(&["--no-color"]).contains("\u{1b}[32m"));
 }
 
 #[test]
@@ -549,4 +545,23 @@ fn missing_tool_support_of_a_model_is_cached_across_runs() {
     let answer = || ScriptStep::text("Hello.").expecting(told.clone());
     assert_eq!(ask(vec![refused, answer()]), 2);
     assert_eq!(ask(vec![answer()]), 1);
+}
+
+#[test]
+fn a_run_that_cannot_start_says_so_in_the_format_of_its_output() {
+    let place = here();
+    let run = |format: &str| {
+        let ran =
+            place.haft(&["run", "-m", "openai/m", "--output-format", format, "go"]).output().expect_code(6);
+        assert!(ran.stderr.contains("error: "), "{}", ran.stderr);
+        ran.stdout
+    };
+    let check = |result: &Value| {
+        assert_eq!((&result["type"], &result["is_error"]), (&"result".into(), &true.into()), "{result}");
+        assert_eq!(result["exit_code"], 6, "{result}");
+        assert!(result["error"].as_str().unwrap().contains("OPENAI_API_KEY"), "{result}");
+    };
+    check(&serde_json::from_str(&run("json")).unwrap());
+    check(&serde_json::from_str::<Value>(&run("stream-json")).unwrap()["event"]);
+    assert_eq!(run("text"), "");
 }

@@ -1,8 +1,8 @@
 //! `haft run` in a terminal of eighty columns: the final screen, and the screens on the way there.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptPart, ScriptStep};
-use haft_testkit::TestTree;
+use haft_model_server::{Failure, ModelServer, Pace, RequestExpectation, Script, ScriptPart, ScriptStep};
+use haft_testkit::{TerminalRun, TestTree};
 use serde_json::json;
 
 use super::call::here;
@@ -35,7 +35,7 @@ assert **left** == right
 
 • one test fails
 • the others pass
-2 turns, 2 calls, 20 tokens read, 10 written, TIME";
+2 turns, 2 calls (1 denied), 20 tokens read, 10 written, TIME";
 
 /// Returns everything written to the terminal, which `script` provides.
 fn typescript(place: &TestTree, words: &str, steps: impl IntoIterator<Item = ScriptStep>) -> Vec<u8> {
@@ -209,4 +209,61 @@ fn no_bidirectional_control_reaches_the_terminal() {
         let shown = String::from_utf8_lossy(&written[begin..]).into_owned();
         assert!(shown.contains("xy") && !found(&written[begin..written.len()]), "{words}: {shown:?}");
     }
+}
+
+fn on_terminal(place: &TestTree, server: &ModelServer) -> TerminalRun {
+    haft(place, server, &["run", "-m", "openai/m", "go"]).on_terminal()
+}
+
+#[test]
+fn a_wait_for_the_model_has_a_line_that_moves() {
+    let place = here();
+    let slow = Pace { first_byte_milliseconds: 1500, ..Pace::default() };
+    let server = server([ScriptStep::text("Hello there.").at_pace(slow)]);
+    let mut run = on_terminal(&place, &server);
+    run.wait_for("waiting for openai/m");
+    let written = run.finish().expect_code(0).stdout;
+    let seen = text(&screen(written.as_bytes()));
+    assert_eq!(seen, "Hello there.\n1 turn, 0 calls, 10 tokens read, 5 written, TIME");
+}
+
+#[test]
+fn a_retry_says_why_and_when() {
+    let place = here();
+    let server = server([ScriptStep::fail(Failure::new(503, "busy")), ScriptStep::text("Hello there.")]);
+    let mut run = on_terminal(&place, &server);
+    run.wait_for("next attempt in");
+    let seen = text(&screen(run.finish().expect_code(0).stdout.as_bytes()));
+    let first = seen.lines().next().unwrap();
+    assert!(first.starts_with("! openai/m: ") && first.contains("next attempt in"), "{seen}");
+    let piped = haft(&place, &server, &["run", "-q", "-m", "openai/m", "go"]).output();
+    assert!(!piped.stderr.contains("next attempt"), "{}", piped.stderr);
+}
+
+#[test]
+fn a_long_call_shows_its_newest_line_of_output() {
+    let place = here();
+    let wait = "echo step one; until test -e go; do sleep 0.05; done; echo step two";
+    let server = server([ScriptStep::call("bash", json!({ "command": wait })), ScriptStep::text("done")]);
+    let mut run = on_terminal(&place, &server);
+    run.wait_for("│ step one");
+    place.file("ws/go", "");
+    let seen = text(&screen(run.finish().expect_code(0).stdout.as_bytes()));
+    assert!(!seen.contains("step one\n") && !seen.contains('│'), "only the status line has it: {seen}");
+}
+
+#[test]
+fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
+    let place = here();
+    let wait = "echo half done; sleep 300";
+    let server = server([ScriptStep::call("bash", json!({ "command": wait })), ScriptStep::text("done")]);
+    let mut run = on_terminal(&place, &server);
+    run.wait_for("│ half done");
+    run.type_keys("\x03");
+    let shown = run.finish().expect_code(130).stdout;
+    let seen = text(&screen(shown.as_bytes()));
+    let lines: Vec<&str> = seen.lines().collect();
+    assert_eq!(lines[..2], ["✗ bash echo half done; sleep 300 TIME, interrupted", "  half done"], "{seen}");
+    assert!(seen.contains("kept: 1 turn and 1 call; `haft resume last` continues it"), "{seen}");
+    assert!(!seen.contains("^C"), "{seen}");
 }

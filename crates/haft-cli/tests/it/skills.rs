@@ -51,7 +51,7 @@ fn project_skills_apply_only_while_trusted_and_unchanged() {
     place.file(file, GOOD);
     let listed = || place.haft(&["skills", "list"]).output().expect_code(0);
     assert!(listed().stdout.contains("no skills") && listed().stderr.contains("is not trusted"));
-    let trusted = place.haft(&["trust"]).output().expect_code(0);
+    let trusted = place.haft(&["trust", "--yes"]).output().expect_code(0);
     assert!(
         trusted.stdout.contains("mcp-playwright: npx") && trusted.stdout.contains("trusted: "),
         "{}",
@@ -74,7 +74,7 @@ fn trust_lists_project_programs_it_does_not_cover() {
         "ws/.mcp.json",
         r#"{"mcpServers": {"own": {"command": "python3", "args": ["./tools/server.py", "README"]}}}"#,
     );
-    let trusted = place.haft(&["trust"]).output().expect_code(0);
+    let trusted = place.haft(&["trust", "--yes"]).output().expect_code(0);
     let server = place.path("ws/tools/server.py").canonicalize().unwrap();
     let told = format!("not covered: {}", server.display());
     assert_eq!(trusted.stdout.matches(&told).count(), 2, "{}", trusted.stdout);
@@ -88,7 +88,7 @@ fn trust_lists_uncovered_scripts_and_openapi_files() {
     place.file("ws/run.sh", "true");
     place.file("ws/shop.json", "{}");
     place.file("ws/haft.json", r#"{"mcpServers": {"a b": {"command": "bash", "args": ["./run.sh"]}}, "openapiSpecs": {"shop": {"spec": "shop.json"}}}"#);
-    let told = place.haft(&["trust"]).output().expect_code(0).stdout;
+    let told = place.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
     for name in ["ws/run.sh", "ws/shop.json"] {
         let path = place.path(name).canonicalize().unwrap();
         assert!(told.contains(&format!("not covered: {}", path.display())), "{told}");
@@ -99,7 +99,7 @@ fn trust_lists_uncovered_scripts_and_openapi_files() {
 fn trust_escapes_control_characters_in_file_names() {
     let place = place();
     place.file("ws/skills/a\u{1b}[2J\nb/SKILL.md", GOOD);
-    let trusted = place.haft(&["trust"]).output().expect_code(0).stdout;
+    let trusted = place.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
     assert!(trusted.contains(r"trusted: ") && trusted.contains(r"/a\u{1b}[2J\nb/SKILL.md"), "{trusted}");
     for words in [["trust", "--list"], ["trust", "--revoke"]] {
         let told = place.haft(&words).output().expect_code(0).stdout;
@@ -107,4 +107,20 @@ fn trust_escapes_control_characters_in_file_names() {
     }
     let listed = place.haft(&["skills", "list"]).output().expect_code(0).stderr;
     assert!(listed.contains(r"a\u{1b}[2J\nb/SKILL.md"), "{listed}");
+}
+
+#[test]
+fn flat_skills_and_keys_of_other_programs_are_read() {
+    let place = place();
+    place.file("home/skills/flat.md", "---\nname: flat\ndescription: y\nversion: 1\n---\nHi.\n");
+    place.file("home/skills/README.md", "# About these skills\n");
+    let listed = place.haft(&["skills", "list"]).output().expect_code(0);
+    assert!(listed.stdout.contains("flat") && !listed.stdout.contains("README"), "{}", listed.stdout);
+    assert!(listed.stderr.contains("flat.md:4: unknown key `version`"), "{}", listed.stderr);
+    let checked = place.haft(&["skills", "check"]).output().expect_code(0);
+    assert!(checked.stderr.contains("unknown key `version`"), "{}", checked.stderr);
+    place.file("ws/skills/own.md", "---\nname: own\ndescription: of the project\n---\nHi.\n");
+    let trusted = place.haft(&["trust", "--yes"]).output().expect_code(0);
+    assert!(trusted.stdout.contains("skill own"), "{}", trusted.stdout);
+    assert!(place.haft(&["skills", "list"]).output().expect_code(0).stdout.contains("own"));
 }

@@ -15,12 +15,16 @@ pub struct AgentOverride {
     value: Value,
 }
 
+/// The keys of an agent's file that hold durations.
+const DURATION_KEYS: [&str; 4] = ["cache", "llmTimeout", "timeout", "toolTimeout"];
+
 /// Several overrides; the later ones win.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentOverrides(pub Vec<AgentOverride>);
 
 impl AgentOverride {
-    /// Parses `key=value`, with the value as YAML; an empty value is an empty list.
+    /// Parses `key=value`, with the value as YAML; an empty value is an empty list. A plain number for a duration is
+    /// seconds, as in every flag; in a file it is milliseconds.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("expected KEY=VALUE such as maxTurns=5 or budget.usd=0.5; got `{text}`");
         let (key, value) = text.split_once('=').ok_or_else(wrong)?;
@@ -30,7 +34,10 @@ impl AgentOverride {
         }
         let value = match value.trim() {
             "" => Value::Array(Vec::new()),
-            written => serde_saphyr::from_str(written).map_err(|error| {
+            seconds if DURATION_KEYS.contains(&key.trim()) && is_number(seconds) => {
+                Value::String(format!("{seconds}s"))
+            }
+            written => crate::yaml::from_str(written).map_err(|error| {
                 format!("`{key}`: {}", error.to_string().lines().next().unwrap_or_default())
             })?,
         };
@@ -65,6 +72,10 @@ impl AgentOverride {
     }
 }
 
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
 impl AgentOverrides {
     /// Returns the YAML of a file with these keys changed. The result is JSON, which is also YAML; only our own parser
     /// reads it.
@@ -73,7 +84,7 @@ impl AgentOverrides {
         let mut keys: Map<String, Value> = if is_empty {
             Map::new()
         } else {
-            serde_saphyr::from_str(yaml).map_err(|error| AgentError::new(SOURCE, 1, error.to_string()))?
+            crate::yaml::from_str(yaml).map_err(|error| AgentError::new(SOURCE, 1, error.to_string()))?
         };
         self.0.iter().for_each(|one| one.put(&mut keys));
         Ok(Value::Object(keys).to_string())
@@ -109,6 +120,19 @@ mod tests {
         assert_eq!((agent.reach.tools.unwrap().len(), agent.body.as_str()), (0, "Hi."));
         assert_eq!(agent.models, ["a/b", "c/d"]);
         assert_eq!(read("no keys", &["reasoning=high"]).unwrap().body, "no keys");
+    }
+
+    #[test]
+    fn a_plain_number_for_a_duration_is_seconds() {
+        for (said, millis) in [("timeout=5", 5_000), ("timeout=0.5", 500), ("timeout=1500ms", 1_500)] {
+            assert_eq!(read("", &[said]).unwrap().times.run.as_millis(), millis, "{said}");
+        }
+        for key in DURATION_KEYS {
+            let said = format!("{key}=5");
+            let in_millis = format!("{key}=5000ms");
+            let times = |said: &str| format!("{:?}", read("", &[said]).unwrap());
+            assert_eq!(times(&said), times(&in_millis), "{key}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use haft_core::model_request::{ParallelCalls, PromptCaching, ReasoningEffort, To
 use haft_core::run::final_report::FinalReport;
 use serde_json::json;
 
+use super::loader::AgentLoader;
 use super::*;
 
 fn read(text: &str) -> Result<AgentDefinition, AgentError> {
@@ -145,6 +146,10 @@ fn invalid_keys_and_values_are_reported_with_their_line() {
         "description: a\nmaxTurn: 3",
         "team/researcher.md:3: unknown key `maxTurn`; did you mean `maxTurns`?",
     );
+    check_error(
+        "foo: 1\nmaxTurn: 3",
+        "researcher.md:2: unknown key `foo`\nteam/researcher.md:3: unknown key `maxTurn`",
+    );
     check_error("budget:\n  usd: 1\n  dollars: 2", "researcher.md:4: unknown key `dollars`");
     check_error("output:\n  formt: json", "did you mean `format`?");
     check_error("maxTurns: 0", "researcher.md:2: expected a whole number from 1");
@@ -240,7 +245,7 @@ fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
     let loader = AgentLoader::new(None, None);
     let read = |name: &str| {
         let file = place.path().join("team").join(name);
-        loader.read(&file.to_string_lossy(), &Overrides::default())
+        loader.read(&file.to_string_lossy(), &AgentOverrides::default())
     };
     for name in ["a.md", "b.md"] {
         let error = read(name).unwrap_err().to_string();

@@ -10,7 +10,7 @@ use super::value::{
     BoundedNumber, DurationOrOff, DurationValue, OverlapPercent, PositiveCount, ReportFormatValue,
     ToolNameValue, WordList,
 };
-use crate::nearest;
+use crate::{nearest, yaml};
 
 /// All keys, for documents and suggestions.
 pub const KEYS: [&str; 32] = [
@@ -173,18 +173,59 @@ pub(super) fn read(file: &str, parts: &AgentFileParts<'_>) -> Result<RawAgent, A
     if parts.yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(RawAgent::default());
     }
-    serde_saphyr::from_str(parts.yaml).map_err(|error| yaml_error(file, parts.yaml_line, &error))
+    yaml::from_str(parts.yaml).map_err(|error| {
+        let more = other_unknown_keys(file, parts, &error);
+        let next = more.into_iter().rev().fold(None, |next, error| Some(error.with_next(next)));
+        yaml_error(file, parts.yaml_line, &error).with_next(next)
+    })
+}
+
+/// Returns the further unknown keys of a file, so that its author can correct all of them at once. The parser reports
+/// only the first one.
+fn other_unknown_keys(
+    file: &str,
+    parts: &AgentFileParts<'_>,
+    error: &serde_saphyr::Error,
+) -> Vec<AgentError> {
+    let serde_saphyr::Error::SerdeUnknownField { field, expected, .. } = error.without_snippet() else {
+        return Vec::new();
+    };
+    let keys: Map<String, Value> = yaml::from_str(parts.yaml).unwrap_or_default();
+    if !keys.contains_key(field.as_str()) {
+        // The unknown key is inside another one.
+        return Vec::new();
+    }
+    let is_unknown = |key: &&String| *key != field && !expected.contains(&key.as_str());
+    let mut errors: Vec<AgentError> = keys
+        .keys()
+        .filter(is_unknown)
+        .map(|key| unknown_key(file, line_of(parts, key), key, expected))
+        .collect();
+    errors.sort_by_key(|error| error.line);
+    errors
+}
+
+fn unknown_key(file: &str, line: usize, key: &str, expected: &[&str]) -> AgentError {
+    let near = nearest(key, expected.iter().copied());
+    AgentError::new(file, line, format!("unknown key `{key}`"))
+        .with_hint(near.map(|key| format!("did you mean `{key}`?")))
+}
+
+/// Finds the line of a key at the beginning of a line, because only typed values have positions.
+fn line_of(parts: &AgentFileParts<'_>, key: &str) -> usize {
+    let is_it = |line: &str| {
+        line.split_once(':').is_some_and(|(written, _)| written.trim_end().trim_matches(['"', '\'']) == key)
+    };
+    parts.yaml_line + parts.yaml.lines().position(is_it).unwrap_or_default()
 }
 
 fn yaml_error(file: &str, first_line: usize, error: &serde_saphyr::Error) -> AgentError {
     use serde_saphyr::Error;
     let error = error.without_snippet();
     let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
+    let line = first_line + line.saturating_sub(1);
     let (message, hint) = match error {
-        Error::SerdeUnknownField { field, expected, .. } => {
-            let near = nearest(field, expected.iter().copied());
-            (format!("unknown key `{field}`"), near.map(|key| format!("did you mean `{key}`?")))
-        }
+        Error::SerdeUnknownField { field, expected, .. } => return unknown_key(file, line, field, expected),
         Error::SerdeUnknownVariant { variant, expected, .. } => {
             (format!("expected one of {}; got `{variant}`", expected.join(", ")), None)
         }
@@ -192,9 +233,10 @@ fn yaml_error(file: &str, first_line: usize, error: &serde_saphyr::Error) -> Age
             (format!("the key `{key}` stands here twice"), None)
         }
         Error::InvalidScalar { ty, .. } => (format!("expected {}", describe_type(ty)), None),
+        Error::InvalidBooleanStrict { .. } => ("expected true or false".to_owned(), None),
         other => (first_sentence(&other.to_string()), None),
     };
-    AgentError::new(file, first_line + line.saturating_sub(1), message).with_hint(hint)
+    AgentError::new(file, line, message).with_hint(hint)
 }
 
 /// Describes a value of a type in words.

@@ -1,5 +1,6 @@
 //! Finds skills and decides which of them count: those of home, and those of a project that the operator has reviewed.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use haft_core::home::Home;
@@ -75,12 +76,28 @@ pub fn project_skill_files(project: &Path) -> Vec<PathBuf> {
     places.flat_map(|place| files_in(&place)).collect()
 }
 
+/// Returns true for a skill that is a single Markdown file without a directory of its own. Other Markdown files, such as
+/// a README, do not begin with keys.
+fn is_flat_skill(path: &Path) -> bool {
+    let begins_with_keys = |path: &Path| {
+        let mut begin = [0; 3];
+        let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+        read.is_ok() && (&begin == b"---" || &begin == b"+++")
+    };
+    let is_markdown = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("md"));
+    is_markdown && path.is_file() && begins_with_keys(path)
+}
+
 /// Lists skill files in the order of their names. It skips links that lead out of the directory.
 fn files_in(place: &Path) -> Vec<PathBuf> {
     let (Ok(place), Ok(entries)) = (place.canonicalize(), std::fs::read_dir(place)) else {
         return Vec::new();
     };
-    let files = entries.flatten().map(|entry| place.join(entry.file_name()).join(FILE_NAME));
+    let file = |entry: std::fs::DirEntry| {
+        let path = place.join(entry.file_name());
+        if is_flat_skill(&path) { path } else { path.join(FILE_NAME) }
+    };
+    let files = entries.flatten().map(file);
     let inside = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path.starts_with(&place));
     let mut files: Vec<PathBuf> = files.filter(inside).take(SKILLS_MAX).collect();
     files.sort();

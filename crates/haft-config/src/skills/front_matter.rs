@@ -59,7 +59,7 @@ pub(super) fn values(parts: &SkillFileParts<'_>) -> Result<Map<String, Value>, (
             let line = 1 + parts.keys.get(..at).unwrap_or_default().matches('\n').count();
             (line, one_line(error.message()))
         }),
-        FrontMatterLanguage::Yaml => serde_saphyr::from_str(parts.keys).map_err(|error| {
+        FrontMatterLanguage::Yaml => crate::yaml::from_str(parts.keys).map_err(|error| {
             let error = error.without_snippet();
             let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
             (line.unwrap_or(1), one_line(&error.to_string()))

@@ -43,6 +43,8 @@ pub struct Skill {
     pub path: PathBuf,
     /// The whole file. A run stores it, so that it continues with the same skill after the file has changed.
     pub text: String,
+    /// The keys that haft does not know. Skills of other programs have keys of their own.
+    pub warnings: Vec<SkillError>,
 }
 
 impl Skill {

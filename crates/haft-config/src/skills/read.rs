@@ -68,7 +68,13 @@ pub(super) fn read(path: &Path, text: &str, variables: VariableSource<'_>) -> Re
         front_matter::values(&parts).map_err(|(line, message)| failed(KEYS_LINE + line - 1, message))?;
     let mut reader = SkillReader { path, parts, keys: &keys, errors: Vec::new() };
     let skill = Skill { text: text.to_owned(), ..reader.skill(variables) };
-    if reader.errors.is_empty() { Ok(skill) } else { Err(reader.errors) }
+    if reader.errors.is_empty() {
+        return Ok(skill);
+    }
+    // An unknown key often is the reason why another one is missing.
+    let Skill { mut warnings, .. } = skill;
+    warnings.append(&mut reader.errors);
+    Err(warnings)
 }
 
 struct SkillReader<'a> {
@@ -80,7 +86,6 @@ struct SkillReader<'a> {
 
 impl SkillReader<'_> {
     fn skill(&mut self, variables: VariableSource<'_>) -> Skill {
-        self.unknown_keys();
         let requires = self.requires();
         let triggers =
             ["trigger", "triggers"].iter().flat_map(|key| self.words(&[key], self.keys.get(*key), '|'));
@@ -95,6 +100,7 @@ impl SkillReader<'_> {
             body: self.parts.body.trim().to_owned(),
             path: self.path.to_owned(),
             text: String::new(),
+            warnings: self.unknown_keys(),
         }
     }
 
@@ -105,13 +111,14 @@ impl SkillReader<'_> {
         &mut self.errors[last]
     }
 
-    fn unknown_keys(&mut self) {
-        for key in
-            self.keys.keys().filter(|key| !KEYS.contains(&key.as_str()) && !key.starts_with(SERVER_LINE))
-        {
+    fn unknown_keys(&self) -> Vec<SkillError> {
+        let is_unknown = |key: &&String| !KEYS.contains(&key.as_str()) && !key.starts_with(SERVER_LINE);
+        let warning = |key: &String| {
             let hint = nearest(key, KEYS.iter().copied()).map(|near| format!("did you mean `{near}`?"));
-            self.wrong(&[key], format!("unknown key `{key}`")).hint = hint;
-        }
+            let line = line_of(self.parts.keys, &[key]);
+            SkillError { hint, ..SkillError::new(self.path, line, format!("unknown key `{key}`")) }
+        };
+        self.keys.keys().filter(is_unknown).map(warning).collect()
     }
 
     fn name(&mut self) -> String {

@@ -127,7 +127,6 @@ fn invalid_skill_keys_are_reported_with_line_and_hint() {
     check("no keys", 1, "must begin with its keys");
     check("---\nname: a\n", 1, "not closed");
     check("---\nname: a\n---\n", 2, "`description` is missing");
-    check(&yaml("trigers: [a]"), 4, "did you mean `triggers`?");
     check(&yaml("requires: 7"), 4, "must be a list of words");
     check(&yaml("requires: {bin: [a]}"), 4, "there are `bins` and `env`");
     check(&yaml("a: [1"), 4, "unclosed");
@@ -235,4 +234,18 @@ fn configured_servers_override_servers_of_skills() {
     add_servers(&mut config, [&skill]);
     assert_eq!(config.mcp_servers.len(), 2);
     assert_eq!(config.mcp_servers["far"], skill.servers["playwright"]);
+}
+
+#[test]
+fn unknown_keys_are_warnings() {
+    let skill = read("---\nname: a\ndescription: b\ntrigers: [a]\nversion: 1\n---\n").unwrap();
+    let told: Vec<String> = skill.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "s/SKILL.md:4: unknown key `trigers`; did you mean `triggers`?",
+            "s/SKILL.md:5: unknown key `version`"
+        ]
+    );
+    assert!(read("---\nname: a\ndescription: y\n---\n").unwrap().warnings.is_empty(), "`y` is a text");
 }

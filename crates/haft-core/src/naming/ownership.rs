@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{NameForm, NameRequest, Scheme, ToolIdentity};
+use super::{NameForm, NameRequest, NamingScheme, ToolIdentity};
 use crate::name::Namespace;
 use crate::provider::ProviderKind;
 
@@ -18,13 +18,13 @@ pub struct NamingSource {
 
 /// The scheme and all configured providers.
 pub(super) struct NamingSources {
-    scheme: Scheme,
+    scheme: NamingScheme,
     /// The kind of provider that owns the names of a namespace. Names of built-in tools have no namespace.
     owners: HashMap<String, ProviderKind>,
 }
 
 impl NamingSources {
-    pub(super) fn new(scheme: Scheme, sources: impl IntoIterator<Item = NamingSource>) -> Self {
+    pub(super) fn new(scheme: NamingScheme, sources: impl IntoIterator<Item = NamingSource>) -> Self {
         let mut owners: HashMap<String, ProviderKind> = HashMap::new();
         for NamingSource { kind, namespace } in sources {
             if kind == ProviderKind::Builtin {
@@ -38,7 +38,7 @@ impl NamingSources {
         Self { scheme, owners }
     }
 
-    pub(super) fn scheme(&self) -> Scheme {
+    pub(super) fn scheme(&self) -> NamingScheme {
         self.scheme
     }
 
@@ -61,9 +61,9 @@ impl NamingSources {
         let separator = match (identity.kind, self.scheme) {
             // A built-in that gets here found its name taken.
             (ProviderKind::Builtin, _) => return false,
-            (_, Scheme::Bare) => return true,
-            (_, Scheme::Single) => "_",
-            (_, Scheme::Double | Scheme::Claude) => "__",
+            (_, NamingScheme::Bare) => return true,
+            (_, NamingScheme::Single) => "_",
+            (_, NamingScheme::Double | NamingScheme::Claude) => "__",
         };
         let ToolIdentity { kind, namespace, tool } = identity;
         let text = format!("{namespace}{separator}{tool}");

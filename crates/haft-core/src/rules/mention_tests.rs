@@ -2,16 +2,16 @@
 
 use super::*;
 
-fn denying(patterns: &[&str]) -> Rules {
-    let rule = |pattern: &&str| Rule {
+fn denying(patterns: &[&str]) -> PermissionRules {
+    let rule = |pattern: &&str| PermissionRule {
         tool: ToolGlob::new("bash").unwrap(),
         command: Some(CommandPattern::new(pattern).unwrap()),
-        decision: Decision::Deny,
+        decision: PermissionDecision::Deny,
     };
-    Rules { rules: patterns.iter().map(rule).collect(), default: Decision::Allow }
+    PermissionRules { rules: patterns.iter().map(rule).collect(), default: PermissionDecision::Allow }
 }
 
-fn decision(rules: &Rules, line: &str) -> &'static str {
+fn decision(rules: &PermissionRules, line: &str) -> &'static str {
     rules.decide("bash", Some(line)).decision.name()
 }
 
@@ -51,10 +51,10 @@ fn a_denied_word_outside_of_the_commands_that_were_read_asks() {
 fn the_net_leaves_commands_that_were_judged_to_their_rules() {
     let mut rules = denying(&["rm *"]);
     rules.rules.extend(
-        denying(&["rm -i *"]).rules.into_iter().map(|rule| Rule { decision: Decision::Allow, ..rule }),
+        denying(&["rm -i *"]).rules.into_iter().map(|rule| PermissionRule { decision: PermissionDecision::Allow, ..rule }),
     );
     rules.rules.extend(
-        denying(&["git rm *"]).rules.into_iter().map(|rule| Rule { decision: Decision::Allow, ..rule }),
+        denying(&["git rm *"]).rules.into_iter().map(|rule| PermissionRule { decision: PermissionDecision::Allow, ..rule }),
     );
     let check = |line: &str, expected: &str| assert_eq!(decision(&rules, line), expected, "{line}");
     check("rm -i x", "allow");

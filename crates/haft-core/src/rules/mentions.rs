@@ -5,14 +5,14 @@
 //! counts too, because the reader cannot know what becomes of it. A mention that an allow rule names itself, such as `git
 //! rm *`, does not count.
 
-use super::{CommandPattern, Decision, Rule, Rules, Ruling};
+use super::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules, Ruling};
 use crate::approval::shown;
 use crate::shell::{ReadCommand, ShellReading};
 
-impl Rules {
+impl PermissionRules {
     /// Returns the ruling about the first denied command that is mentioned outside of the commands that were read.
     pub(super) fn by_mention(&self, tool: &str, reading: &ShellReading) -> Option<Ruling> {
-        let denying = self.with_command(tool).filter(|(_, rule)| rule.decision == Decision::Deny);
+        let denying = self.with_command(tool).filter(|(_, rule)| rule.decision == PermissionDecision::Deny);
         denying.into_iter().find_map(|(index, rule)| {
             let phrase = DeniedPhrase::of(rule.command.as_ref()?)?;
             self.mentions(tool, reading, &phrase).then(|| mentioned(index, rule, &phrase))
@@ -32,16 +32,16 @@ impl Rules {
         let ruling = self.by_command(tool, &read.command);
         let rule = ruling.rule.and_then(|index| self.rules.get(index));
         let names = |pattern: &CommandPattern| word.count(&pattern.to_string()) > 0;
-        ruling.decision == Decision::Allow && rule.and_then(|rule| rule.command.as_ref()).is_some_and(names)
+        ruling.decision == PermissionDecision::Allow && rule.and_then(|rule| rule.command.as_ref()).is_some_and(names)
     }
 }
 
-fn mentioned(index: usize, rule: &Rule, phrase: &DeniedPhrase) -> Ruling {
+fn mentioned(index: usize, rule: &PermissionRule, phrase: &DeniedPhrase) -> Ruling {
     let why = format!(
         "`{}` of rule {index}, `{rule}`, is in the line, and it cannot be seen whether it runs",
         shown(&phrase.program.text)
     );
-    Ruling { decision: Decision::Ask, rule: Some(index), why, asking: Vec::new() }
+    Ruling { decision: PermissionDecision::Ask, rule: Some(index), why, asking: Vec::new() }
 }
 
 /// The words of a deny pattern before its first wildcard: `git` and `push` for `git push*`.

@@ -1,6 +1,6 @@
 //! The parser of commands: reserved words, groups and simple commands.
 
-use super::carried::Carried;
+use super::carried::WrappedCommand;
 use super::reader::{ListContext, ListEnd, NextSyntax, OpenGroups, ShellGroup, ShellParser};
 use super::word::{ParsedWord, is_variable};
 use super::{ShellCommand, ShellError, ShellWord, variables};
@@ -131,10 +131,10 @@ impl ShellParser<'_> {
         let text = word.word.text.split_once('=').map_or("", |(_, value)| value).to_owned();
         let value = ShellWord { text, opaque: word.word.opaque };
         match variables::runs(variable, &value) {
-            Some(Carried::Line(line)) => {
-                self.read_apart(&line, |reader| reader.list(ListContext::Line).map(|_| ()))
+            Some(WrappedCommand::Line(line)) => {
+                self.parse_nested_text(&line, |reader| reader.list(ListContext::Line).map(|_| ()))
             }
-            Some(Carried::Command(_) | Carried::Unseen) => self.push(ShellCommand::unseen(variable)),
+            Some(WrappedCommand::Command(_) | WrappedCommand::Unseen) => self.push(ShellCommand::unseen(variable)),
             None => {
                 self.data.push(value.text);
                 Ok(())

@@ -1,10 +1,10 @@
 //! Programs whose arguments need a parser of their own: shells, `eval`, `trap`, `sed`, `awk` and database clients.
 
-use super::carried::{Carried, join, unseen, unseen_if};
+use super::carried::{WrappedCommand, join, unseen, unseen_if};
 use super::{ShellWord, sed};
 
 /// Returns the commands in the arguments of such a program; `None` for any other program.
-pub(super) fn carried(name: &str, arguments: &[ShellWord]) -> Option<Vec<Carried>> {
+pub(super) fn carried(name: &str, arguments: &[ShellWord]) -> Option<Vec<WrappedCommand>> {
     Some(match name {
         "bash" | "sh" | "dash" | "ash" | "zsh" | "ksh" | "ksh93" | "mksh" | "oksh" | "rbash" | "yash" => {
             shell(arguments)
@@ -48,7 +48,7 @@ const BASH_LONG: [&str; 14] = [
 ];
 
 /// Parses the arguments of a shell, which runs the text after `-c`, else a script, else its standard input.
-fn shell(arguments: &[ShellWord]) -> Vec<Carried> {
+fn shell(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let mut takes_line = false;
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -59,7 +59,7 @@ fn shell(arguments: &[ShellWord]) -> Vec<Carried> {
             // The file is a script of its own, and the shell goes on with its standard input or `-c`.
             _ if matches!(long, "rcfile" | "init-file") => return unseen(),
             _ if BASH_LONG.contains(&long) => {}
-            "--" if takes_line => return words.next().map_or_else(unseen, |word| vec![Carried::line(word)]),
+            "--" if takes_line => return words.next().map_or_else(unseen, |word| vec![WrappedCommand::line(word)]),
             "--" => {}
             _ if text.starts_with("--") => return unseen(),
             _ if text.starts_with(['-', '+']) && text.len() > 1 => {
@@ -71,7 +71,7 @@ fn shell(arguments: &[ShellWord]) -> Vec<Carried> {
                 }
                 takes_line |= text.starts_with('-') && text.contains('c');
             }
-            _ if takes_line => return vec![Carried::Line(text.to_owned())],
+            _ if takes_line => return vec![WrappedCommand::Line(text.to_owned())],
             // A script is a program like any other.
             _ if !is_input(text) => return Vec::new(),
             _ => return unseen(),
@@ -80,11 +80,11 @@ fn shell(arguments: &[ShellWord]) -> Vec<Carried> {
     unseen()
 }
 
-fn trap(arguments: &[ShellWord]) -> Vec<Carried> {
+fn trap(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let first = arguments.iter().find(|word| word.opaque || word.text != "--");
     match first.map(ShellWord::as_literal) {
         None | Some(Some("-" | "-l" | "-p")) => Vec::new(),
-        Some(Some(line)) => vec![Carried::Line(line.to_owned())],
+        Some(Some(line)) => vec![WrappedCommand::Line(line.to_owned())],
         Some(None) => unseen(),
     }
 }

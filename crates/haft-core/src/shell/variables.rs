@@ -1,7 +1,7 @@
 //! Variables whose value programs run: `PAGER`, `GIT_SSH_COMMAND`, `BASH_ENV`.
 
 use super::ShellWord;
-use super::carried::{Carried, is_assignment};
+use super::carried::{WrappedCommand, is_assignment};
 
 /// Variables whose value is a command line.
 const LINES: [&str; 42] = [
@@ -77,14 +77,14 @@ const CODE: [&str; 22] = [
 ];
 
 /// Returns the command that the value of a variable names, if programs run the value.
-pub(super) fn runs(variable: &str, value: &ShellWord) -> Option<Carried> {
+pub(super) fn runs(variable: &str, value: &ShellWord) -> Option<WrappedCommand> {
     if value.text.is_empty() && !value.opaque {
         return None;
     }
     if CODE.contains(&variable) {
-        return Some(Carried::Unseen);
+        return Some(WrappedCommand::Unseen);
     }
-    LINES.contains(&variable).then(|| Carried::line(value))
+    LINES.contains(&variable).then(|| WrappedCommand::line(value))
 }
 
 /// Returns the variable and the value of a word such as `NAME=value`.
@@ -94,12 +94,12 @@ pub(super) fn assignment(word: &ShellWord) -> Option<(String, ShellWord)> {
 }
 
 /// Returns the command of a variable that a builtin sets: `export PAGER=less`, `read BASH_ENV`, `printf -v ENV x`.
-pub(super) fn set_by_builtin(word: &ShellWord) -> Option<Carried> {
+pub(super) fn set_by_builtin(word: &ShellWord) -> Option<WrappedCommand> {
     let name = word.text.split(['=', '[', '+']).next().unwrap_or_default();
     let value = word.text.split_once('=').map(|(_, value)| value);
     match value {
         Some(value) => runs(name, &ShellWord { text: value.to_owned(), opaque: word.opaque }),
         // The value comes from elsewhere. `export PAGER` and `unset PAGER` have none, but no harm is done by asking.
-        None => (LINES.contains(&name) || CODE.contains(&name)).then_some(Carried::Unseen),
+        None => (LINES.contains(&name) || CODE.contains(&name)).then_some(WrappedCommand::Unseen),
     }
 }

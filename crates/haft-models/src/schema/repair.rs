@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::words::tell;
-use super::{Grammar, Loss};
+use super::{SchemaDialect, SchemaLoss};
 
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
 
@@ -28,7 +28,7 @@ const SINGLE: [&str; 9] = [
 /// The most characters of a property's name that Anthropic accepts, from letters, digits, `_`, `.` and `-`.
 const KEY_CHARS_MAX: usize = 64;
 
-pub(super) fn repaired(schema: Value, grammar: Grammar, losses: &mut Vec<Loss>) -> Value {
+pub(super) fn repaired(schema: Value, grammar: SchemaDialect, losses: &mut Vec<SchemaLoss>) -> Value {
     let mut repair = Repair { keys: KeyRule::of(grammar), at: String::new(), losses };
     repair.schema(schema)
 }
@@ -42,10 +42,10 @@ enum KeyRule {
 }
 
 impl KeyRule {
-    fn of(grammar: Grammar) -> Self {
+    fn of(grammar: SchemaDialect) -> Self {
         match grammar {
-            Grammar::Anthropic | Grammar::AnthropicOutput => Self::Plain,
-            Grammar::Json | Grammar::OpenaiStrict | Grammar::Gemini | Grammar::Ollama => Self::Any,
+            SchemaDialect::Anthropic | SchemaDialect::AnthropicOutput => Self::Plain,
+            SchemaDialect::Json | SchemaDialect::OpenaiStrict | SchemaDialect::Gemini | SchemaDialect::Ollama => Self::Any,
         }
     }
 
@@ -61,12 +61,12 @@ impl KeyRule {
 struct Repair<'a> {
     keys: KeyRule,
     at: String,
-    losses: &'a mut Vec<Loss>,
+    losses: &'a mut Vec<SchemaLoss>,
 }
 
 impl Repair<'_> {
     fn lose(&mut self, keyword: &str, why: &'static str) {
-        self.losses.push(Loss { at: self.at.clone(), keyword: keyword.into(), why });
+        self.losses.push(SchemaLoss { at: self.at.clone(), keyword: keyword.into(), why });
     }
 
     fn below(&mut self, steps: &[&str], schema: Value) -> Value {
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(grammar: Grammar, property: &Value, expected: &Value, losses: usize) {
+    fn check(grammar: SchemaDialect, property: &Value, expected: &Value, losses: usize) {
         let schema = json!({"type": "object", "properties": {"a": property}});
         let mut lost = Vec::new();
         let repaired = repaired(schema, grammar, &mut lost);
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn parts_that_no_provider_accepts_are_left_out() {
-        let grammar = Grammar::Json;
+        let grammar = SchemaDialect::Json;
         let text = json!({"type": "string"});
         check(grammar, &text, &text, 0);
         check(grammar, &json!({"type": "any"}), &json!({}), 1);
@@ -245,10 +245,10 @@ mod tests {
     fn names_that_a_provider_does_not_accept_move_to_the_description() {
         let schema = json!({"type": "object", "properties": {"$filter": {"type": "string"}, "a": {}}, "required": ["$filter", "a"]});
         let mut losses = Vec::new();
-        let said = repaired(schema.clone(), Grammar::Anthropic, &mut losses);
+        let said = repaired(schema.clone(), SchemaDialect::Anthropic, &mut losses);
         assert_eq!((&said["properties"], &said["required"]), (&json!({"a": {}}), &json!(["a"])));
         assert!(said["description"].as_str().unwrap().contains("`$filter`"), "{said}");
         assert_eq!(losses.len(), 1);
-        assert_eq!(repaired(schema.clone(), Grammar::Json, &mut losses), schema);
+        assert_eq!(repaired(schema.clone(), SchemaDialect::Json, &mut losses), schema);
     }
 }

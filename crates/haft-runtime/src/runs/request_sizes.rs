@@ -1,8 +1,8 @@
 //! The sizes of requests to a model: its window, the room for its reply, and the buffer for estimates.
 
-use haft_config::agents::Asking;
+use haft_config::agents::ModelParameters;
 use haft_config::resolved::ModelSettings;
-use haft_core::run::limits::ContextLimit;
+use haft_core::run::limits::RunContextLimit;
 use haft_models::capability::default_output_tokens;
 use haft_models::model_data::sizes_of;
 
@@ -25,11 +25,11 @@ pub(super) struct RequestSizes {
     pub(super) output_tokens_max: Option<u32>,
     /// The window to request, for providers that let the client set it; `None` for the model's own.
     pub(super) context_tokens: Option<u32>,
-    pub(super) context: ContextLimit,
+    pub(super) context: RunContextLimit,
 }
 
 /// Returns the sizes: the smaller of the agent's and the operator's values first, then those of the data file.
-pub(super) fn request_sizes(asking: &Asking, settings: Option<&ModelSettings>, model: &str) -> RequestSizes {
+pub(super) fn request_sizes(asking: &ModelParameters, settings: Option<&ModelSettings>, model: &str) -> RequestSizes {
     let known = sizes_of(model);
     let context_tokens =
         smaller(asking.context_tokens, settings.and_then(|settings| settings.context_tokens));
@@ -39,7 +39,7 @@ pub(super) fn request_sizes(asking: &Asking, settings: Option<&ModelSettings>, m
     let output_tokens_max = written.or_else(usual);
     let reserved = output_tokens_max.unwrap_or(OUTPUT_TOKENS_ASSUMED.min(window / 4));
     let share = (window / BUFFER_WINDOW_SHARE).clamp(BUFFER_TOKENS_MIN, BUFFER_TOKENS_MAX);
-    let context = ContextLimit {
+    let context = RunContextLimit {
         window_tokens: window.into(),
         output_tokens: reserved.into(),
         buffer_tokens: asking.context_buffer_tokens.unwrap_or(share).into(),
@@ -56,13 +56,13 @@ fn smaller(one: Option<u32>, other: Option<u32>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use haft_config::agents::{Agent, Around};
+    use haft_config::agents::{AgentDefinition, AgentReadContext};
 
     use super::*;
 
-    fn asking(yaml: &str) -> Asking {
-        let around = Around { read: &|_| Err(String::new()), variable: &|_| None };
-        Agent::read("a.md", &format!("---\n{yaml}\n---\n"), around).unwrap().asking
+    fn asking(yaml: &str) -> ModelParameters {
+        let around = AgentReadContext { read: &|_| Err(String::new()), variable: &|_| None };
+        AgentDefinition::read("a.md", &format!("---\n{yaml}\n---\n"), around).unwrap().asking
     }
 
     #[test]

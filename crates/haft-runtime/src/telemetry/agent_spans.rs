@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use haft_core::place::{Place, SessionId};
-use haft_core::run::event::Began;
-use haft_core::run::finish::{Finish, FinishClass};
+use haft_core::place::{RunPosition, SessionId};
+use haft_core::run::event::RunStart;
+use haft_core::run::finish::{RunFinish, FinishClass};
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
@@ -21,12 +21,12 @@ pub(super) struct AgentSpans(Mutex<HashMap<SessionId, Context>>);
 
 impl AgentSpans {
     /// Returns the span of a session, else that of the session that the original request began.
-    pub(super) fn of(&self, place: Place) -> Option<Context> {
+    pub(super) fn of(&self, place: RunPosition) -> Option<Context> {
         let sessions = self.sessions();
         sessions.get(&place.session).or_else(|| sessions.get(&place.origin)).cloned()
     }
 
-    pub(super) fn begin(&self, tracer: &SdkTracer, above: &Context, place: Place, began: &Began) {
+    pub(super) fn begin(&self, tracer: &SdkTracer, above: &Context, place: RunPosition, began: &RunStart) {
         let agent = began.path.last().map_or("agent", String::as_str);
         let (provider, model) = began.model.split_once('/').unwrap_or(("", began.model.as_str()));
         let builder = SpanBuilder::from_name(format!("invoke_agent {agent}"))
@@ -46,7 +46,7 @@ impl AgentSpans {
         sessions.insert(place.session, context);
     }
 
-    pub(super) fn end(&self, place: Place, finish: &Finish) {
+    pub(super) fn end(&self, place: RunPosition, finish: &RunFinish) {
         let mut sessions = self.sessions();
         let is_root = place.session == place.origin;
         let context =

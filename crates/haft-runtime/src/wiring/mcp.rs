@@ -286,7 +286,7 @@ mod tests {
         }"#;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let sources = haft_config::Sources { home: None, project: None, named: Some(file.path()) };
+        let sources = haft_config::ConfigSources { home: None, project: None, named: Some(file.path()) };
         let config = haft_config::load(sources, &|_| None).unwrap().resolved;
         let check = |patience: ServerPatience, server: &str, expected: Option<u64>| {
             let wait = patience.wait(&config, &config.mcp_servers[server]);

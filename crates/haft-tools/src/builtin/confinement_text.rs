@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use haft_core::tool::ToolDefinition;
-use haft_sandbox::{Access, Policy, SandboxMode};
+use haft_sandbox::{ResourceAccess, SandboxPolicy, SandboxMode};
 
 use super::{Builtin, DEFINITIONS};
 
@@ -13,7 +13,7 @@ use super::{Builtin, DEFINITIONS};
 static IN_USE: Mutex<Vec<(String, Weak<[ToolDefinition]>)>> = Mutex::new(Vec::new());
 
 /// Returns the definitions of the built-in tools under a policy.
-pub(super) fn definitions_under(policy: &Policy) -> Arc<[ToolDefinition]> {
+pub(super) fn definitions_under(policy: &SandboxPolicy) -> Arc<[ToolDefinition]> {
     let text = confinement_text(policy);
     let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
     let found = in_use.iter().find(|(of, _)| *of == text).and_then(|(_, list)| list.upgrade());
@@ -36,10 +36,10 @@ fn with_text(tool: &ToolDefinition, text: &str) -> ToolDefinition {
 
 /// Describes the policy. It does not name the workspace and `/tmp` by their paths, so that the text is the same in every
 /// project and a provider's prompt cache stays valid.
-fn confinement_text(policy: &Policy) -> String {
+fn confinement_text(policy: &SandboxPolicy) -> String {
     let network = match policy.confinement().network {
-        Access::Allow => "The network is open.",
-        Access::Deny => "There is no network.",
+        ResourceAccess::Allow => "The network is open.",
+        ResourceAccess::Deny => "There is no network.",
     };
     let more: Vec<String> =
         policy.writable_roots().iter().skip(2).map(|root| format!("`{}`", root.display())).collect();
@@ -73,13 +73,13 @@ mod tests {
         };
         let home = Home::at(&directory("home"));
         let policy = |mode: SandboxMode, workspace: &str| {
-            Policy::new(mode, &directory(workspace), &home, None).unwrap()
+            SandboxPolicy::new(mode, &directory(workspace), &home, None).unwrap()
         };
-        let bash = |policy: &Policy| definitions_under(policy)[0].description.clone();
+        let bash = |policy: &SandboxPolicy| definitions_under(policy)[0].description.clone();
         let closed = policy(SandboxMode::Sandbox, "a");
         let end = "Here it may write in the workspace and in `/tmp` only. There is no network.";
         assert!(bash(&closed).ends_with(end), "{}", bash(&closed));
-        let open = closed.clone().network(Access::Allow).writable(&directory("more")).unwrap();
+        let open = closed.clone().network(ResourceAccess::Allow).writable(&directory("more")).unwrap();
         let end = format!("and in `{}` only. The network is open.", directory("more").display());
         assert!(bash(&open).ends_with(&end), "{}", bash(&open));
         assert!(bash(&policy(SandboxMode::Rwx, "a")).contains("almost everywhere. The network is open."));

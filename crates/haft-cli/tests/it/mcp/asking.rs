@@ -1,8 +1,5 @@
 //! Metadata sent with a call, requests of servers during a call, and tool lists that change meanwhile.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use super::{McpCallStream, configure, place};
 use haft_testkit::{SpanCollector, TestTree, eventually};
 use serde_json::{Value, json};
@@ -63,19 +60,22 @@ fn repeated_input_requests_fail_the_call() {
     assert!(ran.stdout.contains("more than 8 times"), "{ran:?}");
 }
 
-/// Runs haft on a terminal, types these lines, and returns everything shown.
-pub(super) fn at_a_terminal(place: &TestTree, words: &str, typed: &str) -> String {
-    let mut command = Command::new("script");
-    let words = format!("{} {words}", env!("CARGO_BIN_EXE_haft"));
-    command.args(["-qec", &words, "/dev/null"]).current_dir(place.path("ws")).env_clear();
-    command
-        .env("HAFT_HOME", place.path("home"))
-        .env("TERM", "xterm")
-        .env("PATH", std::env::var("PATH").unwrap());
-    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = piped.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
-    String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
+/// Runs haft on a terminal, types the line once the terminal shows the question, and returns everything shown.
+pub(super) fn answered_at_a_terminal(
+    place: &TestTree,
+    words: &[&str],
+    question: &str,
+    typed: &str,
+) -> String {
+    let mut run = place.haft(words).on_terminal();
+    run.wait_for(question);
+    run.type_keys(typed);
+    run.finish().stdout
+}
+
+/// Runs haft on a terminal and returns everything shown.
+pub(super) fn at_a_terminal(place: &TestTree, words: &[&str]) -> String {
+    place.haft(words).on_terminal().finish().stdout
 }
 
 #[test]
@@ -83,10 +83,12 @@ fn terminal_user_answers_elicitation_in_both_eras() {
     for (mode, tool) in [("asks-person", "echo"), ("modern", "slow")] {
         let place = place();
         configure(&place, mode, &[], "");
-        let shown = at_a_terminal(&place, &format!("call bad__{tool} '{{}}'"), "deep red\n");
+        let tool = format!("bad__{tool}");
+        let answered = |typed| answered_at_a_terminal(&place, &["call", &tool, "{}"], "(text", typed);
+        let shown = answered("deep red\n");
         assert!(shown.contains("`bad` asks: Which colour?"), "{mode}: {shown}");
         assert!(shown.contains("\"accept\"") && shown.contains("\"deep red\""), "{mode}: {shown}");
-        let shown = at_a_terminal(&place, &format!("call bad__{tool} '{{}}'"), "\n");
+        let shown = answered("\n");
         assert!(shown.contains("\"decline\""), "{mode}: {shown}");
     }
 }
@@ -97,7 +99,8 @@ fn yes_or_no_elicitation_accepts_only_yes() {
     let place = place();
     configure(&place, "asks-whether", &[], "");
     for (typed, expected) in [("yes\n", "\"accept\""), ("no\n", "\"decline\""), ("\n", "\"decline\"")] {
-        let shown = at_a_terminal(&place, "call bad__echo '{}'", typed);
+        let words = ["call", "bad__echo", "{}"];
+        let shown = answered_at_a_terminal(&place, &words, "(yes or no", typed);
         assert!(
             shown.contains("`bad` asks: Delete it all?") && shown.contains(expected),
             "{typed:?}: {shown}"
@@ -109,7 +112,7 @@ fn yes_or_no_elicitation_accepts_only_yes() {
 fn slow_server_start_shows_progress_on_terminal() {
     let place = place();
     configure(&place, "silent-on-probe", &[], "");
-    let shown = at_a_terminal(&place, "tools", "");
+    let shown = at_a_terminal(&place, &["tools"]);
     assert!(shown.contains("making tools ready") && shown.contains("bad__echo"), "{shown}");
 }
 

@@ -107,7 +107,7 @@ fn project_server_applies_if_added_by_user_or_trusted() {
             .collect::<Vec<_>>()
     };
     assert_eq!(names(&place), ["near"]);
-    let trusted = json(&place, &["trust", "--json"], 0);
+    let trusted = json(&place, &["trust", "--yes", "--json"], 0);
     assert!(trusted["also"][0]["path"].as_str().unwrap().ends_with(".mcp.json"), "{trusted}");
     assert_eq!(names(&place), ["foreign", "near"]);
 }

@@ -100,11 +100,12 @@ fn server_text_reaches_the_terminal_without_escapes() {
     let text = r#"{"text": "\u001b]0;owned\u0007"}"#;
     let ran = place.haft(&["call", "bad__echo", text]).output().expect_code(0);
     assert!(steers(&ran.stdout), "a program gets it as it is");
-    let answered = at_a_terminal(&place, &format!("call bad__echo '{text}'"), "");
+    let answered = at_a_terminal(&place, &["call", "bad__echo", text]);
     let says = r#"["-c", "printf '\\033]0;owned\\007\\n' >&2; exit 3"]"#;
     let dies = format!(r#"{{"mcpServers": {{"dies": {{"command": "bash", "args": {says}}}}}}}"#);
     place.file("home/haft.json", &dies);
-    let told = ["call dies__echo", "mcp test dies", "tools"].map(|words| at_a_terminal(&place, words, ""));
+    let commands: [&[&str]; 3] = [&["call", "dies__echo"], &["mcp", "test", "dies"], &["tools"]];
+    let told = commands.map(|words| at_a_terminal(&place, words));
     for shown in told.iter().chain([&answered]) {
         assert!(shown.contains("]0;owned") && !steers(shown), "{shown:?}");
     }

@@ -139,7 +139,7 @@ fn credentials_are_not_sent_to_a_same_named_server() {
     let (theirs, asked) = legacy(|request| json(request, TEXT));
     configure(&place, "https://mine.example/mcp", r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
     place.file("ws/.mcp.json", &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{theirs}\"}}}}}}"));
-    place.haft(&["trust"]).env("TOKEN", "t0k").output().expect_code(0);
+    place.haft(&["trust", "--yes"]).env("TOKEN", "t0k").output().expect_code(0);
     place.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k").output().expect_code(0);
     let asked: Vec<McpHttpRequest> = asked.try_iter().collect();
     assert!(!asked.is_empty() && asked.iter().all(|request| !request.headers.contains_key("authorization")));

@@ -4,7 +4,7 @@ use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
 use haft_testkit::{HaftOutput, TestTree, eventually};
 use serde_json::{Value, json};
 
-use super::asking::at_a_terminal;
+use super::asking::answered_at_a_terminal;
 use super::real::npm;
 use super::{configure, place};
 use crate::run::{haft, server, told};
@@ -92,11 +92,12 @@ fn terminal_user_reviews_and_approves_sampling() {
         "{{\"providers\": {mine}, \"mcpServers\": {{\"bad\": {{{server}, \"sampling\": {{\"model\": \"mine/m\"}}}}}}}}"
     );
     place.file("home/haft.json", &config);
-    let shown = at_a_terminal(&place, "call bad__echo '{}'", "no\n");
+    let answered = |typed| answered_at_a_terminal(&place, &["call", "bad__echo", "{}"], "(yes or no", typed);
+    let shown = answered("no\n");
     assert!(shown.contains("may `mine/m` write up to 50 tokens for it?"), "{shown}");
     assert!(shown.contains("Be brief.") && shown.contains("capital of France"), "{shown}");
     assert!(shown.contains("the user rejected it") && model.requests().is_empty(), "{shown}");
-    let shown = at_a_terminal(&place, "call bad__echo '{}'", "yes\n");
+    let shown = answered("yes\n");
     assert!(shown.contains("Paris."), "{shown}");
 }
 

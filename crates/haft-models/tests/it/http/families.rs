@@ -1,29 +1,29 @@
 use std::sync::Arc;
 
-use haft_core::conversation::Format;
-use haft_core::model_request::{Effort, ModelRequest, ModelTool, Sampling};
-use haft_model_server::Step;
+use haft_core::conversation::ModelApiFormat;
+use haft_core::model_request::{ReasoningEffort, ModelRequest, ModelTool, SamplingParameters};
+use haft_model_server::ScriptStep;
 use haft_models::model_data::families;
 use serde_json::Value;
 
-use super::asker::{Asker, asking, whole};
+use super::asker::{ClientFixture, asking, whole};
 use crate::fixture::{tests_folder, tools};
 
-const EFFORTS: [Option<Effort>; 7] = [
+const EFFORTS: [Option<ReasoningEffort>; 7] = [
     None,
-    Some(Effort::Off),
-    Some(Effort::Minimal),
-    Some(Effort::Low),
-    Some(Effort::Medium),
-    Some(Effort::High),
-    Some(Effort::Highest),
+    Some(ReasoningEffort::Off),
+    Some(ReasoningEffort::Minimal),
+    Some(ReasoningEffort::Low),
+    Some(ReasoningEffort::Medium),
+    Some(ReasoningEffort::High),
+    Some(ReasoningEffort::Highest),
 ];
 
-fn samplings() -> [Sampling; 3] {
-    let none = Sampling::default();
-    let temperature = Sampling { temperature: Some(0.5), ..none.clone() };
-    let both = Sampling { top_p: Some(0.9), ..temperature.clone() };
-    let all = Sampling {
+fn samplings() -> [SamplingParameters; 3] {
+    let none = SamplingParameters::default();
+    let temperature = SamplingParameters { temperature: Some(0.5), ..none.clone() };
+    let both = SamplingParameters { top_p: Some(0.9), ..temperature.clone() };
+    let all = SamplingParameters {
         top_k: Some(40),
         presence_penalty: Some(0.1),
         frequency_penalty: Some(0.1),
@@ -39,7 +39,7 @@ async fn every_family_accepts_every_request_in_every_format() {
     let mut cells = 0;
     for family in families() {
         for format in
-            Format::ALL.into_iter().filter(|format| family.formats.contains(&format.name().to_owned()))
+            ModelApiFormat::ALL.into_iter().filter(|format| family.formats.contains(&format.name().to_owned()))
         {
             let mut requests = Vec::new();
             for effort in EFFORTS {
@@ -57,7 +57,7 @@ async fn every_family_accepts_every_request_in_every_format() {
                     }
                 }
             }
-            let asker = Asker::new(format, [Step::text("yes")]);
+            let asker = ClientFixture::new(format, [ScriptStep::text("yes")]);
             let provider = asker.provider();
             for request in requests {
                 cells += 1;
@@ -90,8 +90,8 @@ async fn no_schema_of_a_tool_breaks_a_request() {
         input_schema: Arc::new(schema.clone()),
     };
     let tools: Arc<[ModelTool]> = schemas.iter().enumerate().map(named).collect();
-    for format in Format::ALL {
-        let asker = Asker::new(format, [Step::text("yes")]);
+    for format in ModelApiFormat::ALL {
+        let asker = ClientFixture::new(format, [ScriptStep::text("yes")]);
         let reply = asker.ask(ModelRequest { tools: Arc::clone(&tools), ..asking("hi") }).await;
         assert!(reply.is_ok(), "{format:?}: {reply:?}");
     }

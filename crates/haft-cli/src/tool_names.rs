@@ -1,0 +1,30 @@
+//! Checks tool names without starting any server.
+
+use haft_config::{ResolvedConfig, nearest, printable};
+use haft_runtime::wiring;
+
+/// The namespaces of tools that do not come from MCP servers.
+const OWN_NAMESPACES: [&str; 3] = ["agent", "rest", "router"];
+
+/// Returns the error for a name that no tool of this configuration can have. Only a running server knows its tools, so a
+/// name in the namespace of a configured server is accepted.
+pub(super) fn unknown_tool(config: &ResolvedConfig, name: &str) -> Option<String> {
+    if wiring::is_builtin(name) || is_pattern(name) || has_namespace(config, name) {
+        return None;
+    }
+    let builtin = wiring::builtin_names();
+    let near = nearest(name, builtin.iter()).map(|near| format!("; did you mean `{near}`?"));
+    Some(format!("there is no tool `{}`{}", printable(name), near.unwrap_or_default()))
+}
+
+fn is_pattern(name: &str) -> bool {
+    name.contains(['*', '?', '{', '@'])
+}
+
+fn has_namespace(config: &ResolvedConfig, name: &str) -> bool {
+    let Some((namespace, _)) = name.split_once("__") else { return false };
+    // The namespace of a server may differ from its name in case and in signs that tool names cannot have.
+    let letters = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+    let is_it = |known: &str| letters(known).eq_ignore_ascii_case(&letters(namespace));
+    config.mcp_servers.keys().any(|server| is_it(server)) || OWN_NAMESPACES.into_iter().any(is_it)
+}

@@ -1,0 +1,113 @@
+//! Standard input beside a request.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::{Expect, ModelServer, Step};
+use haft_testkit::{Place, Run};
+use serde_json::json;
+
+use super::call::here;
+use super::run::{haft, server};
+
+fn user(text: &str) -> Expect {
+    Expect { user: Some(text.into()), ..Expect::default() }
+}
+
+fn run(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+    haft(place, server, &[&["run", "-q", "-m", "openai/m"], words].concat())
+}
+
+const FRAMED: &str = "Review\n\nStandard input of this command, 10 bytes:\n<stdin>\n+new line\n</stdin>";
+
+#[test]
+fn piped_input_joins_the_request() {
+    let place = here();
+    let server = server([Step::text("a"), Step::text("b")].map(|step| step.expecting(user(FRAMED))));
+    run(&place, &server, &["Review"]).stdin("+new line\n").output().expect_code(0);
+    let ask = haft(&place, &server, &["ask", "-m", "openai/m", "Review"]).stdin("+new line\n").output();
+    assert_eq!(ask.expect_code(0).stdout, "a\n");
+    let resumed = haft(&place, &server, &["resume", "-q", "last", "Review"]).stdin("+new line\n");
+    assert_eq!(resumed.output().expect_code(0).stdout, "b\n");
+}
+
+/// A terminal shows the run, while the input comes from a pipe.
+#[test]
+fn on_a_terminal_piped_input_joins_the_request() {
+    let place = here();
+    let server = server([Step::text("Looks good.").expecting(user("Review the change\n\nStandard input"))]);
+    place.file("ws/change", "+new line\n");
+    let words = ["run", "-m", "openai/m", "Review", "the", "change"];
+    let ran = haft(&place, &server, &words).on_terminal_with(80, "< change").finish().expect_code(0);
+    assert!(ran.stdout.contains("Looks good."), "{}", ran.stdout);
+}
+
+#[test]
+fn a_long_input_is_stored_and_read_through_its_handle() {
+    let place = here();
+    let lines = (1..=20_000).map(|n| format!("line {n}\n")).collect::<Vec<_>>().concat();
+    let server = server([Step::text("It has 20,000 lines.").expecting(user("It is stored."))]);
+    run(&place, &server, &["Count"]).stdin(lines).output().expect_code(0);
+    let body = server.requests()[0].body.to_string();
+    assert!(body.contains("line 1\\n") && !body.contains("line 19999"), "{}", body.len());
+    assert!(body.contains("\"name\":\"tool_output\""), "the model can read it: {body}");
+    let begin = body.find("session-").unwrap();
+    let handle = &body[begin..begin + "session-/".len() + 72];
+    let last = place.haft(&["output", handle, "last 1 lines"]).output().expect_code(0);
+    assert_eq!(last.stdout, "line 20000\n");
+}
+
+#[test]
+fn no_input_leaves_the_request_as_it_is() {
+    let place = here();
+    let server = server(vec![Step::text("x"); 3]);
+    for stdin in ["", " \n"] {
+        run(&place, &server, &["Review"]).stdin(stdin).output().expect_code(0);
+    }
+    // The pipe stays open and empty.
+    let mut child = run(&place, &server, &["--stdin-wait", "100ms", "Review"]).start();
+    let stdin = child.stdin.take();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(stdin);
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.unwrap(), &mut stderr).unwrap();
+    assert!(stderr.contains("standard input is open but had no data for 0.1 s"), "{stderr}");
+    for request in server.requests() {
+        assert!(request.body.to_string().contains("\"Review\""), "{}", request.body);
+    }
+    let off = run(&place, &server, &["--stdin-wait", "off", "Review"]).stdin("not read").output();
+    assert!(!server.requests()[3].body.to_string().contains("not read"), "{off:?}");
+}
+
+#[test]
+fn input_that_is_not_text_or_too_long_is_an_error() {
+    let place = here();
+    let server = server([]);
+    let ran = run(&place, &server, &["Review"]).stdin(b"\xff\xfe".as_slice()).output().expect_code(42);
+    assert!(
+        ran.stderr.contains("standard input cannot be used") && ran.stderr.contains("hint: "),
+        "{}",
+        ran.stderr
+    );
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn an_agent_that_takes_json_gets_its_request_alone() {
+    let place = here();
+    place.file("ws/a.md", "---\ninput: {format: json}\n---\n");
+    let server = server([Step::text("x")]);
+    run(&place, &server, &["@a.md", &json!({"n": 1}).to_string()]).stdin("more").output().expect_code(0);
+    assert!(!server.requests()[0].body.to_string().contains("more"));
+}
+
+#[test]
+fn a_request_may_be_several_words() {
+    let place = here();
+    place.file("ws/a.md", "You are A.\n");
+    let server = server([
+        Step::text("x").expecting(user("fix the tests")),
+        Step::text("x").expecting(Expect { system: Some("You are A.".into()), ..user("fix the tests") }),
+    ]);
+    run(&place, &server, &["fix", "the", "tests"]).output().expect_code(0);
+    run(&place, &server, &["@a.md", "fix", "the", "tests"]).output().expect_code(0);
+    run(&place, &server, &["@a.md"]).output().expect_code(2);
+}

@@ -1,0 +1,80 @@
+//! Characters that look like ASCII. A command with one of them does not run the program that a user reads.
+//!
+//! The tables hold the characters that common fonts draw like a letter, digit or sign of ASCII, after the confusables
+//! of Unicode Technical Standard 39. Text in another script stays readable: a letter counts only in a word that could
+//! be read as ASCII as a whole.
+
+/// Returns true for a word that is not ASCII but can be read as ASCII.
+pub(super) fn imitates_ascii_word(word: &str) -> bool {
+    !word.is_ascii() && word.chars().all(|c| c.is_ascii() || imitates_ascii_letter(c))
+}
+
+/// Returns true for a sign that looks like one with a meaning in a command line.
+pub(super) fn imitates_ascii_sign(c: char) -> bool {
+    matches!(c,
+        // Hyphens, the en dash and minus signs. The em dash is longer and common in prose.
+        '\u{2010}'..='\u{2013}' | '\u{2212}' | '\u{2d7}' | '\u{2796}'
+        // Quotation marks, primes and accents.
+        | '\u{2018}'..='\u{201f}' | '\u{2032}'..='\u{2037}' | '\u{2b9}'..='\u{2bf}' | '\u{2ca}' | '\u{2cb}' | '\u{1fef}'
+        // Slashes, backslashes and bars.
+        | '\u{2044}' | '\u{2215}' | '\u{2571}' | '\u{29f8}' | '\u{2216}' | '\u{29f5}' | '\u{29f9}' | '\u{2223}'
+        | '\u{1c0}' | '\u{2758}'
+        // Colons, semicolons, dots and commas.
+        | '\u{37e}' | '\u{2d0}' | '\u{589}' | '\u{5c3}' | '\u{2236}' | '\u{a789}' | '\u{2024}' | '\u{a4f8}'
+        // Tildes, asterisks, comparison signs, equals signs and underscores.
+        | '\u{2dc}' | '\u{223c}' | '\u{2217}' | '\u{204e}' | '\u{2039}' | '\u{203a}' | '\u{276e}' | '\u{276f}'
+        | '\u{a78a}' | '\u{2cd}'
+        // Small forms, and full-width forms except the punctuation of Chinese and Japanese text.
+        | '\u{fe50}'..='\u{fe6b}' | '\u{ff02}'..='\u{ff07}' | '\u{ff0a}' | '\u{ff0b}' | '\u{ff0d}'..='\u{ff0f}'
+        | '\u{ff1c}'..='\u{ff1e}' | '\u{ff20}' | '\u{ff3b}'..='\u{ff40}' | '\u{ff5b}'..='\u{ff5e}')
+}
+
+fn imitates_ascii_letter(c: char) -> bool {
+    matches!(c,
+        // Latin letters of other alphabets.
+        'ı' | 'ȷ' | 'ɑ' | 'ɡ' | 'ɩ' | 'ʋ' | 'ſ'
+        // Cyrillic.
+        | 'а' | 'г' | 'е' | 'к' | 'о' | 'п' | 'р' | 'с' | 'у' | 'х' | 'ь' | 'ѕ' | 'і' | 'ј' | 'һ' | 'ԁ' | 'ԛ' | 'ԝ'
+        | 'ӏ' | 'ҽ' | 'ѵ' | 'А' | 'В' | 'Е' | 'З' | 'К' | 'М' | 'Н' | 'О' | 'Р' | 'С' | 'Т' | 'У' | 'Х' | 'Ѕ' | 'І'
+        | 'Ј' | 'Ӏ' | 'Ԍ' | 'Ԛ' | 'Ԝ'
+        // Greek.
+        | 'α' | 'γ' | 'η' | 'ι' | 'κ' | 'ν' | 'ο' | 'ρ' | 'τ' | 'υ' | 'χ' | 'ω' | 'ϲ' | 'ϳ' | 'Α' | 'Β' | 'Ε' | 'Ζ'
+        | 'Η' | 'Ι' | 'Κ' | 'Μ' | 'Ν' | 'Ο' | 'Ρ' | 'Τ' | 'Υ' | 'Χ' | 'Ϲ' | 'Ϳ'
+        // Armenian.
+        | 'օ' | 'ո' | 'ս' | 'հ' | 'ց' | 'զ' | 'ք' | 'յ' | 'Ս' | 'Օ' | 'Լ' | 'Տ'
+        // Cherokee and Lisu letters.
+        | '\u{13a0}'..='\u{13f5}' | '\u{ab70}'..='\u{abbf}' | '\u{a4d0}'..='\u{a4f7}'
+        // Letter-like symbols, Roman numerals, full-width and mathematical letters and digits.
+        | '\u{2100}'..='\u{214f}' | '\u{2160}'..='\u{217f}' | '\u{ff10}'..='\u{ff19}' | '\u{ff21}'..='\u{ff3a}'
+        | '\u{ff41}'..='\u{ff5a}' | '\u{1d400}'..='\u{1d7ff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_counts_only_if_all_of_it_reads_as_ascii() {
+        let check = |word: &str, expected: bool| assert_eq!(imitates_ascii_word(word), expected, "{word}");
+        check("rm", false);
+        check("", false);
+        check("\u{441}at", true);
+        check("\u{441}\u{430}\u{440}", true);
+        check("ｒｍ", true);
+        check("𝗋𝗆", true);
+        check("größe", false);
+        check("привет", false);
+        check("漢字", false);
+        check("καλημέρα", false);
+    }
+
+    #[test]
+    fn signs_of_commands_have_look_alikes() {
+        for c in ['–', '−', '’', '“', '⁄', '\u{37e}', '｜', '＄', '∼'] {
+            assert!(imitates_ascii_sign(c), "{c}");
+        }
+        for c in ['-', '—', '，', '。', 'é', '€', '→'] {
+            assert!(!imitates_ascii_sign(c), "{c}");
+        }
+    }
+}
