@@ -102,7 +102,7 @@ async fn dispatch(command: CliCommand) -> ExitCode {
             policy::explain(&args).await
         }
         CliCommand::Approvals(args) => approvals::run(&args.command).await,
-        CliCommand::Output(args) => output::run(&args),
+        CliCommand::Output(args) => output::run(&args).await,
         CliCommand::Mcp(args) => mcp::run(&args.command).await,
         CliCommand::Skills(args) => skills::run(&args.command),
         CliCommand::Agents(args) => agents::run(&args.command),

@@ -6,16 +6,17 @@ use std::process::ExitCode;
 
 use haft_core::media;
 use haft_core::store::{Handle, StoreError, WHOLE_OUTPUT};
+use haft_sandbox::{Policy, SandboxMode, Workers, user_home};
 use haft_store::outputs::{FileStore, StoreLimits};
-use haft_tools::output::{OutputQuery, about_binary};
+use haft_tools::output::{EXTRACT_WORKER, ExtractError, OutputQuery, about_binary, ask};
 
-use super::args::OutputArgs;
+use super::args::{FileArgs, OutputArgs};
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
 use super::{hints, terminal};
 use haft_tools::private_file;
 
-pub(super) fn run(args: &OutputArgs) -> ExitCode {
+pub(super) async fn run(args: &OutputArgs) -> ExitCode {
     let content = match content(&args.handle) {
         Ok(content) => content,
         Err((exit, message)) => return terminal::failed(exit, &message),
@@ -23,7 +24,7 @@ pub(super) fn run(args: &OutputArgs) -> ExitCode {
     match &args.file {
         Some(file) => write(file, &content),
         None if args.raw => terminal::answer_bytes(&content),
-        None if !args.extract.is_empty() => answer(&args.extract.join(" "), &content),
+        None if !args.extract.is_empty() => answer(&args.extract.join(" "), &content).await,
         None if media::is_binary(&content) => {
             terminal::note(&format!("hint: {}", hints::BINARY_OUTPUT));
             terminal::answer(&about_binary(&content))
@@ -43,10 +44,17 @@ fn content(handle: &str) -> Result<Vec<u8>, CliError> {
     found.map_err(|error| (ExitReason::Input, format!("{error}\nhint: handles look like session-…/…")))
 }
 
-/// The person who types a filter may run it here: Ctrl-C ends it.
-fn answer(question: &str, content: &[u8]) -> ExitCode {
-    match OutputQuery::parse(question).and_then(|asked| asked.map(|asked| asked.answer(content)).transpose())
-    {
+async fn answer(question: &str, content: &[u8]) -> ExitCode {
+    let answered = match OutputQuery::parse(question) {
+        Ok(Some(asked)) if media::is_binary(content) => asked.answer(content).map(Some),
+        Ok(Some(_)) => match confined(question, content).await {
+            Ok(answer) => answer.map(Some),
+            Err((exit, message)) => return terminal::failed(exit, &message),
+        },
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
+    match answered {
         Ok(Some(answer)) => terminal::answer(&answer),
         Ok(None) => terminal::failed(
             ExitReason::Input,
@@ -57,6 +65,26 @@ fn answer(question: &str, content: &[u8]) -> ExitCode {
             terminal::failed(ExitReason::Input, &hints::with(&error, hint))
         }
     }
+}
+
+/// Answers in a confined worker, as for a model: a filter may come from a model too, and it may never end.
+async fn confined(question: &str, content: &[u8]) -> Result<Result<String, ExtractError>, CliError> {
+    let configuration = settings::configuration(&FileArgs::default())?;
+    let limit = configuration.resolved.tool_timeout;
+    // The worker gets the content, so it needs no workspace of the user.
+    let unusable =
+        |error: &dyn std::fmt::Display| (ExitReason::Internal, format!("no worker can run: {error}"));
+    let empty = tempfile::tempdir().map_err(|error| unusable(&error))?;
+    let home = settings::home()?;
+    let policy = Policy::new(SandboxMode::Sandbox, empty.path(), &home, user_home().as_deref())
+        .map_err(|error| unusable(&error))?;
+    let workers = Workers::new(EXTRACT_WORKER, policy);
+    let answered = tokio::time::timeout(limit, ask(&workers, question, content)).await;
+    let too_long =
+        || ExtractError(format!("it took more than {} ms (`toolTimeout`) and was ended", limit.as_millis()));
+    let answered = answered.unwrap_or_else(|_| Err(too_long()));
+    workers.stop().await;
+    Ok(answered)
 }
 
 /// Only a regular file is replaced: to rename over a device would take the device away.

@@ -55,6 +55,27 @@ fn numbers(last: usize) -> String {
 }
 
 #[test]
+fn a_filter_on_the_command_line_is_confined_and_ends() {
+    let place = place();
+    place.file("ws/list.json", &json!((0..20_000).collect::<Vec<_>>()).to_string());
+    let mut session = OutputCallSession::start(&place);
+    let shown = session.said("bash", &json!({"command": "cat list.json"}));
+    let handle = handle_in(&shown);
+    let ask = |filter: &str| place.haft(&["output", &handle, "jq", filter]).output();
+    assert_eq!(ask("length").expect_code(0).stdout, "20000\n");
+    for import in [r#"import "x" as $x; $x"#, r#"import "x" as x; x::f"#, r#"include "x"; ."#] {
+        ask(import).expect_code(42);
+    }
+    place.file("home/haft.json", r#"{"toolTimeout": "300ms"}"#);
+    let ended = ask("last(repeat(1))").expect_code(42);
+    assert!(
+        ended.stderr.contains("it took more than 300 ms (`toolTimeout`) and was ended"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
 fn truncated_read_output_is_stored() {
     let place = place();
     place.file("ws/long", &numbers(20_000));

@@ -47,8 +47,8 @@ pub fn distinct_names<'a>(
     contest.names
 }
 
-/// The number of hexadecimal digits of the first suffix. Each level adds as many, up to the maximum: at 128 bits no one
-/// can make two keys with equal suffixes.
+/// The number of hexadecimal digits of the first suffix. Each level adds as many, up to the maximum: at 128 bits,
+/// equal suffixes cannot be made on purpose.
 const SUFFIX_DIGITS: usize = 8;
 const SUFFIX_DIGITS_MAX: usize = 32;
 

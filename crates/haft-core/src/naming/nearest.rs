@@ -39,7 +39,7 @@ impl LetterCounts {
         let pairs = || self.0.iter().zip(&other.0);
         let missing: u32 = pairs().map(|(left, right)| u32::from(left.saturating_sub(*right))).sum();
         let extra: u32 = pairs().map(|(left, right)| u32::from(right.saturating_sub(*left))).sum();
-        missing.max(extra) as usize
+        usize::try_from(missing.max(extra)).unwrap_or(usize::MAX)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use jaq_core::load::{Arena, File, Loader};
+use jaq_core::load::{Arena, File, Loader, import};
 use jaq_core::{Compiler, Ctx, Vars, data, unwrap_valr};
 use jaq_json::{Val, read};
 
@@ -16,6 +16,9 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
     let loader = Loader::new(jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()));
     let code = if filter.is_empty() { "." } else { unquoted(filter) };
     let modules = loader.load(&arena, File { code, path: () }).map_err(|_| not_a_filter(filter))?;
+    // A filter that imports data would panic when it reads the variable, because no data is loaded.
+    let imports = |_: jaq_core::load::Import<'_, _, _>| Err("not supported".to_owned());
+    import(&modules, imports).map_err(|_| ExtractError("a jq filter cannot import files here".into()))?;
     let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
     let compiled =
         Compiler::default().with_funs(functions).compile(modules).map_err(|_| not_a_filter(filter))?;

@@ -69,6 +69,8 @@ fn jq_filters_and_schema_describes_json() {
     check_error("jq .", "not json", "wants JSON");
     check_error("schema", "not json", "not JSON");
     check_error("jq error(\"no\")", JSON, "no");
+    check_error("jq import \"x\" as $x; $x", JSON, "cannot import files");
+    check_error("jq import \"x\" as x; x::f", JSON, "is not a jq filter");
 }
 
 #[test]
