@@ -104,7 +104,8 @@ fn check_gemini(model: &str, config: &Value) -> Result<(), String> {
     let range = GEMINI_BUDGETS.iter().find(|(name, ..)| model.contains(name));
     let Some((_, least, most)) = range else { return Err("thinking_budget: use thinking_level".to_owned()) };
     let may_be_off = !model.contains("pro");
-    if !(*least..=*most).contains(&budget) && !(budget == 0 && may_be_off) {
+    let is_accepted = (*least..=*most).contains(&budget) || budget == 0 && may_be_off;
+    if !is_accepted {
         return Err(format!(
             "The thinking budget {budget} is invalid. Please choose a value between {least} and {most}."
         ));

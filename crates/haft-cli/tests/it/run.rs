@@ -305,7 +305,7 @@ fn run_limits_have_exit_codes_and_print_the_last_answer() {
     assert!(ran.stderr.contains("max_turns") && ran.stderr.contains("hint:"), "{}", ran.stderr);
     let place = here();
     place.file("ws/poor.md", "---\nbudget:\n  tokens: 20\n---\nSpend little.\n");
-    let ran = run_in(&place, with_end(2), &["-m", "openai/m", "@poor.md", "go"]).expect_code(10);
+    let ran = run_in(&place, with_end(1), &["-m", "openai/m", "@poor.md", "go"]).expect_code(10);
     assert!(ran.stdout.contains("what I have"), "{}", ran.stdout);
     // The same call over and over.
     run(dates(9), &["go"]).expect_code(3);

@@ -188,7 +188,12 @@ impl AgentRun {
                     (ReportSearch::Nothing, None) => self.take_fault(reply, &ReplyFault::NoReport),
                 }
             }
-            (FinalReport::Tool(_), Some(fault)) => self.take_fault(reply, &fault),
+            (FinalReport::None | FinalReport::Text(_), Some(ReplyFault::TooLong)) => {
+                self.take_part(reply, text)
+            }
+            (FinalReport::None | FinalReport::Text(_) | FinalReport::Tool(_), Some(fault)) => {
+                self.take_fault(reply, &fault)
+            }
             (FinalReport::Tool(shape), None) if !shape.format().is_structured() => {
                 self.take_fault(reply, &ReplyFault::NoReport)
             }
@@ -199,10 +204,6 @@ impl AgentRun {
                     Err(problem) => self.take_fault(reply, &ReplyFault::BadReport(problem)),
                 }
             }
-            (FinalReport::None | FinalReport::Text(_), Some(ReplyFault::TooLong)) => {
-                self.take_part(reply, text)
-            }
-            (FinalReport::None | FinalReport::Text(_), Some(fault)) => self.take_fault(reply, &fault),
             (FinalReport::None, None) => self.take_answer(reply, RunAnswer::Text(text)),
         }
     }

@@ -29,7 +29,7 @@ const SINGLE: [&str; 9] = [
 const KEY_CHARS_MAX: usize = 64;
 
 pub(super) fn repaired(schema: Value, grammar: SchemaDialect, losses: &mut Vec<SchemaLoss>) -> Value {
-    let mut repair = Repair { keys: KeyRule::of(grammar), at: String::new(), losses };
+    let mut repair = SchemaRepair { keys: KeyRule::of(grammar), at: String::new(), losses };
     repair.schema(schema)
 }
 
@@ -58,13 +58,13 @@ impl KeyRule {
     }
 }
 
-struct Repair<'a> {
+struct SchemaRepair<'a> {
     keys: KeyRule,
     at: String,
     losses: &'a mut Vec<SchemaLoss>,
 }
 
-impl Repair<'_> {
+impl SchemaRepair<'_> {
     fn lose(&mut self, keyword: &str, why: &'static str) {
         self.losses.push(SchemaLoss { at: self.at.clone(), keyword: keyword.into(), why });
     }
