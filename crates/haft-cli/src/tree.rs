@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haft_core::approval::shown;
-use haft_core::event::{Event, EventSink};
+use haft_core::event::{CallAccount, Event, EventSink};
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::{ModelAccount, ModelAttempt, AttemptFollowUp};
 use haft_core::op_tree::{ModelNode, OpTree, OperationNode, OperationState, SessionNode, TurnNode};
@@ -151,13 +151,20 @@ fn describe(operation: &OperationNode) -> String {
         OperationState::Finished { failure, latency, account } => {
             let end = failure.map_or("ok", ToolErrorKind::name);
             let cached = if account.cached { ", cached" } else { "" };
+            let untrusted = untrusted_rule(account).map(|rule| format!(", {rule}")).unwrap_or_default();
             let (bytes_in, bytes_out, ms) = (account.bytes_in, account.bytes_out, latency.as_millis());
             let waited = waited_in_words(operation);
             format!(
-                "{path} {tool} {end} [{ms} ms, {bytes_in} bytes in, {bytes_out} bytes out{cached}{waited}]"
+                "{path} {tool} {end} [{ms} ms, {bytes_in} bytes in, {bytes_out} bytes out{cached}{waited}{untrusted}]"
             )
         }
     }
+}
+
+/// Returns the decision about a call that was made after the run had read untrusted text.
+fn untrusted_rule(account: &CallAccount) -> Option<&str> {
+    let rule = account.verdict.as_ref()?.rule.as_deref()?;
+    rule.starts_with("afterUntrusted").then_some(rule)
 }
 
 pub(super) fn as_json(tree: &OpTree) -> Value {
@@ -227,6 +234,11 @@ fn operation_json(tree: &OpTree, operation: &OperationNode) -> Value {
     if let (Value::Object(node), Value::Object(state)) = (&mut node, state) {
         node.extend(state);
     }
+    if let OperationState::Finished { account, .. } = &operation.state
+        && let Some(rule) = untrusted_rule(account)
+    {
+        node["rule"] = json!(rule);
+    }
     node
 }
 
@@ -235,7 +247,7 @@ mod tests {
     use std::sync::Arc;
 
     use haft_core::digest::Digest;
-    use haft_core::event::{CallAccount, ToolReference};
+    use haft_core::event::ToolReference;
     use haft_core::place::{CallOperation, RunPosition, SessionId};
     use haft_core::provider::Principal;
     use haft_core::tool::CallId;

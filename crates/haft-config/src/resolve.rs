@@ -241,6 +241,7 @@ impl ConfigResolver<'_> {
     fn policy(&mut self, written: written::RawPolicy) -> resolved::PolicySettings {
         let rules = written.rules.unwrap_or_default().into_iter().enumerate();
         resolved::PolicySettings {
+            after_untrusted: approval(written.after_untrusted.unwrap_or(written::RawApproval::Allow)),
             default: approval(written.default.unwrap_or(written::RawApproval::Allow)),
             rules: rules.filter_map(|(index, rule)| self.rule(&item("policy.rules", index), rule)).collect(),
         }

@@ -131,6 +131,8 @@ pub struct CacheSettings {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySettings {
+    /// The decision about calls that change or send something after the run has read untrusted text.
+    pub after_untrusted: ApprovalPolicy,
     pub default: ApprovalPolicy,
     pub rules: Vec<PolicyRule>,
 }

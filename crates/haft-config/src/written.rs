@@ -281,6 +281,10 @@ pub(super) struct RawCache {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawPolicy {
+    /// The decision for a call that changes or sends something, once the run has read text from an MCP server, a REST service or a command with network
+    #[schemars(extend("default" = "allow"))]
+    pub(super) after_untrusted: Option<RawApproval>,
+
     /// The decision for a call that no rule matches
     #[schemars(extend("default" = "allow"))]
     pub(super) default: Option<RawApproval>,

@@ -28,6 +28,7 @@ pub mod scope;
 pub mod snapshot;
 mod state;
 mod turn;
+pub mod untrusted;
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use haft_core::output::ToolOutput;
 use haft_core::place::RunPosition;
 use haft_core::provider::ProviderKind;
 use haft_core::result::{ToolError, ToolResult};
-use haft_core::rules::PermissionRules;
+use haft_core::rules::{Decision, PermissionRules};
 use haft_core::run::context::RunContext;
 use haft_core::tokens::{LengthEstimator, TokenCounter};
 use haft_core::tool::{Effects, ToolCall};
@@ -56,6 +56,9 @@ pub struct OrchestratorConfig {
     pub cache: Cache,
     /// The operator's rules; without any, everything is allowed.
     pub rules: PermissionRules,
+    /// The decision about calls that change or send something, once their run has read untrusted text. Any decision but
+    /// `Allow` also puts outputs that a model reads between delimiters.
+    pub after_untrusted: Decision,
     /// Counts the tokens of an output for the context budget. A call without a budget does not use it.
     pub tokens: Arc<dyn TokenCounter>,
     /// Decides if events carry arguments and results.
@@ -84,6 +87,7 @@ impl Default for OrchestratorConfig {
             queues: Queues::default(),
             cache: Cache::default(),
             rules: PermissionRules::default(),
+            after_untrusted: Decision::Allow,
             tokens: Arc::new(LengthEstimator),
             capture: ContentCapture::Nothing,
         }
@@ -262,7 +266,9 @@ impl Orchestrator {
         let outcome = match stage::reserve(options.budget.as_ref()) {
             Ok(reserved) => {
                 let outcome = self.run_stages(&mut record, &options).await;
-                stage::settle(&mut record, outcome, reserved, self.means(&options))
+                let outcome = stage::settle(&mut record, outcome, reserved, self.means(&options));
+                // Only a model needs delimiters; the program that makes a single call gets the output as it is.
+                stage::delimit(outcome, record.source.as_deref().filter(|_| options.scope.is_some()))
             }
             Err(error) => Err(error),
         };
@@ -295,6 +301,8 @@ impl Orchestrator {
         stage::admit(record, &tool, governed, &options.selection, &config.rules)?;
         let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.rules)?;
+        let after = (config.after_untrusted, &*options.context);
+        let ruling = stage::after_untrusted(record, &tool, (ruling, *trusted_effects), after)?;
         // The deadline starts after the user's answer, because the time that a person takes must not time out the call.
         stage::approve(record, &tool, &arguments, &ruling, &config.rules, &options.context).await?;
         let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
@@ -326,6 +334,7 @@ impl Orchestrator {
                 outcome
             }
         };
+        stage::note_untrusted(record, &tool, after);
         stage::fit(record, outcome, policy.output, self.means(options))
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct CallRecord {
     capture: ContentCapture,
     /// The policy for outputs that are too large. The tool's own policy replaces the initial value.
     pub(crate) output: OutputPolicy,
+    /// The source that the delimiters around the output name; `None` if the output gets no delimiters.
+    pub(crate) source: Option<String>,
     end: EndGuard,
 }
 
@@ -66,7 +68,7 @@ impl CallRecord {
             events,
         };
         let output = OutputPolicy::Truncate { chars_max: usize::MAX };
-        Self { call, receipt: Receipt::default(), capture, output, end }
+        Self { call, receipt: Receipt::default(), capture, output, source: None, end }
     }
 
     /// Restarts the latency clock, so that the time before the call's turn does not count as its own.

@@ -13,6 +13,7 @@ mod parse;
 mod queue;
 mod resolve;
 mod timeout;
+mod untrusted;
 mod validate;
 
 pub(crate) use admit::admit;
@@ -29,4 +30,5 @@ pub(crate) use parse::parse;
 pub(crate) use queue::{queue, queue_of};
 pub(crate) use resolve::resolve;
 pub(crate) use timeout::Deadline;
+pub(crate) use untrusted::{after_untrusted, delimit, note_untrusted};
 pub(crate) use validate::{SchemaCheckSettings, validate};

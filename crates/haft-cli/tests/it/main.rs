@@ -48,6 +48,8 @@ mod mcp;
 mod skills;
 // Configuration, trust, rules, stored outputs and accounting, from the operator's side.
 mod governed;
+// Texts that tell a model to do harm, and the calls that it then makes.
+mod injection;
 // Remembered approvals: given at a terminal, listed, explained and revoked.
 mod approvals;
 // Observability of calls: op tree, log lines, accounting.

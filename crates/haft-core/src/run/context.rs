@@ -8,6 +8,7 @@ use crate::elicitation::Elicitor;
 use crate::event::{EventSink, NoEvents};
 use crate::grant_store::{GrantStore, MemoryGrants};
 use crate::principal::Principal;
+use crate::run::untrusted::UntrustedReads;
 use crate::sampling::Sampler;
 use crate::settings::sandbox::SandboxBinding;
 use crate::store::OutputStore;
@@ -34,6 +35,8 @@ pub struct RunContext {
     pub sampler: Option<Arc<dyn Sampler>>,
     /// Receives the events of calls that no run makes; the meter of a run receives those of its own calls.
     pub events: Arc<dyn EventSink>,
+    /// The untrusted text that the run has read. Sub-agents share it with the agent that calls them.
+    pub untrusted: Arc<UntrustedReads>,
 }
 
 impl Default for RunContext {
@@ -48,6 +51,7 @@ impl Default for RunContext {
             elicitor: None,
             sampler: None,
             events: Arc::new(NoEvents),
+            untrusted: Arc::default(),
         }
     }
 }

@@ -51,3 +51,5 @@ mod simulation;
 mod stored;
 /// Calls that time out, with and without partial output, and the limits that apply.
 mod timeout;
+/// Calls after a run has read text of strangers.
+mod untrusted;

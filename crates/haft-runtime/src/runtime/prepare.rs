@@ -11,6 +11,7 @@ use haft_core::place::SessionId;
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_core::run::context::RunContext;
+use haft_core::run::untrusted::UntrustedReads;
 use haft_tools::mcp::ElicitationSupport;
 
 use super::generation::ConfigGeneration;
@@ -52,6 +53,11 @@ impl Runtime {
         let outputs = self.outputs(id, &config)?;
         let shared = RunShared::new(id, spec.principal.clone(), log.clone(), Arc::clone(&desk));
         let grants = ReportingGrants::new(Arc::clone(&self.shared.stores.grants), shared.warner());
+        let untrusted = Arc::new(UntrustedReads::default());
+        if left != LeftSessions::Ignored {
+            // The journal does not say which results were untrusted, so all of an earlier process count as such.
+            untrusted.record("an earlier part of this session");
+        }
         let context = Arc::new(RunContext {
             principal: spec.principal.clone(),
             workspace: policy.workspace().to_string_lossy().into(),
@@ -62,6 +68,7 @@ impl Runtime {
             elicitor: hooks.elicitations.or(Arc::clone(&desk) as _),
             sampler: Some(Arc::new(sampler)),
             events: hooks.sink(&log),
+            untrusted,
         });
         let (environment, unusable) =
             self.environment(spec, config, policy, (skills, variables), generation, &hooks);

@@ -19,7 +19,7 @@ use haft_sandbox::SandboxPolicy;
 use haft_tools::builtin::BuiltinTools;
 use haft_tools::output::{OutputReader, OutputTools};
 
-use super::{ToolSettings, catalog_config, queue_configs, queues, rules};
+use super::{ToolSettings, catalog_config, decision, queue_configs, queues, rules};
 use crate::governing::ConfiguredGovernor;
 #[cfg(feature = "tiktoken")]
 use crate::tokens::Vocabulary;
@@ -145,6 +145,7 @@ impl OrchestratorParts {
             queues: shared.queues.clone(),
             cache: shared.cache.clone(),
             rules: rules(&config),
+            after_untrusted: decision(config.policy.after_untrusted),
             tokens: Arc::new(Vocabulary),
             capture: if config.telemetry.capture_content {
                 ContentCapture::Content
