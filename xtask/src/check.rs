@@ -20,6 +20,12 @@ pub(crate) fn tests() -> Result<(), String> {
     run("cargo", &["test", "--workspace", "--locked"])
 }
 
+/// Races between a confined command and another program that replaces protected files, with 10,000 renames each.
+pub(crate) fn races() -> Result<(), String> {
+    let words = ["test", "--locked", "-p", "haft-cli", "--test", "it", "escape::renames"];
+    run_with("cargo", &words, &[("HAFT_TEST_RENAMES", "10000")])
+}
+
 pub(crate) fn documents() -> Result<(), String> {
     let words = ["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"];
     run_with("cargo", &words, &[("RUSTDOCFLAGS", "-D warnings")])

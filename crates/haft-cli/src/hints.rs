@@ -156,6 +156,7 @@ pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
         SandboxError::Plan(PlanError::NameUnprotected { .. } | PlanError::NotUtf8 { .. })
         | SandboxError::NoLauncher
         | SandboxError::Launcher { .. }
+        | SandboxError::Exposed { .. }
         | SandboxError::Start { .. } => None,
     }
 }

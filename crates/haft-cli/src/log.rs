@@ -90,6 +90,11 @@ impl LogWriter {
         {
             terminal::warn(&warning);
         }
+        if let Some(paths) = result.receipt.notes.get("new_repositories") {
+            terminal::warn(&format!(
+                "the call created git repositories; look at their hooks and configuration before you run git there: {paths}"
+            ));
+        }
         if self.level == LogLevel::Info && self.format == LogFormat::Text {
             for line in details(result) {
                 terminal::note(&line);
@@ -231,8 +236,19 @@ fn severity(kind: ToolErrorKind) -> LogLevel {
 
 /// Formats notes of the receipt on topics that contain no arguments and no output.
 fn details(result: &ToolResult) -> Vec<String> {
-    const TOPICS: [&str; 9] =
-        ["approval", "cache", "exit_code", "mended", "progress", "queue", "resolved_as", "sandbox", "stored"];
+    const TOPICS: [&str; 11] = [
+        "approval",
+        "cache",
+        "exit_code",
+        "mended",
+        "new_repositories",
+        "progress",
+        "queue",
+        "resolved_as",
+        "run_files_changed",
+        "sandbox",
+        "stored",
+    ];
     let repairs = result.receipt.repairs.iter().map(|repair| format!("    arguments repaired: {repair}"));
     let notes = result.receipt.notes.iter().filter(|(topic, _)| TOPICS.contains(topic));
     repairs.chain(notes.map(|(topic, value)| format!("    {topic}: {value}"))).collect()

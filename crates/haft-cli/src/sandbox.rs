@@ -40,6 +40,7 @@ fn failed(args: &SandboxArgs, error: &SandboxError) -> ExitCode {
             (NOT_FOUND, format!("`{program}` could not be started: {reason}\n{hint}"))
         }
         SandboxError::Plan(_)
+        | SandboxError::Exposed { .. }
         | SandboxError::NoLauncher
         | SandboxError::Launcher { .. }
         | SandboxError::Layer { .. } => (HAFT_FAILED, hints::with(error, hints::sandbox(error))),

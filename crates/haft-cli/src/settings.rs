@@ -99,6 +99,9 @@ pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result
     for file in &configuration.in_use {
         policy = policy.protect(file);
     }
+    for path in &config.secrets {
+        policy = policy.hide(path).map_err(|error| not_granted(&error))?;
+    }
     Ok(policy.git(args.git.map_or(config.git, git)).limits(limits(args, config)?))
 }
 

@@ -107,6 +107,7 @@ impl ConfigResolver<'_> {
             workspace: written.workspace.map(|path| path.0.into()),
             writable: paths(written.writable),
             readable: paths(written.readable),
+            secrets: paths(written.secrets),
             network: written.network.map(access),
             unix_sockets: written.unix_sockets.map(access),
             git: match written.git.unwrap_or(written::RawGitMetadata::Frozen) {

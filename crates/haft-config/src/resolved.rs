@@ -73,6 +73,8 @@ pub struct SandboxSettings {
     pub workspace: Option<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub readable: Vec<PathBuf>,
+    /// Paths to hide beside the built-in list.
+    pub secrets: Vec<PathBuf>,
     /// `None` leaves it to the mode, which the command line may still change.
     pub network: Option<ResourceAccess>,
     pub unix_sockets: Option<ResourceAccess>,

@@ -92,7 +92,7 @@ fn without_files_every_key_has_its_default() {
 /// A configuration that sets every key.
 const EVERY_KEY: &str = r#"{
     "$schema": "https://example.com/haft.schema.json",
-    "sandbox": {"mode": "rx", "workspace": "/w", "writable": ["/a"], "readable": ["/b"], "network": "deny",
+    "sandbox": {"mode": "rx", "workspace": "/w", "writable": ["/a"], "readable": ["/b"], "secrets": ["/s"], "network": "deny",
         "unixSockets": "allow", "git": "writable", "environment": ["CI"],
         "limits": {"processes": 400, "openFiles": 1, "fileBytes": 2, "cpuSeconds": 3, "memoryBytes": 4, "shmBytes": 5}},
     "naming": "bare", "toolTimeout": "2m", "toolResponseMaxBytes": 100,
@@ -137,6 +137,7 @@ fn every_key_reaches_the_resolved_config() {
         (&sandbox.writable, &sandbox.readable),
         (&vec![PathBuf::from("/a")], &vec![PathBuf::from("/b")])
     );
+    assert_eq!(sandbox.secrets, [PathBuf::from("/s")]);
     assert_eq!((sandbox.limits.processes_max, sandbox.limits.shm_bytes_max), (400, 5));
     let near = &resolved.mcp_servers["near"];
     assert!(!near.enabled && near.tools_allowed[0].matches("abc") && near.tools_denied[0].matches("ab"));

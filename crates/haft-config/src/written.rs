@@ -157,6 +157,10 @@ pub(super) struct RawSandbox {
     #[schemars(extend("default" = []))]
     pub(super) readable: Option<Vec<PathText>>,
 
+    /// More paths that commands cannot read in `sandbox` and `rx`, in addition to the built-in list of secrets
+    #[schemars(extend("default" = []))]
+    pub(super) secrets: Option<Vec<PathText>>,
+
     /// Whether commands can use the network; by default the mode decides
     pub(super) network: Option<RawAccess>,
 
@@ -179,7 +183,7 @@ pub(super) struct RawSandbox {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSandboxLimits {
     /// Processes and threads alive at once
-    #[schemars(range(min = 1), extend("default" = limit("processes")))]
+    #[schemars(range(min = 301), extend("default" = limit("processes")))]
     pub(super) processes: Option<u64>,
 
     /// Open files per process

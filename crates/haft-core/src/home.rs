@@ -38,9 +38,14 @@ impl Home {
     pub fn cache(&self, name: &str) -> PathBuf {
         let name: String = name.chars().map(|c| if c == '/' || c == '\0' { '_' } else { c }).collect();
         let name = if name.chars().all(|c| c == '.') { "_".to_owned() } else { name };
-        self.root.join("cache").join(name)
+        self.caches().join(name)
+    }
+
+    /// The directory of all caches. A process sees only its own one.
+    pub fn caches(&self) -> PathBuf {
+        self.root.join("cache")
     }
 
     /// Sub-directories that a tool may read.
-    pub const READABLE: [&'static str; 3] = ["agents", "cache", "skills"];
+    pub const READABLE: [&'static str; 2] = ["agents", "skills"];
 }

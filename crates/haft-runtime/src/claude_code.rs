@@ -1,11 +1,10 @@
 //! Runs the `claude` command in the sandbox, for the provider that uses it.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
-use std::path::{Path, PathBuf};
+mod run_directory;
+
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use haft_models::claude_code::{
@@ -22,17 +21,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 
+use self::run_directory::{DirectoryClaim, LOGIN, PrivateFile, RunDirectory};
 use crate::models::ModelsError;
 use haft_config::ResolvedConfig;
 use haft_config::resolved::{McpEndpoint, ProviderSettings};
 
 /// The environment variables that the command needs: its credentials, its base URL and its proxies.
-const PASSED: [&str; 12] = [
+const PASSED: [&str; 11] = [
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
     "CLAUDE_CODE_OAUTH_TOKEN",
-    "CLAUDE_CONFIG_DIR",
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "NO_PROXY",
@@ -41,16 +40,6 @@ const PASSED: [&str; 12] = [
     "no_proxy",
     "NODE_EXTRA_CA_CERTS",
 ];
-
-/// The subdirectory of haft's cache that holds the command's sessions when the user has no `.claude` directory, and the
-/// files that list MCP servers for it.
-const CACHE: &str = "claude-code";
-
-/// The prefix of the files that list MCP servers.
-const HANDED: &str = "servers-";
-
-/// The age at which no running command can need such a file any more.
-const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 
 /// The most bytes of standard error that are kept for an error message.
 const LAST_WORDS_BYTES_MAX: usize = 2 << 10;
@@ -79,8 +68,8 @@ pub(crate) fn provider(
         resumes_max: wanted.command.resumes_max,
         resume_delay: claude_code::RESUME_DELAY,
     };
-    let policy = command_policy(policy).map_err(unusable)?;
-    let start = SandboxedStarter { command: wanted.command.command.clone(), policy };
+    let (policy, directory) = command_policy(policy).map_err(unusable)?;
+    let start = SandboxedStarter { command: wanted.command.command.clone(), policy, directory };
     Ok(ClaudeCode::new(settings, Box::new(start)))
 }
 
@@ -101,24 +90,43 @@ fn plain_policy(config: &ResolvedConfig) -> Result<SandboxPolicy, String> {
     };
     let user_home = user_home();
     let sandbox = &config.sandbox;
-    SandboxPolicy::new_with_readable(sandbox.mode, &workspace, &home, user_home.as_deref(), &sandbox.readable)
-        .map_err(|error| error.to_string())
+    let policy = SandboxPolicy::new_with_readable(
+        sandbox.mode,
+        &workspace,
+        &home,
+        user_home.as_deref(),
+        &sandbox.readable,
+    );
+    let hidden =
+        sandbox.secrets.iter().fold(policy, |policy, path| policy.and_then(|policy| policy.hide(path)));
+    hidden.map_err(|error| error.to_string())
 }
 
-/// Returns the operator's policy, extended by the needs of the command: network access for its model, and a writable
-/// directory for its sessions.
-fn command_policy(policy: SandboxPolicy) -> Result<SandboxPolicy, String> {
-    let mut policy = policy.network(ResourceAccess::Allow).cache(CACHE).map_err(|error| error.to_string())?;
+/// Returns the operator's policy, extended by the needs of the command: network access for its model, and a directory
+/// for this run. The user's own configuration directory stays unwritable: hooks and instructions in it would take
+/// effect, unconfined, the next time the user starts the command.
+fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory), String> {
+    let unusable = |error: io::Error| format!("its directory in haft's cache cannot be used: {error}");
+    let claim = DirectoryClaim::new(policy.home()).map_err(unusable)?;
+    let mut policy =
+        policy.network(ResourceAccess::Allow).cache(&claim.name).map_err(|error| error.to_string())?;
+    let directory = RunDirectory::open(policy.home(), &claim).map_err(unusable)?;
+    drop(claim);
     policy = PASSED.iter().fold(policy, |policy, name| policy.environment(*name));
     policy =
         policy.variable("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").variable("DISABLE_AUTOUPDATER", "1");
     let named = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from);
-    let usual = user_home().map(|home| home.join(".claude")).filter(|usual| usual.is_dir());
-    if let Some(directory) = named.or(usual) {
-        return policy.writable(&directory).map_err(|error| error.to_string());
+    let users = named.or_else(|| user_home().map(|home| home.join(".claude"))).filter(|users| users.is_dir());
+    if let Some(users) = users {
+        directory.link_configuration(&users).map_err(|error| format!("`{}`: {error}", users.display()))?;
+        let login = users.join(LOGIN);
+        if login.is_file() {
+            policy = policy.writable_file(&login).map_err(|error| error.to_string())?;
+        }
+        policy = policy.freeze(&users);
     }
-    let own = policy.home().cache(CACHE);
-    Ok(policy.variable("CLAUDE_CONFIG_DIR", own))
+    let policy = policy.variable("CLAUDE_CONFIG_DIR", directory.path());
+    Ok((policy, directory))
 }
 
 /// Returns the configured MCP servers in the format that the command reads.
@@ -162,6 +170,7 @@ fn server_entry(reach: &McpEndpoint) -> Value {
 struct SandboxedStarter {
     command: String,
     policy: SandboxPolicy,
+    directory: RunDirectory,
 }
 
 impl StartCommand for SandboxedStarter {
@@ -169,13 +178,15 @@ impl StartCommand for SandboxedStarter {
         Box::pin(async move {
             let file = match &order.private_file {
                 Some(text) => Some(
-                    PrivateFile::write(&self.policy.home().cache(CACHE), text.expose_secret())
+                    PrivateFile::write(self.directory.path(), text.expose_secret())
                         .map_err(|error| format!("MCP servers cannot be handed over: {error}"))?,
                 ),
                 None => None,
             };
-            let path = file.iter().map(|file| file.0.as_os_str().to_owned());
-            let command = sandboxed_command(&self.command, &self.policy).args(&order.words).args(path);
+            let mut command = sandboxed_command(&self.command, &self.policy).args(&order.words);
+            if let Some(file) = &file {
+                command = command.arg(file.path()).remove_at_end(file.path());
+            }
             let command = command.stdin(StandardInput::Piped).output(OutputPipes::Separate);
             let child = command.spawn().await.map_err(|error| cannot_start(&self.command, &error))?;
             Ok(Box::new(ClaudeCodeProcess::over(&self.command, child, order.stdin, file))
@@ -264,57 +275,5 @@ async fn keep_stderr_tail(mut stderr: pipe::Receiver, last_words: Arc<Mutex<Vec<
         words.extend_from_slice(&piece[..read]);
         let too_much = words.len().saturating_sub(LAST_WORDS_BYTES_MAX);
         words.drain(..too_much);
-    }
-}
-
-/// A file that only the command may read. Dropping it removes the file.
-struct PrivateFile(PathBuf);
-
-impl PrivateFile {
-    /// Writes the file and gives it to the owner of the directory: the command runs as the owner of its workspace.
-    fn write(directory: &Path, text: &str) -> io::Result<Self> {
-        remove_stale_files(directory, SystemTime::now());
-        let path = directory.join(format!("{HANDED}{}.json", uuid::Uuid::new_v4().simple()));
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        let this = Self(path);
-        file.write_all(text.as_bytes())?;
-        let owner = std::fs::metadata(directory)?;
-        chown(&this.0, Some(owner.uid()), Some(owner.gid()))?;
-        Ok(this)
-    }
-}
-
-/// Removes old files of runs that were killed before they could do so: the files may hold secrets.
-fn remove_stale_files(directory: &Path, now: SystemTime) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let written = entry.metadata().and_then(|about| about.modified());
-        let age = written.ok().and_then(|written| now.duration_since(written).ok()).unwrap_or_default();
-        if name.starts_with(HANDED) && age > FORGOTTEN_AFTER {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
-impl Drop for PrivateFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_stale_private_files_are_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = PrivateFile::write(directory.path(), "{}").unwrap();
-        let other = directory.path().join("settings.json");
-        std::fs::write(&other, "{}").unwrap();
-        remove_stale_files(directory.path(), SystemTime::now());
-        assert!(file.0.exists() && other.exists());
-        remove_stale_files(directory.path(), SystemTime::now() + FORGOTTEN_AFTER + Duration::from_mins(1));
-        assert!(!file.0.exists() && other.exists());
     }
 }

@@ -95,6 +95,8 @@ pub struct WorkspaceSpec {
     pub writable: Vec<PathBuf>,
     /// Secrets of the user that tools may read despite the default protection.
     pub readable: Vec<PathBuf>,
+    /// Paths that tools must not read, beside the built-in list of secrets.
+    pub secrets: Vec<PathBuf>,
     /// Names of environment variables that commands see; their values are read when a command starts.
     pub environment: Vec<String>,
     /// Files that tools must not change, such as the configuration that is in force.
@@ -216,6 +218,7 @@ impl WorkspaceSpec {
             git: GitMetadata::Frozen,
             writable: Vec::new(),
             readable: Vec::new(),
+            secrets: Vec::new(),
             environment: Vec::new(),
             protected: Vec::new(),
             limits: CommandLimits::default(),
@@ -250,6 +253,9 @@ impl WorkspaceSpec {
         }
         for file in &self.protected {
             policy = policy.protect(file);
+        }
+        for path in &self.secrets {
+            policy = policy.hide(path)?;
         }
         Ok(policy.git(self.git).limits(self.limits.clone()))
     }

@@ -63,10 +63,15 @@ pub fn is_write_blocked(path: &Path, policy: &SandboxPolicy) -> bool {
     in_home || frozen || in_git_metadata(&real, policy) || in_system || is_read_blocked(path, policy)
 }
 
-/// Returns true when the path decides which code git runs in the workspace.
+/// Returns true when the path decides which code git runs, in any repository of the workspace.
 fn in_git_metadata(path: &Path, policy: &SandboxPolicy) -> bool {
-    let git = policy.workspace().join(".git");
-    policy.git == GitMetadata::Frozen && GIT_NAMES.iter().any(|(name, _)| is_within(path, &git.join(name)))
+    let is_metadata = |path: &Path| {
+        let parent = path.parent().and_then(Path::file_name);
+        parent.is_some_and(|parent| parent == ".git")
+            && GIT_NAMES.iter().any(|(name, _)| path.file_name().is_some_and(|found| found == *name))
+    };
+    let below = path.ancestors().take_while(|path| is_within(path, policy.workspace()));
+    policy.git == GitMetadata::Frozen && below.into_iter().any(is_metadata)
 }
 
 /// Returns true when the policy hides this path. A relative path counts as hidden.
@@ -165,6 +170,9 @@ mod tests {
             check("ws/.git/hooks/pre-commit", true);
             check("ws/.git/commondir", true);
             check("ws/.git/HEAD", false);
+            check("ws/sub/.git/config", true);
+            check("ws/sub/.git/hooks/pre-commit", true);
+            check("ws/sub/config", false);
             assert!(is_write_blocked(Path::new("relative"), &place.policy(mode)));
         }
     }

@@ -1,7 +1,7 @@
 //! The only way to start a process. No method turns these types back into a plain command.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokio::net::unix::pipe;
 
@@ -24,6 +24,7 @@ pub fn sandboxed_command(program: impl Into<OsString>, policy: &SandboxPolicy) -
         launcher: None,
         stdin: StandardInput::Empty,
         output: OutputPipes::Merged,
+        leftover: None,
     }
 }
 
@@ -61,6 +62,7 @@ pub struct SandboxedCommand {
     launcher: Option<Launcher>,
     stdin: StandardInput,
     output: OutputPipes,
+    leftover: Option<PathBuf>,
 }
 
 /// A running confined command. Dropping it kills everything it started; on Linux the death of our process does too.
@@ -99,6 +101,13 @@ impl SandboxedCommand {
         self
     }
 
+    /// Names a file that the launcher removes when the command has ended, even if our own process was killed before. On
+    /// macOS it stays then.
+    pub fn remove_at_end(mut self, file: impl Into<PathBuf>) -> Self {
+        self.leftover = Some(file.into());
+        self
+    }
+
     /// Starts the command and returns once it is confined and about to run.
     pub async fn spawn(self) -> Result<SandboxedChild, SandboxError> {
         let plan = SandboxPlan::of(&self.policy)?;
@@ -109,6 +118,7 @@ impl SandboxedCommand {
             policy: &self.policy,
             plan: &plan,
             program: LaunchProgram::Command,
+            leftover: self.leftover,
             words: &self.words,
             stdin: pipes.stdin_for_child,
             stdout: pipes.stdout_for_child,

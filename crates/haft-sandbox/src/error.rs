@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 use crate::plan::PlanError;
 
@@ -19,6 +20,10 @@ pub enum SandboxError {
     Layer {
         stage: String,
         reason: String,
+    },
+    /// Someone outside replaced a protected file, and the command may have changed it before it was covered again.
+    Exposed {
+        path: PathBuf,
     },
     /// The sandbox was ready, but the program could not be started.
     Start {
@@ -41,6 +46,11 @@ impl fmt::Display for SandboxError {
             ),
             Self::Launcher { reason } => write!(f, "the sandbox launcher failed: {reason}"),
             Self::Layer { stage, reason } => write!(f, "the sandbox cannot be set up ({stage}): {reason}"),
+            Self::Exposed { path } => write!(
+                f,
+                "`{}` was replaced by another program while the command ran, and the command may have changed it; look at it before you use it",
+                path.display()
+            ),
             Self::Start { reason } => f.write_str(reason),
         }
     }

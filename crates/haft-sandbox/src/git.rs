@@ -3,12 +3,18 @@
 //! A git hook, or a filter named in the git configuration, would run outside the sandbox at the user's next git
 //! command.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, mkdirat, openat, statat};
+use rustix::io::Errno;
 
 use crate::path::{is_within, resolve};
 use crate::plan::PlanError;
+use crate::workspace_scan::WorkspaceScan;
 
 /// The paths to make read-only, and those that must keep their names.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -62,12 +68,31 @@ pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<
     Ok(paths)
 }
 
+/// The number of repositories below the root of the workspace that are protected.
+const REPOSITORIES_MAX: usize = 64;
+
+/// Inspects the repositories below the root of the workspace. One that cannot be protected, such as one behind a
+/// symlink, is left out: otherwise a command could prevent every later call.
+pub(crate) fn nested_git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> GitPaths {
+    let scan = WorkspaceScan::of(workspace);
+    let nested = scan.repositories().filter(|directory| *directory != workspace).take(REPOSITORIES_MAX);
+    let found: Vec<GitPaths> =
+        nested.filter_map(|directory| git_paths(directory, writable_roots).ok()).collect();
+    // Submodules and worktrees share directories.
+    let unique = |paths: fn(&GitPaths) -> &[PathBuf]| {
+        found.iter().flat_map(paths).cloned().collect::<BTreeSet<PathBuf>>().into_iter().collect()
+    };
+    GitPaths { pinned: unique(|paths| &paths.pinned), frozen: unique(|paths| &paths.frozen) }
+}
+
 fn freeze(git_dir: &Path, paths: &mut GitPaths) -> Result<(), PlanError> {
+    let directory = open_without_links(git_dir).map_err(|error| unprotected(git_dir, &error))?;
     paths.pinned.push(git_dir.to_path_buf());
     for (name, placeholder) in GIT_NAMES {
         let path = git_dir.join(name);
-        make(&path, placeholder)?;
-        if path.is_symlink() {
+        make(directory.as_fd(), name, placeholder).map_err(|error| unprotected(&path, &error))?;
+        let kind = statat(&directory, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        if kind.is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::Symlink) {
             return Err(PlanError::GitSymlink { path });
         }
         paths.frozen.push(path);
@@ -75,18 +100,46 @@ fn freeze(git_dir: &Path, paths: &mut GitPaths) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn make(path: &Path, placeholder: Placeholder) -> Result<(), PlanError> {
+fn unprotected(path: &Path, error: &io::Error) -> PlanError {
+    match Errno::from_io_error(error) {
+        Some(Errno::LOOP | Errno::NOTDIR) => PlanError::GitSymlink { path: path.to_path_buf() },
+        _ => PlanError::GitUnprotected { path: path.to_path_buf(), reason: error.to_string() },
+    }
+}
+
+/// Opens a directory by its real path, one component after the other, and fails on a symlink. A command that runs at
+/// the same time may swap a directory for a link, and we are not confined: through the link we would write outside.
+fn open_without_links(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | PASS_THROUGH;
+    let names = path.components().filter(|component| matches!(component, Component::Normal(_)));
+    let mut directory = openat(CWD, "/", flags, Mode::empty())?;
+    for name in names {
+        directory = openat(&directory, name.as_os_str(), flags, Mode::empty())?;
+    }
+    Ok(directory)
+}
+
+/// The mode to open a directory that is only passed through; on Linux this needs no permission to list it.
+#[cfg(target_os = "linux")]
+const PASS_THROUGH: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const PASS_THROUGH: OFlags = OFlags::RDONLY;
+
+/// Creates the placeholder in the open directory, unless something has its name already.
+fn make(directory: BorrowedFd<'_>, name: &str, placeholder: Placeholder) -> io::Result<()> {
     let made = match placeholder {
-        Placeholder::Directory => fs::create_dir(path),
+        Placeholder::Directory => mkdirat(directory, name, Mode::from_raw_mode(0o777)),
         Placeholder::File(content) => {
-            fs::File::create_new(path).and_then(|mut file| file.write_all(content.as_bytes()))
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match openat(directory, name, flags, Mode::from_raw_mode(0o666)) {
+                Ok(file) => return File::from(file).write_all(content.as_bytes()),
+                Err(errno) => Err(errno),
+            }
         }
     };
     match made {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(PlanError::GitUnprotected { path: path.to_path_buf(), reason: error.to_string() })
-        }
-        Ok(()) | Err(_) => Ok(()),
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -148,6 +201,16 @@ mod tests {
     }
 
     #[test]
+    fn repositories_below_are_protected_and_broken_ones_left_out() {
+        let (_dir, ws) = place(&[("a/b/.git/HEAD", "x"), ("c/.git/HEAD", "x"), ("evil/config", "x")]);
+        fs::create_dir(ws.join("d")).unwrap();
+        std::os::unix::fs::symlink(ws.join("evil"), ws.join("d/.git")).unwrap();
+        let paths = nested_git_paths(&ws, std::slice::from_ref(&ws));
+        assert_eq!(paths.pinned, [ws.join("a/b/.git"), ws.join("c/.git")]);
+        assert_eq!(paths.frozen.len(), 2 * GIT_NAMES.len());
+    }
+
+    #[test]
     fn gitdir_pointer_is_followed_and_frozen() {
         let (_dir, root) = place(&[
             ("ws/.git", "gitdir: ../main/.git/worktrees/ws\n"),
@@ -162,6 +225,20 @@ mod tests {
         assert!(paths.frozen.contains(&root.join("main/.git/worktrees/ws/commondir")));
         let outside = git_paths(&root.join("ws"), &[root.join("ws")]).unwrap();
         assert_eq!(outside.frozen, [root.join("ws/.git")], "what is not writable needs no freezing");
+    }
+
+    /// The swap happens between the look at `.git` and the creation of the placeholders.
+    #[test]
+    fn nothing_is_created_behind_a_link() {
+        let (_dir, root) = place(&[("ws/file", ""), ("outside/file", "")]);
+        std::os::unix::fs::symlink(root.join("outside"), root.join("ws/.git")).unwrap();
+        let mut paths = GitPaths::default();
+        let refused = freeze(&root.join("ws/.git"), &mut paths);
+        assert!(matches!(refused, Err(PlanError::GitSymlink { .. })), "{refused:?}");
+        std::os::unix::fs::symlink(root.join("ws"), root.join("link")).unwrap();
+        assert!(freeze(&root.join("link"), &mut paths).is_err());
+        assert_eq!(fs::read_dir(root.join("outside")).unwrap().count(), 1);
+        assert_eq!(paths, GitPaths::default());
     }
 
     #[test]

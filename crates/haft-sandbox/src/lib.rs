@@ -9,6 +9,7 @@ mod children;
 mod command;
 mod environment;
 mod error;
+mod fingerprint;
 mod git;
 mod launch;
 mod launcher;
@@ -25,6 +26,7 @@ mod policy;
 mod seatbelt;
 mod secrets;
 mod worker;
+mod workspace_scan;
 
 #[cfg(target_os = "linux")]
 use linux as system;
@@ -54,6 +56,7 @@ pub use policy::{PolicyError, SandboxPolicy};
 pub use seatbelt::{SeatbeltProfile, SeatbeltRules, seatbelt_profile};
 pub use secrets::default_secrets;
 pub use worker::{SandboxedWorker, WorkerPool};
+pub use workspace_scan::WorkspaceScan;
 
 /// A function of ours that runs confined and talks over the given socket until the socket closes.
 pub type WorkerFn = fn(UnixStream);

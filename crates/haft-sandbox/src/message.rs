@@ -2,6 +2,8 @@
 //!
 //! The socket is also the lifeline: when our end closes, for any reason, everything the launcher started dies.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::plan::SandboxPlan;
@@ -11,6 +13,8 @@ use crate::plan::SandboxPlan;
 pub(crate) struct LaunchRequest {
     pub(crate) plan: SandboxPlan,
     pub(crate) program: LaunchProgram,
+    /// A file to remove when everything has ended, also when our process is gone by then.
+    pub(crate) leftover: Option<PathBuf>,
 }
 
 /// The program to run once the sandbox is in place.
@@ -38,6 +42,10 @@ pub(crate) enum LaunchReport {
     /// The program is about to run under this confinement.
     Ready(SandboxStatus),
     Exited(CommandExit),
+    /// The command may have changed a protected file that someone outside had replaced.
+    Exposed {
+        path: PathBuf,
+    },
 }
 
 /// The strength of the sandbox, strongest first.

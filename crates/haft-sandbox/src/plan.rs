@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::check::blocklist;
-use crate::git::git_paths;
+use crate::fingerprint::fingerprint;
+use crate::git::{GitPaths, git_paths, nested_git_paths};
 use crate::path::{between, is_within};
 use crate::policy::{NeighbourVisibility, SandboxPolicy};
 use crate::system::effective_uid;
@@ -27,10 +28,17 @@ pub(crate) struct SandboxPlan {
     /// Hidden paths, for Landlock without a mount namespace and for Seatbelt.
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
+    /// Frozen paths of repositories below the root of the workspace. Landlock alone cannot freeze them: it would also
+    /// refuse new files beside each of them.
+    pub(crate) nested: Vec<PathBuf>,
+    /// Protected names in writable directories. A mount protects such a name only until another program replaces it.
+    pub(crate) watched: Vec<PathBuf>,
     pub(crate) network: bool,
     pub(crate) unix_sockets: bool,
     pub(crate) identity: Option<UnixIdentity>,
     pub(crate) limits: CommandLimits,
+    /// Differs when the same paths have become other files.
+    pub(crate) fingerprint: u64,
 }
 
 /// The user the command runs as, when it is not our own.
@@ -67,7 +75,7 @@ pub(crate) struct VisibleEntry {
 }
 
 impl MountStep {
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         match self {
             MountStep::Processes => Path::new("/proc"),
             MountStep::Writable(path)
@@ -99,15 +107,26 @@ impl SandboxPlan {
         let writable = granted(policy);
         let git = match policy.git {
             GitMetadata::Frozen => git_paths(&policy.workspace, &writable)?,
-            GitMetadata::Writable => crate::git::GitPaths::default(),
+            GitMetadata::Writable => GitPaths::default(),
         };
-        let frozen = [git.frozen, policy.frozen.clone(), blocked_within(&writable)].concat();
+        let nested = match policy.git {
+            GitMetadata::Frozen => nested_git_paths(&policy.workspace, &writable),
+            GitMetadata::Writable => GitPaths::default(),
+        };
+        let blocked = blocked_within(&writable);
+        let frozen = [git.frozen, policy.frozen.clone(), blocked.clone()].concat();
         let frozen: Vec<PathBuf> = frozen.into_iter().filter(|path| path.exists()).collect();
         let hidden = hidden_steps(policy, &writable)?;
+        let pinned = [git.pinned, nested.pinned].concat();
+        let steps = in_order(&writable, &pinned, &[frozen.clone(), nested.frozen.clone()].concat(), &hidden);
+        let watched = watched(&steps, &pinned, &writable, &blocked);
+        let fingerprint = fingerprint(&writable, &policy.hidden());
         let plan = Self {
             mode: policy.mode,
             workspace: policy.workspace.clone(),
-            steps: in_order(&writable, &git.pinned, &frozen, &hidden),
+            steps,
+            watched,
+            nested: nested.frozen,
             hidden: policy.hidden(),
             frozen: [frozen, vec![policy.home.root().to_path_buf()]].concat(),
             writable,
@@ -115,6 +134,7 @@ impl SandboxPlan {
             unix_sockets: policy.unix_sockets == ResourceAccess::Allow,
             identity: identity(&policy.workspace),
             limits: policy.limits.clone(),
+            fingerprint,
         };
         plan.refuse_non_utf8_paths()
     }
@@ -137,7 +157,8 @@ impl SandboxPlan {
 fn granted(policy: &SandboxPolicy) -> Vec<PathBuf> {
     match policy.mode {
         SandboxMode::Sandbox | SandboxMode::Rx => policy.writable_roots(),
-        SandboxMode::Rwx => top_directories(),
+        // A file that was granted stays writable inside a frozen directory.
+        SandboxMode::Rwx => [top_directories(), policy.writable.clone()].concat(),
     }
 }
 
@@ -195,18 +216,19 @@ fn hidden_steps(policy: &SandboxPolicy, writable: &[PathBuf]) -> Result<Vec<Moun
 /// Lists the entries of home that stay visible. Its data and configuration never do, even if they do not exist yet.
 fn visible_entries(policy: &SandboxPolicy, is_writable: impl Fn(&Path) -> bool) -> Vec<VisibleEntry> {
     let home = &policy.home;
+    let own = policy.own().into_iter().filter(|own| is_within(own, home.root()));
+    let (workspaces, caches): (Vec<PathBuf>, Vec<PathBuf>) =
+        own.partition(|own| is_within(own, &home.workspace()));
     let workspaces = match policy.neighbours {
         NeighbourVisibility::Visible => vec![home.workspace()],
-        NeighbourVisibility::Hidden => {
-            policy.own().into_iter().filter(|own| is_within(own, &home.workspace())).collect()
-        }
+        NeighbourVisibility::Hidden => workspaces,
     };
-    let workspace = |path: PathBuf| {
+    let granted = |path: PathBuf| {
         let name = path.strip_prefix(home.root()).ok()?.to_str()?.to_owned();
         Some(VisibleEntry { name, writable: is_writable(&path) })
     };
     let readable = Home::READABLE.iter().map(|name| VisibleEntry { name: (*name).into(), writable: false });
-    let all = readable.chain(workspaces.into_iter().filter_map(workspace));
+    let all = readable.chain(workspaces.into_iter().chain(caches).filter_map(granted));
     all.filter(|kept| home.root().join(&kept.name).is_dir()).collect()
 }
 
@@ -237,6 +259,27 @@ fn in_order(
     let frozen_paths: Vec<PathBuf> = frozen.to_vec();
     steps.retain(|step| !matches!(step, MountStep::Writable(path) if frozen_paths.contains(path)));
     steps
+}
+
+/// Returns the protected names that lie in a writable directory. System directories do not count: only root replaces
+/// them, and the mount of a whole directory stays with it.
+fn watched(
+    steps: &[MountStep],
+    pinned: &[PathBuf],
+    writable: &[PathBuf],
+    blocked: &[PathBuf],
+) -> Vec<PathBuf> {
+    let is_protected = |step: &&MountStep| match step {
+        MountStep::Frozen(path) => !blocked.contains(path),
+        MountStep::HiddenFile(_) | MountStep::HiddenDirectory { .. } => true,
+        MountStep::Writable(path) => pinned.contains(path),
+        MountStep::Processes | MountStep::Device(_) | MountStep::Scratch(_) => false,
+    };
+    let paths = steps.iter().filter(is_protected).map(MountStep::path);
+    let inside = |path: &&Path| writable.iter().any(|root| path != root && is_within(path, root));
+    let mut found: Vec<PathBuf> = paths.filter(inside).map(Path::to_path_buf).collect();
+    found.dedup();
+    found
 }
 
 fn is_mountable(path: &Path) -> bool {
@@ -326,10 +369,13 @@ impl SandboxPlan {
             steps: Vec::new(),
             hidden: Vec::new(),
             frozen: Vec::new(),
+            nested: Vec::new(),
+            watched: Vec::new(),
             network: false,
             unix_sockets: false,
             identity: None,
             limits: CommandLimits::default(),
+            fingerprint: 0,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::passwd;
 use crate::path::{self, is_within};
 use crate::plan::identity;
-use crate::secrets::default_secrets;
+use crate::secrets::{default_secrets, system_secrets};
 use haft_core::home::Home;
 use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
@@ -24,6 +24,8 @@ pub struct SandboxPolicy {
     pub(crate) writable: Vec<PathBuf>,
     /// Paths that are neither readable nor writable in `sandbox` and `rx`.
     pub(crate) secrets: Vec<PathBuf>,
+    /// Secrets that the operator named. Unlike the others they may lie inside the workspace.
+    pub(crate) operator_secrets: Vec<PathBuf>,
     /// Paths that are neither readable nor writable in any mode.
     pub(crate) protected: Vec<PathBuf>,
     /// Paths that stay readable but are never writable, even inside a writable directory.
@@ -83,13 +85,14 @@ impl SandboxPolicy {
             .and_then(|owner| passwd::entry(owner.uid))
             .map(|(_, home)| PathBuf::from(home));
         let homes = user_home.into_iter().chain(owner_home.as_deref());
-        let secrets: Vec<PathBuf> = homes.flat_map(default_secrets).collect();
+        let secrets: Vec<PathBuf> = homes.flat_map(default_secrets).chain(system_secrets()).collect();
         let mut policy = Self {
             mode,
             workspace,
             home: Home::at(&path::resolve(home.root())),
             writable: Vec::new(),
             secrets: secrets.iter().map(|secret| path::resolve(secret)).collect(),
+            operator_secrets: Vec::new(),
             protected: Vec::new(),
             frozen: Vec::new(),
             git: GitMetadata::Frozen,
@@ -111,7 +114,11 @@ impl SandboxPolicy {
     /// but none of the extra grants.
     pub fn derive(&self, mode: SandboxMode, workspace: &Path) -> Result<Self, PolicyError> {
         let mut policy = Self::new(mode, workspace, &self.home, None)?;
+        // The base decides which secrets of the machine are hidden.
+        let system: Vec<PathBuf> = system_secrets().iter().map(|secret| path::resolve(secret)).collect();
+        policy.secrets.retain(|secret| !system.contains(secret));
         policy.secrets.extend(self.secrets.iter().cloned());
+        policy.operator_secrets.clone_from(&self.operator_secrets);
         policy.protected.clone_from(&self.protected);
         policy.frozen.clone_from(&self.frozen);
         policy.neighbours = self.neighbours;
@@ -125,6 +132,17 @@ impl SandboxPolicy {
         let directory = existing_directory(directory)?;
         self.refuse_exposing(&directory)?;
         self.writable.push(directory);
+        Ok(self)
+    }
+
+    /// Grants write access to one file, but not to its directory. The file may be a secret.
+    pub fn writable_file(mut self, file: &Path) -> Result<Self, PolicyError> {
+        let real = file.canonicalize().map_err(|_| PolicyError::Missing { path: file.into() })?;
+        if is_within(&real, self.home.root()) {
+            return Err(PolicyError::ExposesHome { path: real, home: self.home.root().into() });
+        }
+        self.secrets.retain(|secret| *secret != real);
+        self.writable.push(real);
         Ok(self)
     }
 
@@ -150,6 +168,16 @@ impl SandboxPolicy {
             return Err(PolicyError::ExposesHome { path, home: self.home.root().into() });
         }
         self.secrets.retain(|secret| !is_within(secret, &path) && !is_within(&path, secret));
+        Ok(self)
+    }
+
+    /// Hides one more path in `sandbox` and `rx`. It may lie inside the workspace, but must not contain it.
+    pub fn hide(mut self, path: &Path) -> Result<Self, PolicyError> {
+        let secret = path::resolve(path);
+        if is_within(&self.workspace, &secret) {
+            return Err(PolicyError::ExposesSecret { path: self.workspace, secret });
+        }
+        self.operator_secrets.push(secret);
         Ok(self)
     }
 
@@ -228,13 +256,15 @@ impl SandboxPolicy {
         roots
     }
 
-    /// Returns the paths to hide: haft's own data and configuration and the protected paths in every mode, the user's
+    /// Returns the paths to hide: haft's own data, configuration and caches and the protected paths in every mode, the user's
     /// secrets except in `rwx`.
     pub(crate) fn hidden(&self) -> Vec<PathBuf> {
-        let mut hidden = vec![self.home.data(), self.home.config()];
+        let mut hidden = vec![self.home.data(), self.home.config(), self.home.caches()];
         hidden.extend(self.protected.iter().cloned());
         match self.mode {
-            SandboxMode::Sandbox | SandboxMode::Rx => hidden.extend(self.secrets.iter().cloned()),
+            SandboxMode::Sandbox | SandboxMode::Rx => {
+                hidden.extend(self.secrets.iter().chain(&self.operator_secrets).cloned());
+            }
             SandboxMode::Rwx => {}
         }
         match self.neighbours {

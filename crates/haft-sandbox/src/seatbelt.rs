@@ -49,6 +49,12 @@ pub fn seatbelt_profile(rules: &SeatbeltRules) -> SeatbeltProfile {
     for path in &rules.hidden {
         profile.rule("(deny file-read* file-write*", "HIDDEN", path);
     }
+    for root in rules.writable.iter().flatten() {
+        // The cache of a server is its own although all caches are hidden.
+        if rules.hidden.iter().any(|hidden| root != hidden && root.starts_with(hidden)) {
+            profile.rule("(allow file-read* file-write*", "OWN", root);
+        }
+    }
     if rules.network {
         profile.line("(allow network*)\n(allow system-socket)");
     }
@@ -127,6 +133,18 @@ mod tests {
             text.find("(deny file-write* ").unwrap()
                 < text.find("(allow file-write* (literal (param \"AGAIN").unwrap()
         );
+    }
+
+    #[test]
+    fn a_cache_below_the_hidden_caches_is_granted() {
+        let home = SeatbeltRules {
+            writable: Some(vec!["/h/cache/own".into()]),
+            hidden: vec!["/h/cache".into()],
+            ..SeatbeltRules::default()
+        };
+        let text = seatbelt_profile(&home).text;
+        let denied = text.find("(deny file-read* file-write* (literal (param \"HIDDEN").unwrap();
+        assert!(denied < text.find("(allow file-read* file-write* (literal (param \"OWN").unwrap());
     }
 
     #[test]

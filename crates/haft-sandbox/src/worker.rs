@@ -47,6 +47,7 @@ impl SandboxedWorker {
             policy,
             plan: &plan,
             program: LaunchProgram::Worker(name.into()),
+            leftover: None,
             words: &[],
             stdin: None,
             stdout: Stdio::from(OwnedFd::from(theirs)),

@@ -80,6 +80,11 @@ def call(request):
     name = params["name"]
     if mode == "shows-meta":
         return reply(request, text(json.dumps(params["_meta"])))
+    if mode == "reads":
+        try:
+            return reply(request, text(open(params["arguments"]["path"]).read()))
+        except OSError as error:
+            return reply(request, text(str(error), isError=True))
     if mode == "talks":
         print("said during a call", file=sys.stderr, flush=True)
     if mode == "blabs":

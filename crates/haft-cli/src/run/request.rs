@@ -121,6 +121,7 @@ fn workspace(args: &PolicyArgs, configuration: &Configuration) -> Result<Workspa
         git: args.git.map_or(config.git, settings::git),
         writable: config.writable.iter().chain(&args.writable).cloned().collect(),
         readable: [config.readable.as_slice(), args.readable.as_slice()].concat(),
+        secrets: config.secrets.clone(),
         environment: config.environment.iter().chain(&args.environment).cloned().collect(),
         protected: configuration.in_use().to_vec(),
         limits: settings::limits(args, config)?,

@@ -8,6 +8,7 @@ use haft_testkit::{HaftCommand, TestTree, eventually, libc, processes_with, send
 use serde_json::{Value, json};
 
 use super::call::here;
+use super::degraded::WITHOUT_NAMESPACES;
 
 /// A stand-in with the command's output format. It appends its arguments and prompt to `asked.jsonl` in its workspace.
 const STAND_IN: &str = r#"#!/usr/bin/env python3
@@ -34,6 +35,18 @@ if "LIVE" in prompt:
     say(type="assistant", parent_tool_use_id=None, message={"id": "m", "content": [{"type": "text", "text": "A handle."}]})
     event(type="content_block_stop", index=0)
     say(type="result", session_id="s-1", subtype="success", is_error=False, result="A handle.")
+    sys.exit()
+def append(path):
+    try:
+        with open(path, "a") as file: file.write(" ")
+        return True
+    except OSError: return False
+if "PLANT" in prompt:
+    home, own = os.path.expanduser("~/.claude"), os.environ["CLAUDE_CONFIG_DIR"]
+    names = ["settings.json", "CLAUDE.md", "commands/evil.md", "new.json"]
+    written = [name for name in names if append(os.path.join(home, name))]
+    written += ["own " + name for name in [*names[:3], ".credentials.json", "note"] if append(os.path.join(own, name))]
+    say(type="result", session_id="s-1", subtype="success", is_error=False, result=json.dumps(written))
     sys.exit()
 if "DIE" in prompt:
     sys.exit("it broke")
@@ -114,8 +127,53 @@ fn run_passes_mcp_servers_to_claude_code_without_argv_secrets() {
     let notes = &asked["servers"]["mcpServers"]["notes"];
     assert_eq!(notes, &json!({"command": "true", "args": ["x"], "env": {"TOKEN": "canary-token"}}));
     assert_eq!(asked["servers"]["mcpServers"]["far"]["type"], "http");
-    let left = std::fs::read_dir(place.path("home/cache/claude-code")).unwrap();
-    assert_eq!(left.count(), 0, "the file with the servers is gone");
+    assert_eq!(run_directories(&place), 0, "the directory with the servers is gone");
+}
+
+/// Counts the directories of the command in haft's cache.
+fn run_directories(place: &TestTree) -> usize {
+    let entries = std::fs::read_dir(place.path("home/cache")).unwrap().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".claude-code-")).count()
+}
+
+/// Hooks and instructions there would run, unconfined, the next time the user starts the command.
+#[test]
+fn it_cannot_change_the_users_configuration() {
+    for (mode, wrapper) in [("sandbox", &[][..]), ("rx", &[]), ("rwx", &[]), ("sandbox", WITHOUT_NAMESPACES)]
+    {
+        let place = place();
+        let mut config: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();
+        config["sandbox"] = json!({"mode": mode});
+        place.file("home/haft.json", &config.to_string());
+        for name in ["settings.json", "CLAUDE.md", "commands/one.md", ".credentials.json"] {
+            place.file(&format!("user/.claude/{name}"), "{}");
+        }
+        let run = place.haft(&["ask", "-m", "claude-code/sonnet", "PLANT"]).through(wrapper);
+        let ran = run.output().expect_code(0);
+        let written: Vec<String> = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(written, ["own .credentials.json", "own note"], "{mode} {wrapper:?}");
+        assert_eq!(place.text("user/.claude/.credentials.json"), "{} ", "the login can be renewed");
+        assert_eq!(run_directories(&place), 0, "{mode}");
+    }
+}
+
+/// The file holds tokens. It goes with the command, also when haft itself is killed.
+#[test]
+fn the_list_of_servers_goes_with_the_command() {
+    let place = place();
+    let mut config: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();
+    config["mcpServers"] = json!({"notes": {"command": "true", "env": {"TOKEN": "canary-token"}}});
+    place.file("home/haft.json", &config.to_string());
+    let holds_token = || place.unconfined("grep -rl canary-token ../home/cache").stdout.lines().count();
+    let words = ["run", "-m", "claude-code/sonnet", "--tools", "current_date", "HANG"];
+    let mut child = place.haft(&words).start();
+    eventually("the command hangs", || place.exists("ws/hangs"));
+    assert_eq!(holds_token(), 1);
+    send_signal(child.id(), libc::SIGKILL);
+    child.wait().unwrap();
+    eventually("the list is gone", || holds_token() == 0);
+    place.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(0);
+    assert_eq!(run_directories(&place), 0, "the next start removes the directory");
 }
 
 #[test]

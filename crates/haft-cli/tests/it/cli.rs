@@ -76,6 +76,7 @@ fn command_line_errors_suggest_a_fix() {
     check(&["call", "--timeout", "0s", "bash"], &["got `0s`", more]);
     check(&["call", "--network", "maybe", "bash"], &["possible values: allow, deny", more]);
     check(&["call", "--limit", "speed=1", "bash"], &["there is no limit `speed`; known are processes", more]);
+    check(&["call", "--limit", "processes=100", "bash"], &["limit `processes` must be at least 301", more]);
     check(&["call", "--stdin", "bash"], &["cannot be used with", more]);
     check(&["call", "--jobs", "2", "bash"], &["'--jobs <N>' cannot be used with", more]);
     check(&["call", "--ordered", "bash"], &["'--ordered' cannot be used with", more]);

@@ -9,7 +9,7 @@ use crate::escape::network::{ABSTRACT, DATAGRAM, DATAGRAM_OF_A_PAIR, PATHNAME, T
 use crate::escape::{EscapeTrial, TRIAL, python, tried, whole};
 
 /// A user namespace that allows no nested ones, without the capabilities to create others.
-const WITHOUT_NAMESPACES: &[&str] = &["unshare", "-Ur", "bash", "-c", NO_MORE, "bash"];
+pub(crate) const WITHOUT_NAMESPACES: &[&str] = &["unshare", "-Ur", "bash", "-c", NO_MORE, "bash"];
 const NO_MORE: &str = r#"echo 0 > /proc/sys/user/max_user_namespaces &&
 exec setpriv --bounding-set -all --inh-caps -all --no-new-privs -- "$@""#;
 
@@ -164,6 +164,21 @@ fn read_home() {
                mv "$home" "$home.x"; cat "$home.x/data/db""#,
         );
     }
+}
+
+#[test]
+fn read_a_cache() {
+    EscapeTrial {
+        setup: r#"mkdir -p "$home/cache/server"; cp "$home/data/db" "$home/cache/server/token""#,
+        ..DEGRADED
+    }
+    .attempt_to_read(r#"cat "$home/cache/server/token""#);
+}
+
+/// Without an IPC namespace they would be those of the whole machine.
+#[test]
+fn shared_memory_semaphores_and_message_queues() {
+    DEGRADED.refused("for kind in '-M 4096' '-S 1' -Q; do ipcmk $kind && echo ESCAPED; done");
 }
 
 #[test]

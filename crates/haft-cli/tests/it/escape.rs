@@ -15,6 +15,10 @@ mod others;
 pub(crate) mod network;
 // haft's own home, and the user's secrets.
 mod home;
+// Every path on the list of secrets, and those that the operator adds.
+mod secrets;
+// Protected files that another program replaces while a command runs.
+mod renames;
 // Hooks and configuration of the workspace's repository.
 mod git;
 // System directories in the open mode.

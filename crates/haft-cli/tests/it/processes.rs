@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use haft_testkit::{TestTree, TestUser, eventually, libc, processes_with, send_signal, unique_marker, users};
 
+use crate::degraded::WITHOUT_NAMESPACES;
+
 /// A process that would run for ten minutes, found by its name.
 struct SleeperProcess {
     marker: String,
@@ -174,6 +176,37 @@ fn killing_the_watcher_kills_the_process_tree() {
         child.wait().unwrap();
         eventually("the tree is gone", || sleeper.left().is_empty());
     }
+}
+
+/// Without a pid namespace the kernel does not kill the tree, so the keeper must.
+#[test]
+fn killing_the_watcher_ends_the_tree_without_namespaces() {
+    for user in users() {
+        let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
+        let words = ways(&sleeper);
+        let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
+        let mut child = place.haft(&words).through(WITHOUT_NAMESPACES).start();
+        sleeper.wait_until_asleep();
+        send_signal(only_child(child.id()), libc::SIGKILL);
+        child.wait().unwrap();
+        eventually("the tree is gone", || sleeper.left().is_empty());
+    }
+}
+
+/// The next call removes the control group of a launcher that was killed.
+#[test]
+fn a_killed_launcher_leaves_no_control_group() {
+    let (place, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
+    let words = ways(&sleeper);
+    let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
+    let mut child = start_sleeping_call(&place, &sleeper, &words);
+    let watcher = only_child(child.id());
+    send_signal(watcher, libc::SIGKILL);
+    child.wait().unwrap();
+    eventually("the tree is gone", || sleeper.left().is_empty());
+    place.confined(&[], "true").output().expect_code(0);
+    let left = format!("find /sys/fs/cgroup -maxdepth 8 -type d -name haft-{watcher}");
+    assert_eq!(place.unconfined(&left).stdout, "");
 }
 
 /// Runs as root with a workspace of another user: the kernel clears the parent-death signal when credentials change.

@@ -360,3 +360,38 @@ fn unreadable_stdin_exits_with_1() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: standard input cannot be read: "));
 }
+
+/// A project is often moved away and cloned again while an editor keeps haft running.
+#[test]
+fn a_workspace_that_was_replaced_can_be_written() {
+    let place = here();
+    let workspace = place.path("ws");
+    let mut stream = StdinCallStream::start(&place, &["--workspace", workspace.to_str().unwrap()]);
+    for round in ["first", "second"] {
+        let args = json!({"file_path": workspace.join("note"), "content": round});
+        stream.send(1, "write", &args);
+        let answer = stream.answer();
+        assert_eq!(answer["is_error"], json!(false), "{answer}");
+        assert_eq!(place.text("ws/note"), round);
+        fs::rename(&workspace, place.path("old").with_extension(round)).unwrap();
+        place.directory("ws");
+    }
+    stream.end_input();
+    stream.expect_end(0);
+}
+
+/// A file beside a secret that appears later is an ordinary file.
+#[test]
+fn a_file_that_appears_beside_a_secret_can_be_read() {
+    let place = here();
+    place.file("user/.netrc", "secret");
+    let mut stream = StdinCallStream::start(&place, &[]);
+    for name in ["user/first", "user/second"] {
+        place.file(name, "plain");
+        stream.send(1, "read", &json!({"file_path": place.path(name)}));
+        let answer = stream.answer();
+        assert!(answer["content"].as_str().unwrap().contains("plain"), "{answer}");
+    }
+    stream.end_input();
+    stream.expect_end(0);
+}

@@ -34,13 +34,16 @@ impl Default for CommandLimits {
     }
 }
 
-/// The least the kernel accepts as the highest pid of a namespace.
-const PROCESSES_FLOOR: u64 = 301;
+/// The smallest limit of processes: the kernel accepts no smaller number as the highest pid of a namespace.
+pub const PROCESSES_MIN: u64 = 301;
+
+/// The name of the limit that has a minimum.
+const PROCESSES: &str = "processes";
 
 impl CommandLimits {
     /// The names under which the limits are set, with what each means.
     pub const NAMES: [(&'static str, &'static str); 6] = [
-        ("processes", "processes and threads alive at once"),
+        (PROCESSES, "processes and threads alive at once"),
         ("open-files", "open files per process"),
         ("file-bytes", "bytes of the largest file written"),
         ("cpu-seconds", "CPU seconds per process"),
@@ -59,14 +62,16 @@ impl CommandLimits {
         if value == 0 {
             return Err(LimitError::Zero(name.into()));
         }
+        if name == PROCESSES && value < PROCESSES_MIN {
+            return Err(LimitError::TooSmall { name: name.into(), min: PROCESSES_MIN });
+        }
         *slot = value;
-        self.processes_max = self.processes_max.max(PROCESSES_FLOOR);
         Ok(())
     }
 
     fn slot(&mut self, name: &str) -> Option<&mut u64> {
         match name {
-            "processes" => Some(&mut self.processes_max),
+            PROCESSES => Some(&mut self.processes_max),
             "open-files" => Some(&mut self.open_files_max),
             "file-bytes" => Some(&mut self.file_bytes_max),
             "cpu-seconds" => Some(&mut self.cpu_seconds_max),
@@ -84,6 +89,13 @@ pub enum LimitError {
     Unknown(String),
     /// The limit with this name cannot be zero.
     Zero(String),
+    /// The limit cannot be enforced below its minimum.
+    TooSmall {
+        /// The name of the limit.
+        name: String,
+        /// The smallest value that can be set.
+        min: u64,
+    },
 }
 
 impl fmt::Display for LimitError {
@@ -94,6 +106,9 @@ impl fmt::Display for LimitError {
                 write!(f, "there is no limit `{name}`; known are {}", known.join(", "))
             }
             LimitError::Zero(name) => write!(f, "limit `{name}` must be at least 1"),
+            LimitError::TooSmall { name, min } => {
+                write!(f, "limit `{name}` must be at least {min}, the smallest that the kernel enforces")
+            }
         }
     }
 }
@@ -118,5 +133,9 @@ mod tests {
         let mut limits = CommandLimits::default();
         assert_eq!(limits.set("speed", 1), Err(LimitError::Unknown("speed".into())));
         assert_eq!(limits.set("open-files", 0), Err(LimitError::Zero("open-files".into())));
+        let too_small = LimitError::TooSmall { name: "processes".into(), min: 301 };
+        assert_eq!(limits.set("processes", 300), Err(too_small));
+        assert_eq!(limits, CommandLimits::default(), "a refused value changes nothing");
+        limits.set("processes", 301).unwrap();
     }
 }

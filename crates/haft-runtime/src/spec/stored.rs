@@ -122,6 +122,8 @@ struct StoredWorkspace {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     readable: Vec<StoredPath>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    secrets: Vec<StoredPath>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     environment: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     protected: Vec<StoredPath>,
@@ -379,6 +381,7 @@ impl StoredWorkspace {
             git_writable: workspace.git == GitMetadata::Writable,
             writable: stored_paths(&workspace.writable),
             readable: stored_paths(&workspace.readable),
+            secrets: stored_paths(&workspace.secrets),
             environment: workspace.environment.clone(),
             protected: stored_paths(&workspace.protected),
             limits: workspace.limits.clone(),
@@ -394,6 +397,7 @@ impl StoredWorkspace {
             git: if self.git_writable { GitMetadata::Writable } else { GitMetadata::Frozen },
             writable: paths(self.writable),
             readable: paths(self.readable),
+            secrets: paths(self.secrets),
             environment: self.environment,
             protected: paths(self.protected),
             limits: self.limits,

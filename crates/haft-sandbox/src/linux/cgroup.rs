@@ -22,17 +22,32 @@ impl Cgroup {
         let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
         let bytes_max = limits.memory_bytes_max.to_string();
         places(&memberships).into_iter().find_map(|(parent, limit_file)| {
-            let own = parent.join(format!("haft-{}", std::process::id()));
+            let own = parent.join(format!("{PREFIX}{}", std::process::id()));
             match fs::create_dir(&own) {
                 // A killed launcher with our pid left the directory behind; reuse it.
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
                 Ok(()) | Err(_) => {}
             }
+            remove_forgotten(&parent);
             // From here on, dropping `group` undoes the creation.
             let group = Self { parent, own };
             write(&group.own.join(limit_file), &bytes_max).ok()?;
             write(&group.own.join("cgroup.procs"), "0").ok().map(|()| group)
         })
+    }
+}
+
+/// The start of the name of a call's group; the pid of its launcher follows.
+const PREFIX: &str = "haft-";
+
+/// Removes the groups of launchers that were killed. The kernel refuses to remove a group that has processes.
+fn remove_forgotten(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
     }
 }
 

@@ -23,7 +23,18 @@ pub(super) fn around(
     if !excluded.iter().any(|path| is_within(path, root)) {
         return vec![root.to_path_buf()];
     }
-    list(root).iter().flat_map(|entry| around(entry, excluded, list)).collect()
+    // A directory that cannot be listed, or only in part, still leads to the excluded paths and their siblings.
+    let mut entries = list(root);
+    entries.extend(excluded.iter().filter_map(|path| next_towards(root, path)));
+    entries.sort();
+    entries.dedup();
+    entries.iter().flat_map(|entry| around(entry, excluded, list)).collect()
+}
+
+/// Returns the entry of `root` that contains `path`.
+fn next_towards(root: &Path, path: &Path) -> Option<PathBuf> {
+    let next = path.strip_prefix(root).ok()?.components().next()?;
+    Some(root.join(next))
 }
 
 /// Lists the current entries of a directory. It skips symlinks, because a rule on a symlink would grant its target.
@@ -66,5 +77,15 @@ mod tests {
         );
         check("/home/u/project", &["/home/u/.haft/data"], &["/home/u/project"]);
         check("/home/u/.haft/data/x", &["/home/u/.haft/data"], &[]);
+        check("/locked", &["/locked/u/.ssh", "/locked/v"], &[]);
+    }
+
+    /// `/home` of a shared machine can often be entered but not listed.
+    #[test]
+    fn a_directory_that_cannot_be_listed_is_passed_through() {
+        let list =
+            |directory: &Path| if directory == Path::new("/home") { Vec::new() } else { tree(directory) };
+        let found = around(Path::new("/home"), &["/home/u/.haft".into()], &list);
+        assert_eq!(found, [PathBuf::from("/home/u/project")]);
     }
 }

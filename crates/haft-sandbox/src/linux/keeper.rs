@@ -22,23 +22,44 @@ use crate::plan::{SandboxPlan, UnixIdentity};
 /// cannot be mistaken for it.
 pub(super) const LEVEL_UNAVAILABLE: i32 = 99;
 
+/// The settings of a call that the watcher found out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeeperSettings {
+    pub(super) memory: MemoryLimitScope,
+    pub(super) protection: NameProtection,
+}
+
+/// The protection of names in writable directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NameProtection {
+    /// A file that is replaced from outside is covered again.
+    Renewed,
+    /// A file is covered once, because the kernel gives no way to learn of its replacement.
+    Once,
+}
+
 /// Runs the keeper in its fork; never returns.
 pub(super) fn main(
     attempt: LevelAttempt,
     ids: UnixIdentity,
-    memory: MemoryLimitScope,
+    settings: KeeperSettings,
     control: &ControlSocket,
     order: &LaunchRequest,
     workers: WorkerTable<'_>,
 ) -> ! {
+    let watcher = rustix::process::getppid();
     supervise::die_with_parent();
     if let Err(refusal) = namespaces::enter(attempt, &order.plan, ids) {
         control.report(&LaunchReport::Skipped { level: attempt.level(), reason: refusal.reason });
         exit(LEVEL_UNAVAILABLE)
     }
-    let result = confine(attempt, memory, &order.plan).and_then(|confinement| {
+    let result = confine(attempt, settings, &order.plan).and_then(|confinement| {
         control.report(&LaunchReport::Ready(confinement));
-        run(&order.program, control, workers)
+        if !attempt.has_namespaces() && matches!(order.program, LaunchProgram::Command) {
+            supervise::become_subreaper();
+            supervise::outlive_parent();
+        }
+        run(&order.program, watcher, control, workers)
     });
     match result {
         Ok(ended) => control.report(&LaunchReport::Exited(ended)),
@@ -52,7 +73,7 @@ pub(super) fn main(
 /// Applies all layers. The order is a safety property: each step gives up a right that the later steps no longer need.
 fn confine(
     attempt: LevelAttempt,
-    memory: MemoryLimitScope,
+    settings: KeeperSettings,
     plan: &SandboxPlan,
 ) -> Result<SandboxStatus, StageError> {
     let mut layers = vec![namespaces::layer(attempt, plan)];
@@ -65,7 +86,7 @@ fn confine(
     }
     env::set_current_dir(&plan.workspace)
         .stage("workspace", format!("entering {}", plan.workspace.display()))?;
-    layers.push(rlimits::apply(attempt, memory, &plan.limits)?);
+    layers.push(rlimits::apply(attempt, settings.memory, &plan.limits)?);
     let rules = landlock::prepare(attempt, plan)?;
     if let (LevelAttempt::Namespaces | LevelAttempt::Landlock, Some(identity)) = (attempt, plan.identity) {
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
@@ -79,21 +100,26 @@ fn confine(
     rustix::thread::set_no_new_privs(true).stage("no-new-privs", "setting it")?;
     layers.push(landlock::enforce(rules)?);
     layers.push(seccomp::enforce(attempt, plan)?);
-    Ok(SandboxStatus { level: attempt.level(), weaker: attempt.missing_guarantees(plan), layers })
+    let mut weaker = attempt.missing_guarantees(plan);
+    if attempt.has_namespaces() && settings.protection == NameProtection::Once && !plan.watched.is_empty() {
+        weaker.push("protected files in writable directories lose their protection when another program replaces them".to_owned());
+    }
+    Ok(SandboxStatus { level: attempt.level(), weaker, layers })
 }
 
 fn run(
     program: &LaunchProgram,
+    watcher: Option<Pid>,
     control: &ControlSocket,
     workers: WorkerTable<'_>,
 ) -> Result<CommandExit, StageError> {
     match program {
-        LaunchProgram::Command => run_command(control),
+        LaunchProgram::Command => run_command(watcher, control),
         LaunchProgram::Worker(name) => run_worker(name, workers),
     }
 }
 
-fn run_command(control: &ControlSocket) -> Result<CommandExit, StageError> {
+fn run_command(watcher: Option<Pid>, control: &ControlSocket) -> Result<CommandExit, StageError> {
     let mut signals = ChildSignals::take_over().stage("start", "taking over SIGCHLD")?;
     let mut words = env::args_os().skip(2);
     let program = words.next().ok_or_else(|| StageError::new("start", "no program was given"))?;
@@ -105,12 +131,15 @@ fn run_command(control: &ControlSocket) -> Result<CommandExit, StageError> {
         .map_err(|error| StageError::new("start", start_reason(&error)))?;
     let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let child = child.ok_or_else(|| StageError::new("start", "the kernel gave no valid pid"))?;
-    match supervise::supervise(child, control, &mut signals, OnTerminate::TellTheGroup)
+    match supervise::supervise(child, control, &mut signals, OnTerminate::TellTheGroup { watcher }, None)
         .stage("run", "waiting for the command")?
     {
         WaitOutcome::Exited(status) => Ok(exit_of(status)),
-        // The watcher sees the closed lifeline too and kills the whole tree; we only have to exit.
-        WaitOutcome::LifelineClosed => Ok(CommandExit::Signal(libc::SIGKILL)),
+        // The watcher sees a closed lifeline too and kills the whole tree, unless it is gone itself.
+        WaitOutcome::LifelineClosed | WaitOutcome::Exposed(_) => {
+            supervise::kill_descendants();
+            Ok(CommandExit::Signal(libc::SIGKILL))
+        }
     }
 }
 

@@ -82,7 +82,10 @@ fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetC
     }
     let mut rules = rules.create()?;
     if attempt.has_namespaces() {
-        rules = grant(rules, &[PathBuf::from("/")], read)?;
+        // A mount that covers a secret vanishes when someone outside replaces the secret by a rename. The new file has
+        // no rule of its own, and none of its parents has one, so it stays unreadable.
+        rules = grant(rules, &[PathBuf::from("/")], AccessFs::ReadDir.into())?;
+        rules = grant(rules, &around(Path::new("/"), &plan.hidden, &entries), read)?;
         rules = grant(rules, &plan.writable, handled & !make_devices())?;
         rules = grant(rules, &[PathBuf::from("/dev/shm")], handled & !make_devices())?;
     } else {
@@ -111,11 +114,11 @@ fn grant_unprotected(
     Ok(grant(rules, &writable, write)?)
 }
 
-/// Returns the paths to leave out of a writable directory. A frozen path above that directory does not count: the
-/// workspace in home is writable although home is not.
+/// Returns the paths to leave out of a writable directory. A path above that directory does not count: the workspace in
+/// home is writable although home is not, and a cache although the other caches are hidden.
 fn unwritable(root: &Path, plan: &SandboxPlan) -> Vec<PathBuf> {
-    let above = |frozen: &&PathBuf| *frozen != root && root.starts_with(frozen);
-    plan.hidden.iter().chain(plan.frozen.iter().filter(|frozen| !above(frozen))).cloned().collect()
+    let above = |path: &&PathBuf| *path != root && root.starts_with(path);
+    plan.hidden.iter().chain(&plan.frozen).filter(|path| !above(path)).cloned().collect()
 }
 
 fn grant(

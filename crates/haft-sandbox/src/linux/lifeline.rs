@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -30,6 +31,7 @@ pub(crate) struct Lifeline {
     line: Vec<u8>,
     skipped: Vec<String>,
     exit: Option<CommandExit>,
+    exposed: Option<PathBuf>,
 }
 
 impl Lifeline {
@@ -41,11 +43,12 @@ impl Lifeline {
         command.arg(MAGIC).args(launch.words).env_clear().envs(launch.environment());
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(launch.stdout).stderr(launch.stderr);
         let launcher = command.spawn().map_err(failed)?;
-        let order = LaunchRequest { plan: launch.plan.clone(), program: launch.program };
+        let order =
+            LaunchRequest { plan: launch.plan.clone(), program: launch.program, leftover: launch.leftover };
         send_order(&ours, &order, launch.stdin.as_ref().map(AsFd::as_fd)).map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let control = BufReader::new(UnixStream::from_std(ours).map_err(failed)?);
-        Ok(Self { launcher, control, line: Vec::new(), skipped: Vec::new(), exit: None })
+        Ok(Self { launcher, control, line: Vec::new(), skipped: Vec::new(), exit: None, exposed: None })
     }
 
     /// Waits until the program is about to run, and returns the layers in force.
@@ -62,7 +65,7 @@ impl Lifeline {
                 Some(LaunchReport::Failed { stage, reason }) => {
                     return Err(SandboxError::Layer { stage, reason });
                 }
-                Some(LaunchReport::Exited(_)) | None => {
+                Some(LaunchReport::Exited(_) | LaunchReport::Exposed { .. }) | None => {
                     return Err(SandboxError::Launcher { reason: "it ended without a word".into() });
                 }
             }
@@ -71,17 +74,22 @@ impl Lifeline {
 
     /// Waits until everything the program started is gone, and returns the exit status of the program.
     pub(crate) async fn exited(&mut self) -> Result<CommandExit, SandboxError> {
-        while self.exit.is_none() {
+        loop {
             match self.report().await? {
                 Some(LaunchReport::Exited(exit)) => self.exit = Some(exit),
                 Some(LaunchReport::Failed { reason, .. }) => return Err(SandboxError::Start { reason }),
+                Some(LaunchReport::Exposed { path }) => self.exposed = Some(path),
                 Some(LaunchReport::Skipped { .. } | LaunchReport::Ready(_)) => {}
-                // The keeper was killed before it could report, for example by the kernel's OOM killer.
-                None => self.exit = Some(CommandExit::Signal(SIGKILL)),
+                // Only now the watcher has had its last look.
+                None => break,
             }
         }
         self.launcher.wait().await.map_err(|error| SandboxError::launcher(&error))?;
-        Ok(self.exit.unwrap_or(CommandExit::Signal(SIGKILL)))
+        match &self.exposed {
+            Some(path) => Err(SandboxError::Exposed { path: path.clone() }),
+            // Without a report the keeper was killed, for example by the kernel's OOM killer.
+            None => Ok(self.exit.unwrap_or(CommandExit::Signal(SIGKILL))),
+        }
     }
 
     /// Asks the launcher to terminate the command. A failed write is ignored: a launcher that reads no more is about to

@@ -15,6 +15,7 @@ mod landlock;
 mod lifeline;
 mod loopback;
 mod mounts;
+mod names;
 mod namespaces;
 mod rlimits;
 mod seccomp;

@@ -34,6 +34,11 @@ pub(super) fn build(plan: &SandboxPlan) -> Result<(), StageError> {
     pieces.into_iter().flatten().try_for_each(|piece| piece.attach())
 }
 
+/// Carries out one step again, in a namespace that is already built.
+pub(super) fn attach_step(step: &MountStep, limits: &CommandLimits) -> Result<(), StageError> {
+    prepare(step, limits)?.into_iter().try_for_each(|piece| piece.attach())
+}
+
 /// Fails when a fresh `/proc` cannot be mounted; containers often forbid it.
 pub(super) fn can_show_processes() -> io::Result<()> {
     fresh("proc", &[]).map(drop)

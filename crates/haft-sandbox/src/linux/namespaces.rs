@@ -74,7 +74,9 @@ impl LevelAttempt {
             "names (not contents) of files in protected directories can be listed",
             "names next to a protected path that appear later cannot be used",
             "git hooks and configuration are unwritable, but their directory can be renamed",
+            "git hooks and configuration of repositories below the root of the workspace can be changed",
             "other processes can be seen, though not read or signalled",
+            "System V shared memory, semaphores and message queues cannot be used",
             "devices other than null, zero, full and random do not open, and /dev/shm is not writable",
         ];
         weaker.extend(always.map(str::to_owned));

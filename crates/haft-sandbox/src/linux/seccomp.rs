@@ -89,6 +89,24 @@ const NAMES_A_PROCESS: &[(libc::c_long, u8)] = &[
     (libc::SYS_ioprio_set, 1),
 ];
 
+/// System V IPC and POSIX message queues. Without an IPC namespace they would reach those of other processes, and leave
+/// something behind.
+const SYSTEM_V: &[libc::c_long] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+
 /// The namespaces that `clone` could create.
 const CLONE_NAMESPACES: &[libc::c_int] = &[
     libc::CLONE_NEWNS,
@@ -119,7 +137,7 @@ fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
     let mut rules: SeccompRules = NEVER.iter().map(|call| (*call, Vec::new())).collect();
     let namespaces = CLONE_NAMESPACES.iter().filter_map(|flag| has_flag(*flag));
     rules.insert(libc::SYS_clone, namespaces.collect());
-    rules.extend(SETS_MODE.iter().map(|call| (call.number, call.set_user_id().into_iter().collect())));
+    rules.extend(SETS_MODE.iter().map(|call| (call.number, call.set_id_rules())));
     match plan.mode {
         SandboxMode::Sandbox | SandboxMode::Rx => {
             rules.extend(OTHER_PROCESSES.iter().map(|call| (*call, Vec::new())));
@@ -142,6 +160,7 @@ fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
         rules.insert(libc::SYS_socketpair, datagrams.iter().filter_map(|kind| pair_of(*kind)).collect());
     }
     if !attempt.has_namespaces() {
+        rules.extend(SYSTEM_V.iter().map(|call| (*call, Vec::new())));
         rules.extend(
             NAMES_A_PROCESS.iter().map(|(call, at)| (*call, argument_is_not(*at, 0).into_iter().collect())),
         );
@@ -186,12 +205,13 @@ fn pair_of(kind: libc::c_int) -> Option<SeccompRule> {
 struct SetsMode {
     number: libc::c_long,
     mode_at: u8,
-    /// The position of the flags argument, if the mode counts only together with `O_CREAT`.
+    /// The position of the flags argument, if the mode counts only for a call that creates a file.
     flags_at: Option<u8>,
 }
 
-/// The calls that must not set the set-user-ID bit: as root, such a file left in the workspace would make any user who
-/// runs it later root.
+/// The calls that must not set the set-user-ID or set-group-ID bit: as root, such a file left in the workspace would
+/// make any user who runs it later root. A filter cannot tell files from directories, so directories cannot have the
+/// bit set either.
 const SETS_MODE: &[SetsMode] = &[
     SetsMode { number: libc::SYS_fchmod, mode_at: 1, flags_at: None },
     SetsMode { number: libc::SYS_fchmodat, mode_at: 2, flags_at: None },
@@ -208,21 +228,33 @@ const SETS_MODE: &[SetsMode] = &[
     SetsMode { number: libc::SYS_mknod, mode_at: 1, flags_at: None },
 ];
 
+/// The bits that let a program run with the rights of its owner or group.
+const SET_ID_BITS: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
+
+/// The flags with which `open` creates a file. A file without a name can be given one later.
+const SET_ID_CREATES: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE];
+
 /// The number of `fchmodat2`, the same on every architecture.
 const SYS_FCHMODAT2: libc::c_long = 452;
 
 impl SetsMode {
-    fn set_user_id(&self) -> Option<SeccompRule> {
+    /// Matches each of the two bits, and of a call with flags each way to create a file.
+    fn set_id_rules(&self) -> Vec<SeccompRule> {
         let has = |at: u8, bits: u32| {
             let bits = u64::from(bits);
             SeccompCondition::new(at, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits).ok()
         };
-        let mode = has(self.mode_at, libc::S_ISUID)?;
-        let create = match self.flags_at {
-            Some(at) => Some(has(at, libc::O_CREAT.cast_unsigned())?),
-            None => None,
+        let creates = match self.flags_at {
+            Some(at) => SET_ID_CREATES.map(|flags| Some((at, flags.cast_unsigned()))).to_vec(),
+            None => vec![None],
         };
-        SeccompRule::new([mode].into_iter().chain(create).collect()).ok()
+        let pairs = creates.iter().flat_map(|creates| SET_ID_BITS.map(|bit| (bit, *creates)));
+        let rule = |(bit, creates): (u32, Option<(u8, u32)>)| {
+            let creates = creates.map(|(at, flags)| has(at, flags));
+            let conditions = std::iter::once(has(self.mode_at, bit)).chain(creates);
+            SeccompRule::new(conditions.collect::<Option<Vec<_>>>()?).ok()
+        };
+        pairs.filter_map(rule).collect()
     }
 }
 
@@ -302,7 +334,8 @@ mod tests {
         assert_eq!(rules[&libc::SYS_socket].len(), 1);
         assert_eq!(rules[&libc::SYS_socketpair].len(), 2);
         for call in SETS_MODE {
-            assert_eq!(rules[&call.number].len(), 1, "{}", call.number);
+            let expected = if call.flags_at.is_some() { 4 } else { 2 };
+            assert_eq!(rules[&call.number].len(), expected, "{}", call.number);
         }
     }
 }

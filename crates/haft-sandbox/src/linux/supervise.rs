@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::ptr;
 
@@ -14,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait};
 
 use super::control::ControlSocket;
+use super::names::NameWatch;
 
 /// The event that ended the wait.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(super) enum WaitOutcome {
     Exited(WaitStatus),
     /// The process that started the launcher is gone, or has dropped the call.
     LifelineClosed,
+    /// The command may have changed this protected file.
+    Exposed(PathBuf),
 }
 
 /// Unblocks all signals in the command, which must not inherit the launcher's signal mask.
@@ -44,7 +48,10 @@ pub(super) enum OnTerminate {
     /// In the watcher: the request comes from our process over the socket, and goes to the keeper as SIGTERM.
     PassOn,
     /// In the keeper: the request comes from the watcher as SIGTERM, and goes to the command's process group.
-    TellTheGroup,
+    TellTheGroup {
+        /// Our parent; `None` outside our pid namespace.
+        watcher: Option<Pid>,
+    },
 }
 
 /// Reports that a child changed state, or that we should terminate it.
@@ -102,30 +109,48 @@ pub(super) fn supervise(
     control: &ControlSocket,
     signals: &mut ChildSignals,
     on_terminate: OnTerminate,
+    mut names: Option<&mut NameWatch>,
 ) -> io::Result<WaitOutcome> {
     let lifeline: BorrowedFd<'_> = control.as_fd();
     // Both processes hold the socket, but only the watcher reads from it.
     let words = match on_terminate {
         OnTerminate::PassOn => PollFlags::IN,
-        OnTerminate::TellTheGroup => PollFlags::empty(),
+        OnTerminate::TellTheGroup { .. } => PollFlags::empty(),
     };
     loop {
         if let Some(status) = reap(child)? {
             return Ok(WaitOutcome::Exited(status));
         }
+        if is_orphaned(on_terminate) {
+            return Ok(WaitOutcome::LifelineClosed);
+        }
         let mut fds =
-            [PollFd::new(&lifeline, words | PollFlags::RDHUP), PollFd::new(&signals.fd, PollFlags::IN)];
+            vec![PollFd::new(&lifeline, words | PollFlags::RDHUP), PollFd::new(&signals.fd, PollFlags::IN)];
+        fds.extend(names.as_deref().map(|names| PollFd::new(names, PollFlags::IN)));
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        if fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        let is_renamed = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+        let lifeline_events = fds[0].revents();
+        if is_renamed && let Some(path) = names.as_deref_mut().and_then(NameWatch::handle) {
+            return Ok(WaitOutcome::Exposed(path));
+        }
+        if lifeline_events.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return Ok(WaitOutcome::LifelineClosed);
         }
-        let asked = fds[0].revents().contains(PollFlags::IN) && control.is_asked_to_terminate();
+        let asked = lifeline_events.contains(PollFlags::IN) && control.is_asked_to_terminate();
         if signals.take() || asked {
             terminate(child, on_terminate);
         }
+    }
+}
+
+/// Returns true in a keeper whose watcher was killed: no other process would end the command then.
+fn is_orphaned(on_terminate: OnTerminate) -> bool {
+    match on_terminate {
+        OnTerminate::PassOn => false,
+        OnTerminate::TellTheGroup { watcher } => rustix::process::getppid() != watcher,
     }
 }
 
@@ -133,7 +158,7 @@ pub(super) fn supervise(
 fn terminate(child: Pid, on_terminate: OnTerminate) {
     let _ = match on_terminate {
         OnTerminate::PassOn => kill_process(child, Signal::TERM),
-        OnTerminate::TellTheGroup => kill_process_group(child, Signal::TERM),
+        OnTerminate::TellTheGroup { .. } => kill_process_group(child, Signal::TERM),
     };
 }
 
@@ -178,6 +203,13 @@ pub(super) fn become_subreaper() {
 pub(super) fn die_with_parent() {
     // SAFETY: takes integers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+}
+
+/// Asks the kernel for SIGCHLD when our parent dies, instead of killing us. Without a pid namespace the command would
+/// outlive us, so we must live to kill it.
+pub(super) fn outlive_parent() {
+    // SAFETY: takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCHLD, 0, 0, 0) };
 }
 
 /// The side of the fork that this process is on.

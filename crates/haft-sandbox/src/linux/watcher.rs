@@ -2,17 +2,19 @@
 
 use std::process::exit;
 
+use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, WaitStatus};
 
 use super::cgroup::Cgroup;
 use super::control::ControlSocket;
-use super::keeper::{self, LEVEL_UNAVAILABLE};
+use super::keeper::{self, KeeperSettings, LEVEL_UNAVAILABLE, NameProtection};
+use super::names::NameWatch;
 use super::namespaces::{self, LevelAttempt};
 use super::rlimits::MemoryLimitScope;
 use super::stage::{InStage, StageError};
 use super::supervise::{self, ChildSignals, Fork, OnTerminate, WaitOutcome};
 use super::{WorkerTable, descriptors, identity};
-use crate::message::{LaunchReport, LaunchRequest};
+use crate::message::{LaunchReport, LaunchRequest, Program};
 
 /// The exit code of a launcher that failed. It reports the reason first, if it has the control socket.
 const LAUNCHER_FAILED: i32 = 125;
@@ -22,7 +24,11 @@ pub(crate) fn main(workers: WorkerTable<'_>) -> ! {
     let Ok((control, order)) = descriptors::close_inherited().and_then(|()| ControlSocket::take()) else {
         exit(LAUNCHER_FAILED)
     };
-    if let Err(failure) = watch(&control, &order, workers) {
+    let watched = watch(&control, &order, workers);
+    if let Some(file) = &order.leftover {
+        let _ = std::fs::remove_file(file);
+    }
+    if let Err(failure) = watched {
         control.report(&LaunchReport::Failed { stage: failure.stage.into(), reason: failure.reason });
         supervise::kill_descendants();
         exit(LAUNCHER_FAILED)
@@ -39,15 +45,42 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
     let privileged = attempts.first() == Some(&LevelAttempt::Namespaces);
     let cgroup = if privileged { Cgroup::enter(&order.plan.limits) } else { None };
     for attempt in attempts {
-        match start(attempt, cgroup.as_ref(), control, order, workers)? {
+        let mut names = names(attempt, order);
+        let calling = CallParts { control, order, workers, memory: memory_of(cgroup.as_ref()) };
+        match start(attempt, &calling, &mut names)? {
             KeeperStart::Unavailable => {}
-            KeeperStart::Running(keeper) => match wait_for_keeper(keeper, control, &mut signals)? {
-                KeeperOutcome::LevelUnavailable => {}
-                KeeperOutcome::Done => return Ok(()),
-            },
+            KeeperStart::Running(keeper) => {
+                match wait_for_keeper(keeper, control, &mut signals, names.watch.as_mut())? {
+                    KeeperOutcome::LevelUnavailable => {}
+                    KeeperOutcome::Done => return Ok(()),
+                }
+            }
         }
     }
     Err(StageError::new("level", "no level of the sandbox can be put up here"))
+}
+
+/// The watch over the protected names of a call.
+struct WatchedNames {
+    watch: Option<NameWatch>,
+    protection: NameProtection,
+}
+
+/// Starts the watch, where mounts protect the names and a command could use the moment in which one is gone.
+fn names(attempt: LevelAttempt, order: &LaunchRequest) -> WatchedNames {
+    let is_needed = attempt.has_namespaces() && matches!(order.program, Program::Command);
+    match if is_needed { NameWatch::begin(&order.plan) } else { Ok(None) } {
+        Ok(watch) => WatchedNames { watch, protection: NameProtection::Renewed },
+        Err(_) => WatchedNames { watch: None, protection: NameProtection::Once },
+    }
+}
+
+/// Everything about a call that does not depend on the level.
+struct CallParts<'a> {
+    control: &'a ControlSocket,
+    order: &'a LaunchRequest,
+    workers: WorkerTable<'a>,
+    memory: MemoryLimitScope,
 }
 
 fn memory_of(cgroup: Option<&Cgroup>) -> MemoryLimitScope {
@@ -61,19 +94,35 @@ enum KeeperStart {
 
 fn start(
     attempt: LevelAttempt,
-    cgroup: Option<&Cgroup>,
-    control: &ControlSocket,
-    order: &LaunchRequest,
-    workers: WorkerTable<'_>,
+    calling: &CallParts<'_>,
+    names: &mut WatchedNames,
 ) -> Result<KeeperStart, StageError> {
+    let CallParts { control, order, workers, memory } = *calling;
     if let (LevelAttempt::UserNamespaces, Some(identity)) = (attempt, order.plan.identity) {
         // Switch before the fork: inside a user namespace the owner's ids could no longer be named.
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
     }
     let ids = identity::own();
+    // The keeper waits until we have opened its namespaces: later it is closed to us.
+    let (wait, go) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).stage("fork", "making a pipe")?;
     match supervise::fork(attempt.clone_flags(&order.plan)) {
-        Ok(Fork::Child) => keeper::main(attempt, ids, memory_of(cgroup), control, order, workers),
-        Ok(Fork::Parent(keeper)) => Ok(KeeperStart::Running(keeper)),
+        Ok(Fork::Child) => {
+            drop(go);
+            let protection = match rustix::io::read(&wait, &mut [0]) {
+                Ok(1) => NameProtection::Once,
+                Ok(_) | Err(_) => names.protection,
+            };
+            keeper::main(attempt, ids, KeeperSettings { memory, protection }, control, order, workers)
+        }
+        Ok(Fork::Parent(keeper)) => {
+            let unseen =
+                names.watch.as_mut().is_some_and(|watch| watch.enter_later(attempt, keeper).is_err());
+            if unseen {
+                names.watch = None;
+                let _ = rustix::io::write(&go, b"1");
+            }
+            Ok(KeeperStart::Running(keeper))
+        }
         Err(error) if attempt.may_be_unavailable() => {
             let reason = format!("the kernel refuses new namespaces: {error}");
             control.report(&LaunchReport::Skipped { level: attempt.level(), reason });
@@ -93,13 +142,23 @@ fn wait_for_keeper(
     keeper: Pid,
     control: &ControlSocket,
     signals: &mut ChildSignals,
+    mut names: Option<&mut NameWatch>,
 ) -> Result<KeeperOutcome, StageError> {
-    let ended = supervise::supervise(keeper, control, signals, OnTerminate::PassOn)
+    let ended = supervise::supervise(keeper, control, signals, OnTerminate::PassOn, names.as_deref_mut())
         .stage("watch", "waiting for the keeper")?;
     supervise::kill_descendants();
+    let exposed = match &ended {
+        WaitOutcome::Exposed(path) => Some(path.clone()),
+        WaitOutcome::Exited(_) | WaitOutcome::LifelineClosed => names.and_then(NameWatch::last_look),
+    };
+    if let Some(path) = exposed {
+        control.report(&LaunchReport::Exposed { path });
+    }
     match ended {
         WaitOutcome::Exited(status) if is_unavailable(status) => Ok(KeeperOutcome::LevelUnavailable),
-        WaitOutcome::Exited(_) | WaitOutcome::LifelineClosed => Ok(KeeperOutcome::Done),
+        WaitOutcome::Exited(_) | WaitOutcome::LifelineClosed | WaitOutcome::Exposed(_) => {
+            Ok(KeeperOutcome::Done)
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -85,10 +86,18 @@ fn rules(plan: &SandboxPlan) -> SeatbeltRules {
             SandboxMode::Sandbox | SandboxMode::Rx => Some(plan.writable.clone()),
             SandboxMode::Rwx => None,
         },
-        frozen: plan.frozen.clone(),
-        hidden: plan.hidden.clone(),
+        frozen: [plan.frozen.clone(), plan.nested.clone()].concat(),
+        hidden: hidden(plan),
         network: plan.network,
     }
+}
+
+/// Returns the hidden paths. In `rwx` mode the profile cannot grant a cache inside the hidden caches, so these stay open.
+fn hidden(plan: &SandboxPlan) -> Vec<PathBuf> {
+    let holds_own =
+        |hidden: &PathBuf| plan.writable.iter().any(|root| root != hidden && root.starts_with(hidden));
+    let is_open = |hidden: &PathBuf| plan.mode == SandboxMode::Rwx && holds_own(hidden);
+    plan.hidden.iter().filter(|hidden| !is_open(hidden)).cloned().collect()
 }
 
 /// A process group that is killed once, at the latest on drop.

@@ -55,7 +55,7 @@ fn home_below_tmp_is_hidden_and_its_parents_are_pinned() {
     let home = position(format!("hidden {}", place.path("a/home").display()));
     assert!(tmp < pin && pin < home);
     let kept = plan.steps.iter().find_map(|step| match step {
-        MountStep::HiddenDirectory { keep, .. } => Some(keep.clone()),
+        MountStep::HiddenDirectory { path, keep } if *path == place.path("a/home") => Some(keep.clone()),
         _ => None,
     });
     assert_eq!(kept, Some(vec![VisibleEntry { name: "workspace".into(), writable: true }]));

@@ -9,7 +9,9 @@ use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::store::OutputStore;
 use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
-use haft_sandbox::{CommandExit, SandboxError, SandboxPolicy, SandboxedChild, sandboxed_command};
+use haft_sandbox::{
+    CommandExit, SandboxError, SandboxPolicy, SandboxedChild, WorkspaceScan, sandboxed_command,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -59,17 +61,41 @@ pub(super) async fn call(
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     check(&input.command)?;
+    let before = scan(policy).await;
     let command = sandboxed_command("bash", policy).args(["-c", &input.command]);
     let mut child = command.spawn().await.map_err(|error| not_started(&error))?;
     note_confinement(cx, child.confinement());
     let mut output = LimitedOutput::new(MAX_BASH_OUTPUT, store);
     let followed = follow(&mut child, &mut output, cx);
-    match cx.time_limit {
+    let result = match cx.time_limit {
         None => conclude(followed.await, output, cx),
         Some(limit) => match timeout_at(Instant::from_std(limit.deadline), followed).await {
             Ok(ended) => conclude(ended, output, cx),
             Err(_) => Err(timed_out(cx, output)),
         },
+    };
+    note_changes(cx, &before, &scan(policy).await);
+    result
+}
+
+async fn scan(policy: &SandboxPolicy) -> WorkspaceScan {
+    let workspace = policy.workspace().to_path_buf();
+    tokio::task::spawn_blocking(move || WorkspaceScan::of(&workspace)).await.unwrap_or_default()
+}
+
+/// The number of paths that one note lists.
+const NOTED_PATHS_MAX: usize = 50;
+
+/// Records what the command left behind for other programs to run: repositories, whose hooks and configuration are
+/// protected only from the next call on, and files that editors and build tools obey.
+fn note_changes(cx: &CallContext, before: &WorkspaceScan, after: &WorkspaceScan) {
+    let topics = [
+        ("new_repositories", after.new_repositories(before)),
+        ("run_files_changed", after.changed_run_files(before)),
+    ];
+    for (topic, mut paths) in topics.into_iter().filter(|(_, paths)| !paths.is_empty()) {
+        paths.truncate(NOTED_PATHS_MAX);
+        cx.note(topic, json!(paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>()));
     }
 }
 

@@ -4,11 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fdatasync, fstat, openat, readlinkat,
+    AtFlags, CWD, Dir, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fdatasync, fstat, openat, readlinkat,
     renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
@@ -57,6 +58,7 @@ impl OpenDirectoryEntry {
         if content.len() as u64 > WRITE_FILE_BYTES_MAX {
             return Err(WriteError::TooLarge { bytes: content.len(), bytes_max: WRITE_FILE_BYTES_MAX });
         }
+        remove_forgotten(&self.directory, SystemTime::now());
         let (temp, mut file) = TempFile::create(&self.directory, self.creation_mode())?;
         if let Some(existing) = &self.existing {
             copy_owner_and_mode(&file, existing)?;
@@ -155,6 +157,37 @@ impl Drop for TempFile<'_> {
             let _ = unlinkat(self.directory, &self.name, AtFlags::empty());
         }
     }
+}
+
+/// The age at which no running write can need its temporary file any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+
+/// The number of entries that are looked at. In a larger directory, a forgotten file may stay.
+const ENTRIES_MAX: usize = 1000;
+
+/// Removes the temporary files of workers that were killed in the middle of a write.
+fn remove_forgotten(directory: &OwnedFd, now: SystemTime) {
+    let readable =
+        openat(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let Ok(entries) = readable.and_then(Dir::new) else { return };
+    let seconds =
+        now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(FORGOTTEN_AFTER);
+    for entry in entries.take(ENTRIES_MAX).flatten() {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if is_temp_name(name)
+            && statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|about| u64::try_from(about.st_mtime).unwrap_or(0) < seconds.as_secs())
+        {
+            let _ = unlinkat(directory, name, AtFlags::empty());
+        }
+    }
+}
+
+fn is_temp_name(name: &OsStr) -> bool {
+    let random = name.to_str().and_then(|name| name.strip_prefix(".haft-")?.strip_suffix(".tmp"));
+    random.is_some_and(|random| {
+        random.len() == 2 * TEMP_NAME_RANDOM_BYTES && random.bytes().all(|c| c.is_ascii_hexdigit())
+    })
 }
 
 /// Returns a random name, so that no other process can predict it. It does not contain the file's name, which may

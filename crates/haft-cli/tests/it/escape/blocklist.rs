@@ -113,11 +113,16 @@ fn hard_link_out_of_a_blocked_directory() {
 
 #[test]
 fn grant_a_blocked_directory_for_writing() {
+    EscapeTrial { flags: &["--writable", "/usr/lib"], ..TRIAL }
+        .refused("(: >> /usr/lib/new-$$) && echo ESCAPED");
     for user in users() {
         let place = TRIAL.arena(user);
         let script = whole(&place, "(: >> /etc/passwd) && echo ESCAPED; (: >> /etc/new-$$) && echo ESCAPED");
+        // `/etc` also holds the passwords of the machine, so root is refused the grant itself.
         let ran = place.confined(&["--writable", "/etc"], &script).output();
-        tried(&ran);
+        if ran.code != Some(2) {
+            tried(&ran);
+        }
         assert!(!ran.stdout.contains(ESCAPED), "as {user:?}: {ran:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Child;
 
-use haft_testkit::{TestTree, users};
+use haft_testkit::{TestTree, User, users};
 
 use super::{EscapeTrial, TRIAL, tried, whole};
 
@@ -197,4 +197,41 @@ fn symlinked_git_directory_is_rejected_with_hint() {
 fn git_writable_flag_allows_writing_hooks_and_config() {
     EscapeTrial { flags: &["--git", "writable"], ..REPOSITORY }
         .granted("echo x > .git/hooks/pre-commit && git config a.b c && mv .git old && echo granted");
+}
+
+/// git looks into such a repository as soon as the index of the root names it.
+#[test]
+fn hooks_and_configuration_of_a_nested_repository() {
+    let setup =
+        r#"git init -q "$ws"; git init -q "$ws/a/b"; git init -q --separate-git-dir "$ws/a/dir" "$ws/c""#;
+    let watched =
+        &["ws/a/b/.git/hooks", "ws/a/b/.git/config", "ws/a/dir/hooks", "ws/a/dir/config", "ws/c/.git"];
+    for mode in ["sandbox", "rx", "rwx"] {
+        let nested = EscapeTrial { setup, watched, flags: &["--mode", mode], ..TRIAL };
+        nested.attempt("echo x > a/b/.git/hooks/pre-commit; git -C a/b config core.fsmonitor evil");
+        nested.attempt(
+            "echo x >> a/dir/config; echo x > a/dir/hooks/pre-commit; echo 'gitdir: ../evil' > c/.git",
+        );
+        nested.attempt("cp -r a e; mv a old; mv e a; echo x >> a/b/.git/config; echo x >> a/dir/config");
+    }
+    let commits =
+        "cd a/b && touch f && git add f && git -c user.name=n -c user.email=e commit -qm x && echo granted";
+    EscapeTrial { setup, ..TRIAL }.granted(commits);
+}
+
+#[test]
+fn a_repository_that_a_call_creates_is_reported() {
+    let place = TRIAL.arena(User::Ourselves);
+    let command =
+        "git init -q new; git init -q new; mkdir .vscode; echo {} > .vscode/tasks.json; echo all: > Makefile";
+    let arguments = serde_json::json!({ "command": command }).to_string();
+    let ran = place.haft(&["call", "--json", "bash", &arguments]).output().expect_code(0);
+    let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    assert_eq!(result["notes"]["new_repositories"], serde_json::json!([path("ws/new")]), "{ran:?}");
+    let changed = serde_json::json!([path("ws/.vscode/tasks.json"), path("ws/Makefile")]);
+    assert_eq!(result["notes"]["run_files_changed"], changed, "{ran:?}");
+    assert!(ran.stderr.contains("warning: the call created git repositories"), "{ran:?}");
+    let ran = place.haft(&["call", "bash", r#"{"command":"echo x > new/.git/config"}"#]).output();
+    assert!(ran.code != Some(0) && !ran.stderr.contains("created git repositories"), "{ran:?}");
 }

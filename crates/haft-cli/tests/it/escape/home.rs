@@ -35,6 +35,18 @@ fn read_the_database() {
     assert_home_is_not_read(r#"cat "$home/data/db""#);
 }
 
+/// Caches of MCP servers may hold tokens.
+#[test]
+fn read_a_cache() {
+    for way in WAYS {
+        EscapeTrial {
+            setup: r#"mkdir -p "$home/cache/server"; cp "$home/data/db" "$home/cache/server/token""#,
+            ..way
+        }
+        .attempt_to_read(r#"cat "$home/cache/server/token""#);
+    }
+}
+
 #[test]
 fn read_the_configuration() {
     assert_home_is_not_read(r#"cat "$home/haft.json""#);

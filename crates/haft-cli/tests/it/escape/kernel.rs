@@ -343,6 +343,20 @@ fn read_kernel_memory_and_log() {
 /// A setuid file that root left in the workspace would give root privileges to any user who runs it later.
 #[test]
 fn create_setuid_program() {
+    refused(
+        "cp /usr/bin/id one && chmod 2755 one && echo ESCAPED; install -m 2755 /usr/bin/id five && echo ESCAPED",
+    );
+    for mode in ["0o4755", "0o2755"] {
+        // A file without a name gets one later.
+        refused(&python(&format!(
+            r#"
+try: file = os.open(".", os.O_TMPFILE | os.O_WRONLY, {mode})
+except PermissionError: file = None
+if file is not None:
+    os.link(f"/proc/self/fd/{{file}}", "six", follow_symlinks=True)
+    print("ESC" + "APED" if os.stat("six").st_mode & 0o6000 else "plain")"#
+        )));
+    }
     refused("cp /usr/bin/id one && chmod u+s one && echo ESCAPED");
     refused("install -m 4755 /usr/bin/id two && echo ESCAPED");
     refused(

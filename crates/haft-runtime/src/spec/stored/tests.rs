@@ -35,7 +35,11 @@ fn spec() -> RunSpec {
         ..RunSpec::new(
             &graph,
             "go",
-            WorkspaceSpec { network: Some(ResourceAccess::Allow), ..WorkspaceSpec::at("/w") },
+            WorkspaceSpec {
+                network: Some(ResourceAccess::Allow),
+                secrets: vec!["/x".into()],
+                ..WorkspaceSpec::at("/w")
+            },
         )
     }
 }

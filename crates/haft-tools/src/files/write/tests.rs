@@ -221,3 +221,19 @@ fn concurrent_writes_are_atomic() {
     assert!(contents.contains(&fixture.content("f")));
     assert_eq!(fixture.names("."), ["f"]);
 }
+
+#[test]
+fn temporary_files_of_killed_workers_are_removed() {
+    let fixture = FileFixture::new();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
+    let names =
+        [format!(".haft-{:032x}.tmp", 1), format!(".haft-{:032x}.tmp", 2), ".haft-notes.tmp".to_owned()];
+    for (name, aged) in names.iter().zip([true, false, true]) {
+        let file = File::create(fixture.path(name)).unwrap();
+        if aged {
+            file.set_modified(old).unwrap();
+        }
+    }
+    write(&fixture.path("f"), "x").unwrap();
+    assert_eq!(fixture.names("."), [names[1].as_str(), names[2].as_str(), "f"]);
+}

@@ -1,0 +1,222 @@
+//! Protected files that another program replaces while a command runs, as git and most editors do.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Child;
+
+use haft_testkit::{Place, User, users};
+
+use super::{TRIAL, Trial, python};
+use crate::degraded::WITHOUT_NAMESPACES;
+
+/// The variable with the number of renames; `cargo xtask test --long` sets it.
+const RENAMES: &str = "HAFT_TEST_RENAMES";
+const RENAMES_DEFAULT: usize = 40;
+
+fn renames() -> usize {
+    std::env::var(RENAMES).map_or(RENAMES_DEFAULT, |number| number.parse().unwrap())
+}
+
+const REPOSITORY: Trial<'static> =
+    Trial { setup: r#"git init -q "$ws"; mkfifo "$ws/go""#, watched: &[], ..TRIAL };
+
+/// A deterministic random generator, so that a failure is reproducible.
+struct Dice(u64);
+
+impl Dice {
+    /// Spins for a random time, so that renames meet the command at different moments.
+    fn pause(&mut self) {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (0..(self.0 >> 33) % 20_000).for_each(|_| std::hint::spin_loop());
+    }
+}
+
+fn start(trial: Trial<'_>, place: &Place, script: &str) -> Child {
+    let mut child = trial.run_in(place, script).start();
+    let mut line = String::new();
+    let mut byte = [0_u8];
+    let out = child.stdout.as_mut().unwrap();
+    while out.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
+        line.push(char::from(byte[0]));
+    }
+    assert_eq!(line, "ready");
+    child
+}
+
+/// Replaces a file as git does: another file is written, then renamed.
+fn replace(place: &Place, from: &str, name: &str, content: &str) {
+    let next = place.file(from, content);
+    std::fs::rename(next, place.path(name)).unwrap();
+}
+
+/// Tries without a pause to write the configuration, until it is told to stop.
+const WRITE: &str = "
+print('ready', flush=True)
+while not os.path.exists('stop'):
+    for _ in range(50):
+        try:
+            file = os.open('.git/config', os.O_WRONLY | os.O_APPEND)
+            os.write(file, b'EVIL')
+            os.close(file)
+        except OSError: pass";
+
+/// Tries without a pause to put another file in place of the configuration.
+const RENAME: &str = "
+print('ready', flush=True)
+while not os.path.exists('stop'):
+    for _ in range(50):
+        try:
+            with open('evil', 'w') as file: file.write('EVIL')
+            os.rename('evil', '.git/config')
+        except OSError: pass";
+
+/// The place where the next configuration is written.
+const NEXT: &str = "outside/next";
+
+/// Each call in which the command wrote the configuration must end with an error that names the file.
+fn no_silent_change(user: User, trial: Trial<'_>, attack: &str) {
+    let place = trial.arena(user);
+    let (mut dice, mut left) = (Dice(11), renames());
+    while left > 0 {
+        let _ = std::fs::remove_file(place.path("ws/stop"));
+        replace(&place, NEXT, "ws/.git/config", "[core]\n");
+        let mut child = start(trial, &place, &python(attack));
+        while left > 0
+            && child.try_wait().unwrap().is_none()
+            && !place.text("ws/.git/config").contains("EVIL")
+        {
+            replace(&place, NEXT, "ws/.git/config", &format!("[core]\n# {left}\n"));
+            left -= 1;
+            dice.pause();
+        }
+        place.file("ws/stop", "");
+        let ended = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        let named = errors.contains(".git/config` was replaced by another program");
+        let evil = place.text("ws/.git/config").contains("EVIL");
+        assert!(!evil || named && !ended.status.success(), "as {user:?}: {errors}");
+    }
+}
+
+#[test]
+fn write_a_configuration_that_git_replaces() {
+    for user in users() {
+        no_silent_change(user, REPOSITORY, WRITE);
+    }
+}
+
+#[test]
+fn rename_over_a_configuration_that_git_replaces() {
+    for user in users() {
+        no_silent_change(user, REPOSITORY, RENAME);
+    }
+}
+
+#[test]
+fn write_a_configuration_that_git_replaces_without_namespaces() {
+    for user in users() {
+        no_silent_change(user, Trial { wrapper: WITHOUT_NAMESPACES, ..REPOSITORY }, WRITE);
+    }
+}
+
+/// The user's own `git config` neither opens the file to the command nor ends the command.
+#[test]
+fn a_replaced_configuration_is_covered_again() {
+    let wait = r#"echo ready; read -r _ < go
+        for i in $(seq 2000); do grep -q "$ws/.git/config " /proc/self/mountinfo && break; done
+        echo EVIL >> .git/config; mv own .git/config; git config user.name; git status --short > /dev/null && echo works"#;
+    for user in users() {
+        let place = REPOSITORY.arena(user);
+        let child = start(REPOSITORY, &place, wait);
+        let set = place.unconfined("git config user.name outside");
+        assert_eq!(set.code, Some(0), "{set:?}");
+        std::fs::write(place.path("ws/go"), "go\n").unwrap();
+        let ended = child.wait_with_output().unwrap();
+        let (out, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(out, "outside\nworks\n\ntried\n", "as {user:?}: {errors}");
+        assert!(!place.text("ws/.git/config").contains("EVIL") && place.exists("ws/own"), "as {user:?}");
+    }
+}
+
+/// A repository that is replaced as a whole cannot be protected again, so the command ends.
+#[test]
+fn a_replaced_repository_ends_the_command() {
+    for user in users() {
+        let place = REPOSITORY.arena(user);
+        let child = start(REPOSITORY, &place, "echo ready; read -r _ < go; echo x > .git/hooks/pre-commit");
+        let moved = place.unconfined("mv .git ../outside/old; git init -q .");
+        assert_eq!(moved.code, Some(0), "{moved:?}");
+        let ended = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        assert!(errors.contains("/ws/.git` was replaced by another program"), "as {user:?}: {errors}");
+        assert!(!place.exists("ws/.git/hooks/pre-commit"), "as {user:?}");
+    }
+}
+
+/// Reads secrets without a pause while they are replaced.
+#[test]
+fn read_secrets_that_are_replaced() {
+    const NAMES: [&str; 3] = ["user/.git-credentials", "user/.docker/config.json", "user/.ssh"];
+    let read = python(
+        "
+print('ready', flush=True)
+while not os.path.exists('stop'):
+    for name in ('.git-credentials', '.docker/config.json', '.ssh/id', '.ssh/id_ed25519'):
+        try: print(open(os.path.join(user, name)).read())
+        except OSError: pass",
+    );
+    for wrapper in [&[][..], WITHOUT_NAMESPACES] {
+        for user in users() {
+            let trial = Trial { wrapper, ..TRIAL };
+            let place = trial.arena(user);
+            place.file(NAMES[0], "secret-5a");
+            // The next secrets are written where the command cannot see them either.
+            place.directory("user/.aws");
+            let child = start(trial, &place, &read);
+            let mut dice = Dice(5);
+            for _ in 0..renames() {
+                replace(&place, "user/.aws/next", NAMES[0], "secret-5a");
+                replace(&place, "user/.aws/next", NAMES[1], "secret-5a");
+                replace_directory(&place, NAMES[2]);
+                dice.pause();
+            }
+            place.file("ws/stop", "");
+            let ended = child.wait_with_output().unwrap();
+            let out = String::from_utf8_lossy(&ended.stdout);
+            assert!(out.ends_with("tried\n") && !out.contains("secret-5a"), "as {user:?} {wrapper:?}: {out}");
+        }
+    }
+}
+
+fn replace_directory(place: &Place, name: &str) {
+    place.file("user/.aws/keys/id", "secret-5a");
+    let path = place.path(name);
+    let _ = std::fs::remove_dir_all(place.path("user/.aws/old"));
+    std::fs::rename(&path, place.path("user/.aws/old")).unwrap();
+    std::fs::rename(place.path("user/.aws/keys"), path).unwrap();
+}
+
+/// A running command swaps `.git` for a link while other calls start. haft, which is not confined, must not create its
+/// placeholders behind the link.
+#[test]
+fn swap_the_repository_for_a_link_while_calls_start() {
+    let swap = "
+print('ready', flush=True)
+os.makedirs('dir/objects', exist_ok=True)
+os.symlink(outside + '/dir', 'link')
+os.rename('dir', '.git')
+while not os.path.exists('stop'):
+    os.rename('.git', 'dir'); os.rename('link', '.git')
+    os.rename('.git', 'link'); os.rename('dir', '.git')";
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let child = start(TRIAL, &place, &python(swap));
+        for _ in 0..(renames() / 10).max(20) {
+            place.confined(&[], "true").output();
+        }
+        place.file("ws/stop", "");
+        child.wait_with_output().unwrap();
+        let names = |path: &Path| std::fs::read_dir(path).unwrap().count();
+        assert_eq!(names(&place.path("outside/dir")), 1, "as {user:?}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Every path on the list of secrets in every mode and at every level, for commands, file tools and MCP servers.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use haft_sandbox::default_secrets;
+use haft_testkit::{Place, User, users};
+use serde_json::json;
+
+use super::{TRIAL, Trial, tried};
+use crate::degraded::WITHOUT_NAMESPACES;
+
+/// The content of every listed secret.
+const SECRET: &str = "secret-81c4";
+
+/// Creates each listed secret as a file, or as a directory with a file where the arena has a directory.
+fn with_secrets(place: &Place) -> Vec<PathBuf> {
+    let root = place.path("user");
+    let file = |secret: &PathBuf| {
+        let path = if secret.is_dir() { secret.join("inner") } else { secret.clone() };
+        place.file(path.strip_prefix(place.root()).unwrap().to_str().unwrap(), SECRET)
+    };
+    default_secrets(&root).iter().map(file).collect()
+}
+
+#[test]
+fn every_listed_secret_is_hidden_except_in_the_open_mode() {
+    for user in users() {
+        for (mode, wrapper) in [
+            ("sandbox", &[][..]),
+            ("rx", &[]),
+            ("rwx", &[]),
+            ("sandbox", WITHOUT_NAMESPACES),
+            ("rx", WITHOUT_NAMESPACES),
+        ] {
+            let trial = Trial { flags: &["--mode", mode], wrapper, ..TRIAL };
+            let place = trial.arena(user);
+            let secrets = with_secrets(&place);
+            let script = format!(r#"grep -rl {SECRET} "$user" | sort | uniq | wc -l"#);
+            let ran = trial.run_in(&place, &script).output();
+            tried(&ran);
+            let found: usize = ran.stdout.lines().next().unwrap().trim().parse().unwrap();
+            let expected = if mode == "rwx" { secrets.len() } else { 0 };
+            assert_eq!(found, expected, "{mode} as {user:?} {wrapper:?}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn the_read_tool_refuses_every_listed_secret() {
+    let place = TRIAL.arena(User::Ourselves);
+    let calls: Vec<String> = with_secrets(&place)
+        .iter()
+        .map(|path| format!("{}\n", json!({"tool": "read", "args": {"file_path": path}})))
+        .collect();
+    let ran = place.haft(&["call", "--stdin"]).stdin(calls.concat()).output();
+    assert_eq!(ran.stdout.matches("is a protected path").count(), calls.len(), "{ran:?}");
+    assert!(!ran.stdout.contains(SECRET), "{ran:?}");
+}
+
+/// CI and containers run as root.
+#[test]
+fn passwords_of_the_machine_are_hidden_from_root() {
+    let root = users().contains(&User::Nobody);
+    assert!(!root || Path::new("/etc/shadow").exists());
+    for wrapper in [&[][..], WITHOUT_NAMESPACES] {
+        for mode in ["sandbox", "rx"] {
+            let trial = Trial { flags: &["--mode", mode], wrapper, ..TRIAL };
+            trial.refused(
+                "cat /etc/shadow /etc/gshadow | grep : && echo ESCAPED; head -c1 /etc/passwd > /dev/null",
+            );
+        }
+    }
+    let place = TRIAL.arena(User::Ourselves);
+    let ran = place.haft(&["call", "read", r#"{"file_path":"/etc/shadow"}"#]).output();
+    assert!(root == ran.stderr.contains("is a protected path") && ran.stdout.is_empty(), "{ran:?}");
+}
+
+/// Also a file inside the workspace, which the built-in list never names.
+#[test]
+fn the_operator_hides_more() {
+    for user in users() {
+        for wrapper in [&[][..], WITHOUT_NAMESPACES] {
+            let trial = Trial { wrapper, ..TRIAL };
+            let place = trial.arena(user);
+            place.file("ws/.env", SECRET);
+            place.file("outside/vault/key", SECRET);
+            let secrets = [place.path("ws/.env"), place.path("outside/vault")];
+            place.file("home/haft.json", &json!({"sandbox": {"secrets": secrets}}).to_string());
+            let script = r#"cat .env "$outside/vault/key"; mv .env x && cat x; echo x > .env; cat own"#;
+            let ran = trial.run_in(&place, script).output();
+            tried(&ran);
+            assert!(!ran.stdout.contains(SECRET) && ran.stdout.starts_with("own"), "as {user:?}: {ran:?}");
+            assert_eq!(place.text("ws/.env"), SECRET, "as {user:?}: {ran:?}");
+        }
+    }
+    let place = TRIAL.arena(User::Ourselves);
+    let above = json!({"sandbox": {"secrets": [place.root()]}});
+    place.file("home/haft.json", &above.to_string());
+    let ran = place.confined(&[], "echo ESCAPED").output().expect_code(2);
+    assert!(ran.stdout.is_empty() && ran.stderr.contains("would expose"), "{ran:?}");
+}
+
+#[test]
+fn mcp_servers_read_no_secret() {
+    let place = TRIAL.arena(User::Ourselves);
+    let secrets = with_secrets(&place);
+    let own = place.file("outside/vault", SECRET);
+    let server = place.misbehaving_server("reads", &[]);
+    let config = format!(
+        r#"{{"sandbox": {{"secrets": [{own:?}]}}, "mcpServers": {{"s": {{{server}}}, "open": {{{server}, "sandbox": false}}}}}}"#
+    );
+    place.file("home/haft.json", &config);
+    let readable = place.path("user/.bashrc");
+    let of_machine = if users().contains(&User::Nobody) { Some(PathBuf::from("/etc/shadow")) } else { None };
+    let paths = secrets.iter().chain([&own]).chain(&of_machine).chain([&readable]);
+    let call = |tool: &str, path: &PathBuf| format!("{}\n", json!({"tool": tool, "args": {"path": path}}));
+    let calls: Vec<String> = paths.map(|path| call("s__echo", path)).collect();
+    let ran = place.haft(&["call", "--stdin"]).stdin(calls.concat()).output();
+    assert!(!ran.stdout.contains(SECRET), "{ran:?}");
+    assert_eq!(ran.stdout.matches("ermission denied").count(), calls.len() - 1, "{ran:?}");
+    assert_eq!(ran.stdout.matches(super::CANARY).count(), 1, "{ran:?}");
+    let ran = place.haft(&["call", "--stdin"]).stdin(call("open__echo", &secrets[0])).output();
+    assert!(ran.stdout.contains(SECRET), "a server without a sandbox reads all: {ran:?}");
+}
+
+/// A name of the list that does not exist when the command starts is hidden as soon as it appears.
+#[test]
+fn secrets_that_appear_while_the_command_runs() {
+    for user in users() {
+        let trial = Trial { setup: r#"mkfifo "$ws/go"; rm -r "$user/.ssh""#, ..TRIAL };
+        let place = trial.arena(user);
+        let mut child = trial
+            .run_in(
+                &place,
+                r#"echo ready; read -r _ < go; cat "$user/.ssh/later" "$user/.pgpass" "$user/.netrc""#,
+            )
+            .start();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        place.file("user/.ssh/later", SECRET);
+        place.file("user/.pgpass", SECRET);
+        place.file("user/next", SECRET);
+        std::fs::rename(place.path("user/next"), place.path("user/.netrc")).unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(place.path("ws/go"))
+            .unwrap()
+            .write_all(b"go\n")
+            .unwrap();
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).unwrap();
+        child.wait().unwrap();
+        assert!(rest.ends_with("tried\n") && !rest.contains(SECRET), "as {user:?}: {rest}");
+    }
+}

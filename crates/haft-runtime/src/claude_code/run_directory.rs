@@ -1,0 +1,149 @@
+//! The directory of one provider of the `claude` command: its sessions, and the files that list MCP servers for it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use haft_sandbox::Home;
+
+/// The file with the user's login. The command renews it in place.
+pub(super) const LOGIN: &str = ".credentials.json";
+
+/// The user's configuration that the command reads. It can change none of it, except for the login.
+const LINKED: [&str; 10] = [
+    LOGIN,
+    "CLAUDE.md",
+    "agents",
+    "commands",
+    "output-styles",
+    "plugins",
+    "rules",
+    "settings.json",
+    "settings.local.json",
+    "skills",
+];
+
+/// The start of the names of these directories. No name of an MCP server, which has a cache of its own, begins with a
+/// dot.
+const PREFIX: &str = ".claude-code-";
+
+/// An open directory in haft's cache. Dropping it removes the directory.
+#[derive(Debug)]
+pub(super) struct RunDirectory {
+    path: PathBuf,
+    /// Held under a lock that ends with our process, so that others know whether the directory is in use.
+    _lock: File,
+}
+
+/// A new name for a directory in the cache. While it exists, no other process removes abandoned directories, so that
+/// none takes the new directory for one before it is locked.
+#[derive(Debug)]
+pub(super) struct DirectoryClaim {
+    pub(super) name: String,
+    _all: File,
+}
+
+impl DirectoryClaim {
+    /// Removes the directories of processes that were killed, and chooses a name.
+    pub(super) fn new(home: &Home) -> io::Result<Self> {
+        let caches = home.caches();
+        fs::create_dir_all(&caches)?;
+        let all = File::open(&caches)?;
+        all.lock()?;
+        remove_abandoned(&caches);
+        Ok(Self { name: format!("{PREFIX}{}", uuid::Uuid::new_v4().simple()), _all: all })
+    }
+}
+
+impl RunDirectory {
+    /// Takes the directory that was created for the claim.
+    pub(super) fn open(home: &Home, claim: &DirectoryClaim) -> io::Result<Self> {
+        let path = home.cache(&claim.name);
+        let lock = File::open(&path)?;
+        lock.try_lock().map_err(io::Error::from)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Links the user's configuration into the directory.
+    pub(super) fn link_configuration(&self, users: &Path) -> io::Result<()> {
+        let users = users.canonicalize()?;
+        let mut present = LINKED.iter().filter(|name| users.join(name).exists());
+        present.try_for_each(|name| symlink(users.join(name), self.path.join(name)))
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes the directories that no process holds. They may contain tokens.
+fn remove_abandoned(caches: &Path) {
+    for entry in fs::read_dir(caches).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let path = entry.path();
+        if is_ours && File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// A file that only the command may read. Dropping it removes the file.
+#[derive(Debug)]
+pub(super) struct PrivateFile(PathBuf);
+
+impl PrivateFile {
+    /// Writes the file and gives it to the owner of the directory: the command runs as the owner of its workspace.
+    pub(super) fn write(directory: &Path, text: &str) -> io::Result<Self> {
+        let path = directory.join(format!("servers-{}.json", uuid::Uuid::new_v4().simple()));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let this = Self(path);
+        file.write_all(text.as_bytes())?;
+        let owner = fs::metadata(directory)?;
+        chown(&this.0, Some(owner.uid()), Some(owner.gid()))?;
+        Ok(this)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for PrivateFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_dead_processes_are_removed_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        let made = |name: &str| {
+            fs::create_dir_all(home.cache(name)).unwrap();
+            home.cache(name)
+        };
+        let claim = DirectoryClaim::new(&home).unwrap();
+        made(&claim.name);
+        let used = RunDirectory::open(&home, &claim).unwrap();
+        drop(claim);
+        let abandoned = made(&DirectoryClaim::new(&home).unwrap().name);
+        PrivateFile::write(&abandoned, "token").map(std::mem::forget).unwrap();
+        let server = made("claude-code-server");
+        drop(DirectoryClaim::new(&home).unwrap());
+        assert!(used.path().exists() && server.exists() && !abandoned.exists());
+        let path = used.path().to_owned();
+        drop(used);
+        assert!(!path.exists());
+    }
+}

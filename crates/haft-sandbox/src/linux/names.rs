@@ -1,0 +1,249 @@
+//! Watches protected names in writable directories, and covers a file again that someone outside replaced.
+//!
+//! A mount belongs to a directory entry. When another process renames a file over it, the kernel removes the mount in
+//! every namespace, and the command could write the new file. The watcher is outside and learns of each rename from
+//! inotify. It enters the mount namespace of the command, covers the new file, and ends the command when it cannot
+//! rule out that the command was faster.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::exit;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::mounts;
+use super::namespaces::Attempt;
+use super::supervise::{self, Fork};
+use crate::plan::{Plan, Step};
+use haft_core::settings::limits::Limits;
+
+/// The most bytes of events that one read returns.
+const EVENT_BYTES: usize = 16 << 10;
+
+/// The protected names of a call, and the way into its mount namespace.
+#[derive(Debug)]
+pub(super) struct NameWatch {
+    events: OwnedFd,
+    directories: Vec<(i32, PathBuf)>,
+    steps: Vec<Step>,
+    limits: Limits,
+    namespaces: Option<KeeperNamespaces>,
+    /// Names that were replaced during this call. A command may have opened one before it was covered again.
+    exposed: BTreeSet<PathBuf>,
+}
+
+#[derive(Debug)]
+struct KeeperNamespaces {
+    user: Option<OwnedFd>,
+    mount: OwnedFd,
+}
+
+/// One event on a watched name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NameEvent {
+    path: PathBuf,
+    kind: NameChange,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameChange {
+    /// Another file has the name now, or none.
+    Replaced,
+    /// The file was written, or its attributes were changed.
+    Written,
+}
+
+impl NameWatch {
+    /// Starts to watch, before the mounts are made. `None` when there is nothing to watch.
+    pub(super) fn begin(plan: &Plan) -> io::Result<Option<Self>> {
+        if plan.watched.is_empty() {
+            return Ok(None);
+        }
+        let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let parents: BTreeSet<&Path> = plan.watched.iter().filter_map(|path| path.parent()).collect();
+        let mut directories = Vec::new();
+        for parent in parents {
+            let wanted = REPLACED | WRITTEN | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+            directories.push((inotify::add_watch(&events, parent, wanted)?, parent.to_path_buf()));
+        }
+        let steps = plan.steps.iter().filter(|step| plan.watched.iter().any(|path| path == step.path()));
+        Ok(Some(Self {
+            events,
+            directories,
+            steps: steps.cloned().collect(),
+            limits: plan.limits.clone(),
+            namespaces: None,
+            exposed: BTreeSet::new(),
+        }))
+    }
+
+    /// Opens the namespaces of the keeper. Later it closes itself to other processes of the same user.
+    pub(super) fn enter_later(&mut self, attempt: Attempt, keeper: Pid) -> io::Result<()> {
+        let open = |name: &str| File::open(format!("/proc/{}/ns/{name}", keeper.as_raw_nonzero()));
+        let user = match attempt {
+            Attempt::UserNamespaces => Some(open("user")?.into()),
+            Attempt::Namespaces | Attempt::Landlock => None,
+        };
+        self.namespaces = Some(KeeperNamespaces { user, mount: open("mnt")?.into() });
+        Ok(())
+    }
+
+    /// Handles the pending events. Returns a name that the command may have changed, so that the call must end.
+    pub(super) fn handle(&mut self) -> Option<PathBuf> {
+        let path = match self.take().and_then(|events| replaced_name(&events, &self.exposed)) {
+            Ok(None) => return None,
+            Ok(Some(path)) => path,
+            Err(changed) => return Some(changed),
+        };
+        self.exposed.insert(path.clone());
+        if !self.cover_again(&path) || has_other_names(&path) {
+            return Some(path);
+        }
+        // Events that arrived before the cover was in place.
+        match self.take() {
+            Ok(events) => events.into_iter().find(|event| event.path == path).map(|event| event.path),
+            Err(changed) => Some(changed),
+        }
+    }
+
+    /// Looks a last time, after all processes of the call have ended: a command can write a mapped file unseen until
+    /// the file is closed, and may have been faster than we.
+    pub(super) fn last_look(&mut self) -> Option<PathBuf> {
+        match self.take().and_then(|events| replaced_name(&events, &self.exposed)) {
+            Ok(replaced) => replaced.filter(|path| has_other_names(path)),
+            Err(changed) => Some(changed),
+        }
+    }
+
+    /// Reads all pending events on watched names. The error names a directory whose events were lost.
+    fn take(&self) -> Result<Vec<NameEvent>, PathBuf> {
+        let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
+        let mut reader = inotify::Reader::new(&self.events, &mut buffer);
+        let mut found = Vec::new();
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::INTR) => continue,
+                Err(_) => return Ok(found),
+            };
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                return Err(self.directories.first().map(|(_, path)| path.clone()).unwrap_or_default());
+            }
+            let directory = self.directories.iter().find(|(watch, _)| *watch == event.wd());
+            let (Some((_, directory)), Some(name)) = (directory, event.file_name()) else { continue };
+            let path = directory.join(name.to_string_lossy().as_ref());
+            if !self.steps.iter().any(|step| step.path() == path) {
+                continue;
+            }
+            let written = ReadFlags::MODIFY | ReadFlags::CLOSE_WRITE | ReadFlags::ATTRIB;
+            let kind =
+                if event.events().intersects(written) { NameChange::Written } else { NameChange::Replaced };
+            found.push(NameEvent { path, kind });
+        }
+    }
+
+    /// Covers the file that has the name now. Fails for a directory: the command may have put files into it before.
+    fn cover_again(&self, path: &Path) -> bool {
+        let Some(namespaces) = &self.namespaces else { return false };
+        let is_file = path.symlink_metadata().is_ok_and(|about| about.is_file());
+        let steps: Vec<&Step> = self.steps.iter().filter(|step| step.path() == path).collect();
+        if !is_file || steps.is_empty() {
+            return false;
+        }
+        match supervise::fork(0) {
+            Ok(Fork::Child) => {
+                let covered = namespaces.enter().is_ok()
+                    && steps.iter().all(|step| mounts::attach_step(step, &self.limits).is_ok());
+                exit(i32::from(!covered))
+            }
+            Ok(Fork::Parent(helper)) => loop {
+                match waitpid(Some(helper), WaitOptions::empty()) {
+                    Ok(Some((_, status))) => return status.exit_status() == Some(0),
+                    Ok(None) | Err(Errno::INTR) => {}
+                    Err(_) => return false,
+                }
+            },
+            Err(_) => false,
+        }
+    }
+}
+
+/// Returns the name that was replaced. The error is a name that the command may have changed: a file that was written
+/// after it lost its cover, or a second one with the name, which may be the command's own.
+fn replaced_name(events: &[NameEvent], exposed: &BTreeSet<PathBuf>) -> Result<Option<PathBuf>, PathBuf> {
+    let mut replaced: Option<&PathBuf> = None;
+    for NameEvent { path, kind } in events {
+        match kind {
+            NameChange::Written if exposed.contains(path) || replaced == Some(path) => {
+                return Err(path.clone());
+            }
+            // The mount still covers this file, so the command cannot have written it.
+            NameChange::Written => {}
+            NameChange::Replaced if replaced.is_some() => return Err(path.clone()),
+            NameChange::Replaced => replaced = Some(path),
+        }
+    }
+    Ok(replaced.cloned())
+}
+
+/// Returns true when the file has a second name, through which the command could write it later. A command can give it
+/// one only while it is not covered.
+fn has_other_names(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|about| about.is_file() && about.nlink() > 1)
+}
+
+impl AsFd for NameWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+impl KeeperNamespaces {
+    fn enter(&self) -> io::Result<()> {
+        if let Some(user) = &self.user {
+            move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
+        }
+        Ok(move_into_link_name_space(self.mount.as_fd(), Some(LinkNameSpaceType::Mount))?)
+    }
+}
+
+/// The events after which a name is no longer covered.
+const REPLACED: WatchFlags =
+    WatchFlags::MOVED_TO.union(WatchFlags::MOVED_FROM).union(WatchFlags::CREATE).union(WatchFlags::DELETE);
+
+/// The events of a file that is written.
+const WRITTEN: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE).union(WatchFlags::ATTRIB);
+
+#[cfg(test)]
+mod tests {
+    use super::NameChange::{Replaced, Written};
+    use super::*;
+
+    #[test]
+    fn only_one_replacement_alone_is_harmless() {
+        let check =
+            |events: &[(&str, NameChange)], exposed: &[&str], expected: Result<Option<&str>, &str>| {
+                let events: Vec<NameEvent> =
+                    events.iter().map(|(path, kind)| NameEvent { path: path.into(), kind: *kind }).collect();
+                let exposed = exposed.iter().map(PathBuf::from).collect();
+                let expected = expected.map(|path| path.map(PathBuf::from)).map_err(PathBuf::from);
+                assert_eq!(replaced_name(&events, &exposed), expected, "{events:?}");
+            };
+        check(&[], &[], Ok(None));
+        check(&[("a", Written)], &[], Ok(None));
+        check(&[("a", Replaced)], &[], Ok(Some("a")));
+        check(&[("a", Written), ("a", Replaced)], &[], Ok(Some("a")));
+        check(&[("a", Replaced), ("b", Written)], &[], Ok(Some("a")));
+        check(&[("a", Replaced), ("a", Written)], &[], Err("a"));
+        check(&[("a", Replaced), ("a", Replaced)], &[], Err("a"));
+        check(&[("a", Written)], &["a"], Err("a"));
+    }
+}

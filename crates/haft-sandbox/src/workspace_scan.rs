@@ -1,0 +1,259 @@
+//! Finds repositories below a workspace, and files there that other programs run.
+//!
+//! The walk is bounded and goes level by level, so that one deep directory cannot hide the others. What it read of a
+//! directory is kept until the directory changes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// The number of directories that one scan enters.
+const DIRECTORIES_MAX: usize = 4000;
+
+/// The number of entries that one scan reads in one directory.
+const ENTRIES_MAX: usize = 10_000;
+
+/// The depth below the workspace that a scan reaches.
+const DEPTH_MAX: usize = 10;
+
+/// The number of directories that are remembered.
+const REMEMBERED_MAX: usize = 20_000;
+
+/// A directory that changed this recently before it was read may have changed again within the same tick of its clock.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+
+/// Files that build tools, editors, shells and other agents run or obey.
+const RUN_FILES: [&str; 27] = [
+    ".envrc",
+    ".gitattributes",
+    ".gitlab-ci.yml",
+    ".gitmodules",
+    ".mcp.json",
+    ".pre-commit-config.yaml",
+    "CMakeLists.txt",
+    "GNUmakefile",
+    "Gemfile",
+    "Justfile",
+    "Makefile",
+    "Rakefile",
+    "Taskfile.yaml",
+    "Taskfile.yml",
+    "Vagrantfile",
+    "build.gradle",
+    "build.gradle.kts",
+    "build.rs",
+    "conftest.py",
+    "justfile",
+    "makefile",
+    "noxfile.py",
+    "package.json",
+    "pom.xml",
+    "pyproject.toml",
+    "settings.gradle",
+    "setup.py",
+];
+
+/// Directories in which every file counts.
+const RUN_DIRECTORIES: [&str; 8] =
+    [".cargo", ".claude", ".cursor", ".devcontainer", ".github", ".husky", ".idea", ".vscode"];
+
+/// The repositories and files that were found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkspaceScan {
+    repositories: BTreeSet<PathBuf>,
+    run_files: BTreeMap<PathBuf, FileStamp>,
+}
+
+/// Tells two versions of a file apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileStamp {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl WorkspaceScan {
+    /// Scans a workspace. An entry that cannot be read is left out.
+    pub fn of(workspace: &Path) -> Self {
+        let mut found = Self::default();
+        let mut waiting = VecDeque::from([(workspace.to_path_buf(), 0, ScanPlace::Ordinary)]);
+        let mut entered = 0;
+        while let Some((directory, depth, place)) = waiting.pop_front() {
+            entered += 1;
+            if entered > DIRECTORIES_MAX {
+                break;
+            }
+            let listing = listing(&directory, place);
+            if listing.is_repository {
+                found.repositories.insert(directory.clone());
+            }
+            for path in listing.run_files.iter().map(|name| directory.join(name)) {
+                found.run_files.extend(stamp(&path).map(|stamp| (path, stamp)));
+            }
+            if depth < DEPTH_MAX {
+                let below = listing.directories.iter();
+                waiting.extend(below.map(|name| (directory.join(name), depth + 1, place.below(name))));
+            }
+        }
+        found
+    }
+
+    /// Returns the directories that are repositories, in order of their paths.
+    pub fn repositories(&self) -> impl Iterator<Item = &Path> {
+        self.repositories.iter().map(PathBuf::as_path)
+    }
+
+    /// Returns the repositories that an earlier scan did not find.
+    pub fn new_repositories(&self, earlier: &Self) -> Vec<PathBuf> {
+        self.repositories.difference(&earlier.repositories).cloned().collect()
+    }
+
+    /// Returns the files that were created or changed since an earlier scan.
+    pub fn changed_run_files(&self, earlier: &Self) -> Vec<PathBuf> {
+        let changed =
+            self.run_files.iter().filter(|(path, stamp)| earlier.run_files.get(*path) != Some(stamp));
+        changed.map(|(path, _)| path.clone()).collect()
+    }
+}
+
+/// Decides which files of a directory count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScanPlace {
+    Ordinary,
+    /// Inside one of [`RUN_DIRECTORIES`].
+    AllRun,
+}
+
+impl ScanPlace {
+    fn below(self, name: &OsStr) -> Self {
+        if RUN_DIRECTORIES.iter().any(|run| name == *run) { Self::AllRun } else { self }
+    }
+
+    fn counts(self, name: &OsStr) -> bool {
+        self == Self::AllRun || RUN_FILES.iter().any(|run| name == *run)
+    }
+}
+
+/// The entries of one directory that matter to a scan.
+#[derive(Debug, Default)]
+struct DirectoryListing {
+    is_repository: bool,
+    directories: Vec<OsString>,
+    run_files: Vec<OsString>,
+}
+
+#[derive(Debug)]
+struct RememberedListing {
+    stamp: FileStamp,
+    listing: Arc<DirectoryListing>,
+}
+
+static REMEMBERED: LazyLock<Mutex<HashMap<PathBuf, RememberedListing>>> = LazyLock::new(Mutex::default);
+
+fn listing(directory: &Path, place: ScanPlace) -> Arc<DirectoryListing> {
+    let Some(stamp) = stamp(directory) else { return Arc::default() };
+    let mut remembered = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = remembered.get(directory)
+        && known.stamp == stamp
+    {
+        return Arc::clone(&known.listing);
+    }
+    let listing = Arc::new(read(directory, place));
+    if is_settled(stamp, SystemTime::now()) {
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
+        }
+        remembered
+            .insert(directory.to_path_buf(), RememberedListing { stamp, listing: Arc::clone(&listing) });
+    }
+    listing
+}
+
+fn read(directory: &Path, place: ScanPlace) -> DirectoryListing {
+    let mut listing = DirectoryListing::default();
+    for entry in fs::read_dir(directory).into_iter().flatten().take(ENTRIES_MAX).flatten() {
+        let name = entry.file_name();
+        match entry.file_type() {
+            Ok(_) if name == ".git" => listing.is_repository = true,
+            Ok(kind) if kind.is_dir() => listing.directories.push(name),
+            Ok(_) if place.counts(&name) => listing.run_files.push(name),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    listing.directories.sort();
+    listing
+}
+
+fn stamp(path: &Path) -> Option<FileStamp> {
+    let about = fs::symlink_metadata(path).ok()?;
+    Some(FileStamp { inode: about.ino(), bytes: about.size(), modified: (about.mtime(), about.mtime_nsec()) })
+}
+
+fn is_settled(stamp: FileStamp, now: SystemTime) -> bool {
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(stamp.modified.0).is_ok_and(|modified| modified + SETTLED_AFTER.as_secs() < now.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        (dir, root)
+    }
+
+    fn file(path: PathBuf, content: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    #[test]
+    fn repositories_and_run_files_are_found_and_compared() {
+        let (_dir, root) = place();
+        file(root.join("a/b/.git/HEAD"), "x");
+        file(root.join("tree/.git"), "gitdir: x");
+        file(root.join("Makefile"), "all:");
+        let before = WorkspaceScan::of(&root);
+        assert_eq!(before.repositories().collect::<Vec<_>>(), [root.join("a/b"), root.join("tree")]);
+        file(root.join("new/.git/HEAD"), "x");
+        file(root.join(".vscode/tasks.json"), "{}");
+        file(root.join(".claude/commands/x.md"), "x");
+        file(root.join("Makefile"), "all: evil");
+        file(root.join("plain.txt"), "x");
+        let after = WorkspaceScan::of(&root);
+        assert_eq!(after.new_repositories(&before), [root.join("new")]);
+        let changed = [".claude/commands/x.md", ".vscode/tasks.json", "Makefile"].map(|name| root.join(name));
+        assert_eq!(after.changed_run_files(&before), changed);
+    }
+
+    #[test]
+    fn a_remembered_directory_is_read_again_after_it_changed() {
+        let (_dir, root) = place();
+        let age = |path: &Path| {
+            let old = SystemTime::now() - Duration::from_hours(1);
+            fs::File::open(path).unwrap().set_modified(old).unwrap();
+        };
+        file(root.join("a/.git/HEAD"), "x");
+        age(&root);
+        age(&root.join("a"));
+        assert_eq!(WorkspaceScan::of(&root), WorkspaceScan::of(&root));
+        fs::remove_dir_all(root.join("a/.git")).unwrap();
+        file(root.join("b/.git/HEAD"), "x");
+        assert_eq!(WorkspaceScan::of(&root).repositories().collect::<Vec<_>>(), [root.join("b")]);
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let (_dir, root) = place();
+        file(root.join("out/sub/.git/HEAD"), "x");
+        fs::create_dir(root.join("ws")).unwrap();
+        std::os::unix::fs::symlink(root.join("out"), root.join("ws/link")).unwrap();
+        assert_eq!(WorkspaceScan::of(&root.join("ws")), WorkspaceScan::default());
+    }
+}
