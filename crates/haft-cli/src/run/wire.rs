@@ -83,6 +83,8 @@ impl RunOutput {
 
     /// Writes the answer and, with JSON, the account of the run.
     pub(super) fn end(&self, finish: &RunFinish, summary: &RunSummary) -> ExitCode {
+        // An answer that was not streamed begins in the row of the status line.
+        terminal::clear_status_line();
         match self.format {
             OutputFormat::Text => self.end_text(finish),
             OutputFormat::Json => {
