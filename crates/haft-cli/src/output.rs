@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use haft_core::media;
 use haft_core::store::{Handle, StoreError, WHOLE_OUTPUT};
-use haft_sandbox::{Policy, SandboxMode, Workers, user_home};
+use haft_sandbox::{SandboxMode, SandboxPolicy, WorkerPool, user_home};
 use haft_store::outputs::{FileStore, StoreLimits};
 use haft_tools::output::{EXTRACT_WORKER, ExtractError, OutputQuery, about_binary, ask};
 
@@ -76,9 +76,9 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
         |error: &dyn std::fmt::Display| (ExitReason::Internal, format!("no worker can run: {error}"));
     let empty = tempfile::tempdir().map_err(|error| unusable(&error))?;
     let home = settings::home()?;
-    let policy = Policy::new(SandboxMode::Sandbox, empty.path(), &home, user_home().as_deref())
+    let policy = SandboxPolicy::new(SandboxMode::Sandbox, empty.path(), &home, user_home().as_deref())
         .map_err(|error| unusable(&error))?;
-    let workers = Workers::new(EXTRACT_WORKER, policy);
+    let workers = WorkerPool::new(EXTRACT_WORKER, policy);
     let answered = tokio::time::timeout(limit, ask(&workers, question, content)).await;
     let too_long =
         || ExtractError(format!("it took more than {} ms (`toolTimeout`) and was ended", limit.as_millis()));

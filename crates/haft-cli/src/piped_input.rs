@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use haft_core::digest::Digest;
-use haft_core::store::{OutputStore, StoreError, StoreEntry, preview};
+use haft_core::store::{OutputStore, StoreEntry, StoreError, preview};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 

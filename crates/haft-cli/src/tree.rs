@@ -7,7 +7,7 @@ use std::time::Duration;
 use haft_core::approval::shown;
 use haft_core::event::{CallAccount, Event, EventSink};
 use haft_core::model_error::ModelErrorKind;
-use haft_core::model_provider::{ModelAccount, ModelAttempt, AttemptFollowUp};
+use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 use haft_core::op_tree::{ModelNode, OpTree, OperationNode, OperationState, SessionNode, TurnNode};
 use haft_core::place::OperationId;
 use haft_core::result::ToolErrorKind;

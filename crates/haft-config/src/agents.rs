@@ -18,7 +18,7 @@ mod written;
 pub use error::AgentError;
 pub use overrides::{AgentOverride, AgentOverrides};
 pub use resolved::{
-    AgentAccess, AgentDefinition, AgentInput, AgentToolOutput, ModelParameters, InputFormat, ReportDelivery,
+    AgentAccess, AgentDefinition, AgentInput, AgentToolOutput, InputFormat, ModelParameters, ReportDelivery,
     UnpricedModels,
 };
 pub use written::KEYS;

@@ -13,7 +13,7 @@ use haft_core::output::ToolOutput;
 use haft_core::place::RunPosition;
 use haft_core::provider::ProviderKind;
 use haft_core::result::{ToolError, ToolResult};
-use haft_core::rules::{Decision, PermissionRules};
+use haft_core::rules::{PermissionDecision, PermissionRules};
 use haft_core::run::context::RunContext;
 use haft_core::tokens::{LengthEstimator, TokenCounter};
 use haft_core::tool::{Effects, ToolCall};
@@ -58,7 +58,7 @@ pub struct OrchestratorConfig {
     pub rules: PermissionRules,
     /// The decision about calls that change or send something, once their run has read untrusted text. Any decision but
     /// `Allow` also puts outputs that a model reads between delimiters.
-    pub after_untrusted: Decision,
+    pub after_untrusted: PermissionDecision,
     /// Counts the tokens of an output for the context budget. A call without a budget does not use it.
     pub tokens: Arc<dyn TokenCounter>,
     /// Decides if events carry arguments and results.
@@ -87,7 +87,7 @@ impl Default for OrchestratorConfig {
             queues: Queues::default(),
             cache: Cache::default(),
             rules: PermissionRules::default(),
-            after_untrusted: Decision::Allow,
+            after_untrusted: PermissionDecision::Allow,
             tokens: Arc::new(LengthEstimator),
             capture: ContentCapture::Nothing,
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haft_core::model_error::ModelErrorKind;
-use haft_core::model_event::{PartDelta, ModelEvent};
+use haft_core::model_event::{ModelEvent, PartDelta};
 use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt, ModelContext};
 use haft_core::model_reply::TokenUsage;
 use haft_core::price::{Cost, Price};
@@ -55,7 +55,9 @@ impl RunningAttempt {
         self.first_event.get_or_insert_with(|| self.began.elapsed());
         match event {
             ModelEvent::Usage(usage) => self.usage = Some(*usage),
-            ModelEvent::PartDelta { delta: PartDelta::Text(text), .. } => self.reply_bytes += text.len() as u64,
+            ModelEvent::PartDelta { delta: PartDelta::Text(text), .. } => {
+                self.reply_bytes += text.len() as u64;
+            }
             ModelEvent::Started { .. }
             | ModelEvent::PartStarted { .. }
             | ModelEvent::PartDelta { .. }

@@ -5,7 +5,7 @@
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_reply::ReplyNote;
-use haft_core::model_request::{ReasoningEffort, ModelRequest};
+use haft_core::model_request::{ModelRequest, ReasoningEffort};
 
 use crate::model_data::{self, ModelFamily, ReasoningRule, SamplingRule};
 use crate::unsaid::RequestFeature;
@@ -40,7 +40,13 @@ pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
 fn thinks(effort: Option<ReasoningEffort>) -> bool {
     match effort {
         None | Some(ReasoningEffort::Off) => false,
-        Some(ReasoningEffort::Minimal | ReasoningEffort::Low | ReasoningEffort::Medium | ReasoningEffort::High | ReasoningEffort::Highest) => true,
+        Some(
+            ReasoningEffort::Minimal
+            | ReasoningEffort::Low
+            | ReasoningEffort::Medium
+            | ReasoningEffort::High
+            | ReasoningEffort::Highest,
+        ) => true,
     }
 }
 
@@ -77,7 +83,8 @@ impl FittedRequest {
         let nearest = accepted.min_by_key(|level| (rank(*level).abs_diff(rank(wanted)), rank(*level)));
         let Some(nearest) = nearest.filter(|nearest| *nearest != wanted) else { return };
         self.request.reasoning = Some(nearest);
-        let feature = if wanted == ReasoningEffort::Off { RequestFeature::EffortOff } else { RequestFeature::Effort };
+        let feature =
+            if wanted == ReasoningEffort::Off { RequestFeature::EffortOff } else { RequestFeature::Effort };
         self.note(feature, format!("sent as the nearest level of this model, {}", level_name(nearest)));
     }
 
@@ -88,7 +95,7 @@ impl FittedRequest {
             SamplingRule::ReasoningOff if reasoning == Some(ReasoningEffort::Off) => return,
             SamplingRule::NoReasoning | SamplingRule::NoReasoningOne if !thinks(reasoning) => {
                 return if rule == SamplingRule::NoReasoningOne {
-                    self.keep_one()
+                    self.keep_one();
                 };
             }
             SamplingRule::Never => "left out: this model refuses it",
@@ -196,24 +203,27 @@ mod tests {
     use super::*;
 
     fn request(model: &str, reasoning: Option<ReasoningEffort>) -> ModelRequest {
-        let sampling = SamplingParameters { temperature: Some(0.5), top_p: Some(0.9), ..SamplingParameters::default() };
+        let sampling =
+            SamplingParameters { temperature: Some(0.5), top_p: Some(0.9), ..SamplingParameters::default() };
         ModelRequest { reasoning, sampling, ..ModelRequest::new(model, Arc::default()) }
     }
 
     #[test]
     fn fields_that_a_model_refuses_are_left_out_and_noted() {
-        let check =
-            |model: &str, effort: Option<ReasoningEffort>, expected: (Option<ReasoningEffort>, bool, bool), notes: usize| {
-                let fitted = fit(request(model, effort), ModelApiFormat::OpenaiChat);
-                let ModelRequest { reasoning, sampling, .. } = &fitted.request;
-                let found = (*reasoning, sampling.temperature.is_some(), sampling.top_p.is_some());
-                assert_eq!(
-                    (found, fitted.notes.len()),
-                    (expected, notes),
-                    "{model} {effort:?}: {:?}",
-                    fitted.notes
-                );
-            };
+        let check = |model: &str,
+                     effort: Option<ReasoningEffort>,
+                     expected: (Option<ReasoningEffort>, bool, bool),
+                     notes: usize| {
+            let fitted = fit(request(model, effort), ModelApiFormat::OpenaiChat);
+            let ModelRequest { reasoning, sampling, .. } = &fitted.request;
+            let found = (*reasoning, sampling.temperature.is_some(), sampling.top_p.is_some());
+            assert_eq!(
+                (found, fitted.notes.len()),
+                (expected, notes),
+                "{model} {effort:?}: {:?}",
+                fitted.notes
+            );
+        };
         let high = Some(ReasoningEffort::High);
         check("gpt-4o", high, (None, true, true), 1);
         check("gpt-4o", Some(ReasoningEffort::Off), (None, true, true), 0);

@@ -6,7 +6,7 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use crate::run::{HaftOutput, HaftCommand, Watchdog, eventually};
+use crate::run::{HaftCommand, HaftOutput, Watchdog, eventually};
 
 /// A run of haft on a terminal of 80 columns and 24 rows.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use haft_core::model_error::ModelErrorKind;
-use haft_core::model_provider::{ModelAttempt, ModelAccount, AttemptFollowUp};
+use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 
 use super::ending::time;
 use crate::terminal;

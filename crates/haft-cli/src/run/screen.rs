@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use haft_core::event::{Event, EventSink, CallProgress};
+use haft_core::event::{CallProgress, Event, EventSink};
 use haft_core::event_log::note_text;
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
-use haft_core::model_provider::{ModelAttempt, ModelAccount};
+use haft_core::model_provider::{ModelAccount, ModelAttempt};
 use haft_core::model_reply::ReplyNote;
 use haft_core::place::{CallOperation, RunPosition, SessionId};
 use haft_core::run::RunNote;

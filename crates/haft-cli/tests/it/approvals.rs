@@ -1,8 +1,8 @@
 //! Remembered approvals: given at a terminal, listed, explained and revoked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{ModelServer, Part, Script, Step};
-use haft_testkit::{HaftOutput, Run, TestTree, TestUser, eventually};
+use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
+use haft_testkit::{HaftOutput, HaftCommand, TestTree, TestUser, eventually};
 use serde_json::{Value, json};
 
 const GIT_RULE: &str = r#"{"policy": {"rules": [{"tool": "bash", "command": "git *", "decision": "ask"}]}}"#;
@@ -25,7 +25,7 @@ fn at_a_terminal(place: &TestTree, flags: &[&str], command: &str, key: &str) -> 
     run.finish().stdout
 }
 
-fn call(place: &TestTree, flags: &[&str], command: &str) -> Run {
+fn call(place: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
     place.haft(&[&["call"], flags, &["bash", &bash(command)]].concat())
 }
 
@@ -169,7 +169,7 @@ fn unwritable_grant_store_warns_and_call_still_runs() {
 }
 
 /// A model that calls tools, and haft with a rule that asks about `bash`.
-fn asking_run(place: &TestTree, steps: impl IntoIterator<Item = Step>) -> (ModelServer, Run) {
+fn asking_run(place: &TestTree, steps: impl IntoIterator<Item = ScriptStep>) -> (ModelServer, HaftCommand) {
     place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "*", "decision": "ask"}]}}"#);
     let server = ModelServer::start(Script::of(steps)).unwrap();
     let run = place.haft(&["run", "-m", "openai/m", "go"]);
@@ -177,15 +177,15 @@ fn asking_run(place: &TestTree, steps: impl IntoIterator<Item = Step>) -> (Model
     (server, run)
 }
 
-fn touch(file: &str) -> Step {
-    Step::call("bash", json!({"command": format!("touch {file}")}))
+fn touch(file: &str) -> ScriptStep {
+    ScriptStep::call("bash", json!({"command": format!("touch {file}")}))
 }
 
 #[test]
 fn keys_typed_before_a_question_appears_do_not_answer_it() {
     let place = place();
     let (_server, run) =
-        asking_run(&place, [touch("first"), touch("second"), touch("third"), Step::text("done")]);
+        asking_run(&place, [touch("first"), touch("second"), touch("third"), ScriptStep::text("done")]);
     let mut run = run.on_terminal();
     // Typed before the first question.
     run.type_keys("y\ny\ny\n");
@@ -212,7 +212,7 @@ fn keys_typed_before_a_question_appears_do_not_answer_it() {
 #[test]
 fn pasted_text_that_begins_with_a_key_allows_nothing() {
     let place = place();
-    let (_server, run) = asking_run(&place, [touch("first"), Step::text("done")]);
+    let (_server, run) = asking_run(&place, [touch("first"), ScriptStep::text("done")]);
     let mut run = run.on_terminal();
     run.wait_for(QUESTION);
     run.type_keys("yes please\n");
@@ -227,9 +227,9 @@ fn a_question_shows_edits_as_a_diff_and_look_alikes_as_escapes() {
     place.file("ws/a", "one\ntwo\n");
     let edit = json!({"file_path": "a", "old_string": "one\ntwo", "new_string": "1\n\u{202e}2"});
     let steps = [
-        Step::call("edit", edit),
-        Step::call("bash", json!({"command": "\u{441}at a\n# \u{1b}[2Aharmless"})),
-        Step::text("done"),
+        ScriptStep::call("edit", edit),
+        ScriptStep::call("bash", json!({"command": "\u{441}at a\n# \u{1b}[2Aharmless"})),
+        ScriptStep::text("done"),
     ];
     let (_server, run) = asking_run(&place, steps);
     let mut run = run.on_terminal();
@@ -247,8 +247,9 @@ fn a_question_shows_edits_as_a_diff_and_look_alikes_as_escapes() {
 fn no_result_appears_between_a_question_and_its_answer() {
     let place = place();
     place.file("ws/a", "text");
-    let calls = [Part::call("current_date", json!({})), Part::call("read", json!({"file_path": "a"}))];
-    let (server, run) = asking_run(&place, [Step::say(calls), Step::text("done")]);
+    let calls =
+        [ScriptPart::call("current_date", json!({})), ScriptPart::call("read", json!({"file_path": "a"}))];
+    let (server, run) = asking_run(&place, [ScriptStep::say(calls), ScriptStep::text("done")]);
     place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "current_date", "decision": "ask"}]}}"#);
     let mut run = run.on_terminal();
     run.wait_for(QUESTION);

@@ -1,18 +1,18 @@
 //! Standard input beside a request.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{Expect, ModelServer, Step};
-use haft_testkit::{Place, Run};
+use haft_model_server::{ModelServer, RequestExpectation, ScriptStep};
+use haft_testkit::{TestTree, HaftCommand};
 use serde_json::json;
 
 use super::call::here;
 use super::run::{haft, server};
 
-fn user(text: &str) -> Expect {
-    Expect { user: Some(text.into()), ..Expect::default() }
+fn user(text: &str) -> RequestExpectation {
+    RequestExpectation { user: Some(text.into()), ..RequestExpectation::default() }
 }
 
-fn run(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+fn run(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     haft(place, server, &[&["run", "-q", "-m", "openai/m"], words].concat())
 }
 
@@ -21,7 +21,8 @@ const FRAMED: &str = "Review\n\nStandard input of this command, 10 bytes:\n<stdi
 #[test]
 fn piped_input_joins_the_request() {
     let place = here();
-    let server = server([Step::text("a"), Step::text("b")].map(|step| step.expecting(user(FRAMED))));
+    let server =
+        server([ScriptStep::text("a"), ScriptStep::text("b")].map(|step| step.expecting(user(FRAMED))));
     run(&place, &server, &["Review"]).stdin("+new line\n").output().expect_code(0);
     let ask = haft(&place, &server, &["ask", "-m", "openai/m", "Review"]).stdin("+new line\n").output();
     assert_eq!(ask.expect_code(0).stdout, "a\n");
@@ -33,7 +34,8 @@ fn piped_input_joins_the_request() {
 #[test]
 fn on_a_terminal_piped_input_joins_the_request() {
     let place = here();
-    let server = server([Step::text("Looks good.").expecting(user("Review the change\n\nStandard input"))]);
+    let server =
+        server([ScriptStep::text("Looks good.").expecting(user("Review the change\n\nStandard input"))]);
     place.file("ws/change", "+new line\n");
     let words = ["run", "-m", "openai/m", "Review", "the", "change"];
     let ran = haft(&place, &server, &words).on_terminal_with(80, "< change").finish().expect_code(0);
@@ -44,7 +46,7 @@ fn on_a_terminal_piped_input_joins_the_request() {
 fn a_long_input_is_stored_and_read_through_its_handle() {
     let place = here();
     let lines = (1..=20_000).map(|n| format!("line {n}\n")).collect::<Vec<_>>().concat();
-    let server = server([Step::text("It has 20,000 lines.").expecting(user("It is stored."))]);
+    let server = server([ScriptStep::text("It has 20,000 lines.").expecting(user("It is stored."))]);
     run(&place, &server, &["Count"]).stdin(lines).output().expect_code(0);
     let body = server.requests()[0].body.to_string();
     assert!(body.contains("line 1\\n") && !body.contains("line 19999"), "{}", body.len());
@@ -58,7 +60,7 @@ fn a_long_input_is_stored_and_read_through_its_handle() {
 #[test]
 fn no_input_leaves_the_request_as_it_is() {
     let place = here();
-    let server = server(vec![Step::text("x"); 3]);
+    let server = server(vec![ScriptStep::text("x"); 3]);
     for stdin in ["", " \n"] {
         run(&place, &server, &["Review"]).stdin(stdin).output().expect_code(0);
     }
@@ -94,7 +96,7 @@ fn input_that_is_not_text_or_too_long_is_an_error() {
 fn an_agent_that_takes_json_gets_its_request_alone() {
     let place = here();
     place.file("ws/a.md", "---\ninput: {format: json}\n---\n");
-    let server = server([Step::text("x")]);
+    let server = server([ScriptStep::text("x")]);
     run(&place, &server, &["@a.md", &json!({"n": 1}).to_string()]).stdin("more").output().expect_code(0);
     assert!(!server.requests()[0].body.to_string().contains("more"));
 }
@@ -104,8 +106,9 @@ fn a_request_may_be_several_words() {
     let place = here();
     place.file("ws/a.md", "You are A.\n");
     let server = server([
-        Step::text("x").expecting(user("fix the tests")),
-        Step::text("x").expecting(Expect { system: Some("You are A.".into()), ..user("fix the tests") }),
+        ScriptStep::text("x").expecting(user("fix the tests")),
+        ScriptStep::text("x")
+            .expecting(RequestExpectation { system: Some("You are A.".into()), ..user("fix the tests") }),
     ]);
     run(&place, &server, &["fix", "the", "tests"]).output().expect_code(0);
     run(&place, &server, &["@a.md", "fix", "the", "tests"]).output().expect_code(0);

@@ -1,7 +1,9 @@
 //! `haft run` in a terminal of eighty columns: the final screen, and the screens on the way there.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{Failure, ModelServer, Pace, RequestExpectation, Script, ScriptPart, ScriptStep};
+use haft_model_server::{
+    ErrorResponse, ModelServer, RequestExpectation, ResponsePace, Script, ScriptPart, ScriptStep,
+};
 use haft_testkit::{TerminalRun, TestTree};
 use serde_json::json;
 
@@ -218,7 +220,7 @@ fn on_terminal(place: &TestTree, server: &ModelServer) -> TerminalRun {
 #[test]
 fn a_wait_for_the_model_has_a_line_that_moves() {
     let place = here();
-    let slow = Pace { first_byte_milliseconds: 1500, ..Pace::default() };
+    let slow = ResponsePace { first_byte_milliseconds: 1500, ..ResponsePace::default() };
     let server = server([ScriptStep::text("Hello there.").at_pace(slow)]);
     let mut run = on_terminal(&place, &server);
     run.wait_for("waiting for openai/m");
@@ -230,7 +232,8 @@ fn a_wait_for_the_model_has_a_line_that_moves() {
 #[test]
 fn a_retry_says_why_and_when() {
     let place = here();
-    let server = server([ScriptStep::fail(Failure::new(503, "busy")), ScriptStep::text("Hello there.")]);
+    let server =
+        server([ScriptStep::fail(ErrorResponse::new(503, "busy")), ScriptStep::text("Hello there.")]);
     let mut run = on_terminal(&place, &server);
     run.wait_for("next attempt in");
     let seen = text(&screen(run.finish().expect_code(0).stdout.as_bytes()));

@@ -1,29 +1,29 @@
 //! Budgets of runs: refused when they cannot hold, and held when providers or models do not help.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{ModelServer, Script, Step, Usage};
-use haft_testkit::{Place, Ran};
+use haft_model_server::{ModelServer, Script, ScriptStep, ScriptUsage};
+use haft_testkit::{HaftOutput, TestTree};
 use serde_json::{Value, json};
 
 use super::call::here;
 use super::run::{haft, server};
 
 /// Steps of a model that calls a tool in every reply, with other arguments each time.
-fn calls_without_end() -> Vec<Step> {
+fn calls_without_end() -> Vec<ScriptStep> {
     (0..40)
         .map(|n| {
-            let step = Step::call("bash", json!({ "command": format!("echo {n}") }));
-            step.using(Usage { input: 300, output: 100, ..Usage::default() })
+            let step = ScriptStep::call("bash", json!({ "command": format!("echo {n}") }));
+            step.using(ScriptUsage { input: 300, output: 100, ..ScriptUsage::default() })
         })
         .collect()
 }
 
-fn run_on(place: &Place, server: &ModelServer, words: &[&str]) -> Ran {
+fn run_on(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
     let words = [&["run", "-m", "openai/m", "--output-format", "json"], words].concat();
     haft(place, server, &words).output()
 }
 
-fn agent(place: &Place, yaml: &str) {
+fn agent(place: &TestTree, yaml: &str) {
     place.file("ws/poor.md", &format!("---\nmaxTurns: 40\n{yaml}\n---\nSpend little.\n"));
 }
 
@@ -31,7 +31,7 @@ fn agent(place: &Place, yaml: &str) {
 fn a_budget_in_dollars_needs_prices() {
     let place = here();
     agent(&place, "budget: {usd: 1}");
-    let server = server([Step::text("done")]);
+    let server = server([ScriptStep::text("done")]);
     let refused = run_on(&place, &server, &["@poor.md", "go"]).expect_code(2);
     for part in
         ["`poor` has a budget in US dollars", "`openai/m`", "models.settings", "hint: --allow-unpriced"]
@@ -83,8 +83,8 @@ fn a_token_budget_holds_when_the_provider_reports_no_usage() {
 #[test]
 fn a_tool_choice_is_met_or_refused_before_anything_is_asked() {
     let place = here();
-    let first = Step::call("current_date", json!({}));
-    let server = server([first, Step::text("done")]);
+    let first = ScriptStep::call("current_date", json!({}));
+    let server = server([first, ScriptStep::text("done")]);
     run_on(&place, &server, &["--tool-choice", "current_date", "--max-output-tokens", "77", "go"])
         .expect_code(0);
     let sent: Vec<Value> = server.requests().iter().map(|request| request.body.clone()).collect();
@@ -93,7 +93,7 @@ fn a_tool_choice_is_met_or_refused_before_anything_is_asked() {
     let refused = run_on(&place, &server, &["--tool-choice", "nosuch", "go"]).expect_code(2);
     assert!(refused.stderr.contains("there is no tool `nosuch`"), "{}", refused.stderr);
     place.file("home/haft.json", r#"{"groups": {"clock": ["current_*"]}}"#);
-    let one = self::server([Step::text("done")]);
+    let one = self::server([ScriptStep::text("done")]);
     run_on(&place, &one, &["--tools", "@clock", "go"]).expect_code(0);
     let tools = one.requests()[0].body["tools"].clone();
     assert_eq!((tools.as_array().unwrap().len(), &tools[0]["function"]["name"]), (1, &json!("current_date")));
@@ -106,15 +106,19 @@ fn an_answer_that_does_not_fit_its_schema_is_repaired_once_and_never_printed() {
         "ws/schema.json",
         r#"{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}"#,
     );
-    let ask = |steps: Vec<Step>, words: &[&str]| {
+    let ask = |steps: Vec<ScriptStep>, words: &[&str]| {
         let words = [&["run", "-m", "openai/m", "--output-schema", "schema.json"], words, &["go"]].concat();
         haft(&place, &server(steps), &words).output()
     };
     for words in [&[][..], &["--override", "finalReport=none"]] {
-        assert_eq!(ask(vec![Step::text(r#"{"n": 1}"#)], words).expect_code(0).stdout.trim(), r#"{"n":1}"#);
-        let repaired = ask(vec![Step::text("one"), Step::text(r#"{"n": 1}"#)], words).expect_code(0);
+        assert_eq!(
+            ask(vec![ScriptStep::text(r#"{"n": 1}"#)], words).expect_code(0).stdout.trim(),
+            r#"{"n":1}"#
+        );
+        let repaired =
+            ask(vec![ScriptStep::text("one"), ScriptStep::text(r#"{"n": 1}"#)], words).expect_code(0);
         assert_eq!(repaired.stdout.trim(), r#"{"n":1}"#);
-        let wrong = ask(vec![Step::text("one"), Step::text("two")], words).expect_code(3);
+        let wrong = ask(vec![ScriptStep::text("one"), ScriptStep::text("two")], words).expect_code(3);
         assert_eq!(wrong.stdout, "", "{}", wrong.stdout);
     }
 }

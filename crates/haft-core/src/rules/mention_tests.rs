@@ -51,10 +51,16 @@ fn a_denied_word_outside_of_the_commands_that_were_read_asks() {
 fn the_net_leaves_commands_that_were_judged_to_their_rules() {
     let mut rules = denying(&["rm *"]);
     rules.rules.extend(
-        denying(&["rm -i *"]).rules.into_iter().map(|rule| PermissionRule { decision: PermissionDecision::Allow, ..rule }),
+        denying(&["rm -i *"])
+            .rules
+            .into_iter()
+            .map(|rule| PermissionRule { decision: PermissionDecision::Allow, ..rule }),
     );
     rules.rules.extend(
-        denying(&["git rm *"]).rules.into_iter().map(|rule| PermissionRule { decision: PermissionDecision::Allow, ..rule }),
+        denying(&["git rm *"])
+            .rules
+            .into_iter()
+            .map(|rule| PermissionRule { decision: PermissionDecision::Allow, ..rule }),
     );
     let check = |line: &str, expected: &str| assert_eq!(decision(&rules, line), expected, "{line}");
     check("rm -i x", "allow");

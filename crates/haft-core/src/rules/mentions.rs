@@ -32,7 +32,8 @@ impl PermissionRules {
         let ruling = self.by_command(tool, &read.command);
         let rule = ruling.rule.and_then(|index| self.rules.get(index));
         let names = |pattern: &CommandPattern| word.count(&pattern.to_string()) > 0;
-        ruling.decision == PermissionDecision::Allow && rule.and_then(|rule| rule.command.as_ref()).is_some_and(names)
+        ruling.decision == PermissionDecision::Allow
+            && rule.and_then(|rule| rule.command.as_ref()).is_some_and(names)
     }
 }
 
@@ -115,7 +116,7 @@ fn begins_word(before: &str) -> bool {
 fn ends_word(after: &str) -> bool {
     let mut chars = after.chars();
     match chars.next() {
-        Some('.') => !chars.next().is_some_and(|c| c.is_alphanumeric()),
+        Some('.') => !chars.next().is_some_and(char::is_alphanumeric),
         Some(c) => !is_word_char(c),
         None => true,
     }

@@ -81,7 +81,7 @@ fn by_row(name: &str, row: &ProgramRow, arguments: &[ShellWord]) -> Vec<WrappedC
         ProgramRuns::CommandAndInput => {
             leading().map_or_else(unseen, |scan| add_input(arguments, scan.command(name, 0)))
         }
-        ProgramRuns::Line => leading().map_or_else(unseen, |scan| scan.joined()),
+        ProgramRuns::Line => leading().map_or_else(unseen, OptionScan::joined),
         ProgramRuns::Lines => leading().map_or_else(unseen, |scan| scan.lines(row.options)),
     }
 }

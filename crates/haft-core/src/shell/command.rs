@@ -134,7 +134,9 @@ impl ShellParser<'_> {
             Some(WrappedCommand::Line(line)) => {
                 self.parse_nested_text(&line, |reader| reader.list(ListContext::Line).map(|_| ()))
             }
-            Some(WrappedCommand::Command(_) | WrappedCommand::Unseen) => self.push(ShellCommand::unseen(variable)),
+            Some(WrappedCommand::Command(_) | WrappedCommand::Unseen) => {
+                self.push(ShellCommand::unseen(variable))
+            }
             None => {
                 self.data.push(value.text);
                 Ok(())

@@ -59,7 +59,9 @@ fn shell(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
             // The file is a script of its own, and the shell goes on with its standard input or `-c`.
             _ if matches!(long, "rcfile" | "init-file") => return unseen(),
             _ if BASH_LONG.contains(&long) => {}
-            "--" if takes_line => return words.next().map_or_else(unseen, |word| vec![WrappedCommand::line(word)]),
+            "--" if takes_line => {
+                return words.next().map_or_else(unseen, |word| vec![WrappedCommand::line(word)]);
+            }
             "--" => {}
             _ if text.starts_with("--") => return unseen(),
             _ if text.starts_with(['-', '+']) && text.len() > 1 => {

@@ -32,12 +32,11 @@ impl SchemaCost {
         if !survey.has_references {
             return Ok(Self::PerValue { schemas: survey.objects });
         }
-        match survey.untold {
-            Some(reason) => Err(reason),
-            None => {
-                let counted = Expansion::new(schema).count(schema);
-                Ok(counted.map_or(Self::ByCounting, |schemas| Self::PerValue { schemas }))
-            }
+        if let Some(reason) = survey.untold {
+            Err(reason)
+        } else {
+            let counted = Expansion::new(schema).count(schema);
+            Ok(counted.map_or(Self::ByCounting, |schemas| Self::PerValue { schemas }))
         }
     }
 

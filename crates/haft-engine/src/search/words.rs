@@ -23,7 +23,7 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
 
 /// Returns each two neighbouring words as one: `config`, `map` give `configmap`.
 pub(super) fn joined_neighbours(words: &[String]) -> impl Iterator<Item = String> {
-    words.windows(2).map(|pair| pair.concat())
+    words.windows(2).map(<[std::string::String]>::concat)
 }
 
 fn is_stop_word(word: &str) -> bool {

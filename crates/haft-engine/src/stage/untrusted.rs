@@ -4,12 +4,12 @@
 //! the run has read such text, and then let a person decide about calls that change or send something.
 
 use haft_core::event::PolicyDecision;
-use haft_core::output::{Content, ToolOutput};
+use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::provider::ProviderKind;
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::rules::{Decision, Ruling};
+use haft_core::rules::{PermissionDecision, Ruling};
 use haft_core::run::context::RunContext;
-use haft_core::settings::sandbox::Access;
+use haft_core::settings::sandbox::ResourceAccess;
 use haft_core::tool::Effects;
 use serde_json::json;
 use uuid::Uuid;
@@ -23,7 +23,7 @@ pub(crate) fn after_untrusted(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
     (ruling, trusted_effects): (Ruling, Effects),
-    (decision, run): (Decision, &RunContext),
+    (decision, run): (PermissionDecision, &RunContext),
 ) -> Result<Ruling, ToolError> {
     let Some(source) = run.untrusted.first_source() else { return Ok(ruling) };
     if ruling.decision >= decision || !changes_or_sends(tool, trusted_effects) {
@@ -35,12 +35,14 @@ pub(crate) fn after_untrusted(
     let rule = Some(format!("afterUntrusted: {name}").into());
     record.judge(PolicyDecision { decision, rule, consent: None });
     match decision {
-        Decision::Deny => {
+        PermissionDecision::Deny => {
             let message = format!("this call of `{}` is denied: {why}", tool.entry().exposed());
             Err(ToolError::new(ToolErrorKind::Denied, message))
         }
         // No rule asks, so that no approval by rule covers the call.
-        Decision::Allow | Decision::Ask => Ok(Ruling { decision, rule: None, why, asking: Vec::new() }),
+        PermissionDecision::Allow | PermissionDecision::Ask => {
+            Ok(Ruling { decision, rule: None, why, asking: Vec::new() })
+        }
     }
 }
 
@@ -59,14 +61,14 @@ fn changes_or_sends(tool: &ResolvedTool<'_>, trusted_effects: Effects) -> bool {
 pub(crate) fn note_untrusted(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
-    (decision, run): (Decision, &RunContext),
+    (decision, run): (PermissionDecision, &RunContext),
 ) {
     let name = tool.entry().exposed().as_str();
     let reads_untrusted = is_untrusted(tool, run);
     if reads_untrusted {
         run.untrusted.record(name);
     }
-    if decision != Decision::Allow && tool.entry().identity().kind != ProviderKind::Agent {
+    if decision != PermissionDecision::Allow && tool.entry().identity().kind != ProviderKind::Agent {
         record.source = Some(name.to_owned());
         if reads_untrusted {
             record.note("untrusted", json!(name));
@@ -80,7 +82,7 @@ fn is_untrusted(tool: &ResolvedTool<'_>, run: &RunContext) -> bool {
         ProviderKind::Mcp | ProviderKind::Rest => true,
         ProviderKind::Builtin => {
             let runs_commands = tool.entry().definition().facts.command_argument.is_some();
-            runs_commands && run.confinement.network == Access::Allow
+            runs_commands && run.confinement.network == ResourceAccess::Allow
         }
         ProviderKind::Agent | ProviderKind::Client => false,
     }
@@ -107,11 +109,11 @@ pub(crate) fn delimit(
     }
 }
 
-fn delimited(content: Vec<Content>, begin: String, end: String) -> Vec<Content> {
-    match <[Content; 1]>::try_from(content) {
-        Ok([Content::Text(text)]) => vec![Content::Text(format!("{begin}\n{text}\n{end}"))],
-        Ok([other]) => vec![Content::Text(begin), other, Content::Text(end)],
-        Err(content) => [vec![Content::Text(begin)], content, vec![Content::Text(end)]].concat(),
+fn delimited(content: Vec<OutputContent>, begin: String, end: String) -> Vec<OutputContent> {
+    match <[OutputContent; 1]>::try_from(content) {
+        Ok([OutputContent::Text(text)]) => vec![OutputContent::Text(format!("{begin}\n{text}\n{end}"))],
+        Ok([other]) => vec![OutputContent::Text(begin), other, OutputContent::Text(end)],
+        Err(content) => [vec![OutputContent::Text(begin)], content, vec![OutputContent::Text(end)]].concat(),
     }
 }
 

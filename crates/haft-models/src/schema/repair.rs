@@ -45,7 +45,10 @@ impl KeyRule {
     fn of(grammar: SchemaDialect) -> Self {
         match grammar {
             SchemaDialect::Anthropic | SchemaDialect::AnthropicOutput => Self::Plain,
-            SchemaDialect::Json | SchemaDialect::OpenaiStrict | SchemaDialect::Gemini | SchemaDialect::Ollama => Self::Any,
+            SchemaDialect::Json
+            | SchemaDialect::OpenaiStrict
+            | SchemaDialect::Gemini
+            | SchemaDialect::Ollama => Self::Any,
         }
     }
 

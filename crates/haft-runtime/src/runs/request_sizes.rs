@@ -29,7 +29,11 @@ pub(super) struct RequestSizes {
 }
 
 /// Returns the sizes: the smaller of the agent's and the operator's values first, then those of the data file.
-pub(super) fn request_sizes(asking: &ModelParameters, settings: Option<&ModelSettings>, model: &str) -> RequestSizes {
+pub(super) fn request_sizes(
+    asking: &ModelParameters,
+    settings: Option<&ModelSettings>,
+    model: &str,
+) -> RequestSizes {
     let known = sizes_of(model);
     let context_tokens =
         smaller(asking.context_tokens, settings.and_then(|settings| settings.context_tokens));

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use haft_core::place::{RunPosition, SessionId};
 use haft_core::run::event::RunStart;
-use haft_core::run::finish::{RunFinish, FinishClass};
+use haft_core::run::finish::{FinishClass, RunFinish};
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;

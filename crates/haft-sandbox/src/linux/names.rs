@@ -20,10 +20,10 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::mounts;
-use super::namespaces::Attempt;
+use super::namespaces::LevelAttempt;
 use super::supervise::{self, Fork};
-use crate::plan::{Plan, Step};
-use haft_core::settings::limits::Limits;
+use crate::plan::{MountStep, SandboxPlan};
+use haft_core::settings::limits::CommandLimits;
 
 /// The most bytes of events that one read returns.
 const EVENT_BYTES: usize = 16 << 10;
@@ -33,8 +33,8 @@ const EVENT_BYTES: usize = 16 << 10;
 pub(super) struct NameWatch {
     events: OwnedFd,
     directories: Vec<(i32, PathBuf)>,
-    steps: Vec<Step>,
-    limits: Limits,
+    steps: Vec<MountStep>,
+    limits: CommandLimits,
     namespaces: Option<KeeperNamespaces>,
     /// Names that were replaced during this call. A command may have opened one before it was covered again.
     exposed: BTreeSet<PathBuf>,
@@ -63,7 +63,7 @@ enum NameChange {
 
 impl NameWatch {
     /// Starts to watch, before the mounts are made. `None` when there is nothing to watch.
-    pub(super) fn begin(plan: &Plan) -> io::Result<Option<Self>> {
+    pub(super) fn begin(plan: &SandboxPlan) -> io::Result<Option<Self>> {
         if plan.watched.is_empty() {
             return Ok(None);
         }
@@ -86,11 +86,11 @@ impl NameWatch {
     }
 
     /// Opens the namespaces of the keeper. Later it closes itself to other processes of the same user.
-    pub(super) fn enter_later(&mut self, attempt: Attempt, keeper: Pid) -> io::Result<()> {
+    pub(super) fn enter_later(&mut self, attempt: LevelAttempt, keeper: Pid) -> io::Result<()> {
         let open = |name: &str| File::open(format!("/proc/{}/ns/{name}", keeper.as_raw_nonzero()));
         let user = match attempt {
-            Attempt::UserNamespaces => Some(open("user")?.into()),
-            Attempt::Namespaces | Attempt::Landlock => None,
+            LevelAttempt::UserNamespaces => Some(open("user")?.into()),
+            LevelAttempt::Namespaces | LevelAttempt::Landlock => None,
         };
         self.namespaces = Some(KeeperNamespaces { user, mount: open("mnt")?.into() });
         Ok(())
@@ -154,7 +154,7 @@ impl NameWatch {
     fn cover_again(&self, path: &Path) -> bool {
         let Some(namespaces) = &self.namespaces else { return false };
         let is_file = path.symlink_metadata().is_ok_and(|about| about.is_file());
-        let steps: Vec<&Step> = self.steps.iter().filter(|step| step.path() == path).collect();
+        let steps: Vec<&MountStep> = self.steps.iter().filter(|step| step.path() == path).collect();
         if !is_file || steps.is_empty() {
             return false;
         }

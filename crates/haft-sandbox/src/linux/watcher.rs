@@ -14,7 +14,7 @@ use super::rlimits::MemoryLimitScope;
 use super::stage::{InStage, StageError};
 use super::supervise::{self, ChildSignals, Fork, OnTerminate, WaitOutcome};
 use super::{WorkerTable, descriptors, identity};
-use crate::message::{LaunchReport, LaunchRequest, Program};
+use crate::message::{LaunchProgram, LaunchReport, LaunchRequest};
 
 /// The exit code of a launcher that failed. It reports the reason first, if it has the control socket.
 const LAUNCHER_FAILED: i32 = 125;
@@ -68,7 +68,7 @@ struct WatchedNames {
 
 /// Starts the watch, where mounts protect the names and a command could use the moment in which one is gone.
 fn names(attempt: LevelAttempt, order: &LaunchRequest) -> WatchedNames {
-    let is_needed = attempt.has_namespaces() && matches!(order.program, Program::Command);
+    let is_needed = attempt.has_namespaces() && matches!(order.program, LaunchProgram::Command);
     match if is_needed { NameWatch::begin(&order.plan) } else { Ok(None) } {
         Ok(watch) => WatchedNames { watch, protection: NameProtection::Renewed },
         Err(_) => WatchedNames { watch: None, protection: NameProtection::Once },

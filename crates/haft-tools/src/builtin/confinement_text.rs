@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use haft_core::tool::ToolDefinition;
-use haft_sandbox::{ResourceAccess, SandboxPolicy, SandboxMode};
+use haft_sandbox::{ResourceAccess, SandboxMode, SandboxPolicy};
 
 use super::{Builtin, DEFINITIONS};
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Child;
 
-use haft_testkit::{TestTree, User, users};
+use haft_testkit::{TestTree, TestUser, users};
 
 use super::{EscapeTrial, TRIAL, tried, whole};
 
@@ -221,7 +221,7 @@ fn hooks_and_configuration_of_a_nested_repository() {
 
 #[test]
 fn a_repository_that_a_call_creates_is_reported() {
-    let place = TRIAL.arena(User::Ourselves);
+    let place = TRIAL.arena(TestUser::Ourselves);
     let command =
         "git init -q new; git init -q new; mkdir .vscode; echo {} > .vscode/tasks.json; echo all: > Makefile";
     let arguments = serde_json::json!({ "command": command }).to_string();

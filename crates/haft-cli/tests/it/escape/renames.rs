@@ -4,9 +4,9 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Child;
 
-use haft_testkit::{Place, User, users};
+use haft_testkit::{TestTree, TestUser, users};
 
-use super::{TRIAL, Trial, python};
+use super::{EscapeTrial, TRIAL, python};
 use crate::degraded::WITHOUT_NAMESPACES;
 
 /// The variable with the number of renames; `cargo xtask test --long` sets it.
@@ -17,8 +17,8 @@ fn renames() -> usize {
     std::env::var(RENAMES).map_or(RENAMES_DEFAULT, |number| number.parse().unwrap())
 }
 
-const REPOSITORY: Trial<'static> =
-    Trial { setup: r#"git init -q "$ws"; mkfifo "$ws/go""#, watched: &[], ..TRIAL };
+const REPOSITORY: EscapeTrial<'static> =
+    EscapeTrial { setup: r#"git init -q "$ws"; mkfifo "$ws/go""#, watched: &[], ..TRIAL };
 
 /// A deterministic random generator, so that a failure is reproducible.
 struct Dice(u64);
@@ -31,7 +31,7 @@ impl Dice {
     }
 }
 
-fn start(trial: Trial<'_>, place: &Place, script: &str) -> Child {
+fn start(trial: EscapeTrial<'_>, place: &TestTree, script: &str) -> Child {
     let mut child = trial.run_in(place, script).start();
     let mut line = String::new();
     let mut byte = [0_u8];
@@ -44,7 +44,7 @@ fn start(trial: Trial<'_>, place: &Place, script: &str) -> Child {
 }
 
 /// Replaces a file as git does: another file is written, then renamed.
-fn replace(place: &Place, from: &str, name: &str, content: &str) {
+fn replace(place: &TestTree, from: &str, name: &str, content: &str) {
     let next = place.file(from, content);
     std::fs::rename(next, place.path(name)).unwrap();
 }
@@ -74,7 +74,7 @@ while not os.path.exists('stop'):
 const NEXT: &str = "outside/next";
 
 /// Each call in which the command wrote the configuration must end with an error that names the file.
-fn no_silent_change(user: User, trial: Trial<'_>, attack: &str) {
+fn no_silent_change(user: TestUser, trial: EscapeTrial<'_>, attack: &str) {
     let place = trial.arena(user);
     let (mut dice, mut left) = (Dice(11), renames());
     while left > 0 {
@@ -115,7 +115,7 @@ fn rename_over_a_configuration_that_git_replaces() {
 #[test]
 fn write_a_configuration_that_git_replaces_without_namespaces() {
     for user in users() {
-        no_silent_change(user, Trial { wrapper: WITHOUT_NAMESPACES, ..REPOSITORY }, WRITE);
+        no_silent_change(user, EscapeTrial { wrapper: WITHOUT_NAMESPACES, ..REPOSITORY }, WRITE);
     }
 }
 
@@ -167,7 +167,7 @@ while not os.path.exists('stop'):
     );
     for wrapper in [&[][..], WITHOUT_NAMESPACES] {
         for user in users() {
-            let trial = Trial { wrapper, ..TRIAL };
+            let trial = EscapeTrial { wrapper, ..TRIAL };
             let place = trial.arena(user);
             place.file(NAMES[0], "secret-5a");
             // The next secrets are written where the command cannot see them either.
@@ -188,7 +188,7 @@ while not os.path.exists('stop'):
     }
 }
 
-fn replace_directory(place: &Place, name: &str) {
+fn replace_directory(place: &TestTree, name: &str) {
     place.file("user/.aws/keys/id", "secret-5a");
     let path = place.path(name);
     let _ = std::fs::remove_dir_all(place.path("user/.aws/old"));

@@ -4,17 +4,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use haft_sandbox::default_secrets;
-use haft_testkit::{Place, User, users};
+use haft_testkit::{TestTree, TestUser, users};
 use serde_json::json;
 
-use super::{TRIAL, Trial, tried};
+use super::{EscapeTrial, TRIAL, tried};
 use crate::degraded::WITHOUT_NAMESPACES;
 
 /// The content of every listed secret.
 const SECRET: &str = "secret-81c4";
 
 /// Creates each listed secret as a file, or as a directory with a file where the arena has a directory.
-fn with_secrets(place: &Place) -> Vec<PathBuf> {
+fn with_secrets(place: &TestTree) -> Vec<PathBuf> {
     let root = place.path("user");
     let file = |secret: &PathBuf| {
         let path = if secret.is_dir() { secret.join("inner") } else { secret.clone() };
@@ -33,7 +33,7 @@ fn every_listed_secret_is_hidden_except_in_the_open_mode() {
             ("sandbox", WITHOUT_NAMESPACES),
             ("rx", WITHOUT_NAMESPACES),
         ] {
-            let trial = Trial { flags: &["--mode", mode], wrapper, ..TRIAL };
+            let trial = EscapeTrial { flags: &["--mode", mode], wrapper, ..TRIAL };
             let place = trial.arena(user);
             let secrets = with_secrets(&place);
             let script = format!(r#"grep -rl {SECRET} "$user" | sort | uniq | wc -l"#);
@@ -48,7 +48,7 @@ fn every_listed_secret_is_hidden_except_in_the_open_mode() {
 
 #[test]
 fn the_read_tool_refuses_every_listed_secret() {
-    let place = TRIAL.arena(User::Ourselves);
+    let place = TRIAL.arena(TestUser::Ourselves);
     let calls: Vec<String> = with_secrets(&place)
         .iter()
         .map(|path| format!("{}\n", json!({"tool": "read", "args": {"file_path": path}})))
@@ -61,17 +61,17 @@ fn the_read_tool_refuses_every_listed_secret() {
 /// CI and containers run as root.
 #[test]
 fn passwords_of_the_machine_are_hidden_from_root() {
-    let root = users().contains(&User::Nobody);
+    let root = users().contains(&TestUser::Nobody);
     assert!(!root || Path::new("/etc/shadow").exists());
     for wrapper in [&[][..], WITHOUT_NAMESPACES] {
         for mode in ["sandbox", "rx"] {
-            let trial = Trial { flags: &["--mode", mode], wrapper, ..TRIAL };
+            let trial = EscapeTrial { flags: &["--mode", mode], wrapper, ..TRIAL };
             trial.refused(
                 "cat /etc/shadow /etc/gshadow | grep : && echo ESCAPED; head -c1 /etc/passwd > /dev/null",
             );
         }
     }
-    let place = TRIAL.arena(User::Ourselves);
+    let place = TRIAL.arena(TestUser::Ourselves);
     let ran = place.haft(&["call", "read", r#"{"file_path":"/etc/shadow"}"#]).output();
     assert!(root == ran.stderr.contains("is a protected path") && ran.stdout.is_empty(), "{ran:?}");
 }
@@ -81,7 +81,7 @@ fn passwords_of_the_machine_are_hidden_from_root() {
 fn the_operator_hides_more() {
     for user in users() {
         for wrapper in [&[][..], WITHOUT_NAMESPACES] {
-            let trial = Trial { wrapper, ..TRIAL };
+            let trial = EscapeTrial { wrapper, ..TRIAL };
             let place = trial.arena(user);
             place.file("ws/.env", SECRET);
             place.file("outside/vault/key", SECRET);
@@ -94,7 +94,7 @@ fn the_operator_hides_more() {
             assert_eq!(place.text("ws/.env"), SECRET, "as {user:?}: {ran:?}");
         }
     }
-    let place = TRIAL.arena(User::Ourselves);
+    let place = TRIAL.arena(TestUser::Ourselves);
     let above = json!({"sandbox": {"secrets": [place.root()]}});
     place.file("home/haft.json", &above.to_string());
     let ran = place.confined(&[], "echo ESCAPED").output().expect_code(2);
@@ -103,7 +103,7 @@ fn the_operator_hides_more() {
 
 #[test]
 fn mcp_servers_read_no_secret() {
-    let place = TRIAL.arena(User::Ourselves);
+    let place = TRIAL.arena(TestUser::Ourselves);
     let secrets = with_secrets(&place);
     let own = place.file("outside/vault", SECRET);
     let server = place.misbehaving_server("reads", &[]);
@@ -112,7 +112,8 @@ fn mcp_servers_read_no_secret() {
     );
     place.file("home/haft.json", &config);
     let readable = place.path("user/.bashrc");
-    let of_machine = if users().contains(&User::Nobody) { Some(PathBuf::from("/etc/shadow")) } else { None };
+    let of_machine =
+        if users().contains(&TestUser::Nobody) { Some(PathBuf::from("/etc/shadow")) } else { None };
     let paths = secrets.iter().chain([&own]).chain(&of_machine).chain([&readable]);
     let call = |tool: &str, path: &PathBuf| format!("{}\n", json!({"tool": tool, "args": {"path": path}}));
     let calls: Vec<String> = paths.map(|path| call("s__echo", path)).collect();
@@ -128,7 +129,7 @@ fn mcp_servers_read_no_secret() {
 #[test]
 fn secrets_that_appear_while_the_command_runs() {
     for user in users() {
-        let trial = Trial { setup: r#"mkfifo "$ws/go"; rm -r "$user/.ssh""#, ..TRIAL };
+        let trial = EscapeTrial { setup: r#"mkfifo "$ws/go"; rm -r "$user/.ssh""#, ..TRIAL };
         let place = trial.arena(user);
         let mut child = trial
             .run_in(

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use haft_core::conversation::ModelApiFormat;
-use haft_core::model_request::{ReasoningEffort, ModelRequest, ModelTool, SamplingParameters};
+use haft_core::model_request::{ModelRequest, ModelTool, ReasoningEffort, SamplingParameters};
 use haft_model_server::ScriptStep;
 use haft_models::model_data::families;
 use serde_json::Value;
@@ -38,8 +38,9 @@ fn samplings() -> [SamplingParameters; 3] {
 async fn every_family_accepts_every_request_in_every_format() {
     let mut cells = 0;
     for family in families() {
-        for format in
-            ModelApiFormat::ALL.into_iter().filter(|format| family.formats.contains(&format.name().to_owned()))
+        for format in ModelApiFormat::ALL
+            .into_iter()
+            .filter(|format| family.formats.contains(&format.name().to_owned()))
         {
             let mut requests = Vec::new();
             for effort in EFFORTS {
