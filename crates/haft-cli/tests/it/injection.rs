@@ -75,8 +75,9 @@ fn the_model_reads_output_between_delimiters_that_name_its_source() {
         ScriptStep::text("done"),
     ]);
     haft(&place, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
-    let messages = &model.requests()[1].body["messages"];
-    let body = messages.as_array().and_then(|all| all.last()).unwrap()["content"].to_string();
+    let requests = model.requests();
+    let messages = requests[1].body["messages"].as_array().unwrap();
+    let body = messages.last().unwrap()["content"].to_string();
     let mark = body.split("[data ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
     assert!(mark.len() == 32 && body.contains("from bad__echo begins"), "{body}");
     assert!(body.contains(&format!("[data {mark} ends]")), "{body}");
