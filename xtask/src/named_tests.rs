@@ -44,12 +44,12 @@ fn is_in(name: &str, file: &Path, read: impl Fn(&Path) -> String) -> bool {
 }
 
 /// Returns true if the text has a function of this name with the attribute of a test.
-fn has_test(text: &str, test: &str) -> bool {
+fn has_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
     let is_function = |line: &str| {
         let line = line.strip_prefix("async ").unwrap_or(line);
         line.strip_prefix("fn ")
-            .and_then(|line| line.strip_prefix(test))
+            .and_then(|line| line.strip_prefix(name))
             .is_some_and(|rest| rest.starts_with('('))
     };
     let has_attribute = |at: usize| {

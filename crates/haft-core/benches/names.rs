@@ -30,7 +30,7 @@ fn measure(tools: usize, written: &str) {
     black_box(table.nearest(written));
     let before = cpu_time();
     (0..ROUNDS).for_each(|_| drop(black_box(table.nearest(black_box(written)))));
-    let each = (cpu_time() - before) / ROUNDS;
+    let each = cpu_time().checked_sub(before).unwrap() / ROUNDS;
     println!("| {tools} | {written} | {} µs |", each.as_micros());
 }
 

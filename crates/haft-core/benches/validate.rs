@@ -25,7 +25,7 @@ fn per_second(mut work: impl FnMut()) -> f64 {
     (0..ROUNDS / 10).for_each(|_| work());
     let before = cpu_time();
     (0..ROUNDS).for_each(|_| work());
-    f64::from(ROUNDS) / (cpu_time() - before).as_secs_f64()
+    f64::from(ROUNDS) / cpu_time().checked_sub(before).unwrap().as_secs_f64()
 }
 
 fn plain() -> Value {

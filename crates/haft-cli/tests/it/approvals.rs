@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
-use haft_testkit::{HaftOutput, HaftCommand, TestTree, TestUser, eventually};
+use haft_testkit::{HaftCommand, HaftOutput, TestTree, TestUser, eventually};
 use serde_json::{Value, json};
 
 const GIT_RULE: &str = r#"{"policy": {"rules": [{"tool": "bash", "command": "git *", "decision": "ask"}]}}"#;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{ModelServer, RequestExpectation, ScriptStep};
-use haft_testkit::{TestTree, HaftCommand};
+use haft_testkit::{HaftCommand, TestTree};
 use serde_json::json;
 
 use super::call::here;

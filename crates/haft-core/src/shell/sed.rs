@@ -75,7 +75,6 @@ fn next_command(script: &str) -> Option<SedCommand<'_>> {
     let after = &script[command.len_utf8()..];
     let line_end = after.find('\n').unwrap_or(after.len());
     Some(match command {
-        'e' => SedCommand::Runs,
         's' | 'y' => substitution(after),
         // The rest of the line is text, a file name or a label.
         'a' | 'i' | 'c' | 'r' | 'R' | 'w' | 'W' | '#' => SedCommand::Other(&after[line_end..]),
@@ -88,6 +87,7 @@ fn next_command(script: &str) -> Option<SedCommand<'_>> {
             SedCommand::Other(after.trim_start_matches(number))
         }
         '{' | '}' | ';' => SedCommand::Other(after),
+        // `e` runs a command; an unknown one might.
         _ => SedCommand::Runs,
     })
 }

@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn only_references_that_lead_back_to_themselves_are_counted_for_each_call() {
         let check = |schema: Value, expected: SchemaCost| {
-            assert_eq!(SchemaCost::of(&schema, None), Ok(expected), "{schema}")
+            assert_eq!(SchemaCost::of(&schema, None), Ok(expected), "{schema}");
         };
         let mode = json!({"enum": ["a", "b"]});
         check(json!({"properties": {"a": mode.clone()}}), SchemaCost::PerValue { schemas: 3 });

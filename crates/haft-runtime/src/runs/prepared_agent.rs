@@ -146,10 +146,10 @@ impl PreparedAgent {
     }
 
     /// Returns the name that the model sees. The configuration may use any name of a tool.
-    fn exposed_name(&self, name: &String) -> String {
+    fn exposed_name(&self, name: &str) -> String {
         match self.orchestrator().catalog().resolve(name) {
             Ok(tool) => tool.exposed().to_string(),
-            Err(_) => name.clone(),
+            Err(_) => name.to_owned(),
         }
     }
 

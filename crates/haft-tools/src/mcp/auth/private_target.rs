@@ -93,7 +93,7 @@ mod tests {
     async fn a_name_of_a_private_address_is_found_only_for_a_private_server() {
         let found = async |server: &str| {
             let resolver = DiscoveryResolver::new(&url(server));
-            resolver.resolve(Name::from_str("localhost").unwrap()).await.map(|found| found.count())
+            resolver.resolve(Name::from_str("localhost").unwrap()).await.map(std::iter::Iterator::count)
         };
         assert!(found("http://127.0.0.1:1/mcp").await.unwrap() > 0);
         assert!(found("http://localhost:1/mcp").await.unwrap() > 0);
