@@ -312,7 +312,7 @@ fn model_attempt_span_follows_genai_conventions() {
     let (_, _) = run_with_a_model(&[], Some(&collector));
     let spans = collector.spans();
     let chats: Vec<_> = spans.iter().filter(|span| span.name == "chat m").collect();
-    assert_eq!((spans.len(), chats.len()), (4, 3), "{spans:?}");
+    assert_eq!((spans.len(), chats.len()), (5, 3), "one run, three attempts and a call: {spans:?}");
     let of = |at: usize, name: &str| chats[at].attributes.get(name).map(String::as_str);
     assert_eq!((of(0, "error.type"), of(0, "gen_ai.usage.input_tokens")), (Some("overloaded"), None));
     for (name, value) in [
