@@ -106,8 +106,8 @@ fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
         format!("{:#}", json!({"ok": wrong.is_empty(), "agents": all.len(), "errors": errors}))
     } else if wrong.is_empty() {
         match all.len() {
-            1 => "1 agent, nothing is wrong with it".into(),
-            number => format!("{number} agents, nothing is wrong with them"),
+            1 => "1 agent, no errors".into(),
+            number => format!("{number} agents, no errors"),
         }
     } else {
         wrong.iter().map(|(_, problem)| problem.as_str()).collect::<Vec<_>>().join("\n")
@@ -151,10 +151,10 @@ fn new(args: &AgentsNewArgs) -> Result<ExitCode, CliError> {
     let name = args.name.trim_end_matches(".md");
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
     if !is_name {
-        let hint = "hint: letters, digits, - and _ make a name";
+        let hint = "hint: use letters, digits, - and _";
         return Err((
             ExitReason::Usage,
-            format!("`{}` is no name for an agent\n{hint}", printable(&args.name)),
+            format!("`{}` is not a valid agent name\n{hint}", printable(&args.name)),
         ));
     }
     let directory = if args.home { settings::home()?.root().join("agents") } else { PathBuf::from("agents") };
@@ -163,19 +163,19 @@ fn new(args: &AgentsNewArgs) -> Result<ExitCode, CliError> {
         .and_then(|()| std::fs::File::create_new(&file))
         .and_then(|mut file| file.write_all(START.as_bytes()));
     written.map_err(|error| {
-        let hint = "hint: take another name, or another directory";
+        let hint = "hint: choose another name, or another directory";
         (ExitReason::Input, format!("`{}` cannot be written: {error}\n{hint}", file.display()))
     })?;
     let next = if args.home { format!("@{name}") } else { format!("@{}", file.display()) };
     terminal::note(&format!(
-        "written: {}\nhint: haft run -m PROVIDER/MODEL {next} 'what it shall do'",
+        "written: {}\nhint: haft run -m PROVIDER/MODEL {next} 'your request'",
         file.display()
     ));
     Ok(ExitReason::Success.into())
 }
 
 const START: &str = "---
-description: Says in one line what this agent is for
+description: Describe in one line what this agent does
 # models: anthropic/claude-sonnet-4-5
 tools: [read, bash]
 maxTurns: 20

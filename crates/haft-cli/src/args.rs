@@ -52,7 +52,7 @@ Examples:
 
 Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 5 sandbox, tool or model unavailable, 6 no or wrong key, 7 quota, 8 network,
-9 a limit of the run, 10 its budget, 42 bad input, 124 timeout, 130 interrupted, 141 reader gone, 143 terminated. `haft sandbox` passes on the code of its command.";
+9 a limit of the run, 10 its budget, 42 bad input, 124 timeout, 130 interrupted, 141 output pipe closed, 143 terminated. `haft sandbox` passes on the code of its command.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CliCommand {
@@ -105,11 +105,11 @@ pub(super) struct CallArgs {
     pub(super) stdin: bool,
 
     // Not `requires = "stdin"`: clap drops a requirement that conflicts with a given argument, here the tool.
-    /// With --stdin: how many calls run at once
+    /// With --stdin: number of calls to run at once
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "tool", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) jobs: u16,
 
-    /// With --stdin: calls that change something wait for those before them and hold up those after them
+    /// With --stdin: run each call that changes something alone, in the order of the lines
     #[arg(long, conflicts_with = "tool")]
     pub(super) ordered: bool,
 
@@ -117,23 +117,23 @@ pub(super) struct CallArgs {
     #[arg(long, conflicts_with = "stdin")]
     pub(super) json: bool,
 
-    /// Say on standard error how each call was carried out; `HAFT_LOG=info`, `warn` or `error` does so for good
+    /// Log each call to standard error; set `HAFT_LOG=info`, `warn` or `error` to log always
     #[arg(short, long)]
     pub(super) verbose: bool,
 
-    /// How log lines are written [default: text]
+    /// The format of log lines [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(super) log_format: Option<LogFormat>,
 
-    /// Show on standard error every message to and from MCP servers, without secrets and cut
+    /// Print every message to and from MCP servers to standard error, shortened and without secrets
     #[arg(long)]
     pub(super) trace_mcp: bool,
 
-    /// Draw on standard error what was done for whom; with --json it is a part of the result
+    /// Print a tree of all calls to standard error; with --json it is part of the result
     #[arg(long)]
     pub(super) tree: bool,
 
-    /// How long a call may take, for example 90s, 1500ms or 2m; a plain number is seconds [default: 120s]
+    /// The time limit of a call, for example 90s, 1500ms or 2m; a plain number is seconds [default: 120s]
     #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
     pub(super) timeout: Option<std::time::Duration>,
 
@@ -153,23 +153,23 @@ Examples:
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(super) struct PolicyArgs {
-    /// sandbox: write to the workspace and /tmp, no network; rx: with network; rwx: open but for the blocklist
-    /// [default: sandbox]
+    /// sandbox: write only to the workspace and /tmp, no network; rx: the same with network; rwx: everything except
+    /// the blocklist [default: sandbox]
     #[arg(long, value_name = "MODE")]
     pub(super) mode: Option<haft_sandbox::SandboxMode>,
 
     #[command(flatten)]
     pub(super) files: FileArgs,
 
-    /// One more directory that may be written
+    /// Another directory that commands may write to
     #[arg(long, value_name = "DIR")]
     pub(super) writable: Vec<PathBuf>,
 
-    /// Take a path off the list of secrets that cannot be read
+    /// Remove a path from the list of unreadable secrets
     #[arg(long, value_name = "PATH")]
     pub(super) readable: Vec<PathBuf>,
 
-    /// Whether commands reach the network [default: by mode]
+    /// Whether commands can use the network [default: the mode decides]
     #[arg(long, value_name = "ALLOW|DENY")]
     pub(super) network: Option<GrantArg>,
 
@@ -177,15 +177,15 @@ pub(super) struct PolicyArgs {
     #[arg(long, value_name = "ALLOW|DENY")]
     pub(super) unix_sockets: Option<GrantArg>,
 
-    /// Whether hooks and configuration of the workspace's git directory may be written [default: frozen]
+    /// Whether commands may write hooks and configuration of the workspace's git repository [default: frozen]
     #[arg(long, value_name = "FROZEN|WRITABLE")]
     pub(super) git: Option<GitMetadataArg>,
 
-    /// Pass one more variable of this environment on to commands
+    /// Pass another variable of this environment to commands
     #[arg(long = "env", value_name = "NAME")]
     pub(super) environment: Vec<String>,
 
-    /// Set a limit: processes, open-files, file-bytes, cpu-seconds, memory-bytes or shm-bytes
+    /// Set a resource limit: processes, open-files, file-bytes, cpu-seconds, memory-bytes or shm-bytes
     #[arg(long, value_name = "NAME=NUMBER", value_parser = super::settings::limit)]
     pub(super) limit: Vec<(String, u64)>,
 }
@@ -200,11 +200,11 @@ impl PolicyArgs {
 /// Where the configuration is read from.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct FileArgs {
-    /// The directory tools work in [default: the current one]
+    /// The directory that tools work in [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
 
-    /// A configuration file that wins over all others
+    /// A configuration file that overrides all others
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
 }
@@ -252,7 +252,7 @@ pub(super) struct ToolsArgs {
     #[arg(long, value_name = "GROUP")]
     pub(super) group: Option<String>,
 
-    /// Show what each definition costs a model, in tokens
+    /// Show the size of each definition in tokens
     #[arg(long)]
     pub(super) tokens: bool,
 
@@ -260,16 +260,16 @@ pub(super) struct ToolsArgs {
     pub(super) files: FileArgs,
 }
 
-/// Run a command of your own in the sandbox, to see what it can and cannot do
+/// Run a command in the sandbox, to test what it can and cannot do
 ///
-/// The command has no terminal and an empty standard input, as every tool. Its exit code is passed on; 125 means that
-/// haft itself failed, 127 that the command was not found, and 128 plus the number of a signal that it was killed.
+/// The command has no terminal and an empty standard input, like every tool. haft exits with the code of the command.
+/// Code 125 means that haft itself failed, 127 that the command was not found, and 128+N that signal N killed it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft sandbox -- bash -c 'echo hi > /etc/motd'\n  haft sandbox --mode rx -- curl -sI https://example.com\n  haft sandbox --workspace ~/project -- cargo test --offline"
 )]
 pub(super) struct SandboxArgs {
-    /// Say on standard error which layers hold the command
+    /// Print the active layers of the sandbox to standard error
     #[arg(short, long)]
     pub(super) verbose: bool,
 
@@ -305,10 +305,10 @@ pub(super) struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Say which files count and all that is wrong with them
+    /// List the configuration files in use, and all errors in them
     #[command(after_help = "Examples:\n  haft config check\n  haft config check --config other.json --json")]
     Check(ConfigFilesArgs),
-    /// Show what holds for every key, and which file set it
+    /// Show the value of every key, and the file that set it
     #[command(after_help = "Examples:\n  haft config show\n  haft config show --json | jq .keys")]
     Show(ConfigFilesArgs),
     /// Print the JSON Schema of haft.json
@@ -326,7 +326,7 @@ pub(super) struct ConfigFilesArgs {
     pub(super) files: FileArgs,
 }
 
-/// Let the files of a project count: its configuration, agents and skills
+/// Trust the files of a project: its configuration, agents and skills
 ///
 /// Shows what they say and everything that they would run, asks, and remembers their digests. A file that changes is no
 /// longer trusted.
@@ -340,11 +340,11 @@ pub(super) struct TrustArgs {
     #[arg(value_name = "DIR")]
     pub(super) directory: Option<PathBuf>,
 
-    /// List what is trusted
+    /// List the trusted files
     #[arg(long, conflicts_with_all = ["directory", "revoke"])]
     pub(super) list: bool,
 
-    /// Trust the project no longer
+    /// Revoke the trust in the project
     #[arg(long)]
     pub(super) revoke: bool,
 
@@ -352,12 +352,12 @@ pub(super) struct TrustArgs {
     #[arg(short, long, conflicts_with_all = ["list", "revoke"])]
     pub(super) yes: bool,
 
-    /// Print the answer as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// Which calls the rules allow, ask about or deny
+/// Show which calls the rules allow, ask about or deny
 #[derive(Debug, Args)]
 pub(super) struct PolicyCommandArgs {
     #[command(subcommand)]
@@ -366,7 +366,7 @@ pub(super) struct PolicyCommandArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
-    /// Say which rule decides about a call, and why; nothing is run
+    /// Show which rule decides about a call, and why; the call is not made
     #[command(
         after_help = "Examples:\n  haft policy explain bash '{\"command\":\"git push && ls\"}'\n  haft policy explain write"
     )]
@@ -382,7 +382,7 @@ pub(super) struct ExplainArgs {
     #[arg(value_name = "JSON")]
     pub(super) arguments: Option<String>,
 
-    /// Print the ruling as JSON
+    /// Print the decision as JSON
     #[arg(long)]
     pub(super) json: bool,
 
@@ -390,41 +390,41 @@ pub(super) struct ExplainArgs {
     pub(super) policy: PolicyArgs,
 }
 
-/// Print an output that was too large to show, or a part of it
+/// Print a stored tool output, or a part of it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What can be asked: lines 10-40, first 50 lines, last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN,\njq FILTER, schema, stats. Long answers come in pages: `page 2 of lines 1-9000`\n\nExamples:\n  haft output session-…/… last 20 lines\n  haft output session-…/… grep -i error\n  haft output session-…/… jq '.items[].id'\n  haft output session-…/… -o picture.png"
+    after_help = "Queries: lines 10-40, first 50 lines, last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN,\njq FILTER, schema, stats. Long results have pages: `page 2 of lines 1-9000`\n\nExamples:\n  haft output session-…/… last 20 lines\n  haft output session-…/… grep -i error\n  haft output session-…/… jq '.items[].id'\n  haft output session-…/… -o picture.png"
 )]
 pub(super) struct OutputArgs {
-    /// The handle that stood in place of the output
+    /// The handle of the stored output
     pub(super) handle: String,
 
-    /// Print the bytes as they are, whatever they are
+    /// Print the bytes unchanged, even if they are not text
     #[arg(long, conflicts_with_all = ["file", "extract"])]
     pub(super) raw: bool,
 
-    /// Write the bytes to a file, which is replaced in one step
+    /// Write the bytes to a file, which is replaced atomically
     #[arg(short = 'o', long = "output", value_name = "FILE", conflicts_with = "extract")]
     pub(super) file: Option<std::path::PathBuf>,
 
-    /// What to extract; everything when left out
+    /// The query [default: the whole output]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(super) extract: Vec<String>,
 }
 
-/// Sum up the calls made so far, by tool
+/// Show statistics of calls, by tool
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft stats\n  haft stats --since 1h --json\n  haft stats --models")]
 pub(super) struct StatsArgs {
-    /// Only calls of the last while, for example 30m, 12h or 7d; a plain number is seconds
+    /// Only calls of this recent period, for example 30m, 12h or 7d; a plain number is seconds
     #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
     pub(super) since: Option<std::time::Duration>,
 
-    /// Sum up the requests to models instead
+    /// Show statistics of requests to models instead
     #[arg(long)]
     pub(super) models: bool,
 
-    /// Print the sums as JSON
+    /// Print the statistics as JSON
     #[arg(long)]
     pub(super) json: bool,
 }

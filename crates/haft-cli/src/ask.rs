@@ -54,7 +54,7 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
     match tape.and_then(|tape| tape.problem()) {
         None => exit,
         Some(problem) => {
-            terminal::failed(ExitReason::Failed, &format!("the recording is not whole: {problem}"))
+            terminal::failed(ExitReason::Failed, &format!("the recording is incomplete: {problem}"))
         }
     }
 }
@@ -119,7 +119,7 @@ fn asked(args: &AskArgs, config: &ResolvedConfig, names: Vec<ModelName>) -> Resu
 fn replayed(file: &Path, names: Vec<ModelName>) -> Result<SelectedModel, CliError> {
     let recording = Recording::read(file).map_err(|error| unusable(&error))?;
     if recording.cut_off() {
-        terminal::warn(&format!("{}: the last line is not whole and is passed over", file.display()));
+        terminal::warn(&format!("{}: the last line is incomplete and was skipped", file.display()));
     }
     let replayer = Replayer::new(&recording, MatchRule::Digest).map_err(|error| unusable(&error))?;
     let recorded =
@@ -203,7 +203,7 @@ fn from_standard_input() -> Result<String, CliError> {
 
 fn image(path: &Path) -> Result<Media, CliError> {
     let refused = |reason: String| {
-        let hint = "hint: PNG, JPEG, GIF and WebP can be sent";
+        let hint = "hint: use a PNG, JPEG, GIF or WebP image";
         (ExitReason::Input, format!("{}: {reason}\n{hint}", path.display()))
     };
     let file = std::fs::File::open(path).map_err(|error| refused(error.to_string()))?;
@@ -212,7 +212,7 @@ fn image(path: &Path) -> Result<Media, CliError> {
     if bytes.len() as u64 > IMAGE_BYTES_MAX {
         return Err(refused(format!("the image has more than {IMAGE_BYTES_MAX} bytes")));
     }
-    let media_type = media_type(&bytes).ok_or_else(|| refused("this is no image that models know".into()))?;
+    let media_type = media_type(&bytes).ok_or_else(|| refused("unknown image format".into()))?;
     Ok(Media { media_type: media_type.into(), source: MediaSource::Bytes(bytes.into()) })
 }
 
@@ -322,13 +322,17 @@ fn end(stop: &StopReason) -> Result<(), String> {
         StopReason::EndOfTurn | StopReason::ToolCalls | StopReason::StopSequence | StopReason::Other(_) => {
             Ok(())
         }
-        StopReason::Paused => Err("the provider paused before the answer was whole\nhint: ask again".into()),
+        StopReason::Paused => {
+            Err("the provider paused before the answer was complete\nhint: ask again".into())
+        }
         StopReason::Length => {
-            Err("the answer was cut at its limit\nhint: --max-output-tokens allows more".into())
+            Err("the answer was cut at its limit\nhint: raise the limit with --max-output-tokens".into())
         }
         StopReason::Refusal => Err("the model declined".into()),
-        StopReason::Filtered => Err("the provider kept the answer back\nhint: ask differently".into()),
-        StopReason::CutOff => Err("the answer broke off\nhint: ask again".into()),
+        StopReason::Filtered => {
+            Err("a content filter of the provider blocked the answer\nhint: rephrase the question".into())
+        }
+        StopReason::CutOff => Err("the answer ended before it was complete\nhint: ask again".into()),
     }
 }
 

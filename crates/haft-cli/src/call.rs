@@ -86,7 +86,7 @@ pub(super) async fn begin(orchestrator: &Orchestrator) {
 
 /// Makes the tools ready, and returns the warnings for the caller to report.
 async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
-    waiting("making tools ready", String::new, wiring::warm_up(orchestrator)).await
+    waiting("preparing tools", String::new, wiring::warm_up(orchestrator)).await
 }
 
 fn warn(warnings: &[CatalogWarning]) {

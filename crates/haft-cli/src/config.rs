@@ -77,7 +77,7 @@ fn file_status_table(files: &[ConfigFile]) -> String {
     let mut text = String::new();
     for file in files {
         let standing = match &file.standing {
-            ConfigFileStatus::Counts => "counts".to_owned(),
+            ConfigFileStatus::Counts => "is in use".to_owned(),
             ConfigFileStatus::Ignored(reason) => format!("is ignored: {}", why(reason, file)),
         };
         let _ = writeln!(text, "{} {standing}", file.path.display());
@@ -88,8 +88,7 @@ fn file_status_table(files: &[ConfigFile]) -> String {
 /// Explains why a file is ignored and gives a hint.
 fn why(reason: &UntrustedReason, file: &ConfigFile) -> String {
     let directory = file.path.parent().map(PathBuf::from).unwrap_or_default();
-    let hint =
-        format!("`haft trust {}` shows what it sets and trusts it", quoted(&directory.to_string_lossy()));
+    let hint = format!("review and trust it with `haft trust {}`", quoted(&directory.to_string_lossy()));
     match reason {
         UntrustedReason::Never => format!("it is not trusted; {hint}"),
         UntrustedReason::Changed => format!("it changed since it was trusted; {hint}"),

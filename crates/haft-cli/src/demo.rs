@@ -21,7 +21,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
     let (workspace, server) = match stage() {
         Ok(stage) => stage,
         Err(error) => {
-            let hint = "hint: a temporary directory and a port of the loopback are needed";
+            let hint = "hint: the demo needs a temporary directory and a free loopback port";
             return terminal::failed(
                 ExitReason::Unavailable,
                 &format!("the demo cannot be set up: {error}\n{hint}"),

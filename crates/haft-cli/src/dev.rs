@@ -49,12 +49,12 @@ async fn prepare(args: &ModelServerArgs) -> Result<(Script, TcpListener), CliErr
     };
     let size = std::fs::metadata(&args.script).map_err(|error| wrong(&error))?.len();
     if size > SCRIPT_BYTES_MAX {
-        return Err(wrong(&format!("the script has {size} bytes; at most {SCRIPT_BYTES_MAX} are read")));
+        return Err(wrong(&format!("the script has {size} bytes; the limit is {SCRIPT_BYTES_MAX}")));
     }
     let text = std::fs::read_to_string(&args.script).map_err(|error| wrong(&error))?;
     let script = Script::parse(&text).map_err(|error| wrong(&error))?;
     let listener = TcpListener::bind(("127.0.0.1", args.port)).await.map_err(|error| {
-        let hint = "hint: name another with --port, or leave it out for any that is free";
+        let hint = "hint: choose another port with --port, or omit --port to use any free port";
         (ExitReason::Unavailable, format!("port {} cannot be used: {error}\n{hint}", args.port))
     })?;
     Ok((script, listener))

@@ -34,9 +34,7 @@ impl Elicitor for TerminalElicitor {
             match ElicitationForm::of(&request) {
                 Ok(form) => ask(server, &form, &mut question::turn().await).await,
                 Err(reason) => {
-                    terminal::warn(&format!(
-                        "MCP server `{server}` asked for something and was told no: {reason}"
-                    ));
+                    terminal::warn(&format!("haft declined a question of MCP server `{server}`: {reason}"));
                     ElicitationAnswer::Declined
                 }
             }

@@ -65,17 +65,15 @@ impl ExitReason {
             }
             ExitReason::Denied => (4, "the policy denied the call"),
             ExitReason::Unavailable => (5, "the sandbox, the tool or the model is not available"),
-            ExitReason::Unauthorized => (6, "there is no key for the provider, or it is not accepted"),
+            ExitReason::Unauthorized => (6, "the API key of the provider is missing or was rejected"),
             ExitReason::Quota => (7, "the provider's quota or rate limit is used up"),
             ExitReason::Network => (8, "the provider cannot be reached"),
             ExitReason::Limit => (9, "the run reached one of its limits before it was done"),
             ExitReason::Budget => (10, "the budget of the run is used up"),
-            ExitReason::Input => {
-                (42, "unknown tool or model, input that does not fit, or a bad configuration")
-            }
+            ExitReason::Input => (42, "unknown tool or model, invalid input, or an invalid configuration"),
             ExitReason::Timeout => (124, "the call took too long and was stopped"),
             ExitReason::Cancelled => (130, "interrupted with Ctrl-C"),
-            ExitReason::ClosedPipe => (141, "the reader of the output closed it"),
+            ExitReason::ClosedPipe => (141, "the output pipe was closed"),
             ExitReason::Terminated => (143, "terminated by a signal"),
         }
     }

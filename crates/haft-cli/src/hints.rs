@@ -49,7 +49,9 @@ pub(super) fn session(error: &SessionError) -> Option<String> {
 
 pub(super) fn agent(error: &AgentLoadError) -> Option<String> {
     match error {
-        AgentLoadError::Unknown { .. } => Some("name a file, or an agent of `haft agents list`".into()),
+        AgentLoadError::Unknown { .. } => {
+            Some("give a file, or an agent that `haft agents list` shows".into())
+        }
         AgentLoadError::Untrusted { reason, .. } => untrusted(reason).map(Into::into),
         AgentLoadError::UntrustedInclude(_) => Some(TRUST.into()),
         AgentLoadError::Unreadable { .. } | AgentLoadError::Wrong(_) => None,
@@ -73,11 +75,11 @@ pub(super) fn untrusted(reason: &UntrustedReason) -> Option<&'static str> {
     }
 }
 
-const TRUST: &str = "`haft trust` in the project shows what is in it and trusts it";
+const TRUST: &str = "run `haft trust` in the project to review its files and trust them";
 
 pub(super) fn models(error: &ModelsError) -> Option<String> {
     match error {
-        ModelsError::NoModel => Some("-m PROVIDER/MODEL names one here".into()),
+        ModelsError::NoModel => Some("choose a model with -m PROVIDER/MODEL".into()),
         ModelsError::NoPrice { .. } => {
             Some("--allow-unpriced runs it anyway; its requests then count for no dollars".into())
         }
@@ -98,7 +100,7 @@ pub(super) fn recording(error: &RecordingError) -> &'static str {
         RecordingProblem::TooLarge { .. } => "record fewer turns into one file",
         RecordingProblem::UnknownVersion { .. } => "record again, or replay with the program that wrote it",
         RecordingProblem::BadLine { .. } => "remove the line, or record again",
-        RecordingProblem::NoModel => "the file may be of another kind, or it ended before a model was asked",
+        RecordingProblem::NoModel => "this may not be a recording, or it ended before a model was called",
         RecordingProblem::NoRun => "name a file that `haft run --record` wrote",
         RecordingProblem::NoJournal => "recordings have journals since version 3: record again",
         RecordingProblem::BadJournal { .. } => "record again",
@@ -108,7 +110,7 @@ pub(super) fn recording(error: &RecordingError) -> &'static str {
 pub(super) fn start(error: &StartError) -> Option<String> {
     match error {
         StartError::Agent(error) => agent_graph(error),
-        StartError::Input { .. } => Some("give JSON as the agent's `input` says".into()),
+        StartError::Input { .. } => Some("send JSON that matches the `input` schema of the agent".into()),
         StartError::ToolChoice { .. } => Some("`haft tools` lists all tools".into()),
         StartError::Policy(error) => Some(policy(error).into()),
         StartError::Models(error) => models(error),
@@ -123,7 +125,9 @@ pub(super) fn resume(error: &ResumeFailure) -> Option<String> {
         ResumeFailure::WorksForAnother { origin } => Some(format!("`haft resume {origin}` continues both")),
         ResumeFailure::NoSpec | ResumeFailure::Spec(_) => Some(NOT_RESTORED.into()),
         ResumeFailure::Start(error) => start(error),
-        ResumeFailure::Run(ResumeError::Finished { .. }) => Some("haft resume ID 'a further request'".into()),
+        ResumeFailure::Run(ResumeError::Finished { .. }) => {
+            Some("add a request: haft resume ID 'your request'".into())
+        }
         ResumeFailure::Run(ResumeError::Run(_)) => None,
     }
 }
@@ -142,7 +146,7 @@ pub(super) fn policy(error: &PolicyError) -> &'static str {
             "work in a project directory below it, or move haft's home with HAFT_HOME"
         }
         PolicyError::ExposesSecret { .. } => {
-            "work in a project directory, or take it off the list with --readable"
+            "work in a project directory, or allow reading it with --readable"
         }
     }
 }
@@ -150,7 +154,7 @@ pub(super) fn policy(error: &PolicyError) -> &'static str {
 pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
     match error {
         SandboxError::Plan(PlanError::GitSymlink { .. } | PlanError::GitUnprotected { .. }) => {
-            Some("--git writable gives up that protection")
+            Some("--git writable turns that protection off")
         }
         SandboxError::Layer { .. } => Some(SANDBOX_LAYERS),
         SandboxError::Plan(PlanError::NameUnprotected { .. } | PlanError::NotUtf8 { .. })
@@ -190,7 +194,7 @@ pub(super) fn warning(text: &str) -> Option<String> {
 /// Returns the hint for the end of a run where the one of the library is not enough.
 pub(super) fn finish(reason: &FinishReason) -> Option<&'static str> {
     match reason {
-        FinishReason::Unrecorded => Some("make room where haft keeps its sessions, then `haft resume`"),
+        FinishReason::Unrecorded => Some("free disk space in haft's home, then run `haft resume`"),
         FinishReason::Completed
         | FinishReason::Handoff(_)
         | FinishReason::MaxTurns
@@ -223,7 +227,7 @@ mod tests {
         let check =
             |text: &str, expected: Option<&str>| assert_eq!(warning(text).as_deref(), expected, "{text}");
         let asked =
-            format!("provider `far_off`: MCP server `far off`: the server asks who you are; {LOGIN_NEEDED}");
+            format!("provider `far_off`: MCP server `far off`: the server requires a login; {LOGIN_NEEDED}");
         check(&asked, Some("`haft mcp login far off` logs in"));
         check("provider `far`: MCP server `far`: the server was stopped", None);
         check("there is no tool `bsh`", Some("`haft tools` lists all tools"));

@@ -39,7 +39,7 @@ impl LogLevel {
             "error" => Ok(LogLevel::Error),
             "warn" | "warning" => Ok(LogLevel::Warn),
             "info" | "debug" | "trace" => Ok(LogLevel::Info),
-            _ => Err("HAFT_LOG is none of off, error, warn, info; nothing is logged".into()),
+            _ => Err("HAFT_LOG must be off, error, warn or info; logging is off".into()),
         }
     }
 }
@@ -258,7 +258,7 @@ fn weaker(result: &ToolResult) -> Option<String> {
     let weaker = result.receipt.notes.get("sandbox").and_then(|sandbox| sandbox.get("weaker")?.as_array());
     let sentences: Vec<&str> = weaker.into_iter().flatten().filter_map(Value::as_str).collect();
     (!sentences.is_empty())
-        .then(|| format!("the sandbox is weaker here (`haft doctor` tells why): {}", sentences.join("; ")))
+        .then(|| format!("the sandbox is weaker here (`haft doctor` shows why): {}", sentences.join("; ")))
 }
 
 #[cfg(test)]

@@ -86,7 +86,9 @@ fn file_of(scope: ConfigScopeArg, home: &Home) -> Result<PathBuf, CliError> {
         ConfigScopeArg::User => Ok(home.config().canonicalize().unwrap_or_else(|_| home.config())),
         ConfigScopeArg::Project => {
             let here = std::env::current_dir().and_then(|directory| trust::project_file(&directory));
-            here.map_err(|error| (ExitReason::Usage, format!("there is no current directory: {error}")))
+            here.map_err(|error| {
+                (ExitReason::Usage, format!("the current directory cannot be read: {error}"))
+            })
         }
     }
 }

@@ -58,7 +58,7 @@ async fn answer(question: &str, content: &[u8]) -> ExitCode {
         Ok(Some(answer)) => terminal::answer(&answer),
         Ok(None) => terminal::failed(
             ExitReason::Input,
-            &format!("`{question}` is not understood\nhint: `haft output --help` lists what is"),
+            &format!("unknown query `{question}`\nhint: `haft output --help` lists the queries"),
         ),
         Err(error) => {
             let hint = media::is_binary(content).then_some(hints::BINARY_OUTPUT);

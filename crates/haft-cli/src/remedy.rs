@@ -18,24 +18,24 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Opti
             || "`haft tools` lists all tools".into(),
             |(name, server, own)| unknown(name, server, own),
         )),
-        ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows what it takes")),
-        ToolErrorKind::Denied => Some("`haft config show` shows what decides, and which file says so".into()),
+        ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows its parameters")),
+        ToolErrorKind::Denied => Some("`haft config show` shows the settings that decide, and the files that set them".into()),
         ToolErrorKind::Timeout => {
             let of_server =
                 server.map_or(String::new(), |(name, ..)| format!(", `mcpServers.{name}.requestTimeoutMs`"));
             Some(format!(
-                "--timeout allows more for one call; `toolTimeout`, `tools.{tool}.timeout`{of_server} for all"
+                "raise the limit with --timeout for one call, or with `toolTimeout`, `tools.{tool}.timeout`{of_server} for all"
             ))
         }
         ToolErrorKind::QueueFull => Some(
-            "`queues.NAME.concurrent` lets more calls run at once, `queues.NAME.maxWaiting` more wait".into(),
+            "raise `queues.NAME.concurrent` to run more calls at once, or `queues.NAME.maxWaiting` to let more wait".into(),
         ),
         ToolErrorKind::Unavailable => match server {
             Some((name, ..)) if error.message.contains(LOGIN_NEEDED) => Some(hints::login_at(name)),
-            Some((name, ..)) => Some(format!("`haft mcp test {name}` tries what `mcpServers.{name}` says")),
+            Some((name, ..)) => Some(format!("`haft mcp test {name}` tests the server; its settings are in `mcpServers.{name}`")),
             // The other tools of haft need nothing but the sandbox.
             None if wiring::is_builtin(tool) => Some(
-                "`haft doctor` tries the sandbox; `haft call --help` lists the options that change it".into(),
+                "`haft doctor` tests the sandbox; `haft call --help` lists the options that change it".into(),
             ),
             None => None,
         },
@@ -68,8 +68,8 @@ fn unknown(name: &str, server: &McpServerSettings, own: &str) -> String {
     match (server.enabled, &server.reach) {
         (false, _) => format!("`mcpServers.{name}.enabled` is false"),
         (true, Err(reason)) => reason.clone(),
-        (true, Ok(_)) if denies => format!("`mcpServers.{name}.toolsDenied` keeps it out"),
-        (true, Ok(_)) if !allows => format!("`mcpServers.{name}.toolsAllowed` does not name it"),
+        (true, Ok(_)) if denies => format!("`mcpServers.{name}.toolsDenied` excludes it"),
+        (true, Ok(_)) if !allows => format!("`mcpServers.{name}.toolsAllowed` does not include it"),
         (true, Ok(_)) => format!("`haft mcp test {name}` starts the server and shows what it has"),
     }
 }

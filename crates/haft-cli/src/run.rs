@@ -156,7 +156,7 @@ impl StartedRun {
         self.watch.draw_tree();
         self.watch.finish();
         if let (Some(problem), ExitReason::Success) = (recorded, summary.exit) {
-            return terminal::failed(ExitReason::Failed, &format!("the recording is not whole: {problem}"));
+            return terminal::failed(ExitReason::Failed, &format!("the recording is incomplete: {problem}"));
         }
         code
     }

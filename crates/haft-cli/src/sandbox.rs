@@ -36,7 +36,7 @@ fn failed(args: &SandboxArgs, error: &SandboxError) -> ExitCode {
     let (code, message) = match error {
         SandboxError::Start { reason } => {
             let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-            let hint = "hint: pipes and other words of the shell need `bash -c '…'`";
+            let hint = "hint: use `bash -c '…'` for pipes and other shell syntax";
             (NOT_FOUND, format!("`{program}` could not be started: {reason}\n{hint}"))
         }
         SandboxError::Plan(_)

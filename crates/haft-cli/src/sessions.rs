@@ -76,7 +76,7 @@ pub(super) fn find(sessions: &SessionStore, word: &str) -> Result<SessionId, Cli
         return sessions.find(word).map_err(refused);
     }
     let newest = sessions.newest().map_err(refused)?;
-    newest.ok_or((ExitReason::Input, "there is no session\nhint: `haft run` begins one".to_owned()))
+    newest.ok_or((ExitReason::Input, "there are no sessions\nhint: `haft run` starts one".to_owned()))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
@@ -151,7 +151,7 @@ fn standing(sessions: &SessionStore, id: SessionId, standing: &SessionStatus) ->
 
 fn listed(found: &[SessionRow]) -> String {
     if found.is_empty() {
-        return "no sessions; `haft run` begins one".into();
+        return "no sessions; `haft run` starts one".into();
     }
     let mut text =
         format!("{:<8}  {:>8}  {:<14} {:>5}  {:>9}  request\n", "id", "age", "state", "calls", "cost");

@@ -23,7 +23,7 @@ pub(super) type CliError = (ExitReason, String);
 
 /// Returns haft's home and creates it if needed. The sandbox cannot protect a path that does not exist.
 pub(super) fn home() -> Result<Home, CliError> {
-    let unknown = "neither HAFT_HOME nor HOME is set\nhint: set HAFT_HOME to a directory that haft may keep its data in";
+    let unknown = "neither HAFT_HOME nor HOME is set\nhint: set HAFT_HOME to a directory for haft's data";
     let home = haft_runtime::home::find().ok_or((ExitReason::Usage, unknown.to_owned()))?;
     match haft_config::home::create(&home) {
         Ok(()) => Ok(home),
@@ -109,7 +109,7 @@ pub(super) fn workspace(args: &PolicyArgs, config: &SandboxSettings) -> Result<P
     match args.files.workspace.as_ref().or(config.workspace.as_ref()) {
         Some(directory) => Ok(directory.clone()),
         None => std::env::current_dir().map_err(|error| {
-            usage(&format!("there is no current directory: {error}\nhint: name one with --workspace"))
+            usage(&format!("the current directory cannot be read: {error}\nhint: name one with --workspace"))
         }),
     }
 }

@@ -71,7 +71,7 @@ fn as_json(skill: &Skill) -> Value {
 
 fn table(skills: &[Skill]) -> String {
     if skills.is_empty() {
-        return "no skills; a directory with a SKILL.md in $HAFT_HOME/skills is one".into();
+        return "no skills; to add one, create $HAFT_HOME/skills/NAME/SKILL.md".into();
     }
     let width = skills.iter().map(|skill| skill.name.len()).fold(4, usize::max);
     let mut text = format!("{:<width$}  STATE    SERVERS           DESCRIPTION\n", "NAME");
@@ -126,7 +126,7 @@ fn errors_of(path: &Path) -> Result<Vec<SkillError>, CliError> {
 
 fn told(errors: &[SkillError]) -> String {
     if errors.is_empty() {
-        return "nothing is wrong".into();
+        return "no errors".into();
     }
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

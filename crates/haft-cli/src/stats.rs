@@ -36,7 +36,7 @@ pub(super) fn run(args: &StatsArgs) -> ExitCode {
 fn warn(summary: &AccountingSummary) {
     let AccountingSummary { unreadable_lines, lost_lines, .. } = summary;
     if *unreadable_lines > 0 {
-        terminal::warn(&format!("{unreadable_lines} lines of the journal are not records and were left out"));
+        terminal::warn(&format!("{unreadable_lines} lines of the journal cannot be read and were skipped"));
     }
     if *lost_lines > 0 {
         terminal::warn(&format!(

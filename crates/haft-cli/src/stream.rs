@@ -136,7 +136,7 @@ impl CallInputLine {
         let text = match line {
             InputLine::Text(text) => text,
             InputLine::TooLong { bytes } => {
-                let message = format!("the line has {bytes} bytes; at most {LINE_BYTES_MAX} are taken");
+                let message = format!("the line has {bytes} bytes; the limit is {LINE_BYTES_MAX}");
                 return Err(CallOutputLine::bad_line(None, message));
             }
         };
@@ -150,7 +150,7 @@ impl CallInputLine {
         };
         // serde would accept a JSON array as the fields in their order.
         if !text.trim_ascii_start().starts_with(b"{") {
-            return Err(not_a_call(&"the line is no JSON object"));
+            return Err(not_a_call(&"the line is not a JSON object"));
         }
         serde_json::from_slice(&text).map(Some).map_err(|error| not_a_call(&error))
     }

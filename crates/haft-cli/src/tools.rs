@@ -40,7 +40,7 @@ pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
         let groups = groups(&tools);
         tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
         if tools.is_empty() {
-            let message = format!("no active tool is in the group `{group}`\nhint: there are {groups}");
+            let message = format!("no active tool is in the group `{group}`\nhint: the groups are {groups}");
             return terminal::failed(ExitReason::Input, &message);
         }
     }

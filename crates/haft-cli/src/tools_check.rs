@@ -52,7 +52,7 @@ fn table(said: &[(String, DowngradedSchema)], grammar: SchemaDialect) -> String 
     for (tool, said) in said {
         match said.losses.as_slice() {
             [] => {
-                let _ = writeln!(text, "{tool}: nothing is lost");
+                let _ = writeln!(text, "{tool}: fully supported");
             }
             losses => {
                 let _ = writeln!(text, "{tool}:");
@@ -64,7 +64,7 @@ fn table(said: &[(String, DowngradedSchema)], grammar: SchemaDialect) -> String 
     }
     let _ = write!(
         text,
-        "\nArguments are checked against the whole schema, whatever {} is told.",
+        "\nhaft checks arguments against the complete schema, also where {} gets a reduced one.",
         grammar.name()
     );
     text

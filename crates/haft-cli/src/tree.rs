@@ -68,7 +68,7 @@ pub(super) fn drawn(tree: &OpTree) -> String {
         }
     }
     if tree.left_out() > 0 {
-        let _ = write!(text, " ({} calls counted but not drawn)", tree.left_out());
+        let _ = write!(text, " ({} calls counted but not shown)", tree.left_out());
     }
     text
 }

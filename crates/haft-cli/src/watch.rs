@@ -182,7 +182,7 @@ fn journal(home: &Home) -> Option<Arc<dyn EventSink>> {
     match AccountingJournal::open(home) {
         Ok(journal) => Some(Arc::new(journal)),
         Err(error) => {
-            terminal::warn(&format!("calls are not accounted for: {error}"));
+            terminal::warn(&format!("calls are not recorded for `haft stats`: {error}"));
             None
         }
     }

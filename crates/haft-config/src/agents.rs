@@ -45,7 +45,7 @@ impl AgentDefinition {
     /// Reads an agent. `file` is its name in errors; without folder and extension it is the agent's own name.
     pub fn read(file: &str, text: &str, around: AgentReadContext<'_>) -> Result<Self, AgentError> {
         if text.len() > AGENT_BYTES_MAX {
-            let message = format!("the file has {} bytes, at most {AGENT_BYTES_MAX} are read", text.len());
+            let message = format!("the file has {} bytes; the limit is {AGENT_BYTES_MAX}", text.len());
             return Err(AgentError::new(file, 1, message));
         }
         let parts = front_matter::split(file, text)?;

@@ -34,7 +34,7 @@ pub enum EditError {
 impl fmt::Display for EditError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exists { section, name } => write!(f, "`{section}` has `{name}` already"),
+            Self::Exists { section, name } => write!(f, "`{section}` already has `{name}`"),
             Self::Absent { section, name } => write!(f, "`{section}` has no `{name}`"),
             Self::Unreadable(path, reason) => write!(f, "`{}` cannot be changed: {reason}", path.display()),
             Self::Invalid(errors) => write!(f, "the configuration would not be valid: {errors}"),
@@ -117,7 +117,7 @@ fn top(path: &Path, text: &str) -> Result<(CstRootNode, CstObject), EditError> {
     let unreadable = |reason: String| EditError::Unreadable(path.to_owned(), reason);
     let root =
         CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| unreadable(error.to_string()))?;
-    let top = root.object_value_or_create().ok_or_else(|| unreadable("it holds no object".into()))?;
+    let top = root.object_value_or_create().ok_or_else(|| unreadable("it is not a JSON object".into()))?;
     Ok((root, top))
 }
 
@@ -135,7 +135,7 @@ fn put_into(path: &Path, text: &str, entry: ConfigEntry<'_>, value: &Value) -> R
 
 fn section(path: &Path, top: &CstObject, name: &str) -> Result<CstObject, EditError> {
     top.object_value_or_create(name)
-        .ok_or_else(|| EditError::Unreadable(path.to_owned(), format!("`{name}` is no object")))
+        .ok_or_else(|| EditError::Unreadable(path.to_owned(), format!("`{name}` is not an object")))
 }
 
 fn added(path: &Path, text: &str, entry: ConfigEntry<'_>, value: &Value) -> Result<String, EditError> {

@@ -19,7 +19,7 @@ pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
         Err(FileReadError::NotAFile(what)) => Err(whole(path, &format!("expected a file; found {what}"))),
         Err(FileReadError::TooLarge) => Err(whole(
             path,
-            &format!("is larger than {FILE_BYTES_MAX} bytes, the most a configuration may have"),
+            &format!("is larger than {FILE_BYTES_MAX} bytes, the limit for a configuration file"),
         )),
     }
 }
@@ -28,7 +28,7 @@ pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
 pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        whole(path, &format!("is not UTF-8: byte {} belongs to no character", at + 1))
+        whole(path, &format!("is not UTF-8: byte {} is invalid", at + 1))
     })
 }
 
@@ -85,7 +85,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
         check("", "found a directory");
         check("large", "larger than 1048576 bytes");
-        check("latin1", "byte 8 belongs to no character");
+        check("latin1", "byte 8 is invalid");
         check("socket", "cannot be read");
         check("pipe", "found a pipe or device");
         assert_eq!(bytes(&place.path().join("none")), Ok(None));

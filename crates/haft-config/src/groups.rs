@@ -59,16 +59,16 @@ impl<'w> GroupExpander<'w> {
 
     fn member(&mut self, member: &'w str, inside: &mut Vec<&'w str>) -> Result<Vec<ToolGlob>, String> {
         if self.globs > GLOBS_MAX {
-            return Err(format!("the groups together come to more than {GLOBS_MAX} patterns"));
+            return Err(format!("the groups have more than {GLOBS_MAX} patterns in total"));
         }
         let Some(name) = member.strip_prefix('@') else {
             return tool_glob(member).map(|glob| vec![glob]);
         };
         if let Some(from) = inside.iter().position(|group| *group == name) {
-            return Err(format!("the groups run in a circle: {} ► {name}", inside[from..].join(" ► ")));
+            return Err(format!("the groups form a cycle: {} ► {name}", inside[from..].join(" ► ")));
         }
         if inside.len() >= DEPTH_MAX {
-            return Err(format!("groups stand more than {DEPTH_MAX} deep inside each other"));
+            return Err(format!("groups are nested more than {DEPTH_MAX} deep"));
         }
         if !self.written.contains_key(name) {
             return Err(format!("there is no group `{name}`"));
@@ -107,8 +107,8 @@ mod tests {
             assert_eq!(errors[0].0, path);
             assert!(errors[0].1.contains(expected), "{errors:?}");
         };
-        check(&[("a", &["x", "@a"])], "groups.a[1]", "circle: a ► a");
-        check(&[("a", &["@b"]), ("b", &["@c"]), ("c", &["@b"])], "groups.c[0]", "circle: b ► c ► b");
+        check(&[("a", &["x", "@a"])], "groups.a[1]", "cycle: a ► a");
+        check(&[("a", &["@b"]), ("b", &["@c"]), ("c", &["@b"])], "groups.c[0]", "cycle: b ► c ► b");
         check(&[("a", &["@none"])], "groups.a[0]", "no group `none`");
     }
 

@@ -269,9 +269,9 @@ impl ConfigLoader<'_> {
 }
 
 fn check_trust(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<FileTrust, String> {
-    let home = home.ok_or("haft has no home to remember trust in")?;
+    let home = home.ok_or("haft has no home directory, so no file is trusted")?;
     let record = TrustRecord::load(home).map_err(|error| {
-        format!("what is trusted cannot be read from `{}`: {error}", trust::path_in(home).display())
+        format!("the list of trusted files `{}` cannot be read: {error}", trust::path_in(home).display())
     })?;
     Ok(trust::decide(record.files.get(path), &FileDigest::of(bytes)))
 }

@@ -194,7 +194,10 @@ impl ConfigResolver<'_> {
             }
         };
         if let (true, Some(_)) = (stdio, &written.oauth) {
-            self.wrong(&child(path, "oauth"), "a server with a `command` gets what it needs in `env`".into());
+            self.wrong(
+                &child(path, "oauth"),
+                "`oauth` is for a server with a `url`; a `command` gets its credentials in `env`".into(),
+            );
         }
         let expander = VariableExpander { path, variables: self.variables };
         Some(if stdio { expander.process(written) } else { expander.remote(written) })

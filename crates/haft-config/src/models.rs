@@ -135,7 +135,7 @@ impl ConfigResolver<'_> {
     fn provider(&mut self, name: &str, mut written: written::RawProvider) -> ProviderSettings {
         let path = child("providers", name);
         if name.contains('/') || name.is_empty() {
-            self.wrong(&path, "the name of a provider has no slash, because a slash ends it".into());
+            self.wrong(&path, "the name of a provider must not contain a slash".into());
         }
         let named = written.kind.as_ref().map_or(name, |kind| kind.0.as_str());
         let kind = match named {
@@ -193,9 +193,9 @@ impl ConfigResolver<'_> {
         ];
         let (keys, whose) = match kind {
             CLAUDE_CODE => {
-                (over_http.as_slice(), "providers over HTTP have this key; `claude-code` is a command")
+                (over_http.as_slice(), "this key is for HTTP providers; `claude-code` is a command")
             }
-            _ => (of_a_command.as_slice(), "only `claude-code` has this key"),
+            _ => (of_a_command.as_slice(), "this key is only for `claude-code`"),
         };
         for (key, _) in keys.iter().filter(|(_, said)| *said) {
             self.wrong(&child(path, key), whose.into());

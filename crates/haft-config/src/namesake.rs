@@ -17,7 +17,7 @@ pub fn namespace_conflict(servers: &BTreeMap<String, McpServerSettings>, name: &
         server.enabled && first && other.as_str() != name && Namespace::sanitize(other) == namespace
     };
     let (other, _) = servers.iter().find(has_it)?;
-    Some(format!("its tools would be called `{namespace}__…`, as those of `{other}`; rename one of them"))
+    Some(format!("its tools and those of `{other}` would both be named `{namespace}__…`; rename one of them"))
 }
 
 /// Returns true when another server, enabled or not, stores its data under the same namespace.

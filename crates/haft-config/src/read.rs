@@ -114,7 +114,7 @@ impl ConfigFileReader<'_> {
             let Some((key, inner)) = self.known(written, at, schema, path) else { continue };
             let inner_path = child(path, key);
             if let Some(first) = members.contains_key(key).then(|| self.places.get(&inner_path)).flatten() {
-                let message = format!("this key is here a second time; the first is in line {}", first.0);
+                let message = format!("duplicate key; the first one is in line {}", first.0);
                 self.wrong(at, &inner_path, &message);
                 continue;
             }

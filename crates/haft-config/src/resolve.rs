@@ -251,7 +251,7 @@ impl ConfigResolver<'_> {
     fn rule(&mut self, path: &str, written: written::RawPolicyRule) -> Option<resolved::PolicyRule> {
         let tool = self.checked(&child(path, "tool"), tool_glob(&written.tool.0))?;
         if written.command.is_some() && !tool.matches(SHELL) {
-            let message = format!("commands are those of `{SHELL}`; `tool` names `{tool}`");
+            let message = format!("`command` is only for the tool `{SHELL}`; `tool` is `{tool}`");
             self.wrong(&child(path, "command"), message);
         }
         Some(resolved::PolicyRule { tool, command: written.command, decision: approval(written.decision) })

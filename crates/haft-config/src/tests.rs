@@ -224,12 +224,12 @@ fn references_between_keys_are_checked_with_position() {
     );
     check(
         "{\"groups\": {\n\"a\": [\"@b\"], \"b\": [\n\"x\", \"@a\"]}}",
-        "named.json:3:6: groups.b[1]: the groups run in a circle: a ► b ► a",
+        "named.json:3:6: groups.b[1]: the groups form a cycle: a ► b ► a",
     );
     check("{\"groups\": {\"a\": [\"@b\"]}}", "named.json:1:19: groups.a[0]: there is no group `b`");
     check(
         "{\"policy\": {\"rules\": [{\"tool\": \"read\", \"command\": \"x\", \"decision\": \"ask\"}]}}",
-        "policy.rules[0].command: commands are those of `bash`; `tool` names `read`",
+        "policy.rules[0].command: `command` is only for the tool `bash`; `tool` is `read`",
     );
     check("{\"models\": {\"default\": \"gpt-4o\"}}", "models.default: expected PROVIDER/MODEL");
     check(

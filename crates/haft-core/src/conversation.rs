@@ -144,12 +144,12 @@ impl fmt::Display for ConversationError {
                 )
             }
             Self::SameId { call } => {
-                write!(f, "two calls have the id `{}`; give each call of a message an id of its own", call.0)
+                write!(f, "two calls have the id `{}`; give each call of a message a unique id", call.0)
             }
             Self::Misplaced { role, part } => {
                 write!(
                     f,
-                    "{part} cannot stand in a message of role {role:?}; put it into one that can say it"
+                    "{part} is not allowed in a message of role {role:?}; put it into a message of another role"
                 )
             }
         }

@@ -112,28 +112,32 @@ impl ModelErrorKind {
     /// Returns the properties of this kind.
     pub fn row(self) -> ModelErrorRow {
         let (name, retryable, hint) = match self {
-            Self::Unauthorized => ("unauthorized", false, "check the provider's key"),
-            Self::Forbidden => ("forbidden", false, "the key may not use this model or feature"),
-            Self::UnknownModel => ("unknown_model", false, "ask the provider for its list of models"),
+            Self::Unauthorized => ("unauthorized", false, "check the provider's API key"),
+            Self::Forbidden => ("forbidden", false, "the API key has no access to this model or feature"),
+            Self::UnknownModel => {
+                ("unknown_model", false, "check the model name against the provider's list of models")
+            }
             Self::InvalidRequest => ("invalid_request", false, "the provider does not accept this request"),
             Self::ContextTooLong => {
-                ("context_too_long", false, "shorten the conversation or take a larger model")
+                ("context_too_long", false, "shorten the conversation or use a model with a larger context")
             }
             Self::ToolsUnsupported => {
                 ("tools_unsupported", false, "set `toolCalling` to `prompted` for this model")
             }
             Self::RequestTooLarge => ("request_too_large", false, "send smaller images and outputs"),
-            Self::RateLimited => ("rate_limited", true, "wait, or ask for a higher rate"),
+            Self::RateLimited => ("rate_limited", true, "wait, or ask the provider for a higher rate limit"),
             Self::QuotaExhausted => ("quota_exhausted", false, "add credit or wait for the next period"),
-            Self::Overloaded => ("overloaded", true, "try again later or name a second model"),
+            Self::Overloaded => ("overloaded", true, "try again later or set a fallback model"),
             Self::ServerFailed => ("server_failed", true, "try again later"),
             Self::Unreachable => ("unreachable", true, "check the address and the network"),
             Self::Timeout => ("timeout", true, "try again or raise the timeout"),
-            Self::Blocked => ("blocked", false, "the provider's filter refused the content"),
-            Self::Malformed => ("malformed", true, "the server may not speak this format; check `baseUrl`"),
+            Self::Blocked => ("blocked", false, "the provider's content filter blocked the request"),
+            Self::Malformed => ("malformed", true, "the server may use another API format; check `baseUrl`"),
             Self::ReplyTooLarge => ("reply_too_large", false, "ask for less output"),
-            Self::NotRecorded => ("not_recorded", false, "ask as it was asked then, or record anew"),
-            Self::Cancelled => ("cancelled", false, "the request was given up"),
+            Self::NotRecorded => {
+                ("not_recorded", false, "send the request as it was recorded, or record again")
+            }
+            Self::Cancelled => ("cancelled", false, "the request was cancelled"),
         };
         ModelErrorRow { name, retryable, hint }
     }

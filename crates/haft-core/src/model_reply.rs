@@ -189,7 +189,7 @@ impl ReplyNote {
 impl fmt::Display for ReplyNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CallIdGiven { id } => write!(f, "a call had no id of its own and was given `{id}`"),
+            Self::CallIdGiven { id } => write!(f, "a call had no unique id and got the id `{id}`"),
             Self::UnknownStopReason { reason } => {
                 write!(f, "the provider stopped for an unknown reason: `{reason}`")
             }
@@ -201,14 +201,14 @@ impl fmt::Display for ReplyNote {
                 "the server cut the prompt: it read {read_tokens} tokens of at least {sent_tokens_min}; \
                  raise `contextTokens` of the model below `models.settings`, or `contextWindow` of the agent"
             ),
-            Self::NotSaid { what, instead } => write!(f, "the provider has no word for {what}: {instead}"),
+            Self::NotSaid { what, instead } => write!(f, "the provider does not support {what}: {instead}"),
             Self::EventSkipped { reason } => write!(f, "an event of the stream was skipped: {reason}"),
             Self::CallRepaired { name, how } => write!(f, "the call to `{name}` was repaired: {how}"),
             Self::SteppedIn { failed, problem } => {
-                write!(f, "{failed} gave no answer, so another model was asked: {problem}")
+                write!(f, "{failed} failed, so a fallback model was used: {problem}")
             }
             Self::CallUnread { problem } => {
-                write!(f, "a text that is tagged as a call cannot be read as one: {problem}")
+                write!(f, "text tagged as a tool call could not be parsed: {problem}")
             }
         }
     }

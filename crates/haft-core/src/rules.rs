@@ -157,7 +157,7 @@ impl PermissionRules {
             PermissionDecision::Deny if exception => Ruling {
                 decision: PermissionDecision::Ask,
                 rule: None,
-                why: format!("it depends on the command whether `{}` is permitted", shown(tool)),
+                why: format!("whether `{}` is permitted depends on the command", shown(tool)),
                 asking: Vec::new(),
             },
             PermissionDecision::Allow | PermissionDecision::Ask | PermissionDecision::Deny => ruling,
@@ -170,7 +170,7 @@ impl PermissionRules {
         let Some(line) = line else { return self.by_tool(tool) };
         let reading = match shell::read_line(line) {
             Ok(reading) => reading,
-            Err(error) => return self.unseen(tool, &format!("the command line cannot be read: {error}")),
+            Err(error) => return self.unseen(tool, &format!("the command line cannot be parsed: {error}")),
         };
         let rulings = reading.commands.iter().map(|read| self.by_command(tool, &read.command));
         let ruling = rulings.reduce(Ruling::and).unwrap_or_else(|| self.by_tool(tool));
@@ -244,11 +244,7 @@ impl PermissionRules {
             None => Ruling {
                 decision: self.default,
                 rule: None,
-                why: format!(
-                    "no rule is about `{}`, and the default is {}",
-                    shown(tool),
-                    self.default.name()
-                ),
+                why: format!("no rule matches `{}`, and the default is {}", shown(tool), self.default.name()),
                 asking: Vec::new(),
             },
         }

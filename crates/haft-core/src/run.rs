@@ -250,7 +250,7 @@ impl AgentRun {
             return;
         }
         if let RunPhase::Calls(calls) = &mut self.state.phase {
-            calls.refuse_all("Error: the run was ended before this call was");
+            calls.refuse_all("Error: the run ended before this call finished");
             self.state.ending = Some(finish);
             return self.close_calls();
         }

@@ -168,7 +168,7 @@ impl fmt::Display for ShellError {
             }
             Self::Unclosed { what } => write!(f, "{what} is not closed"),
             Self::Unexpected { found } => write!(f, "unexpected `{}`", found.escape_debug()),
-            Self::Unclear { what } => write!(f, "it is unclear what {what} does"),
+            Self::Unclear { what } => write!(f, "the meaning of {what} is unclear"),
         }
     }
 }

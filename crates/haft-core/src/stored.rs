@@ -41,7 +41,7 @@ impl fmt::Display for StoredError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownWord { what, found } => {
-                write!(f, "it names the {what} `{found}`, which there is not")
+                write!(f, "it has an unknown {what} `{found}`")
             }
             Self::Broken { problem } => write!(f, "it is damaged: {problem}"),
         }

@@ -108,7 +108,7 @@ impl Schema {
     pub fn check(&self, value: &Value, bytes: usize) -> Result<(), String> {
         match self {
             Self::Checked(schema) if !schema.cost.is_within_step_limit(&schema.written, value, bytes) => {
-                Err(format!("to check it takes more than {CHECK_STEPS_MAX} steps"))
+                Err(format!("checking it takes more than {CHECK_STEPS_MAX} steps"))
             }
             Self::Checked(schema) if schema.validator.is_valid(value) => Ok(()),
             Self::Checked(schema) => {
@@ -193,7 +193,7 @@ impl ValidArguments {
 
 fn cost_error_message() -> String {
     format!(
-        "Error: to check these arguments against the tool's schema takes more than {CHECK_STEPS_MAX} steps; \
+        "Error: checking these arguments against the tool's schema takes more than {CHECK_STEPS_MAX} steps; \
          nothing was done; send smaller arguments"
     )
 }

@@ -28,7 +28,7 @@ pub(crate) fn admit(
     match carried {
         Some(carried) if carried == key => Ok(()),
         Some(_) => Err(ErrorResponse::new(401, "the API key is not valid")),
-        None => Err(ErrorResponse::new(401, "there is no API key where it is expected")),
+        None => Err(ErrorResponse::new(401, "the API key is missing")),
     }
 }
 

@@ -220,7 +220,7 @@ fn tool_choice(body: &Value) -> Result<RequestToolChoice, String> {
         Some("none") => RequestToolChoice::None,
         Some("any") => RequestToolChoice::Required,
         Some("tool") => RequestToolChoice::Tool(string(choice, "name")),
-        _ => return Err(format!("tool_choice: {choice} is none of auto, any, tool, none")),
+        _ => return Err(format!("tool_choice: {choice} should be one of auto, any, tool, none")),
     };
     let forces = !matches!(choice, RequestToolChoice::Auto | RequestToolChoice::None);
     if forces && body["thinking"]["type"] == "enabled" {

@@ -107,9 +107,9 @@ fn delivery(address: &PathParameters) -> Result<ResponseDelivery, String> {
     match (address.verb.as_str(), address.alt.as_deref()) {
         ("generateContent", _) => Ok(ResponseDelivery::Whole),
         ("streamGenerateContent", Some("sse")) => Ok(ResponseDelivery::Streamed),
-        ("streamGenerateContent", _) => Err("a stream is only given with `alt=sse`".to_owned()),
+        ("streamGenerateContent", _) => Err("streaming requires `alt=sse`".to_owned()),
         (other, _) => {
-            Err(format!("no method `{other}`; there are generateContent and streamGenerateContent"))
+            Err(format!("unknown method `{other}`; expected generateContent or streamGenerateContent"))
         }
     }
 }

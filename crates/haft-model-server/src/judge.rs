@@ -55,7 +55,7 @@ pub fn judge(grammar: SchemaUse, schema: &Value) -> Result<(), String> {
     if let Some(word) =
         ["anyOf", "oneOf", "allOf", "not", "enum", "$ref"].iter().find(|word| schema.get(**word).is_some())
     {
-        return Err(format!("'{word}' cannot stand at the root"));
+        return Err(format!("'{word}' is not permitted at the root"));
     }
     match grammar {
         SchemaUse::OpenaiStrict => strict_schema::check_at(schema, strict_schema::DEPTH_MAX)?,
@@ -74,7 +74,7 @@ fn check(grammar: SchemaUse, schema: &Map<String, Value>) -> Result<(), String> 
     let is_known =
         |word: &str| words(grammar).is_none_or(|lists| lists.iter().any(|list| list.contains(&word)));
     if let Some(word) = schema.keys().find(|word| !is_known(word)) {
-        return Err(format!("unknown word '{word}'"));
+        return Err(format!("unknown keyword '{word}'"));
     }
     check_known_types(schema)?;
     match grammar {
@@ -162,7 +162,7 @@ fn check_choice(schema: &Map<String, Value>) -> Result<(), String> {
     let values = schema.get("enum").and_then(Value::as_array);
     let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     if values.is_some_and(|values| values.is_empty() || !values.iter().all(is_text)) {
-        return Err("enum: only texts, and not none".to_owned());
+        return Err("enum: expected at least one value, and only non-empty strings".to_owned());
     }
     Ok(())
 }
@@ -224,7 +224,7 @@ mod tests {
         check_property(SchemaUse::Tools, &odd, "");
         check_property(SchemaUse::AnthropicTools, &odd, "property keys should match");
         check_property(SchemaUse::AnthropicOutput, &json!({ "type": "object" }), "'additionalProperties'");
-        check_property(SchemaUse::AnthropicOutput, &json!({ "minimum": 1 }), "unknown word");
+        check_property(SchemaUse::AnthropicOutput, &json!({ "minimum": 1 }), "unknown keyword");
         let choice = json!({ "anyOf": [{ "type": "string" }], "description": "x" });
         check_property(SchemaUse::Gemini, &choice, "other fields alongside any_of");
         check_property(SchemaUse::OpenaiStrict, &choice, "");

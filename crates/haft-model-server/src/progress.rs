@@ -89,7 +89,7 @@ fn attempt(steps: &[ScriptStep], turn: usize, attempt: usize) -> Result<&ScriptS
     match of_turn.get(attempt).or(of_turn.last()) {
         Some(step) => Ok(step),
         None => Err(format!(
-            "the script has no step for this request, in which the model has spoken {turn} times; its steps are for {:?}",
+            "the script has no step for this request, which has {turn} model turns; its steps are for {:?}",
             turns(steps)
         )),
     }
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn request_beyond_the_script_fails_with_the_available_turns() {
-        let end = "the script has no step for this request, in which the model has spoken 1 times; its steps are for [0]";
+        let end = "the script has no step for this request, which has 1 model turns; its steps are for [0]";
         check(&Script::of([ScriptStep::text("one")]), &[("a", 1)], &[end]);
     }
 }

@@ -91,7 +91,7 @@ async fn list_models_by_header(State(shared): StateExtractor, uri: Uri, headers:
 
 async fn nothing_here(uri: Uri) -> Response {
     let message =
-        format!("the scripted model server has nothing at {}; its README lists the paths", uri.path());
+        format!("the scripted model server does not serve {}; its README lists the paths", uri.path());
     (StatusCode::NOT_FOUND, Json(json!({ "error": { "message": message } }))).into_response()
 }
 

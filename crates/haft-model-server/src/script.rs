@@ -164,9 +164,9 @@ impl Script {
         let value = jsonc_parser::parse_to_serde_value::<Value>(text, &jsonc_parser::ParseOptions::default())
             .map_err(|error| format!("the script is not JSON: {error}"))?;
         let script: Self =
-            serde_json::from_value(value).map_err(|error| format!("the script is not one: {error}"))?;
+            serde_json::from_value(value).map_err(|error| format!("the script is invalid: {error}"))?;
         if script.steps.is_empty() && script.conversations.is_empty() {
-            return Err("the script says nothing; give it `steps` or `conversations`".to_owned());
+            return Err("the script is empty; give it `steps` or `conversations`".to_owned());
         }
         Ok(script)
     }

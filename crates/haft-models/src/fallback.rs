@@ -57,7 +57,7 @@ pub(crate) struct StartedReply<'a> {
 
 impl<'a> StartedReply<'a> {
     pub(crate) async fn of(mut replies: ReplyStream<'a>) -> Self {
-        let nothing = || Err(ModelError::new(ModelErrorKind::Malformed, "the provider said nothing at all"));
+        let nothing = || Err(ModelError::new(ModelErrorKind::Malformed, "the provider sent no reply"));
         let first = replies.next().await.unwrap_or_else(nothing);
         Self { first, notes: Vec::new(), rest: replies }
     }
@@ -66,7 +66,7 @@ impl<'a> StartedReply<'a> {
     fn after(mut self, failures: Vec<(String, String)>) -> Self {
         if let Err(error) = &mut self.first {
             for (failed, problem) in &failures {
-                let _ = write!(error.message, "; before it {failed} failed: {problem}");
+                let _ = write!(error.message, "; before that, {failed} failed: {problem}");
             }
         }
         let note = |(failed, problem)| ModelEvent::Noted(ReplyNote::SteppedIn { failed, problem });

@@ -34,7 +34,7 @@ const UNSAID: &[UnsupportedFeature] = &[
     UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
     UnsupportedFeature {
         feature: RequestFeature::OneCallAtATime,
-        instead: "for the loop to do one after the other",
+        instead: "haft runs the calls one after the other",
     },
     UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" },
 ];

@@ -24,11 +24,11 @@ pub const OLLAMA: Codec = Codec {
 };
 
 const UNSAID: &[UnsupportedFeature] = &[
-    UnsupportedFeature { feature: RequestFeature::ImageUrl, instead: "the address is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::ImageUrl, instead: "the URL is sent as text" },
     UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "described in the text" },
-    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the address is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" },
     UnsupportedFeature { feature: RequestFeature::FileBytes, instead: "described in the text" },
-    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the address is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the URL is sent as text" },
     UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" },
     UnsupportedFeature {
         feature: RequestFeature::ReplyError,
@@ -36,21 +36,24 @@ const UNSAID: &[UnsupportedFeature] = &[
     },
     UnsupportedFeature {
         feature: RequestFeature::ReplyImage,
-        instead: "sent in a message of the user after the replies",
+        instead: "sent in a user message after the replies",
     },
     UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
-    UnsupportedFeature { feature: RequestFeature::ChoiceRequired, instead: "for the loop to insist on" },
-    UnsupportedFeature { feature: RequestFeature::ChoiceNamed, instead: "for the loop to insist on" },
     UnsupportedFeature {
-        feature: RequestFeature::ChoiceAllowed,
-        instead: "other calls are for the loop to refuse",
+        feature: RequestFeature::ChoiceRequired,
+        instead: "haft asks again if the model makes no such call",
     },
     UnsupportedFeature {
+        feature: RequestFeature::ChoiceNamed,
+        instead: "haft asks again if the model makes no such call",
+    },
+    UnsupportedFeature { feature: RequestFeature::ChoiceAllowed, instead: "haft refuses other calls" },
+    UnsupportedFeature {
         feature: RequestFeature::OneCallAtATime,
-        instead: "for the loop to do one after the other",
+        instead: "haft runs the calls one after the other",
     },
     UnsupportedFeature {
         feature: RequestFeature::Effort,
-        instead: "a level to gpt-oss; to others only that they may think",
+        instead: "gpt-oss gets a level; other models only get thinking turned on",
     },
 ];

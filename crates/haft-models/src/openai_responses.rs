@@ -29,7 +29,7 @@ const UNSAID: &[UnsupportedFeature] = &[
     },
     UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
     UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "described in the text" },
-    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the address is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" },
     UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" },
     UnsupportedFeature { feature: RequestFeature::TopK, instead: "left out" },
     UnsupportedFeature { feature: RequestFeature::Seed, instead: "left out" },

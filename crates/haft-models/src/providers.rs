@@ -322,12 +322,12 @@ impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoKey { provider, variables } => {
-                write!(f, "there is no key for `{provider}`; set {}", variables.join(" or "))
+                write!(f, "no API key for `{provider}`; set {}", variables.join(" or "))
             }
             Self::NoAddress { provider, variable } => {
                 let variable = variable.map(|name| format!("{name}, or ")).unwrap_or_default();
                 let key = "`baseUrl` below `providers` in haft.json";
-                write!(f, "nobody said where `{provider}` is; set {variable}{key}")
+                write!(f, "no URL for `{provider}`; set {variable}{key}")
             }
             Self::Endpoint(error) => error.fmt(f),
         }
@@ -418,7 +418,7 @@ mod tests {
             let refused = endpoint(name, ProviderOverrides::default(), &own).unwrap_err().to_string();
             assert!(refused.starts_with("`r.example.com"), "{refused}");
             assert!(
-                refused.ends_with("is no address; write one such as https://example.com/v1"),
+                refused.ends_with("is not a URL; expected one such as https://example.com/v1"),
                 "{refused}"
             );
         }
@@ -428,12 +428,12 @@ mod tests {
     fn missing_key_error_names_the_environment_variables() {
         let missing =
             endpoint("gemini", ProviderOverrides::default(), &[("GEMINI_API_KEY", " ")]).unwrap_err();
-        let said = "there is no key for `gemini`; set GEMINI_API_KEY or GOOGLE_API_KEY";
+        let said = "no API key for `gemini`; set GEMINI_API_KEY or GOOGLE_API_KEY";
         assert_eq!(missing.to_string(), said);
         let nowhere = endpoint("compatible", ProviderOverrides::default(), &[]).unwrap_err();
         assert_eq!(
             nowhere.to_string(),
-            "nobody said where `compatible` is; set `baseUrl` below `providers` in haft.json"
+            "no URL for `compatible`; set `baseUrl` below `providers` in haft.json"
         );
         let nowhere =
             endpoint("azure", ProviderOverrides::default(), &[("AZURE_OPENAI_API_KEY", "k")]).unwrap_err();

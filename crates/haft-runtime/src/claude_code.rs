@@ -179,7 +179,7 @@ impl StartCommand for SandboxedStarter {
             let file = match &order.private_file {
                 Some(text) => Some(
                     PrivateFile::write(self.directory.path(), text.expose_secret())
-                        .map_err(|error| format!("MCP servers cannot be handed over: {error}"))?,
+                        .map_err(|error| format!("MCP servers cannot be passed to the command: {error}"))?,
                 ),
                 None => None,
             };

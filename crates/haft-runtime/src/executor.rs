@@ -176,7 +176,7 @@ impl From<ToolDefinition> for ToolDef {
 fn policy(workspace: &Path, data_dir: &Path, mode: SandboxMode) -> Result<SandboxPolicy, String> {
     let home = crate::home::find().ok_or("neither HAFT_HOME nor HOME is set")?;
     haft_config::home::create(&home)
-        .map_err(|error| format!("haft's home `{}` cannot be made: {error}", home.root().display()))?;
+        .map_err(|error| format!("haft's home `{}` cannot be created: {error}", home.root().display()))?;
     let user_home = user_home();
     let policy = SandboxPolicy::new(mode, workspace, &home, user_home.as_deref())
         .map_err(|error| error.to_string())?;

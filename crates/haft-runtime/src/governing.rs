@@ -183,7 +183,7 @@ fn activity(
     } else {
         match (enabled, &config.active_groups) {
             (Some(true), _) | (None, None) => return ToolActivity::Active,
-            (Some(false), _) => "`tools` says that it is not enabled".to_owned(),
+            (Some(false), _) => "`enabled` is false for it in `tools`".to_owned(),
             (None, Some(active)) if groups.iter().any(|group| active.contains(group)) => {
                 return ToolActivity::Active;
             }
@@ -315,7 +315,7 @@ mod tests {
             assert_eq!(told, expected, "{name} {enabled:?}");
         };
         check("git__log", None, |_| {}, "active");
-        check("git__log", Some(false), |_| {}, "`tools` says that it is not enabled");
+        check("git__log", Some(false), |_| {}, "`enabled` is false for it in `tools`");
         check(
             "git__log",
             Some(true),
@@ -345,7 +345,7 @@ mod tests {
         check("git__log", None, some_groups, "active");
         check("git__push", None, some_groups, "`activeGroups` has none of its groups (git)");
         check("git__push", Some(true), some_groups, "active");
-        check("git__log", Some(false), some_groups, "`tools` says that it is not enabled");
+        check("git__log", Some(false), some_groups, "`enabled` is false for it in `tools`");
         check("git__push", None, |config| config.active_groups = Some(vec![group("git")]), "active");
     }
 }

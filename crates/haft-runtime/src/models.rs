@@ -195,7 +195,7 @@ fn provider_of(
     if kind(config, name) == claude_code::NAME {
         let (fast, complex) = (claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX);
         let problem =
-            format!("the command has no list of models; `{fast}` and `{complex}` are the newest of each");
+            format!("the command cannot list its models; `{fast}` and `{complex}` select the newest of each");
         return Err(ModelsError::Command { provider: name.to_owned(), problem });
     }
     let (row, wanted) = found(config, name)?;
@@ -394,7 +394,7 @@ impl fmt::Display for ModelsError {
                 let provider = haft_config::printable(provider);
                 let near = haft_config::nearest(&provider, known.iter());
                 let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-                write!(f, "there is no provider `{provider}`; {near}known are {}", known.join(", "))
+                write!(f, "there is no provider `{provider}`; {near}known providers: {}", known.join(", "))
             }
             Self::Variable { key, message } => write!(f, "{key}: {message}"),
             Self::Setup { provider, error } => write!(f, "{provider}: {error}"),
@@ -483,7 +483,7 @@ mod tests {
                 .contains("set `models.default`")
         );
         assert!(said("{}", "openai").contains("set OPENAI_API_KEY"));
-        assert!(said("{}", "nobody").contains("known are anthropic, azure"));
+        assert!(said("{}", "nobody").contains("known providers: anthropic, azure"));
         assert!(said(r#"{"providers": {"mine": {}}}"#, "mine").contains("`baseUrl`"));
         let unset = r#"{"providers": {"mine": {"baseUrl": "http://h", "apiKey": "${NONE}"}}}"#;
         assert!(said(unset, "mine").starts_with("providers.mine.apiKey: variable `NONE` is not set"));

@@ -76,7 +76,7 @@ impl LoadedRestTools {
                 for tool in tools {
                     let name = &tool.definition.name;
                     if self.tools.iter().any(|other| other.definition.name == *name) {
-                        let message = format!("there is another tool `{name}`");
+                        let message = format!("another tool is named `{name}`");
                         self.problems.push(RestConfigProblem { key: key.to_owned(), message });
                     } else {
                         self.tools.push(tool);
@@ -99,7 +99,7 @@ pub async fn import(
     };
     let url = |key: &str, secret: &Secret| {
         let text = expanded(key, secret)?;
-        Url::parse(&text).map_err(|error| format!("`{key}` is no URL: {error}"))
+        Url::parse(&text).map_err(|error| format!("`{key}` is not a valid URL: {error}"))
     };
     let headers = headers(&spec.headers, around.variables)?;
     let base_url = spec.base_url.as_ref().map(|text| url("baseUrl", text)).transpose()?;
@@ -158,7 +158,7 @@ fn headers(
 ) -> Result<Vec<(HeaderName, SecretString)>, String> {
     let made = written.iter().map(|(name, value)| {
         let header = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| format!("`headers`: `{name}` is no name of a header"))?;
+            .map_err(|_| format!("`headers`: `{name}` is not a valid header name"))?;
         let value = value.expand(variables).map_err(|error| format!("`headers.{name}`: {error}"))?;
         if value.chars().any(|c| c.is_control() && c != '\t') {
             return Err(format!("`headers.{name}`: the value must be one line of text"));

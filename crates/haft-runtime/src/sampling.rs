@@ -61,19 +61,22 @@ impl ModelSampler {
         let mut replies = provider.ask(request, &context(caller));
         let mut fold = ReplyFold::default();
         while let Some(event) = replies.next().await {
-            fold.apply(&event.map_err(|error| format!("the model cannot be asked: {error}"))?);
+            fold.apply(&event.map_err(|error| format!("the request to the model failed: {error}"))?);
         }
         Ok(sampled(&fold.finish(), &model))
     }
 
     fn model(&self, wanted: &SamplingRequest) -> Result<ModelName, String> {
         let named = wanted.model.as_deref().map(ModelName::parse).transpose()?;
-        let hint = "`sampling.model` or `models.default` names one";
+        let hint = "set `sampling.model` or `models.default`";
         let model =
-            named.or_else(|| self.usual.clone()).ok_or_else(|| format!("there is no model; {hint}"))?;
+            named.or_else(|| self.usual.clone()).ok_or_else(|| format!("no model is configured; {hint}"))?;
         // A provider with its own tools could act on a server's prompt, so sampling must not use it.
         if models::has_tools_of_its_own(&self.config, &model.provider) {
-            return Err(format!("`{}` has tools of its own and writes for nobody else", model.provider));
+            return Err(format!(
+                "provider `{}` cannot be used for sampling, because it has its own tools",
+                model.provider
+            ));
         }
         Ok(model)
     }

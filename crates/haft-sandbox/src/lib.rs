@@ -34,7 +34,7 @@ use linux as system;
 use macos as system;
 
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
-compile_error!("haft has a sandbox for Linux and macOS, and runs nothing without one");
+compile_error!("haft supports only Linux and macOS, because it has no sandbox for other systems");
 
 use std::os::unix::net::UnixStream;
 

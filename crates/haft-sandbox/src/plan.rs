@@ -340,12 +340,12 @@ impl fmt::Display for PlanError {
             ),
             Self::GitSymlink { path } => write!(
                 f,
-                "`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; `sandbox.git: \"writable\"` gives up that protection",
+                "`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; set `sandbox.git: \"writable\"` to run without that protection",
                 path.display()
             ),
             Self::GitUnprotected { path, reason } => write!(
                 f,
-                "`{}` cannot be protected: {reason}; `sandbox.git: \"writable\"` gives up that protection",
+                "`{}` cannot be protected: {reason}; set `sandbox.git: \"writable\"` to run without that protection",
                 path.display()
             ),
             Self::NotUtf8 { path } => write!(f, "`{}` is not a UTF-8 path", path.display()),

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::super::args::FileArgs;
 
-/// Look at agents: which there are and what is wrong with them; begin a new one
+/// List and check agents, or create a new one
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AgentsArgs {
@@ -26,7 +26,7 @@ pub(crate) enum AgentsCommand {
     New(AgentsNewArgs),
 }
 
-/// List the agents of haft's home and of the project here
+/// List the agents of haft's home and of the current project
 #[derive(Debug, Args)]
 pub(crate) struct AgentsListArgs {
     #[arg(long, help = "Print them as JSON")]
@@ -36,27 +36,27 @@ pub(crate) struct AgentsListArgs {
     pub(crate) files: FileArgs,
 }
 
-/// Say what is wrong with agents and with everybody they lead to
+/// Check agents, and all agents that they can call
 #[derive(Debug, Args)]
 pub(crate) struct AgentsCheckArgs {
-    /// Agents to look at, as names or files [default: all that `haft agents list` looks at]
+    /// Agents to check, as names or files [default: all agents of `haft agents list`]
     #[arg(value_name = "AGENT")]
     pub(crate) names: Vec<String>,
 
-    #[arg(long, help = "Print what is wrong as JSON")]
+    #[arg(long, help = "Print the errors as JSON")]
     pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) files: FileArgs,
 }
 
-/// Write the file of an agent to begin with
+/// Create the file of a new agent
 #[derive(Debug, Args)]
 pub(crate) struct AgentsNewArgs {
     /// Its name; the file is `agents/NAME.md`
     pub(crate) name: String,
 
-    /// Put it into haft's home, where every project finds it
+    /// Create it in haft's home, for every project
     #[arg(long)]
     pub(crate) home: bool,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// See and revoke the approvals that haft remembers
+/// List and revoke remembered approvals
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ApprovalsArgs {
@@ -21,21 +21,21 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
-    /// The remembered approvals, by workspace
+    /// List the remembered approvals, by workspace
     #[command(after_help = "Examples:\n  haft approvals list\n  haft approvals list --workspace ~/project")]
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
 
-        /// Only those that may apply in this directory
+        /// Only approvals that may apply in this directory
         #[arg(long, value_name = "DIR")]
         workspace: Option<PathBuf>,
     },
-    /// Forget approvals, so that haft asks again
+    /// Revoke approvals, so that haft asks again
     #[command(after_help = "Examples:\n  haft approvals revoke 3f2a9c1b\n  haft approvals revoke --all")]
     Revoke {
-        /// The approvals, or the beginnings of their ids
+        /// The ids of approvals, or prefixes of them
         #[arg(value_name = "ID", required_unless_present = "all")]
         ids: Vec<String>,
 

@@ -9,7 +9,7 @@ use super::{FileArgs, LogFormat};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolsCommand {
-    /// Say what the schema of each tool loses with a provider, and why
+    /// Show which parts of each tool's schema a provider does not support, and why
     #[command(
         after_help = "Examples:\n  haft tools check --provider gemini\n  haft tools check --provider openai-strict --json"
     )]
@@ -46,11 +46,11 @@ pub(crate) struct ToolsSearchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ToolsCheckArgs {
-    /// Whose grammar the schemas are said in
+    /// The provider whose schema dialect is checked
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) provider: GrammarName,
 
-    /// Print the losses and the schemas as JSON
+    /// Print the unsupported parts and the converted schemas as JSON
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -76,24 +76,24 @@ pub(crate) struct AskArgs {
     /// The question, or - to read it from standard input
     pub(crate) question: String,
 
-    /// The model as PROVIDER/MODEL; more than one are asked in order when those before fail
+    /// The model as PROVIDER/MODEL; if given more than once, each is a fallback for those before it
     /// [default: `models.default` of the configuration]
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Vec<String>,
 
-    /// What the model is told before the question
+    /// The system prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
 
-    /// An image to look at
+    /// An image to send with the question
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Vec<PathBuf>,
 
-    /// The most tokens the answer may have
+    /// The maximum number of tokens in the answer
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_output_tokens: Option<u32>,
 
-    /// A JSON Schema of an object; the answer is JSON that fits it
+    /// A file with the JSON Schema of an object; the answer is JSON that matches it
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
 
@@ -101,7 +101,7 @@ pub(crate) struct AskArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub(crate) record: Option<PathBuf>,
 
-    /// Answer from what --record wrote; nobody is asked, and no key is needed
+    /// Answer from a file that --record wrote; no model is called, and no API key is needed
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
 
@@ -114,11 +114,11 @@ pub(crate) struct AskArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Say on standard error who is asked and how it went; `HAFT_LOG=info`, `warn` or `error` does so for good
+    /// Log each request to standard error; set `HAFT_LOG=info`, `warn` or `error` to log always
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
-    /// How log lines are written [default: text]
+    /// The format of log lines [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 
@@ -126,13 +126,13 @@ pub(crate) struct AskArgs {
     pub(crate) files: FileArgs,
 }
 
-/// List the providers of models, or the models that one of them has
+/// List the model providers, or the models of one provider
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft models\n  haft models ollama\n  haft models openrouter --json | jq '.[].id'"
 )]
 pub(crate) struct ModelsArgs {
-    /// The provider that is asked for its list
+    /// The provider whose models are listed
     pub(crate) provider: Option<String>,
 
     /// Print the list as JSON
@@ -143,7 +143,7 @@ pub(crate) struct ModelsArgs {
     pub(crate) files: FileArgs,
 }
 
-/// What people need who build on haft
+/// Tools for developers who build on haft
 #[derive(Debug, Args)]
 pub(crate) struct DevArgs {
     #[command(subcommand)]
@@ -152,7 +152,7 @@ pub(crate) struct DevArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DevCommand {
-    /// Serve a model that says what a script tells it to, in five wire formats, on the loopback
+    /// Serve a scripted model on the loopback interface, in five wire formats
     #[command(after_help = "Example:\n  haft dev model-server --script script.json --port 8901")]
     ModelServer(ModelServerArgs),
     /// Print the JSON Schema of the events of runs
@@ -170,7 +170,7 @@ pub(crate) struct ModelServerArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) script: PathBuf,
 
-    /// The port [default: any that is free]
+    /// The port [default: any free port]
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     pub(crate) port: u16,
 }

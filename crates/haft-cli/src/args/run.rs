@@ -12,21 +12,21 @@ use haft_config::agents::AgentOverride;
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// The request, in one or several words, or - to read it from standard input; before it may stand @AGENT, an agent's
+    /// The request, in one or several words, or - to read it from standard input; put @AGENT before it to run an agent's
     /// file. Other input that is piped in joins the request
     #[arg(value_name = "[@AGENT] REQUEST", required = true, num_args = 1..)]
     pub(crate) words: Vec<String>,
 
-    /// The model as PROVIDER/MODEL; more than one are asked in order when those before fail
+    /// The model as PROVIDER/MODEL; if given more than once, each is a fallback for those before it
     /// [default: the agent's, else `models.default` of the configuration]
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Vec<String>,
 
-    /// Let `models.fast` say whether it or `models.complex` is asked; not where a model is named
+    /// Let `models.fast` choose between itself and `models.complex`; ignored if a model is named
     #[arg(long)]
     pub(crate) route: bool,
 
-    /// What the model is told before the request, instead of the agent's text
+    /// The system prompt, instead of the agent's text
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
 
@@ -35,11 +35,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
     pub(crate) tools: Option<Vec<String>>,
 
-    /// The only tools it may call, though it is shown more; with commas between them
+    /// The only tools that the model may call, comma-separated; it may see more
     #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
     pub(crate) allowed_tools: Option<Vec<String>>,
 
-    /// A key of the agent's file, said anew, for example budget.usd=0.5; may be given more than once
+    /// Override a key of the agent's file, for example budget.usd=0.5; may be given more than once
     #[arg(long = "override", value_name = "KEY=VALUE", value_parser = AgentOverride::parse)]
     pub(crate) overrides: Vec<AgentOverride>,
 
@@ -55,11 +55,11 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) allow_unpriced: bool,
 
-    /// How many turns the run has; the last one is for the answer [default: 10]
+    /// The maximum number of turns; the last one is for the answer [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
 
-    /// How long the whole run may take, for example 90s or 20m; a plain number is seconds [default: 1h]
+    /// The time limit of the whole run, for example 90s or 20m; a plain number is seconds [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = crate::settings::duration)]
     pub(crate) timeout: Option<Duration>,
 
@@ -71,7 +71,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) show: ShowArgs,
 
-    /// A JSON Schema; the answer is JSON that fits it
+    /// A file with a JSON Schema; the answer is JSON that matches it
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
 
@@ -91,55 +91,55 @@ Examples:
   haft run @reviewer.md 'Review the last commit.'
   haft run -m openai/gpt-4o --output-schema answer.json --output-format json 'How many tests are there?'";
 
-/// What is written where, of a run
+/// The output options of a run
 #[derive(Debug, Clone, Copy, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 pub(crate) struct ShowArgs {
-    /// What is written to standard output
+    /// The format of standard output
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output_format: OutputFormat,
 
-    /// Write nothing but the answer and errors
+    /// Print only the answer and errors
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Say more: each decision about a call, each reply that was asked for again
+    /// Print more: each decision about a call, and each model request that was repeated
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
-    /// How log lines are written [default: text]
+    /// The format of log lines [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 
-    /// Draw on standard error what was done for whom
+    /// Print a tree of all agents and calls to standard error
     #[arg(long)]
     pub(crate) tree: bool,
 
-    /// Show on standard error every message to and from MCP servers, without secrets and cut
+    /// Print every message to and from MCP servers to standard error, shortened and without secrets
     #[arg(long)]
     pub(crate) trace_mcp: bool,
 
-    /// Write without colours; the variable `NO_COLOR` does the same
+    /// Disable colours; the variable `NO_COLOR` does the same
     #[arg(long)]
     pub(crate) no_color: bool,
 }
 
-/// What is written to standard output.
+/// The format of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     /// The answer
     Text,
     /// The answer, what it cost and how the run ended, as one JSON object
     Json,
-    /// Everything that happens, one JSON object per line
+    /// All events, one JSON object per line
     StreamJson,
 }
 
-/// See a run with real tools; no key, no network: the model follows a script
+/// Show a run with real tools and a scripted model; needs no API key and no network
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft demo")]
 pub(crate) struct DemoArgs {
-    /// Write without colours
+    /// Disable colours
     #[arg(long)]
     pub(crate) no_color: bool,
 }

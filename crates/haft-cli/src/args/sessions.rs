@@ -7,22 +7,22 @@ use clap::{Args, Subcommand};
 
 use super::{OutputFormat, ShowArgs};
 
-/// Go on with a run that ended early, or ask more in its conversation
+/// Continue a run that ended early, or add a request to its conversation
 #[derive(Debug, Args)]
 #[command(after_help = RESUME_EXAMPLES)]
 pub(crate) struct ResumeArgs {
-    /// The session, or the beginning of its id; `last` is the newest
+    /// The id of the session, or a prefix of it; `last` is the newest session
     #[arg(value_name = "ID", default_value = "last")]
     pub(crate) id: String,
 
-    /// A further request, or - to read it from standard input
+    /// Another request, or - to read it from standard input
     pub(crate) request: Option<String>,
 
-    /// Another model, as PROVIDER/MODEL [default: as the session began]
+    /// Another model, as PROVIDER/MODEL [default: the model of the session]
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Vec<String>,
 
-    /// Continue even if another process holds the run; that process can do nothing more in it
+    /// Continue even if another process has the run open; that process loses the run
     #[arg(long)]
     pub(crate) take_over: bool,
 
@@ -42,7 +42,7 @@ Examples:
   haft resume last 'And now write the tests.'
   haft resume last --take-over";
 
-/// See what runs did, and remove them
+/// List, show and remove sessions, the stored runs
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft sessions list\n  haft sessions show last\n  haft sessions show run.jsonl\n  haft sessions rm 3f2a"
@@ -54,9 +54,9 @@ pub(crate) struct SessionsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionsCommand {
-    /// The sessions, the newest first
+    /// List the sessions, the newest first
     List {
-        /// How many
+        /// Number of sessions to list
         #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
         limit: u16,
 
@@ -64,9 +64,9 @@ pub(crate) enum SessionsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// What was asked and done in a session, with times, tokens and cost
+    /// Show the requests and calls of a session, with times, tokens and cost
     Show {
-        /// The session, or the beginning of its id; `last` is the newest. A name with a dot or a slash is a
+        /// The id of the session, or a prefix of it; `last` is the newest session. A name with a dot or a slash is a
         /// recording, as `haft run --record` writes it
         #[arg(value_name = "ID|FILE", default_value = "last")]
         id: String,
@@ -75,9 +75,9 @@ pub(crate) enum SessionsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Remove sessions for good
+    /// Remove sessions permanently
     Rm {
-        /// The sessions, or the beginnings of their ids
+        /// The ids of sessions, or prefixes of them
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
 
@@ -87,7 +87,7 @@ pub(crate) enum SessionsCommand {
     },
 }
 
-/// See a recorded run again, without a model and without making its calls
+/// Replay a recorded run, without calling models or tools
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft run --record run.jsonl -m openai/gpt-4o 'What is in here?'\n  haft replay run.jsonl\n  haft replay --live-tools run.jsonl"
@@ -96,19 +96,19 @@ pub(crate) struct ReplayArgs {
     /// A file that `haft run --record` wrote
     pub(crate) file: PathBuf,
 
-    /// Make the calls again, as the run was begun; only the model is the recorded one
+    /// Call the tools again; only the replies of the model come from the recording
     #[arg(long)]
     pub(crate) live_tools: bool,
 
-    /// What is written to standard output
+    /// The format of standard output
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) output_format: OutputFormat,
 
-    /// Write nothing but the answer and errors
+    /// Print only the answer and errors
     #[arg(short, long)]
     pub(crate) quiet: bool,
 
-    /// Write without colours; the variable `NO_COLOR` does the same
+    /// Disable colours; the variable `NO_COLOR` does the same
     #[arg(long)]
     pub(crate) no_color: bool,
 }

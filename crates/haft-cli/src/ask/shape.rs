@@ -47,8 +47,8 @@ impl AnswerSchema {
     /// absent one.
     pub(super) fn fit(&self, reply: &ModelReply) -> Result<Value, String> {
         let text = reply.text();
-        let hint = "hint: ask again, or a model that keeps to a schema";
-        let wrong = |problem: String| format!("the answer does not fit the schema: {problem}\n{hint}");
+        let hint = "hint: ask again, or use a model that supports JSON Schema";
+        let wrong = |problem: String| format!("the answer does not match the schema: {problem}\n{hint}");
         let answer = serde_json::from_str(text.trim()).map_err(|error| wrong(error.to_string()))?;
         self.compiled.fit(answer, text.len()).map_err(wrong)
     }

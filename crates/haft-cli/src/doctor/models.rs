@@ -29,8 +29,8 @@ impl ModelFinding {
     pub(super) fn tell(&self, text: &mut String) {
         let name = printable(&self.name);
         let _ = match &self.problem {
-            None => writeln!(text, "models     {name}: what it needs is there"),
-            Some(problem) => writeln!(text, "models     cannot be asked: {}", printable(problem)),
+            None => writeln!(text, "models     {name}: configured"),
+            Some(problem) => writeln!(text, "models     cannot be used: {}", printable(problem)),
         };
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use haft_config::ResolvedConfig;
 
-/// The queue of every tool that names no other.
+/// The queue of every tool without a queue.
 const DEFAULT: &str = "default";
 
 /// The result of the check of one queue.
@@ -33,14 +33,16 @@ impl QueueFinding {
 
     pub(super) fn tell(&self, text: &mut String) {
         let users = match (self.users.as_slice(), self.name == DEFAULT) {
-            ([], true) => "every tool that names no other".to_owned(),
-            ([], false) => format!("nothing\n           hint: `tools.NAME.queue: \"{}\"` uses it", self.name),
+            ([], true) => "every tool without a queue".to_owned(),
+            ([], false) => {
+                format!("no tool\n           hint: set `tools.NAME.queue: \"{}\"` to use it", self.name)
+            }
             (users, _) => users.join(", "),
         };
         let Self { name, concurrent, waiting_max, .. } = self;
         let _ = writeln!(
             text,
-            "queue      {name}: {concurrent} at once, {waiting_max} may wait; it holds {users}"
+            "queue      {name}: {concurrent} at once, {waiting_max} may wait; used by {users}"
         );
     }
 }

@@ -86,11 +86,7 @@ pub(super) async fn try_all(config: &ResolvedConfig, policy: &SandboxPolicy) -> 
     }
     let made = wiring::mcp_servers(config, policy, &face(config));
     let unusable = made.unusable.iter().map(|(name, reason)| {
-        ServerFinding::broken(
-            name,
-            reason,
-            format!("look at `mcpServers.{name}`, and at the variables it names"),
-        )
+        ServerFinding::broken(name, reason, format!("check `mcpServers.{name}` and its variables"))
     });
     let attempts: Vec<_> = made.providers.iter().map(try_one).collect();
     let all = stream::iter(attempts).buffered(config.mcp_init_concurrency).collect::<Vec<_>>();
@@ -111,7 +107,8 @@ async fn try_one(provider: &Arc<McpProvider>) -> ServerFinding {
             ServerFinding::broken(&name, &reason, hint)
         }
         Err(_) => {
-            let reason = format!("it is not ready after {} s, and may be so later", PATIENCE.as_secs());
+            let reason =
+                format!("it was not ready after {} s; it may need longer to start", PATIENCE.as_secs());
             ServerFinding::broken(&name, &reason, format!("`haft mcp test {name}` waits longer"))
         }
     };
@@ -139,5 +136,5 @@ fn hint(name: &str, reason: &str, server: &SupervisedServer) -> String {
     lacked
         .map(|lacked| lacked.hint(name))
         .or_else(|| config_hint(name, reason))
-        .unwrap_or_else(|| format!("`haft mcp test {name}` and `haft mcp logs {name}` say more"))
+        .unwrap_or_else(|| format!("`haft mcp test {name}` and `haft mcp logs {name}` show details"))
 }

@@ -44,7 +44,7 @@ impl ElicitationForm {
     /// Parses the request of a server. The error is the reason why a terminal cannot ask it.
     pub(super) fn of(request: &Value) -> Result<Self, String> {
         if request["mode"].as_str().is_some_and(|mode| mode != "form") {
-            return Err("it wants something done in a browser".into());
+            return Err("it requires a browser".into());
         }
         let schema = &request["requestedSchema"];
         let required: Vec<&str> =
@@ -52,11 +52,10 @@ impl ElicitationForm {
         let properties: Vec<(&String, &Value)> =
             schema["properties"].as_object().into_iter().flatten().collect();
         if properties.len() > FIELDS_MAX {
-            return Err(format!("it wants {} fields; at most {FIELDS_MAX} are asked", properties.len()));
+            return Err(format!("it has {} fields; the limit is {FIELDS_MAX}", properties.len()));
         }
         let fields = properties.into_iter().map(|(name, schema)| {
-            let kind =
-                kind(schema).ok_or_else(|| format!("its field `{name}` is of no kind that can be asked"))?;
+            let kind = kind(schema).ok_or_else(|| format!("its field `{name}` has an unsupported type"))?;
             let title =
                 ["description", "title"].iter().find_map(|key| schema[key].as_str()).unwrap_or_default();
             let default = schema.get("default").filter(|default| !default.is_null()).cloned();
@@ -70,11 +69,11 @@ impl ElicitationForm {
     /// Returns instructions for the person who answers.
     pub(super) fn how_to_answer(&self) -> &'static str {
         if self.fields.is_empty() {
-            "an empty line says no"
+            "an empty line declines"
         } else if self.fields.iter().any(|field| field.default.is_some()) {
-            "answer, or `-` to leave a field out; an empty line takes what stands after `else` and says no where nothing does, Ctrl-D says no to all"
+            "type an answer, or `-` to skip a field; an empty line takes the default, or declines if there is none; Ctrl-D declines"
         } else {
-            "answer, or `-` to leave a field out, or an empty line to say no"
+            "type an answer, `-` to skip a field, or an empty line to decline"
         }
     }
 }
@@ -115,11 +114,11 @@ impl FormField {
             FormFieldKind::Whole => "whole number".to_owned(),
             FormFieldKind::YesOrNo => "yes or no".to_owned(),
             FormFieldKind::OneOf(values) => format!("one of {}", values.join(", ")),
-            FormFieldKind::SomeOf(values) => format!("some of {}, with commas", values.join(", ")),
+            FormFieldKind::SomeOf(values) => format!("any of {}, comma-separated", values.join(", ")),
         };
         let default =
-            self.default.as_ref().map(|value| format!(", else {}", plain(value))).unwrap_or_default();
-        let optional = if self.required { "" } else { ", may be left out" };
+            self.default.as_ref().map(|value| format!(", default {}", plain(value))).unwrap_or_default();
+        let optional = if self.required { "" } else { ", optional" };
         format!("{}{title} ({wanted}{default}{optional})", self.name)
     }
 
@@ -129,7 +128,7 @@ impl FormField {
             ("", Some(default), _) => return Ok(FormFieldInput::Value(default.clone())),
             ("", None, _) => return Ok(FormFieldInput::No),
             ("-", _, false) => return Ok(FormFieldInput::LeftOut),
-            ("-", _, true) => return Err(format!("`{}` is needed", self.name)),
+            ("-", _, true) => return Err(format!("`{}` is required", self.name)),
             (_, _, _) => {}
         }
         self.value(line).map(FormFieldInput::Value)
@@ -212,7 +211,7 @@ mod tests {
         assert_eq!(field(&json!({ "type": "string" }), &[]).read(""), Ok(FormFieldInput::No));
         assert_eq!(field(&json!({ "type": "string" }), &[]).read("-"), Ok(FormFieldInput::LeftOut));
         let question = field(&json!({ "type": "boolean", "title": "Sure?" }), &[]).question();
-        assert_eq!(question, "f: Sure? (yes or no, may be left out)");
+        assert_eq!(question, "f: Sure? (yes or no, optional)");
     }
 
     #[test]
@@ -222,9 +221,9 @@ mod tests {
             let told = ElicitationForm::of(&request).unwrap().how_to_answer();
             assert!(told.contains(expected), "{told}");
         };
-        check(json!({}), "an empty line says no");
-        check(json!({ "a": { "type": "string" } }), "or an empty line to say no");
-        check(json!({ "a": { "type": "string", "default": "d" } }), "takes what stands after `else`");
+        check(json!({}), "an empty line declines");
+        check(json!({ "a": { "type": "string" } }), "or an empty line to decline");
+        check(json!({ "a": { "type": "string", "default": "d" } }), "takes the default");
         assert_eq!(FormField::agreement().read(""), Ok(FormFieldInput::No));
         assert_eq!(FormField::agreement().read("y"), Ok(FormFieldInput::Value(true.into())));
     }

@@ -31,25 +31,28 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = (name.trim(), value.trim());
     match reqwest::header::HeaderName::from_bytes(name.as_bytes()) {
         Ok(_) => Ok((name.to_owned(), value.to_owned())),
-        Err(_) => Err(format!("`{name}` is no name of a header")),
+        Err(_) => Err(format!("`{name}` is not a valid header name")),
     }
 }
 
 pub(super) fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
     let home = settings::home()?;
     if args.name.trim().is_empty() {
-        return Err((ExitReason::Usage, "a server needs a name; its tools are called by it".into()));
+        return Err((
+            ExitReason::Usage,
+            "the name of the server is empty; the names of its tools begin with it".into(),
+        ));
     }
     let value = value(args).map_err(|message| (ExitReason::Usage, message))?;
     let name = &args.name;
     let path =
         changed(&home, args.scope, |path| edit::add(path, ConfigEntry { section: SECTION, name }, &value))?;
-    let mut text = format!("added `{name}` to {}\n`haft mcp test {name}` tries it", path.file);
+    let mut text = format!("added `{name}` to {}\ntest it with `haft mcp test {name}`", path.file);
     let namespace = namespace(name);
     if namespace != *name {
         let _ = write!(
             text,
-            "\nits tools are called `{namespace}__…`: names of tools cannot have all of `{name}`"
+            "\nits tools are named `{namespace}__…`, because `{name}` has characters that tool names cannot have"
         );
     }
     text.push_str(&path.hint);
@@ -89,9 +92,7 @@ fn value(args: &McpAddArgs) -> Result<Value, String> {
     if is_url(first) {
         check_address(first, args.transport)?;
         if let Some(word) = rest.first() {
-            return Err(format!(
-                "a URL stands alone; found `{word}` after it\nhint: a command comes after --"
-            ));
+            return Err(format!("unexpected `{word}` after the URL\nhint: put a command after --"));
         }
         if !args.env.is_empty() {
             return Err("--env is for a command; a URL takes --header".into());
@@ -140,12 +141,12 @@ fn check_address(address: &str, transport: Option<McpTransportArg>) -> Result<()
     };
     if let (Some(transport), false) = (transport, fits) {
         return Err(format!(
-            "--transport {} does not reach `{address}`\nhint: leave it out",
+            "--transport {} does not fit the URL `{address}`\nhint: omit --transport",
             transport.key()
         ));
     }
     match Url::parse(address) {
-        Err(error) if !address.contains("${") => Err(format!("`{address}` cannot be read: {error}")),
+        Err(error) if !address.contains("${") => Err(format!("`{address}` is not a valid URL: {error}")),
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -181,7 +182,7 @@ fn changed(
         (ConfigScopeArg::User, _) => String::new(),
         (ConfigScopeArg::Project, true) => renew_trust(home, &path)?,
         (ConfigScopeArg::Project, false) => {
-            "\n`haft trust` shows what else is in the file and lets it count".to_owned()
+            "\nrun `haft trust` to review the whole file and trust it".to_owned()
         }
     };
     Ok(ChangedFile { file: path.display().to_string(), hint })
@@ -190,7 +191,7 @@ fn changed(
 fn refused(path: &Path, error: &EditError) -> CliError {
     let hint = match error {
         EditError::Absent { .. } => format!(
-            "\nhint: `haft config show` tells which file has it; here only what stands in {} is removed, and --scope chooses another",
+            "\nhint: `haft config show` shows which file has it; this command changed only {}, and --scope selects another file",
             path.display()
         ),
         EditError::Exists { .. } => "\nhint: choose another name, or remove it first".to_owned(),

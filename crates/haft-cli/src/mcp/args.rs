@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::super::args::FileArgs;
 
-/// Give models the tools of MCP servers: add, list, try and remove them
+/// Add, list, test and remove MCP servers, whose tools models can call
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct McpArgs {
@@ -30,37 +30,37 @@ pub(crate) enum McpCommand {
     Remove(McpRemoveArgs),
 }
 
-/// Put a server into haft.json; everything else in the file stays as it is
+/// Add a server to haft.json; the rest of the file stays as it is
 #[derive(Debug, Args)]
 #[command(after_help = ADD_EXAMPLES)]
 pub(crate) struct McpAddArgs {
-    /// What it is called; the names of its tools begin with it
+    /// The name of the server; the names of its tools begin with it
     pub(crate) name: String,
 
-    /// A variable it sees; `${VAR}` in the value is read when it is started
+    /// An environment variable for the server; `${VAR}` in the value is expanded when it starts
     #[arg(long, value_name = "NAME=VALUE", value_parser = super::add::variable)]
     pub(crate) env: Vec<(String, String)>,
 
-    /// Sent with every request to a URL; `${VAR}` in the value is read when it is reached
+    /// A header of every request to the URL; `${VAR}` in the value is expanded when haft connects
     #[arg(long, value_name = "NAME: VALUE", value_parser = super::add::header)]
     pub(crate) header: Vec<(String, String)>,
 
-    /// How it is reached [default: a command is stdio; a URL says it]
+    /// The transport [default: stdio for a command, by scheme and path for a URL]
     #[arg(long, value_name = "TRANSPORT")]
     pub(crate) transport: Option<McpTransportArg>,
 
-    /// Which haft.json: the one in haft's home, or the one here
+    /// Which haft.json to change: in haft's home, or in the current project
     #[arg(long, value_name = "SCOPE", default_value = "user")]
     pub(crate) scope: ConfigScopeArg,
 
-    #[arg(long, help = "Print what was done as JSON")]
+    #[arg(long, help = "Print the result as JSON")]
     pub(crate) json: bool,
 
-    /// Where it is, when it is no command
+    /// The URL of the server, if it is not a command
     #[arg(required_unless_present = "command")]
     pub(crate) url: Option<String>,
 
-    /// The command that starts it, with its arguments
+    /// The command that starts the server, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
@@ -97,7 +97,7 @@ pub(crate) enum ConfigScopeArg {
     Project,
 }
 
-/// Which servers there are, how each is reached, and what is known of it; nothing is started
+/// List the servers with their transport and cached state; no server is started
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp list --json")]
 pub(crate) struct McpListArgs {
@@ -108,14 +108,14 @@ pub(crate) struct McpListArgs {
     pub(crate) files: FileArgs,
 }
 
-/// Connect to a server and say what it is, what it has, and what was left out and why
+/// Connect to a server and show its version, its tools, and the tools left out and why
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft mcp test time\n  haft mcp test time --trace-mcp")]
 pub(crate) struct McpTestArgs {
     /// The server
     pub(crate) name: String,
 
-    /// Show on standard error every message to and from it, without secrets and cut
+    /// Print every message to and from it to standard error, shortened and without secrets
     #[arg(long)]
     pub(crate) trace_mcp: bool,
 
@@ -126,14 +126,14 @@ pub(crate) struct McpTestArgs {
     pub(crate) files: FileArgs,
 }
 
-/// What a server said beside the protocol when it last ran: standard error, log messages, noise
+/// Show the log of a server's last run: standard error, log messages, output that is not MCP
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp logs time --lines 20")]
 pub(crate) struct McpLogsArgs {
     /// The server
     pub(crate) name: String,
 
-    /// How many lines, the last ones
+    /// Number of lines to show, from the end of the log
     #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
     pub(crate) lines: usize,
 
@@ -144,45 +144,45 @@ pub(crate) struct McpLogsArgs {
     pub(crate) files: FileArgs,
 }
 
-/// Log in at a server elsewhere that asks who you are; the token is kept in haft's own data and renewed by itself
+/// Log in to a remote server that requires OAuth; haft stores the token and renews it
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp login docs")]
 pub(crate) struct McpLoginArgs {
     /// The server
     pub(crate) name: String,
 
-    #[arg(long, help = "Print what was done as JSON")]
+    #[arg(long, help = "Print the result as JSON")]
     pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) files: FileArgs,
 }
 
-/// Forget the token of a server
+/// Delete the stored token of a server
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp logout docs")]
 pub(crate) struct McpLogoutArgs {
     /// The server
     pub(crate) name: String,
 
-    #[arg(long, help = "Print what was done as JSON")]
+    #[arg(long, help = "Print the result as JSON")]
     pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) files: FileArgs,
 }
 
-/// Take a server out of haft.json, and forget what is known of it
+/// Remove a server from haft.json, and delete its stored data
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp remove time")]
 pub(crate) struct McpRemoveArgs {
     /// The server
     pub(crate) name: String,
 
-    /// Which haft.json: the one in haft's home, or the one here
+    /// Which haft.json to change: in haft's home, or in the current project
     #[arg(long, value_name = "SCOPE", default_value = "user")]
     pub(crate) scope: ConfigScopeArg,
 
-    #[arg(long, help = "Print what was done as JSON")]
+    #[arg(long, help = "Print the result as JSON")]
     pub(crate) json: bool,
 }

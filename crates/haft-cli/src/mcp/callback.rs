@@ -78,7 +78,7 @@ impl OauthConsent for RedirectListener {
 
     fn ask<'a>(&'a self, url: &'a Url) -> BoxFuture<'a, Result<Url, String>> {
         terminal::note(&format!(
-            "open this address in a browser and log in there:\n\n  {url}\n\nthe browser comes back here by itself; when it cannot (it runs on another machine), paste the address that it ends at:"
+            "open this address in a browser and log in there:\n\n  {url}\n\nthe browser then returns here; if it cannot (because it runs on another machine), paste the address of its last page:"
         ));
         Box::pin(async move {
             let answer = async {
@@ -87,9 +87,9 @@ impl OauthConsent for RedirectListener {
                     answer = pasted() => answer,
                 }
             };
-            tokio::time::timeout(LOGIN_WAIT, answer)
-                .await
-                .map_err(|_| format!("nobody logged in within {} minutes", LOGIN_WAIT.as_secs() / 60))
+            tokio::time::timeout(LOGIN_WAIT, answer).await.map_err(|_| {
+                format!("the login was not completed within {} minutes", LOGIN_WAIT.as_secs() / 60)
+            })
         })
     }
 }
@@ -106,7 +106,9 @@ async fn pasted() -> Url {
                 let _ = found.send(url);
                 return;
             }
-            terminal::note("that is no address of a finished login: it has `code=` and `state=` in it");
+            terminal::note(
+                "this is not the address of a finished login, which contains `code=` and `state=`",
+            );
             line.clear();
         }
     });

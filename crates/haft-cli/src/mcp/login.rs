@@ -37,9 +37,9 @@ pub(super) async fn logout(args: &McpLogoutArgs) -> Result<McpCommandOutput, Cli
         (ExitReason::Internal, format!("the token of `{}` cannot be removed: {error}", args.name))
     })?;
     let text = if had {
-        format!("the token of `{}` is forgotten here; its issuer still knows it until it expires", args.name)
+        format!("the token of `{}` is deleted here; it stays valid at its issuer until it expires", args.name)
     } else {
-        format!("there was no token of `{}`", args.name)
+        format!("no token of `{}` is stored", args.name)
     };
     Ok(McpCommandOutput::new(text, json!({ "name": args.name, "forgotten": had })))
 }
@@ -72,8 +72,8 @@ fn authorizer(
     .map_err(|reason| unusable(name, &reason))?;
     made.ok_or_else(|| {
         let hint =
-            "a process gets what it needs in `env`, and an `Authorization` header says who you are already";
-        (ExitReason::Input, format!("there is nothing to log in to at MCP server `{name}`\nhint: {hint}"))
+            "a local server gets its credentials in `env`; a server with an `Authorization` header needs no login";
+        (ExitReason::Input, format!("MCP server `{name}` does not use OAuth\nhint: {hint}"))
     })
 }
 
@@ -82,10 +82,10 @@ fn unusable(name: &str, reason: &str) -> CliError {
 }
 
 fn not_open(error: &std::io::Error) -> CliError {
-    let hint = "`oauth.redirectPort` chooses another port";
+    let hint = "choose another port with `oauth.redirectPort`";
     (
         ExitReason::Unavailable,
-        format!("no port can be opened for the login to come back to: {error}\nhint: {hint}"),
+        format!("no local port can be opened for the redirect of the login: {error}\nhint: {hint}"),
     )
 }
 

@@ -17,7 +17,7 @@ pub(super) fn logs(args: &McpLogsArgs) -> Result<McpCommandOutput, CliError> {
     let kept = read_saved_log(&path)
         .map_err(|error| (ExitReason::Internal, format!("`{}` cannot be read: {error}", path.display())))?;
     let Some(kept) = kept else {
-        let text = format!("`{}` has not said anything yet", args.name);
+        let text = format!("the log of `{}` is empty", args.name);
         return Ok(McpCommandOutput::new(text, json!({ "name": args.name, "lines": [] })));
     };
     let lines: Vec<&str> = kept.lines().collect();

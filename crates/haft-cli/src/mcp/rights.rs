@@ -41,13 +41,13 @@ pub(crate) fn config_hint(server: &str, reason: &str) -> Option<String> {
         () if said(&[LOGIN_NEEDED]) => return Some(hints::login_at(server)),
         () if said(&["the sandbox cannot be set up"]) => return Some(hints::SANDBOX_LAYERS.to_owned()),
         () if said(&["could not be run"]) => "command",
-        () if said(&["refuses what it was shown"]) => "headers",
-        () if said(&["cannot be reached", "the server answered 4", "is no MCP", "the server redirects"]) => {
+        () if said(&["rejected the credentials"]) => "headers",
+        () if said(&["cannot be reached", "the server answered 4", "is not MCP", "the server redirects"]) => {
             "url"
         }
         () => return None,
     };
-    Some(format!("look at `mcpServers.{server}.{key}`"))
+    Some(format!("check `mcpServers.{server}.{key}`"))
 }
 
 /// Phrases with which programs report a refusal. Those of the first list are about writing, those of the second may be
@@ -208,8 +208,8 @@ mod tests {
         check("the server could not be run: No such file", Some("mcpServers.far.command"));
         check("the server cannot be reached: refused", Some("mcpServers.far.url"));
         check("the server answered 404 Not Found", Some("mcpServers.far.url"));
-        check("the server refuses what it was shown (HTTP 401)", Some("mcpServers.far.headers"));
-        check(&format!("the server asks who you are; {LOGIN_NEEDED}"), Some("`haft mcp login far` logs in"));
+        check("the server rejected the credentials (HTTP 401)", Some("mcpServers.far.headers"));
+        check(&format!("the server requires a login; {LOGIN_NEEDED}"), Some("`haft mcp login far` logs in"));
         check(
             "the server could not be run: the sandbox cannot be set up (user namespace): x",
             Some("haft doctor"),

@@ -72,7 +72,11 @@ fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutp
         let _ = writeln!(text, "  left out   {}: {}", printable(&skipped.name), printable(&skipped.reason));
     }
     if status.noise > 0 {
-        let _ = writeln!(text, "  noise      {} lines on its output were no messages", status.noise);
+        let _ = writeln!(
+            text,
+            "  noise      {} lines on its standard output were not MCP messages",
+            status.noise
+        );
     }
     let skipped = status.listing.skipped.iter();
     let json = json!({

@@ -25,7 +25,7 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = (name.trim(), value.trim());
     match http::HeaderName::from_bytes(name.as_bytes()) {
         Ok(_) => Ok((name.to_owned(), value.to_owned())),
-        Err(_) => Err(format!("`{name}` is no name of a header")),
+        Err(_) => Err(format!("`{name}` is not a valid header name")),
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliErro
         .await
         .map_err(|error| not_added(&haft_config::printable(&error)))?;
     if imported.tools.is_empty() {
-        return Err(not_added("no operation of it can be a tool"));
+        return Err(not_added("none of its operations can become a tool"));
     }
     let write = if args.replace { edit::put } else { edit::add };
     write(&path, entry, &value(args, &source)).map_err(|error| refused(&error))?;
@@ -87,7 +87,7 @@ fn refused(error: &EditError) -> CliError {
 fn removal_refused(path: &Path, error: &EditError) -> CliError {
     let hint = match error {
         EditError::Absent { .. } => format!(
-            "\nhint: `haft rest list` lists what is configured; only what stands in {} is removed here",
+            "\nhint: `haft rest list` lists all descriptions; this command changes only {}",
             path.display()
         ),
         EditError::Exists { .. }
@@ -99,8 +99,7 @@ fn removal_refused(path: &Path, error: &EditError) -> CliError {
 }
 
 fn not_added(reason: &str) -> CliError {
-    let hint =
-        "hint: --base-url names the server, --header what lets you in; a variable must be set here too";
+    let hint = "hint: set the server with --base-url, credentials with --header; variables used in them must be set in this shell";
     (ExitReason::Input, format!("nothing was added: {reason}\n{hint}"))
 }
 

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::super::args::FileArgs;
 
-/// Tools over HTTP, made from descriptions of APIs (`OpenAPI` 3, Swagger 2.0)
+/// Manage HTTP tools that come from API descriptions (`OpenAPI` 3, Swagger 2.0)
 #[derive(Debug, Args)]
 #[command(after_help = REST_EXAMPLES)]
 pub(crate) struct RestArgs {
@@ -23,15 +23,15 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RestCommand {
-    /// Read a description and put it into the haft.json of haft's home
+    /// Read a description and add it to the haft.json in haft's home
     #[command(
         after_help = "Examples:\n  haft rest add petstore ./openapi.yaml\n  haft rest add petstore https://example.com/openapi.json --header 'Authorization: Bearer ${PETSTORE_TOKEN}'"
     )]
     Add(RestAddArgs),
-    /// Take a description out of the haft.json of haft's home
+    /// Remove a description from the haft.json in haft's home
     #[command(after_help = "Examples:\n  haft rest remove petstore")]
     Remove(RestRemoveArgs),
-    /// List the descriptions and the tools written by hand
+    /// List the descriptions and the tools of `restTools`
     #[command(after_help = "Examples:\n  haft rest list\n  haft rest list --json | jq '.[].name'")]
     List(RestListArgs),
     /// Show which operations are tools, and which are not and why
@@ -43,36 +43,36 @@ pub(crate) enum RestCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestAddArgs {
-    /// What to call it; a part of every tool's name
+    /// The name of the description; part of the name of every tool
     pub(crate) name: String,
 
     /// A file, or a URL
     #[arg(value_name = "FILE|URL")]
     pub(crate) source: String,
 
-    /// A header of every request; ${VAR} is put in when a request is made
+    /// A header of every request; ${VAR} is expanded when a request is made
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = super::add::header)]
     pub(crate) headers: Vec<(String, String)>,
 
-    /// Where requests go, instead of the server that the description names
+    /// The base URL of requests, instead of the server in the description
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
 
-    /// Take the place of a description of that name
+    /// Replace the description of that name
     #[arg(long)]
     pub(crate) replace: bool,
 
-    /// Print the answer as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RestRemoveArgs {
-    /// The description, as it is called in haft.json
+    /// The name of the description in haft.json
     pub(crate) name: String,
 
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -89,7 +89,7 @@ pub(crate) struct RestListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestCheckArgs {
-    /// The description, as it is called in haft.json
+    /// The name of the description in haft.json
     pub(crate) name: String,
 
     /// Print the findings as JSON

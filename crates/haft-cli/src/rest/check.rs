@@ -25,7 +25,7 @@ pub(super) async fn check(args: &RestCheckArgs) -> Result<RestCommandOutput, Cli
     };
     let imported = rest::import(&args.name, spec, around(&home, Freshness::Fetched)).await;
     let imported = imported.map_err(|error| {
-        let hint = "hint: what is asked for can be set in haft.json, below openapiSpecs";
+        let hint = "hint: change its settings in haft.json, under `openapiSpecs`";
         (ExitReason::Input, format!("{}\n{hint}", haft_config::printable(&error)))
     })?;
     Ok(RestCommandOutput { text: findings(&imported), json: findings_json(&imported) })

@@ -171,8 +171,8 @@ pub(crate) async fn start(
 /// Describes the wait before a run. The first start of a server may download its program.
 fn preparation(servers: &[&str]) -> String {
     match servers {
-        [] => "making tools ready".to_owned(),
-        servers => format!("making tools ready: {}", servers.join(", ")),
+        [] => "preparing tools".to_owned(),
+        servers => format!("preparing tools: {}", servers.join(", ")),
     }
 }
 

@@ -24,10 +24,7 @@ pub(crate) async fn run(args: &ReplayArgs) -> ExitCode {
     let played = async {
         let recording = Recording::read(&args.file).map_err(|error| unusable(&error))?;
         if recording.cut_off() {
-            terminal::warn(&format!(
-                "{}: the last line is not whole and is passed over",
-                args.file.display()
-            ));
+            terminal::warn(&format!("{}: the last line is incomplete and was skipped", args.file.display()));
         }
         if args.live_tools { live(args, &recording).await } else { played(args, &recording).await }
     };
@@ -78,7 +75,7 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Cl
         anstream::ColorChoice::Never.write_global();
     }
     let broken = |problem: &dyn std::fmt::Display| {
-        (ExitReason::Input, format!("{}: {problem}\nhint: record anew", args.file.display()))
+        (ExitReason::Input, format!("{}: {problem}\nhint: record the run again", args.file.display()))
     };
     let show = RunDisplay::new(show_args(args), RunOutput::new(args.output_format));
     let player =
@@ -86,7 +83,7 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Cl
     let ReplayOutcome { session, finish, turns, bill, took, stopped_by, difference } =
         player.play().await.map_err(|error| broken(&error))?;
     if let Some(difference) = difference {
-        let hint = "hint: record anew, or let the calls be made with --live-tools";
+        let hint = "hint: record the run again, or call the tools again with --live-tools";
         return Err((ExitReason::Failed, format!("{difference}\n{hint}")));
     }
     let exit = stopped_by.and_then(ExitReason::of_code).unwrap_or_else(|| show.exit(&finish));

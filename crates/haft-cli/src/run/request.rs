@@ -33,8 +33,8 @@ pub(super) async fn spec(
     let overrides = overrides(args);
     let (agent, request) = match args.words.as_slice() {
         [agent] if agent.starts_with('@') => {
-            let hint = "hint: haft run @AGENT 'what it shall do', or - to read it from standard input";
-            return Err((ExitReason::Usage, format!("nothing is asked of the agent\n{hint}")));
+            let hint = "hint: haft run @AGENT 'your request', or - to read it from standard input";
+            return Err((ExitReason::Usage, format!("the request for the agent is missing\n{hint}")));
         }
         [agent, request @ ..] if agent.starts_with('@') => {
             let agent = loader.read(&agent[1..], &overrides);

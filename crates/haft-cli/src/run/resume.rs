@@ -112,14 +112,15 @@ pub(super) async fn spec_of_stored_command_line(order: Value, request: &str) -> 
 
 /// Parses that command line with another request. Changes to its directory first, because its files are relative to it.
 fn parse_stored_command_line(order: Value, request: &str) -> Result<RunArgs, CliError> {
-    let order: StoredCommandLine = serde_json::from_value(order).map_err(|_| lost(&"it was not typed"))?;
+    let order: StoredCommandLine =
+        serde_json::from_value(order).map_err(|_| lost(&"it was not started from a command line"))?;
     let directory = order.directory.into_os();
     let missing = |error| lost(&format!("its directory `{}`: {error}", Path::new(&directory).display()));
     std::env::set_current_dir(&directory).map_err(missing)?;
     let words = std::iter::once("haft".into()).chain(order.words.into_iter().map(StoredArgument::into_os));
     let mut typed = match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(CliCommand::Run(typed)) => typed,
-        Ok(_) => return Err(lost(&"it was not typed as `haft run`")),
+        Ok(_) => return Err(lost(&"it was not started with `haft run`")),
         Err(error) => return Err(lost(&error)),
     };
     if let Some(last) = typed.words.last_mut() {

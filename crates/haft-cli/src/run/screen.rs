@@ -102,7 +102,7 @@ impl RunningCall {
     /// Returns the newest line of output that is not empty.
     fn newest_line(&self) -> Option<String> {
         let line = self.output.lines().rfind(|line| !line.trim().is_empty())?;
-        Some(line.chars().filter(|c| !c.is_control()).collect())
+        Some(line.chars().filter(|c| !controls_terminal(*c)).collect())
     }
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::super::args::FileArgs;
 
-/// Look at skills: what they are for, what they lack, and what is wrong with them
+/// List and check skills
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SkillsArgs {
@@ -26,7 +26,7 @@ pub(crate) enum SkillsCommand {
     Check(SkillsCheckArgs),
 }
 
-/// List the skills of haft's home and of the project here
+/// List the skills of haft's home and of the current project
 #[derive(Debug, Args)]
 pub(crate) struct SkillsListArgs {
     #[arg(long, help = "Print them as JSON")]
@@ -36,14 +36,14 @@ pub(crate) struct SkillsListArgs {
     pub(crate) files: FileArgs,
 }
 
-/// Say what is wrong with skills, with file and line
+/// Check skills, and print errors with file and line
 #[derive(Debug, Args)]
 pub(crate) struct SkillsCheckArgs {
-    /// Files to look at, whether they count or not [default: all skills]
+    /// Files to check, trusted or not [default: all skills]
     #[arg(value_name = "FILE")]
     pub(crate) paths: Vec<PathBuf>,
 
-    #[arg(long, help = "Print what is wrong as JSON")]
+    #[arg(long, help = "Print the errors as JSON")]
     pub(crate) json: bool,
 
     #[command(flatten)]

@@ -77,7 +77,7 @@ pub(super) fn servers_of_skill(skill: &Skill) -> Vec<String> {
 pub(super) fn told(programs: &[PathBuf]) -> String {
     let lines = programs.iter().map(|path| {
         format!(
-            "\nnot covered: {}, which it starts or reads, can be changed later by whoever may write the project",
+            "\nnot covered: {}, which it starts or reads; anyone who can write to the project can change it later",
             haft_config::printable(&path.to_string_lossy())
         )
     });

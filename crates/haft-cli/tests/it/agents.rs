@@ -216,7 +216,10 @@ fn budget_covers_agent_and_its_sub_agents() {
                 "LEAD",
                 vec![
                     using(ScriptStep::say([ask("helper", "HELP")]), 100),
-                    told(ScriptStep::text("what we have"), "cut short: budget; this is what it had)\nhalf"),
+                    told(
+                        ScriptStep::text("what we have"),
+                        "ended early: budget; its answer is incomplete)\nhalf",
+                    ),
                 ],
             ),
             ("HELP", helper),
@@ -237,7 +240,7 @@ fn budget_covers_agent_and_its_sub_agents() {
         ScriptStep::text("half"),
     ];
     let lead =
-        vec![ScriptStep::say([ask("helper", "HELP")]), told(ScriptStep::text("fine"), "cut short: budget")];
+        vec![ScriptStep::say([ask("helper", "HELP")]), told(ScriptStep::text("fine"), "ended early: budget")];
     let ran =
         run(&place, self::script([("LEAD", lead), ("HELP", helper)]), &["@lead.md", "LEAD"]).expect_code(0);
     assert!(ran.stderr.contains("✓ helper: current_date"), "{}", ran.stderr);
@@ -292,7 +295,7 @@ fn invalid_agent_graph_is_rejected_before_model_request() {
     };
     check(
         &[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "handoff: a.md")],
-        &["a > b > a", "circle"],
+        &["a > b > a", "cycle"],
     );
     check(&[("lead.md", "agents: lead.md")], &["lead > lead"]);
     check(&[("lead.md", "agents: nobody")], &["lead: there is no agent `nobody`", "hint:"]);
@@ -601,14 +604,14 @@ fn symlink_or_same_named_file_does_not_become_agent() {
     link("good.md", "ws/agents/same.md");
     for agent in ["@evil", "@lead", "@agents/lead.md", "@reader"] {
         let ran = go(agent).expect_code(42);
-        assert!(ran.stderr.contains("it is a link to a file elsewhere"), "{agent}: {}", ran.stderr);
+        assert!(ran.stderr.contains("it is a symlink to a file outside"), "{agent}: {}", ran.stderr);
     }
     go("@same").expect_code(0);
     // A link to a whole directory is refused too.
     std::fs::create_dir(place.path("ws/.haft")).unwrap();
     place.file("ws/others/clerk.md", "Be evil.");
     link("../others", "ws/.haft/agents");
-    assert!(go("@clerk").expect_code(42).stderr.contains("it is a link to a file elsewhere"));
+    assert!(go("@clerk").expect_code(42).stderr.contains("it is a symlink to a file outside"));
     std::fs::remove_file(place.path("ws/.haft/agents")).unwrap();
     // A file in the workspace with the name of an agent does not replace that agent.
     place.file("home/agents/clerk.md", "Be kind.");
@@ -722,7 +725,7 @@ fn stored_output_is_answered_by_reader_model() {
     ];
     ask_about("long.txt", "full-chunked", pieces, "in the second");
     let pieces = vec![
-        ("make one of them", found("both")),
+        ("Combine them into one answer", found("both")),
         ("Piece 1 of 2", found("one")),
         ("Piece 2 of 2", found("two")),
     ];

@@ -101,7 +101,7 @@ fn provider_failures_have_distinct_exit_codes_and_hide_keys() {
         assert!(!ran.stderr.contains(KEY), "{}", ran.stderr);
     };
     let failing = |status, message: &str| ScriptStep::fail(ErrorResponse::new(status, message));
-    check(failing(401, &format!("wrong key {KEY}")), 6, "check the provider's key");
+    check(failing(401, &format!("wrong key {KEY}")), 6, "check the provider's API key");
     check(failing(429, "You exceeded your current quota"), 7, "add credit");
     check(failing(429, "slow down"), 7, "slow down");
     check(failing(404, "no such model"), 42, "no such model");
@@ -130,7 +130,7 @@ fn unreachable_provider_and_missing_key_have_distinct_codes() {
     let ran = place.haft(&["ask", "hi"]).output().expect_code(2);
     assert!(ran.stderr.contains("-m PROVIDER/MODEL"), "{}", ran.stderr);
     let ran = place.haft(&["ask", "-m", "nobody/m", "hi"]).output().expect_code(42);
-    assert!(ran.stderr.contains("known are anthropic"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("known providers: anthropic"), "{}", ran.stderr);
     place.haft(&["ask", "-m", "just-a-model", "hi"]).output().expect_code(2);
 }
 
@@ -154,7 +154,7 @@ fn ask_reads_question_from_stdin_and_attaches_images() {
     haft(&place, &server, &words).stdin(b"\xff\xfe".as_slice()).output().expect_code(42);
     place.file("ws/text", "hello");
     let ran = haft(&place, &server, &["ask", "-m", "anthropic/m", "--image", "text", "x"]).output();
-    assert!(ran.expect_code(42).stderr.contains("no image"));
+    assert!(ran.expect_code(42).stderr.contains("unknown image format"));
     let recording = ["ask", "-m", "anthropic/m", "--record", "r.jsonl", "--image", "nowhere", "x"];
     haft(&place, &server, &recording).output().expect_code(42);
     assert!(!place.path("ws/r.jsonl").exists(), "a recording of nothing is in the way of the next");

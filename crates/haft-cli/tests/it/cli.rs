@@ -75,7 +75,10 @@ fn command_line_errors_suggest_a_fix() {
     check(&["call", "--timeout", "soon", "bash"], &["such as 90s, 1500ms or 2m; got `soon`", more]);
     check(&["call", "--timeout", "0s", "bash"], &["got `0s`", more]);
     check(&["call", "--network", "maybe", "bash"], &["possible values: allow, deny", more]);
-    check(&["call", "--limit", "speed=1", "bash"], &["there is no limit `speed`; known are processes", more]);
+    check(
+        &["call", "--limit", "speed=1", "bash"],
+        &["unknown limit `speed`; expected one of processes", more],
+    );
     check(&["call", "--limit", "processes=100", "bash"], &["limit `processes` must be at least 301", more]);
     check(&["call", "--stdin", "bash"], &["cannot be used with", more]);
     check(&["call", "--jobs", "2", "bash"], &["'--jobs <N>' cannot be used with", more]);

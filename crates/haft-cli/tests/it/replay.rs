@@ -77,7 +77,11 @@ fn invalid_or_mismatched_recording_is_an_error() {
     };
     check("{}\n", 42, "is not a recording");
     check(&recording.replacen("\"type\":\"session\"", "\"type\":\"ran\"", 1), 42, "contains no run");
-    check(&recording.replacen("\"type\":\"result\"", "\"type\":\"gone\"", 1), 3, "not the recorded one");
+    check(
+        &recording.replacen("\"type\":\"result\"", "\"type\":\"gone\"", 1),
+        3,
+        "differs from the recording",
+    );
     check(&recording.replacen("\"turn\":1", "\"turn\":", 1), 42, "line");
     place.haft(&["replay", "nothing.jsonl"]).output().expect_code(42);
     let server = server(script());

@@ -97,7 +97,7 @@ fn truncated_prompt_and_model_fallback_are_always_reported() {
         .env("OPENAI_BASE_URL", &format!("{}/v1", failing.url()))
         .output()
         .expect_code(0);
-    let told = "! openai/a gave no answer, so another model was asked: wrong key";
+    let told = "! openai/a failed, so a fallback model was used: wrong key";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
 }
 

@@ -154,8 +154,8 @@ fn invalid_line_gets_an_error_and_the_stream_continues() {
     };
     check(b"nonsense", Value::Null, "not a call");
     check(b"{\"id\":1,\"tool\":\"bash\"", Value::Null, "not a call");
-    check(b"[1,\"current_date\",{}]", Value::Null, "no JSON object");
-    check(b"\"text\"", Value::Null, "no JSON object");
+    check(b"[1,\"current_date\",{}]", Value::Null, "not a JSON object");
+    check(b"\"text\"", Value::Null, "not a JSON object");
     check(br#"{"id":1}"#, json!(1), "missing field `tool`");
     check(br#"{"id":"a","tool":"current_date","extra":1}"#, json!("a"), "unknown field `extra`");
     check(br#"{"id":2,"tool":7}"#, json!(2), "expected a string");
@@ -170,7 +170,7 @@ fn invalid_line_gets_an_error_and_the_stream_continues() {
     check(nested.as_bytes(), json!(6), "nest too deep");
     check(format!("{{\"id\":7,\"tool\":\"bash\",\"args\":{deep}").as_bytes(), Value::Null, "not a call");
     let long = json!({ "id": 8, "tool": "bash", "args": { "command": "x".repeat(9 << 20) } });
-    check(long.to_string().as_bytes(), Value::Null, "bytes; at most");
+    check(long.to_string().as_bytes(), Value::Null, "bytes; the limit is");
 }
 
 #[test]

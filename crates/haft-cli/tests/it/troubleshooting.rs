@@ -40,8 +40,8 @@ fn tool_not_found() {
     };
     for (keys, setting) in [
         (r#""enabled": false"#, "`mcpServers.s.enabled` is false"),
-        (r#""toolsAllowed": ["other"]"#, "`mcpServers.s.toolsAllowed` does not name it"),
-        (r#""toolsDenied": ["e*"]"#, "`mcpServers.s.toolsDenied` keeps it out"),
+        (r#""toolsAllowed": ["other"]"#, "`mcpServers.s.toolsAllowed` does not include it"),
+        (r#""toolsDenied": ["e*"]"#, "`mcpServers.s.toolsDenied` excludes it"),
         (
             r#""env": {"A": "${HAFT_TEST_NOT_SET}"}"#,
             "mcpServers.s.env.A: variable `HAFT_TEST_NOT_SET` is not set",
@@ -55,7 +55,7 @@ fn tool_not_found() {
 fn tool_timeout() {
     let place = place(r#"{"toolTimeout": "300ms"}"#);
     let ran = place.haft(&["call", "bash", r#"{"command": "sleep 9"}"#]).output().expect_code(124);
-    let hint = "hint: --timeout allows more for one call; `toolTimeout`, `tools.bash.timeout` for all";
+    let hint = "hint: raise the limit with --timeout for one call, or with `toolTimeout`, `tools.bash.timeout` for all";
     check(&ran, &[], &["error: Command timed out after 300ms", hint]);
 }
 
@@ -75,8 +75,8 @@ fn mcp_connection_failed() {
     let place = place(r#"{"mcpServers": {"time": {"command": "haft-no-such-program"}}}"#);
     let ran = place.haft(&["call", "time__get_current_time"]).output().expect_code(5);
     let shown = [
-        "error: provider `time`: it could not make its tools ready: mcp_start_failed:time: the server could not be run: No such file",
-        "hint: `haft mcp test time` tries what `mcpServers.time` says",
+        "error: provider `time`: it could not prepare its tools: mcp_start_failed:time: the server could not be run: No such file",
+        "hint: `haft mcp test time` tests the server; its settings are in `mcpServers.time`",
     ];
     check(&ran, &[], &shown);
     let ran = place.haft(&["mcp", "test", "time"]).output().expect_code(5);
@@ -93,7 +93,7 @@ fn queue_deadlock() {
     let full = "queue `default` is full: 0 calls are waiting; try again later";
     assert!(ran.stdout.contains(full) && PAGE.contains(full), "{}", ran.stdout);
     assert!(PAGE.contains(
-        "`queues.NAME.concurrent` lets more calls run at once, `queues.NAME.maxWaiting` more wait"
+        "raise `queues.NAME.concurrent` to run more calls at once, or `queues.NAME.maxWaiting` to let more wait"
     ));
     let found = place.haft(&["doctor"]).output().expect_code(0).stdout;
     assert!(found.contains("queue      default: 1 at once, 0 may wait"), "{found}");
@@ -104,12 +104,12 @@ fn doctor_reports_missing_keys_and_unused_queues() {
     let place = place(r#"{"models": {"default": "anthropic/m"}, "queues": {"slow": {"concurrent": 2}}}"#);
     let without = place.haft(&["doctor"]).output().expect_code(5).stdout;
     assert!(
-        without.contains("cannot be asked: anthropic: ") && without.contains("ANTHROPIC_API_KEY"),
+        without.contains("cannot be used: anthropic: ") && without.contains("ANTHROPIC_API_KEY"),
         "{without}"
     );
     let with = place.haft(&["doctor"]).env("ANTHROPIC_API_KEY", "canary-key").output().expect_code(0).stdout;
-    assert!(with.contains("models     anthropic: what it needs is there"), "{with}");
-    assert!(with.contains("it holds nothing"), "{with}");
+    assert!(with.contains("models     anthropic: configured"), "{with}");
+    assert!(with.contains("used by no tool"), "{with}");
     assert!(!with.contains("canary"), "{with}");
 }
 
@@ -123,7 +123,7 @@ fn sub_agent_fails() {
         .env("OPENAI_API_KEY", "k")
         .output()
         .expect_code(42);
-    check(&ran, &[], &["agents call each other in a circle: a > b > a; take one of these links away"]);
+    check(&ran, &[], &["agents call each other in a cycle: a > b > a; remove one of these links"]);
     let checked = place.haft(&["agents", "check"]).output().expect_code(42).stdout;
     assert!(checked.contains("a > b > a"), "{checked}");
     let found = place.haft(&["doctor"]).output().expect_code(5).stdout;

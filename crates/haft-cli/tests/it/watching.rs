@@ -246,7 +246,7 @@ fn haft_log_variable_sets_the_log_level() {
     check("warn", "current_date", 0);
     check("info", "current_date", 2);
     let ran = here().haft(&["call", "current_date"]).env("HAFT_LOG", "loud").output().expect_code(0);
-    assert!(ran.stderr.contains("warning: HAFT_LOG is none of"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("warning: HAFT_LOG must be"), "{}", ran.stderr);
 }
 
 /// `script` gives haft a terminal.

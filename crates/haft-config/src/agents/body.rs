@@ -66,7 +66,7 @@ impl BodyExpander<'_> {
             BodyMarker::Include(name) => self.include(name, line),
             BodyMarker::Unclosed => {
                 let error = self.error(line, "`${` is not closed by `}`");
-                Err(error.with_hint(Some("write `$${` for the characters themselves".into())))
+                Err(error.with_hint(Some("write `$${` for a literal `${`".into())))
             }
         }
     }
@@ -78,9 +78,7 @@ impl BodyExpander<'_> {
         };
         let value = (self.around.variable)(name).filter(|value| !value.is_empty() || default.is_none());
         value.or_else(|| default.map(str::to_owned)).ok_or_else(|| {
-            let hint = format!(
-                "give a default as in ${{{name}:-value}}, or write $${{ for the characters themselves"
-            );
+            let hint = format!("give a default as in ${{{name}:-value}}, or write $${{ for a literal ${{");
             self.error(line, format!("there is no variable `{name}`")).with_hint(Some(hint))
         })
     }
@@ -92,7 +90,7 @@ impl BodyExpander<'_> {
             return Err(self.error(line, format!("files include each other: {path}")));
         }
         if self.open.len() > INCLUDE_DEPTH_MAX || self.includes > INCLUDES_MAX {
-            let message = format!("at most {INCLUDES_MAX} includes, {INCLUDE_DEPTH_MAX} deep, are followed");
+            let message = format!("at most {INCLUDES_MAX} includes, {INCLUDE_DEPTH_MAX} deep, are allowed");
             return Err(self.error(line, message));
         }
         let text = (self.around.read)(name)

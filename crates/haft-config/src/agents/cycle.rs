@@ -15,11 +15,7 @@ pub struct AgentCycle {
 
 impl fmt::Display for AgentCycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "agents call each other in a circle: {}; take one of these links away",
-            self.path.join(" > ")
-        )
+        write!(f, "agents call each other in a cycle: {}; remove one of these links", self.path.join(" > "))
     }
 }
 

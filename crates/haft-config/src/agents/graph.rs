@@ -298,16 +298,16 @@ impl fmt::Display for AgentGraphError {
             Self::Load { by, error } => write!(f, "{by}: {error}"),
             Self::Cycle(cycle) => cycle.fmt(f),
             Self::TooDeep { path } => {
-                write!(f, "agents call agents at most {DEPTH_MAX} deep: {}", path.join(" > "))?;
-                write!(f, "; let one of them do the work of another")
+                write!(f, "agents may be nested at most {DEPTH_MAX} deep: {}", path.join(" > "))?;
+                write!(f, "; merge two of them")
             }
             Self::TooMany { first } => {
-                write!(f, "`{first}` leads to more than {AGENTS_MAX} agents; let it lead to fewer")
+                write!(f, "`{first}` can reach more than {AGENTS_MAX} agents; remove some of them")
             }
             Self::Name { by, name, key } => {
                 write!(
                     f,
-                    "`{by}` leads to an agent named `{name}`, but that name is taken; change {key} of one of them"
+                    "`{by}` calls an agent named `{name}`, but another agent has that name; change {key} of one of them"
                 )
             }
         }

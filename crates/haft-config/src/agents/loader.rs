@@ -178,7 +178,7 @@ impl AgentLoader {
         let real = real(file);
         let leads_out = |place: &PathBuf| is_below(file, place) && !real.starts_with(place);
         if self.project.iter().any(leads_out) {
-            let why = "it is a link to a file elsewhere; agents of a project, and what they include, lie in their directory";
+            let why = "it is a symlink to a file outside of the project's agents directory";
             return Err(UntrustedReason::Undecided(why.into()));
         }
         Ok(())
@@ -301,7 +301,7 @@ pub fn of_text(name: &str, text: &str, overrides: &AgentOverrides) -> Result<Age
 fn inside(directory: &Path, name: &str) -> Result<PathBuf, String> {
     let stays =
         Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if stays { Ok(directory.join(name)) } else { Err("it must lie in the agent's own directory".into()) }
+    if stays { Ok(directory.join(name)) } else { Err("it must be in the agent's directory".into()) }
 }
 
 /// Refuses an include that a link takes out of the agent's directory. A process that can write that directory could

@@ -164,7 +164,7 @@ fn invalid_keys_and_values_are_reported_with_their_line() {
     check_error("toolName: a b", "a tool name must be");
     check_error("output: {format: html}", "expected one of json, markdown");
     check_error("a: b: c", "researcher.md:2: ");
-    check_error("maxTurns: 1\nmaxTurns: 2", "researcher.md:3: the key `maxTurns` stands here twice");
+    check_error("maxTurns: 1\nmaxTurns: 2", "researcher.md:3: duplicate key `maxTurns`");
     check_error("- a", "researcher.md:2: expected keys with their values");
 }
 
@@ -210,7 +210,7 @@ fn word_lists_accept_string_or_list_and_cache_accepts_off() {
 #[test]
 fn oversized_deep_or_alias_bomb_file_is_rejected() {
     let error = read(&"x".repeat(AGENT_BYTES_MAX + 1)).unwrap_err().to_string();
-    assert!(error.contains("at most 1048576 are read"), "{error}");
+    assert!(error.contains("the limit is 1048576"), "{error}");
     let deep = format!("description: {}{}", "[".repeat(5000), "]".repeat(5000));
     check_error(&deep, "researcher.md:2: ");
     let bomb: String = ["b", "c", "d", "e", "f", "g", "h", "i"]

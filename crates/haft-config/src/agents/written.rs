@@ -229,9 +229,7 @@ fn yaml_error(file: &str, first_line: usize, error: &serde_saphyr::Error) -> Age
         Error::SerdeUnknownVariant { variant, expected, .. } => {
             (format!("expected one of {}; got `{variant}`", expected.join(", ")), None)
         }
-        Error::DuplicateMappingKey { key: Some(key), .. } => {
-            (format!("the key `{key}` stands here twice"), None)
-        }
+        Error::DuplicateMappingKey { key: Some(key), .. } => (format!("duplicate key `{key}`"), None),
         Error::InvalidScalar { ty, .. } => (format!("expected {}", describe_type(ty)), None),
         Error::InvalidBooleanStrict { .. } => ("expected true or false".to_owned(), None),
         other => (first_sentence(&other.to_string()), None),

@@ -142,11 +142,11 @@ fn all_errors_of_a_file_are_reported_together() {
 fn duplicate_key_is_an_error() {
     check_errors(
         "{\"toolTimeout\": 1,\n \"toolTimeout\": 2}",
-        &["2:2: toolTimeout: this key is here a second time; the first is in line 1"],
+        &["2:2: toolTimeout: duplicate key; the first one is in line 1"],
     );
     check_errors(
         "{\"queues\": {\"q\": {\"concurrent\": 1, \"maxConcurrency\": 2}}}",
-        &["1:36: queues.q.concurrent: this key is here a second time; the first is in line 1"],
+        &["1:36: queues.q.concurrent: duplicate key; the first one is in line 1"],
     );
 }
 

@@ -58,10 +58,7 @@ const SERVER_KEYS: [&str; 13] = [
 pub(super) fn read(path: &Path, text: &str, variables: VariableSource<'_>) -> Result<Skill, Vec<SkillError>> {
     let failed = |line, message: String| vec![SkillError::new(path, line, message)];
     if text.len() > SKILL_BYTES_MAX {
-        return Err(failed(
-            1,
-            format!("the file has {} bytes; at most {SKILL_BYTES_MAX} are read", text.len()),
-        ));
+        return Err(failed(1, format!("the file has {} bytes; the limit is {SKILL_BYTES_MAX}", text.len())));
     }
     let parts = front_matter::split(text).map_err(|message| failed(1, message.into()))?;
     let keys =
@@ -206,16 +203,13 @@ impl SkillReader<'_> {
         }
         for (name, line) in self.lines() {
             if written.insert(name.clone(), line).is_some() {
-                self.wrong(
-                    &[&format!("{SERVER_LINE}{name}")],
-                    format!("server `{name}` is here a second time"),
-                );
+                self.wrong(&[&format!("{SERVER_LINE}{name}")], format!("duplicate server `{name}`"));
             }
         }
         if written.len() > SERVERS_MAX {
             self.wrong(
                 &["mcp"],
-                format!("a skill may bring {SERVERS_MAX} servers; it has {}", written.len()),
+                format!("a skill may define at most {SERVERS_MAX} servers; it has {}", written.len()),
             );
         }
         if !self.errors.is_empty() {
@@ -241,9 +235,9 @@ impl SkillReader<'_> {
                 let near = nearest(key, SERVER_KEYS.iter().copied());
                 let hint = match near {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("what governs a server stands in `haft.json`, under `mcpServers.{name}`"),
+                    None => format!("set it in `haft.json`, under `mcpServers.{name}`"),
                 };
-                let message = format!("a skill may not say `{key}` of a server");
+                let message = format!("a skill may not set `{key}` of a server");
                 self.wrong(&["mcp", name, key], message).hint = Some(hint);
             }
         }
@@ -256,10 +250,7 @@ impl SkillReader<'_> {
     fn check_command(&mut self, at: &[&str], command: &str) {
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@');
         if command.is_empty() || !command.chars().all(legal) {
-            self.wrong(
-                at,
-                "a command may have letters, digits and `- _ . / @`; its arguments stand in `args`",
-            );
+            self.wrong(at, "a command may have letters, digits and `- _ . / @`; put arguments in `args`");
         }
     }
 
@@ -271,7 +262,7 @@ impl SkillReader<'_> {
             let args: Vec<&str> = words.collect();
             self.check_command(&[key], command);
             if args.iter().any(|word| word.contains(['"', '\''])) {
-                self.wrong(&[key], "words are told apart by spaces, and quotes mean nothing here").hint =
+                self.wrong(&[key], "words are separated by spaces, and quotes have no effect").hint =
                     Some("give the server a table with `command` and `args`".into());
             }
             let server = json!({ "command": command, "args": args });
@@ -298,8 +289,8 @@ impl SkillReader<'_> {
         };
         let found = crate::mcp_servers_of(self.path, written, &declared);
         for name in undeclared.into_inner() {
-            self.wrong(&[&name], format!("`${{{name}}}` is used and not required")).hint =
-                Some(format!("`requires` must name it: bins = [], env = [\"{name}\"]"));
+            self.wrong(&[&name], format!("`${{{name}}}` is used but not declared in `requires`")).hint =
+                Some(format!("add it to `requires`: bins = [], env = [\"{name}\"]"));
         }
         found.unwrap_or_else(|errors| {
             for error in &errors {

@@ -124,8 +124,8 @@ fn invalid_skill_keys_are_reported_with_line_and_hint() {
     };
     let yaml = |more: &str| format!("---\nname: a\ndescription: b\n{more}\n---\n");
     let toml = |more: &str| format!("+++\nname = 'a'\ndescription = 'b'\n{more}\n+++\n");
-    check("no keys", 1, "must begin with its keys");
-    check("---\nname: a\n", 1, "not closed");
+    check("no keys", 1, "must begin with front matter");
+    check("---\nname: a\n", 1, "no closing line");
     check("---\nname: a\n---\n", 2, "`description` is missing");
     check(&yaml("requires: 7"), 4, "must be a list of words");
     check(&yaml("requires: {bin: [a]}"), 4, "there are `bins` and `env`");
@@ -136,12 +136,12 @@ fn invalid_skill_keys_are_reported_with_line_and_hint() {
     check(&toml("[mcp.x]\ncommand = 'a'\nsandbox = false"), 6, "`haft.json`, under `mcpServers.x`");
     check(&toml("[mcp.x]\ncommand = 'a'\nurl = 'http://h'"), 4, "either a `command` or a `url`");
     check(&toml("[mcp.x]\ncommand = 'a'\nargs = 'b'"), 6, "expected a list");
-    check(&toml("[mcp.x]\ncommand = 'a'\nenv = { A = '${PATH}' }"), 6, "`${PATH}` is used and not required");
-    check(&yaml("mcp-x: 'a \"b c\"'"), 4, "quotes mean nothing");
-    check(&yaml("mcp-x: a\nmcp: {x: {command: b}}"), 4, "a second time");
+    check(&toml("[mcp.x]\ncommand = 'a'\nenv = { A = '${PATH}' }"), 6, "`${PATH}` is used but not declared");
+    check(&yaml("mcp-x: 'a \"b c\"'"), 4, "quotes have no effect");
+    check(&yaml("mcp-x: a\nmcp: {x: {command: b}}"), 4, "duplicate server");
     check(&yaml("mcp: [1]"), 4, "a table for each server");
     check(&format!("---\nname: a b\ndescription: {}\n---\n", "d".repeat(2000)), 3, "1 to 1024 characters");
-    check(&"-".repeat(SKILL_BYTES_MAX + 1), 1, "are read");
+    check(&"-".repeat(SKILL_BYTES_MAX + 1), 1, "the limit is");
     check(&yaml(&format!("metadata: {}", "[".repeat(10_000))), 4, "");
 }
 

@@ -46,7 +46,7 @@ const UNCLOSED_BRACKET: &str = "closed a bracket that was left open";
 const DROPPED: &str = "dropped a member that was cut off";
 const PYTHON: &str = "replaced a Python literal";
 const QUOTES: &str = "replaced single quotes";
-const ESCAPE: &str = "replaced an escape that JSON does not know";
+const ESCAPE: &str = "replaced an escape that is not valid JSON";
 const CONTROL: &str = "escaped a line break in a string";
 
 /// Returns the offset of the value: of `[` if the text starts with one, else of the first `{`.

@@ -32,7 +32,7 @@ fn almost_valid_json_is_repaired_and_each_repair_recorded() {
     check(
         "{'a': 'it\\'s \"x\"'}",
         json!({"a": "it's \"x\""}),
-        &["replaced single quotes", "replaced an escape that JSON does not know"],
+        &["replaced single quotes", "replaced an escape that is not valid JSON"],
     );
     check(
         r#"{"a": True, "b": [False, None]}"#,

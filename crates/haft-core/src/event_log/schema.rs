@@ -16,13 +16,13 @@ pub fn schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "haft event",
-        "description": "One event of a run. New kinds and new fields may be added; none of these changes.",
+        "description": "One event of a run. Later versions may add kinds and fields, but do not change these.",
         "type": "object",
         "properties": {
-            "seq": {"type": "integer", "minimum": 1, "description": "counted over a root run and all runs that work for it, or over the process that writes log lines or accounting; never reused"},
-            "at": {"type": "integer", "minimum": 0, "description": "milliseconds since 1970; absent in stream-json, whose replay must be the same to the byte"},
+            "seq": {"type": "integer", "minimum": 1, "description": "sequence number, counted per root run including its sub-runs, or per process in log lines and accounting; never reused"},
+            "at": {"type": "integer", "minimum": 0, "description": "milliseconds since 1970; absent in stream-json, so that a replay is identical byte for byte"},
             "run": {"type": "string", "description": "the session of the run"},
-            "parent": {"type": "integer", "description": "the operation that the run works for; absent for a root run"},
+            "parent": {"type": "integer", "description": "the operation that started this run; absent for a root run"},
             "event": {"oneOf": events},
         },
         "required": ["seq", "run", "event"],
@@ -64,7 +64,7 @@ fn model_kinds() -> Vec<EventKindSchema> {
         kind("reasoning_delta", "more of the model's reasoning", vec![("text", text())], 0),
         kind(
             "model_finished",
-            "one attempt at a model is over",
+            "one attempt to get a reply from a model has ended",
             vec![
                 ("model", text()),
                 ("attempt", count()),
@@ -150,7 +150,7 @@ fn tool_finished() -> EventKindSchema {
     ];
     let optional = audit.len();
     let fields = [fields, audit].concat();
-    kind("tool_finished", "the account of a call: sizes and decisions", fields, optional)
+    kind("tool_finished", "the summary of a finished call: sizes and decisions", fields, optional)
 }
 
 /// Approvals, decisions and the end of a run.
@@ -170,7 +170,7 @@ fn decision_kinds() -> Vec<EventKindSchema> {
         kind("approval_decided", "the decision", vec![("approval", text()), ("allowed", flag())], 0),
         kind(
             "note",
-            "a decision of the run, for people",
+            "a decision of the run, as text for users",
             vec![("kind", text()), ("text", text()), ("status", json!({"type": "object"}))],
             1,
         ),

@@ -74,7 +74,7 @@ pub fn tool() -> ModelTool {
             "items": {
                 "type": "object",
                 "properties": {
-                    "id": {"type": ["string", "integer"], "description": "Repeated in the result; the place in the list if left out."},
+                    "id": {"type": ["string", "integer"], "description": "Copied to the result; defaults to the position in the list."},
                     "tool": {"type": "string"},
                     "parameters": {"type": "object", "description": "The arguments of that tool."},
                 },
@@ -83,8 +83,8 @@ pub fn tool() -> ModelTool {
         }},
         "required": ["calls"],
     });
-    let description = "Calls several tools at once; the results stand in the order of the calls. \
-                       A batch, a handoff and the final report cannot be inside.";
+    let description = "Calls several tools at once; the results have the order of the calls. \
+                       It cannot contain a batch, a handoff or the final report.";
     ModelTool { name: BATCH.into(), description: description.into(), input_schema: Arc::new(schema) }
 }
 
@@ -117,7 +117,7 @@ pub fn reply(ends: &[BatchItemOutcome<'_>], extent: BatchCompleteness) -> String
     let results: Vec<Value> = ends.iter().map(result).collect();
     let mut reply = json!({"results": results});
     if extent == BatchCompleteness::CutOff {
-        let note = "the batch was cut off; only the calls that were whole were made: send the rest again";
+        let note = "the batch was cut off; only its complete calls were made: send the rest again";
         reply["note"] = note.into();
     }
     reply.to_string()
@@ -146,7 +146,7 @@ fn whole(arguments: &RawArguments) -> Result<Vec<Value>, String> {
 /// delete would remove the wrong file.
 fn recover(text: &str) -> Result<Vec<Value>, String> {
     let wrong =
-        || "the batch was cut off before its first call was whole; send fewer calls at once".to_owned();
+        || "the batch was cut off before its first call was complete; send fewer calls at once".to_owned();
     if text.len() > ARGUMENTS_BYTES_MAX {
         return Err(wrong());
     }

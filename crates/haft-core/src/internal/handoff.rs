@@ -69,7 +69,7 @@ impl HandoffRoutes {
             ));
         }
         if !self.destinations.contains(&agent) {
-            return Err(format!("there is no way to `{agent}`; {}", self.choices()));
+            return Err(format!("you cannot hand off to `{agent}`; {}", self.choices()));
         }
         Ok(Handoff { agent, message: message.filter(|message| !message.trim().is_empty()) })
     }
@@ -113,7 +113,7 @@ mod tests {
         check("billing", Ok("billing"));
         check("legal", Err("already had this request (desk > legal); choose one of billing"));
         check("desk", Err("already had"));
-        check("sales", Err("there is no way to `sales`"));
+        check("sales", Err("you cannot hand off to `sales`"));
     }
 
     #[test]

@@ -102,7 +102,10 @@ impl ReportFormat {
             return Err("the report is empty; write what you found".into());
         }
         if text.len() > REPORT_BYTES_MAX {
-            return Err(format!("the report has {} bytes, at most {REPORT_BYTES_MAX} are taken", text.len()));
+            return Err(format!(
+                "the report has {} bytes, at most {REPORT_BYTES_MAX} are allowed",
+                text.len()
+            ));
         }
         match self {
             // `check_json` checks the first two, and an agent that reads a sub-agent's report takes any text.
@@ -165,7 +168,10 @@ fn check_blocks(value: &Value) -> Result<(), String> {
 fn check_block(block: &Value) -> Result<(), String> {
     let kind = block.get("type").and_then(Value::as_str).ok_or("expected an object with a `type`")?;
     if !SLACK_BLOCK_TYPES.contains(&kind) {
-        return Err(format!("`{kind}` is no block; known are {}", SLACK_BLOCK_TYPES.join(", ")));
+        return Err(format!(
+            "`{kind}` is not a Slack block type; expected one of {}",
+            SLACK_BLOCK_TYPES.join(", ")
+        ));
     }
     match kind {
         "header" => check_block_text(block, SLACK_HEADER_CHARS_MAX),
@@ -250,7 +256,7 @@ mod tests {
         check(json!([{"type": "section", "fields": []}]), Ok(()));
         check(json!([section(3001)]), Err("block 0: its text"));
         check(json!([section(1), {"type": "header", "text": {"text": "x".repeat(151)}}]), Err("block 1"));
-        check(json!([{"type": "paragraph"}]), Err("no block"));
+        check(json!([{"type": "paragraph"}]), Err("not a Slack block type"));
         check(json!([{"type": "section"}]), Err("expected `text`"));
         check(json!([]), Err("1 to 50"));
         check(json!("hello"), Err("array of blocks"));

@@ -19,7 +19,7 @@ impl PermissionRules {
         match command.program() {
             None => self.by_tool(tool),
             Some(program) if program.opaque => {
-                let why = format!("it cannot be seen which program runs in `{}`", outline(command));
+                let why = format!("the program that runs in `{}` cannot be determined", outline(command));
                 self.unseen(tool, &why)
             }
             Some(_) => self.by_program(tool, command),
@@ -128,13 +128,13 @@ fn might_match(index: usize, rule: &PermissionRule, command: &ShellCommand) -> R
 /// Describes an effect of a command beyond running its literal words, if there is one.
 pub(super) fn extra_effect(command: &ShellCommand) -> Option<String> {
     if let Some(variable) = command.assignments.first() {
-        return Some(format!("`{}` is set for it", shown(variable)));
+        return Some(format!("it sets the variable `{}`", shown(variable)));
     }
     if let Some(file) = command.redirections.iter().find(|redirection| !is_harmless(redirection)) {
-        return Some(format!("`{}` is opened for it", shown(&file.target.text)));
+        return Some(format!("it redirects to or from `{}`", shown(&file.target.text)));
     }
     let word = command.words.iter().find(|word| word.opaque)?;
-    Some(format!("`{}` stands for something else", shown(&word.text)))
+    Some(format!("the shell expands `{}`", shown(&word.text)))
 }
 
 /// Returns true if a redirection needs no approval. Bash opens network connections for `/dev/tcp` and `/dev/udp`, even

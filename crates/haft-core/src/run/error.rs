@@ -47,7 +47,7 @@ impl fmt::Display for RunError {
                 write!(f, "the call `{}` was answered already; give one output per call", call.0)
             }
             Self::Misfit(error) => write!(f, "the reply does not fit: {error}"),
-            Self::Unreadable { problem } => write!(f, "what is kept of the run cannot be used: {problem}"),
+            Self::Unreadable { problem } => write!(f, "the stored run cannot be used: {problem}"),
         }
     }
 }

@@ -120,31 +120,31 @@ impl FinishReason {
             Self::Handoff(_) => ("handoff", Answered, "another agent takes over"),
             Self::MaxTurns => ("max_turns", Limited, "raise `maxTurns` or ask for less"),
             Self::MaxToolCalls => ("max_tool_calls", Limited, "raise `maxToolCalls` or ask for less"),
-            Self::MaxToolCallsPerTurn => (
-                "max_tool_calls_per_turn",
-                Limited,
-                "raise `maxToolCallsPerTurn`, or take a model that listens",
-            ),
+            Self::MaxToolCallsPerTurn => {
+                ("max_tool_calls_per_turn", Limited, "raise `maxToolCallsPerTurn`, or use another model")
+            }
             Self::ContextFull => {
                 ("context_full", Limited, "raise `contextWindow` if the model has more, or ask for less")
             }
             Self::Budget => ("budget", Budget, "raise `budget` or ask for less"),
-            Self::Stopped => ("stopped", Interrupted, "the run was asked to come to an end"),
-            Self::Aborted => ("aborted", Interrupted, "the run was ended at once"),
+            Self::Stopped => ("stopped", Interrupted, "the run was asked to stop"),
+            Self::Aborted => ("aborted", Interrupted, "the run was aborted"),
             Self::TimedOut => ("timed_out", TimedOut, "raise the timeout of the run or ask for less"),
             Self::Unrecorded => {
-                ("unrecorded", Failed, "make room for the journal of the run, then resume the run")
+                ("unrecorded", Failed, "free disk space for the journal of the run, then resume the run")
             }
             Self::DoomLoop => {
-                ("doom_loop", Failed, "the model repeats itself; say more clearly what is wanted")
+                ("doom_loop", Failed, "the model repeats itself; make the request more specific")
             }
-            Self::EmptyReplies => ("empty_replies", Failed, "the model says nothing; try another one"),
+            Self::EmptyReplies => {
+                ("empty_replies", Failed, "the model sends empty replies; try another model")
+            }
             Self::MaxOutputTokens => {
                 ("max_output_tokens", Limited, "raise `maxOutputTokens` or ask for less")
             }
             Self::CutReplies => ("cut_replies", Failed, "the replies end too early; try again"),
             Self::ToolChoiceUnmet => {
-                ("tool_choice_unmet", Failed, "the model does not call the tool it must; try another one")
+                ("tool_choice_unmet", Failed, "the model does not call the required tool; try another model")
             }
             Self::NoReport => (
                 "no_report",
@@ -152,11 +152,11 @@ impl FinishReason {
                 "the model answers without a final report; try another `finalReport` or model",
             ),
             Self::InvalidReport => {
-                ("invalid_report", Failed, "the report does not fit the output format or schema")
+                ("invalid_report", Failed, "the report does not match the output format or schema")
             }
             Self::Refused => ("refused", Failed, "the model declined"),
-            Self::Filtered => ("filtered", Failed, "the provider's filter kept the answer back"),
-            Self::ModelFailed(_) => ("model_failed", Failed, "the model gave no reply; see the error before"),
+            Self::Filtered => ("filtered", Failed, "the provider's content filter blocked the answer"),
+            Self::ModelFailed(_) => ("model_failed", Failed, "the model gave no reply; see the error above"),
         };
         FinishRow { name, class, hint }
     }

@@ -70,10 +70,10 @@ impl fmt::Display for SnapshotError {
             Self::NotJson { problem } => write!(f, "the stored run cannot be read: {problem}"),
             Self::UnknownVersion { found } => write!(
                 f,
-                "the stored run has version {found}, this program reads version {VERSION}; go on with the program that wrote it"
+                "the stored run has version {found}, this program reads version {VERSION}; resume it with the program that wrote it"
             ),
             Self::UnknownWord { what, found } => {
-                write!(f, "the stored run names the {what} `{found}`, which there is not")
+                write!(f, "the stored run has an unknown {what} `{found}`")
             }
             Self::Broken { problem } => write!(f, "the stored run is damaged: {problem}"),
         }
@@ -161,7 +161,9 @@ impl AgentRun {
         if said.eq(waited) {
             return Ok(());
         }
-        Err(SnapshotError::Broken { problem: "it waits for other calls than were made".into() })
+        Err(SnapshotError::Broken {
+            problem: "the calls it waits for are not the open calls of its conversation".into(),
+        })
     }
 }
 

@@ -64,7 +64,7 @@ impl RunPhase {
                 AwaitedParty::Tools(_) => "the results of tools",
                 AwaitedParty::Approval(_) => "a person's answer",
                 AwaitedParty::Client(_) => "the outputs of client functions",
-                AwaitedParty::Nobody => "the next step to be asked for",
+                AwaitedParty::Nobody => "a request for its next step",
             },
             Self::Ended(_) => "nothing: it has ended",
         }

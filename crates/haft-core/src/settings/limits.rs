@@ -103,7 +103,7 @@ impl fmt::Display for LimitError {
         match self {
             LimitError::Unknown(name) => {
                 let known: Vec<&str> = CommandLimits::NAMES.iter().map(|(name, _)| *name).collect();
-                write!(f, "there is no limit `{name}`; known are {}", known.join(", "))
+                write!(f, "unknown limit `{name}`; expected one of {}", known.join(", "))
             }
             LimitError::Zero(name) => write!(f, "limit `{name}` must be at least 1"),
             LimitError::TooSmall { name, min } => {

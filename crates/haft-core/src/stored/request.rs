@@ -132,7 +132,7 @@ impl StoredRequest {
     /// Restores the whole request. `before` is the earlier request, with the number of its messages that this one
     /// shares.
     pub fn into_request(self, before: Option<(&ModelRequest, usize)>) -> Result<ModelRequest, StoredError> {
-        let alone = || StoredError::Broken { problem: "it goes on from a request that is not there".into() };
+        let alone = || StoredError::Broken { problem: "it continues a request that is missing".into() };
         let mut conversation = begun(before)?;
         for message in self.messages {
             let message = message.into_message()?;
@@ -174,7 +174,7 @@ fn begun(before: Option<(&ModelRequest, usize)>) -> Result<Conversation, StoredE
     let Some((before, count)) = before else { return Ok(Conversation::default()) };
     let beginning = before.conversation.beginning(count);
     beginning.ok_or_else(|| StoredError::Broken {
-        problem: format!("it begins with {count} messages of a request that has fewer"),
+        problem: format!("it shares {count} messages with a request that has fewer"),
     })
 }
 

@@ -88,7 +88,7 @@ impl SchemaSurvey {
             if let Some(reference) = object.get(key).and_then(Value::as_str) {
                 self.has_references = true;
                 if target(root, reference).is_none() {
-                    self.untold = Some(format!("the schema has a `{key}` to something else than `#/...`"));
+                    self.untold = Some(format!("the schema has a `{key}` that does not point to `#/...`"));
                 }
             }
         }

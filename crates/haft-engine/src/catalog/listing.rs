@@ -76,7 +76,7 @@ impl ProviderListing {
         }
         if twice > 0 {
             messages
-                .push(format!("{twice} of its tools have the name of another; the first of each is used"));
+                .push(format!("{twice} of its tools have duplicate names; the first of each name is used"));
         }
         let warning = |message| CatalogWarning { provider: namespace.to_string(), message };
         let warnings = messages.into_iter().map(warning).collect();
@@ -85,7 +85,7 @@ impl ProviderListing {
     }
 
     fn broken(provider: String) -> Self {
-        let message = "it panicked when it was asked for its tools; none of them can be used".into();
+        let message = "it panicked while listing its tools; none of them can be used".into();
         Self {
             kind: ProviderKind::Client,
             namespace: Namespace::sanitize(&provider),

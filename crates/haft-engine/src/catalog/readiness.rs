@@ -58,8 +58,8 @@ impl LifecycleStep {
 
     fn purpose(self) -> &'static str {
         match self {
-            LifecycleStep::WarmUp => "make its tools ready",
-            LifecycleStep::ShutDown => "end",
+            LifecycleStep::WarmUp => "prepare its tools",
+            LifecycleStep::ShutDown => "shut down",
         }
     }
 }
@@ -78,8 +78,10 @@ async fn alone(
     let message = match timeout(time, task.join_next()).await {
         Ok(Some(Ok(Ok(()))) | None) => return None,
         Ok(Some(Ok(Err(error)))) => format!("it could not {purpose}: {}", error.message),
-        Ok(Some(Err(_))) => format!("it panicked when it was to {purpose}"),
-        Err(_) => format!("it took more than {} ms to {purpose} and was left behind", time.as_millis()),
+        Ok(Some(Err(_))) => format!("it panicked while trying to {purpose}"),
+        Err(_) => {
+            format!("it took more than {} ms to {purpose}; haft no longer waits for it", time.as_millis())
+        }
     };
     Some(CatalogWarning { provider: name, message })
 }

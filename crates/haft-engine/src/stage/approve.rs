@@ -46,7 +46,7 @@ pub(crate) async fn approve(
     let Some(approver) = &run.approver else {
         record.consent(ApprovalOutcome::Nobody);
         let message = format!(
-            "this call of `{}` needs approval and there is no one to ask: {}",
+            "this call of `{}` needs approval, and no user is available to approve it: {}",
             request.tool, ruling.why
         );
         return Err(ToolError::new(ToolErrorKind::Denied, message));

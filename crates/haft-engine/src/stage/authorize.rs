@@ -47,7 +47,7 @@ pub(crate) fn ruling(
     if approval == ApprovalPolicy::Ask && ruling.decision == PermissionDecision::Allow {
         return Ruling {
             decision: PermissionDecision::Ask,
-            why: "the operator wants to be asked".into(),
+            why: "the operator requires approval".into(),
             ..ruling
         };
     }

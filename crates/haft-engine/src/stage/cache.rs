@@ -68,7 +68,7 @@ pub(crate) async fn cache(
 ) -> Result<CacheStageResult, ToolError> {
     let Some(ttl) = ttl else { return Ok(CacheStageResult::Miss(CacheWriter(None))) };
     let call = key.digest();
-    let lead = match deadline.wait(cache.look_up(call), "waiting for an equal call").await? {
+    let lead = match deadline.wait(cache.look_up(call), "waiting for an identical call").await? {
         CacheLookup::Hit(output) => return Ok(hit(record, output)),
         CacheLookup::Lead(lead) => lead,
     };

@@ -26,7 +26,7 @@ pub(crate) fn check_output(
         UncheckedSchemas::Called => Ok(output),
         UncheckedSchemas::Denied => {
             let message = format!(
-                "tool `{}` answered, but not with what it promises: {complaint}; the call may have taken effect",
+                "the output of tool `{}` does not match its output schema: {complaint}; the call may have taken effect",
                 tool.entry().exposed()
             );
             Err(ToolError::new(ToolErrorKind::Failed, message))

@@ -17,5 +17,5 @@ pub(crate) async fn journal(
         journal.append_call(&record.call, record.operation())?;
         journal.sync(durability).await
     };
-    Ok(deadline.wait(kept, "being put on record").await??)
+    Ok(deadline.wait(kept, "being written to the journal").await??)
 }

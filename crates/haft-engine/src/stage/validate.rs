@@ -52,8 +52,10 @@ fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: SchemaDraft)
     match reason {
         None => Ok(()),
         Some(reason) => {
-            let message =
-                format!("tool `{}` cannot be checked and is refused: {reason}", tool.entry().exposed());
+            let message = format!(
+                "the schema of tool `{}` cannot be checked, so the call is refused: {reason}",
+                tool.entry().exposed()
+            );
             Err(ToolError::new(ToolErrorKind::Denied, message))
         }
     }

@@ -86,7 +86,11 @@ async fn strict_mode_denies_a_tool_whose_schema_does_not_compile() {
     let config = OrchestratorConfig { unchecked: UncheckedSchemas::Denied, ..OrchestratorConfig::default() };
     let (orchestrator, _) = orchestrator_from(config);
     let result = orchestrator.execute(call("unchecked", "{}")).await;
-    assert!(said(&result).starts_with("denied: tool `unchecked` cannot be checked"), "{}", said(&result));
+    assert!(
+        said(&result).starts_with("denied: the schema of tool `unchecked` cannot be checked"),
+        "{}",
+        said(&result)
+    );
     assert!(!result.receipt.executed);
 }
 

@@ -79,7 +79,13 @@ async fn approval_answer_decides_a_call_that_needs_approval() {
     check(rules(), Some(ApprovalAnswer::AllowOnce), "ls", "echo: ls").await;
     check(rules(), Some(ApprovalAnswer::Deny), "ls", "denied: the user refused").await;
     check(rules(), Some(ApprovalAnswer::Later), "ls", "approval_pending").await;
-    check(rules(), None, "ls", "denied: this call of `echo` needs approval and there is no one to ask").await;
+    check(
+        rules(),
+        None,
+        "ls",
+        "denied: this call of `echo` needs approval, and no user is available to approve it",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -156,7 +162,7 @@ async fn grant_covers_a_later_run_of_its_principal_without_an_approver() {
     };
     assert_eq!(echo(&later(anna.context().grants.clone()), "ls").await, "echo: ls", "with a renewed key");
     let denied = echo(&later(Arc::new(MemoryGrants::default())), "ls").await;
-    assert!(denied.contains("needs approval and there is no one to ask"), "{denied}");
+    assert!(denied.contains("needs approval, and no user is available to approve it"), "{denied}");
 }
 
 const REMEMBERED: [ApprovalAnswer; 3] =

@@ -123,20 +123,21 @@ async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
         let expected: Vec<String> = expected.iter().map(|line| format!("provider `bad`: {line}")).collect();
         assert_eq!(provider_warnings(vice).await, expected, "{vice:?}");
     };
-    check(
-        ProviderFault::PanicsInTools,
-        &["it panicked when it was asked for its tools; none of them can be used"],
-    )
-    .await;
-    check(ProviderFault::PanicsInWarmup, &["it panicked when it was to make its tools ready"]).await;
-    check(ProviderFault::PanicsInShutdown, &["it panicked when it was to end"]).await;
+    check(ProviderFault::PanicsInTools, &["it panicked while listing its tools; none of them can be used"])
+        .await;
+    check(ProviderFault::PanicsInWarmup, &["it panicked while trying to prepare its tools"]).await;
+    check(ProviderFault::PanicsInShutdown, &["it panicked while trying to shut down"]).await;
     check(
         ProviderFault::HangsInWarmup,
-        &["it took more than 30000 ms to make its tools ready and was left behind"],
+        &["it took more than 30000 ms to prepare its tools; haft no longer waits for it"],
     )
     .await;
-    check(ProviderFault::HangsInShutdown, &["it took more than 10000 ms to end and was left behind"]).await;
-    check(ProviderFault::FailsToWarmUp, &["it could not make its tools ready: no such server"]).await;
+    check(
+        ProviderFault::HangsInShutdown,
+        &["it took more than 10000 ms to shut down; haft no longer waits for it"],
+    )
+    .await;
+    check(ProviderFault::FailsToWarmUp, &["it could not prepare its tools: no such server"]).await;
     check(
         ProviderFault::ListsThis(100_000),
         &["it lists 100000 tools, of which the first 10000 are used; `catalog.toolsPerProviderMax` allows more"],
@@ -144,7 +145,7 @@ async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
     .await;
     check(
         ProviderFault::ListsOneTwice,
-        &["1 of its tools have the name of another; the first of each is used"],
+        &["1 of its tools have duplicate names; the first of each name is used"],
     )
     .await;
 }

@@ -117,7 +117,7 @@ async fn large_images_and_binary_output_are_stored_and_described() {
     assert_eq!(result.receipt.notes["stored"].as_array().unwrap().len(), 2);
     let orchestrator = storing(None, 12_288);
     let text = said(&orchestrator.execute(call("picture", "{}")).await);
-    assert!(text.contains("left out: images and audio may take 5242880 bytes in all"), "{text}");
+    assert!(text.contains("left out: images and audio may take at most 5242880 bytes in total"), "{text}");
     assert!(text.contains("left out: it is not text, and it could not be stored"), "{text}");
 }
 

@@ -64,7 +64,7 @@ pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, M
         return Err(failure::inside(error));
     }
     let Some(content) = &message.content else {
-        return Err(reading::malformed("there is no `content` in it"));
+        return Err(reading::malformed("it has no `content`"));
     };
     let mut draft = ReplyDraft::new(ModelApiFormat::Anthropic, asked);
     draft.start(message.id.as_deref(), message.model.as_deref());

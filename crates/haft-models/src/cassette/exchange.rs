@@ -68,7 +68,7 @@ impl RecordedExchange {
     pub(super) fn read(recording: &Recording, line: &RecordingLine) -> Result<Self, RecordingError> {
         let read: StoredExchange = recording.parse(line)?;
         let digest = |text: &str| {
-            let no_digest = || RecordingError::line(recording.path(), line.number, "a digest is none");
+            let no_digest = || RecordingError::line(recording.path(), line.number, "a digest is not valid");
             Digest::from_hex(text).ok_or_else(no_digest)
         };
         let StoredExchange { turn, called, .. } = read;
@@ -107,7 +107,7 @@ impl RecordedExchange {
         let before = match self.continues {
             None => None,
             Some(EarlierExchange { exchange, messages }) => {
-                let missing = || self.wrong(&format!("exchange {exchange} is not there"));
+                let missing = || self.wrong(&format!("exchange {exchange} is missing"));
                 Some((before(exchange).ok_or_else(missing)?, messages))
             }
         };

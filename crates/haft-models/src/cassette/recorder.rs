@@ -145,7 +145,10 @@ impl<P: ModelProvider> Drop for ExchangeInProgress<'_, P> {
     fn drop(&mut self) {
         let (Some(request), Some(over)) = (self.request.take(), self.over) else { return };
         if over == ReplyHasEnded::No {
-            let error = ModelError::new(ModelErrorKind::Cancelled, "the reply was not waited for");
+            let error = ModelError::new(
+                ModelErrorKind::Cancelled,
+                "the request was cancelled before the reply ended",
+            );
             self.notes.add(StoredReplyEvent::Error(StoredModelError::of(&error)));
         }
         let reply = self.reply();

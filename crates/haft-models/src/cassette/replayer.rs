@@ -112,7 +112,7 @@ impl Replayer {
         let same = self.exchanges.iter().filter(|exchange| exchange.prints.digest == prints.digest).count();
         if same > 0 {
             let times = if same == 1 { "once".to_owned() } else { format!("{same} times") };
-            return format!("this was recorded {times}, and asked for once more than that");
+            return format!("this request was recorded {times} and has been sent once more than that");
         }
         let asked = normal::request(request);
         let requests = self.requests();
@@ -123,17 +123,19 @@ impl Replayer {
         // On a tie the first one wins.
         let nearest = recorded.reduce(|best, next| if next.0 > best.0 { next } else { best });
         let Some((_, exchange, recorded)) = nearest else {
-            return "nothing recorded fits, and no request of the recording can be read".into();
+            return "no recorded request matches, and no request of the recording can be read".into();
         };
         let line = exchange.line;
         match difference::differences(&recorded, &asked).join("; ").as_str() {
             // The digest was computed before redaction, so the stored request differs from the original only in the
             // redacted secret.
             "" => {
-                format!("nothing recorded fits; line {line} would, but for a secret that was taken out of it")
+                format!("no recorded request matches; line {line} differs only in a secret that was redacted")
             }
             differences => {
-                format!("nothing recorded fits; the nearest is on line {line}, where {differences}")
+                format!(
+                    "no recorded request matches; the most similar is on line {line}, where {differences}"
+                )
             }
         }
     }
@@ -151,9 +153,12 @@ impl Replayer {
         match recorded.as_slice() {
             [] => {
                 let last = self.exchanges.iter().map(|exchange| exchange.prints.turn).max().unwrap_or(0);
-                format!("nothing recorded fits {asked}: the recording ends with turn {last}")
+                format!("no recorded request matches {asked}: the recording ends with turn {last}")
             }
-            [..] => format!("nothing recorded fits {asked}: this turn is {}", recorded.join(", ")),
+            [..] => format!(
+                "no recorded request matches {asked}: the recording has this turn on {}",
+                recorded.join(", ")
+            ),
         }
     }
 

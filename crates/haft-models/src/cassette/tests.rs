@@ -155,7 +155,7 @@ fn invalid_recording_is_rejected_with_the_file_and_reason() {
     check(&deep, "line 2 cannot be read");
     let bytes = [HEAD.as_bytes(), b"\xff\xfe\n"].concat();
     let error = Recording::read_from(Path::new("r.jsonl"), Cursor::new(bytes)).unwrap_err().to_string();
-    assert!(error.contains("line 2 cannot be read: it is no UTF-8 text"), "{error}");
+    assert!(error.contains("line 2 cannot be read: it is not UTF-8 text"), "{error}");
 }
 
 #[test]

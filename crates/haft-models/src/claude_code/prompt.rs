@@ -54,16 +54,12 @@ pub(super) fn unsaid(request: &ModelRequest) -> Vec<ReplyNote> {
         matches!(part.body, PartBody::Image(_) | PartBody::Audio(_) | PartBody::File { .. })
     };
     let held = [
-        (parts().any(media), "images, sound and files", "they are left out"),
-        (request.sampling != SamplingParameters::default(), "sampling", "it is left to the command"),
-        (request.output_tokens_max.is_some(), "a limit of output tokens", "it is left to the command"),
-        (request.tool_choice != ToolChoice::Auto, "which tools to call", "the command decides"),
-        (request.output == OutputShape::Json, "JSON without a schema", "it is not asked for"),
-        (
-            request.reasoning == Some(ReasoningEffort::Off),
-            "an answer without thinking",
-            "the command decides",
-        ),
+        (parts().any(media), "images, audio and files", "they are left out"),
+        (request.sampling != SamplingParameters::default(), "sampling", "the command decides"),
+        (request.output_tokens_max.is_some(), "a limit of output tokens", "the command decides"),
+        (request.tool_choice != ToolChoice::Auto, "a tool choice", "the command decides"),
+        (request.output == OutputShape::Json, "JSON without a schema", "it is not requested"),
+        (request.reasoning == Some(ReasoningEffort::Off), "reasoning off", "the command decides"),
     ];
     let held = held.into_iter().filter(|(held, _, _)| *held);
     held.map(|(_, what, instead)| ReplyNote::NotSaid { what: what.into(), instead: instead.into() }).collect()

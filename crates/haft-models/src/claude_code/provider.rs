@@ -212,7 +212,7 @@ fn died(ended: &ClaudeExit) -> ClaudeFailure {
     let ClaudeExit { how, last_words } = ended;
     let words = redact(last_words.trim());
     let said = if words.is_empty() { String::new() } else { format!(": {words}") };
-    ClaudeFailure::Died(format!("the command {how} without an answer{said}"))
+    ClaudeFailure::Died(format!("the command {how} before it answered{said}"))
 }
 
 fn too_long(problem: String) -> ModelError {

@@ -194,7 +194,7 @@ impl ClaudeOutputReader {
         let broke_off = self.live.open.is_some();
         self.close();
         if broke_off && self.live.answered {
-            let how = "the command began its answer anew after a part of it was there";
+            let how = "the command restarted its answer after a part of it was sent";
             self.live.broken = Some(ClaudeFailure::Died(how.into()));
         }
         self.live.message = id.map(str::to_owned);

@@ -100,7 +100,7 @@ struct GeminiUsage {
 pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: GeminiResponse<'_> = reading::read(body)?;
     if response.candidates.is_none() && response.prompt_feedback.is_none() && response.error.is_none() {
-        return Err(reading::malformed("there are no `candidates` in it"));
+        return Err(reading::malformed("it has no `candidates`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::Gemini, asked);
     apply(&mut draft, &response)?;

@@ -47,7 +47,7 @@ impl HttpReplyReader {
         delivery: ReplyDelivery,
     ) -> Result<Self, ModelError> {
         match (answer.status(), ReplyBodyKind::of(&answer, delivery)) {
-            (200..=299, ReplyBodyKind::Page) => Err(reading::malformed("it is a web page")),
+            (200..=299, ReplyBodyKind::Page) => Err(reading::malformed("it is an HTML page")),
             (200..=299, ReplyBodyKind::Whole) => Self::whole(wire, answer, asked).await,
             (200..=299, ReplyBodyKind::Stream) => Self::streamed(wire, answer, asked).await,
             (300..=399, _) => Err(redirected(&answer)),
@@ -230,16 +230,17 @@ fn redirected(answer: &ModelHttpResponse) -> ModelError {
     // Without its query, which may contain a key.
     let to = answer.header("location").and_then(|to| to.split(['?', '#']).next()).unwrap_or("elsewhere");
     let to: String = to.chars().take(200).collect();
-    let message = format!("the server sends requests on to `{to}`; set `baseUrl` to where they should go");
+    let message =
+        format!("the server redirects to `{to}`, which is not followed; set `baseUrl` to the final URL");
     ModelError::new(ModelErrorKind::InvalidRequest, message)
 }
 
 fn ended_early() -> ModelError {
-    ModelError::new(ModelErrorKind::Unreachable, "the reply ended before it began")
+    ModelError::new(ModelErrorKind::Unreachable, "the server closed the connection before it sent a reply")
 }
 
 pub(crate) fn out_of_time() -> ModelError {
-    ModelError::new(ModelErrorKind::Timeout, "the request took longer than all its time")
+    ModelError::new(ModelErrorKind::Timeout, "the request did not finish within its total time limit")
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ impl CertificateAuthorities {
     /// Parses a bundle of PEM certificates. The error describes the problem with it.
     pub fn from_pem(text: &[u8]) -> Result<Self, String> {
         let all = reqwest::Certificate::from_pem_bundle(text).map_err(|error| innermost(&error))?;
-        if all.is_empty() { Err("it has no certificate in PEM".into()) } else { Ok(Self(all)) }
+        if all.is_empty() { Err("it contains no PEM certificate".into()) } else { Ok(Self(all)) }
     }
 
     pub(super) fn certificates(&self) -> &[reqwest::Certificate] {
@@ -48,7 +48,7 @@ impl ModelHttpClient {
     ) -> Result<Self, ModelError> {
         let connections = pool
             .connections(ClientSettings::of(&timeouts, server), authorities)
-            .map_err(|error| unreachable("no connection can be made here", &error))?;
+            .map_err(|error| unreachable("the HTTP client cannot be set up", &error))?;
         Ok(Self { connections, timeouts })
     }
 
@@ -65,7 +65,7 @@ impl ModelHttpClient {
                 Ok(ModelHttpResponse { response, between_chunks: self.timeouts.between_chunks })
             }
             Ok(Err(error)) => Err(unreachable(&format!("`{host}` cannot be reached"), &error)),
-            Err(_) => Err(slow(&format!("`{host}` did not begin to answer"), self.timeouts.first_byte)),
+            Err(_) => Err(slow(&format!("`{host}` did not start to answer"), self.timeouts.first_byte)),
         }
     }
 }
@@ -95,7 +95,7 @@ impl ModelHttpResponse {
         match tokio::time::timeout(self.between_chunks, self.response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
             Ok(Err(error)) => Err(unreachable("the connection broke", &error)),
-            Err(_) => Err(slow("nothing more came", self.between_chunks)),
+            Err(_) => Err(slow("no more data arrived", self.between_chunks)),
         }
     }
 
@@ -144,5 +144,5 @@ fn innermost(error: &reqwest::Error) -> String {
         causes.push(error.to_string());
         cause = error.source();
     }
-    causes.pop().unwrap_or_else(|| "no reason is known".to_owned())
+    causes.pop().unwrap_or_else(|| "unknown reason".to_owned())
 }

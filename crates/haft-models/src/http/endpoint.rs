@@ -185,15 +185,18 @@ impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { written } => {
-                write!(f, "`{written}` is no address; write one such as https://example.com/v1")
+                write!(f, "`{written}` is not a URL; expected one such as https://example.com/v1")
             }
             Self::Header { name } => write!(
                 f,
                 "the header `{name}` cannot be sent; its name or value has characters that headers cannot have"
             ),
-            Self::Key => write!(f, "the key has characters that no key can have; look for line ends in it"),
+            Self::Key => write!(
+                f,
+                "the API key has characters that cannot be sent in a header; check it for line breaks"
+            ),
             Self::Reserved { field } => {
-                write!(f, "`{field}` is written by haft; leave it out of `extraBody`")
+                write!(f, "`{field}` is set by haft; remove it from `extraBody`")
             }
         }
     }

@@ -56,7 +56,7 @@ struct OllamaFunction<'a> {
 pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: OllamaResponse<'_> = reading::read(body)?;
     if response.message.is_none() && response.error.is_none() {
-        return Err(reading::malformed("there is no `message` in it"));
+        return Err(reading::malformed("it has no `message`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::Ollama, asked);
     apply(&mut draft, &response)?;

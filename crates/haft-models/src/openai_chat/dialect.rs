@@ -155,14 +155,14 @@ const ERROR_PREFIX: UnsupportedFeature = UnsupportedFeature {
 };
 const REPLY_IMAGE: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::ReplyImage,
-    instead: "sent in a message of the user after the replies",
+    instead: "sent in a user message after the replies",
 };
 const REPLY_AUDIO: UnsupportedFeature =
     UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" };
 const AUDIO_URL: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the address is sent as text" };
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" };
 const FILE_URL: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the address is sent as text" };
+    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the URL is sent as text" };
 const ASSISTANT_MEDIA: UnsupportedFeature =
     UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" };
 const TOP_K: UnsupportedFeature = UnsupportedFeature { feature: RequestFeature::TopK, instead: "left out" };
@@ -170,7 +170,7 @@ const CONTEXT: UnsupportedFeature =
     UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" };
 const ALLOWED: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::ChoiceAllowed,
-    instead: "`auto` or `required`; other calls are for the loop to refuse",
+    instead: "sent as `auto` or `required`; haft refuses other calls",
 };
 const EFFORT: UnsupportedFeature =
     UnsupportedFeature { feature: RequestFeature::Effort, instead: "left to the model" };
@@ -178,7 +178,7 @@ const EFFORT_OFF: UnsupportedFeature =
     UnsupportedFeature { feature: RequestFeature::EffortOff, instead: "left to the model" };
 const SCHEMA: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::OutputSchema,
-    instead: "asked for as any JSON; the schema stands in the system text",
+    instead: "requested as any JSON; the schema is in the system prompt",
 };
 
 const OPENAI_UNSAID: &[UnsupportedFeature] =

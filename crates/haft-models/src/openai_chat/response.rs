@@ -126,7 +126,7 @@ struct ChatCompletionDetails {
 pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
     let completion: ChatCompletion<'_> = reading::read(body)?;
     if completion.choices.as_ref().is_none_or(Vec::is_empty) && completion.error.is_none() {
-        return Err(reading::malformed("there are no `choices` in it"));
+        return Err(reading::malformed("it has no `choices`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiChat, asked);
     let mut calls = ChatStreamCalls::default();

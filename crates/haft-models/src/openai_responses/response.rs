@@ -84,7 +84,7 @@ struct ResponsesOutputDetails {
 pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: ResponsesObject<'_> = reading::read(body)?;
     if response.output.is_none() && response.error.is_none() {
-        return Err(reading::malformed("there is no `output` in it"));
+        return Err(reading::malformed("it has no `output`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, asked);
     draft.start(response.id.as_deref(), response.model.as_deref());

@@ -109,7 +109,7 @@ fn written(inside: &str) -> Result<ParsedCall, String> {
     let read = RawArguments::from_text(inside).parse(&ArgumentLimits::default());
     let read = read.map_err(|error| error.to_string())?;
     if read.cut_off() {
-        return Err("it breaks off".into());
+        return Err("it is incomplete".into());
     }
     let named = read.object().get("name").and_then(Value::as_str).ok_or("it has no `name`")?;
     let arguments = ["arguments", "parameters"].iter().find_map(|key| read.object().get(*key));

@@ -28,7 +28,7 @@ pub(super) fn as_object(schema: &Value, losses: &mut Vec<SchemaLoss>) -> Value {
         if let Some(Value::Array(branches)) = root.remove(keyword) {
             let branches = branches.iter().map(|branch| followed(schema, branch)).collect();
             merge_branches(&mut root, keyword, branches);
-            let why = "cannot stand at the root; the properties of all branches are shown together";
+            let why = "is not allowed at the root; the properties of all branches are merged";
             losses.push(SchemaLoss { at: String::new(), keyword: keyword.into(), why });
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn as_object(schema: &Value, losses: &mut Vec<SchemaLoss>) -> Value {
             losses.push(SchemaLoss {
                 at: String::new(),
                 keyword: keyword.into(),
-                why: "cannot stand at the root",
+                why: "is not allowed at the root and is omitted",
             });
         }
     }

@@ -91,7 +91,7 @@ impl<'a> SchemaWalk<'a> {
     fn unfinished(&mut self, schema: &'a Value) -> TranslatedSchema {
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX || self.depth + self.references.len() > DEPTH_MAX {
-            self.lose("properties", "go too deep and are cut here");
+            self.lose("properties", "are nested too deeply and are omitted here");
             return self.anything("nested further than can be shown");
         }
         match schema {
@@ -123,13 +123,13 @@ impl<'a> SchemaWalk<'a> {
             || said.get("type").is_some_and(|kind| kind != "object");
         let Some(Value::Array(mut branches)) = said.remove("anyOf") else { return Value::Object(said) };
         if narrows {
-            self.lose("anyOf", "stands beside other keywords and is left out");
+            self.lose("anyOf", "is not allowed beside other keywords and is omitted");
             // Only the branches may have stated the type.
             self.complete(&mut said);
             return Value::Object(said);
         }
         if said.get("type").is_some_and(|kind| branches.iter().any(|branch| branch["type"] != *kind)) {
-            self.lose("type", "stands beside a choice and is left out");
+            self.lose("type", "is not allowed beside `anyOf` and is omitted");
         }
         for word in ["description", "nullable"] {
             if let Some(value) = said.get(word) {
@@ -143,7 +143,7 @@ impl<'a> SchemaWalk<'a> {
     fn reference(&mut self, object: &'a Map<String, Value>) -> TranslatedSchema {
         let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
         if self.references.contains(&reference) {
-            self.lose("$ref", "is recursive and cut here");
+            self.lose("$ref", "is recursive and is not expanded here");
             return self.anything("the same shape again");
         }
         let Some(target) = resolve(self.root, reference) else {
@@ -168,7 +168,7 @@ impl<'a> SchemaWalk<'a> {
             }
             "default" => tell_default(said, value),
             "$defs" | "definitions" | "$schema" | "$id" | "$comment" | "title" | "description" => {}
-            _ => self.lose(keyword, "stands beside a `$ref` and is left out"),
+            _ => self.lose(keyword, "is not allowed beside `$ref` and is omitted"),
         }
     }
 
@@ -234,7 +234,7 @@ impl<'a> SchemaWalk<'a> {
                 said.words.entry(keyword).or_insert_with(|| value.clone());
             }
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" => {}
-            _ => self.lose(keyword, "is not known there"),
+            _ => self.lose(keyword, "is not supported by the provider"),
         }
     }
 
@@ -259,7 +259,7 @@ impl<'a> SchemaWalk<'a> {
                 said.words.insert("type".into(), (*one).clone());
             }
             [first, ..] => {
-                self.lose("type", "is a list there is no word for; the first type is shown");
+                self.lose("type", "is a list, which the provider does not support; the first type is used");
                 said.words.insert("type".into(), (*first).clone());
             }
         }
@@ -277,7 +277,7 @@ impl<'a> SchemaWalk<'a> {
                     make_nullable(property, self.rules.nulls);
                 }
                 let at = format!("{}/properties/{name}", self.at);
-                let why = "is optional, which is said as null there";
+                let why = "is optional, which is sent as nullable";
                 self.losses.push(SchemaLoss { at, keyword: name.clone(), why });
             }
             shown.insert(name.clone(), property);
@@ -296,7 +296,7 @@ impl<'a> SchemaWalk<'a> {
         };
         let names: Vec<_> = value.as_array().into_iter().flatten().filter(known).cloned().collect();
         if value.as_array().is_some_and(|all| all.len() > names.len()) {
-            self.lose("required", "names properties that are not described");
+            self.lose("required", "names properties that are not defined");
         }
         if !names.is_empty() {
             said.insert("required".into(), Value::Array(names));
@@ -314,10 +314,10 @@ impl<'a> SchemaWalk<'a> {
             return;
         }
         if keyword == "oneOf" {
-            self.lose("oneOf", "is said as `anyOf`");
+            self.lose("oneOf", "is sent as `anyOf`");
         }
         if said.words.contains_key("anyOf") {
-            return self.lose(keyword, "is a second choice and left out");
+            return self.lose(keyword, "is a second `anyOf` or `oneOf` and is omitted");
         }
         let mut shown = Vec::new();
         for (number, branch) in branches {
@@ -343,7 +343,7 @@ impl<'a> SchemaWalk<'a> {
         if strings.len() + nulls == values.len() && !strings.is_empty() {
             said.words.insert("enum".into(), Value::Array(strings));
         } else {
-            self.lose("enum", "has values that are no texts; they are named in the description");
+            self.lose("enum", "has values that are not strings; they are listed in the description");
             tell(&mut said.words, &format!("One of: {value}."));
         }
     }
@@ -362,7 +362,7 @@ impl<'a> SchemaWalk<'a> {
         if self.rules.formats.is_none_or(known) {
             said.insert("format".into(), value.clone());
         } else {
-            self.lose("format", "has a value that is not known there");
+            self.lose("format", "has a value that the provider does not support");
         }
     }
 
@@ -370,9 +370,9 @@ impl<'a> SchemaWalk<'a> {
         match (self.rules.objects, value) {
             (ObjectRule::Open, Value::Bool(true))
             | (ObjectRule::Closed | ObjectRule::ClosedAndRequired, Value::Bool(false)) => {}
-            (ObjectRule::Open, _) => self.lose("additionalProperties", "is not known there"),
+            (ObjectRule::Open, _) => self.lose("additionalProperties", "is not supported by the provider"),
             (ObjectRule::Closed | ObjectRule::ClosedAndRequired, _) => {
-                self.lose("additionalProperties", "must be false there");
+                self.lose("additionalProperties", "must be false for this provider");
             }
         }
     }
@@ -421,8 +421,8 @@ impl<'a> SchemaWalk<'a> {
 
     fn assumed(&self) -> &'static str {
         match self.rules.types {
-            TypeRule::Optional | TypeRule::Texts => "is missing; a text is assumed",
-            TypeRule::Scalars => "is missing; a text, a number or a boolean is assumed",
+            TypeRule::Optional | TypeRule::Texts => "is missing; a string is assumed",
+            TypeRule::Scalars => "is missing; a string, number or boolean is assumed",
         }
     }
 
@@ -457,7 +457,7 @@ impl<'a> SchemaWalk<'a> {
             (Some(Value::Object(known)), Value::Object(more)) if key == "properties" => {
                 for (name, schema) in more {
                     if known.get(&name).is_some_and(|known| *known != schema) {
-                        self.lose("allOf", "has branches that say different things; the first is shown");
+                        self.lose("allOf", "has branches that contradict each other; the first is used");
                     }
                     known.entry(name).or_insert(schema);
                 }
@@ -467,7 +467,7 @@ impl<'a> SchemaWalk<'a> {
                 known.extend(new);
             }
             (Some(known), more) if *known != more && key != "description" && key != "title" => {
-                self.lose("allOf", "has branches that say different things; the first is shown");
+                self.lose("allOf", "has branches that contradict each other; the first is used");
             }
             (Some(_), _) => {}
             (None, more) => {

@@ -124,10 +124,12 @@ impl RemainingRecording {
 
     /// Takes the recorded call, or returns an error when the recorded run did not make the same one.
     pub(super) fn take(&self, which: &RecordedCallId, call: &ToolCall) -> Result<RecordedCall, String> {
-        let made = self.open().made.remove(which).ok_or_else(|| format!("no {which}"))?;
+        let made = self.open().made.remove(which).ok_or_else(|| format!("the recording has no {which}"))?;
         match &made.given {
             Some(given) => given.fits(call)?,
-            None if self.has_more_steps(which.session()) => return Err(format!("no end of {which}")),
+            None if self.has_more_steps(which.session()) => {
+                return Err(format!("the recording has no result of {which}"));
+            }
             None => {}
         }
         Ok(made)
@@ -152,7 +154,7 @@ impl RemainingRecording {
     }
 
     pub(super) fn differs(&self, difference: &str) -> String {
-        let message = format!("the run is not the recorded one: {difference}");
+        let message = format!("the run differs from the recording: {difference}");
         self.open().difference.get_or_insert_with(|| message.clone());
         message
     }

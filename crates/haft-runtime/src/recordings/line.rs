@@ -343,10 +343,7 @@ impl CallResultLine {
     /// Checks that this result belongs to an equal call; the error describes the difference.
     pub(super) fn fits(&self, call: &ToolCall) -> Result<(), String> {
         if self.tool != call.name {
-            return Err(format!(
-                "the recording has a call of `{}` here, the run makes one of `{}`",
-                self.tool, call.name
-            ));
+            return Err(format!("the recording calls `{}` here, the run calls `{}`", self.tool, call.name));
         }
         if self.arguments != call.arguments.as_text() {
             let (was, is) = (&self.arguments, call.arguments.as_text());

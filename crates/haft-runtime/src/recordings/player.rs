@@ -162,7 +162,7 @@ impl RunPlayer {
         let above = ParentCall { works_for: None, parent: None, origin: None, account: own };
         let over = self.play_handoff_chain(above).await?;
         conductor.end();
-        let ReplayedEnd { finish, turns } = over.ok_or_else(|| unreadable(&"it holds no run"))?;
+        let ReplayedEnd { finish, turns } = over.ok_or_else(|| unreadable(&"it contains no run"))?;
         let session = session_id(&left.first().session)?;
         let (bill, took, stopped_by) = (account.bill(), left.took(), left.stopped_by());
         Ok(ReplayOutcome { session, finish, turns, bill, took, stopped_by, difference: left.difference() })
@@ -236,7 +236,7 @@ impl RunPlayer {
         match driver.abort(run, why).await? {
             DriveOutcome::Done(finish) => Ok(finish),
             DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {
-                Err(unreadable(&"its end is none"))
+                Err(unreadable(&"the recorded run has no end"))
             }
         }
     }
@@ -266,7 +266,7 @@ impl RunPlayer {
             Ok(made) => made,
             Err(difference) => return self.differs(call, &difference),
         };
-        let Some(scope) = options.scope else { return self.differs(call, "it is not made by a run") };
+        let Some(scope) = options.scope else { return self.differs(call, "the call is not made by a run") };
         let id = OperationId(self.0.operations.fetch_add(1, Ordering::Relaxed));
         let operation = Arc::new(CallOperation { id, call: which.call(), place: options.place });
         let (end, before): (Vec<RecordedCallEvent>, _) =

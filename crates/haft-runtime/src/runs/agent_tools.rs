@@ -61,7 +61,7 @@ async fn carry_out(worker: Arc<PreparedAgent>, task: RunRequest) -> Result<RunFi
 
 fn definition(agent: &AgentDefinition) -> ToolDefinition {
     let description = match agent.description.trim() {
-        "" => format!("Asks the agent `{}`, which works on the request with tools of its own.", agent.name),
+        "" => format!("Asks the agent `{}`, which works on the request with its own tools.", agent.name),
         said => said.to_owned(),
     };
     ToolDefinition {
@@ -88,7 +88,7 @@ fn input_schema(input: &AgentInput) -> Value {
             "properties": {"request": {
                 "type": "string",
                 "minLength": 1,
-                "description": "What the agent shall do, with all it must know: it sees nothing else.",
+                "description": "The task for the agent, with all information that it needs: it sees nothing else.",
             }},
             "required": ["request"],
             "additionalProperties": false,
@@ -128,7 +128,7 @@ fn outcome(agent: &str, finish: &RunFinish) -> Result<ToolOutput, ToolError> {
         (FinishClass::Limited | FinishClass::Budget, Some(answer)) => {
             let text = answer.text();
             Ok(ToolOutput::text(format!(
-                "(agent `{agent}` was cut short: {}; this is what it had)\n{text}",
+                "(agent `{agent}` ended early: {}; its answer is incomplete)\n{text}",
                 row.name
             )))
         }

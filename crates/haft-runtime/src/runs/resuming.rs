@@ -171,8 +171,8 @@ impl ActiveRun {
 
     /// Reports a call with an unknown outcome as failed, so that the model decides how to continue.
     fn tell_unknown(&mut self, call: &ToolCall) -> Result<(), RunError> {
-        const TOLD: &str = "Error: haft ended while this call was being made. It is not known whether it took effect: look \
-            before you make it again.";
+        const TOLD: &str = "Error: haft ended during this call. It is not known whether it took effect: check before you \
+            repeat it.";
         self.show(RunEvent::Called(call.clone()));
         self.show(RunEvent::Answered(CallAnswer {
             call: call.id.clone(),

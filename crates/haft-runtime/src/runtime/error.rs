@@ -53,7 +53,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Agent(error) => error.fmt(f),
-            Self::Input { agent, problem } => write!(f, "`{agent}` cannot take the request: {problem}"),
+            Self::Input { agent, problem } => {
+                write!(f, "the request does not match the input of agent `{agent}`: {problem}")
+            }
             Self::ToolChoice { agent, problem } => {
                 write!(f, "`toolChoice` of `{agent}` cannot be met: {problem}")
             }
@@ -94,7 +96,7 @@ impl fmt::Display for ResumeFailure {
         match self {
             Self::Session(error) => error.fmt(f),
             Self::WorksForAnother { origin } => {
-                write!(f, "the run works for run {origin}, which continues it")
+                write!(f, "the run belongs to a sub-agent of run {origin}; resume that run")
             }
             Self::NoSpec => f.write_str("the session is of version 1 and has no spec"),
             Self::Spec(error) => error.fmt(f),

@@ -153,7 +153,7 @@ impl Runtime {
         let (chosen, warning) = match chosen {
             Ok(chosen) => (chosen, None),
             Err(error) => {
-                let warning = format!("the fast model cannot choose: {error}; `{complex}` is asked");
+                let warning = format!("the fast model could not choose a model: {error}; using `{complex}`");
                 (complex, Some(warning))
             }
         };

@@ -96,7 +96,7 @@ fn unknown(name: &str, found: &str, expected: &str) -> String {
 fn without_credentials(endpoint: &str) -> Result<String, String> {
     let expected = "expected a URL such as http://localhost:4318";
     let url = reqwest::Url::parse(endpoint).map_err(|error| {
-        format!("no telemetry: OTEL_EXPORTER_OTLP_ENDPOINT is no URL ({error}); {expected}")
+        format!("no telemetry: OTEL_EXPORTER_OTLP_ENDPOINT is not a URL ({error}); {expected}")
     })?;
     match (url.scheme(), url.host_str(), url.port_or_known_default()) {
         (scheme @ ("http" | "https"), Some(host), Some(port)) => Ok(format!("{scheme}://{host}:{port}")),

@@ -41,7 +41,7 @@ pub fn authorizer(
         return if *oauth == McpOauthSettings::default() {
             Ok(None)
         } else {
-            Err("`oauth` has no effect beside an `Authorization` header, nor over a WebSocket".into())
+            Err("`oauth` cannot be used together with an `Authorization` header or a WebSocket".into())
         };
     }
     let url = address("url", &url.0)?;
@@ -90,5 +90,5 @@ fn meant(oauth: &McpOauthSettings) -> Result<OauthConfig, String> {
 }
 
 fn address(key: &str, text: &str) -> Result<Url, String> {
-    Url::parse(text).map_err(|error| format!("its `{key}` cannot be read: {error}"))
+    Url::parse(text).map_err(|error| format!("its `{key}` is not a valid URL: {error}"))
 }

@@ -207,7 +207,7 @@ fn connect(
             Ok(ConnectTarget::Process { program: command.clone(), args, policy: Box::new(policy) })
         }
         McpEndpoint::Remote { url, headers, protocol, .. } => {
-            let url = Url::parse(&url.0).map_err(|error| format!("its `url` cannot be read: {error}"))?;
+            let url = Url::parse(&url.0).map_err(|error| format!("its `url` is not a valid URL: {error}"))?;
             let schemes: &[&str] = match protocol {
                 RemoteTransport::Http | RemoteTransport::Sse => &["http", "https"],
                 RemoteTransport::WebSocket => &["ws", "wss"],

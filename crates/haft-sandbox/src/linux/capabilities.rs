@@ -21,11 +21,11 @@ pub(super) fn drop_all() -> Result<(), StageError> {
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
-    thread::set_capabilities(None, none).stage("capabilities", "dropping them")?;
-    let left = thread::capabilities(None).stage("capabilities", "reading them back")?;
+    thread::set_capabilities(None, none).stage("capabilities", "dropping all capabilities")?;
+    let left = thread::capabilities(None).stage("capabilities", "reading the capabilities back")?;
     if left.effective.is_empty() && left.permitted.is_empty() && left.inheritable.is_empty() {
         Ok(())
     } else {
-        Err(StageError::new("capabilities", "some are left after dropping all"))
+        Err(StageError::new("capabilities", "some capabilities are left after dropping all"))
     }
 }

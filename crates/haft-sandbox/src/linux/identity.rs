@@ -10,7 +10,7 @@ use crate::plan::UnixIdentity;
 /// too.
 pub(super) fn take(identity: UnixIdentity) -> io::Result<()> {
     let UnixIdentity { uid, gid } = identity;
-    check(rustix::process::geteuid().is_root(), "only root can become somebody else")?;
+    check(rustix::process::geteuid().is_root(), "only root can switch to another user")?;
     // SAFETY: the three calls take integers and a null list of length zero.
     let taken = unsafe {
         libc::setgroups(0, std::ptr::null()) == 0

@@ -81,7 +81,7 @@ fn confine(
         mounts::build(plan)?;
         layers.push(SandboxLayer::active(
             "mounts",
-            "read-only root, writable directories bound, our own data covered",
+            "read-only root, writable directories bound, haft's own data hidden",
         ));
     }
     env::set_current_dir(&plan.workspace)
@@ -95,9 +95,10 @@ fn confine(
     }
     capabilities::drop_all()?;
     // The command has our uid: without this it could stop us with ptrace in a mode that allows tracing.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).stage("keeper", "closing ourselves to tracing")?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .stage("keeper", "disabling tracing of this process")?;
     layers.push(SandboxLayer::active("capabilities", "all dropped, none can be gained"));
-    rustix::thread::set_no_new_privs(true).stage("no-new-privs", "setting it")?;
+    rustix::thread::set_no_new_privs(true).stage("no-new-privs", "setting no_new_privs")?;
     layers.push(landlock::enforce(rules)?);
     layers.push(seccomp::enforce(attempt, plan)?);
     let mut weaker = attempt.missing_guarantees(plan);

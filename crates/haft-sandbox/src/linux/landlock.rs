@@ -58,7 +58,7 @@ pub(super) fn prepare(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<Landl
 pub(super) fn enforce(rules: LandlockRules) -> Result<SandboxLayer, StageError> {
     match rules {
         LandlockRules::NotUsed => {
-            Ok(SandboxLayer::inactive("landlock", "not used in rwx mode, where mounts hold the blocklist"))
+            Ok(SandboxLayer::inactive("landlock", "not used in rwx mode, where mounts enforce the blocklist"))
         }
         LandlockRules::Ready { rules, abi } => {
             rules.restrict_self().map_err(|error| StageError::new(STAGE, error))?;

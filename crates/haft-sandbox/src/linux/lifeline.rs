@@ -66,7 +66,9 @@ impl Lifeline {
                     return Err(SandboxError::Layer { stage, reason });
                 }
                 Some(LaunchReport::Exited(_) | LaunchReport::Exposed { .. }) | None => {
-                    return Err(SandboxError::Launcher { reason: "it ended without a word".into() });
+                    return Err(SandboxError::Launcher {
+                        reason: "it exited before it reported a result".into(),
+                    });
                 }
             }
         }
@@ -110,7 +112,7 @@ impl Lifeline {
         match (&mut self.control).take(room).read_until(b'\n', &mut self.line).await {
             Ok(0) => Ok(None),
             Ok(_) => serde_json::from_slice(&std::mem::take(&mut self.line)).map(Some).map_err(|error| {
-                SandboxError::Launcher { reason: format!("it said something odd: {error}") }
+                SandboxError::Launcher { reason: format!("it sent an invalid message: {error}") }
             }),
             // A launcher that dies before it reads our order resets the socket.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),

@@ -72,7 +72,7 @@ impl LevelAttempt {
         let always = [
             "mode, owner, times and attributes of files outside the writable directories can be changed",
             "names (not contents) of files in protected directories can be listed",
-            "names next to a protected path that appear later cannot be used",
+            "files created later next to a protected path cannot be used",
             "git hooks and configuration are unwritable, but their directory can be renamed",
             "git hooks and configuration of repositories below the root of the workspace can be changed",
             "other processes can be seen, though not read or signalled",
@@ -133,7 +133,7 @@ fn map_ids(ids: UnixIdentity) -> io::Result<()> {
 /// Describes this layer for the report.
 pub(super) fn layer(attempt: LevelAttempt, plan: &SandboxPlan) -> SandboxLayer {
     if !attempt.has_namespaces() {
-        return SandboxLayer::inactive("namespaces", "the kernel or its policy refuses them here");
+        return SandboxLayer::inactive("namespaces", "the kernel or its security policy refuses them");
     }
     let user = if attempt == LevelAttempt::UserNamespaces { "user, " } else { "" };
     let network = if plan.network { "" } else { ", network" };

@@ -57,7 +57,7 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
             }
         }
     }
-    Err(StageError::new("level", "no level of the sandbox can be put up here"))
+    Err(StageError::new("level", "no sandbox level can be set up on this system"))
 }
 
 /// The watch over the protected names of a call.

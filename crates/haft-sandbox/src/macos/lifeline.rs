@@ -23,7 +23,7 @@ const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
 const WEAKER: [&str; 3] = [
     "a process that leaves its process group can outlive the call",
     "limits on processes, memory and CPU time are not set",
-    "if haft itself is killed, what it started goes on",
+    "if haft itself is killed, the processes it started keep running",
 ];
 
 /// The running command. Dropping it kills its process group.

@@ -44,7 +44,7 @@ impl SessionHeader {
             return Err(ReadError::Version { found: None });
         };
         let id = uuid::Uuid::parse_str(&opened.id);
-        let id = id.map_err(|error| ReadError::Broken { problem: format!("its id is none: {error}") })?;
+        let id = id.map_err(|error| ReadError::Broken { problem: format!("its id is invalid: {error}") })?;
         let (at_ms, title, origin) = (opened.at_ms, opened.title, opened.origin);
         Ok(Self { session: SessionId(id.as_u128()), at_ms, title, origin })
     }

@@ -95,7 +95,7 @@ impl SessionHistory {
         };
         let id = uuid::Uuid::parse_str(&opened.id);
         let session =
-            id.map_err(|error| ReadError::Broken { problem: format!("its id is none: {error}") })?;
+            id.map_err(|error| ReadError::Broken { problem: format!("its id is invalid: {error}") })?;
         let mut past = Self {
             last_ms: opened.at_ms,
             since_ms: opened.at_ms,
@@ -181,7 +181,7 @@ impl SessionHistory {
     fn take(&mut self, line: SessionJournalLine) -> Result<(), ReadError> {
         match line {
             SessionJournalLine::Session(_) => {
-                return Err(ReadError::Broken { problem: "it begins twice".into() });
+                return Err(ReadError::Broken { problem: "it has a second header line".into() });
             }
             SessionJournalLine::Resumed { at_ms, claim: _ } => {
                 let left = std::mem::take(&mut self.at_work).into_iter();

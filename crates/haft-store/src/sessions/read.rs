@@ -34,12 +34,12 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Empty => f.write_str("it has no first line"),
+            Self::Empty => f.write_str("it is empty"),
             Self::Version { found: Some(found) } => write!(
                 f,
-                "it has version {found}, this program reads versions {VERSION_OLDEST} to {VERSION}; use the program that wrote it"
+                "it has version {found}; this program reads versions {VERSION_OLDEST} to {VERSION}; use the program that wrote it"
             ),
-            Self::Version { found: None } => f.write_str("its first line is not that of a session"),
+            Self::Version { found: None } => f.write_str("its first line is not a session header"),
             Self::Line { number, problem } => write!(f, "line {number}: {problem}"),
             Self::Broken { problem } => f.write_str(problem),
         }

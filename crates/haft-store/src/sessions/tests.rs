@@ -140,10 +140,10 @@ fn unreadable_session_error_has_line_and_file_is_unchanged() {
     check(whole.replacen("\"told\"", "\"tolt\"", 1), "line 2: unknown variant `tolt`");
     check(format!("{whole}\0\0garbage\n{{}}\n"), "line 3");
     check(whole.replacen("\"version\":2", "\"version\":9", 1), "version 9");
-    check("{}\n".into(), "not that of a session");
-    check(String::new(), "no first line");
+    check("{}\n".into(), "not a session header");
+    check(String::new(), "it is empty");
     let first = whole.lines().next().unwrap();
-    check(format!("{first}\n{first}\n"), "begins twice");
+    check(format!("{first}\n{first}\n"), "second header line");
 }
 
 #[test]

@@ -21,7 +21,7 @@ mod walk;
 /// The largest file that is shown, in bytes; a larger one is only listed at the end.
 const FILE_BYTES_MAX: u64 = 128 * 1024;
 
-const NOTE: &str = "Not listed: what git ignores, .git, lock files, symbolic links, and files that may hold secrets. \
+const NOTE: &str = "Not listed: files that git ignores, .git, lock files, symbolic links, and files that may hold secrets. \
                     The level \"all\" shows the content of the text files.";
 
 pub(super) fn introspect(path: &str, level: IntrospectLevel) -> Result<String, FileError> {

@@ -58,7 +58,7 @@ fn answer(body: &[u8]) -> FileReply {
 }
 
 fn refuse(error: &FrameError) -> FileReply {
-    Err(FileError::failed(format!("the file worker did not understand the request: {error}")))
+    Err(FileError::failed(format!("the file worker could not parse the request: {error}")))
 }
 
 #[cfg(test)]

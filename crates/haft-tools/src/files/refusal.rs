@@ -52,7 +52,7 @@ fn refusal_reason(errno: Errno) -> Option<&'static str> {
         Errno::ROFS => Some("read-only here"),
         Errno::XDEV => Some("writing across this boundary is not permitted"),
         // A bind mount on the file itself is the way to protect a single file in a writable directory.
-        Errno::BUSY => Some("it is mounted here and cannot be replaced"),
+        Errno::BUSY => Some("it is a mount point and cannot be replaced"),
         _ => None,
     }
 }

@@ -59,7 +59,7 @@ fn malformed_request_gets_an_error_and_the_next_is_served() {
         let length = u32::try_from(malformed.len()).unwrap().to_le_bytes();
         client.write_all(&[&length, malformed].concat()).unwrap();
         let error = receive(&mut client).unwrap_err();
-        assert!(error.message.contains("did not understand the request"), "{}", error.message);
+        assert!(error.message.contains("could not parse the request"), "{}", error.message);
     }
     let request = FileRequest::Read { path, offset: None, limit: None, bytes_max: 100 };
     assert_eq!(ask(&mut client, &request), Ok("text".to_owned().into()));

@@ -76,7 +76,7 @@ pub(super) async fn call(
             }
         }
     }
-    let message = format!("the server asked for input more than {ROUNDS_MAX} times; the call was given up");
+    let message = format!("the server asked for input more than {ROUNDS_MAX} times; the call was stopped");
     Err(CallError::Told(ToolError::new(ToolErrorKind::Failed, message)))
 }
 
@@ -98,7 +98,7 @@ async fn inputs(wanted: &InputRequired, host: &Host, call: &Arc<InFlight>) -> Re
     let asker = RequestingCall::Call(Arc::clone(call));
     if wanted.input_requests.more > 0 {
         let message =
-            format!("the server asked for more than {INPUTS_MAX} things at once; the call was given up");
+            format!("the server sent more than {INPUTS_MAX} input requests at once; the call was stopped");
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
     let mut answers = Vec::new();

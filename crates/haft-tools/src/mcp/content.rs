@@ -64,9 +64,8 @@ pub(super) fn read(raw: &RawValue) -> Result<McpCallOutcome, ToolError> {
         let wanted = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
         return Ok(McpCallOutcome::InputRequired(wanted));
     }
-    let left_out = (sent.content.more > 0).then(|| {
-        OutputContent::Text(format!("[{} more pieces of content were left out]", sent.content.more))
-    });
+    let left_out = (sent.content.more > 0)
+        .then(|| OutputContent::Text(format!("[{} more content items were left out]", sent.content.more)));
     let content: Vec<OutputContent> =
         sent.content.items.iter().map(|part| piece(part)).chain(left_out).collect();
     let structured = sent.structured_content.map(structured).transpose()?.filter(|value| !value.is_null());
@@ -101,7 +100,7 @@ fn told(content: Vec<OutputContent>, structured: Option<&Value>) -> Vec<OutputCo
 
 fn failure(output: &ToolOutput) -> String {
     let text = output.as_text();
-    if text.trim().is_empty() { "the tool reported an error and did not say which".into() } else { text }
+    if text.trim().is_empty() { "the tool reported an error without a message".into() } else { text }
 }
 
 #[derive(Deserialize)]
@@ -146,7 +145,7 @@ fn piece(raw: &RawValue) -> OutputContent {
 
 fn unknown(kind: &str) -> OutputContent {
     let kind: String = kind.chars().filter(|c| !c.is_control()).take(40).collect();
-    OutputContent::Text(format!("[content of type `{kind}`, which is not known here]"))
+    OutputContent::Text(format!("[content of unknown type `{kind}`]"))
 }
 
 fn binary(part: McpContentBlock, make: fn(String, std::sync::Arc<[u8]>) -> OutputContent) -> OutputContent {
@@ -211,7 +210,7 @@ mod tests {
             r#"{"type":"resource","resource":{"uri":"a://b","mimeType":"font/ttf","blob":"AAAA"}}"#,
             "[binary: font/ttf, 3 bytes from a://b]",
         );
-        check(r#"{"type":"hologram"}"#, "[content of type `hologram`, which is not known here]");
+        check(r#"{"type":"hologram"}"#, "[content of unknown type `hologram`]");
         check("7", "[content that cannot be read]");
     }
 

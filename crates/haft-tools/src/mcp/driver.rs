@@ -292,7 +292,9 @@ impl LifecycleDriver {
 /// Returns the first line of the reason. The lines after it are the server's last output, which is in the log already.
 fn short_reason(state: &LifecycleState) -> String {
     let reason = state.reason().and_then(|reason| reason.lines().next());
-    reason.map(|reason| format!(": {}", reason.trim_end_matches("; it said last:"))).unwrap_or_default()
+    reason
+        .map(|reason| format!(": {}", reason.trim_end_matches("; last lines of stderr:")))
+        .unwrap_or_default()
 }
 
 /// Subscribes to tool changes until the server refuses. Reopens a subscription that ended, and then reports a change,
@@ -332,6 +334,6 @@ fn remember(shared: &McpServerState, era: &ProtocolEra, instructions: Option<&st
         tools: tools.to_vec(),
     };
     if let Err(error) = memory.save(&remembered) {
-        shared.log.note(&format!("the tools could not be remembered: {error}"));
+        shared.log.note(&format!("the tool list could not be cached: {error}"));
     }
 }

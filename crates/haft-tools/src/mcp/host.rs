@@ -89,12 +89,12 @@ impl Host {
                 let request = readable(params?)?;
                 let call = call_of(asker)?;
                 if call.asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
-                    let reason = format!("a person is asked {ASKED_MAX} times at most");
+                    let reason = format!("the user is asked at most {ASKED_MAX} times per call");
                     return Err(ServerRequestRefusal::Declined(reason));
                 }
                 tokio::select! {
                     biased;
-                    () = call.over() => Err(ServerRequestRefusal::Declined("the call is over".into())),
+                    () = call.over() => Err(ServerRequestRefusal::Declined("the call has ended".into())),
                     elicited = self.elicited(request, call) => Ok(told(elicited).to_string()),
                 }
             }
@@ -104,7 +104,7 @@ impl Host {
                     Err(refusal) => Err(refusal),
                 };
                 if let Err(refusal) = &written {
-                    self.log.note(&format!("no model wrote for it: {}", refusal.reason()));
+                    self.log.note(&format!("a sampling request was refused: {}", refusal.reason()));
                 }
                 written
             }
@@ -164,11 +164,11 @@ fn call_of(asker: &RequestingCall) -> Result<&InFlight, ServerRequestRefusal> {
     match asker {
         RequestingCall::Call(call) => Ok(call),
         RequestingCall::None => Err(ServerRequestRefusal::Declined(
-            "no tool call is in flight that this could be asked for".into(),
+            "no tool call is in flight that this request could belong to".into(),
         )),
         RequestingCall::Ambiguous => {
             let reason =
-                "calls of several runs are in flight, and it is not known which of them this is asked for";
+                "calls of several runs are in flight, and the request does not say to which it belongs";
             Err(ServerRequestRefusal::Declined(reason.into()))
         }
     }
@@ -177,7 +177,7 @@ fn call_of(asker: &RequestingCall) -> Result<&InFlight, ServerRequestRefusal> {
 fn readable(params: &RawValue) -> Result<Value, ServerRequestRefusal> {
     let bytes = params.get().len();
     if bytes > QUESTION_BYTES_MAX {
-        let reason = format!("the question has {bytes} bytes; at most {QUESTION_BYTES_MAX} are asked");
+        let reason = format!("the question has {bytes} bytes; at most {QUESTION_BYTES_MAX} are allowed");
         return Err(ServerRequestRefusal::Wrong(reason));
     }
     serde_json::from_str(params.get()).map_err(|error| ServerRequestRefusal::Wrong(error.to_string()))

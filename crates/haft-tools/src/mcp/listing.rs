@@ -129,7 +129,7 @@ pub(super) fn read(raw: &[Box<RawValue>], wanted: &ToolSelection) -> McpToolList
         reading.tool(tool, &mut seen);
     }
     if raw.len() > TOOLS_MAX {
-        let reason = format!("a server may have {TOOLS_MAX} tools; it has more");
+        let reason = format!("the server has more than {TOOLS_MAX} tools; the rest is skipped");
         reading.skipped.push(SkippedTool { name: "…".into(), reason });
     }
     reading.named()
@@ -155,7 +155,7 @@ impl ToolListParser<'_> {
             return;
         }
         if !seen.insert(name.clone()) {
-            return self.skip(name, "the server lists this name a second time");
+            return self.skip(name, "the server lists this name more than once");
         }
         if let Err(reason) = self.keep(sent, raw) {
             self.skip(name, &reason);
@@ -253,7 +253,7 @@ fn input_schema(sent: Option<Value>) -> Result<Value, String> {
             }
             Some(kind) => Err(format!("its inputSchema must be of type \"object\"; got {kind}")),
         },
-        Some(Value::Bool(false)) => Err("its inputSchema is `false`, which nothing fits".into()),
+        Some(Value::Bool(false)) => Err("its inputSchema is `false`, which accepts no arguments".into()),
         Some(other) => Err(format!("its inputSchema must be an object; got `{}`", excerpt(&other))),
     }
 }
@@ -387,6 +387,6 @@ mod tests {
         let texts: Vec<&str> = tools.iter().map(String::as_str).collect();
         let found = listing(&texts, &all());
         assert_eq!(found.tools.len(), TOOLS_MAX);
-        assert!(found.skipped[0].reason.contains("10000 tools; it has more"), "{:?}", found.skipped);
+        assert!(found.skipped[0].reason.contains("more than 10000 tools"), "{:?}", found.skipped);
     }
 }

@@ -48,7 +48,7 @@ pub(super) async fn open(
     let budget = config.startup_timeout;
     let all = open_and_list(config, host, stderr, known);
     tokio::time::timeout(budget, all).await.unwrap_or_else(|_| {
-        let hint = "a larger `startupTimeout` gives it more time";
+        let hint = "raise `startupTimeout` to give it more time";
         Err(OpenError::Failed(format!("the server was not ready within {} ms; {hint}", budget.as_millis())))
     })
 }

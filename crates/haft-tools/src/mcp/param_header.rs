@@ -71,7 +71,7 @@ fn object(
     for (key, value) in members {
         match (key.as_str(), path.as_mut()) {
             (KEY, Some(path)) => found.push(checked(members, value, path, found)?),
-            (KEY, None) => return Err(format!("`{KEY}` may only stand on a property")),
+            (KEY, None) => return Err(format!("`{KEY}` is only allowed on a property")),
             ("properties", Some(path)) => {
                 for (name, property) in value.as_object().into_iter().flatten() {
                     path.push(name.clone());
@@ -98,10 +98,10 @@ fn checked(
     let header = header.as_str().filter(|header| !header.is_empty() && header.chars().all(is_token));
     let header = header.ok_or_else(|| wrong("must be the name of a header"))?;
     if path.is_empty() {
-        return Err(format!("`{KEY}` may not stand on the whole schema"));
+        return Err(format!("`{KEY}` is not allowed on the whole schema"));
     }
     if found.iter().any(|other| other.header.eq_ignore_ascii_case(header)) {
-        return Err(wrong("names a header a second time"));
+        return Err(wrong("names a header that another property already names"));
     }
     match members.get("type").and_then(Value::as_str) {
         Some("string" | "integer" | "boolean") => {

@@ -360,7 +360,7 @@ impl PendingRequests {
     fn question(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
         let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
         let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() else {
-            let busy = "{\"code\":-32000,\"message\":\"too many questions at once\"}";
+            let busy = "{\"code\":-32000,\"message\":\"too many requests at once\"}";
             return reply(transport.as_ref(), &id, "error", busy);
         };
         let host = Arc::clone(&self.host);

@@ -44,18 +44,18 @@ impl SamplingPolicy {
     ) -> Result<String, ServerRequestRefusal> {
         let requests_max = self.settings.requests_per_call_max;
         if call.count_sample() > requests_max {
-            return Err(declined(format!("a call may ask a model {requests_max} times at most")));
+            return Err(declined(format!("a call may send at most {requests_max} sampling requests")));
         }
         let wanted = read(server, params, &self.settings)?;
         let run = &call.caller.run;
-        let sampler = run.sampler.as_ref().ok_or_else(|| declined("there is no model here"))?;
+        let sampler = run.sampler.as_ref().ok_or_else(|| declined("no model is available for sampling"))?;
         let written = async {
             self.consent(&wanted, run.elicitor.as_deref()).await?;
             sampler.sample(wanted, &call.caller).await.map_err(ServerRequestRefusal::Declined)
         };
         tokio::select! {
             biased;
-            () = call.over() => Err(declined("the call is over")),
+            () = call.over() => Err(declined("the call has ended")),
             written = written => written.map(|written| told(&written)),
         }
     }
@@ -68,7 +68,7 @@ impl SamplingPolicy {
         match self.settings.consent {
             SamplingConsent::Given => Ok(()),
             SamplingConsent::Ask => {
-                let person = person.ok_or_else(|| declined("nobody is there who could allow it"))?;
+                let person = person.ok_or_else(|| declined("no user is available to allow it"))?;
                 match person.elicit(&wanted.server, question(wanted)).await {
                     ElicitationAnswer::Accepted(answer) if answer["allow"] == true => Ok(()),
                     ElicitationAnswer::Accepted(_)
@@ -149,7 +149,7 @@ fn read(
     let params: SamplingParams =
         serde_json::from_str(params.get()).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
     if params.tools.is_some_and(|tools| !tools.is_empty()) {
-        return Err(wrong("`tools` are not supported: the model that writes for a server has none"));
+        return Err(wrong("`tools` are not supported in sampling requests"));
     }
     let count = params.messages.len();
     if count == 0 || count > MESSAGES_MAX {
@@ -218,10 +218,10 @@ fn question(wanted: &SamplingRequest) -> Value {
     let system = Some(wanted.system.as_str()).filter(|system| !system.is_empty()).map(str::to_owned);
     let said: Vec<String> = system.into_iter().chain(said).collect();
     let message = format!(
-        "may {model} write up to {output_tokens_max} tokens for it? It would be sent:\n{}",
+        "may {model} write up to {output_tokens_max} tokens for the server? The prompt is:\n{}",
         excerpt(&said.join("\n"))
     );
-    let allow = json!({ "type": "boolean", "description": "let it be written" });
+    let allow = json!({ "type": "boolean", "description": "allow this request" });
     let schema = json!({ "type": "object", "properties": { "allow": allow }, "required": ["allow"] });
     json!({ "message": message, "requestedSchema": schema })
 }

@@ -265,7 +265,7 @@ impl SupervisedServer {
                 Err(CallError::Lost(reason)) => return Err(self.lost(tool, effects, &reason)),
             }
         }
-        Err(self.error(ToolErrorKind::Unavailable, "the server forgets every session it opens"))
+        Err(self.error(ToolErrorKind::Unavailable, "the server drops every session right after opening it"))
     }
 
     /// Waits for the connection, and reports progress meanwhile.
@@ -343,7 +343,7 @@ impl SupervisedServer {
 
     fn silent(&self, tool: &ServerTool, patience: Duration) -> ToolError {
         let message = format!(
-            "`{}` gave neither a result nor progress for {} ms and was cancelled; `requestTimeoutMs` allows more",
+            "`{}` gave neither a result nor progress for {} ms and was cancelled; raise `requestTimeoutMs` to allow more",
             tool.name,
             patience.as_millis()
         );
@@ -371,7 +371,7 @@ impl SupervisedServer {
         // Round up, so that a fraction of a second does not read as "now".
         let wait = at.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
         let next = if wait == 0 { "now".to_owned() } else { format!("in {wait} s") };
-        let message = format!("{word}:{name}: {reason}\nit is started again {next}; nothing was called");
+        let message = format!("{word}:{name}: {reason}\nit restarts {next}; the tool was not called");
         ToolError::new(ToolErrorKind::Unavailable, message)
     }
 }

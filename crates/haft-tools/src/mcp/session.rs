@@ -155,7 +155,7 @@ async fn after<F: Future<Output = HandshakeResult>>(
         HandshakeStep::Greet | HandshakeStep::GreetBeside => greet().await,
         HandshakeStep::Respawn => Err(OpenError::DiedOnProbe(reason)),
         HandshakeStep::Incompatible => Err(OpenError::Failed(format!(
-            "the server speaks no version of the protocol that we speak ({MODERN}, {})",
+            "the server supports no MCP version that haft supports ({MODERN}, {})",
             LEGACY.join(", ")
         ))),
         HandshakeStep::GiveUp => Err(OpenError::NeedsAuth(reason)),
@@ -227,10 +227,11 @@ fn read_greeting<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String>
     let bytes = raw.get().len();
     if bytes > GREETING_BYTES_MAX {
         return Err(format!(
-            "the server's greeting has {bytes} bytes; at most {GREETING_BYTES_MAX} are read"
+            "the server's handshake response has {bytes} bytes; at most {GREETING_BYTES_MAX} are allowed"
         ));
     }
-    serde_json::from_str(raw.get()).map_err(|error| format!("the server's greeting cannot be read: {error}"))
+    serde_json::from_str(raw.get())
+        .map_err(|error| format!("the server's handshake response cannot be parsed: {error}"))
 }
 
 fn refused(error: PeerError) -> ProbeReaction {
@@ -275,7 +276,7 @@ async fn greet(peer: &Peer, host: &Host, budget: Duration) -> HandshakeResult {
     let found: InitializeResult = read_greeting(&raw).map_err(OpenError::Failed)?;
     if !LEGACY.contains(&found.protocol_version.as_str()) {
         let message = format!(
-            "the server chose protocol `{}`, which we do not speak",
+            "the server chose MCP version `{}`, which haft does not support",
             cut(&found.protocol_version, 40)
         );
         return Err(OpenError::Failed(message));

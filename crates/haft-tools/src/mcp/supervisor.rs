@@ -121,7 +121,7 @@ pub(super) fn step(
         (S::Ready { since, failures }, E::Silent) => (S::Degraded { since, failures }, A::Probe),
         (S::Degraded { since, failures }, E::Alive) => (S::Ready { since, failures }, A::Nothing),
         (S::Degraded { since, failures }, E::Dead) => {
-            let reason = "the server does not answer any more".to_owned();
+            let reason = "the server no longer answers".to_owned();
             let (state, wait) =
                 again(RestartCause::Ended, failures_after_uptime(failures, since, now), reason, now);
             (state, A::ReopenAfter(wait))

@@ -54,7 +54,7 @@ pub(super) fn without_model(
         }
     };
     let wants_model = !question.trim().is_empty() || mode == OutputReadMode::ReadGrep;
-    let note = format!("(no model is at hand to answer in free words; this is {what})\n");
+    let note = format!("(no model is available to answer the question; this is {what})\n");
     Ok(if wants_model { note + &answer } else { answer })
 }
 
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn without_a_model_the_read_mode_decides_the_output() {
         let long = 100_000;
-        let told = "(no model is at hand to answer in free words; this is the output";
+        let told = "(no model is available to answer the question; this is the output";
         check("", 100, OutputReadMode::Auto, "0123", "9\n");
         check("", long, OutputReadMode::Auto, "0123", "9\n");
         check("what failed?", long, OutputReadMode::Auto, &format!("{told} truncated)\n0123"), "9\n");

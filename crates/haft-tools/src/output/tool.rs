@@ -31,11 +31,11 @@ pub const OUTPUT_TOOL: &str = "tool_output";
 /// Ask about a tool output that was too large to show. `extract` understands: `lines 10-40`, `first 50 lines`,
 /// `last 50 lines`, `bytes 0-4096`, `grep [-i] [-B n] [-A n] PATTERN`, `jq FILTER`, `schema` (the shape of JSON) and
 /// `stats`. Long answers come in pages: `page 2 of lines 1-9000`; `page 2` alone is a piece of the whole output. Any other
-/// words are a question that a model answers, where one is at hand.
+/// words are a question that a model answers, where one is available.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OutputInput {
-    /// The handle that stood in place of the output.
+    /// The handle that was shown in place of the output.
     #[schemars(length(min = 1))]
     handle: String,
     /// What to extract; when left out, the output as `mode` says.

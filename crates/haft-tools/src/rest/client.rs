@@ -114,7 +114,7 @@ fn make(reach: &Arc<AllowedHosts>) -> Result<reqwest::Client, String> {
         .redirect(Policy::custom(move |attempt| redirected(&of_redirects, attempt)))
         .dns_resolver(Arc::new(GuardedResolver(Arc::clone(reach))))
         .build()
-        .map_err(|error| format!("no HTTP client can be made: {error}"))
+        .map_err(|error| format!("the HTTP client cannot be created: {error}"))
 }
 
 fn redirected(reach: &AllowedHosts, attempt: Attempt<'_>) -> reqwest::redirect::Action {
@@ -202,10 +202,10 @@ fn told(error: SendError, request: &RestRequest) -> ToolError {
     } else if error.is_connect() {
         (ToolErrorKind::Unavailable, format!("{host} cannot be reached: {cause}"))
     } else if request.method.is_repeatable() {
-        (ToolErrorKind::Unavailable, format!("{host} broke off the exchange: {cause}"))
+        (ToolErrorKind::Unavailable, format!("the request to {host} failed: {cause}"))
     } else {
-        let unknown = "it is not known whether the request took effect; look before it is repeated";
-        (ToolErrorKind::UnknownOutcome, format!("{host} broke off the exchange: {cause}; {unknown}"))
+        let unknown = "it is not known whether the request took effect; check before you repeat it";
+        (ToolErrorKind::UnknownOutcome, format!("the request to {host} failed: {cause}; {unknown}"))
     };
     ToolError::new(kind, message).with_source(error)
 }
@@ -213,8 +213,8 @@ fn told(error: SendError, request: &RestRequest) -> ToolError {
 /// Converts an error in the middle of a body. The response had begun, so the server did receive the request.
 pub(super) fn broken(error: reqwest::Error) -> ToolError {
     let error = error.without_url();
-    let what = if error.is_timeout() { "the server fell silent" } else { "the answer broke off" };
-    let message = format!("{what} before its end: {}", root_cause(&error));
+    let what = if error.is_timeout() { "the server stopped sending" } else { "the connection broke" };
+    let message = format!("{what} before the end of the answer: {}", root_cause(&error));
     ToolError::new(ToolErrorKind::Failed, message).with_source(error)
 }
 

@@ -108,7 +108,7 @@ fn others(pairs: &str, separator: &str, name: &str) -> String {
 
 fn unusable(name: &str) -> ToolError {
     let message =
-        format!("the value configured for `{name}` cannot stand in a request; it must be one line of text");
+        format!("the value configured for `{name}` cannot be sent in a request; it must be one line of text");
     ToolError::new(ToolErrorKind::Unavailable, message)
 }
 

@@ -200,9 +200,9 @@ fn is_localhost(name: &str) -> bool {
 impl fmt::Display for RequestBlockReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Scheme(scheme) => write!(f, "only http and https are spoken; got `{scheme}`"),
-            Self::UserInfo => write!(f, "a URL may not hold a user name or a password"),
-            Self::NoHost => write!(f, "the URL names no host"),
+            Self::Scheme(scheme) => write!(f, "only http and https are supported; got `{scheme}`"),
+            Self::UserInfo => write!(f, "a URL may not contain a user name or a password"),
+            Self::NoHost => write!(f, "the URL has no host"),
             Self::OtherHost { host, known } => {
                 write!(f, "requests go to {known} only, not to {host}")
             }

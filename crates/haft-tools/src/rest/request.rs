@@ -51,7 +51,7 @@ pub fn build(tool: &RestTool, arguments: &ArgumentMap) -> Result<RestRequest, To
         RequestPlan::Operation(operation) => operation.request(arguments),
     }?;
     if request.url.as_str().len() > URL_BYTES_MAX {
-        return Err(invalid(&format!("the URL becomes longer than {URL_BYTES_MAX} bytes; send less")));
+        return Err(invalid(&format!("the URL would be longer than {URL_BYTES_MAX} bytes; send less")));
     }
     Ok(request)
 }
@@ -165,7 +165,8 @@ pub(super) fn is_dots(segment: &str) -> bool {
 }
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
-    HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid(&format!("`{name}` is no name of a header")))
+    HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| invalid(&format!("`{name}` is not a valid header name")))
 }
 
 /// Returns a header value. Refuses CR and LF, with which an argument could add headers of its own.

@@ -172,9 +172,10 @@ fn split_url(text: &str) -> Result<(Url, TextTemplate, Vec<TextTemplate>), Templ
     let after_scheme = after_scheme.ok_or_else(|| wrong("a URL begins with https:// or http://".into()))?;
     let end = text[after_scheme..].find(['/', '?']).map_or(text.len(), |at| after_scheme + at);
     if text[..end].contains("${") {
-        return Err(wrong("an argument cannot choose the host: write the host itself".into()));
+        return Err(wrong("the host cannot contain a placeholder; write the host itself".into()));
     }
-    let origin = Url::parse(&text[..end]).map_err(|error| wrong(format!("this is no URL: {error}")))?;
+    let origin =
+        Url::parse(&text[..end]).map_err(|error| wrong(format!("it is not a valid URL: {error}")))?;
     super::guard::AllowedHosts::named(&origin)
         .check_url(&origin)
         .map_err(|refusal| wrong(refusal.to_string()))?;
@@ -190,7 +191,7 @@ fn headers(
     let wrong = |message: String| TemplateSettingsError { key: "headers", message };
     let parsed = written.iter().map(|(name, value)| {
         let header = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| wrong(format!("`{name}` is no name of a header")))?;
+            .map_err(|_| wrong(format!("`{name}` is not a valid header name")))?;
         let text = value.expose_secret();
         HeaderValue::from_str(text)
             .map_err(|_| wrong(format!("the value of `{name}` must be one line of text")))?;

@@ -113,7 +113,7 @@ fn slow_server_start_shows_progress_on_terminal() {
     let place = place();
     configure(&place, "silent-on-probe", &[], "");
     let shown = at_a_terminal(&place, &["tools"]);
-    assert!(shown.contains("making tools ready") && shown.contains("bad__echo"), "{shown}");
+    assert!(shown.contains("preparing tools") && shown.contains("bad__echo"), "{shown}");
 }
 
 #[test]
@@ -192,14 +192,14 @@ fn colliding_server_name_is_skipped_with_an_error() {
     let listed = place.haft(&["tools"]).output().expect_code(0);
     assert!(listed.stdout.contains("a_b__echo"), "{}", listed.stdout);
     assert_eq!(listed.stderr.matches("`a.b` cannot be used").count(), 1, "{}", listed.stderr);
-    assert!(listed.stderr.contains("as those of `a b`"), "{}", listed.stderr);
+    assert!(listed.stderr.contains("those of `a b`"), "{}", listed.stderr);
     let rows = place.haft(&["mcp", "list", "--json"]).output().expect_code(0).stdout;
     let rows: Value = serde_json::from_str(&rows).unwrap();
     assert_eq!((&rows[0]["state"], &rows[0]["tools"]), (&json!("known"), &json!(3)), "{rows}");
     assert_eq!((&rows[1]["state"], &rows[1]["tools"]), (&json!("unusable"), &Value::Null), "{rows}");
     for command in ["logs", "test", "login", "logout"] {
         let ran = place.haft(&["mcp", command, "a.b"]).output().expect_code(42);
-        assert!(ran.stderr.contains("as those of `a b`"), "{command}: {ran:?}");
+        assert!(ran.stderr.contains("those of `a b`"), "{command}: {ran:?}");
     }
     place.haft(&["mcp", "logs", "a b"]).output().expect_code(0);
     place.haft(&["mcp", "remove", "a.b"]).output().expect_code(0);

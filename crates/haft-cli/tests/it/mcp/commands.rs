@@ -31,7 +31,7 @@ fn mcp_add_and_remove_preserve_the_rest_of_the_config() {
     );
     assert!(place.text("home/haft.json").contains("// mine"));
     let again = place.haft(&args).output().expect_code(42);
-    assert!(again.stderr.contains("has `time` already"), "{}", again.stderr);
+    assert!(again.stderr.contains("already has `time`"), "{}", again.stderr);
 
     assert_eq!(json(&place, &["mcp", "list", "--json"], 0)[0]["state"], "new");
     let tried = json(&place, &["mcp", "test", "time", "--json"], 0);

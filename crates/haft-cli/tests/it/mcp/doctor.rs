@@ -28,7 +28,7 @@ fn doctor_reports_each_server_with_reason_and_hint() {
     assert!(of("unset")["reason"].as_str().unwrap().contains("NOT_SET_ANYWHERE"), "{found}");
     assert!(of("far")["hint"].as_str().unwrap().contains("haft mcp login far"), "{found}");
     // A server with a configured credential header needs no login, so the hint names the header.
-    assert_eq!(of("shown")["hint"], "look at `mcpServers.shown.headers`", "{found}");
+    assert_eq!(of("shown")["hint"], "check `mcpServers.shown.headers`", "{found}");
     assert_eq!(of("off"), Value::Null);
     let told = place.haft(&["doctor"]).output().expect_code(5).stdout;
     assert!(told.contains("server     good: ready") && told.contains("server     ends: not ready"), "{told}");

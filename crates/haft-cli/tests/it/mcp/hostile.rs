@@ -67,9 +67,9 @@ fn endless_tool_list_pagination_ends() {
 #[test]
 fn malformed_handshake_fails_with_a_specific_error() {
     for (mode, expected) in [
-        ("huge-greeting", "at most 1048576 are read"),
-        ("strange-version", "which we do not speak"),
-        ("strange-greeting", "greeting cannot be read"),
+        ("huge-greeting", "at most 1048576 are allowed"),
+        ("strange-version", "which haft does not support"),
+        ("strange-greeting", "handshake response cannot be parsed"),
         ("strange-list", "the list of tools cannot be read"),
     ] {
         let ran = called(mode).expect_code(5);
@@ -118,7 +118,7 @@ fn number_of_server_requests_per_call_is_limited() {
     assert_eq!(echo(&place).expect_code(0).stdout, "32\n");
     configure(&place, "modern", &[], "");
     let ran = place.haft(&["call", "bad__echo", r#"{"many": true}"#]).output().expect_code(3);
-    assert!(ran.stdout.contains("more than 16 things at once"), "{ran:?}");
+    assert!(ran.stdout.contains("more than 16 input requests at once"), "{ran:?}");
 }
 
 /// Calls a server at an address.
@@ -180,7 +180,7 @@ fn oversized_session_id_is_rejected() {
         good(request).unwrap_or_default()
     });
     let ran = call_far(&place(), &address, "").expect_code(5);
-    assert!(ran.stderr.contains("names its session with 100000 bytes"), "{ran:?}");
+    assert!(ran.stderr.contains("session id has 100000 bytes"), "{ran:?}");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn oauth_metadata_url_without_tls_is_rejected() {
             http::response("401 Unauthorized", &challenge, b"")
         });
         let ran = call_far(&place(), &address, "").expect_code(5);
-        assert!(ran.stderr.contains("an address without TLS, which is refused"), "{place_named}: {ran:?}");
+        assert!(ran.stderr.contains("a URL without TLS, which is refused"), "{place_named}: {ran:?}");
     }
 }
 
@@ -257,7 +257,7 @@ fn client_secret_is_sent_only_to_the_configured_issuer() {
     });
     let keys = r#", "oauth": {"grant": "clientCredentials", "clientId": "id", "clientSecret": "s3cret", "issuer": "https://as.example"}"#;
     let ran = call_far(&place(), &address, keys).expect_code(5);
-    assert!(ran.stderr.contains("another authorization server than `oauth.issuer`"), "{ran:?}");
+    assert!(ran.stderr.contains("an authorization server other than `oauth.issuer`"), "{ran:?}");
     let sent: Vec<http::McpHttpRequest> = asked.try_iter().collect();
     assert!(!sent.is_empty() && sent.iter().all(|request| !request.path.contains("token")), "{sent:?}");
 }

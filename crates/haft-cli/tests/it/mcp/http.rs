@@ -156,7 +156,7 @@ fn credentials_do_not_follow_redirects_to_another_host() {
         serve(move |_| response("200 OK", "content-type: text/event-stream\r\n", event.as_bytes()))
     };
     for (url, expected) in
-        [(redirects, "which is not followed"), (names.replace("/mcp", "/sse"), "at another host")]
+        [(redirects, "which is not followed"), (names.replace("/mcp", "/sse"), "on another host")]
     {
         let place = place();
         configure(&place, &url, r#", "headers": {"Authorization": "Bearer t0k"}"#);
@@ -231,12 +231,12 @@ fn each_http_failure_has_a_specific_error() {
     let gzip_bomb = bomb();
     let cases: Vec<(&str, &str, Vec<u8>, &str)> = vec![
         ("401 Unauthorized", "", b"no".to_vec(), "set an `Authorization`"),
-        ("429 Too Many Requests", "retry-after: 7\r\n", Vec::new(), "asked again after 7"),
+        ("429 Too Many Requests", "retry-after: 7\r\n", Vec::new(), "retry after 7"),
         ("500 Internal Server Error", "", b"oops".to_vec(), "500"),
         ("200 OK", "content-type: text/html\r\n", b"<html>".to_vec(), "text/html"),
-        ("200 OK", "content-type: application/json\r\n", b"<html>".to_vec(), "no message"),
+        ("200 OK", "content-type: application/json\r\n", b"<html>".to_vec(), "not a JSON-RPC message"),
         ("200 OK", "content-type: application/json\r\ncontent-encoding: gzip\r\n", gzip_bomb, "larger than"),
-        ("404 Not Found", "", b"gone".to_vec(), "forgets every session"),
+        ("404 Not Found", "", b"gone".to_vec(), "drops every session"),
         ("302 Found", "location: http://elsewhere.invalid/mcp\r\n", Vec::new(), "elsewhere.invalid"),
         // Followed, it would become a GET, and no response to that can answer a call.
         ("301 Moved Permanently", "location: /mcp/\r\n", Vec::new(), "/mcp/` (301 Moved Permanently)"),
@@ -269,10 +269,10 @@ fn lost_reply_of_mutating_call_is_unknown_outcome() {
         assert!(ran.stdout.contains(&format!("\"error_kind\": \"{expected}\"")), "{words}: {}", ran.stdout);
         assert!(ran.stdout.contains(words), "{}", ran.stdout);
     };
-    check(b"", "far__change", "unknown_outcome", "dropped the connection before its reply was whole");
-    check(b"", "far__echo", "unavailable", "dropped the connection before its reply was whole");
+    check(b"", "far__change", "unknown_outcome", "closed the connection before its reply was complete");
+    check(b"", "far__echo", "unavailable", "closed the connection before its reply was complete");
     let half = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{";
-    check(half, "far__change", "unknown_outcome", "dropped the connection before its reply was whole");
+    check(half, "far__change", "unknown_outcome", "closed the connection before its reply was complete");
     let stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\nid: 1\nretry: 1\ndata:\n\n";
     let gateway = b"HTTP/1.1 504 Gateway Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     check(gateway, "far__change", "unknown_outcome", "a gateway answered 504");
@@ -412,7 +412,7 @@ fn login_fails_if_the_server_requires_none() {
     let (url, _asked) = legacy(|request| json(request, TEXT));
     configure(&place, &url, "");
     let ran = place.haft(&["mcp", "login", "far"]).output().expect_code(5);
-    let expected = "the server does not ask for a login\nhint: `haft mcp test far`";
+    let expected = "the server does not require a login\nhint: `haft mcp test far`";
     assert!(ran.stderr.contains(expected), "{}", ran.stderr);
 }
 

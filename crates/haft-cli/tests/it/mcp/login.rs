@@ -92,7 +92,7 @@ fn removing_a_server_deletes_its_token() {
     let place = configured(&server);
     log_in(&place);
     let kept = place.haft(&["mcp", "remove", "far", "--scope", "project"]).output().expect_code(42);
-    assert!(kept.stderr.contains("hint: `haft config show` tells which file has it"), "{}", kept.stderr);
+    assert!(kept.stderr.contains("hint: `haft config show` shows which file has it"), "{}", kept.stderr);
     assert!(place.path("home/data/tokens/far.json").exists());
     echo(&place).expect_code(0);
     place.haft(&["mcp", "remove", "far"]).output().expect_code(0);
@@ -147,7 +147,7 @@ fn refresh_outage_keeps_the_token_and_revocation_needs_login() {
     server.expire();
     server.stop_token_endpoint();
     let down = echo(&place);
-    assert!(down.code != Some(0) && down.stderr.contains("nothing was lost"), "{down:?}");
+    assert!(down.code != Some(0) && down.stderr.contains("stored tokens are unchanged"), "{down:?}");
     assert_eq!(place.text("home/data/tokens/far.json"), kept);
     server.start_token_endpoint();
     echo(&place).expect_code(0);
@@ -165,7 +165,7 @@ fn insufficient_scope_makes_the_next_login_request_both() {
     log_in(&place);
     server.demand("write");
     let refused = echo(&place).expect_code(5);
-    assert!(refused.stderr.contains("more rights"), "{refused:?}");
+    assert!(refused.stderr.contains("requires scopes"), "{refused:?}");
     log_in(&place);
     assert_eq!(server.requested_scopes(), "read write");
     echo(&place).expect_code(0);

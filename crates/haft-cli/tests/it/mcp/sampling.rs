@@ -72,14 +72,14 @@ fn sampling_is_off_by_default_and_refused_without_terminal() {
     let refused = answered(asked(&place, &model, &json!({})));
     assert_eq!(
         (&refused["code"], &refused["message"]),
-        (&json!(-1), &json!("nobody is there who could allow it"))
+        (&json!(-1), &json!("no user is available to allow it"))
     );
     configure(&place, "modern", &[], r#", "sampling": {"model": "openai/m"}"#);
     let ran = asked(&place, &model, &json!({ "what": "" })).expect_code(3);
-    assert!(ran.stdout.contains("`sampling/createMessage` and was refused: nobody is there"), "{ran:?}");
+    assert!(ran.stdout.contains("`sampling/createMessage` and was refused: no user is available"), "{ran:?}");
     configure(&place, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
     let refused = answered(asked(&place, &model, &json!({})));
-    assert!(refused["message"].as_str().unwrap().contains("`models.default` names one"), "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("or `models.default`"), "{refused}");
     assert!(model.requests().is_empty(), "nobody was asked for any of these");
 }
 
@@ -94,7 +94,7 @@ fn terminal_user_reviews_and_approves_sampling() {
     place.file("home/haft.json", &config);
     let answered = |typed| answered_at_a_terminal(&place, &["call", "bad__echo", "{}"], "(yes or no", typed);
     let shown = answered("no\n");
-    assert!(shown.contains("may `mine/m` write up to 50 tokens for it?"), "{shown}");
+    assert!(shown.contains("may `mine/m` write up to 50 tokens for the server?"), "{shown}");
     assert!(shown.contains("Be brief.") && shown.contains("capital of France"), "{shown}");
     assert!(shown.contains("the user rejected it") && model.requests().is_empty(), "{shown}");
     let shown = answered("yes\n");

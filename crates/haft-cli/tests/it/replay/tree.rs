@@ -138,7 +138,7 @@ fn output_readers_replay_identically() {
         ScriptStep::call("tool_output", json!({"handle": "{{word session-}}", "extract": "last 1 lines"}));
     let about = |mode: &str, expected: &str| {
         script([
-            ("make one of them", vec![slowly("both")]),
+            ("Combine them into one answer", vec![slowly("both")]),
             ("Piece 1 of 2", vec![slowly("one")]),
             ("Piece 2 of 2", vec![slowly("two")]),
             ("Handle: ", vec![search.clone(), slowly("it is 39999")]),

@@ -92,15 +92,15 @@ fn redirects_are_limited_and_stay_on_their_host() {
 fn broken_connection_retries_only_get_requests() {
     let silent = || CannedServer::with(|_, _: &mut TcpStream| {});
     let server = silent();
-    check(&server, "GET", 5, "broke off");
+    check(&server, "GET", 5, "the request to");
     assert_eq!(server.heads().len(), 3);
     let server = silent();
     check(&server, "POST", 3, "it is not known whether the request took effect");
     assert_eq!(server.heads().len(), 1);
     let early = CannedServer::new("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
-    check(&early, "GET", 3, "broke off before its end");
+    check(&early, "GET", 3, "broke before the end of the answer");
     let nonsense = CannedServer::new("this is no HTTP\r\n\r\n");
-    check(&nonsense, "GET", 5, "broke off");
+    check(&nonsense, "GET", 5, "the request to");
 }
 
 #[test]

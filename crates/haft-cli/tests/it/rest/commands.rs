@@ -69,7 +69,11 @@ fn rest_add_replace_and_remove_update_the_tools() {
     assert_eq!(tools(), [true, false]);
 
     let taken = rest(&["add", "x", "two.json"]).expect_code(42);
-    assert!(taken.stderr.contains("`x` already") && taken.stderr.contains("--replace"), "{}", taken.stderr);
+    assert!(
+        taken.stderr.contains("already has `x`") && taken.stderr.contains("--replace"),
+        "{}",
+        taken.stderr
+    );
     assert_eq!(tools(), [true, false]);
     rest(&["add", "x", "two.json", "--replace"]).expect_code(0);
     assert_eq!(tools(), [false, true]);

@@ -116,13 +116,16 @@ fn invalid_openapi_description_is_not_added() {
     };
     check("", "empty");
     check("<html>", "HTML");
-    check("{}", "no `openapi`");
+    check("{}", "neither `openapi`");
     check(r#"{"openapi": "3.0.0", "paths": {"/a": {"get": {}}}}"#, "`baseUrl`");
     check(
         r#"{"openapi": "3.0.0", "servers": [{"url": "http://169.254.169.254"}], "paths": {"/a": {"get": {}}}}"#,
         "not a public address",
     );
-    check(r#"{"openapi": "3.0.0", "servers": [{"url": "https://a.com"}], "paths": {}}"#, "no operation");
+    check(
+        r#"{"openapi": "3.0.0", "servers": [{"url": "https://a.com"}], "paths": {}}"#,
+        "none of its operations",
+    );
     place.haft(&["rest", "add", "bad name", "x.json"]).output().expect_code(2);
     place.haft(&["rest", "add", "x", "gone.json"]).output().expect_code(42);
 }

@@ -7,7 +7,7 @@ use super::{bash, haft, here, journals, resume, run, server};
 fn sessions_are_listed_shown_and_removed() {
     let place = here();
     let empty = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
-    assert_eq!(empty, "no sessions; `haft run` begins one\n");
+    assert_eq!(empty, "no sessions; `haft run` starts one\n");
     place.haft(&["resume"]).output().expect_code(42);
     let usage = ScriptUsage { input: 1200, output: 30, ..ScriptUsage::default() };
     let server = server([ScriptStep::say([bash("echo hi")]).using(usage), ScriptStep::text("done")]);

@@ -161,7 +161,9 @@ impl StoredBudget {
 
     pub(super) fn into_budget(self) -> Result<SpendLimit, SnapshotError> {
         let Self { usd, tokens, calls, seconds } = self;
-        let broken = |_| SnapshotError::Broken { problem: "the seconds of its budget are no time".into() };
+        let broken = |_| SnapshotError::Broken {
+            problem: "the seconds of its budget are not a valid duration".into(),
+        };
         let time = seconds.map(Duration::try_from_secs_f64).transpose().map_err(broken)?;
         Ok(SpendLimit { usd, tokens, calls, time })
     }

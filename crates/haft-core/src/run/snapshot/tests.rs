@@ -122,7 +122,7 @@ fn damaged_or_unknown_snapshot_is_rejected() {
     check("/version", json!(2), "has version 2, this program reads version 1");
     check("/state/forced", json!("boredom"), "`boredom`");
     check("/state/repeats", json!({"zz": 1}), "digest");
-    check("/plan/budget", json!({"seconds": -1.0}), "no time");
+    check("/plan/budget", json!({"seconds": -1.0}), "not a valid duration");
     check(
         "/state/phase",
         json!({"ended": {"reason": {"plain": "x"}, "answer": null, "detail": "", "ended_ms": null}}),
@@ -130,7 +130,7 @@ fn damaged_or_unknown_snapshot_is_rejected() {
     );
     check("/conversation/0/role", json!("tool"), "damaged");
     let call = json!({"call": {"id": "a", "name": "b", "arguments": ""}, "batch": null, "state": "running"});
-    check("/state/phase", json!({"calls": [call]}), "other calls than were made");
+    check("/state/phase", json!({"calls": [call]}), "not the open calls");
     assert!(matches!(RunSnapshot::from_json("{"), Err(SnapshotError::NotJson { .. })));
     assert!(matches!(
         RunSnapshot::from_json(r#"{"version": 9}"#),

@@ -128,7 +128,7 @@ fn put(store: &dyn OutputStore, bytes: &[u8]) -> Result<StoreEntry, StoreError> 
 
 fn omission_reason(reason: StoreReason) -> String {
     match reason {
-        StoreReason::SizeCap => format!("images and audio may take {MEDIA_BYTES_MAX} bytes in all"),
+        StoreReason::SizeCap => format!("images and audio may take at most {MEDIA_BYTES_MAX} bytes in total"),
         StoreReason::TokenBudget | StoreReason::ReserveFailed => {
             "the model's context has no room for it".into()
         }

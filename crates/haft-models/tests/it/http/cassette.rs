@@ -135,14 +135,14 @@ async fn replay_matches_despite_other_dates_and_paths_but_not_other_words() {
     let replayer = reel.replayer(MatchRule::Digest);
     let miss = whole(&replayer, asking("write /srv/two on 2027-12-31"), &cx).await.unwrap_err();
     assert_eq!(miss.kind, ModelErrorKind::NotRecorded);
-    let expected = "the nearest is on line 2, where `messages[0].parts[0].text` is `read <path> on <date>` \
+    let expected = "the most similar is on line 2, where `messages[0].parts[0].text` is `read <path> on <date>` \
                     instead of `write <path> on <date>`";
     assert!(miss.message.contains(expected), "{miss}");
     let request =
         ModelRequest { system: "new".into(), model: "n".into(), ..asking("read /srv/two on 2027-12-31") };
     assert_eq!(whole(&replayer, request.clone(), &cx).await.unwrap().text(), "fine");
     let miss = whole(&replayer, request, &cx).await.unwrap_err();
-    assert!(miss.message.contains("recorded once, and asked for once more"), "{miss}");
+    assert!(miss.message.contains("recorded once and has been sent once more"), "{miss}");
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn turn_matching_compares_only_the_turn_and_called_tool_names() {
     let reply = folded(&spoken[1]);
     let other = request([Message::user("x"), reply.into_message(), Message::user("y")]);
     let miss = whole(&replayer, other, &cx).await.unwrap_err();
-    let expected = "turn 2 after no calls: this turn is line 3 after calls to read";
+    let expected = "turn 2 after no calls: the recording has this turn on line 3 after calls to read";
     assert!(miss.message.contains(expected), "{miss}");
 }
 
@@ -232,5 +232,5 @@ async fn a_key_in_the_conversation_is_not_recorded() {
     assert_eq!(reply.text(), "you said [redacted], did you not?");
     let missed =
         whole(&reel.replayer(MatchRule::Digest), asking("my key is [redacted]"), &cx).await.unwrap_err();
-    assert!(missed.message.ends_with("line 2 would, but for a secret that was taken out of it"), "{missed}");
+    assert!(missed.message.ends_with("line 2 differs only in a secret that was redacted"), "{missed}");
 }

@@ -41,7 +41,7 @@ async fn unsupported_request_feature_is_noted_in_the_reply() {
             asker.ask(request).await.unwrap().notes.iter().map(ToString::to_string).collect();
         let expected = match format {
             ModelApiFormat::Ollama => Vec::new(),
-            _ => vec!["the provider has no word for size of the context: the server decides"],
+            _ => vec!["the provider does not support context size: the server decides"],
         };
         assert_eq!(notes, expected, "{format:?}");
     }
@@ -128,7 +128,7 @@ async fn fallback_model_answers_when_the_first_fails() {
     assert_eq!(reply.text(), "here");
     assert_eq!(first.events.attempts(), ["m 1 unauthorized", "second 1 ok"]);
     let notes: Vec<String> = reply.notes.iter().map(ToString::to_string).collect();
-    assert_eq!(notes, ["openai/m gave no answer, so another model was asked: no"]);
+    assert_eq!(notes, ["openai/m failed, so a fallback model was used: no"]);
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn error_of_failed_fallbacks_includes_every_models_message() {
     let then: Vec<(Box<dyn ModelProvider>, String)> = vec![(Box::new(second.provider()), "second".into())];
     let provider = FallbackProvider::new(Box::new(first.provider()), then);
     let error = whole(&provider, asking("hi"), &first.context()).await.unwrap_err();
-    assert_eq!(error.message, "no key; before it openai/m failed: wrong key");
+    assert_eq!(error.message, "no key; before that, openai/m failed: wrong key");
 }
 
 #[tokio::test]

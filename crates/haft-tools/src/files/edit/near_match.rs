@@ -3,7 +3,7 @@
 /// Returns why `old` was not found, if only line breaks or white space differ.
 pub(super) fn hint(text: &str, old: &str) -> Option<String> {
     if let Some(line) = line_ignoring_line_ends(text, old) {
-        return Some(format!("it is at line {line} with other line ends: {}", line_ends(text)));
+        return Some(format!("it is at line {line} with other line endings: {}", line_ends(text)));
     }
     let line = line_ignoring_white_space(text, old)?;
     Some(format!("it is at line {line} with other white space; copy that text exactly, with its indentation"))
@@ -67,8 +67,8 @@ mod tests {
 
     #[test]
     fn hint_names_the_line_that_differs_only_in_white_space_or_line_ends() {
-        check("a\r\nb\r\nc\r\n", "b\nc", Some("line 2 with other line ends: the file has CRLF"));
-        check("a\nb\nc\n", "b\r\nc", Some("line 2 with other line ends: the file has LF"));
+        check("a\r\nb\r\nc\r\n", "b\nc", Some("line 2 with other line endings: the file has CRLF"));
+        check("a\nb\nc\n", "b\r\nc", Some("line 2 with other line endings: the file has LF"));
         check("fn a() {\n\tlet ä = 1;\n}\n", "    let ä = 1;\n", Some("line 2 with other white space"));
         check("ä\n\n x  y", "x y", Some("line 3 with other white space"));
         check("abc", "xyz", None);

@@ -149,7 +149,7 @@ impl Authorizer {
         let wanted = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
         if wanted.is_some_and(|wanted| wanted != found.issuer.issuer.trim_end_matches('/')) {
             return Err(AuthError::refused(
-                "the server names another authorization server than `oauth.issuer`, which is refused",
+                "the server names an authorization server other than `oauth.issuer`, which is refused",
             ));
         }
         Ok(found)
@@ -354,9 +354,9 @@ impl std::fmt::Debug for Authorizer {
 
 fn login_required_error(challenge: &Challenge) -> AuthError {
     let why = if challenge.needs_more_scopes() {
-        "the server wants more rights than were granted"
+        "the server requires scopes that were not granted"
     } else {
-        "the server asks who you are"
+        "the server requires a login"
     };
     AuthError::PersonNeeded(format!("{why}; {LOGIN_NEEDED}"))
 }
@@ -378,7 +378,7 @@ fn token_without_secrets(found: &OauthDiscovery, client: OauthClient, scopes: Ve
 fn not_given(why: TokenRequestError) -> AuthError {
     match why {
         TokenRequestError::InvalidGrant => {
-            AuthError::refused("its authorization server does not take the code; begin again")
+            AuthError::refused("its authorization server rejected the code; start the login again")
         }
         TokenRequestError::Other(error) => error,
     }

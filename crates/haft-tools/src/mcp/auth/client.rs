@@ -94,7 +94,7 @@ pub(super) fn choose_client_identity(
         }
         (_, Some(endpoint)) => Ok(ClientIdentitySource::Register(endpoint.clone())),
         (_, None) => Err(AuthError::refused(
-            "its authorization server registers nobody by itself; get a client id there and set `oauth.clientId`",
+            "its authorization server does not support dynamic client registration; get a client id there and set `oauth.clientId`",
         )),
     }
 }
@@ -120,8 +120,9 @@ pub(super) fn registered(
     issuer: &AuthorizationServer,
 ) -> Result<OauthClient, AuthError> {
     let text = |name: &str| answer[name].as_str().filter(|text| !text.is_empty());
-    let id = text("client_id")
-        .ok_or_else(|| AuthError::refused("its authorization server registered us without a client id"))?;
+    let id = text("client_id").ok_or_else(|| {
+        AuthError::refused("its authorization server returned no client id for the registration")
+    })?;
     let secret = text("client_secret").map(SecretString::from);
     let told = text("token_endpoint_auth_method").and_then(ClientAuthMethod::from_method_name);
     let proof = match (&secret, told) {

@@ -62,7 +62,7 @@ pub(super) async fn discover(
             let resource = about.resource.unwrap_or_else(|| server.to_string());
             if !covers(&resource, server) {
                 return Err(AuthError::refused(
-                    "the server says that its tokens are for another address, which is refused",
+                    "the server's metadata names another URL as the resource of its tokens, which is refused",
                 ));
             }
             (resource, about.scopes_supported, about.authorization_servers.into_iter().next())
@@ -80,18 +80,16 @@ async fn authorization_server(
     issuer: &str,
 ) -> Result<AuthorizationServer, AuthError> {
     let address = Url::parse(issuer)
-        .map_err(|_| AuthError::refused("the server names an authorization server that is no address"))?;
+        .map_err(|_| AuthError::refused("the server names an authorization server that is not a URL"))?;
     let found: Option<AuthorizationServer> = first(http, server, issuer_metadata_urls(&address)).await?;
     let found = found.ok_or_else(|| {
-        let hint = "set an `Authorization` in its `headers`";
-        AuthError::refused(format!("the server asks who you are, but says nowhere how to log in; {hint}"))
+        let hint = "set an `Authorization` header in its `headers`";
+        AuthError::refused(format!("the server requires a login, but has no OAuth metadata; {hint}"))
     })?;
     // Some frameworks add a slash after a bare host. Any other difference may be a server that poses as another issuer
     // (RFC 8414, section 3.3).
     if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
-        return Err(AuthError::refused(
-            "its authorization server gives another issuer than the server named",
-        ));
+        return Err(AuthError::refused("its authorization server has another issuer than the server named"));
     }
     if found.endpoints().any(|endpoint| leads_inside(endpoint, server)) {
         return Err(AuthError::refused("its authorization server has a private address, which is refused"));
@@ -99,7 +97,7 @@ async fn authorization_server(
     if found.endpoints().all(|endpoint| is_safe(endpoint, server)) {
         Ok(found)
     } else {
-        Err(AuthError::refused("its authorization server has an address without TLS, which is refused"))
+        Err(AuthError::refused("its authorization server has a URL without TLS, which is refused"))
     }
 }
 
@@ -123,7 +121,9 @@ async fn first<T: DeserializeOwned>(
 ) -> Result<Option<T>, AuthError> {
     for place in places {
         if !is_safe(&place, server) {
-            return Err(AuthError::refused("the server points to an address without TLS, which is refused"));
+            return Err(AuthError::refused(
+                "the server's OAuth metadata is at a URL without TLS, which is refused",
+            ));
         }
         if leads_inside(&place, server) {
             return Err(AuthError::refused("the server points to a private address, which is refused"));
@@ -131,7 +131,7 @@ async fn first<T: DeserializeOwned>(
         if let Some(text) = exchange::get(http, place).await? {
             return serde_json::from_str(&text)
                 .map(Some)
-                .map_err(|_| AuthError::refused("what was said about authorization cannot be read"));
+                .map_err(|_| AuthError::refused("the OAuth metadata cannot be parsed"));
         }
     }
     Ok(None)

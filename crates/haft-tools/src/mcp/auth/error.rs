@@ -11,7 +11,7 @@ pub const LOGIN_NEEDED: &str = "a user must log in";
 pub enum AuthError {
     /// A user must log in.
     PersonNeeded(String),
-    /// The server does not ask for a login.
+    /// The server does not require a login.
     NotNeeded,
     /// A setting or a response is invalid, or the server refused; a retry would not help.
     Refused(String),
@@ -31,7 +31,7 @@ impl fmt::Display for AuthError {
             Self::PersonNeeded(message) | Self::Refused(message) | Self::Unreachable(message) => {
                 f.write_str(message)
             }
-            Self::NotNeeded => f.write_str("the server does not ask for a login"),
+            Self::NotNeeded => f.write_str("the server does not require a login"),
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn http(server: &Url) -> Result<Http, AuthError> {
         .dns_resolver(Arc::new(DiscoveryResolver::new(server)))
         .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
         .build()
-        .map_err(|_| AuthError::refused("no HTTP client can be made"))
+        .map_err(|_| AuthError::refused("the HTTP client cannot be created"))
 }
 
 /// Fetches a document; returns `None` when the status is neither success nor a server error.
@@ -55,11 +55,11 @@ pub(super) async fn register(http: &Http, url: Url, body: &Value) -> Result<Valu
     }
     if !status.is_success() {
         return Err(AuthError::refused(format!(
-            "its authorization server does not register us ({status}); get a client id there and set `oauth.clientId`"
+            "its authorization server refused the client registration ({status}); get a client id there and set `oauth.clientId`"
         )));
     }
     serde_json::from_str(&text(response).await?)
-        .map_err(|_| AuthError::refused("the answer to our registration cannot be read"))
+        .map_err(|_| AuthError::refused("the response to the client registration cannot be parsed"))
 }
 
 /// A successful token response.
@@ -109,9 +109,7 @@ pub(super) async fn token(
         given.token_type.is_empty() || given.token_type.eq_ignore_ascii_case("bearer")
     };
     given.filter(bearer).ok_or_else(|| {
-        TokenRequestError::Other(AuthError::refused(
-            "its authorization server gave something that is no bearer token",
-        ))
+        TokenRequestError::Other(AuthError::refused("its authorization server did not return a bearer token"))
     })
 }
 
@@ -126,7 +124,7 @@ fn not_given(text: &str) -> TokenRequestError {
     match answer["error"].as_str() {
         Some("invalid_grant") => TokenRequestError::InvalidGrant,
         code => TokenRequestError::Other(AuthError::refused(format!(
-            "its authorization server gives no token ({})",
+            "its authorization server did not issue a token ({})",
             code.map_or("no reason", known_code)
         ))),
     }
@@ -145,7 +143,9 @@ async fn send(request: RequestBuilder) -> Result<Response, AuthError> {
 }
 
 fn unreachable(how: &str) -> AuthError {
-    AuthError::Unreachable(format!("its authorization server {how}; nothing was lost, try again later"))
+    AuthError::Unreachable(format!(
+        "its authorization server {how}; stored tokens are unchanged, try again later"
+    ))
 }
 
 async fn text(response: Response) -> Result<String, AuthError> {
@@ -154,7 +154,8 @@ async fn text(response: Response) -> Result<String, AuthError> {
     while let Some(chunk) = stream.next().await {
         read.extend_from_slice(&chunk.map_err(|_| unreachable("dropped the connection"))?);
         if read.len() > ANSWER_BYTES_MAX {
-            let message = format!("its authorization server answers with more than {ANSWER_BYTES_MAX} bytes");
+            let message =
+                format!("the response of its authorization server is larger than {ANSWER_BYTES_MAX} bytes");
             return Err(AuthError::Refused(message));
         }
     }

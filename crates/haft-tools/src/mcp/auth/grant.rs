@@ -37,13 +37,13 @@ impl AuthorizationRequest {
     ) -> Result<Self, AuthError> {
         if !issuer.code_challenge_methods_supported.iter().any(|method| method == "S256") {
             return Err(AuthError::refused(
-                "its authorization server does not say that it checks PKCE with S256, and without it a login is not safe",
+                "its authorization server does not advertise PKCE with S256, without which a login is not secure",
             ));
         }
         let endpoint = issuer.authorization_endpoint.as_ref();
         let mut url = endpoint
             .ok_or_else(|| {
-                AuthError::refused("its authorization server has no place where a person can log in")
+                AuthError::refused("its authorization server has no authorization endpoint for a user login")
             })?
             .clone();
         let (state, verifier) = (random(), random());
@@ -68,18 +68,18 @@ impl AuthorizationRequest {
             answer.query_pairs().find(|(found, _)| found == name).map(|(_, value)| value.into_owned())
         };
         if field("state").as_deref() != Some(self.state.as_str()) {
-            return Err(AuthError::refused("the answer is to another login than this one; begin again"));
+            return Err(AuthError::refused("the response belongs to another login; start the login again"));
         }
         // RFC 9207 (section 2.4) requires a simple string comparison, without normalising the URLs.
         match field("iss") {
             Some(iss) if iss != issuer.issuer => {
                 return Err(AuthError::refused(
-                    "the answer comes from another authorization server, and is refused",
+                    "the response comes from another authorization server, and is refused",
                 ));
             }
             None if issuer.authorization_response_iss_parameter_supported => {
                 return Err(AuthError::refused(
-                    "the answer does not say which authorization server it comes from",
+                    "the response does not name the authorization server it comes from",
                 ));
             }
             Some(_) | None => {}
@@ -87,7 +87,9 @@ impl AuthorizationRequest {
         if let Some(error) = field("error") {
             return Err(AuthError::Refused(format!("the login was refused ({})", known_code(&error))));
         }
-        field("code").ok_or_else(|| AuthError::refused("the answer has no code; begin again"))
+        field("code").ok_or_else(|| {
+            AuthError::refused("the response has no authorization code; start the login again")
+        })
     }
 }
 

@@ -134,7 +134,7 @@ impl TokenFile {
                 kept.and_then(|text| serde_json::from_str(text.expose_secret()).ok())
             }
             (Some(TokenFileContent::Elsewhere(_)), None) => {
-                return Err(keyring_unavailable("this program has none"));
+                return Err(keyring_unavailable("this program has no keyring support"));
             }
             (None, _) => None,
         };
@@ -195,7 +195,7 @@ impl TokenFile {
     }
 
     fn unusable(&self, error: &io::Error) -> AuthError {
-        AuthError::Refused(format!("the token cannot be kept in {}: {error}", self.path.display()))
+        AuthError::Refused(format!("the token cannot be stored in {}: {error}", self.path.display()))
     }
 }
 

@@ -120,7 +120,7 @@ async fn sampling_is_limited_per_call() {
         );
     }
     let third = policy.answer("s", &hello, &begun.call).await;
-    assert!(declined_for(third).contains("2 times at most"));
+    assert!(declined_for(third).contains("at most 2 sampling requests"));
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn sampling_requires_user_consent_unless_configured() {
         let begun = calls.begin(caller(writer(), person));
         policy.answer("s", &hello, &begun.call).await
     };
-    assert!(declined_for(check(None).await).contains("nobody is there"));
+    assert!(declined_for(check(None).await).contains("no user is available"));
     for no in [
         ElicitationAnswer::Declined,
         ElicitationAnswer::Cancelled,
@@ -170,5 +170,5 @@ async fn sampling_is_cancelled_when_its_call_ends() {
     let mut writing = Box::pin(policy.answer("s", &hello, &call));
     assert!(writing.as_mut().now_or_never().is_none());
     drop(begun);
-    assert!(declined_for(writing.await).contains("the call is over"));
+    assert!(declined_for(writing.await).contains("the call has ended"));
 }

@@ -52,7 +52,9 @@ pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, Trans
         .connect_timeout(CONNECT_WAIT)
         .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
         .build()
-        .map_err(|error| TransportFailure::Broken(format!("no HTTP client can be made: {}", told(&error))))
+        .map_err(|error| {
+            TransportFailure::Broken(format!("the HTTP client cannot be created: {}", told(&error)))
+        })
 }
 
 /// Converts the operator's headers. An error contains only the name of the header, because its value may be a secret.
@@ -60,7 +62,7 @@ pub(super) fn header_map(headers: &[(String, SecretString)]) -> Result<HeaderMap
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         let bad = || {
-            TransportFailure::Broken(format!("header `{name}` has a name or a value that HTTP cannot carry"))
+            TransportFailure::Broken(format!("header `{name}` has a name or value that is not valid in HTTP"))
         };
         let mut held = HeaderValue::from_str(value.expose_secret()).map_err(|_| bad())?;
         held.set_sensitive(true);
@@ -148,23 +150,22 @@ pub(super) fn refusal(response: &Response) -> TransportFailure {
     let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     match status {
         StatusCode::UNAUTHORIZED => {
-            TransportFailure::NeedsAuth("the server refuses what it was shown (HTTP 401)".into())
+            TransportFailure::NeedsAuth("the server rejected the credentials (HTTP 401)".into())
         }
         StatusCode::FORBIDDEN if Challenge::of(response).is_some() => {
-            TransportFailure::NeedsAuth("the server wants more rights than it can be given (HTTP 403)".into())
+            TransportFailure::NeedsAuth("the server requires scopes that cannot be granted (HTTP 403)".into())
         }
         StatusCode::TOO_MANY_REQUESTS => {
             let after = header(reqwest::header::RETRY_AFTER);
-            let after =
-                after.map(|after| format!("; it may be asked again after {after}")).unwrap_or_default();
-            TransportFailure::Broken(format!("the server is asked too often (HTTP 429){after}"))
+            let after = after.map(|after| format!("; retry after {after}")).unwrap_or_default();
+            TransportFailure::Broken(format!("the server limits the request rate (HTTP 429){after}"))
         }
         status if status.is_redirection() => {
             let target =
                 header(reqwest::header::LOCATION).and_then(|target| response.url().join(target).ok());
             let target = target.as_ref().map(url_without_secrets).unwrap_or_default();
             TransportFailure::Broken(format!(
-                "the server redirects to `{target}` ({status}), which is not followed; if that is it, put its address into `url`"
+                "the server redirects to `{target}` ({status}), which is not followed; if that is the server, set `url` to that address"
             ))
         }
         // A gateway passed the request on and got no response, so the server may have performed it.
@@ -199,7 +200,7 @@ fn url_without_secrets(url: &Url) -> String {
 /// Builds the failure for a connection that ended in the middle of a response.
 pub(super) fn dropped(error: &reqwest::Error) -> TransportFailure {
     TransportFailure::Closed(format!(
-        "the server dropped the connection before its reply was whole: {}",
+        "the server closed the connection before its reply was complete: {}",
         told(error)
     ))
 }

@@ -111,7 +111,9 @@ impl StreamableHttpTransport {
     /// Posts a message that has no reply: an answer to a request of the server, or a notification.
     fn post_and_forget(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let permit = Arc::clone(&self.untaken).try_acquire_owned().map_err(|_| {
-            TransportFailure::Broken(format!("the server takes no answers; {UNTAKEN_MAX} are on their way"))
+            TransportFailure::Broken(format!(
+                "the server does not accept messages; {UNTAKEN_MAX} are waiting"
+            ))
         })?;
         let line = Arc::clone(&self.line);
         let initialized = message.method == "notifications/initialized";
@@ -199,7 +201,7 @@ impl HttpSessionState {
             if session.len() > SESSION_BYTES_MAX {
                 let bytes = session.len();
                 let message = format!(
-                    "the server names its session with {bytes} bytes; at most {SESSION_BYTES_MAX} are kept"
+                    "the server's session id has {bytes} bytes; at most {SESSION_BYTES_MAX} are allowed"
                 );
                 return Err(TransportFailure::Broken(message));
             }
@@ -211,7 +213,7 @@ impl HttpSessionState {
                 let text = client::text(response).await?;
                 if message::read(&text).is_empty() {
                     return Err(TransportFailure::Broken(
-                        "the server answered with something that is no message".into(),
+                        "the server's answer is not a JSON-RPC message".into(),
                     ));
                 }
                 self.inbox.received(&text, id);
@@ -219,7 +221,7 @@ impl HttpSessionState {
             }
             (EVENT_STREAM, Some(id)) => self.follow_reply(response, id, is_modern(message)).await,
             (other, Some(_)) => Err(TransportFailure::WrongTransport(format!(
-                "the server answered with `{other}`, which is no MCP"
+                "the server answered with media type `{other}`, which is not MCP"
             ))),
         }
     }

@@ -98,7 +98,7 @@ impl fmt::Display for TransportFailure {
             Self::TooLarge { bytes_max } => {
                 write!(f, "the reply is larger than {bytes_max} bytes and was not read; ask for less")
             }
-            Self::SessionExpired => f.write_str("the server has forgotten the session"),
+            Self::SessionExpired => f.write_str("the server no longer knows the session"),
         }
     }
 }

@@ -84,7 +84,9 @@ impl SseTransport {
 impl Transport for SseTransport {
     fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let permit = Arc::clone(&self.untaken).try_acquire_owned().map_err(|_| {
-            TransportFailure::Broken(format!("the server takes no messages; {UNTAKEN_MAX} are on their way"))
+            TransportFailure::Broken(format!(
+                "the server does not accept messages; {UNTAKEN_MAX} are waiting"
+            ))
         })?;
         let request = self.client.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json");
         let request = client::with_headers(request, &message.headers).body(message.text);
@@ -96,9 +98,7 @@ impl Transport for SseTransport {
                 Ok(Ok(response)) if response.status().is_success() => return,
                 Ok(Ok(response)) => client::refusal(&response),
                 Ok(Err(failure)) => failure,
-                Err(_) => {
-                    TransportFailure::Closed("the server does not say that it has taken the message".into())
-                }
+                Err(_) => TransportFailure::Closed("the server did not confirm the message in time".into()),
             };
             if let Some(id) = message.id {
                 inbox.failed(id, failure);
@@ -141,7 +141,7 @@ impl SseEndpoint {
             return Err(client::refusal(&response));
         }
         if client::media_type(&response) != "text/event-stream" {
-            return Err(TransportFailure::WrongTransport("the address gives no stream of events".into()));
+            return Err(TransportFailure::WrongTransport("the URL does not return an event stream".into()));
         }
         Ok(response)
     }
@@ -214,14 +214,14 @@ impl SseConnection {
     async fn endpoint(&mut self, url: &Url) -> Result<Url, TransportFailure> {
         loop {
             let mut found = self.next().await?.ok_or_else(|| {
-                TransportFailure::Closed("the server ended the stream before it began".into())
+                TransportFailure::Closed("the server ended the stream before it named its endpoint".into())
             })?;
             let Some(at) = found.iter().position(|event| event.name == "endpoint") else { continue };
             self.early = found.split_off(at + 1);
             let endpoint = url.join(found[at].data.trim()).ok();
             return endpoint.filter(|endpoint| endpoint.origin() == url.origin()).ok_or_else(|| {
                 TransportFailure::Broken(
-                    "the server wants to be written to at another host, which is refused".into(),
+                    "the server's message endpoint is on another host, which is refused".into(),
                 )
             });
         }

@@ -98,7 +98,7 @@ impl StdinQueue {
             state.pipe.clone().ok_or_else(|| TransportFailure::Closed("the server was stopped".into()))?;
         if state.unread.len() + bytes.len() > UNREAD_BYTES_MAX {
             return Err(TransportFailure::Broken(format!(
-                "the server does not read its input; more than {UNREAD_BYTES_MAX} bytes wait"
+                "the server does not read its input; more than {UNREAD_BYTES_MAX} bytes are waiting"
             )));
         }
         let written = if state.unread.is_empty() { pipe.try_write(bytes).unwrap_or(0) } else { 0 };
@@ -172,7 +172,8 @@ async fn attend(
         Err(_) => "the server closed its output".into(),
     });
     let last = stderr.last(LAST_WORDS_LINES);
-    let words = if last.is_empty() { String::new() } else { format!("; it said last:\n{}", last.join("\n")) };
+    let words =
+        if last.is_empty() { String::new() } else { format!("; last lines of stderr:\n{}", last.join("\n")) };
     inbox.closed(TransportFailure::Closed(format!("{how}{words}")));
     child.kill().await;
 }

@@ -61,9 +61,9 @@ impl Transport for WebSocketTransport {
         let unsent =
             unsent.as_ref().ok_or_else(|| TransportFailure::Closed("the connection was closed".into()))?;
         unsent.try_send(message.text).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => {
-                TransportFailure::Broken(format!("the server does not read; {UNSENT_MAX} messages wait"))
-            }
+            mpsc::error::TrySendError::Full(_) => TransportFailure::Broken(format!(
+                "the server does not read; {UNSENT_MAX} messages are waiting"
+            )),
             mpsc::error::TrySendError::Closed(_) => {
                 TransportFailure::Closed("the connection is closed".into())
             }
@@ -104,12 +104,12 @@ async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: A
                 Some(Ok(Message::Binary(bytes))) => inbox.received(&String::from_utf8_lossy(&bytes), None),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Close(_))) | None => {
-                    break TransportFailure::Closed("the server closed the socket".into());
+                    break TransportFailure::Closed("the server closed the WebSocket".into());
                 }
                 Some(Err(Error::Capacity(_))) => {
                     break TransportFailure::TooLarge { bytes_max: MESSAGE_BYTES_MAX };
                 }
-                Some(Err(error)) => break TransportFailure::Closed(format!("the socket broke: {error}")),
+                Some(Err(error)) => break TransportFailure::Closed(format!("the WebSocket failed: {error}")),
             },
             text = unsent.recv() => {
                 let Some(text) = text else {
@@ -117,7 +117,7 @@ async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: A
                     break TransportFailure::Closed("the connection was closed".into());
                 };
                 if let Err(error) = socket.send(Message::text(text)).await {
-                    break TransportFailure::Closed(format!("the socket broke: {error}"));
+                    break TransportFailure::Closed(format!("the WebSocket failed: {error}"));
                 }
             }
         }
@@ -128,8 +128,7 @@ async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: A
 fn unreachable(error: &Error) -> TransportFailure {
     match error {
         Error::Http(response) if response.status() == 401 => TransportFailure::NeedsAuth(
-            "the server refuses what it was shown (HTTP 401); over a WebSocket `headers` say who you are"
-                .into(),
+            "the server rejected the credentials (HTTP 401); for a WebSocket set them in `headers`".into(),
         ),
         Error::Http(response) => {
             TransportFailure::Broken(format!("the server answered {}", response.status()))

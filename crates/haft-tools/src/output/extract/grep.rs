@@ -31,16 +31,16 @@ impl Grep {
                     let word = rest.split_whitespace().next().unwrap_or_default();
                     let count = word
                         .parse()
-                        .map_err(|_| ExtractError(format!("{flag} wants a number; got `{word}`")))?;
+                        .map_err(|_| ExtractError(format!("{flag} needs a number; got `{word}`")))?;
                     rest = rest[word.len()..].trim_start();
                     grep.set_context_lines(flag, count);
                 }
-                _ => return Err(ExtractError(format!("grep knows -i, -A n, -B n and -C n; got `{flag}`"))),
+                _ => return Err(ExtractError(format!("grep accepts -i, -A n, -B n and -C n; got `{flag}`"))),
             }
         }
         unquoted(rest.trim()).clone_into(&mut grep.pattern);
         if grep.pattern.is_empty() {
-            return Err(ExtractError("grep wants a pattern".into()));
+            return Err(ExtractError("grep needs a pattern".into()));
         }
         grep.compile().map(|_| grep)
     }

@@ -10,8 +10,9 @@ use super::{ANSWER_BYTES_MAX, ExtractError};
 
 /// Runs a filter and returns its results, one per line. A filter may never end, so the caller must limit the time.
 pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> {
-    let input = read::parse_single(content)
-        .map_err(|error| ExtractError(format!("jq wants JSON, and the stored output is none: {error}")))?;
+    let input = read::parse_single(content).map_err(|error| {
+        ExtractError(format!("jq needs JSON, and the stored output is not JSON: {error}"))
+    })?;
     let arena = Arena::default();
     let loader = Loader::new(jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()));
     let code = if filter.is_empty() { "." } else { unquoted(filter) };

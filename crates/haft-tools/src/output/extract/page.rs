@@ -25,8 +25,11 @@ impl<'a> PagedText<'a> {
             overlap_percent: 0,
             avg_line_bytes_threshold: LINE_BYTES_THRESHOLD,
         };
-        let beyond =
-            if made.len() < answer.len() { "; the answer has more, ask for less at once" } else { "" };
+        let beyond = if made.len() < answer.len() {
+            "; the answer is longer than shown, ask for less at once"
+        } else {
+            ""
+        };
         Self { texts: chunks(made, chunking), question: format!(" of {question}"), beyond }
     }
 

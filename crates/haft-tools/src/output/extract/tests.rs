@@ -45,9 +45,9 @@ fn grep_returns_numbered_matching_lines() {
     check("grep 'o.e'", TEXT, "1:one\n");
     check("grep nothing", TEXT, "no line matches `nothing`");
     check_error("grep (", TEXT, "cannot be used");
-    check_error("grep -x a", TEXT, "grep knows");
-    check_error("grep -A many a", TEXT, "wants a number");
-    check_error("grep", TEXT, "wants a pattern");
+    check_error("grep -x a", TEXT, "grep accepts");
+    check_error("grep -A many a", TEXT, "needs a number");
+    check_error("grep", TEXT, "needs a pattern");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn jq_filters_and_schema_describes_json() {
         "object\n  items: array\n    []: object ×2\n      id: number ×2\n      name: string\n  total: number",
     );
     check_error("jq .[", JSON, "is not a jq filter");
-    check_error("jq .", "not json", "wants JSON");
+    check_error("jq .", "not json", "needs JSON");
     check_error("schema", "not json", "not JSON");
     check_error("jq error(\"no\")", JSON, "no");
     check_error("jq import \"x\" as $x; $x", JSON, "cannot import files");
@@ -84,7 +84,11 @@ fn endless_jq_results_are_truncated() {
     );
     assert!(first.len() < PAGE_BYTES_MAX + 100);
     let last = asked("page 140 of jq repeat(1)");
-    assert!(last.ends_with("... (page 140 of 140, the last; the answer has more, ask for less at once)"));
+    assert!(
+        last.ends_with(
+            "... (page 140 of 140, the last; the answer is longer than shown, ask for less at once)"
+        )
+    );
 }
 
 #[test]

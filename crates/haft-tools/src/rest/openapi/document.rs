@@ -54,7 +54,7 @@ fn json(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError>
     let parsed =
         PruningDeserializer { context: ObjectKeyKind::Keywords, values_left }.deserialize(&mut deserializer);
     parsed.and_then(|value| deserializer.end().map(|()| value)).or_else(|error| {
-        let no_json = || DocumentError(format!("this is no JSON: {error}"));
+        let no_json = || DocumentError(format!("the document is not valid JSON: {error}"));
         // The document has too many values; parsed as YAML, it would exceed the limit again.
         if values_left.replace(before) == 0 {
             return Err(no_json());
@@ -80,7 +80,9 @@ fn yaml(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError>
     let parsed = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
         PruningDeserializer { context: ObjectKeyKind::Keywords, values_left }.deserialize(deserializer)
     });
-    parsed.map_err(|error| DocumentError(format!("this is no YAML: {}", first_line(&error.to_string()))))
+    parsed.map_err(|error| {
+        DocumentError(format!("the document is not valid YAML: {}", first_line(&error.to_string())))
+    })
 }
 
 fn first_line(text: &str) -> String {
@@ -283,9 +285,9 @@ mod tests {
         };
         let many = format!("{{\"a\":[{}0]}}", "0,".repeat(VALUES_MAX));
         check(many.as_bytes(), "more than 1500000 values");
-        check(bomb.as_bytes(), "no YAML");
-        check(deep.as_bytes(), "no JSON");
-        check("[".repeat(100_000).as_bytes(), "no YAML");
+        check(bomb.as_bytes(), "not valid YAML");
+        check(deep.as_bytes(), "not valid JSON");
+        check("[".repeat(100_000).as_bytes(), "not valid YAML");
         check(&vec![b' '; DOCUMENT_BYTES_MAX + 1], "larger than");
         check(b"", "empty");
         check(b"  \n", "empty");

@@ -32,7 +32,7 @@ pub(super) struct BadReference(String);
 
 impl fmt::Display for BadReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the reference `{}` leads nowhere", self.0)
+        write!(f, "the reference `{}` has no target", self.0)
     }
 }
 

@@ -109,18 +109,16 @@ fn check_version(root: &Node<'_>) -> Result<(), ImportError> {
         Some(version) if version.starts_with("3.") => {}
         Some(version) => {
             let short: String = version.chars().take(20).collect();
-            return Err(ImportError(format!(
-                "version `{short}` is not known; expected OpenAPI 3 or Swagger 2.0"
-            )));
+            return Err(ImportError(format!("unknown version `{short}`; expected OpenAPI 3 or Swagger 2.0")));
         }
         None => {
             return Err(ImportError(
-                "there is no `openapi` and no `swagger` in it: is this a description of an API?".into(),
+                "it has neither `openapi` nor `swagger`: is this an OpenAPI document?".into(),
             ));
         }
     }
     if root.get("paths").is_none_or(|paths| !paths.value.is_object()) {
-        return Err(ImportError("there is no `paths` in it, so it describes no operation".into()));
+        return Err(ImportError("it has no `paths`, so it describes no operation".into()));
     }
     Ok(())
 }
@@ -154,9 +152,9 @@ fn reach(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<
         Some(private) => reach.with_private(private),
         None => reach,
     };
-    reach.check_url(base).map_err(|refusal| {
-        ImportError(format!("its server: {refusal}; or name it yourself with `baseUrl`"))
-    })?;
+    reach
+        .check_url(base)
+        .map_err(|refusal| ImportError(format!("its server: {refusal}; or set `baseUrl`")))?;
     Ok(reach)
 }
 
@@ -182,7 +180,7 @@ impl<'a> Importer<'a> {
             if self.tools.len() + self.skipped.len() >= OPERATIONS_MAX {
                 return self.skip(
                     path,
-                    format!("this and what follows: there are more than {OPERATIONS_MAX} operations"),
+                    format!("this and all later operations: there are more than {OPERATIONS_MAX} operations"),
                 );
             }
             match item.resolved() {
@@ -200,7 +198,7 @@ impl<'a> Importer<'a> {
                 item.with(written).resolved().map(|node| OpenApiOperation { path, method, item, node });
             let made = match operation {
                 Ok(operation) if operation.node.value.is_object() => self.operation(&operation),
-                Ok(_) => Err("it is no object".into()),
+                Ok(_) => Err("it is not an object".into()),
                 Err(bad) => Err(bad.to_string()),
             };
             match made {
@@ -230,7 +228,7 @@ impl<'a> Importer<'a> {
         if let Some(reason) = self.filter.skip_reason(&looked) {
             return Err(reason.into());
         }
-        let spent = || "the description takes more time or memory than it may; `includeOperations` can choose from it";
+        let spent = || "the description takes more time or memory than allowed; select operations with `includeOperations`";
         if self.schemas.effort.is_spent() {
             return Err(spent().into());
         }
@@ -258,7 +256,9 @@ impl<'a> Importer<'a> {
         match self.service.client.reach().check_url(&own) {
             Ok(()) => Ok(own),
             Err(_) if self.is_replaced(&own) => Ok(self.base.clone()),
-            Err(refusal) => Err(format!("its own server: {refusal}; `allowHosts` can allow another host")),
+            Err(refusal) => {
+                Err(format!("its own server: {refusal}; add another host to `allowHosts` to allow it"))
+            }
         }
     }
 

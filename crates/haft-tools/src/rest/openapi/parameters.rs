@@ -82,7 +82,7 @@ fn described(written: &Node<'_>, schemas: &SchemaInliner) -> Result<DescribedPar
         Some("cookie") => ParameterLocation::Cookie,
         other => {
             return Err(format!(
-                "parameter `{name}` is in `{}`, which is no place",
+                "parameter `{name}` has the unknown location `{}`; expected path, query, header or cookie",
                 other.unwrap_or_default()
             ));
         }
@@ -175,13 +175,13 @@ pub(super) fn path(written: &str, all: &mut Vec<DescribedParameter>) -> Result<V
         return Err(format!("its path is longer than {PATH_BYTES_MAX} bytes"));
     }
     if written.contains('?') {
-        return Err("its path holds a `?`".into());
+        return Err("its path contains a `?`".into());
     }
     let mut pieces = Vec::new();
     // Clients do not send the fragment to the server; some descriptions use it to distinguish operations of one path.
     let mut rest = written.split('#').next().unwrap_or_default();
     while let Some((before, after)) = rest.split_once('{') {
-        let unmatched = || "its path has a brace without its other half".to_owned();
+        let unmatched = || "its path has an unmatched brace".to_owned();
         let (name, behind) = after.split_once('}').ok_or_else(unmatched)?;
         if before.contains('}') || name.contains('{') || name.is_empty() {
             return Err(unmatched());
@@ -194,7 +194,7 @@ pub(super) fn path(written: &str, all: &mut Vec<DescribedParameter>) -> Result<V
         }
     }
     if rest.contains('}') {
-        return Err("its path has a brace without its other half".into());
+        return Err("its path has an unmatched brace".into());
     }
     pieces.push(PathPiece::Text(rest.to_owned()));
     drop_unused_path_parameters(&mut pieces, all);

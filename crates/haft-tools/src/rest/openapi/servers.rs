@@ -69,7 +69,7 @@ fn absolute(written: &str, at: Option<&Url>) -> Result<Url, String> {
         (_, Some(at)) => at.join(written),
         (None, None) => Url::parse(written),
     };
-    let url = parsed.map_err(|_| format!("its server `{written}` is no complete URL; set `baseUrl`"))?;
+    let url = parsed.map_err(|_| format!("its server `{written}` is not a complete URL; set `baseUrl`"))?;
     if matches!(url.scheme(), "http" | "https") {
         Ok(url)
     } else {

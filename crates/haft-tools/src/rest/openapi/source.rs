@@ -38,7 +38,7 @@ impl OpenApiSource {
         if !text.starts_with("http://") && !text.starts_with("https://") {
             return Ok(Self::File(PathBuf::from(text)));
         }
-        let url = Url::parse(text).map_err(|error| SourceError(format!("`{text}` is no URL: {error}")))?;
+        let url = Url::parse(text).map_err(|error| SourceError(format!("`{text}` is not a URL: {error}")))?;
         AllowedHosts::named(&url).check_url(&url).map_err(|refusal| SourceError(refusal.to_string()))?;
         Ok(Self::Url(url))
     }

@@ -89,7 +89,7 @@ fn invalid_operation_is_skipped_with_a_reason_and_others_imported() {
         "brace",
         "a parameter: the reference",
         "the body: the reference",
-        "no object",
+        "not an object",
         "other.yaml",
         "deprecated",
         "evil.com",
@@ -191,7 +191,7 @@ fn document_without_version_or_paths_is_rejected() {
         let error = import(&documents(&value), settings()).unwrap_err();
         assert!(error.0.contains(expected), "{value}: {error}");
     };
-    check(json!({}), "no `openapi`");
+    check(json!({}), "neither `openapi`");
     check(json!({"openapi": "4.0", "paths": {}}), "version `4.0`");
     check(json!({"openapi": "3.0.0"}), "no `paths`");
     check(json!({"openapi": "3.0.0", "paths": []}), "no `paths`");
