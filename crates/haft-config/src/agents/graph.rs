@@ -307,7 +307,7 @@ impl fmt::Display for AgentGraphError {
             Self::Name { by, name, key } => {
                 write!(
                     f,
-                    "`{by}` calls an agent named `{name}`, but another agent has that name; change {key} of one of them"
+                    "`{by}` calls an agent named `{name}`, but that name is taken; change {key} of one of them"
                 )
             }
         }
