@@ -19,7 +19,7 @@ use haft_models::cassette::{MatchRule, Recording, Replayer};
 use haft_models::claude_code::{ClaudeCode, ClaudeCodeSettings, ClaudeExit, ClaudeCommand, RunningCommand, StartCommand};
 use haft_models::framing::{NdjsonDecoder, SseDecoder};
 use haft_models::http::read_page;
-use haft_models::prompted::read_calls;
+use haft_models::prompted_tools::read_calls;
 use haft_models::{DecodeContext, ErrorHead, WireFormat};
 use tokio::runtime::Builder;
 

@@ -16,7 +16,7 @@ use haft_core::settings::sandbox::{ResourceAccess, SandboxBinding};
 use haft_runtime::ReportingGrants;
 use haft_sandbox::Home;
 use haft_store::accounting::now_ms;
-use haft_store::approvals::import;
+use haft_store::approvals_import::import;
 use haft_store::grants::FileGrants;
 use serde_json::{Value, json};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};

@@ -93,7 +93,7 @@ fn chosen<'a>(typed: &str, offers: &'a [KeyOffer]) -> Option<&'a KeyOffer> {
 mod tests {
     use haft_core::approval::ApprovalId;
     use haft_core::digest::Digest;
-    use haft_core::place::RunPosition;
+    use haft_core::position::RunPosition;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! `haft ask`: one question to a model, one answer; no tools.
 
-mod shape;
+mod answer_schema;
 
 use std::io::Read;
 use std::path::Path;
@@ -21,10 +21,10 @@ use haft_core::provider::Principal;
 use haft_models::cassette::{MatchRule, Recorder, Recording, RecordingError, Replayer, Tape};
 use serde_json::{Value, json};
 
-use self::shape::AnswerSchema;
+use self::answer_schema::AnswerSchema;
+use super::answer_writer::AnswerWriter;
 use super::args::AskArgs;
 use super::exit::ExitReason;
-use super::prose::AnswerWriter;
 use super::settings::{self, CliError};
 use super::watch::CommandWatchers;
 use super::{cancel, hints, piped_input, terminal};

@@ -2,11 +2,13 @@
 //! Start reading at `dispatch`: each command has a module of its own.
 
 mod agents;
+mod answer_writer;
 mod approvals;
 mod approver;
 mod args;
 mod ask;
 mod call;
+mod call_stdin;
 mod cancel;
 mod config;
 mod demo;
@@ -23,7 +25,6 @@ mod models;
 mod output;
 mod piped_input;
 mod policy;
-mod prose;
 mod question;
 mod remedy;
 mod rest;
@@ -34,7 +35,7 @@ mod sessions;
 mod settings;
 mod skills;
 mod stats;
-mod stream;
+mod status_line;
 mod terminal;
 mod tool_names;
 mod tools;
@@ -42,7 +43,6 @@ mod tools_check;
 mod tools_search;
 mod tree;
 mod trust;
-mod waiting;
 mod watch;
 
 use std::ffi::OsString;
@@ -82,7 +82,7 @@ async fn dispatch(command: CliCommand) -> ExitCode {
         CliCommand::Replay(args) => run::replay(&args).await,
         CliCommand::Sessions(args) => sessions::run(&args.command),
         CliCommand::Demo(args) => demo::run(&args).await,
-        CliCommand::Call(args) if args.stdin => stream::run(&args).await,
+        CliCommand::Call(args) if args.stdin => call_stdin::run(&args).await,
         CliCommand::Call(args) => call::run(&args).await,
         CliCommand::Ask(args) => ask::run(&args).await,
         CliCommand::Models(args) => models::run(&args).await,

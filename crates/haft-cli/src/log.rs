@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use haft_core::approval::shown;
 use haft_core::event::{CallAccount, Event, EventSink, ToolReference};
-use haft_core::place::CallOperation;
+use haft_core::position::CallOperation;
 use haft_core::result::{ToolErrorKind, ToolResult};
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ mod callback;
 mod list;
 mod login;
 mod logs;
-pub(super) mod rights;
+pub(super) mod missing_permission;
 mod test;
 
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use super::cancel;
 use super::exit::ExitReason;
 use super::settings::CliError;
 use super::terminal;
-use haft_config::namesake::namespace_conflict;
+use haft_config::namespace_conflict::namespace_conflict;
 use haft_config::resolved::McpServerSettings;
 use haft_config::{ResolvedConfig, trust};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use haft_core::media;
-use haft_core::store::{Handle, StoreError, WHOLE_OUTPUT};
+use haft_core::output_store::{Handle, StoreError, WHOLE_OUTPUT};
 use haft_sandbox::{SandboxMode, SandboxPolicy, WorkerPool, user_home};
 use haft_store::outputs::{FileStore, StoreLimits};
 use haft_tools::output::{EXTRACT_WORKER, ExtractError, OutputQuery, about_binary, ask};

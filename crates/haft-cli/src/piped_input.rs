@@ -4,14 +4,14 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use haft_core::digest::Digest;
-use haft_core::store::{OutputStore, StoreEntry, StoreError, preview};
+use haft_core::output_store::{OutputStore, StoreEntry, StoreError, preview};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 
 use super::exit::ExitReason;
 use super::settings::CliError;
+use super::status_line::waiting;
 use super::terminal;
-use super::waiting::waiting;
 
 /// The longest input that is read.
 const PIPED_BYTES_MAX: u64 = 64 << 20;

@@ -1,14 +1,14 @@
 //! `haft run`: a model works on a request with tools.
 
-mod ending;
+mod display;
 mod model_wait;
+mod output;
 mod prepare;
 mod replay;
 mod request;
 mod resume;
 mod screen;
-mod show;
-mod wire;
+mod summary;
 
 use std::pin::pin;
 use std::process::ExitCode;
@@ -77,7 +77,7 @@ pub(super) async fn carry_out(
         Ok(started) => Box::pin(to_the_end(started, listening)).await,
         Err((exit, message)) => {
             // A program that reads JSON gets the reason as JSON too.
-            if let Some(result) = wire::not_started(format, exit, &message) {
+            if let Some(result) = output::not_started(format, exit, &message) {
                 let _ = terminal::answer(&result);
             }
             terminal::failed(exit, &message)
@@ -140,7 +140,7 @@ impl StartedRun {
     /// Prints the answer and the summary, and returns the exit code.
     fn end(self, outcome: &RunOutcome, stopped_by: Option<ExitReason>) -> ExitCode {
         let RunOutcome { finish, turns, bill } = outcome;
-        let summary = ending::RunSummary {
+        let summary = summary::RunSummary {
             session: self.handle.id(),
             turns: *turns,
             took: self.began.elapsed(),
@@ -151,7 +151,7 @@ impl StartedRun {
         let code = self.show.end(finish, &summary);
         let recorded = self.record_end(summary.took, stopped_by);
         if let (Some(_), Some(_), true) = (stopped_by, self.show.screen(), self.keeps_session) {
-            terminal::note(&ending::kept(&summary));
+            terminal::note(&summary::kept(&summary));
         }
         self.watch.draw_tree();
         self.watch.finish();

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use haft_core::approval::shown;
 use haft_core::event_store::RunKey;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::run::event::RunBill;
 use serde_json::{Value, json};
 

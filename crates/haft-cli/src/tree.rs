@@ -9,7 +9,7 @@ use haft_core::event::{CallAccount, Event, EventSink};
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 use haft_core::op_tree::{ModelNode, OpTree, OperationNode, OperationState, SessionNode, TurnNode};
-use haft_core::place::OperationId;
+use haft_core::position::OperationId;
 use haft_core::result::ToolErrorKind;
 use serde_json::{Value, json};
 
@@ -248,7 +248,7 @@ mod tests {
 
     use haft_core::digest::Digest;
     use haft_core::event::ToolReference;
-    use haft_core::place::{CallOperation, RunPosition, SessionId};
+    use haft_core::position::{CallOperation, RunPosition, SessionId};
     use haft_core::provider::Principal;
     use haft_core::tool::CallId;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use haft_config::resolved::TelemetrySettings as TelemetryConfig;
 use haft_core::event::{EventSink, EventSinks};
-use haft_core::place::{RunPosition, SessionId};
+use haft_core::position::{RunPosition, SessionId};
 use haft_core::result::ToolResult;
 use haft_engine::{CallOptions, RunContext};
 use haft_sandbox::Home;

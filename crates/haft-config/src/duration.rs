@@ -11,8 +11,9 @@ const DURATION_MAX: Duration = Duration::from_hours(24 * 365 * 100);
 /// Parses `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`, `6mo`, `1y`; a bare number is milliseconds. It refuses durations below a
 /// millisecond and above a hundred years.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let bad =
-        || format!("expected a duration such as 90s, 1500ms or 2m; got `{}`", super::shown::excerpt(text));
+    let bad = || {
+        format!("expected a duration such as 90s, 1500ms or 2m; got `{}`", super::printable::excerpt(text))
+    };
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().map_err(|_| bad())?;
     let seconds = match &text[digits..] {

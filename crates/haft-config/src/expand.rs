@@ -56,7 +56,7 @@ pub enum ExpandError {
 
 impl fmt::Display for ExpandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = super::shown::excerpt;
+        let shown = super::printable::excerpt;
         match self {
             Self::Unset { name } => {
                 let name = shown(name);

@@ -3,8 +3,8 @@
 use jsonc_parser::ast;
 use serde_json::Value;
 
-use super::format::{ANY_JSON, ValueFormat};
-use super::shown;
+use super::printable;
+use super::value_format::{ANY_JSON, ValueFormat};
 
 /// Describes a value of this schema.
 pub(super) fn expected(schema: &Value) -> String {
@@ -41,8 +41,8 @@ fn number(schema: &Value) -> String {
 /// Describes the value found. Long text is cut, and control characters are escaped.
 pub(super) fn found(node: &ast::Value<'_>) -> String {
     match node {
-        ast::Value::StringLit(text) => format!("\"{}\"", shown::excerpt(&text.value)),
-        ast::Value::NumberLit(number) => shown::excerpt(number.value),
+        ast::Value::StringLit(text) => format!("\"{}\"", printable::excerpt(&text.value)),
+        ast::Value::NumberLit(number) => printable::excerpt(number.value),
         ast::Value::BooleanLit(flag) => flag.value.to_string(),
         ast::Value::Object(_) => "an object".into(),
         ast::Value::Array(_) => "a list".into(),

@@ -16,11 +16,11 @@ use serde_json::Value;
 
 use super::default;
 use super::expand;
-use super::format::{GlobText, TemplateText};
 use super::oauth::McpOauthSettings;
 use super::position::child;
 use super::resolve::{ConfigResolver, access, cache_for, duration, effects};
 use super::resolved::{self, CacheTtl};
+use super::value_format::{GlobText, TemplateText};
 use super::written::{self, RawMcpTransport};
 
 /// One server, with all defaults filled in.
@@ -121,7 +121,7 @@ impl ConfigResolver<'_> {
         let all = [GlobText("*".into())];
         let allowed = written.tools_allowed.as_deref().unwrap_or(&all);
         let schemas = written.tool_schemas.clone().unwrap_or_default();
-        let millis = |given: Option<super::format::Millis>, default| {
+        let millis = |given: Option<super::value_format::Millis>, default| {
             given.map_or(Duration::from_millis(default), duration)
         };
         Some(McpServerSettings {

@@ -145,7 +145,7 @@ impl ConfigResolver<'_> {
         self.only_what_it_has(&path, kind, &written);
         let command = command(&mut written);
         let (timeouts, retry) = (timeouts(&written), retry(&written));
-        let template = |text: super::format::TemplateText| SecretTemplate(text.0);
+        let template = |text: super::value_format::TemplateText| SecretTemplate(text.0);
         ProviderSettings {
             kind,
             base_url: written.base_url.map(template),
@@ -290,7 +290,7 @@ fn settings_of(written: &written::RawModelSettings) -> ModelSettings {
 }
 
 fn timeouts(written: &written::RawProvider) -> ModelTimeouts {
-    let or = |wanted: Option<&super::format::Millis>, default| {
+    let or = |wanted: Option<&super::value_format::Millis>, default| {
         wanted.cloned().map_or(Duration::from_millis(default), duration)
     };
     ModelTimeouts {

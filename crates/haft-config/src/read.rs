@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 use super::error::ConfigError;
 use super::expand::VariableSource;
 use super::expected::{expected, found};
-use super::format::{ANY_JSON, ValueContext, ValueFormat};
 use super::position::{Positions, child, item};
+use super::printable;
 use super::schema::{self, PASSED_OVER};
-use super::shown;
+use super::value_format::{ANY_JSON, ValueContext, ValueFormat};
 
 /// The values of a file in their normal forms, and the position of each key.
 #[derive(Debug, Default)]
@@ -146,7 +146,7 @@ impl ConfigFileReader<'_> {
             }
             return Some((inner["x-alias-of"].as_str().unwrap_or(written), inner));
         }
-        let inner_path = child(path, &shown::excerpt(written));
+        let inner_path = child(path, &printable::excerpt(written));
         if schema["additionalProperties"].is_object() {
             let format = schema["propertyNames"].as_object().and_then(ValueFormat::of);
             if let Some(Err(message)) = format.map(|format| (format.read)(written, self.around)) {

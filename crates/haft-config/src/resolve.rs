@@ -18,11 +18,11 @@ use haft_core::glob::ToolGlob;
 
 use super::error::ConfigError;
 use super::expand::VariableSource;
-use super::format::{GlobText, GroupText, MemberText, Millis, PathText, Ttl, TtlForm};
 use super::glob::tool_glob;
 use super::layers::ConfigLayers;
 use super::position::{child, item};
 use super::resolved::{self, CacheTtl, OversizeAction, ResolvedConfig};
+use super::value_format::{GlobText, GroupText, MemberText, Millis, PathText, Ttl, TtlForm};
 use super::written::{self, RawConfig};
 use super::{default, groups};
 use haft_core::settings::sessions::SessionLimits;

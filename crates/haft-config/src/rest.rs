@@ -14,10 +14,10 @@ use serde_json::Value;
 use url::Url;
 
 use super::expand::{ExpandError, VariableSource, expand};
-use super::format::{GlobText, SecretText, UrlText};
 use super::position::child;
 use super::resolve::{ConfigResolver, cache_for, count, duration};
 use super::resolved::{self, CacheTtl};
+use super::value_format::{GlobText, SecretText, UrlText};
 use super::written;
 
 /// The configured tools over HTTP. Variables in their texts are not expanded yet.

@@ -7,7 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::{Map, Value, json};
 
-use super::format::ANY_JSON;
+use super::value_format::ANY_JSON;
 use super::written::RawConfig;
 
 /// Returns the schema. All subschemas are inlined, so that its readers follow no references.

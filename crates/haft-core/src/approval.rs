@@ -1,6 +1,6 @@
 //! User approvals of calls. Approvals that outlive one call are in [`grant`](crate::grant).
 
-mod look_alike;
+mod confusables;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 
-use self::look_alike::{imitates_ascii_sign, imitates_ascii_word};
+use self::confusables::{imitates_ascii_sign, imitates_ascii_word};
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
-use crate::place::RunPosition;
+use crate::position::RunPosition;
 use crate::rules::{PermissionRules, Ruling};
 use crate::run::ApprovalVerdict;
 use crate::tool::{CallId, ToolCall};

@@ -1,7 +1,7 @@
 //! Tool-call arguments as the caller sent them, and their parser: strict JSON first, then a bounded set of repairs.
 
 mod excerpt;
-mod mend;
+mod repair;
 
 use std::fmt;
 
@@ -216,10 +216,10 @@ fn parse_repaired(
     depth_max: usize,
     strict: &serde_json::Error,
 ) -> Result<ParsedValue, ArgumentsError> {
-    let Some(start) = mend::start(text) else {
+    let Some(start) = repair::start(text) else {
         return Err(not_json(text, strict));
     };
-    let mended = mend::mend(text, start, depth_max).map_err(|stuck| stuck.into_error(text, depth_max))?;
+    let mended = repair::mend(text, start, depth_max).map_err(|stuck| stuck.into_error(text, depth_max))?;
     match serde_json::from_str(&mended.text) {
         Ok(value) => Ok(ParsedValue { value, repairs: mended.repairs, cut_off: mended.cut_off }),
         Err(_) => Err(not_json(text, strict)),

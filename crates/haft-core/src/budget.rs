@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use load::TokenLoad;
 
-use crate::store::StoreReason;
+use crate::output_store::StoreReason;
 use crate::tokens::TokenCounter;
 
 /// The division of a model's context window.

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 
 use crate::digest::Digest;
-use crate::store::StoreError;
+use crate::output_store::StoreError;
 use crate::stored::StoredToolOutput;
 
 /// The key of a cached output. The tenant comes first, so that no query can reach another tenant's entries.

@@ -8,7 +8,7 @@ use crate::digest::Digest;
 use crate::model_provider::{ModelAccount, ModelAttempt};
 use crate::name::ToolName;
 use crate::naming::ToolIdentity;
-use crate::place::{CallOperation, RunPosition};
+use crate::position::{CallOperation, RunPosition};
 use crate::provider::Principal;
 use crate::result::ToolErrorKind;
 use crate::rules::PermissionDecision;

@@ -19,7 +19,7 @@ use crate::model_error::ModelErrorKind;
 use crate::model_event::{ModelEvent, PartDelta, PartStart};
 use crate::model_provider::{ModelAccount, ModelAttempt};
 use crate::model_reply::TokenUsage;
-use crate::place::{OperationId, RunPosition, SessionId};
+use crate::position::{OperationId, RunPosition, SessionId};
 use crate::result::ToolErrorKind;
 use crate::run::RunNote;
 use crate::run::event::{CallAnswer, RunEvent, RunStart};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::event_log::EventEnvelope;
-use crate::place::SessionId;
-use crate::store::StoreError;
+use crate::output_store::StoreError;
+use crate::position::SessionId;
 
 /// The key of everything that is stored of a run. The tenant comes first, so that no query can reach another tenant's rows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,22 +1,20 @@
-//! The vocabulary of haft and its pure decisions: what a tool is, what a call asks, what a result says.
+//! The vocabulary of haft and its pure decisions: tools, calls, results and runs.
 //!
-//! Start reading at [`tool`], then [`result`] and [`provider`]; the decisions are in [`naming`] (which tool a name means),
-//! [`arguments`] (what a text says), [`validate`] (whether a tool may see it), [`text`] and [`shorten`] (how much is shown)
-//! and [`budget`] (whether it fits). What happens is told as [`event`]s, which [`op_tree`] folds into one picture.
-//! What models are asked and answer is in [`conversation`], [`model_request`], [`model_event`] and [`model_reply`]; [`model_provider`]
-//! is the seam at which they are asked.
-//! How a model, tools and limits make a run is in [`run`], and the tools that belong to the run itself in [`internal`].
-//! What of it files keep is in [`stored`].
-//! Values that operators set are in [`settings`], the paths of haft's own directory in [`home`].
-//! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
-
-#![warn(missing_docs)]
+//! Start reading at [`tool`], then [`result`] and [`provider`]. The decisions about a call are in [`naming`] (the tool
+//! of a name), [`arguments`] (JSON that a model wrote), [`validate`] (the schema), [`rules`] and [`grant`] (permissions),
+//! [`text`] and [`shorten`] (limits of outputs) and [`budget`] (tokens). Each step emits an [`event`]; [`op_tree`] folds
+//! events into a tree. [`conversation`], [`model_request`], [`model_event`] and [`model_reply`] describe the traffic with
+//! models, and [`model_provider`] is its interface. [`run`] is the state machine of a run, [`internal_tools`] are the
+//! tools that belong to it, and [`stored`] is the stored form of all of these. [`settings`] holds values that operators
+//! set, and [`home`] the paths of haft's own directory.
+//!
+//! This crate does no IO, starts no task and reads no clock. Only trait methods in it are `async`.
 
 pub mod approval;
 pub mod arguments;
 pub mod budget;
 pub mod cache_store;
-pub mod changes;
+pub mod change_counter;
 pub mod chunk;
 pub mod conversation;
 pub mod digest;
@@ -28,7 +26,7 @@ pub mod glob;
 pub mod grant;
 pub mod grant_store;
 pub mod home;
-pub mod internal;
+pub mod internal_tools;
 pub mod media;
 pub mod model_error;
 pub mod model_event;
@@ -39,7 +37,8 @@ pub mod name;
 pub mod naming;
 pub mod op_tree;
 pub mod output;
-pub mod place;
+pub mod output_store;
+pub mod position;
 pub mod price;
 pub mod principal;
 pub mod priority;
@@ -51,7 +50,6 @@ pub mod sampling;
 pub mod settings;
 pub mod shell;
 pub mod shorten;
-pub mod store;
 pub mod stored;
 pub mod text;
 pub mod time_limit;

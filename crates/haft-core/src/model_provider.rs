@@ -11,7 +11,7 @@ use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_event::ModelEvent;
 use crate::model_reply::TokenUsage;
 use crate::model_request::ModelRequest;
-use crate::place::RunPosition;
+use crate::position::RunPosition;
 use crate::price::Cost;
 use crate::provider::Principal;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::event::{CallAccount, Event, ToolReference};
 use crate::model_provider::{ModelAccount, ModelAttempt};
-use crate::place::{CallOperation, OperationId, RunPosition, SessionId};
+use crate::position::{CallOperation, OperationId, RunPosition, SessionId};
 use crate::price::Cost;
 use crate::result::ToolErrorKind;
 

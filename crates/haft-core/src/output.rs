@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::media;
-use crate::store::StoredOutput;
+use crate::output_store::StoredOutput;
 
 /// The output of a successful call.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-use crate::changes::ChangeCounter;
+use crate::change_counter::ChangeCounter;
 use crate::digest::Digest;
 use crate::event::{CallProgress, Event, EventSink};
 use crate::name::{Namespace, ToolName};
 use crate::output::ToolOutput;
-use crate::place::{CallOperation, OperationId, RunPosition};
+use crate::position::{CallOperation, OperationId, RunPosition};
 pub use crate::principal::Principal;
 use crate::priority::Priority;
 use crate::result::ToolError;

@@ -27,7 +27,7 @@
 //! No pattern matches a command without a program (`X=1`, `> f`), so the rules without a pattern decide. Patterns
 //! compare text and know nothing about paths: `rm -rf ./build*` also matches `rm -rf ./build /`.
 
-mod judge;
+mod command_decision;
 mod mentions;
 
 use std::cmp::Ordering;
@@ -186,8 +186,8 @@ impl PermissionRules {
         let line = bash_line.filter(|_| self.with_command(tool).next().is_some());
         let commands = line.and_then(|line| shell::read_line(line).ok()).unwrap_or_default().commands;
         let explained = |read: &shell::ReadCommand| ExplainedCommand {
-            command: judge::outline(&read.command),
-            carrier: read.carrier.map(|at| judge::outline(&commands[at].command)),
+            command: command_decision::outline(&read.command),
+            carrier: read.carrier.map(|at| command_decision::outline(&commands[at].command)),
             ruling: self.by_command(tool, &read.command),
         };
         commands.iter().map(explained).collect()
@@ -197,7 +197,7 @@ impl PermissionRules {
     pub(crate) fn judged_commands(&self, tool: &str, bash_line: &str) -> Option<Vec<JudgedCommand>> {
         let judged = |command: shell::ShellCommand| JudgedCommand {
             ruling: self.by_command(tool, &command),
-            is_literal: judge::extra_effect(&command).is_none(),
+            is_literal: command_decision::extra_effect(&command).is_none(),
             command,
         };
         Some(shell::commands(bash_line).ok()?.into_iter().map(judged).collect())

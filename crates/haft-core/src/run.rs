@@ -9,7 +9,6 @@
 
 pub mod budget;
 mod calls;
-pub mod choice;
 pub mod context;
 mod error;
 pub mod event;
@@ -27,6 +26,7 @@ mod reply;
 pub mod scope;
 pub mod snapshot;
 mod state;
+pub mod tool_choice;
 mod turn;
 pub mod untrusted;
 
@@ -41,11 +41,11 @@ use crate::tool::{CallId, ToolCall};
 
 use budget::SpendLimit;
 use calls::{AwaitedParty, CallState, OpenCalls, ResultSender};
-use choice::ChoiceStage;
 use final_turn::FinalTurnReason;
 use finish::{FinishReason, RunFinish};
 use input::CallEnd;
 use state::{AgentRunState, RunPhase, StopSignal};
+use tool_choice::ChoiceStage;
 
 pub use error::RunError;
 pub use note::RunNote;
@@ -348,7 +348,7 @@ impl AgentRun {
     }
 
     fn ask(&mut self) -> RunStep {
-        let (sent, words) = choice::sent(&self.choice(), self.plan.support, &self.request.tools);
+        let (sent, words) = tool_choice::sent(&self.choice(), self.plan.support, &self.request.tools);
         if words != self.state.told_choice {
             let told = words.clone().unwrap_or_else(|| "You may call any tool now, or answer.".into());
             self.state.told_choice = words;
@@ -369,7 +369,7 @@ impl AgentRun {
             (None, _) => ChoiceStage::Later,
         };
         let allowed = self.plan.allowed_tools.as_deref();
-        choice::effective(&self.plan.tool_choice, allowed, moment, self.plan.answer_by())
+        tool_choice::effective(&self.plan.tool_choice, allowed, moment, self.plan.answer_by())
     }
 
     fn answer(&mut self, from: ResultSender, answers: Vec<(CallId, CallState)>) -> Result<(), RunError> {

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use crate::conversation::Conversation;
 use crate::event::EventSink;
 use crate::model_reply::StopReason;
-use crate::place::{OperationId, RunPosition};
+use crate::position::{OperationId, RunPosition};
 use crate::provider::CallContext;
 use crate::run::context::RunContext;
 use crate::run::scope::RunScope;

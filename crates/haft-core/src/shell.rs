@@ -10,10 +10,10 @@
 //! guard-rail against mistakes; the sandbox is the security boundary.
 
 mod ansi_c;
-mod carried;
 mod command;
 mod here_document;
 mod interpreters;
+mod nested_commands;
 mod options;
 mod programs;
 mod reader;
@@ -23,7 +23,7 @@ mod word;
 
 use std::fmt;
 
-use carried::{WrappedCommand, carried};
+use nested_commands::{WrappedCommand, carried};
 use reader::ShellParser;
 
 /// The longest line that `commands` parses.

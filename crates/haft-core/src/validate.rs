@@ -1,8 +1,8 @@
 //! Validation of arguments against the tool's schema. A provider only ever receives arguments that passed it.
 
-mod complaint;
 mod cost;
 mod draft;
+mod error_text;
 mod retype;
 
 use jsonschema::{PatternOptions, Validator};
@@ -141,13 +141,13 @@ impl CheckedSchema {
     fn complaints(&self, value: &Value, bytes: usize) -> String {
         if bytes > ALL_COMPLAINTS_BYTES_MAX {
             let first = self.validator.validate(value).err();
-            return first.map(|error| complaint::describe(&error, &self.written)).unwrap_or_default();
+            return first.map(|error| error_text::describe(&error, &self.written)).unwrap_or_default();
         }
         let mut errors = self.validator.iter_errors(value);
         let mut lines: Vec<_> = errors
             .by_ref()
             .take(COMPLAINTS_MAX)
-            .map(|error| complaint::describe(&error, &self.written))
+            .map(|error| error_text::describe(&error, &self.written))
             .collect();
         match errors.count() {
             0 => {}

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use haft_core::changes::ChangeCounter;
+use haft_core::change_counter::ChangeCounter;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::NamingScheme;
 use haft_core::provider::ToolProvider;

@@ -12,7 +12,7 @@ use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::{ModelRequest, ModelTool};
-use haft_core::place::RunPosition;
+use haft_core::position::RunPosition;
 use haft_core::result::ToolResult;
 use haft_core::run::event::{CallAnswer, RunEvent};
 use haft_core::run::finish::RunFinish;

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod cache;
+mod call_record;
 pub mod catalog;
 pub mod drive;
 pub mod observer;
@@ -16,7 +17,6 @@ pub mod order;
 pub mod policy;
 mod progress;
 pub mod queue;
-mod record;
 pub mod search;
 pub mod selection;
 mod size;

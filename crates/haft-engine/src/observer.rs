@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::model_request::ModelTool;
-use haft_core::place::RunPosition;
+use haft_core::position::RunPosition;
 use haft_core::result::ToolResult;
 use haft_core::run::DriverReadings;
 use haft_core::tool::ToolCall;

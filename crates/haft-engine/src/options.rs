@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::budget::ContextWindow;
-use haft_core::place::RunPosition;
+use haft_core::position::RunPosition;
 use haft_core::priority::Priority;
 use haft_core::run::context::RunContext;
 use haft_core::run::scope::RunScope;

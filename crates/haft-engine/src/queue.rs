@@ -3,7 +3,7 @@
 //! A queue is a concrete type. A distributed version would replace [`Queue::acquire`]: a slot is already a lease that
 //! its holder returns by dropping it, and no holder outlives the deadline of its call.
 
-mod line;
+mod waiting_list;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-pub use line::AGEING_ADMISSIONS;
-use line::{JoinOutcome, QueuePosition, WaitingList};
+pub use waiting_list::AGEING_ADMISSIONS;
+use waiting_list::{JoinOutcome, QueuePosition, WaitingList};
 
 /// The operator's settings for a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-use crate::admission::admit;
-use crate::asked::{ParsedRequest, ResponseDelivery};
+use crate::authentication::admit;
 use crate::fault::{ErrorResponse, apply_fault, body_of};
 use crate::model_rules;
 use crate::models;
 use crate::openai_responses::response_id;
 use crate::pace::{ResponseChunk, ResponsePace};
-use crate::progress::ScriptProgress;
-use crate::recall::recalled;
-use crate::recorded::RequestOutcome;
+use crate::parsed_request::{ParsedRequest, ResponseDelivery};
+use crate::placeholders::recalled;
+use crate::request_log::RequestOutcome;
 use crate::router::RequestParts;
 use crate::script::{Script, ScriptStep};
+use crate::script_progress::ScriptProgress;
 use crate::wire::{ApiFormat, ApiRequest, PathParameters, RequestTarget, ScriptedReply};
 
 /// A response that is ready to be sent.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::asked::{ParsedRequest, RequestToolChoice, ResponseDelivery};
+use crate::parsed_request::{ParsedRequest, RequestToolChoice, ResponseDelivery};
 
 /// Expectations about a request; absent fields are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

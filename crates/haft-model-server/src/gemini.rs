@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::asked::{
-    ConversationSummary, ParsedRequest, RequestToolChoice, ResponseDelivery, string, text_of,
-};
 use crate::fault::ErrorResponse;
 use crate::gemini_schema;
+use crate::parsed_request::{
+    ConversationSummary, ParsedRequest, RequestToolChoice, ResponseDelivery, string, text_of,
+};
 use crate::protobuf::{camel, field, list};
 use crate::script::{CitedText, ScriptCall, ScriptPart, ScriptStop, ScriptUsage};
 use crate::wire::{ApiRequest, PathParameters, ProviderApi, ScriptedReply, data};

@@ -5,15 +5,13 @@
 //! because its purpose is to check them. Tests start the server with [`ModelServer`]; `haft dev model-server`
 //! serves a script file.
 
-mod admission;
 mod anthropic;
-mod asked;
+mod authentication;
 mod decision;
 mod expect;
 mod fault;
 mod gemini;
 mod gemini_schema;
-pub mod judge;
 mod model_rules;
 mod models;
 mod ollama;
@@ -21,23 +19,25 @@ mod openai_chat;
 mod openai_responses;
 mod pace;
 mod pairing;
+mod parsed_request;
+mod placeholders;
 mod playback;
-mod progress;
 mod protobuf;
-mod recall;
-mod recorded;
+mod request_log;
 mod responses_stream;
 mod router;
+pub mod schema_check;
 mod script;
+mod script_progress;
 mod server;
 mod strict_schema;
 mod wire;
 
-pub use asked::{RequestToolChoice, ResponseDelivery};
 pub use expect::RequestExpectation;
 pub use fault::{ErrorResponse, ResponseFault};
 pub use pace::ResponsePace;
-pub use recorded::{RecordedRequest, RequestOutcome};
+pub use parsed_request::{RequestToolChoice, ResponseDelivery};
+pub use request_log::{RecordedRequest, RequestOutcome};
 pub use script::{
     ChatReasoning, CitedText, Script, ScriptCall, ScriptConversation, ScriptPart, ScriptReasoning,
     ScriptStep, ScriptStop, ScriptUsage, StepOrder,

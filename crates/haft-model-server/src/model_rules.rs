@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::judge::{self, SchemaUse};
+use crate::schema_check::{self, SchemaUse};
 use crate::wire::{ApiFormat, ApiRequest};
 
 /// Models of OpenAI that reason, by the beginning of their names; the first match counts. The lists are the accepted
@@ -132,7 +132,7 @@ fn check_tools(format: ApiFormat, body: &Value) -> Result<(), String> {
     };
     let tools = body["tools"].as_array().into_iter().flatten();
     for (at, schema) in tools.map(schema).enumerate().filter(|(_, schema)| !schema.is_null()) {
-        judge::check_everywhere(grammar, schema)
+        schema_check::check_everywhere(grammar, schema)
             .map_err(|problem| format!("tools.{at}: invalid schema: {problem}"))?;
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::asked::{ConversationSummary, ParsedRequest, ResponseDelivery, entries, string, text_of};
 use crate::fault::ErrorResponse;
+use crate::parsed_request::{ConversationSummary, ParsedRequest, ResponseDelivery, entries, string, text_of};
 use crate::script::{ScriptPart, ScriptStop, ScriptUsage};
 use crate::wire::{ApiRequest, ProviderApi, ScriptedReply, merge};
 

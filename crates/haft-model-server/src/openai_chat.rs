@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::asked::{
-    ConversationSummary, ParsedRequest, RequestToolChoice, UsageReporting, delivery, entries, string, text_of,
-};
 use crate::fault::ErrorResponse;
 use crate::pairing::CallPairing;
+use crate::parsed_request::{
+    ConversationSummary, ParsedRequest, RequestToolChoice, UsageReporting, delivery, entries, string, text_of,
+};
 use crate::script::{
     ChatReasoning, CitedText, ScriptCall, ScriptPart, ScriptReasoning, ScriptStop, ScriptUsage,
 };

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::asked::{
-    ConversationSummary, ParsedRequest, RequestToolChoice, delivery, entries, string, text_of,
-};
 use crate::fault::ErrorResponse;
 use crate::openai_chat::{allowed_tools, checked_name};
 use crate::pairing::CallPairing;
+use crate::parsed_request::{
+    ConversationSummary, ParsedRequest, RequestToolChoice, delivery, entries, string, text_of,
+};
 use crate::responses_stream;
 use crate::script::{CitedText, ScriptCall, ScriptPart, ScriptStop, ScriptUsage};
 use crate::strict_schema;

@@ -9,7 +9,7 @@ use futures_util::Stream;
 
 use crate::decision::PlannedResponse;
 use crate::pace::ResponseChunk;
-use crate::recorded::RequestOutcome;
+use crate::request_log::RequestOutcome;
 use crate::server::ModelServerState;
 
 /// The longest that a scripted hang lasts.

@@ -9,10 +9,10 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::decision::{PlannedResponse, ReceivedRequest, decide};
-use crate::progress::ScriptProgress;
-use crate::recorded::{RecordedRequest, RequestLog, RequestOutcome};
+use crate::request_log::{RecordedRequest, RequestLog, RequestOutcome};
 use crate::router::{RequestParts, router};
 use crate::script::Script;
+use crate::script_progress::ScriptProgress;
 
 /// A scripted model server on its own port, which stops when dropped.
 #[derive(Debug)]

@@ -4,12 +4,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::anthropic::Anthropic;
-use crate::asked::ParsedRequest;
 use crate::fault::ErrorResponse;
 use crate::gemini::Gemini;
 use crate::ollama::Ollama;
 use crate::openai_chat::OpenAiChat;
 use crate::openai_responses::OpenAiResponses;
+use crate::parsed_request::ParsedRequest;
 use crate::script::{ChatReasoning, ScriptPart, ScriptStep};
 
 /// The formats that the server implements.

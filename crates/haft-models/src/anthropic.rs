@@ -8,7 +8,7 @@ use haft_core::conversation::ModelApiFormat;
 
 use crate::framing::SseDecoder;
 use crate::stream::FramedDecoder;
-use crate::unsaid::{RequestFeature, UnsupportedFeature};
+use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
 /// The Messages API. Cache markers go after the tools, the system prompt and the last two user turns.

@@ -8,7 +8,7 @@ use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::{ModelRequest, ReasoningEffort};
 
 use crate::model_data::{self, ModelFamily, ReasoningRule, SamplingRule};
-use crate::unsaid::RequestFeature;
+use crate::unsupported_features::RequestFeature;
 
 /// A request without the fields that its model refuses.
 #[derive(Debug)]

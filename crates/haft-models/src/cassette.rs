@@ -4,28 +4,28 @@
 //! readers skip types that they do not know, so that a run can write other lines into the same file: those of its
 //! journal, for example. A line of type `exchange` is one request to a model, in a provider-neutral form, with the
 //! reply as it arrived. [`Recorder`] writes such lines around any provider; [`Replayer`] answers from them. Start
-//! reading at [`Tape`], then [`Recorder`]; `normal.rs` decides when two requests count as the same.
+//! reading at [`Tape`], then [`Recorder`]; `normalize.rs` decides when two requests count as the same.
 
 mod difference;
 mod error;
 mod exchange;
-mod moment;
-mod normal;
-mod prints;
+mod fingerprint;
+mod normalize;
 mod recorder;
 mod recording;
 mod replayer;
+mod reply_event;
 mod scrub;
 mod tape;
 
 pub use error::{RecordingError, RecordingProblem};
-pub use moment::{StoredAccount, StoredAttempt};
 pub use recorder::Recorder;
 pub use recording::{Recording, RecordingLine};
 pub use replayer::{MatchRule, Replayer};
+pub use reply_event::{StoredAccount, StoredAttempt};
 pub use tape::Tape;
 
-/// The version that is written. Raise it when the stored types change, or when `normal.rs` normalizes requests
+/// The version that is written. Raise it when the stored types change, or when `normalize.rs` normalizes requests
 /// differently.
 pub const VERSION: u32 = 3;
 

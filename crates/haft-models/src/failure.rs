@@ -5,7 +5,7 @@ use std::time::Duration;
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use serde_json::Value;
 
-use crate::reading;
+use crate::bounded_json;
 use crate::redact::redact;
 use crate::wire::ErrorHead;
 
@@ -76,8 +76,8 @@ const FAMILIES: &[(&str, ModelErrorKind)] = &[
 
 /// Decodes the response to a failed request.
 pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
-    let body: Value =
-        reading::read(body).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()));
+    let body: Value = bounded_json::read(body)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()));
     let said = ErrorBodyFields::of(&body);
     let mut error = said.error(find(WORDS, &said.words()).unwrap_or_else(|| by_status(head.status)));
     error.retry_after = head.delay().max(error.retry_after);

@@ -1,42 +1,42 @@
 //! Model providers: five wire formats as pure functions, and the HTTP client that they share.
 //!
-//! Start reading at [`wire`], then at any format's `request.rs`, `response.rs` and `stream.rs`. In [`unsaid`] a
-//! format declares the features that it does not support, [`memo`] caches encoded messages, [`schema`] adapts tool
-//! schemas, and [`prompted`] emulates tool calls for models that have none. This crate knows no tool provider and
-//! no engine, and its formats use no clock, no network and no randomness.
+//! Start reading at [`wire`], then at any format's `request.rs`, `response.rs` and `stream.rs`. In
+//! [`unsupported_features`] a format declares the features that it does not support, [`encode_memo`] caches encoded
+//! messages, [`schema`] adapts tool schemas, and [`prompted_tools`] emulates tool calls for models that have none. This
+//! crate knows no tool provider and no engine, and its formats use no clock, no network and no randomness.
 
-mod account;
 pub mod anthropic;
+mod attempt;
+mod bounded_json;
 mod call_id;
 pub mod capability;
 pub mod cassette;
 pub mod claude_code;
+mod conversation_cache;
 mod draft;
+pub mod encode_memo;
 mod failure;
 pub mod fallback;
 pub mod framing;
 pub mod gemini;
 pub mod http;
 mod json_text;
-mod kept;
 mod media;
-pub mod memo;
 pub mod model_data;
 mod object_arguments;
 pub mod ollama;
 pub mod openai_chat;
 pub mod openai_responses;
 pub mod prices;
-pub mod prompted;
+pub mod prompted_tools;
 pub mod providers;
-mod reading;
 mod redact;
 pub mod schema;
 mod stream;
 pub mod tool_calling;
-pub mod unsaid;
+pub mod unsupported_features;
 pub mod wire;
 
+pub use encode_memo::{EncodeCounters, EncodeMemo};
 pub use haft_core::settings::models::ReplyDelivery;
-pub use memo::{EncodeCounters, EncodeMemo};
 pub use wire::{DecodeContext, EncodedRequest, ErrorHead, StreamDecoder, WireFormat};

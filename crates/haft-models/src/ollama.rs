@@ -9,7 +9,7 @@ use haft_core::conversation::ModelApiFormat;
 
 use crate::framing::NdjsonDecoder;
 use crate::stream::FramedDecoder;
-use crate::unsaid::{RequestFeature, UnsupportedFeature};
+use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
 /// `/api/chat`. Every request states the context size, because the server silently truncates longer prompts.

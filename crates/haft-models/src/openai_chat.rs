@@ -10,10 +10,10 @@ use haft_core::model_error::ModelError;
 use haft_core::model_reply::ModelReply;
 use haft_core::model_request::ModelRequest;
 
+use crate::encode_memo::EncodeMemo;
 use crate::framing::SseDecoder;
-use crate::memo::EncodeMemo;
 use crate::stream::FramedDecoder;
-use crate::unsaid::UnsupportedFeature;
+use crate::unsupported_features::UnsupportedFeature;
 use crate::wire::{DecodeContext, EncodedRequest, StreamDecoder, WireFormat};
 use haft_core::settings::models::ReplyDelivery;
 

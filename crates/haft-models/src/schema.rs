@@ -2,11 +2,11 @@
 //!
 //! Arguments are still validated against the original schema: a loss only means that the model knows less about it.
 
+mod keywords;
 mod reference;
 mod repair;
 mod root;
 mod walk;
-mod words;
 
 use std::fmt;
 

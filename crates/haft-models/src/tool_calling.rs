@@ -13,9 +13,9 @@ use haft_core::model_reply::ReplyFold;
 use haft_core::model_request::ModelRequest;
 pub use haft_core::settings::models::ToolCalling;
 
+use crate::conversation_cache::{ConversationCache, ConversationState};
 use crate::fallback::StartedReply;
-use crate::kept::{ConversationCache, ConversationState};
-use crate::prompted::{PromptedConversation, read_calls};
+use crate::prompted_tools::{PromptedConversation, read_calls};
 use crate::wire::DecodeContext;
 
 /// The most models that are remembered as needing tools in the prompt.

@@ -9,9 +9,9 @@ use haft_core::model_event::ModelEvent;
 use haft_core::model_reply::ModelReply;
 use haft_core::model_request::ModelRequest;
 
+use crate::encode_memo::EncodeMemo;
 use crate::failure;
-use crate::memo::EncodeMemo;
-use crate::unsaid::{RequestFeature, UnsupportedFeature};
+use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 
 /// Encodes requests and decodes replies.
 pub trait WireFormat: Send + Sync {

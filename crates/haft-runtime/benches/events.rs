@@ -16,7 +16,7 @@ use haft_core::event::{Event, EventSink};
 use haft_core::event_store::RunKey;
 use haft_core::home::Home;
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
-use haft_core::place::{RunPosition, SessionId};
+use haft_core::position::{RunPosition, SessionId};
 use haft_core::run::event::RunEvent;
 use haft_runtime::event_log::{EventLog, EventSeq};
 use haft_store::events::FileEvents;

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use haft_core::event::{Event, EventSink};
 use haft_core::event_log::{EventEnvelope, EventReader, LogEvent};
 use haft_core::event_store::{EventStore, RunKey};
-use haft_core::place::RunPosition;
+use haft_core::position::RunPosition;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use haft_core::approval::ApprovalId;
 use haft_core::conversation::ToolReply;
 use haft_core::elicitation::ElicitationAnswer;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_core::run::AbortReason;
 use haft_core::run::event::RunBill;
@@ -18,8 +18,8 @@ use haft_core::tool::{CallId, ToolCall};
 use haft_engine::DriveOutcome;
 use tokio::sync::{oneshot, watch};
 
-use crate::desk::{ApprovalDecision, DecideError, PendingApproval, PendingDecisions, PendingElicitation};
 use crate::event_log::{EventLog, EventSeq, RunEvents};
+use crate::pending::{ApprovalDecision, DecideError, PendingApproval, PendingDecisions, PendingElicitation};
 use crate::runs::{ActiveRun, ClientFunctions};
 
 /// A run of a runtime. Clones are handles of the same run.

@@ -6,17 +6,17 @@
 
 #![warn(missing_docs)]
 
+mod capability_cache;
 mod claude_code;
-mod desk;
 pub mod event_log;
 pub mod executor;
-pub mod governing;
+pub mod governor;
 mod handle;
 pub mod home;
 #[cfg(feature = "keyring")]
 pub mod keyring;
-mod learned;
 pub mod models;
+mod pending;
 pub mod pricing;
 pub mod recordings;
 mod reporting_grants;
@@ -31,9 +31,9 @@ pub mod telemetry;
 pub mod tokens;
 pub mod wiring;
 
-pub use desk::{ApprovalDecision, DecideError, PendingApproval, PendingElicitation};
 pub use event_log::{EventGap, EventSeq, RunEvents};
 pub use handle::{ParkReason, RunDefect, RunHandle, RunOutcome, RunState, SubmitError};
+pub use pending::{ApprovalDecision, DecideError, PendingApproval, PendingElicitation};
 pub use reporting_grants::ReportingGrants;
 pub use runtime::{AnswerSource, RunHooks, Runtime, RuntimeBuilder, Stores};
 pub use spec::{RunSecrets, RunSpec, WorkspaceSpec};

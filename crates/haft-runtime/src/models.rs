@@ -18,7 +18,7 @@ use haft_models::tool_calling::{ToolCalling, ToolCallingProvider};
 use haft_sandbox::{Home, SandboxPolicy};
 use secrecy::SecretString;
 
-use crate::learned::CapabilityCacheFile;
+use crate::capability_cache::CapabilityCacheFile;
 use haft_config::ResolvedConfig;
 use haft_config::agents::loader::read_bounded;
 use haft_config::expand::{VariableSource, expand};

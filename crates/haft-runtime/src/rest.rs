@@ -1,7 +1,7 @@
 //! Loads HTTP tools from the configuration: reads OpenAPI descriptions, expands variables, and reports entries that
 //! cannot be used.
 
-mod kept;
+mod description_cache;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ use url::Url;
 use haft_config::expand::{ExpandError, VariableSource, expand};
 use haft_config::resolved::{self, OpenapiSettings, Secret};
 
-pub use kept::Freshness;
+pub use description_cache::Freshness;
 
 /// The tools that could be loaded, and the problems with the others.
 #[derive(Debug, Default)]
@@ -124,7 +124,7 @@ pub async fn import(
             OpenApiSource::File(path) => read_file(&path).await?,
             OpenApiSource::Url(url) => {
                 let private = spec.allow_private.then_some(PrivateAddressRule::Allowed);
-                kept::read(&url, private, &headers, around).await?
+                description_cache::read(&url, private, &headers, around).await?
             }
         };
     let settings = ImportSettings {

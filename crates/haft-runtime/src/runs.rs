@@ -6,24 +6,24 @@
 
 mod active_run;
 mod agent_tools;
+mod available_skills;
 mod context;
 mod environment;
 mod input;
 mod lineage;
-mod offer;
+pub mod model_route;
+mod optional_tools;
 mod output_reader;
 mod prepared_agent;
 mod relay;
 mod request_sizes;
-mod resuming;
-pub mod route;
-mod skilled;
-mod system;
+mod resume;
+mod system_prompt;
 
 pub use active_run::{ActiveRun, ClientFunctions, NoFunctions, RunRequest};
+pub use available_skills::AvailableSkills;
 pub use environment::{LeftSessions, RunEnvironment, Variables};
 pub(crate) use input::check_input;
 pub use prepared_agent::PreparedAgent;
 pub use prepared_agent::model_names;
-pub use resuming::{ResumeError, ResumedSession};
-pub use skilled::AvailableSkills;
+pub use resume::{ResumeError, ResumedSession};

@@ -18,7 +18,7 @@ use haft_core::event::Event;
 use haft_core::event_store::RunKey;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
-use haft_core::place::{RunPosition, SessionId};
+use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::RunBill;
@@ -30,10 +30,10 @@ use haft_store::sweep;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 use secrecy::ExposeSecret;
 
-use crate::desk::PendingDecisions;
 use crate::event_log::EventLog;
 use crate::handle::{CallerFunctions, RunHandle, RunShared};
 use crate::models::ModelsError;
+use crate::pending::PendingDecisions;
 use crate::runs::{ActiveRun, LeftSessions, PreparedAgent, ResumedSession, RunRequest, Variables};
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
 use crate::wiring;
@@ -357,7 +357,7 @@ impl Runtime {
         &self,
         id: SessionId,
         config: &ResolvedConfig,
-    ) -> Result<Option<Arc<dyn haft_core::store::OutputStore>>, StartError> {
+    ) -> Result<Option<Arc<dyn haft_core::output_store::OutputStore>>, StartError> {
         if !config.tool_output.enabled {
             return Ok(None);
         }

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use haft_core::model_provider::ModelContext;
 use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::{ModelRequest, PromptCaching, SamplingParameters, ToolChoice};
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::run::meter::{SpendAmount, SpendReservation};
 use haft_sandbox::SandboxPolicy;
 use haft_tools::mcp::{Caller, Sampler, SamplingReply, SamplingRequest};
@@ -154,7 +154,7 @@ mod tests {
 
     use haft_core::conversation::Conversation;
     use haft_core::event::NoEvents;
-    use haft_core::place::{OperationId, RunPosition};
+    use haft_core::position::{OperationId, RunPosition};
     use haft_core::run::budget::SpendLimit;
     use haft_core::run::meter::Meter;
     use haft_core::run::scope::RunScope;

@@ -12,7 +12,7 @@ use haft_config::agents::graph::{AgentGraph, AgentGraphError, AgentGraphSource};
 use haft_config::agents::{AgentDefinition, AgentError, AgentOverrides, ReportDelivery, loader};
 use haft_core::glob::ToolGlob;
 use haft_core::home::Home;
-use haft_core::internal::final_report::ReportShape;
+use haft_core::internal_tools::final_report::ReportShape;
 use haft_core::model_request::ToolChoice;
 use haft_core::principal::Principal;
 use haft_core::settings::limits::CommandLimits;

@@ -26,7 +26,7 @@ pub use authorization::{TokenStorage, authorizer};
 pub use mcp::{McpClientSettings, McpServers, ServerPatience, mcp_servers, remembered};
 pub use parts::{EngineState, OrchestratorOptions, OrchestratorParts, cache_limits};
 
-use crate::governing::ConfiguredGovernor;
+use crate::governor::ConfiguredGovernor;
 use haft_config::ResolvedConfig;
 
 /// The configuration and sandbox policy of an orchestrator. Principal, approver, output store and event sink belong to

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use haft_core::event_log::EventEnvelope;
 use haft_core::event_store::{EventStore, RunKey};
 use haft_core::home::Home;
-use haft_core::store::StoreError;
+use haft_core::output_store::StoreError;
 
 use crate::sweep;
 use crate::tenant::directory_of;
@@ -220,7 +220,7 @@ fn unavailable(error: io::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use haft_core::event_log::LogEvent;
-    use haft_core::place::{RunPosition, SessionId};
+    use haft_core::position::{RunPosition, SessionId};
 
     use super::*;
 

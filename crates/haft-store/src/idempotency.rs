@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use haft_core::digest::Digest;
 use haft_core::home::Home;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 
 use crate::sweep;

@@ -11,7 +11,7 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 use haft_core::event_store::RunKey;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_core::run::journal::{Epoch, JournalError};
 

@@ -5,7 +5,7 @@
 //! `haft-core` and nothing of models, tools or configuration files.
 
 pub mod accounting;
-pub mod approvals;
+pub mod approvals_import;
 pub mod blobs;
 pub mod cache;
 pub mod events;

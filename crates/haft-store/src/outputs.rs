@@ -14,9 +14,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use haft_core::place::SessionId;
+use haft_core::output_store::{Handle, OutputStore, Spool, StoreEntry, StoreError};
+use haft_core::position::SessionId;
 pub use haft_core::settings::outputs::StoreLimits;
-use haft_core::store::{Handle, OutputStore, Spool, StoreEntry, StoreError};
 use uuid::Uuid;
 
 use self::session::SessionOutputs;

@@ -10,21 +10,21 @@
 
 mod collector;
 mod guarded_server;
-mod place;
 mod process;
 mod run;
 mod secure_server;
 mod snapshot;
 mod terminal_run;
+mod test_tree;
 mod user;
 
 pub use collector::{CollectedSpan, SpanCollector};
 pub use guarded_server::{CANARY, GuardedServer};
 pub use libc;
-pub use place::TestTree;
 pub use process::{processes_with, send_signal, unique_marker};
 pub use run::{HaftCommand, HaftOutput, binary, copy_program, eventually, stream_events};
 pub use secure_server::{OfferedProtocols, ReceivedHttpRequest, SecureServer};
 pub use snapshot::{TreeSnapshot, set_attribute};
 pub use terminal_run::TerminalRun;
+pub use test_tree::TestTree;
 pub use user::{TestUser, users};

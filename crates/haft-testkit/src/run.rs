@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::place::TestTree;
+use crate::test_tree::TestTree;
 use crate::user::{NOBODY, TestUser};
 
 /// A run of haft that has not started yet.

@@ -5,12 +5,12 @@
 //! crate must not know the engine that calls it or the wire format of any model.
 
 pub mod builtin;
-mod exchange;
 pub mod files;
 pub mod frame;
 pub mod mcp;
 pub mod output;
 pub mod private_file;
+pub mod redact;
 pub mod registry;
 pub mod rest;
-pub mod withheld;
+mod worker_request;

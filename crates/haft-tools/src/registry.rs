@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use futures_util::future::{BoxFuture, join_all};
-use haft_core::changes::ChangeCounter;
+use haft_core::change_counter::ChangeCounter;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};

@@ -3,7 +3,7 @@
 
 use haft::config::agents::graph::AgentGraph;
 use haft::config::agents::{AgentOverrides, loader};
-use haft::core::place::SessionId;
+use haft::core::position::SessionId;
 use haft::prelude::*;
 use haft::{ParkReason, RunSecrets, RunSpec, RunState, Runtime, WorkspaceSpec};
 use serde_json::json;

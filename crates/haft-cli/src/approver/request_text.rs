@@ -90,7 +90,7 @@ fn edit_pair(fields: &Map<String, Value>) -> Option<(&'static str, &'static str)
 mod tests {
     use haft_core::approval::ApprovalId;
     use haft_core::digest::Digest;
-    use haft_core::place::RunPosition;
+    use haft_core::position::RunPosition;
     use serde_json::json;
 
     use super::*;

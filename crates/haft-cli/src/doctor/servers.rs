@@ -10,10 +10,10 @@ use haft_sandbox::SandboxPolicy;
 use haft_tools::mcp::{McpProvider, SupervisedServer};
 use serde_json::{Value, json};
 
-use super::super::mcp::rights::{config_hint, lacked};
+use super::super::mcp::missing_permission::{config_hint, lacked};
 use super::super::servers::face;
+use super::super::status_line::waiting;
 use super::super::terminal::counted;
-use super::super::waiting::waiting;
 use haft_config::{ResolvedConfig, printable};
 use haft_runtime::wiring;
 

@@ -43,7 +43,7 @@ impl JsonLines {
 mod tests {
     use std::sync::Arc;
 
-    use haft_core::place::RunPosition;
+    use haft_core::position::RunPosition;
     use haft_core::run::RunNote;
     use haft_core::run::event::RunEvent;
     use serde_json::{Value, json};

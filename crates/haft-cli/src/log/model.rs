@@ -4,7 +4,7 @@ use haft_core::approval::shown;
 use haft_core::event::Event;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
-use haft_core::place::RunPosition;
+use haft_core::position::RunPosition;
 
 use super::LogLevel;
 

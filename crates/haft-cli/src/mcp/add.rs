@@ -13,7 +13,7 @@ use super::super::settings::{self, CliError};
 use super::args::{ConfigScopeArg, McpAddArgs, McpRemoveArgs, McpTransportArg};
 use super::{McpCommandOutput, SECTION, directory, file_of, login, namespace};
 use haft_config::edit::{self, ConfigEntry, EditError};
-use haft_config::namesake::shares_namespace;
+use haft_config::namespace_conflict::shares_namespace;
 use haft_config::trust::{self, FileTrust, TrustRecord};
 use haft_config::{self};
 

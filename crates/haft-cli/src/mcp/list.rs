@@ -9,7 +9,7 @@ use super::super::settings::{self, CliError};
 use super::super::terminal::counted;
 use super::McpCommandOutput;
 use super::args::McpListArgs;
-use haft_config::namesake::namespace_conflict;
+use haft_config::namespace_conflict::namespace_conflict;
 use haft_config::resolved::{McpEndpoint, McpServerSettings};
 use haft_config::{ResolvedConfig, printable};
 use haft_runtime::wiring;

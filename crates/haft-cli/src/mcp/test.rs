@@ -12,9 +12,9 @@ use super::super::args::PolicyArgs;
 use super::super::exit::ExitReason;
 use super::super::servers::face;
 use super::super::settings::{self, CliError};
-use super::super::waiting::waiting;
+use super::super::status_line::waiting;
 use super::args::McpTestArgs;
-use super::rights::{config_hint, lacked};
+use super::missing_permission::{config_hint, lacked};
 use super::{McpCommandOutput, unambiguous};
 use haft_config::{ResolvedConfig, printable};
 use haft_runtime::wiring;
@@ -123,7 +123,7 @@ fn failed(
         "state": status.state,
         "reason": reason,
         "log": said,
-        "grant": lacked.as_ref().map(super::rights::MissingPermission::key),
+        "grant": lacked.as_ref().map(super::missing_permission::MissingPermission::key),
         "hint": hint,
     });
     McpCommandOutput { text, json, exit: ExitReason::Unavailable }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 
-use super::ending::time;
+use super::summary::time;
 use crate::terminal;
 
 /// The time before the wait is shown: most replies begin earlier, and a line that flashes disturbs.

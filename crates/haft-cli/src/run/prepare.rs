@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use haft_core::model_provider::ModelProvider;
-use haft_core::place::SessionId;
-use haft_core::store::OutputStore;
+use haft_core::output_store::OutputStore;
+use haft_core::position::SessionId;
 use haft_models::cassette::Tape;
 use haft_sandbox::Home;
 use haft_store::outputs::FileStore;
 
-use super::show::RunDisplay;
-use super::wire::RunOutput;
+use super::display::RunDisplay;
+use super::output::RunOutput;
 use crate::approver::TerminalApprover;
 use crate::args::{FileArgs, ShowArgs};
 use crate::ask;
@@ -25,8 +25,8 @@ use crate::servers;
 use crate::sessions;
 use crate::settings::{self, CliError, Configuration};
 use crate::skills;
+use crate::status_line::waiting;
 use crate::terminal;
-use crate::waiting::waiting;
 use crate::watch::{self, CommandWatchers};
 use haft_config::agents::graph::AgentGraphError;
 use haft_config::skills::Skills;

@@ -9,10 +9,10 @@ use haft_runtime::runtime::ResumeFailure;
 use haft_runtime::spec::{RunSpec, SpecError, StoredSpec};
 use serde_json::Value;
 
+use super::display::RunDisplay;
+use super::output::RunOutput;
 use super::prepare::{RunLaunch, RunSetup, not_resumed, start};
-use super::show::RunDisplay;
-use super::wire::RunOutput;
-use super::{carry_out, ending, request, resume};
+use super::{carry_out, request, resume, summary};
 use crate::args::{ReplayArgs, ShowArgs};
 use crate::ask::unusable;
 use crate::exit::ExitReason;
@@ -87,5 +87,5 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Cl
         return Err((ExitReason::Failed, format!("{difference}\n{hint}")));
     }
     let exit = stopped_by.and_then(ExitReason::of_code).unwrap_or_else(|| show.exit(&finish));
-    Ok(show.end(&finish, &ending::RunSummary { session, turns, took, bill, denied: show.denied(), exit }))
+    Ok(show.end(&finish, &summary::RunSummary { session, turns, took, bill, denied: show.denied(), exit }))
 }

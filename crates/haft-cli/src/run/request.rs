@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use haft_core::glob::ToolGlob;
-use haft_core::internal::final_report::ReportShape;
+use haft_core::internal_tools::final_report::ReportShape;
 use serde_json::Value;
 
 use crate::args::{FileArgs, PolicyArgs, RunArgs};

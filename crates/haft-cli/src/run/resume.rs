@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_store::sessions::line::SessionStart;
 use serde::Deserialize;

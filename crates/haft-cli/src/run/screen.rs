@@ -9,7 +9,7 @@ use haft_core::event_log::note_text;
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
 use haft_core::model_provider::{ModelAccount, ModelAttempt};
 use haft_core::model_reply::ReplyNote;
-use haft_core::place::{CallOperation, RunPosition, SessionId};
+use haft_core::position::{CallOperation, RunPosition, SessionId};
 use haft_core::run::RunNote;
 use haft_core::run::event::{CallAnswer, RunEvent};
 use haft_core::run::final_turn::FinalTurnReason;
@@ -18,9 +18,9 @@ use haft_core::text::controls_terminal;
 use haft_core::tool::ToolCall;
 use serde_json::{Map, Value};
 
-use super::ending::{RunSummary, line, time};
 use super::model_wait::ModelWait;
-use super::wire::{RunOutput, TextDestination};
+use super::output::{RunOutput, TextDestination};
+use super::summary::{RunSummary, line, time};
 use crate::args::{OutputFormat, ShowArgs};
 use crate::{question, terminal};
 

@@ -10,7 +10,7 @@ mod outside;
 // Mounts, namespaces, devices, kernel interfaces and system calls.
 mod kernel;
 // Other processes, and things that a command could inherit by mistake.
-mod others;
+mod processes;
 // Sockets of every kind.
 pub(crate) mod network;
 // haft's own home, and the user's secrets.

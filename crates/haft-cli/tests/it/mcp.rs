@@ -6,7 +6,6 @@ use std::process::Child;
 
 use haft_testkit::{TestTree, TestUser, eventually, processes_with, send_signal, unique_marker};
 
-mod asking;
 mod commands;
 mod doctor;
 mod hostile;
@@ -15,6 +14,7 @@ mod leaks;
 mod login;
 pub(crate) mod real;
 mod sampling;
+mod server_requests;
 mod sharing;
 mod sse;
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::sync::Arc;
 
-use haft_core::store::OutputStore;
+use haft_core::output_store::OutputStore;
 use haft_engine::RunContext;
 use haft_runtime::wiring::{self, ToolSettings};
 use haft_sandbox::{Home, SandboxMode, SandboxPolicy};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::Schema;
-use haft_model_server::judge;
+use haft_model_server::schema_check;
 use haft_models::schema::{DowngradedSchema, SchemaDialect, downgrade};
 use haft_tools::rest::openapi::{ImportSettings, OpenApiSource, OperationFilter, import};
 use serde_json::{Map, Value, json};
@@ -112,7 +112,7 @@ struct DowngradeCounts {
 impl DowngradeCounts {
     fn add(&mut self, grammar: SchemaDialect, original: &Value) {
         let down = downgrade(original, grammar);
-        if let Err(problem) = judge::judge(schema_use_of(grammar), &down.schema) {
+        if let Err(problem) = schema_check::judge(schema_use_of(grammar), &down.schema) {
             panic!("{grammar:?}: {problem}\nof {original}");
         }
         assert_eq!(down, downgrade(original, grammar), "always the same");
@@ -129,14 +129,14 @@ impl DowngradeCounts {
     }
 }
 
-fn schema_use_of(grammar: SchemaDialect) -> judge::SchemaUse {
+fn schema_use_of(grammar: SchemaDialect) -> schema_check::SchemaUse {
     match grammar {
-        SchemaDialect::Json => judge::SchemaUse::Tools,
-        SchemaDialect::Anthropic => judge::SchemaUse::AnthropicTools,
-        SchemaDialect::OpenaiStrict => judge::SchemaUse::OpenaiStrict,
-        SchemaDialect::AnthropicOutput => judge::SchemaUse::AnthropicOutput,
-        SchemaDialect::Gemini => judge::SchemaUse::Gemini,
-        SchemaDialect::Ollama => judge::SchemaUse::Ollama,
+        SchemaDialect::Json => schema_check::SchemaUse::Tools,
+        SchemaDialect::Anthropic => schema_check::SchemaUse::AnthropicTools,
+        SchemaDialect::OpenaiStrict => schema_check::SchemaUse::OpenaiStrict,
+        SchemaDialect::AnthropicOutput => schema_check::SchemaUse::AnthropicOutput,
+        SchemaDialect::Gemini => schema_check::SchemaUse::Gemini,
+        SchemaDialect::Ollama => schema_check::SchemaUse::Ollama,
     }
 }
 

@@ -4,7 +4,7 @@
 mod agents;
 mod boundaries;
 mod commands;
-mod going_on;
+mod follow_up;
 
 use std::path::PathBuf;
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use haft_core::internal::batch::BATCH;
-use haft_core::internal::final_report::FINAL_REPORT;
-use haft_core::internal::task_status::TASK_STATUS;
+use haft_core::internal_tools::batch::BATCH;
+use haft_core::internal_tools::final_report::FINAL_REPORT;
+use haft_core::internal_tools::task_status::TASK_STATUS;
 
 use super::loader::{AgentFile, AgentLoadError, AgentLoader, AgentSource};
 use crate::agents::cycle::{self, AgentCycle, AgentLinks};

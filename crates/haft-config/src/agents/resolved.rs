@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
-use haft_core::internal::final_report::ReportShape;
-use haft_core::internal::handoff::HandoffRoutes;
-use haft_core::internal::report_format::ReportFormat;
+use haft_core::internal_tools::final_report::ReportShape;
+use haft_core::internal_tools::handoff::HandoffRoutes;
+use haft_core::internal_tools::report_format::ReportFormat;
 use haft_core::model_request::{
     ParallelCalls, PromptCaching, ReasoningEffort, SamplingParameters, ToolChoice,
 };

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use haft_core::internal::report_format::ReportFormat;
+use haft_core::internal_tools::report_format::ReportFormat;
 use haft_core::model_request::{ParallelCalls, PromptCaching, ReasoningEffort, ToolChoice};
 use haft_core::run::final_report::FinalReport;
 use serde_json::json;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use haft_core::internal::report_format::ReportFormat;
+use haft_core::internal_tools::report_format::ReportFormat;
 use haft_core::name::ToolName;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::default;
-use super::super::format::{AnyJson, GlobText, Millis, QueueText, TemplateText, Ttl, tool_globs};
+use super::super::value_format::{AnyJson, GlobText, Millis, QueueText, TemplateText, Ttl, tool_globs};
 use super::{RawAccess, RawEffects, RawMcpOauth, RawMcpSampling};
 
 /// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value. Keys for

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::super::default;
-use super::super::format::{AnyJson, Millis, TemplateText};
+use super::super::value_format::{AnyJson, Millis, TemplateText};
 
 /// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::format::{AnyJson, GlobText, Millis, QueueText, SecretText, SpecText, Ttl, UrlText};
+use crate::value_format::{AnyJson, GlobText, Millis, QueueText, SecretText, SpecText, Ttl, UrlText};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

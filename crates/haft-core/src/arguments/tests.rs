@@ -190,7 +190,7 @@ proptest! {
     #[test]
     fn repairing_valid_json_changes_nothing(value in any_object()) {
         let text = serde_json::to_string_pretty(&value).unwrap();
-        let Ok(mended) = mend::mend(&text, 0, NESTING_MAX) else { panic!("stuck on {text}") };
+        let Ok(mended) = repair::mend(&text, 0, NESTING_MAX) else { panic!("stuck on {text}") };
         prop_assert_eq!(serde_json::from_str::<Value>(&mended.text).unwrap(), value);
         prop_assert_eq!(mended.repairs, Vec::<&str>::new());
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{LogEvent, millis};
 use crate::event::{ApprovalOutcome, CallAccount, CapturedContent, Event, PolicyDecision, ToolReference};
 use crate::model_provider::{AttemptFollowUp, ModelAccount};
-use crate::place::RunPosition;
+use crate::position::RunPosition;
 use crate::principal::Principal;
 
 /// The audit fields of a call.

@@ -9,7 +9,7 @@ use crate::event::{ApprovalOutcome, CapturedContent, KnownTool, PolicyDecision};
 use crate::model_provider::AttemptFollowUp;
 use crate::name::{Namespace, ToolName};
 use crate::naming::ToolIdentity;
-use crate::place::CallOperation;
+use crate::position::CallOperation;
 use crate::principal::Principal;
 use crate::provider::ProviderKind;
 use crate::rules::PermissionDecision;

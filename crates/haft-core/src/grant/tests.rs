@@ -6,7 +6,7 @@ use super::*;
 use crate::approval::ApprovalId;
 use crate::glob::ToolGlob;
 use crate::name::{Namespace, ToolName};
-use crate::place::RunPosition;
+use crate::position::RunPosition;
 use crate::provider::ProviderKind;
 use crate::rules::{CommandPattern, PermissionRule};
 use crate::settings::mode::SandboxMode;

@@ -10,7 +10,7 @@ use crate::digest::Digest;
 use crate::model_error::ModelErrorKind;
 use crate::model_provider::AttemptFollowUp;
 use crate::model_reply::TokenUsage;
-use crate::place::RunPosition;
+use crate::position::RunPosition;
 use crate::provider::Principal;
 use crate::tool::CallId;
 

@@ -2,7 +2,7 @@
 
 use super::RunError;
 use crate::conversation::{Message, ToolReply};
-use crate::internal::batch::{self, BatchCompleteness, BatchItemOutcome};
+use crate::internal_tools::batch::{self, BatchCompleteness, BatchItemOutcome};
 use crate::output::OutputContent;
 use crate::tool::{CallId, ToolCall};
 

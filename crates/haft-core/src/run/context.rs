@@ -7,11 +7,11 @@ use crate::approval::Approver;
 use crate::elicitation::Elicitor;
 use crate::event::{EventSink, NoEvents};
 use crate::grant_store::{GrantStore, MemoryGrants};
+use crate::output_store::OutputStore;
 use crate::principal::Principal;
 use crate::run::untrusted::UntrustedReads;
 use crate::sampling::Sampler;
 use crate::settings::sandbox::SandboxBinding;
-use crate::store::OutputStore;
 
 /// The context of one run, shared by all its calls. One orchestrator serves runs of many principals: it keeps nothing of
 /// this between calls.

@@ -1,6 +1,6 @@
 //! The detection of a run's answer: the last text, a call of the report tool, or a tag in the text.
 
-use crate::internal::final_report::{ReportShape, RunReport};
+use crate::internal_tools::final_report::{ReportShape, RunReport};
 use crate::model_reply::StopReason;
 
 /// The way in which the model gives its answer.
@@ -61,7 +61,7 @@ impl FinalReport {
             }
             Self::Tool(shape) => format!(
                 "When you are done, call `{}` with format `{}`. {}",
-                crate::internal::final_report::FINAL_REPORT,
+                crate::internal_tools::final_report::FINAL_REPORT,
                 shape.format().name(),
                 shape.format().rule()
             ),
@@ -84,7 +84,7 @@ impl FinalReport {
             Self::None => "Call no more tools. Answer now with what you have.".into(),
             Self::Text(_) => format!("Call no more tools. Answer now with what you have. {}", self.rule()),
             Self::Tool(_) => {
-                format!("Call `{}` now, and nothing else.", crate::internal::final_report::FINAL_REPORT)
+                format!("Call `{}` now, and nothing else.", crate::internal_tools::final_report::FINAL_REPORT)
             }
             Self::Xml { nonce, .. } => {
                 format!("Call no more tools. Write your final answer in <haft-{nonce}-FINAL …> now.")
@@ -132,7 +132,7 @@ fn attribute<'t>(attributes: &'t str, name: &str) -> Option<&'t str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::internal::report_format::ReportFormat;
+    use crate::internal_tools::report_format::ReportFormat;
 
     fn check(format: ReportFormat, text: &str, stop: &StopReason, expected: Result<&str, &str>) {
         let found = match find(&ReportShape::plain(format), "ab12", text, stop) {

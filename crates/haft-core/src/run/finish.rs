@@ -1,7 +1,7 @@
 //! The end of a run and its reason.
 
-use crate::internal::final_report::RunReport;
-use crate::internal::handoff::Handoff;
+use crate::internal_tools::final_report::RunReport;
+use crate::internal_tools::handoff::Handoff;
 use crate::model_error::ModelErrorKind;
 
 /// The end of a run. Every run has exactly one.

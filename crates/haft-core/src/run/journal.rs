@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::place::CallOperation;
+use crate::position::CallOperation;
 use crate::result::{ToolError, ToolErrorKind};
 use crate::run::input::RunInput;
 use crate::tool::{Effects, ToolCall};

@@ -274,7 +274,7 @@ mod tests {
     fn spend(meter: &Meter, tokens: u64, nano_usd: u64) {
         meter.emit(Event::ModelFinished {
             id: "1".into(),
-            place: crate::place::RunPosition::default(),
+            place: crate::position::RunPosition::default(),
             attempt: ModelAttempt { provider: "p".into(), model: "m".into(), number: 1 },
             principal: Principal::local(),
             account: ModelAccount {

@@ -1,7 +1,7 @@
 //! The notes of a run for its observers.
 
 use super::final_turn::FinalTurnReason;
-use crate::internal::task_status::TaskStatus;
+use crate::internal_tools::task_status::TaskStatus;
 
 /// A decision of a run, for logs and screens.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::budget::SpendLimit;
-use super::choice::{AnswerForm, ChoiceSupport};
 use super::final_report::FinalReport;
 use super::limits::RunLimits;
-use crate::internal::batch;
-use crate::internal::handoff::HandoffRoutes;
-use crate::internal::task_status::TaskStatus;
+use super::tool_choice::{AnswerForm, ChoiceSupport};
+use crate::internal_tools::batch;
+use crate::internal_tools::handoff::HandoffRoutes;
+use crate::internal_tools::task_status::TaskStatus;
 use crate::model_request::{ModelTool, ToolChoice};
 
 /// The settings of one run. The snapshot stores them, so that a run that resumes elsewhere follows the same settings.

@@ -1,15 +1,15 @@
 //! The interpretation of a model's reply.
 
 use super::calls::OpenCalls;
-use super::choice;
 use super::final_report::{self, FinalReport, ReportSearch};
 use super::finish::{FinishReason, RunAnswer, RunFinish};
 use super::repeat::RepeatCheck;
 use super::state::RunPhase;
+use super::tool_choice;
 use super::turn::{ClassifiedTurn, ClassifierInput};
 use super::{AgentRun, FinalTurnReason, RunError, RunNote};
 use crate::conversation::PartBody;
-use crate::internal::final_report::{FINAL_REPORT, RunReport};
+use crate::internal_tools::final_report::{FINAL_REPORT, RunReport};
 use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::ToolChoice;
 use crate::tool::ToolCall;
@@ -155,7 +155,7 @@ impl AgentRun {
     }
 
     fn take_text(&mut self, reply: ModelReply) -> Result<(), RunError> {
-        if let Some(words) = choice::unmet_choice_message(&self.choice())
+        if let Some(words) = tool_choice::unmet_choice_message(&self.choice())
             && !self.wants_report()
         {
             return self.take_fault(reply, &ReplyFault::Choice(words));

@@ -1,7 +1,7 @@
 //! Tables of whole runs: the model's replies on the left, the expected steps on the right.
 
-mod bench;
 mod endings;
+mod fixture;
 mod limits;
 mod properties;
 mod tools;

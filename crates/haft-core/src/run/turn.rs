@@ -1,15 +1,15 @@
 //! The classification of each call of a turn: the party that runs it, or the reason for its refusal.
 
 use super::calls::{CallPosition, CallState, OpenCall};
-use super::choice;
 use super::final_report::FinalReport;
 use super::limits::RunCounters;
 use super::plan::RunPlan;
+use super::tool_choice;
 use crate::conversation::ToolReply;
-use crate::internal::batch::{self, BATCH, BatchPlan};
-use crate::internal::final_report::{FINAL_REPORT, RunReport};
-use crate::internal::handoff::{HANDOFF, Handoff};
-use crate::internal::task_status::{TASK_STATUS, TaskCompletion, TaskStatus};
+use crate::internal_tools::batch::{self, BATCH, BatchPlan};
+use crate::internal_tools::final_report::{FINAL_REPORT, RunReport};
+use crate::internal_tools::handoff::{HANDOFF, Handoff};
+use crate::internal_tools::task_status::{TASK_STATUS, TaskCompletion, TaskStatus};
 use crate::model_reply::StopReason;
 use crate::model_request::ToolChoice;
 use crate::tool::{CallId, ToolCall};
@@ -68,7 +68,7 @@ impl ClassifiedTurn {
     /// in a batch.
     fn take(&mut self, rules: ClassifierInput<'_>, call: &ToolCall, all: &[ToolCall]) {
         let plan = rules.plan;
-        if let Some(why) = choice::refusal(rules.choice, &call.name) {
+        if let Some(why) = tool_choice::refusal(rules.choice, &call.name) {
             return self.refuse(call, CallPosition::Turn, &why);
         }
         match (call.name.as_str(), &plan.report) {
@@ -101,7 +101,8 @@ impl ClassifiedTurn {
             let id = inner_id(&call.id, at, all);
             let inner = ToolCall { id, name: item.tool, arguments: item.arguments };
             let place = CallPosition::Batch { parent, item: item.id };
-            let refusal = batch::refusal(&inner.name).or_else(|| choice::refusal(rules.choice, &inner.name));
+            let refusal =
+                batch::refusal(&inner.name).or_else(|| tool_choice::refusal(rules.choice, &inner.name));
             match refusal {
                 Some(why) => self.refuse(&inner, place, &why),
                 None => self.take_plain(rules, &inner, place),

@@ -1,6 +1,6 @@
 //! The parser of commands: reserved words, groups and simple commands.
 
-use super::carried::WrappedCommand;
+use super::nested_commands::WrappedCommand;
 use super::reader::{ListContext, ListEnd, NextSyntax, OpenGroups, ShellGroup, ShellParser};
 use super::word::{ParsedWord, is_variable};
 use super::{ShellCommand, ShellError, ShellWord, variables};

@@ -1,6 +1,6 @@
 //! Programs whose arguments need a parser of their own: shells, `eval`, `trap`, `sed`, `awk` and database clients.
 
-use super::carried::{WrappedCommand, join, unseen, unseen_if};
+use super::nested_commands::{WrappedCommand, join, unseen, unseen_if};
 use super::{ShellWord, sed};
 
 /// Returns the commands in the arguments of such a program; `None` for any other program.

@@ -1,7 +1,7 @@
 //! Variables whose value programs run: `PAGER`, `GIT_SSH_COMMAND`, `BASH_ENV`.
 
 use super::ShellWord;
-use super::carried::{WrappedCommand, is_assignment};
+use super::nested_commands::{WrappedCommand, is_assignment};
 
 /// Variables whose value is a command line.
 const LINES: [&str; 42] = [

@@ -149,7 +149,7 @@ fn every_stored_model_error_round_trips() {
 #[test]
 fn every_output_round_trips_except_one_with_a_handle() {
     use crate::output::{OutputContent, ToolOutput};
-    use crate::store::{Handle, OutputPreview, StoreEntry, StoreReason, StoredOutput};
+    use crate::output_store::{Handle, OutputPreview, StoreEntry, StoreReason, StoredOutput};
 
     let bytes: Arc<[u8]> = [0, 159, 255][..].into();
     let media = || (Some("a/b".to_owned()), Arc::clone(&bytes));

@@ -10,7 +10,7 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::paths::Location;
 use serde_json::Value;
 
-use super::{ALL_COMPLAINTS_BYTES_MAX, CheckedSchema, complaint};
+use super::{ALL_COMPLAINTS_BYTES_MAX, CheckedSchema, error_text};
 use crate::arguments::ARGUMENTS_DEPTH_MAX;
 
 /// The most passes. A string that was parsed may itself contain strings to parse.
@@ -37,7 +37,7 @@ pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> O
         let before = places.len();
         for location in found {
             if replace(&mut value, &location) {
-                places.push(complaint::place(&location));
+                places.push(error_text::place(&location));
             }
         }
         // The JSON that was inside strings must obey the same limits as the rest.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use haft_core::changes::ChangeCounter;
+use haft_core::change_counter::ChangeCounter;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::tool::ToolDefinition;

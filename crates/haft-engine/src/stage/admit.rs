@@ -7,9 +7,9 @@ use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{PermissionDecision, PermissionRules};
 use haft_core::tool::ApprovalPolicy;
 
+use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 use crate::policy::{GovernedTool, ToolActivity};
-use crate::record::CallRecord;
 use crate::selection::ToolFilter;
 
 /// Denies a tool only if every call of it is denied. It runs before validation, so a caller without permission learns

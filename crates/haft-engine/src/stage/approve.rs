@@ -15,8 +15,8 @@ use haft_core::validate::ValidArguments;
 use serde_json::json;
 
 use super::authorize::command_line;
+use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
-use crate::record::CallRecord;
 
 /// Succeeds if the rules allow the call, a stored grant covers it, or the user approves it now. Without an approver the
 /// call is denied.

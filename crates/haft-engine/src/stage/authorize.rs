@@ -7,8 +7,8 @@ use haft_core::tool::ApprovalPolicy;
 use haft_core::validate::ValidArguments;
 use serde_json::json;
 
+use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
-use crate::record::CallRecord;
 
 /// Returns the ruling for the approve stage, or an error if the rules deny the call. The receipt names the deciding
 /// rule.

@@ -9,7 +9,7 @@ use haft_core::tool::Effects;
 use serde_json::Value;
 
 use crate::cache::{Cache, CacheLookup, CacheUse, FlightLeader, StoreSlot};
-use crate::record::CallRecord;
+use crate::call_record::CallRecord;
 use crate::stage::Deadline;
 
 /// The result of the cache stage.

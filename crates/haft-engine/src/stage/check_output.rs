@@ -5,9 +5,9 @@ use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::validate::Schema;
 use serde_json::Value;
 
+use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 use crate::policy::UncheckedSchemas;
-use crate::record::CallRecord;
 use crate::size::json_bytes;
 use crate::stage::SchemaCheckSettings;
 

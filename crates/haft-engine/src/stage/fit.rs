@@ -1,22 +1,22 @@
 //! Fit: truncates an output to its limit, or moves it to the output store.
 
-mod cut;
-mod keep;
-mod settle;
+mod offload;
+mod token_budget;
+mod truncate;
 
 use haft_core::output::ToolOutput;
+use haft_core::output_store::{OutputStore, StoreReason};
 use haft_core::result::ToolError;
-use haft_core::store::{OutputStore, StoreReason};
 use haft_core::tokens::TokenCounter;
 use haft_core::tool::OutputPolicy;
 use serde_json::{Value, json};
 
-use crate::record::CallRecord;
+use crate::call_record::CallRecord;
 use crate::size::json_bytes;
-use cut::cut_content;
-use keep::OutputOffload;
-pub use settle::ANSWER_TOKENS_MIN;
-pub(crate) use settle::{reserve, settle};
+use offload::OutputOffload;
+pub use token_budget::ANSWER_TOKENS_MIN;
+pub(crate) use token_budget::{reserve, settle};
+use truncate::cut_content;
 
 /// The resources for fitting, apart from the tool's policy.
 #[derive(Clone, Copy)]
@@ -66,11 +66,11 @@ fn store_or_truncate(
     means: FitResources<'_>,
 ) -> ToolOutput {
     let output = keep_media(record, output, means);
-    if keep::text_bytes(&output.content) <= bytes_max {
+    if offload::text_bytes(&output.content) <= bytes_max {
         return cut(record, output, bytes_max);
     }
     match (OutputOffload { record, means }).text(&output, StoreReason::SizeCap) {
-        Some(stored) => keep::replace_text_with_handle(stored, output.content),
+        Some(stored) => offload::replace_text_with_handle(stored, output.content),
         None => cut(record, output, bytes_max),
     }
 }
@@ -78,7 +78,7 @@ fn store_or_truncate(
 fn keep_media(record: &mut CallRecord, output: ToolOutput, means: FitResources<'_>) -> ToolOutput {
     let mut keeping = OutputOffload { record, means };
     ToolOutput {
-        content: keeping.media(output.content, keep::MEDIA_BYTES_MAX, StoreReason::SizeCap),
+        content: keeping.media(output.content, offload::MEDIA_BYTES_MAX, StoreReason::SizeCap),
         ..output
     }
 }

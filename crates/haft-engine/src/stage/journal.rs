@@ -3,7 +3,7 @@
 use haft_core::result::ToolError;
 use haft_core::run::journal::{Durability, RunJournal};
 
-use crate::record::CallRecord;
+use crate::call_record::CallRecord;
 use crate::stage::Deadline;
 
 pub(crate) async fn journal(

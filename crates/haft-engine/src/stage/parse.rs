@@ -3,7 +3,7 @@
 use haft_core::arguments::{ArgumentLimits, ParsedArguments};
 use haft_core::result::ToolError;
 
-use crate::record::CallRecord;
+use crate::call_record::CallRecord;
 
 pub(crate) fn parse(record: &mut CallRecord, limits: &ArgumentLimits) -> Result<ParsedArguments, ToolError> {
     let arguments = record.call.arguments.parse(limits)?;

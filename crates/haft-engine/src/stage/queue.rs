@@ -6,10 +6,10 @@ use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::ToolPolicy;
 use serde_json::json;
 
+use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 use crate::options::Concurrency;
 use crate::queue::{Queue, QueueFull, Queues, Slot, UndefinedQueue};
-use crate::record::CallRecord;
 use crate::stage::Deadline;
 
 /// Returns the queue of a call. A sub-agent has none: its inner calls need slots, and a sub-agent that held one while

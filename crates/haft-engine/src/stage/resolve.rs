@@ -5,8 +5,8 @@ use haft_core::naming::NameMatch;
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde_json::Value;
 
+use crate::call_record::CallRecord;
 use crate::catalog::{CatalogEntry, ResolvedTool, Snapshot};
-use crate::record::CallRecord;
 
 /// The longest prefix of an unknown name that the error repeats, in characters.
 const WRITTEN_NAME_CHARS_MAX: usize = 200;

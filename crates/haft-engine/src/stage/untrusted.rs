@@ -14,8 +14,8 @@ use haft_core::tool::Effects;
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
-use crate::record::CallRecord;
 
 /// Applies the operator's decision about calls after untrusted text. `trusted_effects` are used, because a hostile
 /// server would declare that its tool only reads.

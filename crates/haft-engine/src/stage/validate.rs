@@ -6,9 +6,9 @@ use haft_core::tool::Effects;
 use haft_core::validate::{Schema, SchemaDraft, ValidArguments};
 use serde_json::Value;
 
+use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 use crate::policy::UncheckedSchemas;
-use crate::record::CallRecord;
 
 /// The operator's settings for schema checks.
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,7 @@ use haft_core::glob::ToolGlob;
 use haft_core::name::Namespace;
 use haft_core::naming::NamingScheme;
 use haft_core::output::ToolOutput;
-use haft_core::place::{OperationId, RunPosition, SessionId};
+use haft_core::position::{OperationId, RunPosition, SessionId};
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{PermissionDecision, PermissionRule, PermissionRules};

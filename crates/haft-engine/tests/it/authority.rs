@@ -6,7 +6,7 @@ use haft_core::glob::ToolGlob;
 use haft_core::grant::{Grant, GrantId, GrantOwner};
 use haft_core::grant_store::{GrantStore, GrantStoreError, MemoryGrants};
 use haft_core::naming::NamingScheme;
-use haft_core::place::{RunPosition, SessionId};
+use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::provider::ProviderKind;
 use haft_core::rules::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules};

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use haft_core::budget::{ContextLimits, ContextUsage, ContextWindow};
+use haft_core::output_store::OutputStore;
 use haft_core::result::ToolErrorKind;
-use haft_core::store::OutputStore;
 use haft_core::tokens::{LengthEstimator, TokenCounter};
 use haft_core::tool::OutputPolicy;
 use haft_engine::{ANSWER_TOKENS_MIN, CallOptions, RunContext};

@@ -13,7 +13,7 @@ use haft_core::model_provider::{
 use haft_core::model_reply::{ModelReply, StopReason, TokenUsage};
 use haft_core::model_request::ModelRequest;
 use haft_core::naming::NamingScheme;
-use haft_core::place::{RunPosition, SessionId};
+use haft_core::position::{RunPosition, SessionId};
 use haft_core::price::Cost;
 use haft_core::run::budget::SpendLimit;
 use haft_core::run::finish::RunFinish;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::arguments::RawArguments;
-use haft_core::changes::ChangeCounter;
+use haft_core::change_counter::ChangeCounter;
 use haft_core::digest::Digest;
 use haft_core::event::{CallProgress, Event, EventSink};
 use haft_core::name::{Namespace, ToolName};

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use haft_core::place::CallOperation;
+use haft_core::position::CallOperation;
 use haft_core::run::RunPlan;
 use haft_core::run::input::RunInput;
 use haft_core::tool::ToolCall;

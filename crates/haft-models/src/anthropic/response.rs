@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::draft::ReplyDraft;
 use crate::wire::DecodeContext;
-use crate::{failure, reading};
+use crate::{bounded_json, failure};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct AnthropicMessage<'a> {
@@ -59,12 +59,12 @@ struct AnthropicOutputDetails {
 }
 
 pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
-    let message: AnthropicMessage<'_> = reading::read(body)?;
+    let message: AnthropicMessage<'_> = bounded_json::read(body)?;
     if let Some(error) = &message.error {
         return Err(failure::inside(error));
     }
     let Some(content) = &message.content else {
-        return Err(reading::malformed("it has no `content`"));
+        return Err(bounded_json::malformed("it has no `content`"));
     };
     let mut draft = ReplyDraft::new(ModelApiFormat::Anthropic, asked);
     draft.start(message.id.as_deref(), message.model.as_deref());
@@ -79,7 +79,7 @@ pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, M
 }
 
 fn say_block(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
-    let block: AnthropicBlock<'_> = reading::read_raw(raw)?;
+    let block: AnthropicBlock<'_> = bounded_json::read_raw(raw)?;
     let index = open(draft, &block, raw.get());
     draft.add(index, block.text.as_deref().or(block.thinking.as_deref()).unwrap_or_default());
     for citation in block.citations.iter().flatten() {

@@ -14,7 +14,7 @@ use super::response::{self, AnthropicBlock, AnthropicMessage, AnthropicUsage};
 use crate::draft::ReplyDraft;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
-use crate::{failure, reading};
+use crate::{bounded_json, failure};
 
 /// Folds stream events into a draft.
 pub(super) struct AnthropicStreamReader {
@@ -78,7 +78,7 @@ impl AnthropicStreamReader {
     }
 
     fn event(&mut self, data: &str) -> Result<(), ModelError> {
-        let event: AnthropicEvent<'_> = reading::read(data.as_bytes())?;
+        let event: AnthropicEvent<'_> = bounded_json::read(data.as_bytes())?;
         match event.kind.as_deref().unwrap_or_default() {
             "message_start" => self.start(&event),
             "content_block_start" => self.block_start(&event)?,
@@ -110,7 +110,7 @@ impl AnthropicStreamReader {
         let Some(raw) = event.content_block else { return Ok(()) };
         // A second start at the same index ends the first block.
         self.block_stop(event.index);
-        let block: AnthropicBlock<'_> = reading::read_raw(raw)?;
+        let block: AnthropicBlock<'_> = bounded_json::read_raw(raw)?;
         let part = response::open(&mut self.draft, &block, raw.get());
         self.draft.add(part, block.text.as_deref().or(block.thinking.as_deref()).unwrap_or_default());
         let kind = block.kind.as_deref().unwrap_or_default();

@@ -6,9 +6,9 @@ use haft_core::stored::StoredRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::moment::{ReplayEvent, StoredMoment};
-use super::prints::RequestFingerprints;
+use super::fingerprint::RequestFingerprints;
 use super::recording::RecordingLine;
+use super::reply_event::{ReplayEvent, StoredMoment};
 use super::{Recording, RecordingError};
 
 /// An exchange as it is serialized.

@@ -13,10 +13,10 @@ use haft_core::stored::{StoredEvent, StoredModelError, StoredRequest};
 use tokio::time::Instant;
 
 use super::exchange::{EarlierExchange, ExchangeLine};
-use super::moment::{StoredAccount, StoredAttempt, StoredMoment, StoredReplyEvent};
-use super::prints::FingerprintCache;
+use super::fingerprint::FingerprintCache;
+use super::reply_event::{StoredAccount, StoredAttempt, StoredMoment, StoredReplyEvent};
 use super::{TYPE_EXCHANGE, Tape};
-use crate::kept::ConversationCache;
+use crate::conversation_cache::ConversationCache;
 
 /// Writes an exchange when its reply ends, also when the caller cancels it. It wraps all other providers, so that a
 /// recording does not depend on the wire format, on how tools are passed to the model, or on which fallback model

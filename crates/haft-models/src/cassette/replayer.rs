@@ -11,10 +11,10 @@ use haft_core::model_request::ModelRequest;
 
 use super::error::RecordingProblem;
 use super::exchange::RecordedExchange;
-use super::moment::ReplayEvent;
-use super::prints::{FingerprintCache, RequestFingerprints};
-use super::{Recording, RecordingError, TYPE_EXCHANGE, difference, normal};
-use crate::kept::ConversationCache;
+use super::fingerprint::{FingerprintCache, RequestFingerprints};
+use super::reply_event::ReplayEvent;
+use super::{Recording, RecordingError, TYPE_EXCHANGE, difference, normalize};
+use crate::conversation_cache::ConversationCache;
 
 /// The rule that matches a recorded exchange to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,10 +114,10 @@ impl Replayer {
             let times = if same == 1 { "once".to_owned() } else { format!("{same} times") };
             return format!("this request was recorded {times} and has been sent once more than that");
         }
-        let asked = normal::request(request);
+        let asked = normalize::request(request);
         let requests = self.requests();
         let recorded = self.exchanges.iter().filter_map(|exchange| {
-            let request = normal::request(requests.get(&exchange.number)?);
+            let request = normalize::request(requests.get(&exchange.number)?);
             Some((difference::similarity(&request, &asked), exchange, request))
         });
         // On a tie the first one wins.

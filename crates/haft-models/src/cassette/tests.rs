@@ -9,7 +9,7 @@ use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::tool::{CallId, ToolCall};
 use serde_json::json;
 
-use super::prints::{FingerprintCache, RequestFingerprints};
+use super::fingerprint::{FingerprintCache, RequestFingerprints};
 use super::*;
 
 fn request(messages: impl IntoIterator<Item = Message>) -> ModelRequest {

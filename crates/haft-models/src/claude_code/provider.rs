@@ -19,8 +19,8 @@ use super::prompt::unsaid;
 use super::reader::{ClaudeFailure, ClaudeOutcome, ClaudeOutputReader, ClaudeSpend};
 use super::resume::{ResumeDecision, decide};
 use super::session::{ClaudeInput, ClaudeSession};
-use crate::account::RunningAttempt;
-use crate::kept::ConversationCache;
+use crate::attempt::RunningAttempt;
+use crate::conversation_cache::ConversationCache;
 use crate::redact::redact;
 
 /// The `claude` command as a provider.

@@ -7,7 +7,7 @@ use haft_core::model_request::ModelRequest;
 
 use super::command::WORD_BYTES_MAX;
 use super::prompt::prompt;
-use crate::kept::ConversationState;
+use crate::conversation_cache::ConversationState;
 
 /// The prompt for a session that broke off.
 const RESUME_PROMPT: &str = "Continue where you left off.";

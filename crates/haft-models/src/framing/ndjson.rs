@@ -4,7 +4,7 @@ use haft_core::model_error::ModelError;
 use memchr::memchr2;
 
 use super::EVENT_BYTES_MAX;
-use crate::reading::{self, REPLY_BYTES_MAX};
+use crate::bounded_json::{self, REPLY_BYTES_MAX};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
@@ -41,7 +41,7 @@ impl LineSplitter {
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
         self.bytes += bytes.len();
         if self.bytes > REPLY_BYTES_MAX {
-            return Err(reading::too_large());
+            return Err(bounded_json::too_large());
         }
         let mut lines = Vec::new();
         let mut rest = bytes;
@@ -58,7 +58,7 @@ impl LineSplitter {
             self.after_cr = false;
             self.unfinished.extend_from_slice(rest);
         }
-        if self.unfinished.len() > EVENT_BYTES_MAX { Err(reading::too_large()) } else { Ok(lines) }
+        if self.unfinished.len() > EVENT_BYTES_MAX { Err(bounded_json::too_large()) } else { Ok(lines) }
     }
 
     pub(super) fn finish(&mut self) -> Result<Option<String>, ModelError> {
@@ -67,7 +67,7 @@ impl LineSplitter {
 
     fn take(&mut self) -> Result<String, ModelError> {
         if self.unfinished.len() > EVENT_BYTES_MAX {
-            return Err(reading::too_large());
+            return Err(bounded_json::too_large());
         }
         let mut line = std::mem::take(&mut self.unfinished);
         let first = !std::mem::replace(&mut self.past_first_line, true);

@@ -4,7 +4,7 @@ use haft_core::model_error::ModelError;
 
 use super::EVENT_BYTES_MAX;
 use super::ndjson::LineSplitter;
-use crate::reading;
+use crate::bounded_json;
 
 /// One event: its name and its joined data lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl SseDecoder {
 
     fn data(&mut self, value: &str) -> Result<(), ModelError> {
         if self.event.data.len() + value.len() > EVENT_BYTES_MAX {
-            return Err(reading::too_large());
+            return Err(bounded_json::too_large());
         }
         if std::mem::replace(&mut self.has_data, true) {
             self.event.data.push('\n');

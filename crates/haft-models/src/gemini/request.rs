@@ -9,8 +9,8 @@ use haft_core::model_request::{ModelRequest, ModelTool, MustCall, OutputShape, R
 use haft_core::tool::ToolCall;
 
 use super::UNSAID;
+use crate::encode_memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::json_text::{self, ObjectWriter};
-use crate::memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::model_data::{self, EffortName, ModelFamily, ReasoningRule};
 use crate::object_arguments::object_json;
 use crate::schema::{self, SchemaDialect};

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::draft::{ReplyDraft, TextKind};
 use crate::wire::DecodeContext;
-use crate::{failure, media, reading};
+use crate::{bounded_json, failure, media};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -98,9 +98,9 @@ struct GeminiUsage {
 }
 
 pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
-    let response: GeminiResponse<'_> = reading::read(body)?;
+    let response: GeminiResponse<'_> = bounded_json::read(body)?;
     if response.candidates.is_none() && response.prompt_feedback.is_none() && response.error.is_none() {
-        return Err(reading::malformed("it has no `candidates`"));
+        return Err(bounded_json::malformed("it has no `candidates`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::Gemini, asked);
     apply(&mut draft, &response)?;
@@ -147,7 +147,7 @@ fn say_candidate(draft: &mut ReplyDraft, candidate: &GeminiCandidate<'_>) -> Res
 }
 
 fn say_part(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
-    let part: GeminiPart<'_> = reading::read_raw(raw)?;
+    let part: GeminiPart<'_> = bounded_json::read_raw(raw)?;
     let signature = part.thought_signature.as_deref();
     if let Some(call) = &part.function_call {
         let mark = draft.mark(call.id.as_deref(), signature);

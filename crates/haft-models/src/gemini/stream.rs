@@ -4,8 +4,8 @@ use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 
 use super::response::{self, GeminiResponse};
+use crate::bounded_json;
 use crate::draft::ReplyDraft;
-use crate::reading;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
 
@@ -22,7 +22,7 @@ impl GeminiStreamReader {
 
 impl FrameReader for GeminiStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
-        let response: GeminiResponse<'_> = reading::read(frame.as_bytes())?;
+        let response: GeminiResponse<'_> = bounded_json::read(frame.as_bytes())?;
         response::apply(&mut self.draft, &response)
     }
 

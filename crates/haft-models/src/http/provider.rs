@@ -12,19 +12,19 @@ use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 use tokio::time::Instant;
 
-use super::arriving::{self, HttpReplyReader};
 use super::client::{CertificateAuthorities, ModelHttpClient};
 use super::client_pool::ClientPool;
 use super::endpoint::{Endpoint, EndpointRequest};
-use super::list::{self, ListedModel};
+use super::model_list::{self, ListedModel};
+use super::reply_reader::{self, HttpReplyReader};
 use super::retry::{self, RetryDecision};
-use crate::account::RunningAttempt;
+use crate::attempt::RunningAttempt;
+use crate::bounded_json::REPLY_BYTES_MAX;
 use crate::capability::{self, FittedRequest};
-use crate::kept::ConversationCache;
-use crate::memo::EncodeMemo;
+use crate::conversation_cache::ConversationCache;
+use crate::encode_memo::EncodeMemo;
 use crate::prices::Prices;
-use crate::reading::REPLY_BYTES_MAX;
-use crate::unsaid::RequestFeature;
+use crate::unsupported_features::RequestFeature;
 use crate::wire::{DecodeContext, WireFormat};
 use haft_core::settings::models::ReplyDelivery;
 use haft_core::settings::models::{ModelTimeouts, RetryPolicy};
@@ -66,8 +66,8 @@ impl HttpProvider {
     pub async fn models(&self) -> Result<Vec<ListedModel>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
         let mut models = Vec::new();
-        let mut path = Some(list::first_page(self.settings.endpoint.wire().format()));
-        for _ in 0..list::PAGES_MAX {
+        let mut path = Some(model_list::first_page(self.settings.endpoint.wire().format()));
+        for _ in 0..model_list::PAGES_MAX {
             let Some(page) = path.take() else { break };
             let page = self.page_in_time(&page, deadline).await;
             let (listed, next) = page.map_err(|error| self.settings.endpoint.redact_secrets(error))?;
@@ -85,7 +85,7 @@ impl HttpProvider {
     ) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
         for number in 1.. {
             let asked = tokio::time::timeout_at(deadline, self.page(path)).await;
-            let error = match asked.unwrap_or_else(|_| Err(arriving::out_of_time())) {
+            let error = match asked.unwrap_or_else(|_| Err(reply_reader::out_of_time())) {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
@@ -96,19 +96,19 @@ impl HttpProvider {
                 RetryDecision::Again { .. } | RetryDecision::GiveUp => return Err(error),
             }
         }
-        Err(arriving::out_of_time())
+        Err(reply_reader::out_of_time())
     }
 
     async fn page(&self, path: &str) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
         let endpoint = &self.settings.endpoint;
         let format = endpoint.wire().format();
         let mut request = endpoint.get(path);
-        list::add_headers(format, request.headers_mut());
+        model_list::add_headers(format, request.headers_mut());
         let mut answer = self.client.send(request).await?;
         if !(200..=299).contains(&answer.status()) {
-            return Err(arriving::refused(endpoint.wire(), &mut answer).await);
+            return Err(reply_reader::refused(endpoint.wire(), &mut answer).await);
         }
-        list::read_page(format, &answer.body(REPLY_BYTES_MAX).await?)
+        model_list::read_page(format, &answer.body(REPLY_BYTES_MAX).await?)
     }
 
     fn encode(
@@ -139,7 +139,7 @@ impl HttpProvider {
             let mut running = RunningAttempt::start(cx.clone(), attempt.clone(), price);
             running.sent(asked.text_bytes);
             let begun = tokio::time::timeout_at(deadline, self.send(&outgoing, &asked)).await;
-            let error = match begun.unwrap_or_else(|_| Err(arriving::out_of_time())) {
+            let error = match begun.unwrap_or_else(|_| Err(reply_reader::out_of_time())) {
                 Ok(arriving) => {
                     let (endpoint, arriving) = (&self.settings.endpoint, arriving.noting(notes));
                     return Ok(HttpReply { endpoint, arriving, running, deadline });

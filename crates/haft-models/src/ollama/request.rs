@@ -7,8 +7,8 @@ use haft_core::model_request::{
 use haft_core::tool::ToolCall;
 
 use super::{UNSAID, context};
+use crate::encode_memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::json_text::{self, ObjectWriter};
-use crate::memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::model_data::sizes_of;
 use crate::object_arguments::object_json;
 use crate::schema::{self, SchemaDialect};

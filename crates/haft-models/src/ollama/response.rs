@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::context;
 use crate::draft::{ReplyDraft, TextKind};
 use crate::wire::DecodeContext;
-use crate::{failure, reading};
+use crate::{bounded_json, failure};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct OllamaResponse<'a> {
@@ -54,9 +54,9 @@ struct OllamaFunction<'a> {
 }
 
 pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
-    let response: OllamaResponse<'_> = reading::read(body)?;
+    let response: OllamaResponse<'_> = bounded_json::read(body)?;
     if response.message.is_none() && response.error.is_none() {
-        return Err(reading::malformed("it has no `message`"));
+        return Err(bounded_json::malformed("it has no `message`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::Ollama, asked);
     apply(&mut draft, &response)?;

@@ -4,8 +4,8 @@ use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 
 use super::response::{self, OllamaResponse};
+use crate::bounded_json;
 use crate::draft::ReplyDraft;
-use crate::reading;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
 
@@ -22,7 +22,7 @@ impl OllamaStreamReader {
 
 impl FrameReader for OllamaStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
-        let response: OllamaResponse<'_> = reading::read(frame.as_bytes())?;
+        let response: OllamaResponse<'_> = bounded_json::read(frame.as_bytes())?;
         response::apply(&mut self.draft, &response)
     }
 

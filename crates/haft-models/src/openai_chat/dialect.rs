@@ -1,7 +1,7 @@
 //! The differences between servers of chat completions: one row per server, data only.
 
 use crate::call_id::CallIdRule;
-use crate::unsaid::{RequestFeature, UnsupportedFeature};
+use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 
 /// The deviations of one server.
 #[derive(Debug)]

@@ -12,11 +12,11 @@ use haft_core::model_request::{
 use haft_core::tool::ToolCall;
 
 use super::dialect::{AfterToolResults, Dialect, EffortKey, ReasoningReplay, RefusalField, StreamUsage};
+use crate::encode_memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::json_text::{self, ArrayWriter, ObjectWriter};
 use crate::media;
-use crate::memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::schema::{self, SchemaDialect};
-use crate::unsaid::RequestFeature;
+use crate::unsupported_features::RequestFeature;
 use crate::wire::EncodedRequest;
 use haft_core::settings::models::ReplyDelivery;
 

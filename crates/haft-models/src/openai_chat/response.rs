@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::stream::ChatStreamCalls;
 use crate::draft::{ReplyDraft, TextKind};
 use crate::wire::DecodeContext;
-use crate::{failure, media, reading};
+use crate::{bounded_json, failure, media};
 
 /// A completion or one chunk of it.
 #[derive(Debug, Deserialize)]
@@ -124,9 +124,9 @@ struct ChatCompletionDetails {
 }
 
 pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
-    let completion: ChatCompletion<'_> = reading::read(body)?;
+    let completion: ChatCompletion<'_> = bounded_json::read(body)?;
     if completion.choices.as_ref().is_none_or(Vec::is_empty) && completion.error.is_none() {
-        return Err(reading::malformed("it has no `choices`"));
+        return Err(bounded_json::malformed("it has no `choices`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiChat, asked);
     let mut calls = ChatStreamCalls::default();
@@ -204,10 +204,10 @@ fn say_message(
 fn say_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(), ModelError> {
     let Some(content) = content.filter(|content| content.get() != "null") else { return Ok(()) };
     if !content.get().starts_with('[') {
-        draft.flow(TextKind::Text, &reading::read_raw::<Cow<'_, str>>(content)?);
+        draft.flow(TextKind::Text, &bounded_json::read_raw::<Cow<'_, str>>(content)?);
         return Ok(());
     }
-    reading::read_raw::<Vec<ChatContentPiece<'_>>>(content)?
+    bounded_json::read_raw::<Vec<ChatContentPiece<'_>>>(content)?
         .iter()
         .try_for_each(|piece| say_piece(draft, piece))
 }
@@ -231,7 +231,7 @@ fn say_piece(draft: &mut ReplyDraft, piece: &ChatContentPiece<'_>) -> Result<(),
         ChatContentPiece { text: Some(text), .. } => draft.flow(TextKind::Text, text),
         ChatContentPiece { refusal: Some(refusal), .. } => draft.flow(TextKind::Refusal, refusal),
         ChatContentPiece { thinking: Some(thinking), .. } => {
-            for thought in reading::read_raw::<Vec<ChatContentPiece<'_>>>(thinking)? {
+            for thought in bounded_json::read_raw::<Vec<ChatContentPiece<'_>>>(thinking)? {
                 draft.flow(TextKind::Reasoning, thought.text.as_deref().unwrap_or_default());
             }
         }

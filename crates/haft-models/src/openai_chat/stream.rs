@@ -9,8 +9,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::response::{self, ChatCompletion, ChatToolCall, CompletionExtent};
+use crate::bounded_json;
 use crate::draft::ReplyDraft;
-use crate::reading;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
 
@@ -28,7 +28,7 @@ impl ChatStreamReader {
 
 impl FrameReader for ChatStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
-        let completion: ChatCompletion<'_> = reading::read(frame.as_bytes())?;
+        let completion: ChatCompletion<'_> = bounded_json::read(frame.as_bytes())?;
         response::apply(&mut self.draft, &mut self.calls, &completion, CompletionExtent::Chunk)
     }
 
@@ -109,7 +109,7 @@ impl ChatStreamCalls {
 
     /// Merges pieces of reasoning state that have the same index and type.
     pub(super) fn add_details(&mut self, details: &RawValue) -> Result<(), ModelError> {
-        let pieces: Option<Vec<Value>> = reading::read_raw(details)?;
+        let pieces: Option<Vec<Value>> = bounded_json::read_raw(details)?;
         let is_first = self.details.is_empty();
         for piece in pieces.into_iter().flatten() {
             match self.details.iter_mut().find(|known| continues(known, &piece)) {
@@ -141,7 +141,7 @@ impl ChatStreamCalls {
 fn arguments_text(arguments: &RawValue) -> Result<Cow<'_, str>, ModelError> {
     match arguments.get() {
         "null" => Ok("".into()),
-        text if text.starts_with('"') => reading::read_raw(arguments),
+        text if text.starts_with('"') => bounded_json::read_raw(arguments),
         object => Ok(object.into()),
     }
 }

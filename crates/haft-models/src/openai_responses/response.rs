@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::draft::ReplyDraft;
 use crate::wire::DecodeContext;
-use crate::{failure, reading};
+use crate::{bounded_json, failure};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesObject<'a> {
@@ -82,9 +82,9 @@ struct ResponsesOutputDetails {
 }
 
 pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
-    let response: ResponsesObject<'_> = reading::read(body)?;
+    let response: ResponsesObject<'_> = bounded_json::read(body)?;
     if response.output.is_none() && response.error.is_none() {
-        return Err(reading::malformed("it has no `output`"));
+        return Err(bounded_json::malformed("it has no `output`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, asked);
     draft.start(response.id.as_deref(), response.model.as_deref());
@@ -130,7 +130,7 @@ pub(super) fn end(
 
 /// Adds one whole item to the draft and returns whether it is a refusal.
 fn say_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError> {
-    let item: ResponsesItem<'_> = reading::read_raw(raw)?;
+    let item: ResponsesItem<'_> = bounded_json::read_raw(raw)?;
     match item.kind.as_deref() {
         Some("message") => return Ok(say_message(draft, &item)),
         Some("function_call") => {

@@ -15,7 +15,7 @@ use super::response::{self, ResponsesContent, ResponsesItem, ResponsesObject};
 use crate::draft::ReplyDraft;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
-use crate::{failure, reading};
+use crate::{bounded_json, failure};
 
 /// Folds stream events into a draft.
 pub(super) struct ResponsesStreamReader {
@@ -77,7 +77,7 @@ impl ResponsesStreamReader {
     }
 
     fn event(&mut self, data: &str) -> Result<(), ModelError> {
-        let event: ResponsesEvent<'_> = reading::read(data.as_bytes())?;
+        let event: ResponsesEvent<'_> = bounded_json::read(data.as_bytes())?;
         let kind = event.kind.as_deref().unwrap_or_default();
         let delta = event.delta.as_deref().unwrap_or_default();
         match kind {
@@ -95,7 +95,7 @@ impl ResponsesStreamReader {
             "response.output_text.annotation.added" => self.annotation(&event),
             "response.output_item.done" => self.item_done(&event)?,
             "response.completed" | "response.incomplete" | "response.failed" => self.response_end(&event)?,
-            "error" => return Err(failure::inside(&reading::read::<Value>(data.as_bytes())?)),
+            "error" => return Err(failure::inside(&bounded_json::read::<Value>(data.as_bytes())?)),
             // Progress, repetitions of streamed content, and unknown event types.
             _ => {}
         }
@@ -110,7 +110,7 @@ impl ResponsesStreamReader {
 
     fn item_added(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.item else { return Ok(()) };
-        let item: ResponsesItem<'_> = reading::read_raw(raw)?;
+        let item: ResponsesItem<'_> = bounded_json::read_raw(raw)?;
         let mark = self.draft.mark(item.id.as_deref(), None);
         let (part, kind) = match item.kind.as_deref() {
             Some("function_call") => {
@@ -208,7 +208,7 @@ impl ResponsesStreamReader {
     /// as it appears there.
     fn item_done(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.item else { return Ok(()) };
-        let item: ResponsesItem<'_> = reading::read_raw(raw)?;
+        let item: ResponsesItem<'_> = bounded_json::read_raw(raw)?;
         if item.id.as_deref().is_some_and(|id| !self.done.insert(id.to_owned())) {
             return Ok(());
         }
@@ -291,7 +291,7 @@ impl ResponsesStreamReader {
 
     fn response_end(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(response) = &event.response else {
-            return Err(reading::malformed("its last event has no `response`"));
+            return Err(bounded_json::malformed("its last event has no `response`"));
         };
         self.draft.start(response.id.as_deref(), response.model.as_deref());
         self.close_all();

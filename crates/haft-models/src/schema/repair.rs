@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::words::tell;
+use super::keywords::tell;
 use super::{SchemaDialect, SchemaLoss};
 
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::keywords::{is_or_has, make_nullable, set_in_each_branch, tell, tell_default, types_of};
 use super::reference::resolve;
-use super::words::{is_or_has, make_nullable, set_in_each_branch, tell, tell_default, types_of};
 use super::{AnyOfSiblings, EnumRule, NullNotation, ObjectRule, SchemaLoss, SchemaRules, TypeRule};
 
 /// The deepest nesting that is translated, with followed references counted.

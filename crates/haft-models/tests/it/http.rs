@@ -1,9 +1,9 @@
 //! Tests of the HTTP client and the formats against the scripted server.
 
-/// Shared helpers.
-mod asker;
 /// Recording and replaying.
 mod cassette;
+/// Shared helpers.
+mod client;
 /// Failing requests and replies, and their retries.
 mod failures;
 /// Every combination of settings, to every family of models.

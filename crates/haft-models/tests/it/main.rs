@@ -27,4 +27,4 @@ mod schemas;
 /// Whole runs against the scripted model server, which implements the providers' documentation independently.
 mod server;
 /// No feature of a request is dropped silently.
-mod unsaid;
+mod unsupported_features;

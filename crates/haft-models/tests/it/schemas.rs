@@ -1,6 +1,6 @@
 use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::validate::Schema;
-use haft_model_server::judge;
+use haft_model_server::schema_check;
 use haft_models::schema::{DowngradedSchema, SchemaDialect, downgrade};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -10,14 +10,14 @@ use crate::fixture::tests_folder;
 /// Checks a schema with the scripted server's own implementation of each language.
 fn check_grammar(grammar: SchemaDialect, schema: &Value) {
     let judged = match grammar {
-        SchemaDialect::Json => judge::SchemaUse::Tools,
-        SchemaDialect::Anthropic => judge::SchemaUse::AnthropicTools,
-        SchemaDialect::OpenaiStrict => judge::SchemaUse::OpenaiStrict,
-        SchemaDialect::AnthropicOutput => judge::SchemaUse::AnthropicOutput,
-        SchemaDialect::Gemini => judge::SchemaUse::Gemini,
-        SchemaDialect::Ollama => judge::SchemaUse::Ollama,
+        SchemaDialect::Json => schema_check::SchemaUse::Tools,
+        SchemaDialect::Anthropic => schema_check::SchemaUse::AnthropicTools,
+        SchemaDialect::OpenaiStrict => schema_check::SchemaUse::OpenaiStrict,
+        SchemaDialect::AnthropicOutput => schema_check::SchemaUse::AnthropicOutput,
+        SchemaDialect::Gemini => schema_check::SchemaUse::Gemini,
+        SchemaDialect::Ollama => schema_check::SchemaUse::Ollama,
     };
-    if let Err(problem) = judge::judge(judged, schema) {
+    if let Err(problem) = schema_check::judge(judged, schema) {
         panic!("{grammar:?}: {problem}\nin {schema}");
     }
 }

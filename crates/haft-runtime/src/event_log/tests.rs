@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
-use haft_core::place::SessionId;
+use haft_core::output_store::StoreError;
+use haft_core::position::SessionId;
 use haft_core::run::event::RunEvent;
-use haft_core::store::StoreError;
 use proptest::prelude::*;
 use tokio::time::{advance, pause};
 

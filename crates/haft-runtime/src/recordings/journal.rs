@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
-use haft_core::place::{CallOperation, SessionId};
+use haft_core::position::{CallOperation, SessionId};
 use haft_core::run::input::RunInput;
 use haft_core::tool::ToolCall;
 use haft_engine::{Durability, JournalError, RunJournal};
@@ -12,8 +12,8 @@ use haft_models::cassette::{Recording, RecordingError, RecordingProblem, Tape};
 use haft_store::sessions::line::SessionJournalLine;
 use haft_store::sessions::{JournalLines, SessionHistory, SessionJournal};
 
-use super::left::beginning;
 use super::line::JournalLine;
+use super::remaining::beginning;
 
 /// Reads the journal of the root run.
 pub fn root(recording: &Recording) -> Result<SessionHistory, RecordingError> {

@@ -9,7 +9,7 @@ use haft_core::conversation::ToolReply;
 use haft_core::digest::Digest;
 use haft_core::event::{CallAccount, CallProgress, Event, ToolReference};
 use haft_core::output::ToolOutput;
-use haft_core::place::{CallOperation, RunPosition, SessionId};
+use haft_core::position::{CallOperation, RunPosition, SessionId};
 use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::run::snapshot::{RunSnapshot, StoredInput};

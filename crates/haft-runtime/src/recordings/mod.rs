@@ -7,15 +7,15 @@
 //! calls a model or a tool.
 
 mod journal;
-mod left;
 mod line;
 mod order;
 mod player;
 mod recorder;
+mod remaining;
 
 pub(crate) use journal::JournalSinks;
 pub use journal::{past, root};
-pub use left::{beginning, order};
 pub use line::{RecordedCallId, RecordedStart, RunStartLine};
 pub use player::{ReplayOutcome, RunPlayer};
 pub use recorder::{RecordingSink, RunRecorder};
+pub use remaining::{beginning, order};

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_core::event::{Event, EventSink};
-use haft_core::place::RunPosition;
+use haft_core::position::RunPosition;
 use haft_core::run::event::RunEvent;
 use haft_models::cassette::{Recording, RecordingError, Tape};
 use serde::{Deserialize, Serialize};
@@ -181,7 +181,7 @@ impl std::fmt::Debug for RecordedOrderSink {
 
 #[cfg(test)]
 mod tests {
-    use haft_core::place::SessionId;
+    use haft_core::position::SessionId;
     use haft_core::run::event::RunEvent;
 
     use super::*;

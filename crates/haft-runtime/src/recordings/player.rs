@@ -12,7 +12,7 @@ use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::naming::NamingScheme;
-use haft_core::place::{CallOperation, OperationId, RunPosition, SessionId};
+use haft_core::position::{CallOperation, OperationId, RunPosition, SessionId};
 use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::run::budget::SpendLimit;
@@ -32,9 +32,9 @@ use haft_models::cassette::{MatchRule, Recording, RecordingError, Replayer};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::left::{RecordedCall, RemainingRecording};
 use super::line::{RecordedCallEvent, RecordedCallId, RecordedStart, RunStartLine};
 use super::order::RecordedOrderSink;
+use super::remaining::{RecordedCall, RemainingRecording};
 
 /// The timeout of replayed runs. A replay never waits for the outside world, so only a contradictory recording reaches
 /// it.

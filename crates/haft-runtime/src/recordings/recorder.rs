@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink, EventSinks};
 use haft_core::model_request::ModelTool;
-use haft_core::place::{OperationId, RunPosition};
+use haft_core::position::{OperationId, RunPosition};
 use haft_core::result::ToolResult;
 use haft_core::run::DriverReadings;
 use haft_core::stored::StoredTool;

@@ -11,7 +11,7 @@ use haft_core::budget::ContextWindow as ContextBudget;
 use haft_core::conversation::{Conversation, Message, ToolReply};
 use haft_core::event::{Event, EventSink as _};
 use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
-use haft_core::place::{CallOperation, RunPosition};
+use haft_core::position::{CallOperation, RunPosition};
 use haft_core::provider::CallContext;
 use haft_core::run::budget::SpendLimit;
 use haft_core::run::context::RunContext;

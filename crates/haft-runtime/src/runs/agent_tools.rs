@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use haft_core::internal::final_report::{ReportContent, ReportStatus};
+use haft_core::internal_tools::final_report::{ReportContent, ReportStatus};
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};

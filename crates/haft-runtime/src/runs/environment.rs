@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use haft_core::event_store::RunKey;
 use haft_core::model_provider::ModelProvider;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
 use haft_engine::RunObserver;
@@ -15,8 +15,8 @@ use haft_models::cassette::{Recorder, Tape};
 use haft_sandbox::SandboxPolicy;
 
 use super::active_run::RunRequest;
+use super::available_skills::AvailableSkills;
 use super::prepared_agent::{self, LinkedAgents, PreparedAgent};
-use super::skilled::AvailableSkills;
 use crate::models::{ModelProviders, ModelsError};
 use crate::recordings::RunRecorder;
 use crate::wiring::{EngineState, OrchestratorParts};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use haft_core::place::{CallOperation, SessionId};
+use haft_core::position::{CallOperation, SessionId};
 use haft_core::run::input::RunInput;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Durability, JournalError, RunJournal};

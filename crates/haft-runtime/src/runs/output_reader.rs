@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use haft_core::output_store::{Handle, OutputStore, Spool, StoreError};
 use haft_core::provider::CallContext;
 use haft_core::run::context::RunContext;
 use haft_core::run::finish::{FinishClass, RunFinish};
-use haft_core::store::{Handle, OutputStore, Spool, StoreError};
 use haft_core::tokens::TokenCounter;
 use haft_engine::{Concurrency, DriveOutcome};
 use haft_tools::output::{FreeQuestion, OutputReader, ReadStrategy};

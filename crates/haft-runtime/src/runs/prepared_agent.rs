@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use haft_core::glob::ToolGlob;
-use haft_core::internal::batch::BATCH;
-use haft_core::internal::final_report::FINAL_REPORT;
-use haft_core::internal::handoff::HANDOFF;
-use haft_core::internal::task_status::TASK_STATUS;
+use haft_core::internal_tools::batch::BATCH;
+use haft_core::internal_tools::final_report::FINAL_REPORT;
+use haft_core::internal_tools::handoff::HANDOFF;
+use haft_core::internal_tools::task_status::TASK_STATUS;
 use haft_core::model_provider::ModelProvider;
 use haft_core::model_request::{ModelRequest, ToolChoice};
 use haft_core::name::GroupName;
@@ -20,10 +20,10 @@ use haft_models::schema::defects;
 
 use super::agent_tools::AgentTools;
 use super::environment::RunEnvironment;
-use super::offer;
+use super::optional_tools;
 use super::output_reader::ModelReader;
 use super::request_sizes::request_sizes;
-use super::system::{self, InstructionSources};
+use super::system_prompt::{self, InstructionSources};
 use crate::models::{self, ModelsError};
 use crate::wiring::OrchestratorOptions;
 use haft_config::agents::graph::NAMESPACE;
@@ -140,7 +140,7 @@ impl PreparedAgent {
     pub fn plan(&self, path: &[String], run: &RunContext) -> RunPlan {
         let nonce = uuid::Uuid::new_v4().simple().to_string();
         let others = self.orchestrator().tools(&self.selection(), run).len();
-        let offer = offer::offer(&self.agent, others);
+        let offer = optional_tools::offer(&self.agent, others);
         let (allowed_tools, tool_choice) = (self.allowed_tools(), self.tool_choice());
         RunPlan { offer, allowed_tools, tool_choice, ..self.agent.plan(path.to_vec(), &nonce[..8]) }
     }
@@ -278,7 +278,7 @@ impl PreparedAgent {
     /// and the rule for ending.
     fn system(&self, shown: &[OfferedTool], plan: &RunPlan) -> String {
         let destinations = self.links.destinations.iter().map(|to| to.agent());
-        let body = system::with_destinations(&self.agent.body, destinations);
+        let body = system_prompt::with_destinations(&self.agent.body, destinations);
         let (providers, skills) = (self.orchestrator().catalog().providers(), self.environment.skills());
         let providers = &*providers;
         let told = if self.environment.config().instructions {
@@ -286,7 +286,7 @@ impl PreparedAgent {
         } else {
             InstructionSources::default()
         };
-        system::text(&body, told, shown, &plan.report)
+        system_prompt::text(&body, told, shown, &plan.report)
     }
 
     pub(super) fn driver(&self, scope: &Arc<RunScope>, options: &CallOptions) -> RunDriver<'_> {
@@ -382,7 +382,7 @@ pub fn model_names(agent: &AgentDefinition, config: &ResolvedConfig) -> Result<V
 
 fn with_default_body(mut agent: AgentDefinition, workspace: &Path) -> AgentDefinition {
     if agent.body.trim().is_empty() {
-        agent.body = system::plain(workspace);
+        agent.body = system_prompt::plain(workspace);
     }
     agent
 }

@@ -12,10 +12,10 @@ use haft_core::event_store::EventStore;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
 use haft_core::model_provider::ModelProvider;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::provider::ToolProvider;
 use haft_models::cassette::Tape;
-use haft_store::approvals;
+use haft_store::approvals_import;
 use haft_store::blobs::Blobs;
 use haft_store::cache::FileCache;
 use haft_store::events::FileEvents;
@@ -112,7 +112,7 @@ impl Stores {
 
     /// Takes over the approvals of an earlier version, once. Returns a warning if something was dropped.
     fn import_approvals(&self) -> Option<String> {
-        self.imports_approvals.then(|| approvals::import(&self.home)).flatten()
+        self.imports_approvals.then(|| approvals_import::import(&self.home)).flatten()
     }
 
     /// Returns the journals; those in files have the limits of this configuration.

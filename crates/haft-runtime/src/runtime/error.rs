@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use haft_config::agents::graph::AgentGraphError;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::run::RunError;
 use haft_sandbox::PolicyError;
 use haft_store::sessions::SessionError;

@@ -7,7 +7,7 @@ use haft_config::agents::graph::AgentGraph;
 use haft_config::resolved::ModelName;
 use haft_config::skills::{self, Skill};
 use haft_core::event::{Event, EventSink, EventSinks};
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_core::run::context::RunContext;
@@ -20,7 +20,7 @@ use super::{AnswerSource, PreparedRun, RunHooks, Runtime, StartError};
 use crate::handle::RunShared;
 use crate::models::ModelProviders;
 use crate::reporting_grants::ReportingGrants;
-use crate::runs::{AvailableSkills, LeftSessions, RunEnvironment, Variables, model_names, route};
+use crate::runs::{AvailableSkills, LeftSessions, RunEnvironment, Variables, model_names, model_route};
 use crate::sampling::ModelSampler;
 use crate::spec::{ModelChoice, RunSpec, SkillSource};
 use crate::wiring::{self, McpClientSettings, ServerPatience};
@@ -141,7 +141,7 @@ impl Runtime {
         id: SessionId,
         context: &RunContext,
     ) -> Result<(Vec<Event>, Option<String>), StartError> {
-        let choices = route::choices(&environment.config().models);
+        let choices = model_route::choices(&environment.config().models);
         let Some(choices) = choices.filter(|_| graph.first().agent.models.is_empty()) else {
             return Ok((Vec::new(), None));
         };
@@ -149,7 +149,7 @@ impl Runtime {
         let fast = environment.models(std::slice::from_ref(&choices.0)).map_err(StartError::Models)?;
         let seen = Arc::new(RoutingEvents::default());
         let watchers = EventSinks(vec![Arc::clone(&seen) as _, Arc::clone(&context.events)]);
-        let chosen = route::choose(&*fast, choices, &spec.request, id, Arc::new(watchers)).await;
+        let chosen = model_route::choose(&*fast, choices, &spec.request, id, Arc::new(watchers)).await;
         let (chosen, warning) = match chosen {
             Ok(chosen) => (chosen, None),
             Err(error) => {

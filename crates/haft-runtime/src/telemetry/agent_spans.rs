@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use haft_core::place::{RunPosition, SessionId};
+use haft_core::position::{RunPosition, SessionId};
 use haft_core::run::event::RunStart;
 use haft_core::run::finish::{FinishClass, RunFinish};
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};

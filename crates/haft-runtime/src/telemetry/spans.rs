@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::agent_spans::AgentSpans;
 use haft_core::event::{CallAccount, CapturedContent, Event, EventSink, ToolReference};
 use haft_core::model_provider::{ModelAccount, ModelAttempt};
-use haft_core::place::{CallOperation, OperationId, RunPosition};
+use haft_core::position::{CallOperation, OperationId, RunPosition};
 use haft_core::result::ToolErrorKind;
 use haft_core::run::event::RunEvent;
 use haft_tools::mcp::TraceParents;

@@ -15,7 +15,7 @@ use haft_tools::mcp::{
     ParamHeaders, ProcessConfig, RemoteTransport, ServerConfig, SharedServers, SupervisedServer,
     ToolSelection, TraceParents, TraceSink, catalog_cache_summary, server_policy,
 };
-use haft_tools::withheld::names_a_secret;
+use haft_tools::redact::names_a_secret;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
@@ -23,7 +23,7 @@ use url::Url;
 
 use super::authorization::{self, TokenStorage};
 use haft_config::ResolvedConfig;
-use haft_config::namesake::namespace_conflict;
+use haft_config::namespace_conflict::namespace_conflict;
 use haft_config::resolved::{ExpandedSecret, McpEndpoint, McpRootsReply, McpServerSettings};
 
 /// The MCP servers of a configuration. Building them starts none of them.

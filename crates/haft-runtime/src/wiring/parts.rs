@@ -20,7 +20,7 @@ use haft_tools::builtin::BuiltinTools;
 use haft_tools::output::{OutputReader, OutputTools};
 
 use super::{ToolSettings, catalog_config, decision, queue_configs, queues, rules};
-use crate::governing::ConfiguredGovernor;
+use crate::governor::ConfiguredGovernor;
 #[cfg(feature = "tiktoken")]
 use crate::tokens::Vocabulary;
 use haft_config::ResolvedConfig;

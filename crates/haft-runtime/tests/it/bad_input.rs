@@ -1,6 +1,6 @@
 //! Specs, journals and stores that are damaged, missing or of another version.
 
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_model_server::ScriptStep;
 use haft_runtime::runtime::{ResumeFailure, StartError};
 use haft_runtime::spec::SpecError;

@@ -7,7 +7,7 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
-use super::grants::{around, entries};
+use super::landlock_paths::{around, entries};
 use super::namespaces::LevelAttempt;
 use super::stage::StageError;
 use crate::message::SandboxLayer;

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait};
 
 use super::control::ControlSocket;
-use super::names::NameWatch;
+use super::protected_names::NameWatch;
 
 /// The event that ended the wait.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use haft_core::event::{CallAccount, Event, EventSink, ToolReference};
 use haft_core::event_log::{CallAudit, EventEnvelope, EventReader, ModelAudit};
 use haft_core::home::Home;
 use haft_core::model_provider::{ModelAccount, ModelAttempt};
-use haft_core::place::{CallOperation, RunPosition};
+use haft_core::position::{CallOperation, RunPosition};
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 
@@ -161,7 +161,7 @@ mod tests {
     use haft_core::event::CapturedContent;
     use haft_core::event_log::LogEvent;
     use haft_core::model_provider::AttemptFollowUp;
-    use haft_core::place::OperationId;
+    use haft_core::position::OperationId;
     use haft_core::tool::CallId;
     use serde_json::{Value, json};
 

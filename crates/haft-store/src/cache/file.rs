@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::BoxFuture;
 use haft_core::cache_store::{CacheEntry, CacheKey, CacheLimits, CacheStore};
 use haft_core::home::Home;
-use haft_core::store::StoreError;
+use haft_core::output_store::StoreError;
 use haft_core::stored::StoredToolOutput;
 use serde::{Deserialize, Serialize};
 

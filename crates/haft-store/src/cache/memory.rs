@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use haft_core::cache_store::{CacheEntry, CacheKey, CacheLimits, CacheStore};
-use haft_core::store::StoreError;
+use haft_core::output_store::StoreError;
 
 use super::clock_ms;
 

@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
-use haft_core::store::WHOLE_OUTPUT;
+use haft_core::output_store::WHOLE_OUTPUT;
 
 use super::*;
 

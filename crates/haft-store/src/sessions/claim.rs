@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::run::journal::{Epoch, JournalError};
 use rustix::fs::{FlockOperation, flock};
 

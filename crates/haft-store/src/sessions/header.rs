@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use serde::Deserialize;
 
 use super::line::{SessionJournalLine, VERSION, VERSION_OLDEST};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
-use haft_core::place::{CallOperation, SessionId};
+use haft_core::position::{CallOperation, SessionId};
 use haft_core::run::input::RunInput;
 use haft_core::run::journal::{Durability, Epoch, JournalError, RunJournal};
 use haft_core::tool::ToolCall;

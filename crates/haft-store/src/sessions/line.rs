@@ -4,7 +4,7 @@
 //! whose journal it belongs to, because several runs share the file. Readers of a journal ignore that field.
 
 use haft_core::event::Event;
-use haft_core::place::{CallOperation, SessionId};
+use haft_core::position::{CallOperation, SessionId};
 use haft_core::principal::Principal;
 use haft_core::run::event::RunEvent;
 use haft_core::run::input::RunInput;

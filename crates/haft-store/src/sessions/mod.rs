@@ -5,10 +5,10 @@
 
 mod claim;
 mod header;
+mod history;
 mod journal;
 pub mod line;
 mod overview;
-mod past;
 mod quick_line;
 mod read;
 mod retention;
@@ -23,14 +23,14 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::BoxFuture;
 use haft_core::event_store::RunKey;
 use haft_core::home::Home;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use rustix::fs::{FlockOperation, flock};
 
 pub use haft_core::settings::sessions::SessionLimits;
+pub use history::{RestoredRun, SessionHistory, SessionStatus};
 pub use journal::SessionJournal;
 pub use overview::SessionOverview;
-pub use past::{RestoredRun, SessionHistory, SessionStatus};
 pub use read::{JournalLines, ReadError};
 
 use crate::journals::{

@@ -7,14 +7,14 @@
 use std::io::Read;
 
 use haft_core::model_reply::TokenUsage;
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 use haft_core::price::Cost;
 use haft_core::run::event::RunBill;
 use haft_core::run::input::RunInput;
 
 use super::header::SessionHeader;
+use super::history::SessionStatus;
 use super::line::SessionJournalLine;
-use super::past::SessionStatus;
 use super::quick_line::{ModelUse, QuickLine};
 use super::read::{JournalLines, ReadError};
 use crate::accounting::ModelRecord;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use haft_core::place::SessionId;
+use haft_core::position::SessionId;
 
 use super::{SessionError, SessionStore, lock};
 use crate::sweep;

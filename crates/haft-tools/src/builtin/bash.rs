@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use haft_core::event::CallProgress;
 use haft_core::output::ToolOutput;
+use haft_core::output_store::OutputStore;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::store::OutputStore;
 use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
 use haft_sandbox::{
     CommandExit, SandboxError, SandboxPolicy, SandboxedChild, WorkspaceScan, sandboxed_command,

@@ -11,8 +11,8 @@ use haft_sandbox::{
 };
 use serde_json::json;
 
-use crate::exchange::exchange;
 use crate::files::{FileErrorKind, FileReply, FileRequest, FileText};
+use crate::worker_request::exchange;
 
 /// The access that a tool needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

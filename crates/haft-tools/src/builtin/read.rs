@@ -1,9 +1,9 @@
 //! `read`: returns the text of a file.
 
 use haft_core::output::ToolOutput;
+use haft_core::output_store::OutputStore;
 use haft_core::provider::CallContext;
 use haft_core::result::ToolError;
-use haft_core::store::OutputStore;
 use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
 use haft_sandbox::WorkerPool;
 use schemars::JsonSchema;

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use haft_core::output::{OutputContent, ToolOutput};
-use haft_core::provider::CallContext;
-use haft_core::store::{
+use haft_core::output_store::{
     OutputPreview, OutputStore, Spool, StoreEntry, StoreError, StoreReason, StoredOutput,
 };
+use haft_core::provider::CallContext;
 use haft_core::text::CappedText;
 use haft_core::tokens::Tokens;
 use serde_json::json;
@@ -113,7 +113,7 @@ mod tests {
 
     use futures_util::future::BoxFuture;
     use haft_core::event::NoEvents;
-    use haft_core::store::Handle;
+    use haft_core::output_store::Handle;
     use haft_core::tool::CallId;
 
     use super::*;

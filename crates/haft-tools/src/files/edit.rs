@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::directory_entry::{OpenDirectoryEntry, WRITE_FILE_BYTES_MAX, follow_links};
 use super::path::shown;
-use super::place::{OpenDirectoryEntry, WRITE_FILE_BYTES_MAX, follow_links};
 use super::protocol::FileError;
 use super::refusal::WriteError;
 use super::text_file::load_requested;

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use super::path;
 use super::protocol::{FileError, IntrospectLevel};
 use super::text_file::{LoadError, SymlinkHandling, load};
-use left_out::{OmissionReason, OmittedEntry};
+use omitted::{OmissionReason, OmittedEntry};
 use page::IntrospectPage;
 use walk::{Directory, IntrospectTree, walk};
 
 mod excluded;
 mod ignored;
-mod left_out;
 mod markup;
+mod omitted;
 mod page;
 mod walk;
 

@@ -6,13 +6,13 @@
 
 use std::os::unix::net::UnixStream;
 
+mod directory_entry;
 mod edit;
 #[cfg(test)]
 mod fixture;
 mod introspect;
 mod kind;
 mod path;
-mod place;
 mod protocol;
 mod read;
 mod refusal;
@@ -20,8 +20,8 @@ mod text_file;
 mod write;
 
 use crate::frame::{self, FrameError};
+pub use directory_entry::WRITE_FILE_BYTES_MAX;
 use edit::{Occurrences, TextReplacement};
-pub use place::WRITE_FILE_BYTES_MAX;
 pub use protocol::{FileError, FileErrorKind, FileReply, FileRequest, FileText, IntrospectLevel};
 pub use read::{MAX_READ_OUTPUT, READ_STORED_BYTES_MAX};
 pub use text_file::READ_FILE_BYTES_MAX;

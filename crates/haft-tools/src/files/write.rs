@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+use super::directory_entry::{OpenDirectoryEntry, follow_links};
 use super::path::check_names_file;
-use super::place::{OpenDirectoryEntry, follow_links};
 use super::protocol::FileError;
 use super::refusal::WriteError;
 

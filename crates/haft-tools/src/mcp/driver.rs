@@ -9,15 +9,15 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::catalog_cache::CachedCatalog;
 use super::config::ServerConfig;
+use super::debounce::ListingDebounce;
 use super::era::ProtocolEra;
 use super::listing;
-use super::memory::CachedCatalog;
 use super::open::{self, ConnectedServer};
 use super::peer::{PeerError, PeerRequest};
 use super::server::{McpConnection, McpServerState};
 use super::session::OpenError;
-use super::settling::ListingDebounce;
 use super::supervisor::{LifecycleAction, LifecycleEvent, LifecycleState, step};
 use super::transport::TransportFailure;
 use haft_core::settings::mcp::HealthProbe;

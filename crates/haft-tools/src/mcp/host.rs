@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use haft_core::elicitation::ElicitationAnswer;
-use haft_core::place::CallOperation;
+use haft_core::position::CallOperation;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use url::Url;
 
 use super::in_flight::{InFlight, InFlightCalls, RequestingCall};
+use super::log_ring::LogRing;
 use super::refusal::ServerRequestRefusal;
-use super::ring::LogRing;
 use super::sampling::SamplingPolicy;
 use super::trace::{ServerTrace, TraceLineKind};
 use super::trace_parent::{self, TraceParents};
-use crate::withheld::SecretRedactor;
+use crate::redact::SecretRedactor;
 
 /// The longest excerpt of a notification or of noise in the log, in characters.
 const EXCERPT_CHARS_MAX: usize = 500;

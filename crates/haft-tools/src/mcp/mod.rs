@@ -7,28 +7,28 @@
 mod auth;
 mod bounded;
 mod call;
+mod call_timeout;
+mod catalog_cache;
 mod config;
 mod content;
+mod debounce;
 mod driver;
 mod era;
 mod host;
 mod in_flight;
 mod listing;
-mod memory;
+mod log_ring;
 mod message;
 mod open;
-mod overdue;
 mod param_header;
 mod peer;
 mod process;
 mod prompts;
 mod provider;
 mod refusal;
-mod ring;
 mod sampling;
 mod server;
 mod session;
-mod settling;
 mod shared;
 mod supervisor;
 mod trace;
@@ -39,6 +39,7 @@ pub use auth::{
     AuthError, Authorizer, Keyring, KeyringPreference, LOGIN_NEEDED, OAuthGrant, OauthConfig, OauthConsent,
     PreregisteredClient, TokenFile,
 };
+pub use catalog_cache::{CatalogCacheSummary, catalog_cache_summary};
 pub use config::{ConnectTarget, ServerConfig};
 pub use era::{LEGACY, MODERN, ProtocolEra};
 pub use haft_core::elicitation::{ElicitationAnswer, Elicitor};
@@ -48,11 +49,10 @@ pub use haft_core::settings::mcp::{
 };
 pub use host::ElicitationSupport;
 pub use listing::{McpToolList, ParamHeaders, SkippedTool, TOOLS_MAX, ToolSelection};
-pub use memory::{CatalogCacheSummary, catalog_cache_summary};
+pub use log_ring::{LogRing, read_saved_log};
 pub use message::{McpOutgoingMessage, RequestId};
 pub use process::{ProcessConfig, server_policy};
 pub use provider::McpProvider;
-pub use ring::{LogRing, read_saved_log};
 pub use server::{McpEnvironment, McpServerStatus, SupervisedServer};
 pub use session::ServerDescription;
 pub use shared::SharedServers;

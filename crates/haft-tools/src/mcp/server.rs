@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use haft_core::changes::ChangeCounter;
+use haft_core::change_counter::ChangeCounter;
 use haft_core::event::CallProgress;
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
@@ -19,22 +19,22 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::call::{self, CallError, McpToolCall};
+use super::call_timeout::OverdueGuard;
+use super::catalog_cache::{CachedCatalog, CatalogCache};
 use super::config::ServerConfig;
 use super::driver::{DriverMessage, LifecycleDriver};
 use super::era::ProtocolEra;
 use super::host::{ElicitationSupport, Host};
 use super::in_flight::InFlightCalls;
 use super::listing::{self, McpToolList, ServerTool};
-use super::memory::{CachedCatalog, CatalogCache};
-use super::overdue::OverdueGuard;
-use super::ring::LogRing;
+use super::log_ring::LogRing;
 use super::sampling::SamplingPolicy;
 use super::session::{McpSession, ServerDescription};
 use super::shared::ServerUsers;
 use super::supervisor::{LifecycleEvent, LifecycleState, RestartCause};
 use super::trace::{ServerTrace, TraceLineKind, TraceSink};
 use super::trace_parent::TraceParents;
-use crate::withheld::SecretRedactor;
+use crate::redact::SecretRedactor;
 
 /// The most queued notes to the driver; each call sends at most two.
 const NOTES_WAITING_MAX: usize = 1024;

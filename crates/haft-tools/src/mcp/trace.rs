@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-use crate::withheld::SecretRedactor;
+use crate::redact::SecretRedactor;
 
 /// The most characters of one message that are shown.
 const LINE_CHARS_MAX: usize = 2_000;

@@ -1,6 +1,6 @@
 //! The W3C trace context of a request, which makes a server's own spans children of ours.
 
-use haft_core::place::{CallOperation, SessionId};
+use haft_core::position::{CallOperation, SessionId};
 
 use super::message::RequestId;
 
@@ -31,7 +31,7 @@ fn written(trace: u128, number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use haft_core::place::{OperationId, RunPosition};
+    use haft_core::position::{OperationId, RunPosition};
     use haft_core::tool::CallId;
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use futures_util::future::BoxFuture;
 use haft_core::chunk::{ChunkSettings, chunks};
+use haft_core::output_store::Handle;
 use haft_core::provider::CallContext;
-use haft_core::store::Handle;
 
 use super::answer::OutputReadMode;
 use haft_core::settings::outputs::OutputReadSettings;

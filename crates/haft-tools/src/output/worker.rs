@@ -6,8 +6,8 @@ use haft_sandbox::{SandboxError, WorkerPool};
 use serde::{Deserialize, Serialize};
 
 use super::extract::{ExtractError, OutputQuery};
-use crate::exchange::exchange;
 use crate::frame::{self, FrameError};
+use crate::worker_request::exchange;
 
 /// The name of the worker for the launcher.
 pub const EXTRACT_WORKER: &str = "extract";

@@ -6,7 +6,6 @@
 //! description into [`RestTool`]s. This module does not know the configuration, the engine or a model.
 
 mod address;
-mod answer;
 mod body;
 mod client;
 mod credential;
@@ -16,13 +15,14 @@ mod oauth;
 pub mod openapi;
 mod parameter;
 mod provider;
+mod redact;
 mod request;
+mod response;
 mod retry;
 mod stream;
 mod template;
 mod templated;
 mod tool;
-mod withheld;
 
 pub(crate) use address::is_public;
 pub use body::{BodyField, BodyKind, BodyPlan, BodyShape, RestBody};

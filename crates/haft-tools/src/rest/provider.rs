@@ -16,14 +16,14 @@ use haft_core::validate::ValidArguments;
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-use super::answer::{RestResponse, output};
 use super::client::{broken, media_type};
 use super::credential::{Credential, add_header};
+use super::redact;
 use super::request::{self, RestRequest};
+use super::response::{RestResponse, output};
 use super::stream::StreamReader;
 use super::tool::RestTool;
-use super::withheld;
-use crate::withheld::SecretRedactor;
+use crate::redact::SecretRedactor;
 use haft_core::settings::rest::StreamSettings;
 
 /// The provider of all tools over HTTP.
@@ -58,7 +58,7 @@ impl RestTools {
         let plain = request::build(tool, arguments.value())?;
         let (sent, response) = send(tool, &plain).await?;
         let secrets = tool.used_credentials().filter_map(Credential::secret);
-        let withheld = withheld::of(&sent, secrets);
+        let withheld = redact::of(&sent, secrets);
         let status = response.status().as_u16();
         cx.note("http_status", json!(status));
         match &tool.streaming {

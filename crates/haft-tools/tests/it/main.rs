@@ -5,4 +5,4 @@ mod specs;
 // MCP servers over a custom transport.
 mod own_transport;
 // Arguments generated from a schema.
-mod made_up;
+mod generated_arguments;

@@ -16,7 +16,7 @@ use haft_tools::rest::{RequestPlan, RestRequest, RestTool, build};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::made_up;
+use super::generated_arguments;
 
 /// The number of operations tried per description.
 const SAMPLE: usize = 50;
@@ -171,7 +171,7 @@ fn sampled(tool: &RestTool, all: &[RestTool]) -> Result<Value, &'static str> {
         return Err("its request is the same as another's");
     }
     let schema = &tool.definition.input_schema;
-    let arguments = made_up::value(schema, 0).ok_or("no arguments were found")?;
+    let arguments = generated_arguments::value(schema, 0).ok_or("no arguments were found")?;
     let parsed = RawArguments::from_value(&arguments).parse(&ArgumentLimits::default());
     let parsed = parsed.map_err(|_| "the arguments are no arguments")?;
     let valid = Schema::compile(schema).validate(parsed).map_err(|_| "the arguments do not fit")?;

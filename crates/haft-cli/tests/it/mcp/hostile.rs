@@ -10,7 +10,7 @@ use std::time::Duration;
 use haft_testkit::{HaftOutput, TestTree};
 use serde_json::{Value, json};
 
-use super::asking::at_a_terminal;
+use super::server_requests::at_a_terminal;
 use super::{McpCallStream, configure, echo, http, place};
 
 /// The memory limit of haft in these tests. haft needs only a part of it; ten million parsed zeros would exceed it.

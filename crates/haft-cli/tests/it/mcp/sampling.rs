@@ -4,8 +4,8 @@ use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
 use haft_testkit::{HaftOutput, TestTree, eventually};
 use serde_json::{Value, json};
 
-use super::asking::answered_at_a_terminal;
 use super::real::npm;
+use super::server_requests::answered_at_a_terminal;
 use super::{configure, place};
 use crate::run::{haft, server, told};
 

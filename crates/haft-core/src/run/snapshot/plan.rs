@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::SnapshotError;
-use crate::internal::final_report::ReportShape;
-use crate::internal::handoff::HandoffRoutes;
-use crate::internal::report_format::ReportFormat;
+use crate::internal_tools::final_report::ReportShape;
+use crate::internal_tools::handoff::HandoffRoutes;
+use crate::internal_tools::report_format::ReportFormat;
 use crate::run::budget::SpendLimit;
-use crate::run::choice::ChoiceSupport;
 use crate::run::final_report::FinalReport;
 use crate::run::limits::{RunContextLimit, RunLimits};
 use crate::run::plan::{OptionalTools, RunPlan};
+use crate::run::tool_choice::ChoiceSupport;
 use crate::stored::{StoredToolChoice, find};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::SnapshotError;
 use crate::digest::Digest;
-use crate::internal::batch::BatchCompleteness;
-use crate::internal::final_report::{ReportContent, ReportStatus, RunReport};
-use crate::internal::handoff::Handoff;
-use crate::internal::report_format::ReportFormat;
+use crate::internal_tools::batch::BatchCompleteness;
+use crate::internal_tools::final_report::{ReportContent, ReportStatus, RunReport};
+use crate::internal_tools::handoff::Handoff;
+use crate::internal_tools::report_format::ReportFormat;
 use crate::model_error::ModelErrorKind;
 use crate::run::calls::{CallPosition, CallState, OpenCall, OpenCalls};
 use crate::run::final_turn::FinalTurnReason;

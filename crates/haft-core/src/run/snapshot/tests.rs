@@ -5,7 +5,7 @@ use crate::arguments::RawArguments;
 use crate::conversation::{
     Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, ToolReply, WireIdentity,
 };
-use crate::internal::final_report::ReportShape;
+use crate::internal_tools::final_report::ReportShape;
 use crate::output::OutputContent;
 use crate::run::RunPlan;
 use crate::run::budget::SpendLimit;

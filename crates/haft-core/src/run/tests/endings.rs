@@ -1,8 +1,8 @@
 //! The ends of runs: reports, signals and failures.
 
-use super::bench::{REPORT, RunTestBench, calls, check, cut, reply, report_tool, report_xml, says};
+use super::fixture::{REPORT, RunTestBench, calls, check, cut, reply, report_tool, report_xml, says};
 use crate::conversation::{MessagePart, PartBody};
-use crate::internal::final_report::ReportShape;
+use crate::internal_tools::final_report::ReportShape;
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_reply::StopReason;
 use crate::run::final_report::FinalReport;
@@ -141,7 +141,7 @@ fn stop_waits_for_running_tools_but_not_for_client_tools() {
     let RunStep::CallTools(open) = bench.step() else { panic!() };
     bench.run.stop();
     bench.step();
-    bench.run.tools_replied(vec![super::bench::succeeded(&open[0])]).unwrap();
+    bench.run.tools_replied(vec![super::fixture::succeeded(&open[0])]).unwrap();
     bench.step();
     assert_eq!(bench.log, ["model auto", "tools write", "tools write", "model none"]);
     assert_eq!(bench.replies()[0], "write ok");

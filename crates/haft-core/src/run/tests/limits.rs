@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bench::{REPORT, RunTestBench, calls, check, cut, empty, reply, report_tool, says};
+use super::fixture::{REPORT, RunTestBench, calls, check, cut, empty, reply, report_tool, says};
 use crate::conversation::{MessagePart, PartBody};
 use crate::model_reply::{ModelReply, StopReason};
 use crate::run::budget::{SpendLimit, SpendTotals};
@@ -198,7 +198,7 @@ fn calls_beyond_the_budget_are_not_started() {
     bench.readings.left.calls = Some(0);
     bench.step();
     assert_eq!(bench.log[1..], ["tools read", "tools read"]);
-    bench.run.tools_replied(vec![super::bench::succeeded(&calls[0])]).unwrap();
+    bench.run.tools_replied(vec![super::fixture::succeeded(&calls[0])]).unwrap();
     bench.step();
     assert_eq!(bench.log[3], "model none");
     assert!(bench.replies()[1].contains("the budget of this run is used up"));
@@ -252,7 +252,7 @@ fn a_reply_cut_by_its_length_is_continued_once() {
     // A call between them begins a new count, and drops the text before it.
     let steps = ["model auto", "model auto", "tools read", "model auto", "model auto", "done completed: bc"];
     check(RunPlan::default(), vec![cut("a"), read(1), cut("b"), says("c")], &steps);
-    let plan = RunPlan { report: super::bench::report_xml(), ..RunPlan::default() };
+    let plan = RunPlan { report: super::fixture::report_xml(), ..RunPlan::default() };
     let steps = ["model auto", "model auto", "done completed: halfwhole"];
     check(plan, vec![cut("<haft-n1-FINAL>half"), says("whole</haft-n1-FINAL>")], &steps);
 }

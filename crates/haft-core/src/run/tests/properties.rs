@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::bench::{calls, cut, empty, pending, reply, report_tool, report_xml, request, says, succeeded};
+use super::fixture::{calls, cut, empty, pending, reply, report_tool, report_xml, request, says, succeeded};
 use crate::conversation::{MessagePart, PartBody, ToolReply};
 use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::ToolChoice;
@@ -88,7 +88,7 @@ fn any_plan() -> impl Strategy<Value = RunPlan> {
                 1 => report_tool(),
                 _ => report_xml(),
             },
-            routes: crate::internal::handoff::HandoffRoutes {
+            routes: crate::internal_tools::handoff::HandoffRoutes {
                 destinations: vec!["legal".into()],
                 path: Vec::new(),
             },

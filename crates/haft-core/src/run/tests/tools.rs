@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::bench::{REPORT, RunTestBench, call, calls, check, report_tool, says, succeeded};
+use super::fixture::{REPORT, RunTestBench, call, calls, check, report_tool, says, succeeded};
 use crate::conversation::ToolReply;
-use crate::internal::handoff::HandoffRoutes;
+use crate::internal_tools::handoff::HandoffRoutes;
 use crate::model_request::{MustCall, ToolChoice};
-use crate::run::choice::ChoiceSupport;
 use crate::run::limits::RunLimits;
+use crate::run::tool_choice::ChoiceSupport;
 use crate::run::{ApprovalVerdict, OptionalTools, RunError, RunNote, RunPlan, RunStep};
 use crate::tool::CallId;
 
@@ -58,7 +58,7 @@ fn denied_call_gets_a_reply_and_the_run_continues() {
     bench.step();
     bench.run.model_replied(calls(&[("ask", "{}")])).unwrap();
     let RunStep::CallTools(open) = bench.step() else { panic!() };
-    bench.run.tools_replied(vec![super::bench::pending(&open[0])]).unwrap();
+    bench.run.tools_replied(vec![super::fixture::pending(&open[0])]).unwrap();
     bench.step();
     bench.run.approval_given(&open[0].id, ApprovalVerdict::Denied).unwrap();
     bench.step();

@@ -13,7 +13,7 @@ use haft_model_server::{ErrorResponse, ResponseFault, ScriptPart, ScriptStep};
 use haft_models::cassette::{MatchRule, Recorder, Recording, Replayer, Tape};
 use serde_json::json;
 
-use super::asker::{ClientFixture, KEY, RecordedEvents, asking, request, whole};
+use super::client::{ClientFixture, KEY, RecordedEvents, asking, request, whole};
 use crate::fixture::tools;
 
 /// The temporary directory of a test's recording.

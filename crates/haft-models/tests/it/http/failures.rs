@@ -14,7 +14,7 @@ use haft_models::http::{CertificateAuthorities, HttpProvider, HttpSettings, Mode
 use haft_models::prices::Prices;
 use haft_models::providers::{ProviderOverrides, ProviderRow};
 
-use super::asker::{ClientFixture, KEY, asking, whole};
+use super::client::{ClientFixture, KEY, asking, whole};
 
 /// Checks the error of a script in all formats, and the results of its attempts.
 async fn check(step: impl Fn() -> Vec<ScriptStep>, kind: ModelErrorKind, attempts: &[&str]) {

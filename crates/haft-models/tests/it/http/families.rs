@@ -6,7 +6,7 @@ use haft_model_server::ScriptStep;
 use haft_models::model_data::families;
 use serde_json::Value;
 
-use super::asker::{ClientFixture, asking, whole};
+use super::client::{ClientFixture, asking, whole};
 use crate::fixture::{tests_folder, tools};
 
 const EFFORTS: [Option<ReasoningEffort>; 7] = [

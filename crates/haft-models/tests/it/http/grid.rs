@@ -16,7 +16,7 @@ use haft_models::ReplyDelivery;
 use haft_testkit::eventually;
 use serde_json::json;
 
-use super::asker::{ClientFixture, asking, request};
+use super::client::{ClientFixture, asking, request};
 use crate::fixture::tools;
 
 /// A scenario: its name, its test, and the formats that lack it, with the reason.

@@ -14,7 +14,7 @@ use haft_models::http::RetryPolicy;
 use haft_models::providers::ProviderOverrides;
 use serde_json::json;
 
-use super::asker::{ClientFixture, KEY, asking, whole};
+use super::client::{ClientFixture, KEY, asking, whole};
 use super::failures::{patient_provider, raw_provider};
 
 #[tokio::test]

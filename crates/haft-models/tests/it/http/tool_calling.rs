@@ -7,7 +7,7 @@ use haft_core::model_request::ModelRequest;
 use haft_model_server::{ErrorResponse, RequestExpectation, ScriptStep};
 use haft_models::tool_calling::{ToolCalling, ToolCallingProvider};
 
-use super::asker::{ClientFixture, asking, whole};
+use super::client::{ClientFixture, asking, whole};
 use crate::fixture::tools;
 
 const TAGGED: &str = "I look.\n<tool_call>{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}</tool_call>";

@@ -15,7 +15,7 @@ use haft_models::prices::Prices;
 use haft_models::providers::{ProviderOverrides, ProviderRow};
 use haft_testkit::{OfferedProtocols, SecureServer, eventually};
 
-use super::asker::{asking, whole};
+use super::client::{asking, whole};
 
 /// The number of requests that must be in progress before the server answers any of them.
 const TOGETHER: usize = 8;

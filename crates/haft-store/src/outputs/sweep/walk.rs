@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use haft_core::store::Handle;
+use haft_core::output_store::Handle;
 use serde::{Deserialize, Serialize};
 
 /// A position of a walk: a file, or the end of a directory.

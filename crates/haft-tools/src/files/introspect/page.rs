@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::left_out::{self, OmissionReason, OmittedEntry};
+use super::omitted::{self, OmissionReason, OmittedEntry};
 
 /// The longest answer, in characters.
 const TOTAL_CHARS_MAX: usize = 200_000;
@@ -39,7 +39,7 @@ impl IntrospectPage {
     }
 
     pub(super) fn left_out_section(&self) -> String {
-        left_out::section(&self.left_out)
+        omitted::section(&self.left_out)
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn reserved_space_fits_the_longest_left_out_list() {
         let long = OmittedEntry { path: "<".repeat(4000).into(), reason: OmissionReason::RulesUnusable };
-        let section = left_out::section(&vec![long; 1000]);
+        let section = omitted::section(&vec![long; 1000]);
         assert!(section.chars().count() < RESERVED_CHARS - 1000, "{}", section.chars().count());
     }
 }

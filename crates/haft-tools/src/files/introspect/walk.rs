@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::excluded::is_excluded;
 use super::ignored::{IgnoreRules, is_ignored, rules_above, rules_inside};
-use super::left_out::{OmissionReason, OmittedEntry};
+use super::omitted::{OmissionReason, OmittedEntry};
 
 /// The number of directory entries that are kept. A directory that would exceed it is left out whole, because the
 /// kernel lists entries in no fixed order, so a cut would be random.

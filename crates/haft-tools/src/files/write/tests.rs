@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
+use crate::files::directory_entry::WRITE_FILE_BYTES_MAX;
 use crate::files::fixture::{FileFixture, without_capabilities};
-use crate::files::place::WRITE_FILE_BYTES_MAX;
 use crate::files::protocol::{FileError, FileErrorKind};
 
 #[track_caller]

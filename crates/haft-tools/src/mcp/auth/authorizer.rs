@@ -11,12 +11,12 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
 use url::Url;
 
+use super::authorization_code::{AuthorizationParams, AuthorizationRequest};
 use super::challenge::Challenge;
 use super::client::{self, ClientIdentitySource, OauthClient, PreregisteredClient};
 use super::discovery::{self, OauthDiscovery};
+use super::endpoint_requests::{self, OauthTokenResponse, TokenRequestError};
 use super::error::{AuthError, LOGIN_NEEDED};
-use super::exchange::{self, OauthTokenResponse, TokenRequestError};
-use super::grant::{AuthorizationParams, AuthorizationRequest};
 use super::scope::ScopeSources;
 use super::store::{OauthToken, TokenFile, TokenFileLock};
 
@@ -73,7 +73,7 @@ impl Authorizer {
             oauth,
             file,
             consent,
-            http: exchange::http(server)?,
+            http: endpoint_requests::http(server)?,
             held: Mutex::new(None),
         })
     }
@@ -210,7 +210,7 @@ impl Authorizer {
             ("refresh_token", refresh.expose_secret().to_owned()),
             ("resource", token.resource.clone()),
         ];
-        match exchange::token(&self.http, &token.endpoint, &token.client, &form).await {
+        match endpoint_requests::token(&self.http, &token.endpoint, &token.client, &form).await {
             Ok(given) => {
                 let mut renewed = fresh(token.clone(), given, now());
                 // The response has no refresh token when the server keeps the old one valid.
@@ -246,7 +246,7 @@ impl Authorizer {
         if !scopes.is_empty() {
             form.push(("scope", scopes.join(" ")));
         }
-        let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
+        let given = endpoint_requests::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
         let token = fresh(token_without_secrets(found, client, scopes), given.map_err(not_given)?, now());
         locked.save(&token).await?;
         Ok(token)
@@ -281,7 +281,7 @@ impl Authorizer {
             ("code_verifier", question.verifier),
             ("resource", found.resource.clone()),
         ];
-        let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
+        let given = endpoint_requests::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
         let token = fresh(token_without_secrets(found, client, scopes), given.map_err(not_given)?, now());
         self.file.lock().await?.save(&token).await?;
         Ok(token)
@@ -306,7 +306,7 @@ impl Authorizer {
             return Ok(token.client.clone());
         }
         let body = client::registration(redirect, &found.issuer);
-        let answer = exchange::register(&self.http, endpoint, &body).await?;
+        let answer = endpoint_requests::register(&self.http, endpoint, &body).await?;
         client::registered(&answer, redirect, &found.issuer)
     }
 

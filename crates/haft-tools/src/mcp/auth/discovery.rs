@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use url::{Host, Url};
 
 use super::challenge::Challenge;
+use super::endpoint_requests;
 use super::error::AuthError;
-use super::exchange;
 use super::private_target::leads_inside;
 
 /// The result of discovery.
@@ -128,7 +128,7 @@ async fn first<T: DeserializeOwned>(
         if leads_inside(&place, server) {
             return Err(AuthError::refused("the server points to a private address, which is refused"));
         }
-        if let Some(text) = exchange::get(http, place).await? {
+        if let Some(text) = endpoint_requests::get(http, place).await? {
             return serde_json::from_str(&text)
                 .map(Some)
                 .map_err(|_| AuthError::refused("the OAuth metadata cannot be parsed"));

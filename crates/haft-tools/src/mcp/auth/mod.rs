@@ -4,13 +4,13 @@
 //! `challenge`, `scope`, `grant` and `client` make decisions without IO; `discovery` and `exchange` send requests;
 //! `store` keeps tokens.
 
+mod authorization_code;
 mod authorizer;
 mod challenge;
 mod client;
 mod discovery;
+mod endpoint_requests;
 mod error;
-mod exchange;
-mod grant;
 mod keyring;
 mod private_target;
 mod scope;

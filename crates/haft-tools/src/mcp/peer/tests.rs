@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::super::host::ElicitationSupport;
 use super::super::in_flight::InFlightCalls;
-use super::super::ring::LogRing;
+use super::super::log_ring::LogRing;
 use super::super::sampling::SamplingPolicy;
 use super::*;
 

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use self::lines::{StdioLine, StdioLineSplitter};
 use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
+use crate::mcp::log_ring::LogRing;
 use crate::mcp::message::{McpOutgoingMessage, RequestId, id_in_fragment};
-use crate::mcp::ring::LogRing;
 
 /// The most bytes that may be queued for a server that does not read its input.
 const UNREAD_BYTES_MAX: usize = 64 << 20;

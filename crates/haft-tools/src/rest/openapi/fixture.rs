@@ -5,7 +5,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::documents::Documents;
-use super::reading::OpenApiDownload;
+use super::download::OpenApiDownload;
 
 /// Returns a description of one document.
 pub(super) fn documents(value: &Value) -> Documents {

@@ -7,12 +7,12 @@ mod body;
 mod description;
 mod document;
 mod documents;
+mod download;
 mod filter;
 mod import;
 mod names;
 mod operation;
 mod parameters;
-mod reading;
 mod schema;
 mod security;
 mod servers;
@@ -21,10 +21,10 @@ mod swagger2;
 
 pub use document::{DOCUMENT_BYTES_MAX, DocumentError};
 pub use documents::Documents;
+pub use download::OpenApiDownload;
 pub use filter::OperationFilter;
 pub use haft_core::settings::rest::DeprecatedOperations;
 pub use import::{ImportError, ImportResult, ImportSettings, SkippedOperation, import};
-pub use reading::OpenApiDownload;
 pub use security::SchemeCredentials;
 pub use source::{OpenApiSource, SourceError};
 

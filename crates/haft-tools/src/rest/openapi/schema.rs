@@ -1,7 +1,7 @@
 //! Writes out the schemas of a description: inlines references, and converts the dialect of `OpenAPI` to JSON Schema.
 
 mod all_of;
-mod effort;
+mod cost_limit;
 mod keywords;
 mod nullable;
 mod trim;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::documents::Node;
 
-pub(super) use effort::SchemaBudget;
+pub(super) use cost_limit::SchemaBudget;
 
 /// The direction of the data that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

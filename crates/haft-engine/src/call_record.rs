@@ -8,7 +8,7 @@ use haft_core::event::{
     ApprovalOutcome, CallAccount, CapturedContent, Event, EventSink, KnownTool, PolicyDecision, ToolReference,
 };
 use haft_core::output::ToolOutput;
-use haft_core::place::{CallOperation, OperationId, RunPosition};
+use haft_core::position::{CallOperation, OperationId, RunPosition};
 use haft_core::provider::{CallContext, Principal};
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::run::context::RunContext;

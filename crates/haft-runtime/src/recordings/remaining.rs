@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haft_core::model_request::ModelTool;
-use haft_core::place::{RunPosition, SessionId};
+use haft_core::position::{RunPosition, SessionId};
 use haft_core::run::input::RunInput;
 use haft_core::run::{AbortReason, DriverReadings};
 use haft_core::stored::StoredTool;

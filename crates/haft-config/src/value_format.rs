@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::expand::{self, VariableSource};
 use super::glob::tool_glob;
 use super::rest::Secret;
-use super::{duration, shown};
+use super::{duration, printable};
 
 /// The context that a value may depend on besides its own text.
 #[derive(Clone, Copy)]
@@ -104,7 +104,7 @@ fn path(text: &str, around: ValueContext<'_>) -> Result<Value, String> {
         None => expanded,
     };
     if expanded.is_empty() || expanded.contains('\0') {
-        return Err(format!("expected a path; got `{}`", shown::excerpt(&expanded)));
+        return Err(format!("expected a path; got `{}`", printable::excerpt(&expanded)));
     }
     let path = around.directory.join(expanded);
     path.to_str().map(Value::from).ok_or_else(|| format!("`{}` is not UTF-8", path.display()))
@@ -124,7 +124,7 @@ fn spec(text: &str, around: ValueContext<'_>) -> Result<Value, String> {
 
 fn variable(text: &str) -> Result<Value, String> {
     let named = expand::is_name(text).then(|| json!(text));
-    named.ok_or_else(|| format!("expected the name of a variable; got `{}`", shown::excerpt(text)))
+    named.ok_or_else(|| format!("expected the name of a variable; got `{}`", printable::excerpt(text)))
 }
 
 fn group(text: &str) -> Result<Value, String> {
@@ -133,7 +133,7 @@ fn group(text: &str) -> Result<Value, String> {
 
 /// Returns the text itself if it could be parsed.
 fn text_if_valid<T, E: ToString>(text: &str, parsed: Result<T, E>) -> Result<Value, String> {
-    parsed.map(|_| json!(text)).map_err(|error| shown::printable(&error.to_string()))
+    parsed.map(|_| json!(text)).map_err(|error| printable::printable(&error.to_string()))
 }
 
 /// Defines a type of `written.rs` that has one format.

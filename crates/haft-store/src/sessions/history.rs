@@ -11,7 +11,7 @@ use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 use haft_core::model_reply::TokenUsage;
 use haft_core::model_request::ModelRequest;
 use haft_core::op_tree::OpTree;
-use haft_core::place::{CallOperation, OperationId, RunPosition, SessionId};
+use haft_core::position::{CallOperation, OperationId, RunPosition, SessionId};
 use haft_core::price::Cost;
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use haft_core::digest::Digest;
 use haft_core::output::{OutputContent, ToolOutput, described};
-use haft_core::store::{
+use haft_core::output_store::{
     OutputPreview, OutputStore, PREVIEW_CHARS_MAX, StoreEntry, StoreError, StoreReason, StoredOutput, preview,
 };
 use haft_core::tokens::tokens_of;
 use serde_json::{Value, json};
 
 use super::FitResources;
-use crate::record::CallRecord;
+use crate::call_record::CallRecord;
 
 /// The most bytes of all images and audio of an output. Common model providers reject more.
 pub(super) const MEDIA_BYTES_MAX: usize = 5 * 1024 * 1024;

@@ -3,7 +3,7 @@
 use secrecy::{ExposeSecret, SecretString};
 
 use super::request::RestRequest;
-use crate::withheld::{SecretRedactor, names_a_secret};
+use crate::redact::{SecretRedactor, names_a_secret};
 
 /// Returns the secrets to redact: sensitive headers whose names denote a secret, and `more`.
 pub(super) fn of<'a>(

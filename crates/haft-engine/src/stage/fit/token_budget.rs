@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use haft_core::budget::{ContextWindow, Reservation, TokenShortage};
 use haft_core::output::{OutputContent, ToolOutput};
+use haft_core::output_store::{OutputPreview, preview};
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::store::{OutputPreview, preview};
 use haft_core::tokens::tokens_of;
 use haft_core::tool::OutputPolicy;
 
-use super::cut::cut_content;
-use super::keep::{OutputOffload, replace_text_with_handle, text_of};
+use super::offload::{OutputOffload, replace_text_with_handle, text_of};
+use super::truncate::cut_content;
 use super::{FitResources, map_output_or_error};
-use crate::record::CallRecord;
+use crate::call_record::CallRecord;
 
 /// The most tokens of the shortest answer: a refusal, or the handle of a stored output with instructions for querying
 /// it.

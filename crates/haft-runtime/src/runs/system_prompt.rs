@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use haft_core::internal::handoff::HANDOFF;
+use haft_core::internal_tools::handoff::HANDOFF;
 use haft_core::provider::ToolProvider;
 use haft_core::run::final_report::FinalReport;
 use haft_core::text::truncate_chars;
 use haft_engine::OfferedTool;
 
-use super::skilled::AvailableSkills;
+use super::available_skills::AvailableSkills;
 use haft_config::agents::AgentDefinition;
 
 /// The longest instructions of one provider that the system text includes; the rest is cut off.

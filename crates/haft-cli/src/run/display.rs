@@ -8,9 +8,9 @@ use haft_core::event::{Event, EventSink};
 use haft_core::result::ToolErrorKind;
 use haft_core::run::finish::RunFinish;
 
-use super::ending::{self, RunSummary};
+use super::output::RunOutput;
 use super::screen::RunScreen;
-use super::wire::RunOutput;
+use super::summary::{self, RunSummary};
 use crate::args::ShowArgs;
 use crate::exit::ExitReason;
 use crate::terminal;
@@ -50,7 +50,7 @@ impl RunDisplay {
 
     /// Returns the exit code of a run that no signal ended.
     pub(super) fn exit(&self, finish: &RunFinish) -> ExitReason {
-        ending::exit(finish, self.denials.count())
+        summary::exit(finish, self.denials.count())
     }
 
     /// Returns the number of denied calls.
@@ -62,7 +62,7 @@ impl RunDisplay {
     pub(super) fn end(&self, finish: &RunFinish, summary: &RunSummary) -> ExitCode {
         let written = self.output.end(finish, summary);
         self.screen.iter().for_each(|screen| screen.end(summary));
-        let complaint = ending::complaint(finish, summary.exit);
+        let complaint = summary::complaint(finish, summary.exit);
         if let Some(complaint) = complaint.filter(|_| summary.exit != ExitReason::ClosedPipe) {
             let _ = terminal::failed(summary.exit, &complaint);
         }

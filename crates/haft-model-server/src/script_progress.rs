@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::asked::ParsedRequest;
+use crate::parsed_request::ParsedRequest;
 use crate::script::{Script, ScriptStep, StepOrder};
 use crate::wire::ApiFormat;
 
@@ -122,8 +122,8 @@ fn make_room<K, V>(map: &mut HashMap<K, V>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asked::ConversationSummary;
     use crate::fault::{ErrorResponse, ResponseFault};
+    use crate::parsed_request::ConversationSummary;
 
     fn asked(first_user: &str, turns: usize) -> ParsedRequest {
         let talk = ConversationSummary {

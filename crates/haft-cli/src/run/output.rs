@@ -7,18 +7,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use haft_core::event::{Event, EventSink};
 use haft_core::event_log::{EventEnvelope, EventReader, LogEvent, LogUsage};
-use haft_core::internal::final_report::ReportContent;
-use haft_core::internal::report_format::ReportFormat;
+use haft_core::internal_tools::final_report::ReportContent;
+use haft_core::internal_tools::report_format::ReportFormat;
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
-use haft_core::place::RunPosition;
+use haft_core::position::RunPosition;
 use haft_core::run::event::{RunEvent, RunStart, TextPurpose};
 use haft_core::run::finish::{RunAnswer, RunFinish};
 use serde_json::{Value, json};
 
-use super::ending::{RunSummary, complaint};
+use super::summary::{RunSummary, complaint};
+use crate::answer_writer::AnswerWriter;
 use crate::args::OutputFormat;
 use crate::exit::ExitReason;
-use crate::prose::AnswerWriter;
 use crate::terminal;
 
 /// The standard output of a run.

@@ -10,7 +10,7 @@ use haft_core::output::OutputContent;
 use haft_models::WireFormat;
 use haft_models::openai_chat::OpenaiChat;
 use haft_models::openai_chat::dialect::DIALECTS;
-use haft_models::unsaid::RequestFeature;
+use haft_models::unsupported_features::RequestFeature;
 use serde_json::json;
 
 use crate::fixture::{call, calls, encode, request, tools, user, wire};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use haft_core::internal::final_report::ReportStatus;
-use haft_core::place::SessionId;
+use haft_core::internal_tools::final_report::ReportStatus;
+use haft_core::position::SessionId;
 use haft_core::run::event::RunBill;
 use haft_core::run::finish::{FinishClass, FinishReason, RunAnswer, RunFinish};
 

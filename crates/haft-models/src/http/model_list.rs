@@ -5,7 +5,7 @@ use haft_core::model_error::ModelError;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use crate::reading;
+use crate::bounded_json;
 
 /// The most pages of a list that are requested.
 pub(crate) const PAGES_MAX: usize = 50;
@@ -42,14 +42,14 @@ pub fn read_page(
     format: ModelApiFormat,
     body: &[u8],
 ) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
-    let page: Value = reading::read(body)?;
+    let page: Value = bounded_json::read(body)?;
     // Together returns a bare array; llama.cpp returns the same list under two names.
     let lists: Vec<&Value> =
         [Some(&page), page.get("data"), page.get("models")].into_iter().flatten().collect();
     let rows = lists.iter().find_map(|list| list.as_array());
     // An empty list may be null, and Gemini omits it.
     if rows.is_none() && !lists[1..].iter().any(|list| list.is_null()) && page != json!({}) {
-        return Err(reading::malformed("it contains no list of models"));
+        return Err(bounded_json::malformed("it contains no list of models"));
     }
     let rows = rows.into_iter().flatten().filter(|row| answers(row));
     Ok((rows.filter_map(listed).collect(), next_page(format, &page)))

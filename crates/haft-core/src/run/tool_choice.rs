@@ -1,10 +1,10 @@
 //! The tool choice of a turn: the tools a model may or must call, the part that the provider enforces, and the part
 //! that the run enforces.
 
-use crate::internal::batch::BATCH;
-use crate::internal::final_report::FINAL_REPORT;
-use crate::internal::handoff::HANDOFF;
-use crate::internal::task_status::TASK_STATUS;
+use crate::internal_tools::batch::BATCH;
+use crate::internal_tools::final_report::FINAL_REPORT;
+use crate::internal_tools::handoff::HANDOFF;
+use crate::internal_tools::task_status::TASK_STATUS;
 use crate::model_request::{ModelTool, MustCall, ToolChoice};
 
 /// The tool choices that a provider supports. For any other choice the run instructs the model in words. The run checks

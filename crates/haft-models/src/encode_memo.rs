@@ -6,8 +6,8 @@ use haft_core::conversation::{Conversation, Message, MessagePart, PartBody};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::output::OutputContent;
 
-use crate::kept::ConversationState;
-use crate::unsaid::{FeatureSet, RequestFeature, UnsupportedFeature};
+use crate::conversation_cache::ConversationState;
+use crate::unsupported_features::{FeatureSet, RequestFeature, UnsupportedFeature};
 use crate::wire::DecodeContext;
 
 /// The cache of one conversation in one format. A memo that does not match the request is reset, so using the wrong

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::asked::ParsedRequest;
+use crate::parsed_request::ParsedRequest;
 use crate::script::{ScriptPart, ScriptStep};
 
 const OPEN: &str = "{{word ";

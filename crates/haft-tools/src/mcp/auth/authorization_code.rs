@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::client::OauthClient;
 use super::discovery::AuthorizationServer;
+use super::endpoint_requests::known_code;
 use super::error::AuthError;
-use super::exchange::known_code;
 
 /// One authorization request. The verifier leaves this process only in the final token request; the URL carries its
 /// hash.

@@ -1,7 +1,7 @@
 //! The optional internal tools of a run that its model sees.
 
-use haft_core::internal::batch::BATCH;
-use haft_core::internal::task_status::TASK_STATUS;
+use haft_core::internal_tools::batch::BATCH;
+use haft_core::internal_tools::task_status::TASK_STATUS;
 use haft_core::run::OptionalTools;
 
 use haft_config::agents::AgentDefinition;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use crate::private_file;
-use crate::withheld::SecretRedactor;
+use crate::redact::SecretRedactor;
 
 /// The most bytes that are kept per server.
 const KEPT_BYTES_MAX: usize = 64 << 10;

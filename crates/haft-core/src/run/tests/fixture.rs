@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::arguments::RawArguments;
 use crate::conversation::{Conversation, Message, MessagePart, PartBody, Role, ToolReply};
-use crate::internal::final_report::ReportShape;
-use crate::internal::report_format::ReportFormat;
+use crate::internal_tools::final_report::ReportShape;
+use crate::internal_tools::report_format::ReportFormat;
 use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
 use crate::output::ToolOutput;

@@ -8,7 +8,7 @@ use haft_core::budget::ContextWindow;
 use haft_core::conversation::{PartBody, Role, ToolReply};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_request::ToolChoice;
-use haft_core::place::RunPosition;
+use haft_core::position::RunPosition;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::{CallAnswer, RunBill, RunEvent};

@@ -1,7 +1,7 @@
 //! Emulates tool calls for models without them: the prompt describes the tools, and calls are parsed from tagged
 //! JSON.
 
-mod reading;
+mod parse;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use haft_core::output::OutputContent;
 
 use crate::media;
 
-pub use reading::read_calls;
+pub use parse::read_calls;
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";

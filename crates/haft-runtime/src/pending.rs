@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver};
 use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 use haft_core::event_log::LogEvent;
-use haft_core::place::RunPosition;
+use haft_core::position::RunPosition;
 use haft_core::run::ApprovalVerdict;
 use haft_core::tool::ToolCall;
 use serde_json::Value;

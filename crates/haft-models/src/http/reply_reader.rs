@@ -11,7 +11,7 @@ use jiff::fmt::rfc2822;
 use tokio::time::Instant;
 
 use super::client::ModelHttpResponse;
-use crate::reading::{self, REPLY_BYTES_MAX};
+use crate::bounded_json::{self, REPLY_BYTES_MAX};
 use crate::wire::{DecodeContext, ErrorHead, StreamDecoder, WireFormat};
 use haft_core::settings::models::ReplyDelivery;
 
@@ -47,7 +47,7 @@ impl HttpReplyReader {
         delivery: ReplyDelivery,
     ) -> Result<Self, ModelError> {
         match (answer.status(), ReplyBodyKind::of(&answer, delivery)) {
-            (200..=299, ReplyBodyKind::Page) => Err(reading::malformed("it is an HTML page")),
+            (200..=299, ReplyBodyKind::Page) => Err(bounded_json::malformed("it is an HTML page")),
             (200..=299, ReplyBodyKind::Whole) => Self::whole(wire, answer, asked).await,
             (200..=299, ReplyBodyKind::Stream) => Self::streamed(wire, answer, asked).await,
             (300..=399, _) => Err(redirected(&answer)),

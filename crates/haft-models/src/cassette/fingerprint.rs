@@ -8,8 +8,8 @@ use haft_core::digest::Digest;
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::stored::{StoredMessage, StoredRequest};
 
-use super::normal;
-use crate::kept::ConversationState;
+use super::normalize;
+use crate::conversation_cache::ConversationState;
 
 /// The fingerprints of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl FingerprintCache {
             self.add(message);
         }
         let tools = self.tools(&request.tools);
-        let settings = normal::settings(request);
+        let settings = normalize::settings(request);
         let rest = StoredRequest::after(request, Some(request), messages.len());
         RequestFingerprints {
             digest: chained(self.digest, &format!("{tools}{settings}")),
@@ -78,7 +78,7 @@ impl FingerprintCache {
     }
 
     fn add(&mut self, message: &Arc<Message>) {
-        if let Some(counts) = normal::message(message) {
+        if let Some(counts) = normalize::message(message) {
             self.digest = chained(self.digest, &counts.to_string());
         }
         self.exact = chained(self.exact, &json(&StoredMessage::of(message)));
@@ -93,7 +93,7 @@ impl FingerprintCache {
         match &self.tools {
             Some((kept, digest)) if Arc::ptr_eq(kept, tools) => *digest,
             Some(_) | None => {
-                let digest = Digest::of_value(&normal::tools(tools));
+                let digest = Digest::of_value(&normalize::tools(tools));
                 self.tools = Some((Arc::clone(tools), digest));
                 digest
             }

@@ -9,7 +9,7 @@ use haft_core::model_error::ModelError;
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::ReplyFold;
 use haft_core::model_request::{ModelRequest, ToolChoice};
-use haft_core::place::{RunPosition, SessionId};
+use haft_core::position::{RunPosition, SessionId};
 use haft_core::provider::Principal;
 
 use haft_config::resolved::ModelName;
