@@ -77,7 +77,7 @@ fn check_crates(slips: &mut Vec<String>) {
 
 /// The crates that each crate may depend on, apart from dev-dependencies. The crates of the middle row do not know each
 /// other: `haft-runtime` joins them.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("haft-core", &[]),
     ("haft-sandbox", &["haft-core"]),
     ("haft-config", &["haft-core"]),
@@ -100,6 +100,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "haft-tools",
         ],
     ),
+    ("haft-server", &["haft-config", "haft-core", "haft-runtime", "haft-store"]),
     (
         "haft",
         &[
@@ -122,6 +123,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "haft-models",
             "haft-runtime",
             "haft-sandbox",
+            "haft-server",
             "haft-store",
             "haft-tools",
         ],

@@ -3,6 +3,8 @@
 mod approvals;
 mod models;
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod sessions;
 
 use std::path::PathBuf;
@@ -17,6 +19,8 @@ use super::skills::args::SkillsArgs;
 
 pub(super) use approvals::{ApprovalsArgs, ApprovalsCommand};
 pub(super) use run::{DemoArgs, OutputFormat, RunArgs, ShowArgs};
+#[cfg(feature = "serve")]
+pub(super) use serve::{KeysArgs, KeysCommand, KeysCreateArgs, ServeArgs};
 pub(super) use sessions::{ReplayArgs, ResumeArgs, SessionsArgs, SessionsCommand};
 
 pub(super) use models::{
@@ -65,6 +69,10 @@ pub(super) enum CliCommand {
     Tools(ToolsArgs),
     Ask(AskArgs),
     Models(ModelsArgs),
+    #[cfg(feature = "serve")]
+    Serve(ServeArgs),
+    #[cfg(feature = "serve")]
+    Keys(KeysArgs),
     Dev(DevArgs),
     Rest(RestArgs),
     Sandbox(SandboxArgs),

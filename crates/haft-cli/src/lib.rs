@@ -17,6 +17,8 @@ mod doctor;
 mod elicitor;
 mod exit;
 mod hints;
+#[cfg(feature = "serve")]
+mod keys;
 mod lines;
 mod log;
 mod markdown;
@@ -30,6 +32,8 @@ mod remedy;
 mod rest;
 mod run;
 mod sandbox;
+#[cfg(feature = "serve")]
+mod serve;
 mod servers;
 mod sessions;
 mod settings;
@@ -63,8 +67,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return terminal::usage(&error),
     };
-    // Single-threaded: work that waits for a model, a server or a process gains nothing from moving between threads.
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match builder(&cli.command).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return terminal::failed(ExitReason::Internal, &format!("no runtime: {error}")),
     };
@@ -73,6 +76,16 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     runtime.shutdown_background();
     haft_sandbox::wait_until_gone(GONE_WITHIN);
     exit
+}
+
+/// Single-threaded, because work that waits for a model, a server or a process gains nothing from moving between threads.
+/// A server does: it works for many callers at once.
+fn builder(command: &CliCommand) -> tokio::runtime::Builder {
+    match command {
+        #[cfg(feature = "serve")]
+        CliCommand::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    }
 }
 
 async fn dispatch(command: CliCommand) -> ExitCode {
@@ -86,6 +99,10 @@ async fn dispatch(command: CliCommand) -> ExitCode {
         CliCommand::Call(args) => call::run(&args).await,
         CliCommand::Ask(args) => ask::run(&args).await,
         CliCommand::Models(args) => models::run(&args).await,
+        #[cfg(feature = "serve")]
+        CliCommand::Serve(args) => serve::run(&args).await,
+        #[cfg(feature = "serve")]
+        CliCommand::Keys(args) => keys::run(&args.command),
         CliCommand::Dev(DevArgs { command: DevCommand::ModelServer(args) }) => dev::model_server(&args).await,
         CliCommand::Dev(DevArgs { command: DevCommand::Events { .. } }) => dev::events(),
         CliCommand::Tools(args) => match &args.command {

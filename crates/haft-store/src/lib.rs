@@ -5,6 +5,7 @@
 //! `haft-core` and nothing of models, tools or configuration files.
 
 pub mod accounting;
+pub mod api_keys;
 pub mod approvals_import;
 pub mod blobs;
 pub mod cache;

@@ -40,6 +40,8 @@ mod claude_code;
 mod schemas;
 // `haft tools search`.
 mod tools_search;
+// `haft serve` and `haft keys`.
+mod serve;
 // `haft call --stdin`.
 mod stream;
 // Tools of MCP servers, well-behaved and misbehaving.

@@ -1,0 +1,109 @@
+//! The arguments of `haft serve` and `haft keys`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use haft_store::api_keys::KeyScope;
+
+use super::FileArgs;
+
+/// Serve the Open Responses API, for any OpenAI SDK
+///
+/// The first start creates a key and prints it once. `haft keys` creates further ones.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft serve\n  haft serve --address 0.0.0.0:8484 --allow-host haft.example.com\n  haft serve --check"
+)]
+pub(crate) struct ServeArgs {
+    /// The address to listen on
+    #[arg(long, value_name = "IP:PORT", default_value_t = default_address())]
+    pub(crate) address: SocketAddr,
+
+    /// A host name under which clients reach the server, beside localhost and the address
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+
+    /// The origin of web pages that may send requests, such as `https://app.example.com`
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allow_origin: Vec<String>,
+
+    /// Require no key; only for an address of the loopback
+    #[arg(long)]
+    pub(crate) no_auth: bool,
+
+    /// Check the configuration, the keys and the address, and exit
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+fn default_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], haft_server::DEFAULT_PORT))
+}
+
+/// Create, list and revoke the API keys of `haft serve`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft keys create laptop\n  haft keys create ci --expires 90d --scope api\n  haft keys list\n  haft keys revoke key_1f2e3d4c5b6a"
+)]
+pub(crate) struct KeysArgs {
+    #[command(subcommand)]
+    pub(crate) command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Create a key and print it; it cannot be shown again
+    #[command(
+        after_help = "Examples:\n  haft keys create laptop\n  haft keys create ci --expires 90d --tenant acme --subject ci"
+    )]
+    Create(KeysCreateArgs),
+    /// List the keys, without their secrets
+    #[command(after_help = "Examples:\n  haft keys list\n  haft keys list --json")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke keys; a running server refuses them at once
+    #[command(after_help = "Example:\n  haft keys revoke key_1f2e3d4c5b6a")]
+    Revoke {
+        /// The ids of keys
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeysCreateArgs {
+    /// A name by which you recognize the key
+    pub(crate) name: String,
+
+    /// The organisation that the key belongs to; tenants share nothing
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) tenant: String,
+
+    /// The user that requests with this key work for [default: the name of the key]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) subject: Option<String>,
+
+    /// A permission: api, builtin-tools, approvals or admin [default: api]
+    #[arg(long = "scope", value_name = "SCOPE", value_parser = scope)]
+    pub(crate) scopes: Vec<KeyScope>,
+
+    /// The time after which the key no longer counts, for example 12h or 90d [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = crate::settings::duration)]
+    pub(crate) expires: Option<Duration>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn scope(text: &str) -> Result<KeyScope, String> {
+    let names: Vec<&str> = KeyScope::ALL.iter().map(|scope| scope.name()).collect();
+    KeyScope::of_name(text).ok_or_else(|| format!("expected one of {}; got `{text}`", names.join(", ")))
+}

@@ -1,0 +1,106 @@
+//! `haft keys`: the API keys of `haft serve`.
+
+use std::fmt::Write;
+use std::io;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use haft_config::printable;
+use haft_store::api_keys::{ApiKeyRecord, ApiKeyStore, KeyScope, NewApiKey};
+use serde_json::{Value, json};
+
+use super::args::{KeysCommand, KeysCreateArgs};
+use super::exit::ExitReason;
+use super::settings::{self, CliError};
+use super::terminal;
+
+pub(super) fn run(command: &KeysCommand) -> ExitCode {
+    let done = match command {
+        KeysCommand::Create(args) => create(args),
+        KeysCommand::List { json: true } => list().map(|keys| format!("{keys:#}")),
+        KeysCommand::List { json: false } => table(),
+        KeysCommand::Revoke { ids } => revoke(ids),
+    };
+    match done {
+        Ok(text) => terminal::answer(&text),
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+pub(super) fn store() -> Result<ApiKeyStore, CliError> {
+    Ok(ApiKeyStore::of(&settings::home()?))
+}
+
+fn create(args: &KeysCreateArgs) -> Result<String, CliError> {
+    let now = now_ms();
+    let lifetime = |expires: Duration| u64::try_from(expires.as_millis()).unwrap_or(u64::MAX);
+    let new = NewApiKey {
+        name: args.name.clone(),
+        tenant: args.tenant.clone(),
+        subject: args.subject.clone().unwrap_or_else(|| args.name.clone()),
+        scopes: if args.scopes.is_empty() { vec![KeyScope::Api] } else { args.scopes.clone() },
+        expires_ms: args.expires.map(|expires| now.saturating_add(lifetime(expires))),
+    };
+    let (record, secret) = store()?.create(new, now).map_err(|error| unusable(&error))?;
+    if args.json {
+        let mut shown = as_json(&record);
+        shown["key"] = secret.expose().into();
+        return Ok(format!("{shown:#}"));
+    }
+    terminal::note(&format!("created {}; this is the only time that the key is shown", record.id));
+    Ok(secret.expose().to_owned())
+}
+
+fn list() -> Result<Value, CliError> {
+    let keys = store()?.load().map_err(|error| unusable(&error))?;
+    Ok(keys.all().iter().map(as_json).collect())
+}
+
+fn as_json(key: &ApiKeyRecord) -> Value {
+    json!({
+        "id": key.id, "name": key.name, "prefix": key.prefix, "tenant": key.tenant, "subject": key.subject,
+        "scopes": key.scopes, "created_ms": key.created_ms, "expires_ms": key.expires_ms,
+    })
+}
+
+fn table() -> Result<String, CliError> {
+    let keys = store()?.load().map_err(|error| unusable(&error))?;
+    if keys.all().is_empty() {
+        return Ok("There are no keys. `haft keys create NAME` creates one.".into());
+    }
+    let now = now_ms();
+    Ok(keys.all().iter().fold(String::new(), |mut text, key| {
+        let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.name()).collect();
+        let owner = format!("{}/{}", printable(&key.tenant), printable(&key.subject));
+        let expired = if key.is_expired(now) { "  (expired)" } else { "" };
+        let _ = writeln!(
+            text,
+            "{}  {}…  {}  {owner}  {}{expired}",
+            key.id,
+            key.prefix,
+            printable(&key.name),
+            scopes.join(",")
+        );
+        text
+    }))
+}
+
+fn revoke(ids: &[String]) -> Result<String, CliError> {
+    let revoked = store()?.revoke(ids).map_err(|error| unusable(&error))?;
+    let missing: Vec<&String> = ids.iter().filter(|id| revoked.iter().all(|key| key.id != **id)).collect();
+    if let Some(id) = missing.first() {
+        let message =
+            format!("there is no key `{}`\nhint: `haft keys list` shows the ids of all keys", printable(id));
+        return Err((ExitReason::Input, message));
+    }
+    Ok(format!("revoked {}", terminal::counted(revoked.len(), "key")))
+}
+
+pub(super) fn unusable(error: &io::Error) -> CliError {
+    (ExitReason::Internal, format!("the API keys cannot be used: {error}"))
+}
+
+pub(super) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

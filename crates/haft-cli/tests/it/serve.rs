@@ -1,0 +1,98 @@
+//! `haft serve` and `haft keys`: the first start, the keys, the checks and the end.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+
+use haft_testkit::{TestTree, TestUser, libc, send_signal};
+use serde_json::Value;
+
+fn place() -> TestTree {
+    TestTree::new(TestUser::Ourselves)
+}
+
+/// Starts the server on a free port and returns it with its address and the first line of standard error.
+fn start(place: &TestTree, flags: &[&str]) -> (Child, String) {
+    let words = [&["serve", "--address", "127.0.0.1:0"], flags].concat();
+    let mut child = place.haft(&words).start();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    (child, line.trim().trim_start_matches("http://").to_owned())
+}
+
+/// Ends the server with a signal and returns its standard error.
+fn stop(mut child: Child) -> String {
+    send_signal(child.id(), libc::SIGTERM);
+    let status = child.wait().unwrap();
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(status.code(), Some(0), "{errors}");
+    errors
+}
+
+fn get(address: &str, path: &str, key: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n");
+    stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn first_start_prints_a_key_once_and_it_opens_the_api() {
+    let place = place();
+    let (child, address) = start(&place, &[]);
+    assert!(get(&address, "/healthz", "").starts_with("HTTP/1.1 200"));
+    assert!(get(&address, "/v1/models", "").starts_with("HTTP/1.1 401"));
+    let errors = stop(child);
+    let key = errors.lines().find_map(|line| line.strip_prefix("API key, shown only now: ")).unwrap();
+
+    let (child, address) = start(&place, &[]);
+    assert!(get(&address, "/v1/models", key).starts_with("HTTP/1.1 200"));
+    let listed = place.haft(&["keys", "list", "--json"]).output().expect_code(0);
+    let id = serde_json::from_str::<Value>(&listed.stdout).unwrap()[0]["id"].as_str().unwrap().to_owned();
+    place.haft(&["keys", "revoke", &id]).output().expect_code(0);
+    assert!(get(&address, "/v1/models", key).starts_with("HTTP/1.1 401"), "a revoked key ends at once");
+    let created = place.haft(&["keys", "create", "laptop"]).output().expect_code(0);
+    assert!(get(&address, "/v1/models", created.stdout.trim()).starts_with("HTTP/1.1 200"));
+    assert!(!stop(child).contains("API key"), "the key is shown once");
+}
+
+#[test]
+fn keys_are_listed_without_their_secrets() {
+    let place = place();
+    let words = ["keys", "create", "ci", "--expires", "90d", "--scope", "api", "--tenant", "acme"];
+    let secret = place.haft(&words).output().expect_code(0).stdout.trim().to_owned();
+    let table = place.haft(&["keys", "list"]).output().expect_code(0).stdout;
+    assert!(
+        table.contains(&secret[..13]) && table.contains("acme/ci") && !table.contains(&secret),
+        "{table}"
+    );
+    let json = place.haft(&["keys", "list", "--json"]).output().expect_code(0).stdout;
+    assert!(json.contains("expires_ms") && !json.contains(&secret) && !json.contains("digest"), "{json}");
+    place.haft(&["keys", "revoke", "key_none"]).output().expect_code(42);
+    place.haft(&["keys", "create", "x", "--scope", "root"]).output().expect_code(2);
+}
+
+#[test]
+fn check_reports_problems_without_serving() {
+    let place = place();
+    place.haft(&["serve", "--check", "--address", "127.0.0.1:0"]).output().expect_code(0);
+    let open =
+        place.haft(&["serve", "--check", "--no-auth", "--address", "0.0.0.0:0"]).output().expect_code(2);
+    assert!(open.stderr.contains("loopback"), "{}", open.stderr);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    place.haft(&["serve", "--check", "--address", &address]).output().expect_code(5);
+    assert!(!place.path("home/data/api-keys.json").exists(), "a check creates no key");
+}
+
+#[test]
+fn without_auth_the_local_user_needs_no_key() {
+    let place = place();
+    let (child, address) = start(&place, &["--no-auth"]);
+    assert!(get(&address, "/v1/models", "anything").starts_with("HTTP/1.1 200"));
+    assert!(!stop(child).contains("API key"));
+}

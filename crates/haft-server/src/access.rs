@@ -1,0 +1,224 @@
+//! Checks of every request, before its key is looked at: `Host`, `Origin`, content type and content encoding.
+//!
+//! A web page that a user opens can send requests to a server on the user's own machine. The `Host` check refuses pages
+//! that reach it by a DNS name of their own (DNS rebinding), and the `Origin` check refuses all other pages.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, Method, header};
+use url::Url;
+
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+use crate::settings::ServerSettings;
+
+/// Refuses a request that fails one of the checks.
+pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+    let rules = &state.access;
+    let checked = rules.check_host(request.headers(), request.uri().host());
+    let checked = checked.and_then(|()| rules.check_origin(request.headers()));
+    let checked = checked.and_then(|()| check_content(request.method(), request.headers()));
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The hosts and origins that may appear in requests.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessRules {
+    address: IpAddr,
+    hosts: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl AccessRules {
+    pub(crate) fn of(settings: &ServerSettings, bound: SocketAddr) -> Self {
+        let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        Self {
+            address: bound.ip(),
+            hosts: lower(&settings.allowed_hosts),
+            origins: lower(&settings.allowed_origins),
+        }
+    }
+
+    /// `authority` is the host of an absolute request target, which replaces the header.
+    fn check_host(&self, headers: &HeaderMap, authority: Option<&str>) -> Result<(), ApiError> {
+        let mut written = headers.get_all(header::HOST).iter();
+        let host = match (written.next(), written.next()) {
+            (Some(host), None) => host.to_str().ok().map(host_name),
+            (None, None) => authority.map(host_name),
+            // Two headers could mean different servers to a proxy and to us.
+            _ => None,
+        };
+        match host {
+            Some(host) if self.is_own_host(&host) => Ok(()),
+            _ => Err(ApiError::new(
+                ApiErrorKind::MisdirectedRequest,
+                "the `Host` header does not name this server; the operator lists further names in its allowed hosts",
+            )),
+        }
+    }
+
+    fn is_own_host(&self, host: &str) -> bool {
+        if host == "localhost" || self.hosts.iter().any(|allowed| allowed == host) {
+            return true;
+        }
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        // A page cannot rebind an address, so a server that listens on all addresses accepts each of them.
+        literal.is_ok_and(|ip| ip.is_loopback() || ip == self.address || self.address.is_unspecified())
+    }
+
+    fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
+        let is_listed = self.origins.contains(&origin);
+        if is_listed || is_same_origin(&origin, headers) {
+            return Ok(());
+        }
+        Err(ApiError::new(
+            ApiErrorKind::Forbidden,
+            "the origin of this web page is not allowed; the operator lists allowed origins",
+        ))
+    }
+}
+
+/// Tests if the page came from this server. The `Host` header was checked before.
+fn is_same_origin(origin: &str, headers: &HeaderMap) -> bool {
+    let Ok(origin) = Url::parse(origin) else { return false };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let port = origin.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let own = origin.host_str().map(|name| format!("{name}{port}"));
+    own.is_some_and(|own| own.eq_ignore_ascii_case(host))
+}
+
+/// Returns the host without its port, in lower case.
+fn host_name(host: &str) -> String {
+    let end = match host.rfind(']') {
+        Some(bracket) => bracket + 1,
+        None => host.find(':').unwrap_or(host.len()),
+    };
+    host[..end].to_ascii_lowercase()
+}
+
+/// A page can send other content types to another site without asking it first, so that a body must be JSON.
+fn check_content(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
+    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    let refused = |message: &str| Err(ApiError::new(ApiErrorKind::UnsupportedMediaType, message));
+    let encoding = headers.get(header::CONTENT_ENCODING);
+    if encoding.is_some_and(|encoding| encoding != "identity") {
+        return refused("compressed bodies are not accepted; send the JSON without `Content-Encoding`");
+    }
+    let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
+    match kind {
+        Some(kind) if is_json(kind) => Ok(()),
+        None if has_no_body(headers) => Ok(()),
+        Some(_) | None => refused("send the body with `Content-Type: application/json`"),
+    }
+}
+
+fn is_json(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+fn has_no_body(headers: &HeaderMap) -> bool {
+    let length = headers.get(header::CONTENT_LENGTH);
+    !headers.contains_key(header::TRANSFER_ENCODING) && length.is_none_or(|length| length == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use haft_runtime::WorkspaceSpec;
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn rules(address: &str) -> AccessRules {
+        let address: SocketAddr = address.parse().unwrap();
+        let mut settings = ServerSettings::at(address, WorkspaceSpec::at(Path::new("/w")));
+        settings.allowed_hosts = vec!["Haft.Example.com".into()];
+        settings.allowed_origins = vec!["https://console.example.com".into()];
+        AccessRules::of(&settings, address)
+    }
+
+    fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in all {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    #[test]
+    fn only_own_names_and_addresses_are_accepted_as_host() {
+        let check = |address: &str, host: &'static str, expected: bool| {
+            let checked = rules(address).check_host(&headers(&[("host", host)]), None);
+            assert_eq!(checked.is_ok(), expected, "{address} {host}");
+        };
+        let local = "127.0.0.1:8484";
+        check(local, "127.0.0.1:8484", true);
+        check(local, "localhost", true);
+        check(local, "LOCALHOST:1", true);
+        check(local, "[::1]:8484", true);
+        check(local, "haft.example.com:443", true);
+        check(local, "evil.com", false);
+        check(local, "127.0.0.1.evil.com", false);
+        check(local, "localhost.evil.com:8484", false);
+        check(local, "10.0.0.7:8484", false);
+        check(local, "", false);
+        check("0.0.0.0:8484", "10.0.0.7:8484", true);
+        check("0.0.0.0:8484", "evil.com", false);
+        check("10.0.0.7:8484", "10.0.0.7", true);
+    }
+
+    #[test]
+    fn a_request_without_host_or_with_two_is_refused() {
+        let rules = rules("127.0.0.1:8484");
+        assert!(rules.check_host(&headers(&[]), None).is_err());
+        assert!(rules.check_host(&headers(&[]), Some("127.0.0.1")).is_ok());
+        let two = headers(&[("host", "127.0.0.1"), ("host", "evil.com")]);
+        assert!(rules.check_host(&two, None).is_err());
+    }
+
+    #[test]
+    fn web_pages_of_other_sites_are_refused() {
+        let check = |origin: &'static str, expected: bool| {
+            let headers = headers(&[("host", "127.0.0.1:8484"), ("origin", origin)]);
+            assert_eq!(rules("127.0.0.1:8484").check_origin(&headers).is_ok(), expected, "{origin}");
+        };
+        check("https://console.example.com", true);
+        check("http://127.0.0.1:8484", true);
+        check("http://127.0.0.1:9999", false);
+        check("https://evil.com", false);
+        check("https://console.example.com.evil.com", false);
+        check("null", false);
+        check("", false);
+        assert!(rules("127.0.0.1:8484").check_origin(&headers(&[])).is_ok());
+    }
+
+    #[test]
+    fn a_body_must_be_plain_json() {
+        let check = |method: Method, all: &[(&'static str, &'static str)], expected: bool| {
+            assert_eq!(check_content(&method, &headers(all)).is_ok(), expected, "{method} {all:?}");
+        };
+        check(Method::POST, &[("content-type", "application/json")], true);
+        check(Method::POST, &[("content-type", "Application/JSON; charset=utf-8")], true);
+        check(Method::POST, &[("content-type", "text/plain"), ("content-length", "2")], false);
+        check(Method::POST, &[("content-type", "text/plain")], false);
+        check(Method::POST, &[("content-length", "2")], false);
+        check(Method::POST, &[("transfer-encoding", "chunked")], false);
+        check(Method::POST, &[], true);
+        check(Method::DELETE, &[], true);
+        check(Method::POST, &[("content-type", "application/json"), ("content-encoding", "gzip")], false);
+        check(Method::GET, &[("content-type", "text/plain")], true);
+    }
+}

@@ -1,0 +1,187 @@
+//! Finds the caller of a request by its API key.
+
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use haft_core::principal::Principal;
+use haft_store::api_keys::{ApiKeyStore, ApiKeys, KeyFileVersion, KeyLookup, KeyScope};
+use http::request::Parts;
+use http::{HeaderMap, header};
+
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+use crate::settings::AuthMode;
+
+/// The identity and the permissions behind a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) principal: Principal,
+    pub(crate) scopes: Vec<KeyScope>,
+}
+
+impl Caller {
+    /// Refuses a caller without a scope.
+    pub(crate) fn require(&self, scope: KeyScope) -> Result<(), ApiError> {
+        if self.scopes.contains(&scope) {
+            return Ok(());
+        }
+        Err(ApiError::new(ApiErrorKind::Forbidden, format!("this key does not have the scope `{scope}`")))
+    }
+}
+
+/// Handlers below `/v1` take the caller that [`check`] found.
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let found = parts.extensions.get::<Caller>().cloned();
+        found.ok_or_else(|| ApiError::new(ApiErrorKind::ServerError, "the request has no caller"))
+    }
+}
+
+/// Refuses a request without a valid key, and adds the caller to all others.
+pub(crate) async fn check(
+    State(state): State<Arc<ServerState>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let caller = match state.settings.auth {
+        AuthMode::Keys => state.keys.caller(request.headers(), now_ms()),
+        AuthMode::NoAuth => Ok(Caller { principal: Principal::local(), scopes: vec![KeyScope::Api] }),
+    };
+    match caller.and_then(|caller| caller.require(KeyScope::Api).map(|()| caller)) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The keys of the store, read again when the file changes, so that a revoked key ends at once.
+#[derive(Debug)]
+pub(crate) struct KeyRing {
+    store: ApiKeyStore,
+    loaded: RwLock<LoadedKeys>,
+}
+
+#[derive(Debug, Default)]
+struct LoadedKeys {
+    version: Option<KeyFileVersion>,
+    keys: Arc<ApiKeys>,
+}
+
+impl KeyRing {
+    pub(crate) fn open(store: ApiKeyStore) -> io::Result<Self> {
+        let ring = Self { store, loaded: RwLock::default() };
+        ring.keys()?;
+        Ok(ring)
+    }
+
+    fn caller(&self, headers: &HeaderMap, now_ms: u64) -> Result<Caller, ApiError> {
+        let secret = bearer(headers)?;
+        let keys = self.keys().map_err(|error| {
+            // Without the file there is no way to know which keys count.
+            ApiError::new(ApiErrorKind::Unavailable, format!("the keys cannot be read: {error}"))
+        })?;
+        match keys.find(secret, now_ms) {
+            KeyLookup::Valid(key) => Ok(Caller { principal: key.principal(), scopes: key.scopes.clone() }),
+            KeyLookup::Expired(key) => Err(unauthorized(format!("the key {}… has expired", key.prefix))),
+            KeyLookup::Unknown => Err(unauthorized("the key is not valid")),
+        }
+    }
+
+    fn keys(&self) -> io::Result<Arc<ApiKeys>> {
+        let version = self.store.version();
+        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+        if loaded.version == version {
+            return Ok(Arc::clone(&loaded.keys));
+        }
+        drop(loaded);
+        let keys = Arc::new(self.store.load()?);
+        let loaded = LoadedKeys { version, keys: Arc::clone(&keys) };
+        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        Ok(keys)
+    }
+}
+
+/// Returns the key of the header `Authorization`. A key in the URL is not read, because URLs end up in logs.
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+    let mut written = headers.get_all(header::AUTHORIZATION).iter();
+    let value = match (written.next(), written.next()) {
+        (Some(value), None) => value.to_str().ok(),
+        _ => None,
+    };
+    let token = value.and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    token
+        .filter(|token| !token.is_empty())
+        .ok_or_else(|| unauthorized("send a key of this server as `Authorization: Bearer KEY`"))
+}
+
+fn unauthorized(message: impl Into<String>) -> ApiError {
+    ApiError::new(ApiErrorKind::Unauthorized, message).with_code("invalid_api_key")
+}
+
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::home::Home;
+    use haft_store::api_keys::NewApiKey;
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+        headers
+    }
+
+    #[test]
+    fn a_key_counts_from_its_creation_until_it_is_revoked_or_expires() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ApiKeyStore::of(&Home::at(directory.path()));
+        let ring = KeyRing::open(store.clone()).unwrap();
+        let new = NewApiKey {
+            name: "n".into(),
+            tenant: "acme".into(),
+            subject: "anna".into(),
+            scopes: vec![KeyScope::Api],
+            expires_ms: Some(100),
+        };
+        let (record, secret) = store.create(new, 1).unwrap();
+        let bearer = headers(&format!("Bearer {}", secret.expose()));
+        assert_eq!(ring.caller(&bearer, 99).unwrap().principal, record.principal());
+        assert_eq!(ring.caller(&bearer, 100).unwrap_err().kind, ApiErrorKind::Unauthorized);
+        store.revoke(&[record.id]).unwrap();
+        assert_eq!(ring.caller(&bearer, 99).unwrap_err().kind, ApiErrorKind::Unauthorized);
+    }
+
+    #[test]
+    fn only_a_bearer_token_is_read() {
+        let mut two = headers("Bearer a");
+        two.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer b"));
+        for wrong in [HeaderMap::new(), headers("Basic abc"), headers("Bearer "), headers("haft_1"), two] {
+            assert_eq!(bearer(&wrong).unwrap_err().kind, ApiErrorKind::Unauthorized, "{wrong:?}");
+        }
+        assert_eq!(bearer(&headers("bearer x ")), Ok("x"));
+    }
+
+    #[test]
+    fn a_caller_needs_the_scope() {
+        let caller = Caller { principal: Principal::local(), scopes: vec![KeyScope::Api] };
+        assert!(caller.require(KeyScope::Api).is_ok());
+        assert_eq!(caller.require(KeyScope::Admin).unwrap_err().kind, ApiErrorKind::Forbidden);
+    }
+}

@@ -1,0 +1,135 @@
+//! Errors of the API, in the JSON form that clients of OpenAI's API read.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+
+/// The kinds of errors. Clients decide by the HTTP status; the names follow the Open Responses specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiErrorKind {
+    /// The request is wrong; `param` names the field.
+    InvalidRequest,
+    /// The key is missing, unknown or expired.
+    Unauthorized,
+    /// The key may not do this, or the host or origin is not allowed.
+    Forbidden,
+    /// There is no such object, or it belongs to another principal.
+    NotFound,
+    /// The route exists, but not for this method.
+    MethodNotAllowed,
+    /// The object is in a state that does not allow the request.
+    Conflict,
+    /// The body is too large.
+    TooLarge,
+    /// The body is not JSON by its content type, or it is compressed.
+    UnsupportedMediaType,
+    /// The `Host` header names another server.
+    MisdirectedRequest,
+    /// A limit of the caller is used up.
+    TooManyRequests,
+    /// The model or its provider failed.
+    ModelError,
+    /// The server itself failed.
+    ServerError,
+    /// The server stops or has no capacity; the same request may succeed later.
+    Unavailable,
+}
+
+impl ApiErrorKind {
+    /// Returns the status and the `type` of the error.
+    pub fn row(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::InvalidRequest => (StatusCode::BAD_REQUEST, "invalid_request_error"),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "authentication_error"),
+            Self::Forbidden => (StatusCode::FORBIDDEN, "permission_error"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error"),
+            Self::Conflict => (StatusCode::CONFLICT, "invalid_request_error"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error"),
+            Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error"),
+            Self::MisdirectedRequest => (StatusCode::MISDIRECTED_REQUEST, "invalid_request_error"),
+            Self::TooManyRequests => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
+            Self::ModelError => (StatusCode::INTERNAL_SERVER_ERROR, "model_error"),
+            Self::ServerError => (StatusCode::INTERNAL_SERVER_ERROR, "server_error"),
+            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "server_error"),
+        }
+    }
+}
+
+/// An error of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiError {
+    /// Decides about the status and the `type`.
+    pub kind: ApiErrorKind,
+    /// The problem and the remedy, for the developer of the client.
+    pub message: String,
+    /// The field of the request that is wrong, such as `tools[0].name`.
+    pub param: Option<String>,
+    /// A stable name of the problem, for programs.
+    pub code: Option<&'static str>,
+    /// Set to `false` if a retry could repeat the effect of a tool.
+    pub should_retry: Option<bool>,
+}
+
+impl ApiError {
+    /// Creates an error without a field.
+    pub fn new(kind: ApiErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), param: None, code: None, should_retry: None }
+    }
+
+    /// Creates an error about a field of the request.
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..Self::new(ApiErrorKind::InvalidRequest, message) }
+    }
+
+    /// Adds a stable name of the problem.
+    #[must_use]
+    pub fn with_code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// Returns the object `error` of the body.
+    pub fn body(&self) -> Value {
+        let (_, kind) = self.kind.row();
+        json!({ "message": self.message, "type": kind, "param": self.param, "code": self.code })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, _) = self.kind.row();
+        let mut response = (status, Json(json!({ "error": self.body() }))).into_response();
+        if self.kind == ApiErrorKind::Unauthorized {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(should_retry) = self.should_retry {
+            let value = HeaderValue::from_static(if should_retry { "true" } else { "false" });
+            response.headers_mut().insert("x-should-retry", value);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_the_four_fields_that_clients_read() {
+        let error = ApiError::invalid("tools[0].name", "`tools[0].name` is missing").with_code("missing");
+        let expected = json!({
+            "message": "`tools[0].name` is missing", "type": "invalid_request_error", "param": "tools[0].name",
+            "code": "missing",
+        });
+        assert_eq!(error.body(), expected);
+        assert_eq!(error.into_response().status(), 400);
+    }
+
+    #[test]
+    fn a_missing_key_asks_for_a_bearer_token() {
+        let response = ApiError::new(ApiErrorKind::Unauthorized, "no key").into_response();
+        assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
+    }
+}

@@ -1,0 +1,24 @@
+//! `/healthz` and `/readyz`: the process answers, and the server accepts work.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+
+pub(crate) async fn healthz() -> Response {
+    Json(json!({ "status": "ok" })).into_response()
+}
+
+/// Fails from the moment that the server is asked to stop, so that a load balancer sends no more requests.
+pub(crate) async fn readyz(State(state): State<Arc<ServerState>>) -> Response {
+    if state.stopping.load(Ordering::Relaxed) {
+        return ApiError::new(ApiErrorKind::Unavailable, "the server is stopping").into_response();
+    }
+    Json(json!({ "status": "ready" })).into_response()
+}

@@ -1,0 +1,23 @@
+//! The HTTP server. It turns requests of the Open Responses API into runs, and the event logs of runs into replies.
+//!
+//! Start reading at [`Server`] and `router.rs`, which lists every route. Nothing here decides if a tool may run: a request
+//! becomes a `RunSpec`, and the runtime applies the operator's rules. The crate writes to no terminal and knows no
+//! command line.
+
+#![warn(missing_docs)]
+
+mod access;
+mod agents;
+mod auth;
+mod error;
+mod health;
+mod models;
+mod request_id;
+mod router;
+mod server;
+mod settings;
+
+pub use agents::AgentCatalog;
+pub use error::{ApiError, ApiErrorKind};
+pub use server::{ServeError, Server};
+pub use settings::{AuthMode, DEFAULT_PORT, ServerSettings};

@@ -1,0 +1,42 @@
+//! Every route of the server, and the checks around them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::get;
+
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+use crate::{access, auth, health, models, request_id};
+
+/// The checks run from the outside in: the request gets its id, then host, origin and content type are checked, then the
+/// key. Health checks need no key.
+pub(crate) fn router(state: &Arc<ServerState>) -> Router {
+    Router::new()
+        .nest("/v1", v1(state))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(state), access::check))
+        .layer(from_fn(request_id::assign))
+        .with_state(Arc::clone(state))
+}
+
+fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
+    Router::new()
+        .route("/models", get(models::list))
+        .route("/models/{*id}", get(models::get))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(state), auth::check))
+}
+
+async fn unknown_route() -> ApiError {
+    ApiError::new(ApiErrorKind::NotFound, "there is no such route")
+}
+
+async fn wrong_method() -> ApiError {
+    ApiError::new(ApiErrorKind::MethodNotAllowed, "this route does not have this method")
+}

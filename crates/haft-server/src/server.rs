@@ -1,0 +1,142 @@
+//! `Server`: binds the address, serves requests, and stops in good order.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use haft_runtime::Runtime;
+use haft_store::api_keys::ApiKeyStore;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::access::AccessRules;
+use crate::agents::AgentCatalog;
+use crate::auth::{KeyRing, now_ms};
+use crate::router::router;
+use crate::settings::{AuthMode, ServerSettings};
+
+/// A server that is bound to its address and serves from [`run`](Server::run) on.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    state: Arc<ServerState>,
+}
+
+/// Everything that handlers share.
+pub(crate) struct ServerState {
+    pub(crate) settings: ServerSettings,
+    pub(crate) runtime: Runtime,
+    pub(crate) agents: AgentCatalog,
+    pub(crate) access: AccessRules,
+    pub(crate) keys: KeyRing,
+    /// Set once the server was asked to stop.
+    pub(crate) stopping: AtomicBool,
+    /// When the server started, in seconds since 1970.
+    pub(crate) started_s: u64,
+}
+
+/// The reason a server does not start or does not go on.
+#[derive(Debug)]
+pub enum ServeError {
+    /// Without keys the server must not be reachable from other machines.
+    OpenWithoutKeys {
+        /// The address that was asked for.
+        address: SocketAddr,
+    },
+    /// The address cannot be bound.
+    Bind {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// The error of the operating system.
+        error: io::Error,
+    },
+    /// The file of keys cannot be read.
+    Keys(io::Error),
+    /// The listener failed.
+    Serve(io::Error),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OpenWithoutKeys { address } => {
+                write!(f, "a server without keys listens on the loopback only; got {address}")
+            }
+            Self::Bind { address, error } => write!(f, "the address {address} cannot be used: {error}"),
+            Self::Keys(error) => write!(f, "the API keys cannot be read: {error}"),
+            Self::Serve(error) => write!(f, "the server ended: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+impl Server {
+    /// Binds the address. Requests wait until [`run`](Self::run).
+    pub async fn bind(
+        settings: ServerSettings,
+        runtime: Runtime,
+        agents: AgentCatalog,
+    ) -> Result<Self, ServeError> {
+        let address = settings.address;
+        if settings.auth == AuthMode::NoAuth && !address.ip().is_loopback() {
+            return Err(ServeError::OpenWithoutKeys { address });
+        }
+        let keys = KeyRing::open(ApiKeyStore::of(runtime.home())).map_err(ServeError::Keys)?;
+        let unusable = |error| ServeError::Bind { address, error };
+        let listener = TcpListener::bind(address).await.map_err(unusable)?;
+        let address = listener.local_addr().map_err(unusable)?;
+        let access = AccessRules::of(&settings, address);
+        let state = ServerState {
+            settings,
+            runtime,
+            agents,
+            access,
+            keys,
+            stopping: AtomicBool::new(false),
+            started_s: now_ms() / 1000,
+        };
+        Ok(Self { listener, address, state: Arc::new(state) })
+    }
+
+    /// Returns the address that the server listens on, with the port that the system chose for port 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` resolves. Requests in progress then get the drain timeout to finish; after that all runs are
+    /// cancelled.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), ServeError> {
+        let Self { listener, state, .. } = self;
+        let app = router(&state);
+        let (stopped, stopping) = oneshot::channel();
+        let marked = Arc::clone(&state);
+        let signal = async move {
+            stop.await;
+            marked.stopping.store(true, Ordering::Relaxed);
+            let _ = stopped.send(());
+        };
+        let served = axum::serve(listener, app).with_graceful_shutdown(signal);
+        let mut served = tokio::spawn(async move { served.await });
+        let ended = tokio::select! {
+            ended = &mut served => Some(ended),
+            Ok(()) = stopping => timeout(state.settings.drain_timeout, &mut served).await.ok(),
+        };
+        served.abort();
+        state.runtime.shut_down().await;
+        match ended {
+            Some(Ok(Err(error))) => Err(ServeError::Serve(error)),
+            Some(Ok(Ok(())) | Err(_)) | None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,96 @@
+//! Keys, hosts, origins, content types, request ids and the list of models.
+
+use std::collections::HashSet;
+
+use haft_model_server::{Script, ScriptStep};
+use reqwest::Method;
+use serde_json::json;
+
+use super::fixture::{TestServer, key};
+
+fn server() -> TestServer {
+    TestServer::start(Script::of([ScriptStep::text("Hello.")]))
+}
+
+#[test]
+fn every_route_below_v1_needs_a_key_and_health_checks_do_not() {
+    let server = server();
+    for path in ["/v1/models", "/v1/models/helper", "/v1/no-such-route"] {
+        for method in [Method::GET, Method::POST, Method::DELETE] {
+            let reply = server.send(server.without_key(method.clone(), path));
+            assert_eq!(reply.status, 401, "{method} {path}: {}", reply.text);
+            assert_eq!(reply.json()["error"]["code"], "invalid_api_key", "{method} {path}");
+        }
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(server.send(server.without_key(Method::GET, path)).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn unknown_expired_and_revoked_keys_are_refused_at_once() {
+    let server = server();
+    let status = |secret: &str| {
+        let request = server.without_key(Method::GET, "/v1/models").bearer_auth(secret);
+        server.send(request).status
+    };
+    let (anna, old) = (key(&server.store, "acme", "anna", None), key(&server.store, "acme", "anna", Some(2)));
+    assert_eq!((status(&anna), status(&old), status("haft_00")), (200, 401, 401));
+    let ids: Vec<String> = server.store.load().unwrap().all().iter().map(|key| key.id.clone()).collect();
+    server.store.revoke(&ids).unwrap();
+    assert_eq!((status(&anna), status(&server.key)), (401, 401));
+}
+
+#[test]
+fn a_key_in_the_url_does_not_count() {
+    let server = server();
+    let path = format!("/v1/models?api_key={}&key={}", server.key, server.key);
+    assert_eq!(server.send(server.without_key(Method::GET, &path)).status, 401);
+}
+
+#[test]
+fn requests_for_other_hosts_and_from_other_sites_are_refused() {
+    let server = server();
+    let status = |name: &str, value: &str| {
+        server.send(server.request(Method::GET, "/v1/models").header(name, value)).status
+    };
+    assert_eq!(status("host", "evil.com"), 421);
+    assert_eq!(status("host", "localhost:1"), 200);
+    assert_eq!(status("origin", "https://evil.com"), 403);
+    assert_eq!(status("origin", "null"), 403);
+    assert_eq!(status("origin", &server.url), 200);
+    let health = server.without_key(Method::GET, "/healthz").header("host", "evil.com");
+    assert_eq!(server.send(health).status, 421, "health checks tell nothing to a page of another site");
+}
+
+#[test]
+fn a_body_that_is_not_json_by_its_type_is_refused() {
+    let server = server();
+    let request = server.request(Method::POST, "/v1/models").header("content-type", "text/plain").body("{}");
+    assert_eq!(server.send(request).status, 415);
+}
+
+#[test]
+fn each_reply_has_an_id_of_its_own_and_errors_have_the_form_of_openai() {
+    let server = server();
+    let replies = [server.get("/v1/models"), server.get("/v1/none"), server.get("/healthz")];
+    let ids: HashSet<_> = replies.iter().map(|reply| reply.headers["x-request-id"].clone()).collect();
+    assert_eq!(ids.len(), 3);
+    let error = &replies[1].json()["error"];
+    assert_eq!((replies[1].status, &error["type"]), (404, &json!("not_found")));
+    assert!(error["message"].is_string() && error["param"].is_null() && error["code"].is_null(), "{error}");
+    let wrong = server.send(server.request(Method::PUT, "/v1/models"));
+    assert_eq!((wrong.status, &wrong.json()["error"]["type"]), (405, &json!("invalid_request_error")));
+}
+
+#[test]
+fn models_are_the_agents_and_the_configured_models() {
+    let server = server();
+    let list = server.get("/v1/models").json();
+    let ids: Vec<&str> =
+        list["data"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    assert_eq!((list["object"].as_str(), ids), (Some("list"), vec!["helper", "openai/m"]));
+    assert_eq!(server.get("/v1/models/openai%2Fm").json()["owned_by"], "openai");
+    assert_eq!(server.get("/v1/models/openai/m").json()["object"], "model");
+    assert_eq!(server.get("/v1/models/none").status, 404);
+}

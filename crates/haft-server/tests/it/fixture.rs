@@ -1,0 +1,133 @@
+//! A home, a model server, keys and a server on a port of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haft_config::agents::loader::AgentLoader;
+use haft_core::home::Home;
+use haft_model_server::{ModelServer, Script};
+use haft_runtime::{Runtime, WorkspaceSpec};
+use haft_server::{AgentCatalog, Server, ServerSettings};
+use haft_store::api_keys::{ApiKeyStore, KeyScope, NewApiKey};
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime as Executor;
+use tokio::sync::oneshot;
+
+/// A server that runs on threads of its own until it is dropped.
+pub(crate) struct TestServer {
+    pub(crate) url: String,
+    pub(crate) key: String,
+    pub(crate) store: ApiKeyStore,
+    _model: ModelServer,
+    stop: Option<oneshot::Sender<()>>,
+    /// Dropped after `stop`, so that the server ends before its threads do.
+    pub(crate) executor: Executor,
+    _directory: TempDir,
+}
+
+/// A reply as tests read it.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Reply {
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+}
+
+/// The agent of most tests.
+const AGENT: &str = "---\ndescription: Answers.\nmodels: openai/m\ntools: []\n---\nYou answer.\n";
+
+impl TestServer {
+    pub(crate) fn start(script: Script) -> Self {
+        Self::configured(script, &json!({"models": {"default": "openai/m"}}), &[("helper", AGENT)])
+    }
+
+    pub(crate) fn configured(script: Script, config: &Value, agents: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let home = Home::at(&directory.path().join("home"));
+        haft_config::home::create(&home).unwrap();
+        std::fs::create_dir_all(home.root().join("agents")).unwrap();
+        for (name, text) in agents {
+            std::fs::write(home.root().join("agents").join(format!("{name}.md")), text).unwrap();
+        }
+        let file = directory.path().join("haft.json");
+        std::fs::write(&file, config.to_string()).unwrap();
+        // The client of the tests has no crypto provider of its own; a second installation changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let model = ModelServer::start(script).unwrap();
+        let store = ApiKeyStore::of(&home);
+        let key = key(&store, "default", "local", None);
+        let executor = Executor::new().unwrap();
+        let server = executor.block_on(bind(home, file, model.url()));
+        let url = format!("http://{}", server.address());
+        let (stop, stopped) = oneshot::channel::<()>();
+        executor.spawn(async move {
+            let ended = server.run(async move { drop(stopped.await) }).await;
+            assert!(ended.is_ok(), "{ended:?}");
+        });
+        Self { url, key, store, _model: model, stop: Some(stop), executor, _directory: directory }
+    }
+
+    /// A request with the key of the server.
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.without_key(method, path).bearer_auth(&self.key)
+    }
+
+    pub(crate) fn without_key(&self, method: Method, path: &str) -> RequestBuilder {
+        reqwest::Client::new().request(method, format!("{}{path}", self.url))
+    }
+
+    pub(crate) fn send(&self, request: RequestBuilder) -> Reply {
+        self.executor.block_on(async {
+            let response = request.send().await.unwrap();
+            let (status, headers) = (response.status().as_u16(), response.headers().clone());
+            Reply { status, headers, text: response.text().await.unwrap() }
+        })
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        self.send(self.request(Method::GET, path))
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+    }
+}
+
+/// Creates a key and returns its secret.
+pub(crate) fn key(store: &ApiKeyStore, tenant: &str, subject: &str, expires_ms: Option<u64>) -> String {
+    let new = NewApiKey {
+        name: "test".into(),
+        tenant: tenant.into(),
+        subject: subject.into(),
+        scopes: vec![KeyScope::Api],
+        expires_ms,
+    };
+    store.create(new, 1).unwrap().1.expose().to_owned()
+}
+
+async fn bind(home: Home, file: PathBuf, model: String) -> Server {
+    let sources = haft_config::ConfigSources { home: None, project: None, named: Some(&file) };
+    let resolved = haft_config::load(sources, &|_| None).unwrap().resolved;
+    let variables = move |name: &str| match name {
+        "OPENAI_BASE_URL" => Some(format!("{model}/v1")),
+        "OPENAI_API_KEY" => Some("k".to_owned()),
+        _ => None,
+    };
+    let (agents, warnings) = AgentCatalog::load(&AgentLoader::new(Some(home.clone()), None));
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let workspace = WorkspaceSpec::at(home.workspace());
+    let runtime = Runtime::builder(resolved).home(home).variables(Arc::new(variables)).build().await.unwrap();
+    let settings = ServerSettings::at("127.0.0.1:0".parse().unwrap(), workspace);
+    Server::bind(settings, runtime, agents).await.unwrap()
+}

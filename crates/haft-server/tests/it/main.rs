@@ -1,0 +1,8 @@
+//! The server over real sockets, with a scripted model behind it and real clients in front.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+// A home, a model server, keys and a server on a port of its own.
+mod fixture;
+
+// Keys, hosts, origins, content types, request ids and the list of models.
+mod access;

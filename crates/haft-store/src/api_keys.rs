@@ -1,0 +1,322 @@
+//! API keys of the server: one file with the digests of all keys, replaced as a whole under a lock.
+
+use std::fmt::{self, Write as _};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use haft_core::digest::Digest;
+use haft_core::home::Home;
+use haft_core::principal::Principal;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+
+use crate::grants::lock;
+use crate::private_file;
+
+/// The version of the file that is written, and the only one that is read.
+const VERSION: u32 = 1;
+
+/// The random bytes of a key. A key this long cannot be guessed, so its digest needs no salt and no slow hash.
+const SECRET_BYTES: usize = 32;
+
+/// The start of every key, by which scanners for leaked secrets find it.
+const MARK: &str = "haft_";
+
+/// The characters of a key that lists show.
+const PREFIX_CHARS: usize = MARK.len() + 8;
+
+/// A permission of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyScope {
+    /// The routes below `/v1`.
+    Api,
+    /// The shell and file tools of the server, in the workspace of the key's owner.
+    BuiltinTools,
+    /// Decisions about calls that wait for approval.
+    Approvals,
+    /// Keys, configuration and the data of all tenants.
+    Admin,
+}
+
+impl KeyScope {
+    /// Every scope, in the order of the variants.
+    pub const ALL: [KeyScope; 4] =
+        [KeyScope::Api, KeyScope::BuiltinTools, KeyScope::Approvals, KeyScope::Admin];
+
+    /// Returns the stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::BuiltinTools => "builtin-tools",
+            Self::Approvals => "approvals",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Returns the scope of a name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.name() == name)
+    }
+}
+
+impl fmt::Display for KeyScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A key as the operator asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewApiKey {
+    /// A name for the operator.
+    pub name: String,
+    /// The organisation that the key belongs to; tenants share nothing.
+    pub tenant: String,
+    /// The user within the tenant. Keys of one subject see the same responses.
+    pub subject: String,
+    pub scopes: Vec<KeyScope>,
+    /// Milliseconds since 1970; `None` for a key that does not expire.
+    pub expires_ms: Option<u64>,
+}
+
+/// A stored key, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiKeyRecord {
+    /// Identifies the key in commands and records.
+    pub id: String,
+    pub name: String,
+    /// The first characters of the secret, so that its owner recognizes it.
+    pub prefix: String,
+    digest: String,
+    pub tenant: String,
+    pub subject: String,
+    pub scopes: Vec<KeyScope>,
+    pub created_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+}
+
+impl ApiKeyRecord {
+    /// Tests if the key no longer counts at this time, in milliseconds since 1970.
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|expires| expires <= now_ms)
+    }
+
+    /// Returns the principal that requests with this key work for.
+    pub fn principal(&self) -> Principal {
+        Principal::new(&self.tenant, &self.subject, &self.id)
+    }
+}
+
+/// The secret of a new key. It is shown once and never stored.
+pub struct ApiKeySecret(String);
+
+impl ApiKeySecret {
+    /// Returns the text that a client sends.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ApiKeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiKeySecret(…)")
+    }
+}
+
+/// All keys of one moment.
+#[derive(Debug, Clone, Default)]
+pub struct ApiKeys {
+    keys: Vec<ApiKeyRecord>,
+}
+
+/// The outcome of looking up a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyLookup<'a> {
+    Valid(&'a ApiKeyRecord),
+    Expired(&'a ApiKeyRecord),
+    Unknown,
+}
+
+impl ApiKeys {
+    /// Returns all keys, the oldest first.
+    pub fn all(&self) -> &[ApiKeyRecord] {
+        &self.keys
+    }
+
+    /// Looks up a secret. It compares digests, so the time it takes says nothing about the characters of a stored key.
+    pub fn find(&self, secret: &str, now_ms: u64) -> KeyLookup<'_> {
+        let digest = Digest::of_text(secret).to_string();
+        match self.keys.iter().find(|key| key.digest == digest) {
+            Some(key) if key.is_expired(now_ms) => KeyLookup::Expired(key),
+            Some(key) => KeyLookup::Valid(key),
+            None => KeyLookup::Unknown,
+        }
+    }
+}
+
+/// The state of the file, which changes whenever the keys do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyFileVersion {
+    inode: u64,
+    length: u64,
+    changed: Option<SystemTime>,
+}
+
+/// The file of all keys.
+#[derive(Debug, Clone)]
+pub struct ApiKeyStore {
+    path: PathBuf,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeysFile {
+    version: u32,
+    keys: Vec<ApiKeyRecord>,
+}
+
+impl ApiKeyStore {
+    pub fn of(home: &Home) -> Self {
+        Self { path: home.data().join("api-keys.json") }
+    }
+
+    /// Returns the version of the file; `None` while there is none. It costs one `stat`, so a server can ask for every
+    /// request.
+    pub fn version(&self) -> Option<KeyFileVersion> {
+        use std::os::unix::fs::MetadataExt;
+        let file = std::fs::metadata(&self.path).ok()?;
+        Some(KeyFileVersion { inode: file.ino(), length: file.len(), changed: file.modified().ok() })
+    }
+
+    /// Reads all keys. A file that cannot be read is an error: without keys a server must refuse, not allow.
+    pub fn load(&self) -> io::Result<ApiKeys> {
+        let bytes = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ApiKeys::default()),
+            Err(error) => return Err(error),
+        };
+        let problem = |text: String| io::Error::other(format!("{}: {text}", self.path.display()));
+        let file: KeysFile = serde_json::from_slice(&bytes).map_err(|error| problem(error.to_string()))?;
+        if file.version != VERSION {
+            let found = file.version;
+            return Err(problem(format!("the keys have version {found}; this program reads {VERSION}")));
+        }
+        Ok(ApiKeys { keys: file.keys })
+    }
+
+    /// Creates a key and returns its secret, which cannot be shown again.
+    pub fn create(&self, new: NewApiKey, now_ms: u64) -> io::Result<(ApiKeyRecord, ApiKeySecret)> {
+        let secret = format!("{MARK}{}", random_hex::<SECRET_BYTES>()?);
+        let record = ApiKeyRecord {
+            id: format!("key_{}", random_hex::<6>()?),
+            name: new.name,
+            prefix: secret[..PREFIX_CHARS].to_owned(),
+            digest: Digest::of_text(&secret).to_string(),
+            tenant: new.tenant,
+            subject: new.subject,
+            scopes: new.scopes,
+            created_ms: now_ms,
+            expires_ms: new.expires_ms,
+        };
+        self.change(|keys| keys.push(record.clone()))?;
+        Ok((record, ApiKeySecret(secret)))
+    }
+
+    /// Removes the keys with these ids and returns those that it found.
+    pub fn revoke(&self, ids: &[String]) -> io::Result<Vec<ApiKeyRecord>> {
+        self.change(|keys| {
+            let is_revoked = |key: &ApiKeyRecord| ids.contains(&key.id);
+            let revoked = keys.iter().filter(|key| is_revoked(key)).cloned().collect();
+            keys.retain(|key| !is_revoked(key));
+            revoked
+        })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<ApiKeyRecord>) -> T) -> io::Result<T> {
+        let _lock = lock(&self.path.with_extension("lock"))?;
+        let ApiKeys { mut keys } = self.load()?;
+        let outcome = change(&mut keys);
+        let bytes = serde_json::to_vec_pretty(&KeysFile { version: VERSION, keys })?;
+        private_file::replace(&self.path, &bytes)?;
+        Ok(outcome)
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn random_hex<const N: usize>() -> io::Result<String> {
+    let mut bytes = [0_u8; N];
+    // `getrandom` never returns fewer bytes for requests of up to 256 bytes.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn new(expires_ms: Option<u64>) -> NewApiKey {
+        NewApiKey {
+            name: "laptop".into(),
+            tenant: "acme".into(),
+            subject: "anna".into(),
+            scopes: vec![KeyScope::Api],
+            expires_ms,
+        }
+    }
+
+    #[test]
+    fn stored_file_holds_no_secret_and_only_its_owner_reads_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ApiKeyStore::of(&Home::at(directory.path()));
+        let (record, secret) = store.create(new(None), 5).unwrap();
+        let text = std::fs::read_to_string(store.path()).unwrap();
+        assert!(!text.contains(secret.expose()) && text.contains(&record.prefix), "{text}");
+        assert_eq!(std::fs::metadata(store.path()).unwrap().mode() & 0o777, 0o600);
+        assert!(secret.expose().len() >= 64 && secret.expose().starts_with(&record.prefix));
+    }
+
+    #[test]
+    fn a_secret_is_found_until_it_expires_or_is_revoked() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ApiKeyStore::of(&Home::at(directory.path()));
+        let (record, secret) = store.create(new(Some(10)), 5).unwrap();
+        let keys = store.load().unwrap();
+        assert_eq!(keys.find(secret.expose(), 9), KeyLookup::Valid(&record));
+        assert_eq!(keys.find(secret.expose(), 10), KeyLookup::Expired(&record));
+        assert_eq!(keys.find(&record.prefix, 9), KeyLookup::Unknown);
+        assert_eq!(record.principal(), Principal::new("acme", "anna", &record.id));
+        let before = store.version();
+        assert_eq!(store.revoke(&[record.id.clone(), "key_none".into()]).unwrap(), [record]);
+        assert_ne!(store.version(), before, "a server must notice the change");
+        assert_eq!(store.load().unwrap().find(secret.expose(), 9), KeyLookup::Unknown);
+    }
+
+    #[test]
+    fn keys_of_another_version_are_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ApiKeyStore::of(&Home::at(directory.path()));
+        store.create(new(None), 5).unwrap();
+        let text = std::fs::read_to_string(store.path()).unwrap().replace("\"version\": 1", "\"version\": 2");
+        std::fs::write(store.path(), text).unwrap();
+        assert!(store.load().unwrap_err().to_string().contains("version 2"));
+    }
+
+    #[test]
+    fn scope_names_are_distinct_and_parse_back() {
+        for scope in KeyScope::ALL {
+            assert_eq!(KeyScope::of_name(scope.name()), Some(scope));
+            assert_eq!(serde_json::to_value(scope).unwrap(), scope.name());
+        }
+    }
+}
