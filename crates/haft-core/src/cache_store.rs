@@ -1,5 +1,7 @@
 //! The trait of stores that hold cached outputs of calls, so that other processes and later ones can use them.
 
+use std::fmt;
+
 use futures_util::future::BoxFuture;
 
 use crate::digest::Digest;
@@ -33,6 +35,29 @@ pub struct CacheLimits {
     pub bytes_max: u64,
 }
 
+/// The right to make a call whose output will be cached. Dropping it lets the next caller make the call.
+pub struct CacheLease {
+    _held: Option<Box<dyn Send + Sync>>,
+}
+
+impl CacheLease {
+    /// Creates a lease that frees the call when this value is dropped.
+    pub fn holding(held: impl Send + Sync + 'static) -> Self {
+        Self { _held: Some(Box::new(held)) }
+    }
+
+    /// Creates a lease that excludes no other caller.
+    pub fn shared() -> Self {
+        Self { _held: None }
+    }
+}
+
+impl fmt::Debug for CacheLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CacheLease")
+    }
+}
+
 /// Keeps cached outputs until they expire, within limits. A store may drop an entry at any time.
 pub trait CacheStore: Send + Sync {
     /// Returns the entry under a key; `None` if there is none, if it has expired, or if it cannot be understood.
@@ -41,4 +66,8 @@ pub trait CacheStore: Send + Sync {
     /// Stores an entry, in place of an earlier one. An entry that does not fit the limits is not stored, and that is no
     /// error.
     fn put(&self, key: CacheKey, entry: CacheEntry) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Waits while another caller, also one of another process, makes the call with this key. Then returns the right to
+    /// make it. The caller reads the store again, because the other caller may have stored the output.
+    fn lease(&self, key: CacheKey) -> BoxFuture<'_, Result<CacheLease, StoreError>>;
 }

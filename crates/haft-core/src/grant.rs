@@ -6,6 +6,7 @@
 mod prefix;
 
 use std::fmt;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -143,6 +144,14 @@ impl Grant {
     pub fn imported(owner: GrantOwner, digest: Digest, decision: GrantDecision) -> Self {
         let scope = GrantScope::Exact { digest, description: String::new() };
         Self::with_id(owner, None, scope, SandboxBinding::NARROWEST, decision)
+    }
+
+    /// Returns the grant with an end after this time, counted from the decision. `None` leaves it without an end.
+    #[must_use]
+    pub fn lasting(mut self, lifetime: Option<Duration>) -> Self {
+        let millis = lifetime.map(|lifetime| u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX));
+        self.expires_ms = millis.map(|millis| self.decision.at_ms.saturating_add(millis));
+        self
     }
 
     /// Returns true if this grant alone covers the call.

@@ -46,6 +46,11 @@ impl Home {
         self.root.join("cache")
     }
 
+    /// The directories that commands of other principals than the local user see as `/tmp`, one per principal.
+    pub fn private_tmps(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
     /// Sub-directories that a tool may read.
     pub const READABLE: [&'static str; 2] = ["agents", "skills"];
 }

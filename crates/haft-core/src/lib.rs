@@ -12,6 +12,7 @@
 
 pub mod approval;
 pub mod arguments;
+pub mod blob_store;
 pub mod budget;
 pub mod cache_store;
 pub mod change_counter;
@@ -26,6 +27,7 @@ pub mod glob;
 pub mod grant;
 pub mod grant_store;
 pub mod home;
+pub mod idempotency_store;
 pub mod internal_tools;
 pub mod media;
 pub mod model_error;

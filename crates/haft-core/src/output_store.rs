@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::digest::Digest;
+use crate::event_store::RunKey;
+use crate::settings::outputs::StoreLimits;
 use crate::tokens::Tokens;
 
 /// The name of a stored output: a session and a file in it, never a path.
@@ -57,6 +60,12 @@ impl fmt::Display for Handle {
 /// Returns true if the text has the length and the characters of a random name.
 fn is_name(text: &str) -> bool {
     text.len() == 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+/// Opens the outputs of runs. The tenant comes first in the key, so that no run can reach the outputs of another tenant.
+pub trait OutputStores: Send + Sync {
+    /// Opens the outputs of a run, with those that earlier processes stored for it.
+    fn open(&self, key: &RunKey, limits: &StoreLimits) -> Result<Arc<dyn OutputStore>, StoreError>;
 }
 
 /// Stores outputs for a limited time and within size limits.

@@ -20,6 +20,7 @@ pub mod journal;
 pub mod limits;
 pub mod meter;
 mod note;
+pub mod park_clock;
 pub mod plan;
 pub mod repeat;
 mod reply;
