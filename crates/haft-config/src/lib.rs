@@ -40,6 +40,7 @@ mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use haft_core::home::Home;
 use serde_json::{Map, Value};
@@ -80,6 +81,24 @@ pub struct LoadedConfig {
     /// The files that exist, lowest first.
     pub files: Vec<ConfigFile>,
     pub rows: Vec<ConfigRow>,
+    pub template: ConfigTemplate,
+}
+
+/// The merged files before `${VARIABLE}` was replaced in them, to resolve them again with the secrets of one run.
+#[derive(Debug, Clone)]
+pub struct ConfigTemplate(Arc<ConfigLayers>);
+
+impl ConfigTemplate {
+    /// Resolves the files with these variables. Paths were resolved when the files were read, and stay the same.
+    pub fn resolve(&self, variables: VariableSource<'_>) -> Result<ResolvedConfig, ConfigErrors> {
+        let layers = &*self.0;
+        let resolved = match serde_json::from_value(Value::Object(layers.value.clone())) {
+            Ok(written) => resolve::resolve(written, layers, variables),
+            // The schema accepted a value that the type refuses: a bug of ours, reported as an error.
+            Err(error) => Err(vec![layers.error("", error.to_string())]),
+        };
+        resolved.map_err(ConfigErrors)
+    }
 }
 
 /// A file that was found.
@@ -248,23 +267,14 @@ impl ConfigLoader<'_> {
         }
     }
 
-    fn finish(mut self) -> Result<LoadedConfig, ConfigErrors> {
+    fn finish(self) -> Result<LoadedConfig, ConfigErrors> {
         if !self.errors.is_empty() {
             return Err(ConfigErrors(self.errors));
         }
-        let written = serde_json::from_value(Value::Object(self.layers.value.clone()));
-        let resolved = match written {
-            Ok(written) => resolve::resolve(written, &self.layers, self.variables),
-            // The schema accepted a value that the type refuses: a bug of ours, reported as an error.
-            Err(error) => Err(vec![self.layers.error("", error.to_string())]),
-        };
-        match resolved {
-            Ok(resolved) => Ok(LoadedConfig { resolved, files: self.files, rows: rows::rows(&self.layers) }),
-            Err(errors) => {
-                self.errors.extend(errors);
-                Err(ConfigErrors(self.errors))
-            }
-        }
+        let rows = rows::rows(&self.layers);
+        let template = ConfigTemplate(Arc::new(self.layers));
+        let resolved = template.resolve(self.variables)?;
+        Ok(LoadedConfig { resolved, files: self.files, rows, template })
     }
 }
 

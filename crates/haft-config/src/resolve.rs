@@ -244,6 +244,7 @@ impl ConfigResolver<'_> {
         resolved::PolicySettings {
             after_untrusted: approval(written.after_untrusted.unwrap_or(written::RawApproval::Allow)),
             default: approval(written.default.unwrap_or(written::RawApproval::Allow)),
+            keep_approvals: written.keep_approvals.map(duration),
             rules: rules.filter_map(|(index, rule)| self.rule(&item("policy.rules", index), rule)).collect(),
         }
     }

@@ -136,6 +136,8 @@ pub struct PolicySettings {
     /// The decision about calls that change or send something after the run has read untrusted text.
     pub after_untrusted: ApprovalPolicy,
     pub default: ApprovalPolicy,
+    /// The time for which a remembered approval counts. `None`: until it is revoked.
+    pub keep_approvals: Option<Duration>,
     pub rules: Vec<PolicyRule>,
 }
 

@@ -293,6 +293,10 @@ pub(super) struct RawPolicy {
     #[schemars(extend("default" = "allow"))]
     pub(super) default: Option<RawApproval>,
 
+    /// The time for which a remembered approval counts; by default until it is revoked
+    #[schemars(extend("x-unit" = "milliseconds"))]
+    pub(super) keep_approvals: Option<Millis>,
+
     /// The rules; the most specific match decides, and of equally specific ones `deny` wins over `ask` and `ask` over `allow`
     #[schemars(extend("default" = []))]
     pub(super) rules: Option<Vec<RawPolicyRule>>,
