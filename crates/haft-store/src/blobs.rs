@@ -1,51 +1,105 @@
 //! Immutable blobs under their digest: the agents and skills of runs. Many runs share one blob.
 
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::BoxFuture;
+use haft_core::blob_store::BlobStore;
 use haft_core::digest::Digest;
 use haft_core::home::Home;
+use haft_core::output_store::StoreError;
 
 use crate::sweep;
+use crate::tenant::directory_of;
 
-/// The directory of all blobs.
+/// Blobs as files: `blobs/TENANT/DIGEST`.
 #[derive(Debug, Clone)]
-pub struct Blobs {
+pub struct FileBlobs {
     root: PathBuf,
 }
 
-impl Blobs {
+impl FileBlobs {
     pub fn of(home: &Home) -> Self {
         Self { root: home.data().join("blobs") }
     }
 
-    /// Stores bytes. Storing them again only marks them as used now, so that a sweep leaves them.
-    pub fn put(&self, bytes: &[u8]) -> io::Result<Digest> {
+    fn put_now(&self, tenant: &str, bytes: &[u8]) -> io::Result<Digest> {
         let digest = Digest::of_bytes(bytes);
-        let path = self.path(&digest);
+        let path = self.path(tenant, &digest);
         if let Ok(file) = File::options().append(true).open(&path) {
             file.set_modified(SystemTime::now())?;
             return Ok(digest);
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(&self.root))?;
         crate::private_file::replace(&path, bytes)?;
         Ok(digest)
     }
 
-    pub fn get(&self, digest: &Digest) -> io::Result<Vec<u8>> {
-        fs::read(self.path(digest))
+    fn get_now(&self, tenant: &str, digest: &Digest) -> io::Result<Vec<u8>> {
+        match fs::read(self.path(tenant, digest)) {
+            // Earlier versions kept the blobs of all tenants in one directory.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::read(self.root.join(digest.to_string()))
+            }
+            read => read,
+        }
     }
 
     /// Removes blobs that no run has stored for this long.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
-        sweep::remove_unchanged(sweep::entries(&self.root), keep, now);
+        let (directories, files): (Vec<_>, Vec<_>) =
+            sweep::entries(&self.root).partition(|entry| entry.path().is_dir());
+        let of_tenants = directories.into_iter().flat_map(|tenant| sweep::entries(&tenant.path()));
+        sweep::remove_unchanged(of_tenants.chain(files), keep, now);
     }
 
-    fn path(&self, digest: &Digest) -> PathBuf {
-        self.root.join(digest.to_string())
+    fn path(&self, tenant: &str, digest: &Digest) -> PathBuf {
+        self.root.join(directory_of(tenant)).join(digest.to_string())
+    }
+}
+
+impl BlobStore for FileBlobs {
+    fn put<'a>(&'a self, tenant: &'a str, bytes: &'a [u8]) -> BoxFuture<'a, Result<Digest, StoreError>> {
+        Box::pin(async move { self.put_now(tenant, bytes).map_err(store_error) })
+    }
+
+    fn get<'a>(&'a self, tenant: &'a str, digest: &'a Digest) -> BoxFuture<'a, Result<Vec<u8>, StoreError>> {
+        Box::pin(async move { self.get_now(tenant, digest).map_err(store_error) })
+    }
+}
+
+fn store_error(error: io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::NotFound => StoreError::NotFound,
+        _ => StoreError::Unavailable { reason: error.to_string() },
+    }
+}
+
+/// Blobs in memory. Clones share them, and they end with the process.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryBlobs(Arc<Mutex<HashMap<(String, Digest), Arc<[u8]>>>>);
+
+impl MemoryBlobs {
+    fn blobs(&self) -> MutexGuard<'_, HashMap<(String, Digest), Arc<[u8]>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BlobStore for MemoryBlobs {
+    fn put<'a>(&'a self, tenant: &'a str, bytes: &'a [u8]) -> BoxFuture<'a, Result<Digest, StoreError>> {
+        let digest = Digest::of_bytes(bytes);
+        self.blobs().entry((tenant.to_owned(), digest)).or_insert_with(|| bytes.into());
+        Box::pin(async move { Ok(digest) })
+    }
+
+    fn get<'a>(&'a self, tenant: &'a str, digest: &'a Digest) -> BoxFuture<'a, Result<Vec<u8>, StoreError>> {
+        let found = self.blobs().get(&(tenant.to_owned(), *digest)).map(|bytes| bytes.to_vec());
+        Box::pin(async move { found.ok_or(StoreError::NotFound) })
     }
 }
 
@@ -53,20 +107,50 @@ impl Blobs {
 mod tests {
     use super::*;
 
-    #[test]
-    fn blobs_are_deduplicated_and_swept_by_age() {
+    /// Runs a test on every store.
+    async fn on_all(test: impl AsyncFn(&dyn BlobStore)) {
         let directory = tempfile::tempdir().unwrap();
-        let blobs = Blobs::of(&Home::at(directory.path()));
-        let (one, other) = (blobs.put(b"one").unwrap(), blobs.put(b"other").unwrap());
-        assert_eq!(blobs.put(b"one").unwrap(), one);
-        assert_eq!(
-            (blobs.get(&one).unwrap(), blobs.get(&other).unwrap()),
-            (b"one".to_vec(), b"other".to_vec())
-        );
+        test(&FileBlobs::of(&Home::at(directory.path()))).await;
+        test(&MemoryBlobs::default()).await;
+    }
+
+    #[tokio::test]
+    async fn blob_is_found_by_its_digest_and_only_by_its_tenant() {
+        on_all(async |blobs| {
+            let one = blobs.put("a", b"one").await.unwrap();
+            let other = blobs.put("a", b"other").await.unwrap();
+            assert_ne!(one, other);
+            assert_eq!(blobs.put("a", b"one").await.unwrap(), one);
+            assert_eq!(blobs.get("a", &one).await.unwrap(), b"one");
+            assert_eq!(blobs.get("a", &other).await.unwrap(), b"other");
+            assert_eq!(blobs.get("b", &one).await, Err(StoreError::NotFound));
+            assert_eq!(blobs.get("a", &Digest::of_bytes(b"third")).await, Err(StoreError::NotFound));
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn sweep_removes_blobs_that_no_run_stored_for_a_while() {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = FileBlobs::of(&Home::at(directory.path()));
+        let (one, other) = (blobs.put_now("a", b"one").unwrap(), blobs.put_now("a", b"other").unwrap());
         let hour = Duration::from_hours(1);
-        let old = File::options().append(true).open(blobs.path(&other)).unwrap();
+        let old = File::options().append(true).open(blobs.path("a", &other)).unwrap();
         old.set_modified(SystemTime::now() - 3 * hour).unwrap();
         blobs.sweep(hour, SystemTime::now());
-        assert!(blobs.get(&one).is_ok() && blobs.get(&other).is_err());
+        assert!(blobs.get_now("a", &one).is_ok() && blobs.get_now("a", &other).is_err());
+    }
+
+    #[test]
+    fn blob_of_an_earlier_version_is_still_read_and_swept() {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = FileBlobs::of(&Home::at(directory.path()));
+        fs::create_dir_all(&blobs.root).unwrap();
+        let digest = Digest::of_bytes(b"early");
+        fs::write(blobs.root.join(digest.to_string()), b"early").unwrap();
+        assert_eq!(blobs.get_now("local", &digest).unwrap(), b"early");
+        let hour = Duration::from_hours(1);
+        blobs.sweep(hour, SystemTime::now() + 2 * hour);
+        assert!(blobs.get_now("local", &digest).is_err());
     }
 }

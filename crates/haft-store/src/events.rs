@@ -1,4 +1,6 @@
-//! Event logs as files: one line per event, one file per run.
+//! Event logs as files: one line per event, one file per run. [`MemoryEvents`] keeps them in memory instead.
+
+mod memory;
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, OpenOptions};
@@ -16,6 +18,8 @@ use haft_core::output_store::StoreError;
 
 use crate::sweep;
 use crate::tenant::directory_of;
+
+pub use memory::MemoryEvents;
 
 /// The number of events between two index entries, so that a reader in the middle of a long log need not scan it all.
 const INDEX_EVERY: u64 = 256;
@@ -80,19 +84,16 @@ impl FileEvents {
         };
         // One write, so that a crash leaves at most one incomplete line, which readers skip.
         file.write_all(&lines)?;
-        self.check_length(key, file.metadata()?.len(), lines.len() as u64)
-    }
-
-    /// Fails if another process has written to the log since the last append of this one: it continues the run, and
-    /// this process must stop writing.
-    fn check_length(&self, key: &RunKey, length: u64, added: u64) -> io::Result<()> {
-        let mut lengths = lock(&self.lengths);
-        match lengths.insert(key.clone(), length) {
-            Some(before) if before + added != length => {
-                Err(io::Error::other("another process continues the run and writes its events"))
-            }
-            Some(_) | None => Ok(()),
+        let own = events.last().map_or(0, |event| event.seq);
+        let length = file.metadata()?.len();
+        let before = lock(&self.lengths).insert(key.clone(), length);
+        let is_alone = before.is_none_or(|before| before + lines.len() as u64 == length);
+        // Another process has written. If its numbers are lower, it was fenced and wrote its last batch; otherwise it
+        // continues the run, and this process must stop writing.
+        if is_alone || self.last_now(key)? == own {
+            return Ok(());
         }
+        Err(io::Error::other("another process continues the run and writes its events"))
     }
 
     fn read_now(&self, key: &RunKey, from: u64, count: usize) -> io::Result<Vec<EventEnvelope>> {
@@ -218,65 +219,4 @@ fn unavailable(error: io::Error) -> StoreError {
 }
 
 #[cfg(test)]
-mod tests {
-    use haft_core::event_log::LogEvent;
-    use haft_core::position::{RunPosition, SessionId};
-
-    use super::*;
-
-    fn event(seq: u64) -> Arc<EventEnvelope> {
-        let text = LogEvent::TextDelta { text: format!("{seq}") };
-        Arc::new(EventEnvelope::new(seq, Some(seq), RunPosition::first(SessionId(1)), text))
-    }
-
-    fn fixture() -> (tempfile::TempDir, FileEvents, RunKey) {
-        let directory = tempfile::tempdir().unwrap();
-        let events = FileEvents::of(&Home::at(directory.path()));
-        (directory, events, RunKey { tenant: "local".into(), run: SessionId(1) })
-    }
-
-    #[tokio::test]
-    async fn events_can_be_read_from_any_sequence_number() {
-        let (_directory, events, key) = fixture();
-        let all: Vec<_> = (1..=1_000).map(event).collect();
-        for part in all.chunks(7) {
-            events.append(&key, part).await.unwrap();
-        }
-        for (from, count) in [(1, 3), (500, 10), (999, 10), (257, 1), (1_001, 5), (1, 2_000), (600, 2)] {
-            let read: Vec<u64> =
-                events.read(&key, from, count).await.unwrap().iter().map(|event| event.seq).collect();
-            let expected: Vec<u64> = (from..=1_000).take(count).collect();
-            assert_eq!(read, expected, "{from} {count}");
-        }
-    }
-
-    #[tokio::test]
-    async fn fenced_process_cannot_append_events() {
-        let (directory, old, key) = fixture();
-        old.append(&key, &[event(1), event(2)]).await.unwrap();
-        let new = FileEvents::of(&Home::at(directory.path()));
-        assert_eq!(new.last(&key).await.unwrap(), 2);
-        new.append(&key, &[event(1_003)]).await.unwrap();
-        old.append(&key, &[event(3), event(4)]).await.unwrap_err();
-        let read = async |from| -> Vec<u64> {
-            new.read(&key, from, 10).await.unwrap().iter().map(|event| event.seq).collect()
-        };
-        assert_eq!(read(1).await, [1, 2, 1_003]);
-        assert_eq!(read(3).await, [1_003]);
-        let third = FileEvents::of(&Home::at(directory.path()));
-        assert_eq!(third.last(&key).await.unwrap(), 1_003, "no number is used twice");
-    }
-
-    #[tokio::test]
-    async fn incomplete_last_line_and_other_tenants_are_skipped() {
-        let (_directory, events, key) = fixture();
-        events.append(&key, &[event(1)]).await.unwrap();
-        let mut file = OpenOptions::new().append(true).open(events.path(&key)).unwrap();
-        file.write_all(b"{\"seq\":2,\"ru").unwrap();
-        assert_eq!(events.read(&key, 1, 10).await.unwrap().len(), 1);
-        assert_eq!(events.last(&key).await.unwrap(), 1);
-        let other = RunKey { tenant: "../local".into(), ..key };
-        assert_eq!(events.read(&other, 1, 10).await.unwrap(), []);
-        assert_eq!(events.last(&other).await.unwrap(), 0);
-    }
-}
+mod tests;

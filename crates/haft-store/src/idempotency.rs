@@ -1,37 +1,39 @@
 //! Idempotency keys: starting a run twice under one key returns the first run.
 
+use std::collections::HashMap;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::BoxFuture;
 use haft_core::digest::Digest;
 use haft_core::home::Home;
+use haft_core::idempotency_store::IdempotencyStore;
+use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 
 use crate::sweep;
 use crate::tenant::directory_of;
 
-/// The directory of all keys.
+/// Keys as files: `idempotency/TENANT/DIGEST`, where the digest is that of subject and key.
 #[derive(Debug, Clone)]
-pub struct IdempotencyKeys {
+pub struct FileIdempotencyKeys {
     root: PathBuf,
 }
 
-impl IdempotencyKeys {
+impl FileIdempotencyKeys {
     pub fn of(home: &Home) -> Self {
         Self { root: home.data().join("idempotency") }
     }
 
-    /// Binds a key to a run, or returns the run that the key is bound to already. Of two processes at once, one wins.
-    pub fn bind(&self, principal: &Principal, key: &str, run: SessionId) -> io::Result<SessionId> {
-        let directory = self.root.join(directory_of(principal.tenant()));
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        let name = Digest::of_text(&format!("{}\n{key}", principal.subject()));
-        let path = directory.join(name.to_string());
-        let temporary = directory.join(format!("{name}.{run}"));
+    fn bind_now(&self, principal: &Principal, key: &str, run: SessionId) -> io::Result<SessionId> {
+        let path = self.path(principal, key);
+        DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(&self.root))?;
+        let temporary = path.with_extension(run.to_string());
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         file.write_all(run.to_string().as_bytes())?;
@@ -55,10 +57,61 @@ impl IdempotencyKeys {
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
-    /// Frees a key whose run could not be started.
-    pub fn release(&self, principal: &Principal, key: &str) {
+    fn path(&self, principal: &Principal, key: &str) -> PathBuf {
         let name = Digest::of_text(&format!("{}\n{key}", principal.subject()));
-        let _ = std::fs::remove_file(self.root.join(directory_of(principal.tenant())).join(name.to_string()));
+        self.root.join(directory_of(principal.tenant())).join(name.to_string())
+    }
+}
+
+impl IdempotencyStore for FileIdempotencyKeys {
+    fn bind<'a>(
+        &'a self,
+        principal: &'a Principal,
+        key: &'a str,
+        run: SessionId,
+    ) -> BoxFuture<'a, Result<SessionId, StoreError>> {
+        let unavailable = |error: io::Error| StoreError::Unavailable { reason: error.to_string() };
+        Box::pin(async move { self.bind_now(principal, key, run).map_err(unavailable) })
+    }
+
+    fn release<'a>(&'a self, principal: &'a Principal, key: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let _ = std::fs::remove_file(self.path(principal, key));
+        })
+    }
+}
+
+/// Keys in memory. Clones share them, and they end with the process.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryIdempotencyKeys(Arc<Mutex<HashMap<OwnedKey, SessionId>>>);
+
+/// The tenant, the subject and the key.
+type OwnedKey = (String, String, String);
+
+impl MemoryIdempotencyKeys {
+    fn keys(&self) -> MutexGuard<'_, HashMap<OwnedKey, SessionId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn owned(principal: &Principal, key: &str) -> OwnedKey {
+    (principal.tenant().to_owned(), principal.subject().to_owned(), key.to_owned())
+}
+
+impl IdempotencyStore for MemoryIdempotencyKeys {
+    fn bind<'a>(
+        &'a self,
+        principal: &'a Principal,
+        key: &'a str,
+        run: SessionId,
+    ) -> BoxFuture<'a, Result<SessionId, StoreError>> {
+        let bound = *self.keys().entry(owned(principal, key)).or_insert(run);
+        Box::pin(async move { Ok(bound) })
+    }
+
+    fn release<'a>(&'a self, principal: &'a Principal, key: &'a str) -> BoxFuture<'a, ()> {
+        self.keys().remove(&owned(principal, key));
+        Box::pin(async {})
     }
 }
 
@@ -66,30 +119,38 @@ impl IdempotencyKeys {
 mod tests {
     use super::*;
 
-    #[test]
-    fn key_is_bound_to_the_first_run_of_its_principal() {
+    /// Runs a test on every store.
+    async fn on_all(test: impl AsyncFn(&dyn IdempotencyStore)) {
         let directory = tempfile::tempdir().unwrap();
-        let keys = IdempotencyKeys::of(&Home::at(directory.path()));
-        let (anna, bert) = (Principal::new("t", "anna", "1"), Principal::new("t", "bert", "1"));
-        let bind = |principal: &Principal, key: &str, run: u128| {
-            keys.bind(principal, key, SessionId(run)).unwrap().0
-        };
-        assert_eq!(bind(&anna, "k", 1), 1);
-        assert_eq!(bind(&anna, "k", 2), 1);
-        assert_eq!(bind(&bert, "k", 3), 3, "another subject");
-        assert_eq!(bind(&Principal::new("u", "anna", "1"), "k", 4), 4, "another tenant");
-        keys.release(&anna, "k");
-        assert_eq!(bind(&anna, "k", 5), 5);
+        test(&FileIdempotencyKeys::of(&Home::at(directory.path()))).await;
+        test(&MemoryIdempotencyKeys::default()).await;
+    }
+
+    #[tokio::test]
+    async fn key_is_bound_to_the_first_run_of_its_principal() {
+        on_all(async |keys| {
+            let (anna, bert) = (Principal::new("t", "anna", "1"), Principal::new("t", "bert", "1"));
+            let bind = async |principal: &Principal, key: &str, run: u128| {
+                keys.bind(principal, key, SessionId(run)).await.unwrap().0
+            };
+            assert_eq!(bind(&anna, "k", 1).await, 1);
+            assert_eq!(bind(&anna, "k", 2).await, 1);
+            assert_eq!(bind(&bert, "k", 3).await, 3, "another subject");
+            assert_eq!(bind(&Principal::new("u", "anna", "1"), "k", 4).await, 4, "another tenant");
+            keys.release(&anna, "k").await;
+            assert_eq!(bind(&anna, "k", 5).await, 5);
+        })
+        .await;
     }
 
     #[test]
     fn concurrent_binds_agree_on_one_run() {
         let directory = tempfile::tempdir().unwrap();
-        let keys = IdempotencyKeys::of(&Home::at(directory.path()));
+        let keys = FileIdempotencyKeys::of(&Home::at(directory.path()));
         let found: Vec<u128> = std::thread::scope(|scope| {
             let bind = |run: u128| {
                 let keys = &keys;
-                scope.spawn(move || keys.bind(&Principal::local(), "k", SessionId(run)).unwrap().0)
+                scope.spawn(move || keys.bind_now(&Principal::local(), "k", SessionId(run)).unwrap().0)
             };
             let threads: Vec<_> = (1..=8).map(bind).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()

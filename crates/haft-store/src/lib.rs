@@ -13,6 +13,7 @@ pub mod events;
 pub mod grants;
 pub mod idempotency;
 pub mod journals;
+mod lock_file;
 mod log_slots;
 pub mod outputs;
 mod private_file;

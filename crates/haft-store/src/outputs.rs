@@ -1,5 +1,7 @@
-//! The output store of one machine: files below a directory that only its owner can enter.
+//! The output store of one machine: files below a directory that only its owner can enter. [`MemoryOutputs`] keeps
+//! outputs in memory instead.
 
+mod memory;
 mod session;
 mod sweep;
 
@@ -14,13 +16,57 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use haft_core::output_store::{Handle, OutputStore, Spool, StoreEntry, StoreError};
+use haft_core::event_store::RunKey;
+use haft_core::home::Home;
+use haft_core::output_store::{Handle, OutputStore, OutputStores, Spool, StoreEntry, StoreError};
 use haft_core::position::SessionId;
+use haft_core::principal::Principal;
 pub use haft_core::settings::outputs::StoreLimits;
 use uuid::Uuid;
 
 use self::session::SessionOutputs;
 use self::sweep::{Sweeper, Urgency};
+use crate::tenant::directory_of;
+
+pub use self::memory::MemoryOutputs;
+
+/// The outputs of all runs, as files: `outputs/session-ID/NAME` for the local user and `outputs/tenant-TENANT/session-ID/NAME`
+/// for other tenants, each with limits of its own.
+#[derive(Debug, Clone)]
+pub struct FileOutputs {
+    root: PathBuf,
+}
+
+impl FileOutputs {
+    pub fn of(home: &Home) -> Self {
+        Self { root: home.data().join("outputs") }
+    }
+
+    /// Removes all outputs of a run; a run that stored none is no error.
+    pub fn remove(&self, key: &RunKey) -> io::Result<()> {
+        match fs::remove_dir_all(self.tenant_root(&key.tenant).join(Handle::directory(&key.run.to_string())))
+        {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The prefix keeps a tenant's directory apart from that of a session, whatever the name of the tenant.
+    fn tenant_root(&self, tenant: &str) -> PathBuf {
+        if tenant == Principal::local().tenant() {
+            self.root.clone()
+        } else {
+            self.root.join(format!("tenant-{}", directory_of(tenant)))
+        }
+    }
+}
+
+impl OutputStores for FileOutputs {
+    fn open(&self, key: &RunKey, limits: &StoreLimits) -> Result<Arc<dyn OutputStore>, StoreError> {
+        let store = FileStore::of_session(&self.tenant_root(&key.tenant), key.run, limits.clone());
+        store.map(|store| Arc::new(store) as _).map_err(unavailable)
+    }
+}
 
 /// Outputs of one session, beside those of other sessions, which it stores but does not read.
 #[derive(Debug, Clone)]
@@ -66,14 +112,6 @@ impl FileStore {
         };
         store.sweep_when_due();
         Ok(store)
-    }
-
-    /// Removes all outputs of a session; one that stored none is removed already.
-    pub fn remove_session(root: &Path, session: SessionId) -> io::Result<()> {
-        match fs::remove_dir_all(root.join(Handle::directory(&session.to_string()))) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
     }
 
     /// Reads an output of any session: for the operator, not for tools.
@@ -252,5 +290,7 @@ fn not_found(error: io::Error) -> StoreError {
     if error.kind() == io::ErrorKind::NotFound { StoreError::NotFound } else { unavailable(error) }
 }
 
+#[cfg(test)]
+mod store_tests;
 #[cfg(test)]
 mod tests;

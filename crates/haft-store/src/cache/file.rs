@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
-use haft_core::cache_store::{CacheEntry, CacheKey, CacheLimits, CacheStore};
+use haft_core::cache_store::{CacheEntry, CacheKey, CacheLease, CacheLimits, CacheStore};
 use haft_core::home::Home;
 use haft_core::output_store::StoreError;
 use haft_core::stored::StoredToolOutput;
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clock_ms;
 use super::usage::{CacheUsage, UsageFile};
+use crate::lock_file::LockFile;
 use crate::tenant::directory_of;
 use crate::{private_file, sweep};
 
@@ -33,6 +34,13 @@ const VERSION: u32 = 1;
 
 /// The part of each limit that a full cache frees at once, so that most calls of `put` list no directory.
 const FREED_PARTS: u64 = 8;
+
+/// The pauses between two looks at the lease of another process. They double.
+const LEASE_PAUSE_MIN: Duration = Duration::from_millis(2);
+const LEASE_PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// A lease file of this age was left by a killed process: no call takes as long.
+const LEASE_KEEP: Duration = Duration::from_hours(60 * 24);
 
 /// The content of a file.
 #[derive(Serialize, Deserialize)]
@@ -60,6 +68,9 @@ impl FileCache {
         if !self.root.exists() {
             return;
         }
+        let tenants = sweep::entries(&self.leases_root());
+        let leases = tenants.flat_map(|tenant| sweep::entries(&tenant.path()));
+        sweep::remove_unchanged(leases, LEASE_KEEP, SystemTime::now());
         if let Ok(Some(mut lock)) = UsageFile::lock(&self.root) {
             // A sweep that fails is made again with the next one.
             let _ = lock.write(self.sweep_locked(self.limits));
@@ -147,6 +158,15 @@ impl FileCache {
         })
     }
 
+    /// Beside the cache: in it, a sweep would take the lock files for expired entries.
+    fn leases_root(&self) -> PathBuf {
+        self.root.with_file_name("cache-leases")
+    }
+
+    fn lease_path(&self, key: &CacheKey) -> PathBuf {
+        self.leases_root().join(directory_of(&key.tenant)).join(format!("{}.lock", key.call))
+    }
+
     fn path(&self, key: &CacheKey) -> PathBuf {
         self.root.join(directory_of(&key.tenant)).join(format!("{}.json", key.call))
     }
@@ -175,6 +195,23 @@ impl CacheStore for FileCache {
     fn put(&self, key: CacheKey, entry: CacheEntry) -> BoxFuture<'_, Result<(), StoreError>> {
         let this = self.clone();
         Box::pin(async move { blocking(move || this.put_now(&key, entry)).await })
+    }
+
+    fn lease(&self, key: CacheKey) -> BoxFuture<'_, Result<CacheLease, StoreError>> {
+        let path = self.lease_path(&key);
+        Box::pin(async move {
+            let mut pause = LEASE_PAUSE_MIN;
+            loop {
+                let locked = LockFile::try_lock(&path);
+                let locked = locked.map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
+                if let Some(lock) = locked {
+                    return Ok(CacheLease::holding(lock));
+                }
+                // Not a thread that waits in the kernel: it could not be stopped when the call is cancelled.
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LEASE_PAUSE_MAX);
+            }
+        })
     }
 }
 

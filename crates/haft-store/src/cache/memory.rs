@@ -1,10 +1,10 @@
 //! Cached outputs in memory, for programs without a disk and for tests.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
-use haft_core::cache_store::{CacheEntry, CacheKey, CacheLimits, CacheStore};
+use haft_core::cache_store::{CacheEntry, CacheKey, CacheLease, CacheLimits, CacheStore};
 use haft_core::output_store::StoreError;
 
 use super::clock_ms;
@@ -14,6 +14,8 @@ use super::clock_ms;
 pub struct MemoryCache {
     limits: CacheLimits,
     held: Mutex<HeldEntries>,
+    /// The calls that are made now.
+    leases: Mutex<HashMap<CacheKey, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +32,7 @@ struct HeldEntry {
 
 impl MemoryCache {
     pub fn new(limits: CacheLimits) -> Self {
-        Self { limits, held: Mutex::default() }
+        Self { limits, held: Mutex::default(), leases: Mutex::default() }
     }
 
     fn get_now(&self, key: &CacheKey) -> Option<CacheEntry> {
@@ -92,5 +94,15 @@ impl CacheStore for MemoryCache {
                 |error: serde_json::Error| StoreError::Unavailable { reason: error.to_string() };
             self.put_now(key, entry).map_err(unavailable)
         })
+    }
+
+    fn lease(&self, key: CacheKey) -> BoxFuture<'_, Result<CacheLease, StoreError>> {
+        let lock = {
+            let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+            // A lock without a holder and without a waiting caller is only in the map.
+            leases.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(leases.entry(key).or_default())
+        };
+        Box::pin(async move { Ok(CacheLease::holding(lock.lock_owned().await)) })
     }
 }

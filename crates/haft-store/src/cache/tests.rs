@@ -69,6 +69,22 @@ fn sweep_entries(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
+async fn one_caller_at_a_time_has_the_lease_of_a_call() {
+    for (name, store) in BothStores::with(ROOMY).stores {
+        let first = store.lease(key("t", "a")).await.unwrap();
+        store.lease(key("t", "b")).await.unwrap();
+        store.lease(key("u", "a")).await.unwrap();
+        let mut second = store.lease(key("t", "a"));
+        assert!(futures_util::poll!(&mut second).is_pending(), "{name}");
+        drop(first);
+        let second = second.await.unwrap();
+        let third = store.lease(key("t", "a"));
+        drop(second);
+        third.await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn stored_output_round_trips_and_is_replaced_by_a_later_one() {
     for (name, store) in BothStores::with(ROOMY).stores {
         let image = OutputContent::Image { media_type: "image/png".into(), bytes: [0, 255, 10][..].into() };

@@ -104,6 +104,43 @@ async fn holder_is_fenced_after_a_takeover() {
 }
 
 #[tokio::test]
+async fn successor_holds_the_journal_also_when_the_fenced_holder_ends_first() {
+    on_all(async |store| {
+        let key = key("local", 1);
+        let local = Principal::local();
+        let old = store.create(&key, opened(1, &local)).await.unwrap();
+        let new = store.claim(&key, Takeover::Allowed).await.unwrap();
+        drop(old);
+        assert!(matches!(store.claim(&key, Takeover::Never).await, Err(SessionError::Busy { .. })));
+        assert!(matches!(store.remove(&key).await, Err(SessionError::Busy { .. })));
+        let page = RunListPage { skip: 0, count: 1 };
+        assert!(store.list(&local, page).await.unwrap()[0].is_running);
+        let third = store.claim(&key, Takeover::Allowed).await.unwrap();
+        drop(new);
+        assert!(matches!(store.claim(&key, Takeover::Never).await, Err(SessionError::Busy { .. })));
+        drop(third);
+        assert!(!store.list(&local, page).await.unwrap()[0].is_running);
+        drop(store.claim(&key, Takeover::Never).await.unwrap());
+        store.remove(&key).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn killed_successor_leaves_a_session_that_can_be_claimed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = files(&directory);
+    let key = key("local", 1);
+    drop(store.create(&key, opened(1, &Principal::local())).await.unwrap());
+    // The kernel freed the lock, and the file stayed.
+    let left = directory.path().join("data/sessions").join(format!("{}.takeover", key.run));
+    std::fs::write(&left, "").unwrap();
+    drop(store.claim(&key, Takeover::Never).await.unwrap());
+    assert!(!left.exists());
+    assert_eq!(store.ids().unwrap(), [key.run]);
+}
+
+#[tokio::test]
 async fn runs_are_visible_only_to_their_tenant_and_subject() {
     on_all(async |store| {
         let anna = Principal::new("a", "anna", "");

@@ -23,6 +23,7 @@ use super::read::{JournalLines, epoch_of};
 use super::{SessionError, SessionHistory, truncate_partial_line};
 use crate::accounting::now_ms;
 use crate::journals::{HolderBefore, JournalClaim};
+use crate::lock_file::LockFile;
 
 /// The claim of this process to one file.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(super) struct FileClaim {
     epoch: Epoch,
     bytes_max: u64,
     state: Mutex<ClaimState>,
+    /// The lock of a claim that took the session over.
+    _lock: Option<LockFile>,
 }
 
 #[derive(Debug)]
@@ -78,7 +81,12 @@ impl FileClaim {
     fn new(file: File, epoch: Epoch, bytes: u64, before: HolderBefore, bytes_max: u64) -> Self {
         let is_locked = before == HolderBefore::Gone;
         let state = Mutex::new(ClaimState { bytes, is_locked });
-        Self { file: Arc::new(file), epoch, bytes_max, state }
+        Self { file: Arc::new(file), epoch, bytes_max, state, _lock: None }
+    }
+
+    /// Holds a lock as long as the claim lives.
+    pub(super) fn with_lock(self, lock: LockFile) -> Self {
+        Self { _lock: Some(lock), ..self }
     }
 
     /// Writes the claim and returns its length. After a takeover it starts with a line end, because the fenced

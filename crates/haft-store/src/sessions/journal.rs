@@ -56,6 +56,11 @@ impl SessionJournal {
         Self { session, claim, written, secured }
     }
 
+    /// Returns the claim, for a store that wraps another one.
+    pub fn into_claim(self) -> Box<dyn JournalClaim> {
+        self.claim
+    }
+
     pub fn session(&self) -> SessionId {
         self.session
     }

@@ -36,6 +36,7 @@ pub use read::{JournalLines, ReadError};
 use crate::journals::{
     ClaimedJournal, HolderBefore, JournalClaim, JournalStore, ListedRun, RunListPage, Takeover,
 };
+use crate::lock_file::LockFile;
 use crate::tenant::directory_of;
 use claim::FileClaim;
 use header::SessionHeader;
@@ -165,12 +166,17 @@ impl SessionStore {
     pub fn resume(&self, id: SessionId, takeover: Takeover) -> Result<ClaimedJournal, SessionError> {
         let file = OpenOptions::new().read(true).append(true).open(self.path(id));
         let file = file.map_err(|error| not_found(id, error))?;
-        let before = match (lock(&file, id), takeover) {
+        let before = match (self.lock(&file, id), takeover) {
             (Ok(()), _) => HolderBefore::Gone,
             (Err(_), Takeover::Allowed) => HolderBefore::Fenced,
             (Err(busy), Takeover::Never) => return Err(busy),
         };
         let (past, claim) = FileClaim::of(id, file, before, self.limits.bytes_max)?;
+        let claim = match before {
+            HolderBefore::Gone => claim,
+            // After the claim: of two takeovers at once only the one that counts may replace the lock.
+            HolderBefore::Fenced => claim.with_lock(LockFile::replace(&self.takeover_path(id))?),
+        };
         Ok(ClaimedJournal { past, journal: SessionJournal::new(id, Box::new(claim)), before })
     }
 
@@ -241,7 +247,7 @@ impl SessionStore {
     /// Removes a session that no process works on.
     pub fn remove(&self, id: SessionId) -> Result<(), SessionError> {
         let path = self.path(id);
-        lock(&File::open(&path).map_err(|error| not_found(id, error))?, id)?;
+        self.lock(&File::open(&path).map_err(|error| not_found(id, error))?, id)?;
         Ok(fs::remove_file(path)?)
     }
 
@@ -270,7 +276,18 @@ impl SessionStore {
     /// Tests if a process works on it now.
     pub fn is_busy(&self, id: SessionId) -> bool {
         let locked = |file: File| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
-        File::open(self.path(id)).is_ok_and(locked)
+        File::open(self.path(id)).is_ok_and(locked) || LockFile::is_held(&self.takeover_path(id))
+    }
+
+    /// Locks a session that no process holds.
+    fn lock(&self, file: &File, id: SessionId) -> Result<(), SessionError> {
+        lock(file, id)?;
+        if LockFile::is_held(&self.takeover_path(id)) {
+            // The next claim must see that the lock is free again.
+            let _ = flock(file, FlockOperation::Unlock);
+            return Err(SessionError::Busy { id });
+        }
+        Ok(())
     }
 
     /// In the order of the directory, without a look at the files.
@@ -294,6 +311,12 @@ impl SessionStore {
 
     fn path(&self, id: SessionId) -> PathBuf {
         self.root.join(format!("{id}.{SUFFIX}"))
+    }
+
+    /// A fenced holder keeps the lock on the journal until it notices. Its successor locks this file, so that others see a
+    /// busy session also when the fenced holder ends first.
+    fn takeover_path(&self, id: SessionId) -> PathBuf {
+        self.root.join(format!("{id}.takeover"))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use haft_core::position::SessionId;
 
-use super::{SessionError, SessionStore, lock};
+use super::{SessionError, SessionStore};
 use crate::sweep;
 
 /// The shortest time between two sweeps of one process.
@@ -81,7 +81,7 @@ impl SessionStore {
             return Ok(());
         }
         let file = File::open(&path)?;
-        lock(&file, id)?;
+        self.lock(&file, id)?;
         if self.is_expired(file.metadata()?.modified()?, now) {
             fs::remove_file(path)?;
         }

@@ -1,0 +1,107 @@
+//! Lock files that vanish with their holder.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// A locked file. Dropping it removes the file and frees the lock; the kernel frees the lock of a killed process.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl LockFile {
+    /// Locks the file at `path`; `None` while another holder has it.
+    pub(crate) fn try_lock(path: &Path) -> io::Result<Option<Self>> {
+        if let Some(directory) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(None);
+        }
+        let lock = Self { file, path: path.to_owned() };
+        // The holder before may have removed the file after it was opened here.
+        Ok(lock.is_in_place().then_some(lock))
+    }
+
+    /// Locks a new file and puts it at `path`, in place of the file of another holder.
+    pub(crate) fn replace(path: &Path) -> io::Result<Self> {
+        let temporary = path.with_extension(uuid::Uuid::new_v4().to_string());
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        fs::rename(&temporary, path)?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Returns true while a process holds the file at `path`. Removes a file that a killed process left.
+    pub(crate) fn is_held(path: &Path) -> bool {
+        let Ok(file) = File::open(path) else { return false };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return true;
+        }
+        drop(Self { file, path: path.to_owned() });
+        false
+    }
+
+    fn is_in_place(&self) -> bool {
+        let inode = |meta: io::Result<fs::Metadata>| meta.ok().map(|meta| meta.ino());
+        inode(self.file.metadata()) == inode(self.path.metadata())
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        if self.is_in_place() {
+            // A file that stays is free, and its next holder removes it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_at_a_time_and_no_file_afterwards() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("below/x.lock");
+        let first = LockFile::try_lock(&path).unwrap().unwrap();
+        assert!(LockFile::try_lock(&path).unwrap().is_none() && LockFile::is_held(&path));
+        drop(first);
+        assert!(!path.exists() && !LockFile::is_held(&path));
+        let second = LockFile::try_lock(&path).unwrap().unwrap();
+        let third = LockFile::replace(&path).unwrap();
+        drop(second);
+        assert!(LockFile::is_held(&path), "the replaced holder removes no file of its successor");
+        drop(third);
+        fs::write(&path, "").unwrap();
+        assert!(!LockFile::is_held(&path) && !path.exists(), "a killed process leaves its file");
+    }
+
+    #[test]
+    fn many_threads_never_hold_the_lock_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.lock");
+        let inside = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut taken = 0;
+                    while taken < 50 {
+                        let Some(lock) = LockFile::try_lock(&path).unwrap() else { continue };
+                        assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        taken += 1;
+                        drop(lock);
+                    }
+                });
+            }
+        });
+    }
+}
