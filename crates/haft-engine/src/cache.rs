@@ -19,7 +19,7 @@ use tokio::sync::{Mutex as Baton, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::size::output_bytes;
-pub(crate) use backing::StoreSlot;
+pub(crate) use backing::{StoreLookup, StoreSlot};
 use lru::{CachedOutput, Lru, SharedOutput};
 
 /// The capacity of the cache.

@@ -21,7 +21,7 @@ use haft_core::run::meter::SpendAmount;
 use haft_core::run::scope::RunScope;
 use haft_core::run::{AbortReason, AgentRun, DriverReadings, RunError, RunStep};
 use haft_core::tool::ToolCall;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::observer::RunObserver;
 use crate::options::CallOptions;
@@ -90,13 +90,18 @@ impl RunDriver<'_> {
     /// Drives the run until it ends or waits for the client or a user. An error means a bug in the driver or the run,
     /// never an invalid model reply.
     pub async fn drive(&self, run: &mut AgentRun) -> Result<DriveOutcome, RunError> {
-        let driven = match timeout_at(Instant::from_std(self.scope.until), self.steps(run)).await {
-            Ok(Ok(driven)) => driven,
-            Ok(Err(DriveError::Mistake(error))) => return Err(error),
-            Ok(Err(DriveError::Journal(error))) => {
+        let in_time = tokio::select! {
+            biased;
+            driven = self.steps(run) => Some(driven),
+            () = self.wait_for_deadline() => None,
+        };
+        let driven = match in_time {
+            Some(Ok(driven)) => driven,
+            Some(Err(DriveError::Mistake(error))) => return Err(error),
+            Some(Err(DriveError::Journal(error))) => {
                 return self.abort(run, AbortReason::Unrecorded(error.to_string())).await;
             }
-            Err(_) => return self.abort(run, AbortReason::TimedOut).await,
+            None => return self.abort(run, AbortReason::TimedOut).await,
         };
         self.stopped(run, driven).await
     }
@@ -123,6 +128,19 @@ impl RunDriver<'_> {
         // A failing journal fails again at the next step, and that ends the run.
         let _ = self.append(&input);
         run.apply(input)
+    }
+
+    /// Returns at the deadline of the run. The deadline moves while a sub-agent waits for a person.
+    async fn wait_for_deadline(&self) {
+        loop {
+            poll_fn(|cx| self.scope.parked.poll_running(cx)).await;
+            let now = Instant::now();
+            let deadline = Instant::from_std(self.scope.deadline(now.into_std()));
+            if deadline <= now {
+                return;
+            }
+            sleep_until(deadline).await;
+        }
     }
 
     async fn stopped(&self, run: &AgentRun, driven: DriveOutcome) -> Result<DriveOutcome, RunError> {
@@ -292,7 +310,7 @@ impl RunDriver<'_> {
     }
 
     fn readings(&self) -> DriverReadings {
-        let time = Instant::now().duration_since(Instant::from_std(self.scope.began));
+        let time = self.scope.elapsed(Instant::now().into_std());
         let (meter, context_tokens) = (&self.scope.meter, self.context_tokens());
         let live = DriverReadings {
             now_ms: now_ms(),

@@ -56,6 +56,8 @@ pub struct OrchestratorConfig {
     pub cache: Cache,
     /// The operator's rules; without any, everything is allowed.
     pub rules: PermissionRules,
+    /// The time for which a remembered approval counts; `None` for an approval that counts until it is revoked.
+    pub grant_lifetime: Option<Duration>,
     /// The decision about calls that change or send something, once their run has read untrusted text. Any decision but
     /// `Allow` also puts outputs that a model reads between delimiters.
     pub after_untrusted: PermissionDecision,
@@ -87,6 +89,7 @@ impl Default for OrchestratorConfig {
             queues: Queues::default(),
             cache: Cache::default(),
             rules: PermissionRules::default(),
+            grant_lifetime: None,
             after_untrusted: PermissionDecision::Allow,
             tokens: Arc::new(LengthEstimator),
             capture: ContentCapture::Nothing,
@@ -304,7 +307,8 @@ impl Orchestrator {
         let after = (config.after_untrusted, &*options.context);
         let ruling = stage::after_untrusted(record, &tool, (ruling, *trusted_effects), after)?;
         // The deadline starts after the user's answer, because the time that a person takes must not time out the call.
-        stage::approve(record, &tool, &arguments, &ruling, &config.rules, &options.context).await?;
+        let granting = (&config.rules, config.grant_lifetime);
+        stage::approve(record, &tool, &arguments, &ruling, granting, &options.context).await?;
         let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
         let deadline = Deadline::begin(&tool, policy, queue, options, config.tool_timeout_max);
         let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);

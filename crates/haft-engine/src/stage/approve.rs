@@ -1,6 +1,6 @@
 //! Approve: asks a user where the rules require it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalKey, ApprovalRequest};
 use haft_core::event::ApprovalOutcome;
@@ -19,13 +19,13 @@ use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 
 /// Succeeds if the rules allow the call, a stored grant covers it, or the user approves it now. Without an approver the
-/// call is denied.
+/// call is denied. A grant that the user gives counts for `lifetime`, or until it is revoked.
 pub(crate) async fn approve(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
     arguments: &ValidArguments,
     ruling: &Ruling,
-    rules: &PermissionRules,
+    (rules, lifetime): (&PermissionRules, Option<Duration>),
     run: &RunContext,
 ) -> Result<(), ToolError> {
     match ruling.decision {
@@ -54,7 +54,9 @@ pub(crate) async fn approve(
     let answer = approver.ask(&request).await;
     record.consent(ApprovalOutcome::Answered { approver: approver.name(), answer });
     let decision = GrantDecision { by: approver.name().to_owned(), at_ms: now_ms() };
-    remember(record, GrantScope::of_answer(answer, &request), &binding, &decision, run).await;
+    let scopes = GrantScope::of_answer(answer, &request).into_iter();
+    let grants = scopes.map(|scope| Grant::new(&binding, scope, decision.clone()).lasting(lifetime));
+    remember(record, grants, run).await;
     match answer {
         ApprovalAnswer::AllowOnce
         | ApprovalAnswer::AllowExact
@@ -132,15 +134,8 @@ fn request(
 
 /// Stores the grants before the call runs, so that a crash during the call does not forget them. The call was approved
 /// in any case, so it also runs if they cannot be stored.
-async fn remember(
-    record: &mut CallRecord,
-    scopes: Vec<GrantScope>,
-    binding: &GrantBinding,
-    decision: &GrantDecision,
-    run: &RunContext,
-) {
-    for scope in scopes {
-        let grant = Grant::new(binding, scope, decision.clone());
+async fn remember(record: &mut CallRecord, grants: impl Iterator<Item = Grant>, run: &RunContext) {
+    for grant in grants {
         if let Err(error) = run.grants.add(&grant).await {
             record.note("approval_not_stored", json!(error.to_string()));
         }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use haft_core::cache_store::CacheLease;
 use haft_core::digest::{CallKey, Digest};
 use haft_core::output::ToolOutput;
 use haft_core::result::ToolError;
 use haft_core::tool::Effects;
 use serde_json::Value;
 
-use crate::cache::{Cache, CacheLookup, CacheUse, FlightLeader, StoreSlot};
+use crate::cache::{Cache, CacheLookup, CacheUse, FlightLeader, StoreLookup, StoreSlot};
 use crate::call_record::CallRecord;
 use crate::stage::Deadline;
 
@@ -27,8 +28,8 @@ pub(crate) struct CacheWriter(Option<CacheableCall>);
 struct CacheableCall {
     lead: FlightLeader,
     ttl: Duration,
-    /// The place of the output in the store; `None` if it stays in memory.
-    slot: Option<StoreSlot>,
+    /// The place of the output in the store, and the right to make the call; `None` if the output stays in memory.
+    slot: Option<(StoreSlot, CacheLease)>,
 }
 
 impl CacheWriter {
@@ -40,9 +41,11 @@ impl CacheWriter {
             return;
         }
         call.lead.keep(output, call.ttl);
-        if let Some(slot) = call.slot {
+        if let Some((slot, lease)) = call.slot {
             // Boxed, or the future of every call would have room for it.
             Box::pin(slot.write(output, deadline.left())).await;
+            // Other processes that wait for the call find its output now.
+            drop(lease);
         }
     }
 }
@@ -73,13 +76,20 @@ pub(crate) async fn cache(
         CacheLookup::Lead(lead) => lead,
     };
     let slot = cache.slot(key.principal.tenant(), call, ttl, source);
-    if let Some(slot) = &slot
-        && let Some((output, left)) = Box::pin(slot.read(deadline.left())).await
-    {
-        lead.keep(&output, left);
-        return Ok(hit(record, output));
+    let Some(slot) = slot else {
+        let call = CacheableCall { lead, ttl, slot: None };
+        return Ok(CacheStageResult::Miss(CacheWriter(Some(call))));
+    };
+    match Box::pin(slot.look_up(deadline.left())).await {
+        StoreLookup::Hit((output, left)) => {
+            lead.keep(&output, left);
+            Ok(hit(record, output))
+        }
+        StoreLookup::Lead(lease) => {
+            let call = CacheableCall { lead, ttl, slot: Some((slot, lease)) };
+            Ok(CacheStageResult::Miss(CacheWriter(Some(call))))
+        }
     }
-    Ok(CacheStageResult::Miss(CacheWriter(Some(CacheableCall { lead, ttl, slot }))))
 }
 
 fn hit(record: &mut CallRecord, output: ToolOutput) -> CacheStageResult {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
-use haft_core::cache_store::{CacheEntry, CacheKey, CacheStore};
+use haft_core::cache_store::{CacheEntry, CacheKey, CacheLease, CacheStore};
 use haft_core::digest::Digest;
 use haft_core::naming::NamingScheme;
 use haft_core::output_store::StoreError;
@@ -23,6 +23,7 @@ struct FakeStore {
     /// The number of `get` and `put`.
     asked: AtomicUsize,
     fault: Mutex<StoreFault>,
+    leases: Mutex<HashMap<CacheKey, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -60,6 +61,11 @@ impl CacheStore for FakeStore {
 
     fn put(&self, key: CacheKey, entry: CacheEntry) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(self.answer(move || drop(self.entries.lock().unwrap().insert(key, entry))))
+    }
+
+    fn lease(&self, key: CacheKey) -> BoxFuture<'_, Result<CacheLease, StoreError>> {
+        let lock = Arc::clone(self.leases.lock().unwrap().entry(key).or_default());
+        Box::pin(async move { Ok(CacheLease::holding(lock.lock_owned().await)) })
     }
 }
 
@@ -199,8 +205,39 @@ async fn concurrent_equal_calls_query_the_store_once() {
     let first = process(&store);
     let results = first.execute_all(vec![call("count", "{}"); 10]).await;
     assert!(results.iter().all(|result| result.text() == "0"));
-    assert_eq!(store.asked(), 2, "one `get` and one `put`");
+    assert_eq!(store.asked(), 3, "a `get` before and under the lease, and one `put`");
     let results = process(&store).execute_all(vec![call("count", "{}"); 10]).await;
     assert!(results.iter().all(|result| result.text() == "0" && !result.receipt.executed));
-    assert_eq!(store.asked(), 3);
+    assert_eq!(store.asked(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_calls_of_two_processes_at_once_reach_the_tool_once() {
+    let store = Arc::<FakeStore>::default();
+    let slow = || call("slow_read", r#"{"text": "a"}"#);
+    let (one, other) = (process(&store), process(&store));
+    let (first, second) = tokio::join!(one.execute(slow()), other.execute(slow()));
+    assert_eq!(first.text(), second.text());
+    assert_eq!([first, second].iter().filter(|result| result.receipt.executed).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_is_made_again_when_the_process_that_made_it_fails_or_hangs() {
+    let store = Arc::<FakeStore>::default();
+    let (one, other) = (process(&store), process(&store));
+    let (first, second) =
+        tokio::join!(one.execute(call("count_fail", "{}")), other.execute(call("count_fail", "{}")));
+    assert!(first.receipt.executed && second.receipt.executed, "a failure is not shared");
+
+    let hanging = process(&store);
+    let hang = hanging.execute(call("hang", "{}"));
+    let short = CallOptions { timeout: Some(Duration::from_secs(4)), ..CallOptions::default() };
+    let waits = async {
+        let result = other.execute_with(call("hang", "{}"), short).await;
+        assert!(result.receipt.executed, "it waits for half of its time and then makes the call itself");
+    };
+    tokio::select! {
+        _ = hang => panic!("the call of the first process ended"),
+        () = waits => {}
+    }
 }

@@ -118,12 +118,7 @@ impl DriveFixture {
 
     fn scope(&self, timeout: Duration) -> Arc<RunScope> {
         let began = Instant::now().into_std();
-        Arc::new(RunScope {
-            meter: Arc::clone(&self.meter),
-            path: vec!["run".into()],
-            began,
-            until: began + timeout,
-        })
+        Arc::new(RunScope::new(Arc::clone(&self.meter), vec!["run".into()], began, began + timeout))
     }
 
     pub(crate) fn count(&self, part: &str) -> usize {
@@ -286,6 +281,27 @@ async fn run_timeout_ends_the_run_during_a_model_or_tool_call() {
         assert_eq!(began.elapsed(), Duration::from_secs(30));
         assert_eq!(world.count("undone"), world.count("1 hang started"), "{:?}", world.log.lines());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_that_a_sub_agent_is_parked_does_not_count_against_the_deadline() {
+    let world = DriveFixture::new();
+    let models = ScriptedModel::new(vec![]);
+    let scope = world.scope(Duration::from_secs(30));
+    let (began, hour) = (Instant::now(), Duration::from_hours(1));
+    let driver = RunDriver { scope: Arc::clone(&scope), reply_timeout: 2 * hour, ..world.driver(&models) };
+    let below = scope.parked.below();
+    let parks = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        below.park(Instant::now().into_std());
+        tokio::time::sleep(hour).await;
+        below.unpark(Instant::now().into_std());
+    };
+    let mut run = run(RunPlan::default());
+    let (driven, ()) = tokio::join!(driver.drive(&mut run), parks);
+    assert_eq!(done(driven.unwrap()).reason.name(), "timed_out");
+    assert_eq!(began.elapsed(), hour + Duration::from_secs(30));
+    assert_eq!(scope.elapsed(Instant::now().into_std()), Duration::from_secs(30));
 }
 
 #[tokio::test(start_paused = true)]
