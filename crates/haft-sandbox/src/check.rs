@@ -80,7 +80,9 @@ pub fn is_read_blocked(path: &Path, policy: &SandboxPolicy) -> bool {
         return true;
     }
     let real = resolve(path);
-    policy.is_neighbour(&real) || policy.hidden().iter().any(|hidden| is_within(&real, hidden))
+    policy.is_neighbour(&real)
+        || policy.is_in_covered_home(&real)
+        || policy.hidden().iter().any(|hidden| is_within(&real, hidden))
 }
 
 /// Returns the blocklist with symlinks resolved: `/bin` is a symlink to `/usr/bin` on most systems.

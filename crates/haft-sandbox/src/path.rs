@@ -1,6 +1,8 @@
 //! Resolves paths and tests containment. Comparison is by component, never by string prefix.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// Follows symlinks as far as the path exists and appends the rest, after removing `.` and `..`.
@@ -27,6 +29,45 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
         }
         missing.push(name.to_owned());
         existing = parent;
+    }
+}
+
+/// Resolves many paths, as [`resolve`] does. Most secrets of a user share their directories and do not exist: the result
+/// takes one look at each distinct name, instead of several for each path.
+pub(crate) fn resolve_all(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut known = HashMap::new();
+    paths.into_iter().map(|path| resolve_known(&normalise(&path), &mut known).path).collect()
+}
+
+/// A resolved path, and whether a file or directory is there.
+#[derive(Clone)]
+struct ResolvedPath {
+    path: PathBuf,
+    exists: bool,
+}
+
+fn resolve_known(path: &Path, known: &mut HashMap<PathBuf, ResolvedPath>) -> ResolvedPath {
+    if let Some(found) = known.get(path) {
+        return found.clone();
+    }
+    let found = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = resolve_known(parent, known);
+            let inside = parent.path.join(name);
+            if parent.exists { look_at(inside) } else { ResolvedPath { path: inside, exists: false } }
+        }
+        (_, None) | (None, _) => ResolvedPath { path: path.to_path_buf(), exists: true },
+    };
+    known.insert(path.to_path_buf(), found.clone());
+    found
+}
+
+/// Looks at a name in a directory that is real.
+fn look_at(path: PathBuf) -> ResolvedPath {
+    match path.symlink_metadata() {
+        Ok(meta) if !meta.is_symlink() => ResolvedPath { path, exists: true },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => ResolvedPath { path, exists: false },
+        Ok(_) | Err(_) => ResolvedPath { exists: path.exists(), path: resolve(&path) },
     }
 }
 
@@ -111,6 +152,33 @@ mod tests {
         let real = dir.path().canonicalize().unwrap();
         std::os::unix::fs::symlink("/etc/not-there-yet", real.join("link")).unwrap();
         assert_eq!(resolve(&real.join("link")), Path::new("/etc/not-there-yet"));
+    }
+
+    #[test]
+    fn resolving_many_paths_gives_the_same_as_resolving_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(real.join("home/.config/tool")).unwrap();
+        std::fs::create_dir_all(real.join("elsewhere/keys")).unwrap();
+        std::fs::write(real.join("home/.config/tool/token"), "t").unwrap();
+        std::os::unix::fs::symlink(real.join("elsewhere"), real.join("home/link")).unwrap();
+        std::os::unix::fs::symlink("not-there", real.join("home/dangling")).unwrap();
+        std::os::unix::fs::symlink("../elsewhere/keys", real.join("home/.keys")).unwrap();
+        let names = [
+            "home/.config/tool/token",
+            "home/.config/other/token",
+            "home/.config/tool/token/below-a-file",
+            "home/missing/a/b",
+            "home/link/keys/new",
+            "home/link/new/new",
+            "home/dangling",
+            "home/dangling/x",
+            "home/.keys",
+            "home/./.config/../.keys/id",
+        ];
+        let paths: Vec<PathBuf> = names.iter().map(|name| real.join(name)).collect();
+        let each: Vec<PathBuf> = paths.iter().map(|path| resolve(path)).collect();
+        assert_eq!(resolve_all(paths), each);
     }
 
     #[test]

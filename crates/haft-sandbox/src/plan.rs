@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::blocklist;
 use crate::fingerprint::fingerprint;
 use crate::git::{GitPaths, git_paths, nested_git_paths};
-use crate::path::{between, is_within};
+use crate::path::{between, is_within, resolve};
 use crate::policy::{NeighbourVisibility, SandboxPolicy};
 use crate::system::effective_uid;
 use haft_core::home::Home;
@@ -55,6 +55,8 @@ pub(crate) enum MountStep {
     Processes,
     /// A bind mount of the path onto itself, writable. It also pins the name: a mount point cannot be renamed.
     Writable(PathBuf),
+    /// A bind mount of another directory onto the path, writable.
+    Private { path: PathBuf, source: PathBuf },
     /// A bind mount of the path onto itself, read-only.
     Frozen(PathBuf),
     /// A device file that can be opened; all others cannot.
@@ -83,6 +85,7 @@ impl MountStep {
             | MountStep::Device(path)
             | MountStep::Scratch(path)
             | MountStep::HiddenFile(path)
+            | MountStep::Private { path, .. }
             | MountStep::HiddenDirectory { path, .. } => path,
         }
     }
@@ -90,7 +93,11 @@ impl MountStep {
     /// Orders parents before children. On the same path the stricter step comes last, so that its mount ends up on top.
     fn order(&self) -> (usize, u8) {
         let strictness = match self {
-            MountStep::Processes | MountStep::Writable(_) | MountStep::Device(_) | MountStep::Scratch(_) => 0,
+            MountStep::Processes
+            | MountStep::Writable(_)
+            | MountStep::Private { .. }
+            | MountStep::Device(_)
+            | MountStep::Scratch(_) => 0,
             MountStep::Frozen(_) => 1,
             MountStep::HiddenFile(_) | MountStep::HiddenDirectory { .. } => 2,
         };
@@ -119,8 +126,10 @@ impl SandboxPlan {
         let hidden = hidden_steps(policy, &writable)?;
         let pinned = [git.pinned, nested.pinned].concat();
         let steps = in_order(&writable, &pinned, &[frozen.clone(), nested.frozen.clone()].concat(), &hidden);
+        let steps = with_private_tmp(steps, policy)?;
         let watched = watched(&steps, &pinned, &writable, &blocked);
-        let fingerprint = fingerprint(&writable, &policy.hidden());
+        let mounted: Vec<PathBuf> = writable.iter().chain(&policy.tmp).cloned().collect();
+        let fingerprint = fingerprint(&mounted, &policy.hidden());
         let plan = Self {
             mode: policy.mode,
             workspace: policy.workspace.clone(),
@@ -137,6 +146,11 @@ impl SandboxPlan {
             fingerprint,
         };
         plan.refuse_non_utf8_paths()
+    }
+
+    /// Returns true if a sandbox without mounts would show more than the policy allows.
+    pub(crate) fn needs_mounts(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, MountStep::Private { .. }))
     }
 
     /// Refuses paths that are not UTF-8, because the plan travels to the launcher as JSON.
@@ -193,12 +207,16 @@ fn hidden_steps(policy: &SandboxPolicy, writable: &[PathBuf]) -> Result<Vec<Moun
     let home = policy.home.root();
     let is_writable = |path: &Path| writable.iter().any(|root| is_within(path, root));
     let mut steps = Vec::new();
-    if home.is_dir() {
+    if let Some(user_home) = policy.covered_home.as_ref().filter(|home| home.is_dir()) {
+        steps.push(cover_of_home(policy, user_home, is_writable));
+    }
+    let is_covered = policy.covered_home.as_ref().is_some_and(|user_home| is_within(home, user_home));
+    if home.is_dir() && !is_covered {
         steps.push(MountStep::HiddenDirectory {
             path: home.into(),
             keep: visible_entries(policy, is_writable),
         });
-    } else if is_writable(home) {
+    } else if !is_covered && is_writable(home) {
         return Err(PlanError::NameUnprotected { path: home.into() });
     }
     for path in policy.hidden().into_iter().filter(|path| !is_within(path, home)) {
@@ -211,6 +229,35 @@ fn hidden_steps(policy: &SandboxPolicy, writable: &[PathBuf]) -> Result<Vec<Moun
         }
     }
     Ok(steps)
+}
+
+/// Covers a home directory. The entries of haft's own home that stay visible, and the granted directories, are kept.
+fn cover_of_home(policy: &SandboxPolicy, user_home: &Path, is_writable: impl Fn(&Path) -> bool) -> MountStep {
+    let below = |path: &Path| path.strip_prefix(user_home).ok()?.to_str().map(str::to_owned);
+    let home = policy.home.root();
+    let of_haft = visible_entries(policy, &is_writable).into_iter();
+    let of_haft = of_haft.filter_map(|kept| {
+        let name = below(&home.join(&kept.name))?;
+        Some(VisibleEntry { name, ..kept })
+    });
+    let own = policy.own().into_iter().filter(|own| own.is_dir() && !is_within(own, home));
+    let own = own.filter_map(|own| Some(VisibleEntry { name: below(&own)?, writable: is_writable(&own) }));
+    MountStep::HiddenDirectory { path: user_home.into(), keep: of_haft.chain(own).collect() }
+}
+
+/// Mounts the private `/tmp` of the policy instead of that of the machine. No other step can lie below it.
+fn with_private_tmp(steps: Vec<MountStep>, policy: &SandboxPolicy) -> Result<Vec<MountStep>, PlanError> {
+    let Some(source) = &policy.tmp else { return Ok(steps) };
+    if !cfg!(target_os = "linux") {
+        return Err(PlanError::NoPrivateTmp);
+    }
+    let tmp = resolve(Path::new("/tmp"));
+    let replace = |step: MountStep| match step {
+        MountStep::Writable(path) if path == tmp => Some(MountStep::Private { path, source: source.clone() }),
+        step if step.path() != tmp && is_within(step.path(), &tmp) => None,
+        step => Some(step),
+    };
+    Ok(steps.into_iter().filter_map(replace).collect())
 }
 
 /// Lists the entries of home that stay visible. Its data and configuration never do, even if they do not exist yet.
@@ -273,7 +320,9 @@ fn watched(
         MountStep::Frozen(path) => !blocked.contains(path),
         MountStep::HiddenFile(_) | MountStep::HiddenDirectory { .. } => true,
         MountStep::Writable(path) => pinned.contains(path),
-        MountStep::Processes | MountStep::Device(_) | MountStep::Scratch(_) => false,
+        MountStep::Processes | MountStep::Device(_) | MountStep::Scratch(_) | MountStep::Private { .. } => {
+            false
+        }
     };
     let paths = steps.iter().filter(is_protected).map(MountStep::path);
     let inside = |path: &&Path| writable.iter().any(|root| path != root && is_within(path, root));
@@ -299,6 +348,7 @@ fn is_covered(step: &MountStep, hidden: &[MountStep]) -> bool {
         | MountStep::Frozen(_)
         | MountStep::Device(_)
         | MountStep::Scratch(_)
+        | MountStep::Private { .. }
         | MountStep::HiddenFile(_) => false,
     })
 }
@@ -328,6 +378,8 @@ pub enum PlanError {
     NotUtf8 {
         path: PathBuf,
     },
+    /// The system cannot show a command another `/tmp`.
+    NoPrivateTmp,
 }
 
 impl fmt::Display for PlanError {
@@ -348,6 +400,7 @@ impl fmt::Display for PlanError {
                 "`{}` cannot be protected: {reason}; set `sandbox.git: \"writable\"` to run without that protection",
                 path.display()
             ),
+            Self::NoPrivateTmp => f.write_str("a private /tmp needs the namespaces of Linux"),
             Self::NotUtf8 { path } => write!(f, "`{}` is not a UTF-8 path", path.display()),
         }
     }

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::passwd;
 use crate::path::{self, is_within};
@@ -22,8 +24,9 @@ pub struct SandboxPolicy {
     pub(crate) home: Home,
     /// Writable directories besides the workspace and `/tmp`.
     pub(crate) writable: Vec<PathBuf>,
-    /// Paths that are neither readable nor writable in `sandbox` and `rx`.
-    pub(crate) secrets: Vec<PathBuf>,
+    /// Paths that are neither readable nor writable in `sandbox` and `rx`. Shared, because a server has thousands of
+    /// policies with the same hundred paths.
+    pub(crate) secrets: Arc<Vec<PathBuf>>,
     /// Secrets that the operator named. Unlike the others they may lie inside the workspace.
     pub(crate) operator_secrets: Vec<PathBuf>,
     /// Paths that are neither readable nor writable in any mode.
@@ -32,6 +35,10 @@ pub struct SandboxPolicy {
     pub(crate) frozen: Vec<PathBuf>,
     pub(crate) git: GitMetadata,
     pub(crate) neighbours: NeighbourVisibility,
+    /// The directory that the command sees as `/tmp`; `None` for the `/tmp` of the machine.
+    pub(crate) tmp: Option<PathBuf>,
+    /// A home directory in which only the directories of the policy are visible.
+    pub(crate) covered_home: Option<PathBuf>,
     pub(crate) network: ResourceAccess,
     pub(crate) unix_sockets: ResourceAccess,
     pub(crate) environment: Vec<OsString>,
@@ -85,18 +92,20 @@ impl SandboxPolicy {
             .and_then(|owner| passwd::entry(owner.uid))
             .map(|(_, home)| PathBuf::from(home));
         let homes = user_home.into_iter().chain(owner_home.as_deref());
-        let secrets: Vec<PathBuf> = homes.flat_map(default_secrets).chain(system_secrets()).collect();
+        let secrets = shared(path::resolve_all(homes.flat_map(default_secrets).chain(system_secrets())));
         let mut policy = Self {
             mode,
             workspace,
             home: Home::at(&path::resolve(home.root())),
             writable: Vec::new(),
-            secrets: secrets.iter().map(|secret| path::resolve(secret)).collect(),
+            secrets,
             operator_secrets: Vec::new(),
             protected: Vec::new(),
             frozen: Vec::new(),
             git: GitMetadata::Frozen,
             neighbours: NeighbourVisibility::Visible,
+            tmp: None,
+            covered_home: None,
             network: if mode == SandboxMode::Sandbox { ResourceAccess::Deny } else { ResourceAccess::Allow },
             unix_sockets: if mode == SandboxMode::Rwx { ResourceAccess::Allow } else { ResourceAccess::Deny },
             environment: Vec::new(),
@@ -115,15 +124,17 @@ impl SandboxPolicy {
     pub fn derive(&self, mode: SandboxMode, workspace: &Path) -> Result<Self, PolicyError> {
         let mut policy = Self::new(mode, workspace, &self.home, None)?;
         // The base decides which secrets of the machine are hidden.
-        let system: Vec<PathBuf> = system_secrets().iter().map(|secret| path::resolve(secret)).collect();
-        policy.secrets.retain(|secret| !system.contains(secret));
-        policy.secrets.extend(self.secrets.iter().cloned());
+        let system = path::resolve_all(system_secrets());
+        let own = policy.secrets.iter().filter(|secret| !system.contains(secret));
+        policy.secrets = shared(own.chain(self.secrets.iter()).cloned().collect());
         policy.operator_secrets.clone_from(&self.operator_secrets);
         policy.protected.clone_from(&self.protected);
         policy.frozen.clone_from(&self.frozen);
         policy.neighbours = self.neighbours;
+        policy.tmp.clone_from(&self.tmp);
         policy.limits = self.limits.clone();
         policy.refuse_exposing(&policy.workspace)?;
+        policy.refuse_in_tmp(&policy.workspace)?;
         Ok(policy)
     }
 
@@ -131,6 +142,7 @@ impl SandboxPolicy {
     pub fn writable(mut self, directory: &Path) -> Result<Self, PolicyError> {
         let directory = existing_directory(directory)?;
         self.refuse_exposing(&directory)?;
+        self.refuse_in_tmp(&directory)?;
         self.writable.push(directory);
         Ok(self)
     }
@@ -141,7 +153,7 @@ impl SandboxPolicy {
         if is_within(&real, self.home.root()) {
             return Err(PolicyError::ExposesHome { path: real, home: self.home.root().into() });
         }
-        self.secrets.retain(|secret| *secret != real);
+        Arc::make_mut(&mut self.secrets).retain(|secret| *secret != real);
         self.writable.push(real);
         Ok(self)
     }
@@ -167,7 +179,8 @@ impl SandboxPolicy {
         if is_within(&path, self.home.root()) && !is_within(&path, &self.home.workspace()) {
             return Err(PolicyError::ExposesHome { path, home: self.home.root().into() });
         }
-        self.secrets.retain(|secret| !is_within(secret, &path) && !is_within(&path, secret));
+        let stays = |secret: &PathBuf| !is_within(secret, &path) && !is_within(&path, secret);
+        Arc::make_mut(&mut self.secrets).retain(stays);
         Ok(self)
     }
 
@@ -197,6 +210,32 @@ impl SandboxPolicy {
     #[must_use]
     pub fn hide_neighbours(mut self) -> Self {
         self.neighbours = NeighbourVisibility::Hidden;
+        self
+    }
+
+    /// Shows this directory as `/tmp`, so that other commands of the machine share no file with those of this policy. It
+    /// is created if it does not exist. Such a policy needs namespaces and cannot be carried out without them.
+    pub fn private_tmp(mut self, directory: &Path) -> Result<Self, PolicyError> {
+        let unusable = |error: io::Error| PolicyError::Unreadable {
+            path: directory.to_path_buf(),
+            reason: error.to_string(),
+        };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable)?;
+        // The command runs as the owner of the workspace.
+        if let Some(owner) = identity(&self.workspace) {
+            std::os::unix::fs::chown(directory, Some(owner.uid), Some(owner.gid)).map_err(unusable)?;
+        }
+        self.tmp = Some(existing_directory(directory)?);
+        self.own().iter().try_for_each(|own| self.refuse_in_tmp(own))?;
+        Ok(self)
+    }
+
+    /// Hides everything in a home directory but the workspace and the other directories that the policy grants.
+    #[must_use]
+    pub fn cover_home(mut self, user_home: &Path) -> Self {
+        // Some services have the root as their home.
+        let user_home = path::resolve(user_home);
+        self.covered_home = (user_home != Path::new("/")).then_some(user_home);
         self
     }
 
@@ -281,9 +320,24 @@ impl SandboxPolicy {
             && !self.own().iter().any(|own| is_within(path, own) || is_within(own, path))
     }
 
+    /// Returns true if the path lies in the covered home directory, outside the directories of the policy and the
+    /// readable ones of haft.
+    pub(crate) fn is_in_covered_home(&self, path: &Path) -> bool {
+        let readable = Home::READABLE.iter().map(|name| self.home.root().join(name));
+        let visible: Vec<PathBuf> = self.own().into_iter().chain(readable).collect();
+        self.covered_home.as_ref().is_some_and(|home| is_within(path, home))
+            && !visible.iter().any(|own| is_within(path, own) || is_within(own, path))
+    }
+
     /// Returns the directories that belong to this policy.
     pub(crate) fn own(&self) -> Vec<PathBuf> {
         [vec![self.workspace.clone()], self.writable.clone()].concat()
+    }
+
+    /// Refuses a directory below `/tmp` where the command sees another `/tmp`.
+    fn refuse_in_tmp(&self, directory: &Path) -> Result<(), PolicyError> {
+        let is_hidden = self.tmp.is_some() && is_within(directory, &path::resolve(Path::new("/tmp")));
+        if is_hidden { Err(PolicyError::InPrivateTmp { path: directory.into() }) } else { Ok(()) }
     }
 
     /// Refuses a directory that contains, or lies in, haft's home or a secret, because a grant covers everything below
@@ -303,6 +357,16 @@ impl SandboxPolicy {
             Some(secret) => Err(PolicyError::ExposesSecret { path, secret: secret.clone() }),
             None => Ok(()),
         }
+    }
+}
+
+/// Returns the list that the last policy of this process had, if it is the same.
+fn shared(secrets: Vec<PathBuf>) -> Arc<Vec<PathBuf>> {
+    static LAST: Mutex<Option<Arc<Vec<PathBuf>>>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*last {
+        Some(last) if **last == secrets => Arc::clone(last),
+        Some(_) | None => Arc::clone(last.insert(Arc::new(secrets))),
     }
 }
 
@@ -333,12 +397,29 @@ fn existing_directory(path: &Path) -> Result<PathBuf, PolicyError> {
 /// The reasons a policy cannot be built. The text is for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyError {
-    Missing { path: PathBuf },
-    NotADirectory { path: PathBuf },
-    Unreadable { path: PathBuf, reason: String },
+    Missing {
+        path: PathBuf,
+    },
+    NotADirectory {
+        path: PathBuf,
+    },
+    Unreadable {
+        path: PathBuf,
+        reason: String,
+    },
     WholeFileSystem,
-    ExposesHome { path: PathBuf, home: PathBuf },
-    ExposesSecret { path: PathBuf, secret: PathBuf },
+    /// The directory lies in `/tmp`, which the command does not see.
+    InPrivateTmp {
+        path: PathBuf,
+    },
+    ExposesHome {
+        path: PathBuf,
+        home: PathBuf,
+    },
+    ExposesSecret {
+        path: PathBuf,
+        secret: PathBuf,
+    },
 }
 
 impl fmt::Display for PolicyError {
@@ -349,6 +430,11 @@ impl fmt::Display for PolicyError {
             Self::Unreadable { path, reason } => {
                 write!(f, "directory `{}` cannot be used: {reason}", path.display())
             }
+            Self::InPrivateTmp { path } => write!(
+                f,
+                "directory `{}` lies in /tmp, and commands of this run see another /tmp; choose a directory elsewhere",
+                path.display()
+            ),
             Self::WholeFileSystem => f.write_str("the whole file system cannot be granted"),
             Self::ExposesHome { path, home } => {
                 write!(f, "granting `{}` would expose haft's own home `{}`", path.display(), home.display())

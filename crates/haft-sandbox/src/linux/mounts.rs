@@ -66,6 +66,9 @@ fn prepare(step: &MountStep, limits: &CommandLimits) -> Result<Vec<DetachedMount
         MountStep::Writable(path) => {
             bound(path, path, NO_DEVICES).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
+        MountStep::Private { path, source } => {
+            bound(source, path, NO_DEVICES).stage(STAGE, describe(path)).map(|piece| vec![piece])
+        }
         MountStep::Frozen(path) => {
             bound(path, path, READ_ONLY).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }

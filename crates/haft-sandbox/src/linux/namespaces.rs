@@ -23,10 +23,11 @@ pub(super) enum LevelAttempt {
 }
 
 /// Returns the levels worth trying on this machine, strongest first.
-pub(super) fn attempts() -> Vec<LevelAttempt> {
+pub(super) fn attempts(plan: &SandboxPlan) -> Vec<LevelAttempt> {
     let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     let first = if privileged { Some(LevelAttempt::Namespaces) } else { None };
-    first.into_iter().chain([LevelAttempt::UserNamespaces, LevelAttempt::Landlock]).collect()
+    let last = if plan.needs_mounts() { None } else { Some(LevelAttempt::Landlock) };
+    first.into_iter().chain([LevelAttempt::UserNamespaces]).chain(last).collect()
 }
 
 impl LevelAttempt {

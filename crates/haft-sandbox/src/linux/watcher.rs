@@ -40,7 +40,7 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
     rustix::process::setsid().stage("session", "starting a new session")?;
     supervise::become_subreaper();
     let mut signals = ChildSignals::take_over().stage("session", "taking over SIGCHLD")?;
-    let attempts = namespaces::attempts();
+    let attempts = namespaces::attempts(&order.plan);
     // Without our own privileges we might be unable to leave and remove the control group.
     let privileged = attempts.first() == Some(&LevelAttempt::Namespaces);
     let cgroup = if privileged { Cgroup::enter(&order.plan.limits) } else { None };
@@ -57,7 +57,12 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
             }
         }
     }
-    Err(StageError::new("level", "no sandbox level can be set up on this system"))
+    let reason = if order.plan.needs_mounts() {
+        "a private /tmp needs namespaces, which this system refuses"
+    } else {
+        "no sandbox level can be set up on this system"
+    };
+    Err(StageError::new("level", reason))
 }
 
 /// The watch over the protected names of a call.

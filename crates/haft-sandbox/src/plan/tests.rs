@@ -11,6 +11,7 @@ fn step_names(steps: &[MountStep]) -> Vec<String> {
                 MountStep::Frozen(_) => "frozen",
                 MountStep::Device(_) => "device",
                 MountStep::Scratch(_) => "scratch",
+                MountStep::Private { .. } => "private",
                 MountStep::HiddenFile(_) => "hidden-file",
                 MountStep::HiddenDirectory { .. } => "hidden",
             };
@@ -89,6 +90,53 @@ fn hide_neighbours_leaves_only_the_own_workspace_visible() {
     let blocked = |name: &str| crate::check::is_read_blocked(&place.path(name), &policy);
     assert!(blocked("home/workspace/acme/bert/x") && blocked("home/workspace/later/x"));
     assert!(!blocked("home/workspace/acme/anna/x"));
+}
+
+#[test]
+fn private_policy_shows_its_own_tmp_and_its_own_directories_of_a_home() {
+    let place = PlanFixture { dir: tempfile::tempdir_in("/var/tmp").unwrap() };
+    for name in ["user/.haft/workspace/anna", "user/.haft/workspace/bert", "user/.haft/skills", "user/more"] {
+        std::fs::create_dir_all(place.path(name)).unwrap();
+    }
+    let policy = place.policy("user/.haft/workspace/anna", "user/.haft");
+    let policy = policy.hide_neighbours().writable(&place.path("user/more")).unwrap();
+    let policy = policy.private_tmp(&place.path("user/.haft/tmp/anna")).unwrap();
+    let policy = policy.cover_home(&place.path("user"));
+    let plan = SandboxPlan::of(&policy).unwrap();
+    assert!(plan.needs_mounts());
+    let names = step_names(&plan.steps);
+    assert!(names.contains(&"private /tmp".to_owned()), "{names:?}");
+    assert!(!names.contains(&"writable /tmp".to_owned()), "{names:?}");
+    let [kept] = plan
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            MountStep::HiddenDirectory { path, keep } if is_within(path, &place.path("user")) => Some(keep),
+            _ => None,
+        })
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    let kept: Vec<(&str, bool)> = kept.iter().map(|kept| (kept.name.as_str(), kept.writable)).collect();
+    assert_eq!(
+        kept,
+        [(".haft/skills", false), (".haft/workspace/anna", true), ("more", true)],
+        "one cover, of the whole home"
+    );
+    let blocked = |name: &str| crate::check::is_read_blocked(&place.path(name), &policy);
+    assert!(
+        blocked("user/notes") && blocked("user/.haft/workspace/bert/x") && blocked("user/.haft/tmp/anna")
+    );
+    assert!(!blocked("user/more/x") && !blocked("user/.haft/workspace/anna/x") && !blocked("elsewhere"));
+}
+
+#[test]
+fn directory_in_tmp_is_refused_where_tmp_is_private() {
+    let place = PlanFixture { dir: tempfile::tempdir_in("/tmp").unwrap() };
+    std::fs::create_dir_all(place.path("ws")).unwrap();
+    std::fs::create_dir_all(place.path("home")).unwrap();
+    let error = place.policy("ws", "home").private_tmp(&place.path("home/tmp")).unwrap_err();
+    assert_eq!(error, crate::policy::PolicyError::InPrivateTmp { path: place.path("ws") });
 }
 
 #[test]
