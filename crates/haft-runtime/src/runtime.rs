@@ -18,12 +18,12 @@ use haft_core::event::Event;
 use haft_core::event_store::RunKey;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
+use haft_core::output_store::{OutputStore, StoreError};
 use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::RunBill;
 use haft_store::journals::{self, ClaimedJournal};
-use haft_store::outputs::FileStore;
 use haft_store::sessions::SessionError;
 use haft_store::sessions::line::SessionStart;
 use haft_store::sweep;
@@ -42,6 +42,7 @@ use haft_config::ResolvedConfig;
 pub use builder::{AnswerSource, NoHome, RunHooks, RuntimeBuilder, Stores};
 pub use error::{ResumeFailure, StartError};
 use generation::ConfigGeneration;
+pub use generation::RuntimeConfig;
 pub use haft_store::journals::{ListedRun, RunListPage, Takeover};
 
 /// The shortest time between two sweeps of one process.
@@ -77,9 +78,10 @@ struct PreparedRun {
 }
 
 impl Runtime {
-    /// A builder over a resolved configuration.
-    pub fn builder(config: ResolvedConfig) -> RuntimeBuilder {
-        RuntimeBuilder::new(config)
+    /// A builder over a configuration. If it was loaded from files, the secrets of a run also replace `${VARIABLE}` in
+    /// them.
+    pub fn builder(config: impl Into<RuntimeConfig>) -> RuntimeBuilder {
+        RuntimeBuilder::new(config.into())
     }
 
     fn new(shared: RuntimeShared) -> Self {
@@ -115,19 +117,18 @@ impl Runtime {
     ) -> Result<RunHandle, StartError> {
         let id = hooks.session.unwrap_or_else(|| SessionId(uuid::Uuid::new_v4().as_u128()));
         if let Some(key) = &spec.idempotency_key {
-            let first = self.shared.stores.keys.bind(&spec.principal, key, id).map_err(StartError::Store)?;
+            let bound = self.shared.stores.keys.bind(&spec.principal, key, id).await;
+            let first = bound.map_err(StartError::Store)?;
             if first != id {
                 let running = self.attach_for(&spec.principal, first);
                 return running.map_err(|_| StartError::AlreadyStarted { run: first });
             }
         }
         let principal_and_key = spec.idempotency_key.clone().map(|key| (spec.principal.clone(), key));
-        let generation = self.generation();
-        spec.generation = generation.number;
         spec.secrets = secrets.names();
-        let started = self.begin(id, spec, &secrets, hooks, &generation).await;
+        let started = self.begin(id, spec, &secrets, hooks).await;
         if let (Err(_), Some((principal, key))) = (&started, principal_and_key) {
-            self.shared.stores.keys.release(&principal, &key);
+            self.shared.stores.keys.release(&principal, &key).await;
         }
         started
     }
@@ -138,18 +139,21 @@ impl Runtime {
         mut spec: RunSpec,
         secrets: &RunSecrets,
         hooks: RunHooks,
-        generation: &Arc<ConfigGeneration>,
     ) -> Result<RunHandle, StartError> {
-        let variables = self.variables(secrets);
-        trigger_skills(&mut spec, None, generation, &*variables);
+        let (variables, (generation, unusable)) =
+            (self.variables(secrets), self.generation_for(secrets).await?);
+        spec.generation = generation.number;
+        trigger_skills(&mut spec, None, &generation, &*variables);
         let functions = functions_of(&spec);
         let keeps_session = hooks.keeps_session && generation.config.sessions.enabled;
         let recorder = hooks.recorder.clone();
-        let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, generation).await?;
+        let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
         let PreparedRun { agent, context, shared, routing } = prepared;
+        shared.warn(unusable);
         let (stored, blob) = StoredSpec::of(&spec);
         if keeps_session {
-            self.shared.stores.blobs.put(&blob).map_err(StartError::Store)?;
+            let put = self.shared.stores.blobs.put(spec.principal.tenant(), &blob).await;
+            put.map_err(StartError::Store)?;
         }
         if let Some((_, recorder)) = recorder {
             recorder.sources(&blob);
@@ -211,13 +215,15 @@ impl Runtime {
             return Err(ResumeFailure::NoSpec);
         }
         let stored = StoredSpec::read(&opened.spec).map_err(ResumeFailure::Spec)?;
-        let missing = |error: std::io::Error| {
-            ResumeFailure::Spec(SpecError::Sources { problem: format!("{}: {error}", stored.sources) })
+        let missing = |error: StoreError| {
+            let problem = format!("{}: {}", stored.sources, error::reason(&error));
+            ResumeFailure::Spec(SpecError::Sources { problem })
         };
         let digest = stored.digest().map_err(ResumeFailure::Spec)?;
-        let blob = self.shared.stores.blobs.get(&digest).map_err(missing)?;
+        let (blobs, tenant) = (&self.shared.stores.blobs, principal.tenant());
+        let blob = blobs.get(tenant, &digest).await.map_err(missing)?;
         // Storing it again marks it as used, so that retention counts from now.
-        let _ = self.shared.stores.blobs.put(&blob);
+        let _ = blobs.put(tenant, &blob).await;
         let mut spec = stored.into_spec(&blob).map_err(ResumeFailure::Spec)?;
         spec.principal = principal.clone();
         // The model was chosen when the run began.
@@ -239,7 +245,6 @@ impl Runtime {
         secrets: RunSecrets,
         hooks: RunHooks,
     ) -> Result<RunHandle, ResumeFailure> {
-        let generation = self.generation();
         self.opened(&spec.principal, id).await?;
         let lacks: Vec<String> = spec.secrets.difference(&secrets.names()).cloned().collect();
         if !lacks.is_empty() {
@@ -248,12 +253,14 @@ impl Runtime {
             return Ok(RunHandle::new(Arc::new(shared)));
         }
         let variables = self.variables(&secrets);
+        let (generation, unusable) = self.generation_for(&secrets).await.map_err(ResumeFailure::Start)?;
         trigger_skills(&mut spec, more.as_deref(), &generation, &*variables);
         let functions = functions_of(&spec);
         let takeover = hooks.takeover;
         let left = LeftSessions::Continued(takeover);
         let prepared = self.prepare(id, &spec, variables, hooks, left, &generation).await;
         let PreparedRun { agent, context, shared, .. } = prepared.map_err(ResumeFailure::Start)?;
+        shared.warn(unusable);
         let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
         let journals = self.shared.stores.journals(&generation.config);
         let claimed = journals.claim(&key, takeover).await.map_err(ResumeFailure::Session)?;
@@ -288,9 +295,9 @@ impl Runtime {
 
     /// Uses another configuration for runs that start from now on. Running runs keep theirs; queues that did not change
     /// keep their slots, and shared servers that did not change keep their processes.
-    pub async fn reload(&self, config: ResolvedConfig) -> Vec<String> {
+    pub async fn reload(&self, config: impl Into<RuntimeConfig>) -> Vec<String> {
         let before = self.generation();
-        let (next, warnings) = before.next(config, &self.shared.home, &self.shared.variables).await;
+        let (next, warnings) = before.next(config.into(), &self.shared.home, &self.shared.variables).await;
         *self.shared.generation.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         warnings
     }
@@ -355,15 +362,14 @@ impl Runtime {
     /// Outputs are stored under the session, so that a run that continues can still read them.
     fn outputs(
         &self,
-        id: SessionId,
+        key: &RunKey,
         config: &ResolvedConfig,
-    ) -> Result<Option<Arc<dyn haft_core::output_store::OutputStore>>, StartError> {
+    ) -> Result<Option<Arc<dyn OutputStore>>, StartError> {
         if !config.tool_output.enabled {
             return Ok(None);
         }
-        let root = self.shared.home.data().join("outputs");
-        let store = FileStore::of_session(&root, id, config.tool_output.limits.clone());
-        store.map(|store| Some(Arc::new(store) as _)).map_err(StartError::Outputs)
+        let store = self.shared.stores.outputs.open(key, &config.tool_output.limits);
+        store.map(Some).map_err(StartError::Outputs)
     }
 
     /// Secrets of the run first, then the variables of the process.
@@ -382,6 +388,21 @@ impl Runtime {
         }
         let (shared, config) = (Arc::clone(&self.shared), self.config());
         tokio::task::spawn_blocking(move || shared.stores.sweep(&config));
+    }
+
+    /// Returns the generation of a run that starts now, and warnings about tools that its secrets make unusable. A run
+    /// without secrets shares the generation of the runtime.
+    async fn generation_for(
+        &self,
+        secrets: &RunSecrets,
+    ) -> Result<(Arc<ConfigGeneration>, Vec<String>), StartError> {
+        let shared = self.generation();
+        if secrets.is_empty() {
+            return Ok((shared, Vec::new()));
+        }
+        let variables = self.variables(secrets);
+        let own = shared.for_run(&self.shared.home, &variables).await.map_err(StartError::Config)?;
+        Ok(own.map_or((shared, Vec::new()), |(own, warnings)| (Arc::new(own), warnings)))
     }
 
     fn generation(&self) -> Arc<ConfigGeneration> {

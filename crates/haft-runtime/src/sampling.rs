@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -122,7 +123,7 @@ fn within_budget(
     caller: &Caller,
 ) -> Result<(ModelRequest, Option<SpendReservation>), String> {
     let Some(scope) = &caller.scope else { return Ok((request, None)) };
-    let left = scope.meter.left(scope.began.elapsed());
+    let left = scope.meter.left(scope.elapsed(Instant::now()));
     if let Some(part) = left.used_up() {
         return Err(format!("the budget of the run is used up ({})", part.name()));
     }
@@ -150,7 +151,7 @@ fn sampled(reply: &ModelReply, model: &ModelName) -> SamplingReply {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use haft_core::conversation::Conversation;
     use haft_core::event::NoEvents;
@@ -176,7 +177,7 @@ mod tests {
     fn within(tokens: Option<u64>) -> Result<(Option<u32>, Option<u64>), String> {
         let meter = Meter::new(Arc::new(NoEvents), SpendLimit { tokens, ..SpendLimit::default() });
         let (began, until) = (Instant::now(), Instant::now() + Duration::from_mins(1));
-        let scope = RunScope { meter: Arc::clone(&meter), path: Vec::new(), began, until };
+        let scope = RunScope::new(Arc::clone(&meter), Vec::new(), began, until);
         let caller = Caller {
             run: Arc::default(),
             operation: OperationId(1),

@@ -103,6 +103,18 @@ pub struct WorkspaceSpec {
     pub protected: Vec<PathBuf>,
     /// The resources that one command may use.
     pub limits: CommandLimits,
+    /// The part of the user's home directory that commands see.
+    pub home: UserHomeView,
+}
+
+/// The part of the home directory of the user that commands of a run see.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UserHomeView {
+    /// Everything but the listed secrets.
+    #[default]
+    WithoutSecrets,
+    /// Only the workspace and other granted directories, for a server whose principals are strangers to the user.
+    Covered,
 }
 
 /// The files that the configuration of a run came from, beside haft's own directory.
@@ -160,6 +172,11 @@ impl RunSecrets {
     pub fn with(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
         self.0.insert(name.into(), value.into());
         self
+    }
+
+    /// Returns true if there are no secrets.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Returns the secret; `None` if the run was started without one of that name.
@@ -222,6 +239,7 @@ impl WorkspaceSpec {
             environment: Vec::new(),
             protected: Vec::new(),
             limits: CommandLimits::default(),
+            home: UserHomeView::WithoutSecrets,
         }
     }
 }
@@ -257,6 +275,10 @@ impl WorkspaceSpec {
         for path in &self.secrets {
             policy = policy.hide(path)?;
         }
+        let policy = match (self.home, &user_home) {
+            (UserHomeView::Covered, Some(user_home)) => policy.cover_home(user_home),
+            (UserHomeView::Covered, None) | (UserHomeView::WithoutSecrets, _) => policy,
+        };
         Ok(policy.git(self.git).limits(self.limits.clone()))
     }
 }

@@ -216,7 +216,7 @@ impl RunPlayer {
         meter: Arc<Meter>,
     ) -> Result<RunFinish, RunError> {
         let began = Instant::now().into_std();
-        let scope = RunScope { meter, path: beginning.start.path.clone(), began, until: began + TIMEOUT };
+        let scope = RunScope::new(meter, beginning.start.path.clone(), began, began + TIMEOUT);
         let driver = RunDriver {
             models: self,
             orchestrator: &self.0.orchestrator,

@@ -1,7 +1,6 @@
 //! A request in progress: the agent that works on it now, and the state of that agent's run.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -20,6 +19,7 @@ use haft_core::run::final_report::FinalReport;
 use haft_core::run::finish::RunFinish;
 use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
+use haft_core::run::park_clock::ParkClock;
 use haft_core::run::scope::RunScope;
 use haft_core::run::{AbortReason, AgentRun, ApprovalVerdict, RunError, RunPlan};
 use haft_core::tool::{CallId, ToolCall};
@@ -76,7 +76,7 @@ impl RunRequest {
         let meter = Meter::resume_with_bill(Arc::clone(&context.events), agent.budget, spent);
         let before = Vec::new();
         let until = began + agent.times.run;
-        let scope = RunScope { meter, path: vec![agent.name.clone()], began, until };
+        let scope = RunScope::new(meter, vec![agent.name.clone()], began, until);
         let (priority, concurrency) = (Priority::default(), Concurrency::default());
         Self {
             request,
@@ -137,17 +137,16 @@ impl RunRequest {
 
 /// Returns the remaining budget and time of the run above, reduced further where the agent sets lower limits.
 fn within(agent: &AgentDefinition, above: &RunScope) -> RunScope {
-    let began = Instant::now();
-    let time = began.duration_since(Instant::from_std(above.began));
-    let budget =
-        agent.budget.within(&SpendLimit { time: above.meter.left(time).time, ..SpendLimit::default() });
-    let began = began.into_std();
+    let began = Instant::now().into_std();
+    let left = above.meter.left(above.elapsed(began));
+    let budget = agent.budget.within(&SpendLimit { time: left.time, ..SpendLimit::default() });
     let path = above.path.iter().chain([&agent.name]).cloned().collect();
     RunScope {
         meter: above.meter.below(budget),
         path,
         began,
-        until: above.until.min(began + agent.times.run),
+        until: above.deadline(began).min(began + agent.times.run),
+        parked: above.parked.below(),
     }
 }
 
@@ -191,6 +190,22 @@ impl ClientFunctions for NoFunctions {
         let denied = |call: &ToolCall| ToolReply::error(call, "the caller does not run functions here");
         let replies = calls.iter().map(denied).collect();
         Box::pin(async move { replies })
+    }
+}
+
+/// The time in which a run is parked. Dropping it ends that time, also when the run is cancelled meanwhile.
+struct ParkedSpan(Arc<ParkClock>);
+
+impl ParkedSpan {
+    fn begin(scope: &RunScope) -> Self {
+        scope.parked.park(Instant::now().into_std());
+        Self(Arc::clone(&scope.parked))
+    }
+}
+
+impl Drop for ParkedSpan {
+    fn drop(&mut self) {
+        self.0.unpark(Instant::now().into_std());
     }
 }
 
@@ -315,18 +330,16 @@ impl ActiveRun {
             match self.drive().await? {
                 DriveOutcome::Done(finish) => return Ok(finish),
                 DriveOutcome::AwaitsApproval(calls) => {
-                    let parked = Instant::now();
+                    let _parked = ParkedSpan::begin(&self.task.scope);
                     let mut verdicts = self.verdicts(calls);
                     while let Some((call, verdict)) = verdicts.next().await {
                         self.tell(RunInput::Judged { call, verdict })?;
                     }
-                    self.extend_deadline(parked.elapsed());
                 }
                 DriveOutcome::AwaitsClient(calls) => {
-                    let parked = Instant::now();
+                    let _parked = ParkedSpan::begin(&self.task.scope);
                     let outputs = client.run(&calls).await;
                     self.tell(RunInput::ClientReplied(outputs))?;
-                    self.extend_deadline(parked.elapsed());
                 }
             }
         }
@@ -351,15 +364,6 @@ impl ActiveRun {
             })
         };
         calls.into_iter().map(verdict).collect()
-    }
-
-    /// Moves the deadline and the start of the time budget by the time that the run waited for a person or its caller.
-    fn extend_deadline(&mut self, parked: Duration) {
-        let scope = &self.task.scope;
-        let (began, until) = (scope.began.checked_add(parked), scope.until.checked_add(parked));
-        if let (Some(began), Some(until)) = (began, until) {
-            self.task.scope = Arc::new(RunScope { began, until, ..RunScope::clone(scope) });
-        }
     }
 
     /// Returns the session and turn of the calls in progress. A continued session numbers its turns on.

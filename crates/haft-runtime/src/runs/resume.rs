@@ -216,12 +216,9 @@ fn scope(
 ) -> Arc<RunScope> {
     let agent = worker.agent();
     let now = tokio::time::Instant::now().into_std();
-    Arc::new(RunScope {
-        meter: Meter::resume_with_bill(watchers, agent.budget, bill),
-        path: vec![agent.name.clone()],
-        began: now.checked_sub(before).unwrap_or(now),
-        until: later(now, agent.times.run),
-    })
+    let meter = Meter::resume_with_bill(watchers, agent.budget, bill);
+    let began = now.checked_sub(before).unwrap_or(now);
+    Arc::new(RunScope::new(meter, vec![agent.name.clone()], began, later(now, agent.times.run)))
 }
 
 fn later(now: Instant, timeout: Duration) -> Instant {

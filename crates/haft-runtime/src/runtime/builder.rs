@@ -5,44 +5,58 @@ use std::sync::{Arc, Mutex, RwLock};
 use haft_config::ResolvedConfig;
 use haft_config::skills::Skills;
 use haft_core::approval::Approver;
+use haft_core::blob_store::BlobStore;
 use haft_core::cache_store::CacheStore;
 use haft_core::elicitation::Elicitor;
 use haft_core::event::{EventSink, EventSinks};
 use haft_core::event_store::EventStore;
-use haft_core::grant_store::GrantStore;
+use haft_core::grant_store::{GrantStore, MemoryGrants};
 use haft_core::home::Home;
+use haft_core::idempotency_store::IdempotencyStore;
 use haft_core::model_provider::ModelProvider;
+use haft_core::output_store::OutputStores;
 use haft_core::position::SessionId;
 use haft_core::provider::ToolProvider;
 use haft_models::cassette::Tape;
 use haft_store::approvals_import;
-use haft_store::blobs::Blobs;
+use haft_store::blobs::{FileBlobs, MemoryBlobs};
 use haft_store::cache::FileCache;
-use haft_store::events::FileEvents;
+use haft_store::events::{FileEvents, MemoryEvents};
 use haft_store::grants::FileGrants;
-use haft_store::idempotency::IdempotencyKeys;
-use haft_store::journals::{JournalStore, Takeover};
+use haft_store::idempotency::{FileIdempotencyKeys, MemoryIdempotencyKeys};
+use haft_store::journals::{JournalStore, MemoryJournals, Takeover};
+use haft_store::outputs::{FileOutputs, MemoryOutputs};
 use haft_store::sessions::SessionStore;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 
-use super::generation::ConfigGeneration;
+use super::generation::{ConfigGeneration, RuntimeConfig};
 use super::{Runtime, RuntimeShared};
 use crate::event_log::EventLog;
 use crate::recordings::{RecordingSink, RunRecorder};
 use crate::runs::Variables;
 use crate::wiring::{EngineState, cache_limits};
 
-/// The stores that outlive a process.
+/// The stores that outlive a process. Clones share them.
+#[derive(Clone)]
 pub struct Stores {
     home: Home,
     journals: Option<Arc<dyn JournalStore>>,
     pub(super) events: Option<Arc<dyn EventStore>>,
-    pub(super) blobs: Blobs,
-    pub(super) keys: IdempotencyKeys,
+    pub(super) outputs: Arc<dyn OutputStores>,
+    pub(super) blobs: Arc<dyn BlobStore>,
+    pub(super) keys: Arc<dyn IdempotencyStore>,
     cache: CacheChoice,
     pub(super) grants: Arc<dyn GrantStore>,
-    /// True if `grants` takes over the approvals that an earlier version left in `home`.
-    imports_approvals: bool,
+    old_files: OldFiles,
+}
+
+/// The handling of files that earlier processes left in haft's own directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OldFiles {
+    /// Old files are swept, and `grants` takes over the approvals of an earlier version.
+    SweptAndImported,
+    Swept,
+    Untouched,
 }
 
 impl Stores {
@@ -52,12 +66,57 @@ impl Stores {
             home: home.clone(),
             journals: None,
             events: Some(Arc::new(FileEvents::of(home))),
-            blobs: Blobs::of(home),
-            keys: IdempotencyKeys::of(home),
+            outputs: Arc::new(FileOutputs::of(home)),
+            blobs: Arc::new(FileBlobs::of(home)),
+            keys: Arc::new(FileIdempotencyKeys::of(home)),
             cache: CacheChoice::Files,
             grants: Arc::new(FileGrants::of(home)),
-            imports_approvals: true,
+            old_files: OldFiles::SweptAndImported,
         }
+    }
+
+    /// Keeps everything in the memory of this value: runs can be attached, listed and resumed as long as it lives, and no
+    /// file is written.
+    pub fn in_memory(home: &Home) -> Self {
+        Self {
+            home: home.clone(),
+            journals: Some(Arc::new(MemoryJournals::default())),
+            events: Some(Arc::new(MemoryEvents::default())),
+            outputs: Arc::new(MemoryOutputs::default()),
+            blobs: Arc::new(MemoryBlobs::default()),
+            keys: Arc::new(MemoryIdempotencyKeys::default()),
+            cache: CacheChoice::MemoryOnly,
+            grants: Arc::new(MemoryGrants::default()),
+            old_files: OldFiles::Untouched,
+        }
+    }
+
+    /// Keeps event logs in this store.
+    #[must_use]
+    pub fn with_events(mut self, events: Arc<dyn EventStore>) -> Self {
+        self.events = Some(events);
+        self
+    }
+
+    /// Keeps outputs that are too large for a conversation in this store.
+    #[must_use]
+    pub fn with_outputs(mut self, outputs: Arc<dyn OutputStores>) -> Self {
+        self.outputs = outputs;
+        self
+    }
+
+    /// Keeps the texts of agents and skills in this store.
+    #[must_use]
+    pub fn with_blobs(mut self, blobs: Arc<dyn BlobStore>) -> Self {
+        self.blobs = blobs;
+        self
+    }
+
+    /// Keeps idempotency keys in this store.
+    #[must_use]
+    pub fn with_idempotency_keys(mut self, keys: Arc<dyn IdempotencyStore>) -> Self {
+        self.keys = keys;
+        self
     }
 
     /// Keeps event logs in memory only.
@@ -106,13 +165,19 @@ impl Stores {
     #[must_use]
     pub fn with_grants(mut self, grants: Arc<dyn GrantStore>) -> Self {
         self.grants = grants;
-        self.imports_approvals = false;
+        self.old_files = match self.old_files {
+            OldFiles::SweptAndImported | OldFiles::Swept => OldFiles::Swept,
+            OldFiles::Untouched => OldFiles::Untouched,
+        };
         self
     }
 
     /// Takes over the approvals of an earlier version, once. Returns a warning if something was dropped.
     fn import_approvals(&self) -> Option<String> {
-        self.imports_approvals.then(|| approvals_import::import(&self.home)).flatten()
+        match self.old_files {
+            OldFiles::SweptAndImported => approvals_import::import(&self.home),
+            OldFiles::Swept | OldFiles::Untouched => None,
+        }
     }
 
     /// Returns the journals; those in files have the limits of this configuration.
@@ -123,20 +188,24 @@ impl Stores {
         }
     }
 
-    /// Removes stored agents and event logs that are older than the sessions they belong to, and cached outputs that
-    /// expired.
+    /// Removes files that are older than the sessions they belong to, and cached outputs that expired. A runtime with
+    /// other stores does so too, because an earlier process may have left files.
     pub(super) fn sweep(&self, config: &ResolvedConfig) {
+        match self.old_files {
+            OldFiles::SweptAndImported | OldFiles::Swept => {}
+            OldFiles::Untouched => return,
+        }
         let keep = config.sessions.limits.keep;
         let now = std::time::SystemTime::now();
-        self.blobs.sweep(keep, now);
-        self.keys.sweep(keep, now);
+        FileBlobs::of(&self.home).sweep(keep, now);
+        FileIdempotencyKeys::of(&self.home).sweep(keep, now);
         FileEvents::of(&self.home).sweep(keep, now);
-        // Also when this runtime uses another store: an earlier process may have left entries.
         self.file_cache(config).sweep();
     }
 }
 
 /// The store behind the cache of calls.
+#[derive(Clone)]
 enum CacheChoice {
     /// Files below haft's own directory, which other processes share.
     Files,
@@ -241,7 +310,7 @@ impl RunHooks {
 
 /// Makes a [`Runtime`].
 pub struct RuntimeBuilder {
-    config: ResolvedConfig,
+    config: RuntimeConfig,
     home: Option<Home>,
     stores: Option<Stores>,
     variables: Variables,
@@ -265,7 +334,7 @@ impl std::fmt::Display for NoHome {
 impl std::error::Error for NoHome {}
 
 impl RuntimeBuilder {
-    pub(super) fn new(config: ResolvedConfig) -> Self {
+    pub(super) fn new(config: RuntimeConfig) -> Self {
         Self {
             config,
             home: None,
@@ -339,7 +408,8 @@ impl RuntimeBuilder {
     pub async fn build_with_warnings(self) -> Result<(Runtime, Vec<String>), NoHome> {
         let home = self.home.or_else(crate::home::find).ok_or(NoHome)?;
         let stores = self.stores.unwrap_or_else(|| Stores::at(&home));
-        let engine = EngineState::new(&self.config).with_cache_store(stores.cache(&self.config));
+        let config = self.config.resolved();
+        let engine = EngineState::new(config).with_cache_store(stores.cache(config));
         let own = (self.tools, self.models);
         let (generation, mut warnings) =
             ConfigGeneration::first(self.config, self.skills, own, engine, (&home, &self.variables)).await;

@@ -1,9 +1,10 @@
 //! The reasons a run does not start or continue. They carry no hints of a command line: an interface adds its own.
 
 use std::fmt;
-use std::io;
 
+use haft_config::ConfigErrors;
 use haft_config::agents::graph::AgentGraphError;
+use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::run::RunError;
 use haft_sandbox::PolicyError;
@@ -36,10 +37,12 @@ pub enum StartError {
     Policy(PolicyError),
     /// No model of the agent can be used.
     Models(ModelsError),
-    /// The directory for stored tool outputs could not be created.
-    Outputs(io::Error),
+    /// The configuration cannot be used with the secrets of the run.
+    Config(ConfigErrors),
+    /// The store of large tool outputs cannot be opened.
+    Outputs(StoreError),
     /// The idempotency key or the agents of the run could not be stored.
-    Store(io::Error),
+    Store(StoreError),
     /// The idempotency key belongs to a run that has ended, or that another process drives.
     AlreadyStarted {
         /// The run that the key belongs to.
@@ -61,8 +64,9 @@ impl fmt::Display for StartError {
             }
             Self::Policy(error) => error.fmt(f),
             Self::Models(error) => error.fmt(f),
-            Self::Outputs(error) => write!(f, "the output store cannot be opened: {error}"),
-            Self::Store(error) => write!(f, "the run cannot be stored: {error}"),
+            Self::Config(errors) => errors.fmt(f),
+            Self::Outputs(error) => write!(f, "the output store cannot be opened: {}", reason(error)),
+            Self::Store(error) => write!(f, "the run cannot be stored: {}", reason(error)),
             Self::AlreadyStarted { run } => write!(f, "the idempotency key belongs to run {run}"),
             Self::Run(error) => error.fmt(f),
         }
@@ -70,6 +74,14 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+/// Returns the cause alone. The text of a store error is about stored outputs of tools.
+pub(super) fn reason(error: &StoreError) -> &str {
+    match error {
+        StoreError::NotFound => "it is not in the store",
+        StoreError::Unavailable { reason } => reason,
+    }
+}
 
 /// A stored run that does not continue.
 #[derive(Debug)]

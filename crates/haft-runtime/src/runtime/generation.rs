@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use haft_config::ResolvedConfig;
 use haft_config::skills::Skills;
+use haft_config::{ConfigErrors, ConfigTemplate, LoadedConfig, ResolvedConfig};
 use haft_core::home::Home;
 use haft_core::model_provider::ModelProvider;
 use haft_core::provider::ToolProvider;
@@ -13,10 +13,36 @@ use crate::rest::{self, Freshness, RestLoadContext};
 use crate::runs::Variables;
 use crate::wiring::EngineState;
 
+/// The configuration of a runtime. With the template of its files, the secrets of a run also replace `${VARIABLE}` in it.
+#[derive(Debug, Clone)]
+pub struct RuntimeConfig {
+    resolved: ResolvedConfig,
+    template: Option<ConfigTemplate>,
+}
+
+impl From<ResolvedConfig> for RuntimeConfig {
+    fn from(resolved: ResolvedConfig) -> Self {
+        Self { resolved, template: None }
+    }
+}
+
+impl From<LoadedConfig> for RuntimeConfig {
+    fn from(loaded: LoadedConfig) -> Self {
+        Self { resolved: loaded.resolved, template: Some(loaded.template) }
+    }
+}
+
+impl RuntimeConfig {
+    pub(super) fn resolved(&self) -> &ResolvedConfig {
+        &self.resolved
+    }
+}
+
 /// A configuration, and everything that was built from it once.
 pub(super) struct ConfigGeneration {
     pub(super) number: u64,
     pub(super) config: Arc<ResolvedConfig>,
+    template: Option<ConfigTemplate>,
     pub(super) skills: Skills,
     /// REST tools of the configuration, and the tools of the embedding program.
     pub(super) providers: Vec<Arc<dyn ToolProvider>>,
@@ -32,7 +58,7 @@ pub(super) type OwnProviders = (Vec<Arc<dyn ToolProvider>>, Option<Arc<dyn Model
 impl ConfigGeneration {
     /// Builds the first generation. The warnings name REST tools of the configuration that cannot be used.
     pub(super) async fn first(
-        config: ResolvedConfig,
+        config: RuntimeConfig,
         skills: Skills,
         (own_tools, models): OwnProviders,
         engine: EngineState,
@@ -40,7 +66,8 @@ impl ConfigGeneration {
     ) -> (Self, Vec<String>) {
         let mut this = Self {
             number: 1,
-            config: Arc::new(config),
+            config: Arc::new(config.resolved),
+            template: config.template,
             skills,
             providers: own_tools.clone(),
             own_tools,
@@ -53,21 +80,45 @@ impl ConfigGeneration {
 
     pub(super) async fn next(
         &self,
-        config: ResolvedConfig,
+        config: RuntimeConfig,
         home: &Home,
         variables: &Variables,
     ) -> (Self, Vec<String>) {
+        let RuntimeConfig { resolved, template } = config;
         let mut next = Self {
             number: self.number + 1,
-            engine: self.engine.renewed(&config),
+            engine: self.engine.renewed(&resolved),
+            template,
+            ..self.with_config(resolved)
+        };
+        let warnings = next.load_rest(home, variables).await;
+        (next, warnings)
+    }
+
+    /// Returns the generation with the variables of one run, which include its secrets. `None` if the program gave no
+    /// template of its configuration.
+    pub(super) async fn for_run(
+        &self,
+        home: &Home,
+        variables: &Variables,
+    ) -> Result<Option<(Self, Vec<String>)>, ConfigErrors> {
+        let Some(template) = &self.template else { return Ok(None) };
+        let mut own = self.with_config(template.resolve(&**variables)?);
+        let warnings = own.load_rest(home, variables).await;
+        Ok(Some((own, warnings)))
+    }
+
+    fn with_config(&self, config: ResolvedConfig) -> Self {
+        Self {
+            number: self.number,
             config: Arc::new(config),
+            template: self.template.clone(),
             skills: self.skills.clone(),
             providers: self.own_tools.clone(),
             own_tools: self.own_tools.clone(),
             models: self.models.clone(),
-        };
-        let warnings = next.load_rest(home, variables).await;
-        (next, warnings)
+            engine: self.engine.clone(),
+        }
     }
 
     async fn load_rest(&mut self, home: &Home, variables: &Variables) -> Vec<String> {

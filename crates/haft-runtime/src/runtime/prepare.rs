@@ -6,12 +6,15 @@ use haft_config::ResolvedConfig;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::resolved::ModelName;
 use haft_config::skills::{self, Skill};
+use haft_core::digest::Digest;
 use haft_core::event::{Event, EventSink, EventSinks};
+use haft_core::event_store::RunKey;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_core::run::context::RunContext;
 use haft_core::run::untrusted::UntrustedReads;
+use haft_sandbox::{PolicyError, SandboxPolicy};
 use haft_tools::mcp::ElicitationSupport;
 
 use super::generation::ConfigGeneration;
@@ -41,8 +44,7 @@ impl Runtime {
             crate::runs::check_input(&graph.first().agent, &spec.request)?;
         }
         let policy = spec.workspace.policy(&self.shared.home).map_err(StartError::Policy)?;
-        let is_local = spec.principal.is_subject_of(&Principal::local());
-        let policy = if is_local { policy } else { policy.hide_neighbours() };
+        let policy = self.apart_from_others(policy, &spec.principal).map_err(StartError::Policy)?;
         let (config, skills) = with_skills(generation, spec, &*variables);
         let usual = model_names(&graph.first().agent, &config).map_err(StartError::Models)?;
         let asking = (Arc::clone(&variables), ModelProviders::sharing(generation.engine.clients().clone()));
@@ -50,7 +52,8 @@ impl Runtime {
         let kept = hooks.keeps_session && generation.config.sessions.enabled;
         let takeover = hooks.takeover;
         let (log, desk) = self.log_and_desk(id, &spec.principal, kept, takeover).await;
-        let outputs = self.outputs(id, &config)?;
+        let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
+        let outputs = self.outputs(&key, &config)?;
         let shared = RunShared::new(id, spec.principal.clone(), log.clone(), Arc::clone(&desk));
         let grants = ReportingGrants::new(Arc::clone(&self.shared.stores.grants), shared.warner());
         let untrusted = Arc::new(UntrustedReads::default());
@@ -92,11 +95,26 @@ impl Runtime {
         Ok(PreparedRun { agent, context, shared, routing })
     }
 
+    /// Hides the workspaces and the temporary files of other principals. Those of the local user are visible to the user
+    /// anyway.
+    fn apart_from_others(
+        &self,
+        policy: SandboxPolicy,
+        principal: &Principal,
+    ) -> Result<SandboxPolicy, PolicyError> {
+        if principal.is_subject_of(&Principal::local()) {
+            return Ok(policy);
+        }
+        let name = Digest::of_text(&format!("{}\n{}", principal.tenant(), principal.subject()));
+        let tmp = self.shared.home.private_tmps().join(name.to_string());
+        policy.hide_neighbours().private_tmp(&tmp)
+    }
+
     fn environment(
         &self,
         spec: &RunSpec,
         config: Arc<ResolvedConfig>,
-        policy: haft_sandbox::SandboxPolicy,
+        policy: SandboxPolicy,
         (skills, variables): (AvailableSkills, Variables),
         generation: &ConfigGeneration,
         hooks: &RunHooks,

@@ -23,7 +23,9 @@ use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AgentChanges, ConfigFiles, FunctionTool, ModelChoice, RunSpec, SkillSource, WorkspaceSpec};
+use super::{
+    AgentChanges, ConfigFiles, FunctionTool, ModelChoice, RunSpec, SkillSource, UserHomeView, WorkspaceSpec,
+};
 
 /// The version that is written, and the only one that is read.
 pub const SPEC_VERSION: u32 = 1;
@@ -128,6 +130,8 @@ struct StoredWorkspace {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     protected: Vec<StoredPath>,
     limits: CommandLimits,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    home_covered: bool,
 }
 
 /// A path. File names need not be UTF-8; a path that is not is stored as bytes.
@@ -385,6 +389,7 @@ impl StoredWorkspace {
             environment: workspace.environment.clone(),
             protected: stored_paths(&workspace.protected),
             limits: workspace.limits.clone(),
+            home_covered: workspace.home == UserHomeView::Covered,
         }
     }
 
@@ -401,6 +406,7 @@ impl StoredWorkspace {
             environment: self.environment,
             protected: paths(self.protected),
             limits: self.limits,
+            home: if self.home_covered { UserHomeView::Covered } else { UserHomeView::WithoutSecrets },
         }
     }
 }

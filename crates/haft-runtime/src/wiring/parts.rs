@@ -145,6 +145,7 @@ impl OrchestratorParts {
             queues: shared.queues.clone(),
             cache: shared.cache.clone(),
             rules: rules(&config),
+            grant_lifetime: config.policy.keep_approvals,
             after_untrusted: decision(config.policy.after_untrusted),
             tokens: Arc::new(Vocabulary),
             capture: if config.telemetry.capture_content {

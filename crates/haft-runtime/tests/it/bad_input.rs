@@ -1,13 +1,26 @@
-//! Specs, journals and stores that are damaged, missing or of another version.
+//! Specs, journals and stores that are damaged, missing, full or of another version.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::BoxFuture;
+use haft_core::event_store::RunKey;
 use haft_core::position::SessionId;
+use haft_core::principal::Principal;
+use haft_core::run::finish::FinishReason;
+use haft_core::run::journal::{Epoch, JournalError};
 use haft_model_server::ScriptStep;
 use haft_runtime::runtime::{ResumeFailure, StartError};
 use haft_runtime::spec::SpecError;
-use haft_runtime::{RunSecrets, RunSpec};
+use haft_runtime::{ApprovalDecision, ParkReason, RunHandle, RunSecrets, RunSpec, RunState, Stores};
+use haft_store::journals::{
+    ClaimedJournal, JournalClaim, JournalStore, ListedRun, MemoryJournals, RunListPage, Takeover,
+};
+use haft_store::sessions::line::{SessionJournalLine, SessionStart};
+use haft_store::sessions::{SessionError, SessionJournal};
 use serde_json::json;
 
-use crate::fixture::{RuntimeFixture, answer, finished, note};
+use crate::fixture::{RuntimeFixture, answer, asking, finished, note};
 
 #[tokio::test]
 async fn unknown_run_cannot_be_resumed_or_attached() {
@@ -100,4 +113,181 @@ async fn unknown_model_provider_fails_before_any_request() {
     let error = runtime.start(spec, RunSecrets::none()).await.unwrap_err();
     assert!(matches!(error, StartError::Models(_)), "{error}");
     assert!(fixture.model.requests().is_empty());
+}
+
+#[tokio::test]
+async fn unknown_agent_fails_before_any_request() {
+    let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let mut spec = fixture.spec("go");
+    spec.agents.first = "nowhere.md".into();
+    let error = runtime.start(spec, RunSecrets::none()).await.unwrap_err();
+    assert!(matches!(error, StartError::Agent(_)), "{error}");
+    assert!(error.to_string().contains("nowhere.md"), "{error}");
+    assert!(fixture.model.requests().is_empty());
+}
+
+async fn parked(run: &RunHandle) -> haft_core::approval::ApprovalId {
+    match run.wait().await.unwrap() {
+        RunState::Parked(ParkReason::Approval(pending)) => pending[0].id,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn journal_that_is_removed_in_mid_run_ends_the_run_before_the_next_call() {
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
+    let runtime = fixture.runtime(&asking()).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let approval = parked(&run).await;
+    std::fs::remove_dir_all(fixture.home().data()).unwrap();
+    run.decide(approval, ApprovalDecision::Allow).unwrap();
+    let outcome = finished(&run).await;
+    assert_eq!(outcome.finish.reason, FinishReason::Unrecorded, "{:?}", outcome.finish);
+    assert!(outcome.finish.detail.contains("its file was removed"), "{:?}", outcome.finish);
+    assert_eq!(fixture.calls.count(), 0);
+}
+
+#[tokio::test]
+async fn run_that_cannot_be_stored_warns_and_still_works() {
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
+    std::fs::create_dir_all(fixture.home().data()).unwrap();
+    // Like a read-only directory: no file can be made in it, not even by root.
+    std::fs::write(fixture.home().data().join("sessions"), "").unwrap();
+    let runtime = fixture.runtime(&json!({})).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+    let warnings = run.warnings().join("\n");
+    assert!(warnings.contains("the run cannot be resumed"), "{warnings}");
+}
+
+#[tokio::test]
+async fn outputs_that_cannot_be_stored_are_cut_and_the_run_continues() {
+    let fixture =
+        RuntimeFixture::new([note("one"), ScriptStep::call("long", json!({})), ScriptStep::text("done")]);
+    let mut config = asking();
+    config["toolResponseMaxBytes"] = json!(1_000);
+    let runtime = fixture.runtime(&config).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let approval = parked(&run).await;
+    let outputs = fixture.home().data().join("outputs");
+    std::fs::remove_dir_all(&outputs).unwrap();
+    std::fs::write(&outputs, "").unwrap();
+    run.decide(approval, ApprovalDecision::Allow).unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+    let shown = format!("{:?}", fixture.model.requests()[2]);
+    assert!(shown.contains("a line of a long text") && !shown.contains("session-"), "{shown}");
+}
+
+/// Journals on a disk that is full after some lines.
+#[derive(Debug)]
+struct FullJournals {
+    journals: MemoryJournals,
+    lines_left: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct FullClaim {
+    claim: Box<dyn JournalClaim>,
+    lines_left: Arc<AtomicUsize>,
+}
+
+impl JournalClaim for FullClaim {
+    fn epoch(&self) -> Epoch {
+        self.claim.epoch()
+    }
+
+    fn append(&self, line: &SessionJournalLine) -> Result<(), JournalError> {
+        let take = |left: usize| left.checked_sub(1);
+        match self.lines_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) {
+            Ok(_) => self.claim.append(line),
+            Err(_) => Err(JournalError::unavailable("No space left on device")),
+        }
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl JournalStore for FullJournals {
+    fn create<'a>(
+        &'a self,
+        key: &'a RunKey,
+        opened: SessionStart,
+    ) -> BoxFuture<'a, Result<SessionJournal, SessionError>> {
+        Box::pin(async move {
+            let claim = self.journals.create(key, opened).await?.into_claim();
+            let claim = FullClaim { claim, lines_left: Arc::clone(&self.lines_left) };
+            Ok(SessionJournal::new(key.run, Box::new(claim)))
+        })
+    }
+
+    fn claim<'a>(
+        &'a self,
+        key: &'a RunKey,
+        takeover: Takeover,
+    ) -> BoxFuture<'a, Result<ClaimedJournal, SessionError>> {
+        self.journals.claim(key, takeover)
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a RunKey,
+        from: usize,
+        count: usize,
+    ) -> BoxFuture<'a, Result<Vec<SessionJournalLine>, SessionError>> {
+        self.journals.read(key, from, count)
+    }
+
+    fn list<'a>(
+        &'a self,
+        principal: &'a Principal,
+        page: RunListPage,
+    ) -> BoxFuture<'a, Result<Vec<ListedRun>, SessionError>> {
+        self.journals.list(principal, page)
+    }
+
+    fn remove<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<(), SessionError>> {
+        self.journals.remove(key)
+    }
+}
+
+/// Fills the disk after every possible number of lines. The run ends with a clear error, makes no call that is not in the
+/// journal, and continues once there is room.
+#[tokio::test]
+async fn full_journal_loses_no_call_and_the_run_continues_later() {
+    let mut lines = 0;
+    loop {
+        let steps = [note("one"), note("two"), ScriptStep::text("done")];
+        let fixture = RuntimeFixture::new(steps);
+        let (journals, lines_left) = (MemoryJournals::default(), Arc::new(AtomicUsize::new(lines)));
+        let full = FullJournals { journals: journals.clone(), lines_left: Arc::clone(&lines_left) };
+        let stores = |journals| Stores::at(&fixture.home()).with_journals(journals);
+        let runtime = fixture.builder(&json!({})).stores(stores(Arc::new(full))).build().await.unwrap();
+        let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+        let outcome = finished(&run).await;
+        run.closed().await;
+        if lines_left.load(Ordering::SeqCst) > 0 {
+            assert_eq!(answer(&outcome), "done");
+            break;
+        }
+        let made = fixture.calls.count();
+        if outcome.finish.reason != FinishReason::Completed {
+            assert_eq!(outcome.finish.reason, FinishReason::Unrecorded, "{lines}: {:?}", outcome.finish);
+            assert!(outcome.finish.detail.contains("No space left"), "{lines}: {:?}", outcome.finish);
+        }
+        let room = fixture.builder(&json!({})).stores(stores(Arc::new(journals))).build().await.unwrap();
+        match room.resume(run.id(), None, RunSecrets::none()).await {
+            Ok(run) => {
+                assert_eq!(answer(&finished(&run).await), "done", "{lines}");
+                assert!(fixture.calls.count() <= 2, "{lines}: no call was made twice");
+            }
+            // Everything but the end was stored.
+            Err(ResumeFailure::Run(error)) => assert_eq!(made, 2, "{lines}: {error}"),
+            Err(error) => panic!("{lines}: {error}"),
+        }
+        lines += 1;
+    }
+    assert!(lines > 5, "{lines}");
 }

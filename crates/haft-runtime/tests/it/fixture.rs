@@ -154,7 +154,7 @@ impl RuntimeFixture {
         let file = self.directory.path().join("haft.json");
         std::fs::write(&file, config.to_string()).unwrap();
         let sources = haft_config::ConfigSources { home: None, project: None, named: Some(&file) };
-        let resolved = haft_config::load(sources, &|_| None).unwrap().resolved;
+        let loaded = haft_config::load(sources, &|_| None).unwrap();
         let registry = Registry::new(Namespace::new("app").unwrap());
         registry.register(NoteTool(Arc::clone(&self.calls))).unwrap();
         registry.register(LookTool(Arc::clone(&self.calls))).unwrap();
@@ -165,7 +165,7 @@ impl RuntimeFixture {
             "OPENAI_API_KEY" => Some("k".to_owned()),
             _ => None,
         };
-        Runtime::builder(resolved).home(self.home()).variables(Arc::new(variables)).tools(Arc::new(registry))
+        Runtime::builder(loaded).home(self.home()).variables(Arc::new(variables)).tools(Arc::new(registry))
     }
 
     pub(crate) async fn runtime(&self, config: &Value) -> Runtime {
@@ -177,6 +177,17 @@ impl RuntimeFixture {
             "---\nmodels: openai/m\ntools: [note, look, long, tool_output]\n---\nYou work.\n",
             request,
         )
+    }
+
+    /// A run of the first of these agent files, which may name the others.
+    pub(crate) fn spec_of_files(&self, files: &[(&str, &str)], request: &str) -> RunSpec {
+        for (name, text) in files {
+            std::fs::write(self.directory.path().join(name), text).unwrap();
+        }
+        let loader = loader::AgentLoader::default();
+        let first = loader.open(&self.directory.path().join(files[0].0)).unwrap();
+        let graph = AgentGraph::gather(first, &loader).unwrap();
+        RunSpec::new(&graph, request, WorkspaceSpec::at(self.workspace()))
     }
 
     pub(crate) fn spec_of(&self, agent: &str, request: &str) -> RunSpec {

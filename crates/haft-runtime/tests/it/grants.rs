@@ -66,6 +66,28 @@ fn grants_survive_restart_and_cover_only_their_owner() {
 }
 
 #[tokio::test]
+async fn grant_ends_after_the_configured_time() {
+    let mut config = asking();
+    for (keep, is_asked_again) in [("1h", false), ("1ms", true)] {
+        let fixture = notes(2);
+        config["policy"]["keepApprovals"] = json!(keep);
+        let runtime = fixture.runtime(&config).await;
+        let run = start(&runtime, of(&fixture, "anna")).await;
+        run.decide(pending(&run).await.id, ApprovalDecision::AllowExact).unwrap();
+        finished(&run).await;
+        let [grant] =
+            runtime.grants().list(&GrantOwner::of(&principal("anna"))).await.unwrap().try_into().unwrap();
+        let lifetime = grant.expires_ms.unwrap() - grant.decision.at_ms;
+        assert_eq!(lifetime, if keep == "1h" { 3_600_000 } else { 1 });
+        let run = start(&runtime, of(&fixture, "anna")).await;
+        let state = run.wait().await.unwrap();
+        assert_eq!(matches!(state, RunState::Parked(_)), is_asked_again, "{keep}: {state:?}");
+        run.cancel();
+        run.closed().await;
+    }
+}
+
+#[tokio::test]
 async fn revoked_grant_requires_approval_again() {
     let fixture = notes(2);
     let runtime = fixture.runtime(&asking()).await;

@@ -7,7 +7,7 @@ use haft_core::conversation::ToolReply;
 use haft_core::run::finish::FinishReason;
 use haft_core::tool::ToolCall;
 use haft_model_server::{RequestExpectation, ScriptPart, ScriptStep};
-use haft_runtime::runtime::Takeover;
+use haft_runtime::runtime::{RunListPage, StartError, Takeover};
 use haft_runtime::spec::FunctionTool;
 use haft_runtime::{
     ApprovalDecision, DecideError, ParkReason, PendingApproval, RunHandle, RunHooks, RunSecrets, RunSpec,
@@ -15,6 +15,7 @@ use haft_runtime::{
 };
 use haft_store::journals::{JournalStore, MemoryJournals};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::fixture::{RuntimeFixture, answer, asking, events, finished, kinds, note, process};
 
@@ -157,6 +158,73 @@ async fn taken_over_run_makes_no_call_in_the_old_runtime() {
     }
 }
 
+#[tokio::test]
+async fn approval_of_a_sub_agents_call_takes_no_time_from_the_run_above() {
+    let steps = [
+        ScriptStep::call("agent__helper", json!({"request": "note it"})),
+        note("one"),
+        ScriptStep::text("noted"),
+        ScriptStep::text("done"),
+    ];
+    let fixture = RuntimeFixture::in_order(steps);
+    let runtime = fixture.runtime(&asking()).await;
+    let agents = [
+        ("lead.md", "---\nmodels: openai/m\ntools: []\nagents: [helper.md]\ntimeout: 20m\n---\nYou lead.\n"),
+        ("helper.md", "---\nmodels: openai/m\ntools: [note]\ntimeout: 10m\n---\nYou note.\n"),
+    ];
+    let run = runtime.start(fixture.spec_of_files(&agents, "go"), RunSecrets::none()).await.unwrap();
+    let [waiting] = pending(&run).await.try_into().unwrap();
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_hours(5)).await;
+    // Every timer that the wait should not have stopped fires now.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::resume();
+    run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
+    let outcome = finished(&run).await;
+    assert_eq!(answer(&outcome), "done", "{:?}", outcome.finish);
+    assert_eq!(fixture.calls.count(), 1);
+}
+
+#[test]
+fn run_continues_in_another_runtime_with_all_stores_in_memory() {
+    let fixture = RuntimeFixture::new([
+        ScriptStep::call("long", json!({})),
+        note("one"),
+        told(ScriptStep::text("done"), "noted as number 1"),
+    ]);
+    let config = json!({
+        "policy": {"rules": [{"tool": "note", "decision": "ask"}]},
+        "toolResponseMaxBytes": 1_000,
+    });
+    process().block_on(async {
+        let stores = Stores::in_memory(&fixture.home());
+        let runtime = async |stores: Stores| fixture.builder(&config).stores(stores).build().await.unwrap();
+        let older = runtime(stores.clone()).await;
+        let spec = RunSpec { idempotency_key: Some("k".into()), ..fixture.spec("go") };
+        let old = older.start(spec.clone(), RunSecrets::none()).await.unwrap();
+        let [waiting] = pending(&old).await.try_into().unwrap();
+        let newer = runtime(stores).await;
+        let listed = newer.list(old.principal(), RunListPage { skip: 0, count: 9 }).await.unwrap();
+        assert_eq!((listed.len(), listed[0].is_running), (1, true));
+        let twice = newer.start(spec, RunSecrets::none()).await.unwrap_err();
+        assert!(matches!(twice, StartError::AlreadyStarted { run } if run == old.id()), "{twice}");
+        let stored = newer.stored_spec(old.principal(), old.id()).await.unwrap();
+        let hooks = RunHooks { takeover: Takeover::Allowed, ..RunHooks::default() };
+        let run = newer.resume_with(old.id(), stored, None, RunSecrets::none(), hooks).await.unwrap();
+        pending(&run).await;
+        run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
+        assert_eq!(answer(&finished(&run).await), "done");
+        old.cancel();
+        old.closed().await;
+        run.closed().await;
+    });
+    assert_eq!(fixture.calls.count(), 1);
+    let data: Vec<_> = std::fs::read_dir(fixture.home().data()).into_iter().flatten().flatten().collect();
+    assert!(data.is_empty(), "no store wrote a file: {data:?}");
+}
+
 fn weather() -> FunctionTool {
     FunctionTool {
         name: "weather".into(),
@@ -214,6 +282,60 @@ fn run_waiting_for_a_function_resumes_after_restart() {
         assert_eq!(answer(&finished(&run).await), "sunny");
     });
     assert_eq!(fixture.model.requests().len(), 2, "no reply was asked for again");
+}
+
+/// A server that answers every request with the reversed value of its `Authorization` header; haft removes the value
+/// itself from a response.
+async fn header_server() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(connection.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap().to_lowercase();
+            let value = head.split("authorization: ").nth(1).unwrap().lines().next().unwrap();
+            let value: String = value.chars().rev().collect();
+            let reply = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{value}",
+                value.len()
+            );
+            connection.write_all(reply.as_bytes()).await.unwrap();
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn secrets_of_a_run_replace_variables_of_the_configuration_for_that_run_alone() {
+    let look = || ScriptStep::call("rest__whoami", json!({}));
+    let steps = [
+        look(),
+        told(ScriptStep::text("done"), "anna fo yek"),
+        look(),
+        told(ScriptStep::text("done"), "treb fo yek"),
+        ScriptStep::text("done"),
+    ];
+    let fixture = RuntimeFixture::in_order(steps);
+    let url = header_server().await;
+    let tool = json!({
+        "description": "Shows the key.", "method": "GET", "url": url,
+        "headers": {"Authorization": "${SERVICE_KEY}"}, "allowPrivateAddresses": true,
+    });
+    let runtime = fixture.runtime(&json!({"restTools": {"whoami": tool}})).await;
+    let agent = "---\nmodels: openai/m\ntools: [rest__whoami]\n---\nYou work.\n";
+    for key in ["key of anna", "key of bert"] {
+        let secrets = RunSecrets::none().with("SERVICE_KEY", key);
+        let run = runtime.start(fixture.spec_of(agent, "go"), secrets).await.unwrap();
+        let outcome = finished(&run).await;
+        assert_eq!(answer(&outcome), "done", "{key}: {:?}", outcome.finish);
+    }
+    let run = runtime.start(fixture.spec_of(agent, "go"), RunSecrets::none()).await.unwrap();
+    finished(&run).await;
+    let warnings = run.warnings().join("\n");
+    assert!(warnings.contains("rest__whoami"), "without the secret there is no such tool: {warnings}");
 }
 
 #[tokio::test]

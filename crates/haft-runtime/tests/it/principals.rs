@@ -3,6 +3,7 @@
 use haft_core::event_log::LogEvent;
 use haft_core::principal::Principal;
 use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
+use haft_runtime::spec::UserHomeView;
 use haft_runtime::{ApprovalDecision, ParkReason, RunHandle, RunSecrets, RunSpec, RunState};
 use serde_json::json;
 
@@ -112,6 +113,51 @@ async fn principal_cannot_read_the_workspace_of_another() {
     let [shell, file] = results.try_into().unwrap();
     assert!(shell.contains("No such file") && shell.contains("bert\nmine"), "{shell}");
     assert!(!shell.contains("the secret") && !file.contains("the secret"), "{file}");
+}
+
+/// The results of all calls of a run.
+async fn results(run: &RunHandle) -> Vec<String> {
+    assert_eq!(answer(&finished(run).await), "done");
+    let events = events(run).await;
+    let results = events.iter().filter_map(|event| match &event.event.kind {
+        LogEvent::ToolResult { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    results.collect()
+}
+
+#[tokio::test]
+async fn principals_share_no_file_in_tmp_and_see_no_home() {
+    let home = haft_sandbox::user_home().unwrap();
+    let name = format!("haft-tmp-{}", std::process::id());
+    let look = format!(
+        "cat /tmp/{name}; ls -A '{}' | wc -l; echo of $(basename $PWD) > /tmp/{name}; cat /tmp/{name}",
+        home.display()
+    );
+    let bash = || ScriptStep::call("bash", json!({ "command": look }));
+    let read = || ScriptStep::call("read", json!({"file_path": format!("/tmp/{name}")}));
+    let steps = || [bash(), read(), ScriptStep::text("done")];
+    let fixture = RuntimeFixture::in_order([steps(), steps(), steps()].concat());
+    let runtime = fixture.runtime(&json!({})).await;
+    let agent = "---\nmodels: openai/m\ntools: [bash, read]\n---\nYou work.\n";
+    let start = async |subject: &str| {
+        let directory = fixture.home().workspace().join("acme").join(subject);
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut spec = fixture.spec_of(agent, "go");
+        spec.principal = principal(subject);
+        spec.workspace.directory = directory;
+        spec.workspace.home = UserHomeView::Covered;
+        results(&runtime.start(spec, RunSecrets::none()).await.unwrap()).await
+    };
+    let [shell, file] = start("anna").await.try_into().unwrap();
+    assert!(shell.contains("No such file") && shell.contains("\n0\nof anna"), "{shell}");
+    assert!(file.contains("of anna"), "{file}");
+    let [shell, file] = start("bert").await.try_into().unwrap();
+    assert!(shell.contains("No such file") && !shell.contains("anna"), "{shell}");
+    assert!(file.contains("of bert"), "{file}");
+    let [shell, _] = start("anna").await.try_into().unwrap();
+    assert!(shell.starts_with("of anna"), "a principal keeps its /tmp between runs: {shell}");
+    assert!(!std::path::Path::new("/tmp").join(&name).exists());
 }
 
 #[tokio::test]

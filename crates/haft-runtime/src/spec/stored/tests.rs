@@ -38,6 +38,7 @@ fn spec() -> RunSpec {
             WorkspaceSpec {
                 network: Some(ResourceAccess::Allow),
                 secrets: vec!["/x".into()],
+                home: UserHomeView::Covered,
                 ..WorkspaceSpec::at("/w")
             },
         )
