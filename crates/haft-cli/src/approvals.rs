@@ -23,7 +23,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::args::ApprovalsCommand;
 use super::exit::ExitReason;
-use super::sessions::age;
+use super::sessions::{age, span};
 use super::settings::{self, CliError};
 use super::terminal;
 
@@ -158,18 +158,27 @@ fn table(grants: &[Grant], now_ms: u64) -> String {
         let _ = writeln!(text, "{}", fitted(&heading, COLUMNS));
         for grant in grants.iter().filter(|grant| workspace(grant) == place) {
             let tool = grant.target.as_ref().map_or("-".to_owned(), |target| tool_name(&target.tool));
-            let expired = if grant.is_expired(now_ms) { "(expired) " } else { "" };
+            let end = end_of(grant, now_ms);
             let cells = [
                 short_id(grant),
                 age(grant.decision.at_ms),
                 sandbox(grant.confinement),
                 tool,
-                format!("{expired}{}", grant.scope),
+                format!("{end}{}", grant.scope),
             ];
             let _ = writeln!(text, "{}", row(cells.each_ref().map(String::as_str)));
         }
     }
     text
+}
+
+/// Names the end of a grant that has one.
+fn end_of(grant: &Grant, now_ms: u64) -> String {
+    match grant.expires_ms {
+        None => String::new(),
+        Some(end) if end <= now_ms => "(expired) ".into(),
+        Some(end) => format!("({} left) ", span(end - now_ms)),
+    }
 }
 
 fn workspace(grant: &Grant) -> Option<&str> {
@@ -237,6 +246,8 @@ fn as_value(grant: &Grant) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use haft_core::digest::Digest;
     use haft_core::grant::{GrantBinding, GrantDecision, GrantTarget};
     use haft_core::name::{Namespace, ToolName};
@@ -264,13 +275,15 @@ mod tests {
             grant("/w", GrantScope::Exact { digest, description: "x".repeat(200) }),
             Grant { expires_ms: Some(1), ..grant("/w", GrantScope::CommandPrefix(vec!["git".into()])) },
             Grant::imported(owner(), digest, GrantDecision { by: "import".into(), at_ms: 0 }),
+            grant("/w", GrantScope::Rule("ask x".into())).lasting(Some(Duration::from_hours(5))),
         ];
         let text = table(&grants, 2);
         for line in text.lines() {
             assert!(line.width() <= COLUMNS, "{} columns: {line}", line.width());
         }
         assert!(text.contains("sandbox+net  a-server-with…  (expired) git *"), "{text}");
-        assert_eq!(text.lines().count(), 1 + 3 + 4, "{text}");
+        assert!(text.contains("(4 h left) rule ask x"), "{text}");
+        assert_eq!(text.lines().count(), 1 + 3 + 5, "{text}");
     }
 
     #[test]

@@ -115,7 +115,10 @@ pub(super) fn start(error: &StartError) -> Option<String> {
         StartError::Policy(error) => Some(policy(error).into()),
         StartError::Models(error) => models(error),
         StartError::Outputs(_) => Some("set HAFT_HOME to a directory that you may write".into()),
-        StartError::Store(_) | StartError::AlreadyStarted { .. } | StartError::Run(_) => None,
+        StartError::Config(_)
+        | StartError::Store(_)
+        | StartError::AlreadyStarted { .. }
+        | StartError::Run(_) => None,
     }
 }
 
@@ -141,6 +144,7 @@ pub(super) fn policy(error: &PolicyError) -> &'static str {
         PolicyError::Missing { .. } => "create it, or name another one",
         PolicyError::NotADirectory { .. } => "name the directory that contains it",
         PolicyError::Unreadable { .. } => "`ls -ld` shows its owner and its permissions",
+        PolicyError::InPrivateTmp { .. } => "choose a workspace outside /tmp",
         PolicyError::WholeFileSystem => "work in a project directory",
         PolicyError::ExposesHome { .. } => {
             "work in a project directory below it, or move haft's home with HAFT_HOME"
@@ -157,7 +161,9 @@ pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
             Some("--git writable turns that protection off")
         }
         SandboxError::Layer { .. } => Some(SANDBOX_LAYERS),
-        SandboxError::Plan(PlanError::NameUnprotected { .. } | PlanError::NotUtf8 { .. })
+        SandboxError::Plan(
+            PlanError::NameUnprotected { .. } | PlanError::NotUtf8 { .. } | PlanError::NoPrivateTmp,
+        )
         | SandboxError::NoLauncher
         | SandboxError::Launcher { .. }
         | SandboxError::Exposed { .. }

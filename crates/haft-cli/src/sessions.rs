@@ -19,7 +19,7 @@ use haft_models::cassette::Recording;
 use haft_runtime::recordings;
 use haft_store::accounting::now_ms;
 use haft_store::events::FileEvents;
-use haft_store::outputs::FileStore;
+use haft_store::outputs::FileOutputs;
 use haft_store::sessions::{
     SessionError, SessionHistory, SessionLimits, SessionOverview, SessionStatus, SessionStore,
 };
@@ -132,8 +132,7 @@ fn remove(sessions: &SessionStore, words: &[String]) -> Result<Vec<String>, CliE
         }
         // The event log and the outputs hold content of the run, so they go with it.
         let key = RunKey { tenant: tenant.unwrap_or_else(|| "local".into()), run: *id };
-        let removed =
-            events.remove(&key).and_then(|()| FileStore::remove_session(&home.data().join("outputs"), *id));
+        let removed = events.remove(&key).and_then(|()| FileOutputs::of(&home).remove(&key));
         removed.map_err(|error| {
             (ExitReason::Internal, format!("the content of {id} could not be removed: {error}"))
         })?;
@@ -219,7 +218,12 @@ fn drawn(past: &SessionHistory, standing: &str) -> String {
 }
 
 pub(super) fn age(then_ms: u64) -> String {
-    let seconds = now_ms().saturating_sub(then_ms) / 1000;
+    span(now_ms().saturating_sub(then_ms))
+}
+
+/// Formats a time in its largest unit.
+pub(super) fn span(millis: u64) -> String {
+    let seconds = millis / 1000;
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7200 => format!("{} min", seconds / 60),

@@ -208,7 +208,7 @@ pub(super) fn not_started(error: &StartError) -> CliError {
     let (exit, message): (ExitReason, &dyn std::fmt::Display) = match error {
         // The inner error names the file already.
         StartError::Agent(AgentGraphError::Load { error, .. }) => (ExitReason::Input, error),
-        StartError::Agent(_) | StartError::Input { .. } => (ExitReason::Input, error),
+        StartError::Agent(_) | StartError::Input { .. } | StartError::Config(_) => (ExitReason::Input, error),
         StartError::Policy(_) | StartError::ToolChoice { .. } => (ExitReason::Usage, error),
         StartError::Models(error) => return ask::refused(error),
         StartError::Outputs(_)

@@ -16,7 +16,7 @@ use haft_config::agents::graph::{AgentGraph, AgentGraphError};
 use haft_config::agents::loader::{self, AgentLoadError, AgentLoader, read_bounded};
 use haft_config::agents::{AgentOverride, AgentOverrides, InputFormat};
 use haft_config::environment;
-use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec, WorkspaceSpec};
+use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec, UserHomeView, WorkspaceSpec};
 
 /// The longest request that is read from standard input.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
@@ -125,6 +125,7 @@ fn workspace(args: &PolicyArgs, configuration: &Configuration) -> Result<Workspa
         environment: config.environment.iter().chain(&args.environment).cloned().collect(),
         protected: configuration.in_use().to_vec(),
         limits: settings::limits(args, config)?,
+        home: UserHomeView::WithoutSecrets,
     })
 }
 
