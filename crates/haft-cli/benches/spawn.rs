@@ -35,7 +35,7 @@ fn main() {
         runtime.block_on(compare(mode.name(), &policy));
     }
     let resident = vec![1_u8; RESIDENT_BYTES];
-    let policy = SandboxPolicy::new(SandboxMode::Sandbox, &workspace, &home, None).unwrap();
+    let policy = SandboxPolicy::new(SandboxMode::Workspace, &workspace, &home, None).unwrap();
     runtime.block_on(compare("sandbox, 1 GB resident", &policy));
     std::hint::black_box(resident);
 }

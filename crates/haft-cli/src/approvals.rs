@@ -215,10 +215,10 @@ fn fitted(text: &str, columns: usize) -> String {
 fn sandbox(confinement: SandboxBinding) -> String {
     let SandboxBinding { mode, network } = confinement;
     let difference = match (mode, network) {
-        (SandboxMode::Sandbox, ResourceAccess::Allow) => "+net",
-        (SandboxMode::Rx | SandboxMode::Rwx, ResourceAccess::Deny) => "-net",
-        (SandboxMode::Sandbox, ResourceAccess::Deny)
-        | (SandboxMode::Rx | SandboxMode::Rwx, ResourceAccess::Allow) => "",
+        (SandboxMode::Workspace, ResourceAccess::Allow) => "+net",
+        (SandboxMode::Network | SandboxMode::Full, ResourceAccess::Deny) => "-net",
+        (SandboxMode::Workspace, ResourceAccess::Deny)
+        | (SandboxMode::Network | SandboxMode::Full, ResourceAccess::Allow) => "",
     };
     format!("{mode}{difference}")
 }
@@ -261,7 +261,7 @@ mod tests {
             tool: ToolName::new("and_a_tool_with_a_long_name").unwrap(),
         };
         let target = GrantTarget { workspace: workspace.into(), tool, definition: Digest::of_text("d") };
-        let confinement = SandboxBinding { mode: SandboxMode::Sandbox, network: ResourceAccess::Allow };
+        let confinement = SandboxBinding { mode: SandboxMode::Workspace, network: ResourceAccess::Allow };
         let binding = GrantBinding { owner: owner(), target, confinement };
         Grant::new(&binding, scope, GrantDecision { by: "terminal".into(), at_ms: 0 })
     }

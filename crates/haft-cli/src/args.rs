@@ -154,14 +154,14 @@ Examples:
   haft call bash '{\"command\":\"ls -la\"}'
   haft call write '{\"file_path\":\"notes.txt\",\"content\":\"hello\"}'
   echo '{\"command\":\"uname -a\"}' | haft call bash -
-  haft call --mode rx --timeout 20s bash '{\"command\":\"curl -sI https://example.com\"}'
+  haft call --mode network --timeout 20s bash '{\"command\":\"curl -sI https://example.com\"}'
   printf '%s\\n' '{\"id\":1,\"tool\":\"current_date\",\"args\":{}}' | haft call --stdin";
 
 /// The operator's decisions about the sandbox. Nothing a model sends can change them.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(super) struct PolicyArgs {
-    /// sandbox: write only to the workspace and /tmp, no network; rx: the same with network; rwx: everything except
+    /// workspace: write only to the workspace and /tmp, no network; network: the same with network; full: everything except
     /// the blocklist [default: sandbox]
     #[arg(long, value_name = "MODE")]
     pub(super) mode: Option<haft_sandbox::SandboxMode>,
@@ -181,7 +181,7 @@ pub(super) struct PolicyArgs {
     #[arg(long, value_name = "ALLOW|DENY")]
     pub(super) network: Option<GrantArg>,
 
-    /// Whether commands may open unix sockets (docker, ssh-agent …) [default: only in rwx]
+    /// Whether commands may open unix sockets (docker, ssh-agent …) [default: only in full]
     #[arg(long, value_name = "ALLOW|DENY")]
     pub(super) unix_sockets: Option<GrantArg>,
 
@@ -274,7 +274,7 @@ pub(super) struct ToolsArgs {
 /// Code 125 means that haft itself failed, 127 that the command was not found, and 128+N that signal N killed it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  haft sandbox -- bash -c 'echo hi > /etc/motd'\n  haft sandbox --mode rx -- curl -sI https://example.com\n  haft sandbox --workspace ~/project -- cargo test --offline"
+    after_help = "Examples:\n  haft sandbox -- bash -c 'echo hi > /etc/motd'\n  haft sandbox --mode network -- curl -sI https://example.com\n  haft sandbox --workspace ~/project -- cargo test --offline"
 )]
 pub(super) struct SandboxArgs {
     /// Print the active layers of the sandbox to standard error

@@ -31,6 +31,7 @@ pub(super) fn load(args: &FileArgs) -> Result<LoadedConfig, ConfigErrors> {
             terminal::warn(&format!("`{}` is ignored: {}", file.path.display(), why(reason, file)));
         }
     }
+    loaded.warnings.iter().for_each(|warning| terminal::warn(&warning.to_string()));
     Ok(loaded)
 }
 
@@ -46,9 +47,16 @@ fn check(args: &ConfigFilesArgs) -> ExitCode {
     match (read(&args.files), args.json) {
         (Ok(loaded), true) => {
             let files: Vec<Value> = loaded.files.iter().map(file_json).collect();
-            terminal::answer(&format!("{:#}", json!({ "ok": true, "files": files, "errors": [] })))
+            let warnings: Vec<Value> = loaded.warnings.iter().map(error_json).collect();
+            terminal::answer(&format!(
+                "{:#}",
+                json!({ "ok": true, "files": files, "errors": [], "warnings": warnings })
+            ))
         }
-        (Ok(loaded), false) => terminal::answer(&file_status_table(&loaded.files)),
+        (Ok(loaded), false) => {
+            loaded.warnings.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+            terminal::answer(&file_status_table(&loaded.files))
+        }
         (Err(ConfigErrors(errors)), true) => {
             let errors: Vec<Value> = errors.iter().map(error_json).collect();
             let code = terminal::answer(&format!("{:#}", json!({ "ok": false, "errors": errors })));

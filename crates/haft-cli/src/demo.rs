@@ -63,7 +63,7 @@ fn stage() -> std::io::Result<(tempfile::TempDir, ModelServer)> {
 
 /// Builds the arguments as if they had been typed on the command line.
 fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, CliError> {
-    let mut words = vec!["haft", "run", "-m", "openai/scripted", "--mode", "sandbox", "--workspace"];
+    let mut words = vec!["haft", "run", "-m", "openai/scripted", "--mode", "workspace", "--workspace"];
     let workspace = workspace.to_string_lossy();
     words.push(&workspace);
     if args.no_color {

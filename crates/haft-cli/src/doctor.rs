@@ -25,7 +25,7 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
         .policy
         .mode
         .or_else(|| Some(config.as_ref().ok()?.resolved.sandbox.mode))
-        .unwrap_or(SandboxMode::Sandbox);
+        .unwrap_or(SandboxMode::Workspace);
     let both = config.and_then(|config| Ok((settings::policy(&args.policy, &config)?, config.resolved)));
     let confinement = match &both {
         Ok((policy, _)) => probe(policy).await.map_err(|error| hints::with(&error, hints::sandbox(&error))),

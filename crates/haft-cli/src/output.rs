@@ -76,7 +76,7 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
         |error: &dyn std::fmt::Display| (ExitReason::Internal, format!("no worker can run: {error}"));
     let empty = tempfile::tempdir().map_err(|error| unusable(&error))?;
     let home = settings::home()?;
-    let policy = SandboxPolicy::new(SandboxMode::Sandbox, empty.path(), &home, user_home().as_deref())
+    let policy = SandboxPolicy::new(SandboxMode::Workspace, empty.path(), &home, user_home().as_deref())
         .map_err(|error| unusable(&error))?;
     let workers = WorkerPool::new(EXTRACT_WORKER, policy);
     let answered = tokio::time::timeout(limit, ask(&workers, question, content)).await;

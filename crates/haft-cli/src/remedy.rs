@@ -22,13 +22,13 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Opti
         ToolErrorKind::Denied => Some("`haft config show` shows the settings that decide, and the files that set them".into()),
         ToolErrorKind::Timeout => {
             let of_server =
-                server.map_or(String::new(), |(name, ..)| format!(", `mcpServers.{name}.requestTimeoutMs`"));
+                server.map_or(String::new(), |(name, ..)| format!(", `mcpServers.{name}.requestTimeout`"));
             Some(format!(
                 "raise the limit with --timeout for one call, or with `toolTimeout`, `tools.{tool}.timeout`{of_server} for all"
             ))
         }
         ToolErrorKind::QueueFull => Some(
-            "raise `queues.NAME.concurrent` to run more calls at once, or `queues.NAME.maxWaiting` to let more wait".into(),
+            "raise `queues.NAME.maxConcurrency` to run more calls at once, or `queues.NAME.maxWaiting` to let more wait".into(),
         ),
         ToolErrorKind::Unavailable => match server {
             Some((name, ..)) if error.message.contains(LOGIN_NEEDED) => Some(hints::login_at(name)),

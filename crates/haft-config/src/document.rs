@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::expected::expected;
+use super::renamed::OLD_NAME_OF;
 use super::schema::schema;
 
 /// The longest line of the document.
@@ -61,6 +62,9 @@ pub(super) fn keys() -> Vec<DocumentedKey> {
 
 fn inner_keys(schema: &Value, path: &str, keys: &mut Vec<DocumentedKey>) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        if property.get(OLD_NAME_OF).is_some() {
+            continue;
+        }
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         collect(property, &path, keys);
     }

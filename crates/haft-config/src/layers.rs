@@ -163,12 +163,12 @@ mod tests {
         };
         let theirs = json!({"baseUrl": "https://theirs"});
         check("providers", json!({"apiKey": "secret"}), theirs.clone(), theirs);
-        let slower = json!({"attemptsMax": 1});
+        let slower = json!({"maxAttempts": 1});
         check(
             "providers",
             json!({"apiKey": "secret"}),
             slower,
-            json!({"apiKey": "secret", "attemptsMax": 1}),
+            json!({"apiKey": "secret", "maxAttempts": 1}),
         );
         let login = json!({"url": "https://mine", "oauth": {"clientId": "me", "clientSecret": "secret"}});
         let theirs = json!({"oauth": {"issuer": "https://theirs"}});

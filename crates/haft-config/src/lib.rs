@@ -26,6 +26,7 @@ mod position;
 mod printable;
 mod private_file;
 mod read;
+mod renamed;
 mod resolve;
 pub mod resolved;
 mod rest;
@@ -82,6 +83,8 @@ pub struct LoadedConfig {
     pub files: Vec<ConfigFile>,
     pub rows: Vec<ConfigRow>,
     pub template: ConfigTemplate,
+    /// Old names of keys and values in the files.
+    pub warnings: Vec<ConfigError>,
 }
 
 /// The merged files before `${VARIABLE}` was replaced in them, to resolve them again with the secrets of one run.
@@ -136,8 +139,13 @@ pub fn defaults() -> Result<ResolvedConfig, ConfigErrors> {
 
 /// Reads and resolves all files, or returns every error in them.
 pub fn load(sources: ConfigSources<'_>, variables: VariableSource<'_>) -> Result<LoadedConfig, ConfigErrors> {
-    let mut gathered =
-        ConfigLoader { variables, layers: ConfigLayers::default(), files: Vec::new(), errors: Vec::new() };
+    let mut gathered = ConfigLoader {
+        variables,
+        layers: ConfigLayers::default(),
+        files: Vec::new(),
+        errors: Vec::new(),
+        warnings: Vec::new(),
+    };
     let of_home = sources.home.map(Home::config);
     if let Some(path) = &of_home {
         gathered.trusted_file(path);
@@ -212,6 +220,7 @@ struct ConfigLoader<'a> {
     layers: ConfigLayers,
     files: Vec<ConfigFile>,
     errors: Vec<ConfigError>,
+    warnings: Vec<ConfigError>,
 }
 
 impl ConfigLoader<'_> {
@@ -262,7 +271,10 @@ impl ConfigLoader<'_> {
             Err(error) => return self.errors.push(error),
         };
         match read::read(path, &text, self.variables) {
-            Ok(layer) => self.layers.add(path, layer),
+            Ok(mut layer) => {
+                self.warnings.append(&mut layer.warnings);
+                self.layers.add(path, layer);
+            }
             Err(errors) => self.errors.extend(errors),
         }
     }
@@ -274,7 +286,7 @@ impl ConfigLoader<'_> {
         let rows = rows::rows(&self.layers);
         let template = ConfigTemplate(Arc::new(self.layers));
         let resolved = template.resolve(self.variables)?;
-        Ok(LoadedConfig { resolved, files: self.files, rows, template })
+        Ok(LoadedConfig { resolved, files: self.files, rows, template, warnings: self.warnings })
     }
 }
 

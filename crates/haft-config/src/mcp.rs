@@ -130,7 +130,7 @@ impl ConfigResolver<'_> {
             tools_denied: self
                 .globs(&child(path, "toolsDenied"), written.tools_denied.as_deref().unwrap_or_default()),
             tool_schemas: schemas.into_iter().map(|(name, schema)| (name, schema.0)).collect(),
-            request_timeout: millis(written.request_timeout_ms.clone(), default::MCP_REQUEST_TIMEOUT_MS),
+            request_timeout: millis(written.request_timeout.clone(), default::MCP_REQUEST_TIMEOUT_MS),
             startup_timeout: millis(written.startup_timeout.clone(), default::MCP_STARTUP_TIMEOUT_MS),
             startup: match written.startup.unwrap_or(written::McpStartup::Background) {
                 written::McpStartup::Background => ServerStartup::Background,

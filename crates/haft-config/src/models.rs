@@ -182,8 +182,8 @@ impl ConfigResolver<'_> {
             ("connectTimeout", written.connect_timeout.is_some()),
             ("firstByteTimeout", written.first_byte_timeout.is_some()),
             ("chunkTimeout", written.chunk_timeout.is_some()),
-            ("attemptsMax", written.attempts_max.is_some()),
-            ("retryAfterMax", written.retry_after_max.is_some()),
+            ("maxAttempts", written.max_attempts.is_some()),
+            ("maxRetryAfter", written.max_retry_after.is_some()),
         ];
         let of_a_command = [
             ("command", written.command.is_some()),
@@ -305,8 +305,8 @@ fn timeouts(written: &written::RawProvider) -> ModelTimeouts {
 fn retry(written: &written::RawProvider) -> RetryPolicy {
     let longest = Duration::from_millis(default::RETRY_AFTER_MAX_MS);
     RetryPolicy {
-        attempts_max: written.attempts_max.unwrap_or(default::ATTEMPTS_MAX),
-        retry_after_max: written.retry_after_max.clone().map_or(longest, duration),
+        attempts_max: written.max_attempts.unwrap_or(default::ATTEMPTS_MAX),
+        retry_after_max: written.max_retry_after.clone().map_or(longest, duration),
         ..RetryPolicy::default()
     }
 }

@@ -12,6 +12,7 @@ use super::expand::VariableSource;
 use super::expected::{expected, found};
 use super::position::{Positions, child, item};
 use super::printable;
+use super::renamed::{OLD_NAME_OF, OLD_WORDS};
 use super::schema::{self, PASSED_OVER};
 use super::value_format::{ANY_JSON, ValueContext, ValueFormat};
 
@@ -20,6 +21,8 @@ use super::value_format::{ANY_JSON, ValueContext, ValueFormat};
 pub(super) struct ConfigLayer {
     pub(super) value: Map<String, Value>,
     pub(super) places: BTreeMap<String, (usize, usize)>,
+    /// Old names of keys and values in the file.
+    pub(super) warnings: Vec<ConfigError>,
 }
 
 /// JSON with comments and trailing commas, but nothing looser: other programs read the same file.
@@ -50,6 +53,7 @@ pub(super) fn read(
         positions: Positions::new(text),
         places: BTreeMap::new(),
         errors: Vec::new(),
+        warnings: Vec::new(),
     };
     let value = match parse_to_ast(text, &CollectOptions::default(), &SYNTAX) {
         Ok(parsed) => parsed.value,
@@ -62,7 +66,7 @@ pub(super) fn read(
         Some(ast::Value::Object(object)) => {
             let value = reader.object(&object, schema::schema(), "");
             if reader.errors.is_empty() {
-                Ok(ConfigLayer { value, places: reader.places })
+                Ok(ConfigLayer { value, places: reader.places, warnings: reader.warnings })
             } else {
                 Err(reader.errors)
             }
@@ -92,6 +96,7 @@ struct ConfigFileReader<'a> {
     positions: Positions<'a>,
     places: BTreeMap<String, (usize, usize)>,
     errors: Vec<ConfigError>,
+    warnings: Vec<ConfigError>,
 }
 
 impl ConfigFileReader<'_> {
@@ -144,7 +149,13 @@ impl ConfigFileReader<'_> {
             if inner.get(PASSED_OVER).is_some() {
                 return None;
             }
-            return Some((inner["x-alias-of"].as_str().unwrap_or(written), inner));
+            let Some(new) = inner[OLD_NAME_OF].as_str() else { return Some((written, inner)) };
+            self.warn(
+                at,
+                &child(path, written),
+                format!("this key is now called `{new}`; change it in the file"),
+            );
+            return Some((new, inner));
         }
         let inner_path = child(path, &printable::excerpt(written));
         if schema["additionalProperties"].is_object() {
@@ -156,7 +167,9 @@ impl ConfigFileReader<'_> {
             return Some((written, &schema["additionalProperties"]));
         }
         let known = schema["properties"].as_object().into_iter().flatten();
-        let known = known.filter(|(_, inner)| inner.get(PASSED_OVER).is_none()).map(|(key, _)| key);
+        let known = known
+            .filter(|(_, inner)| inner.get(PASSED_OVER).is_none() && inner.get(OLD_NAME_OF).is_none())
+            .map(|(key, _)| key);
         let known = known.filter(|_| self.errors.len() < HINTS_MAX);
         let hint = nearest(written, known).map(|key| format!("did you mean `{key}`?"));
         let position = self.positions.at(at);
@@ -192,6 +205,10 @@ impl ConfigFileReader<'_> {
                 Value::Null
             });
         }
+        if let Some(new) = node.as_string_lit().and_then(|text| schema[OLD_WORDS].get(text.value.as_ref())) {
+            self.warn(node.start(), path, format!("this value is now called {new}; change it in the file"));
+            return new.clone();
+        }
         plain(node).filter(|value| fits(value, schema)).unwrap_or_else(|| {
             let message = format!("expected {}; found {}", expected(schema), found(node));
             let hint = nearest_word(node, schema);
@@ -199,6 +216,11 @@ impl ConfigFileReader<'_> {
             self.push(position, path, message, hint);
             Value::Null
         })
+    }
+
+    fn warn(&mut self, offset: usize, path: &str, message: String) {
+        let (file, at) = (self.file.to_owned(), Some(self.positions.at(offset)));
+        self.warnings.push(ConfigError { file, at, key: path.to_owned(), message, hint: None });
     }
 
     fn wrong(&mut self, offset: usize, path: &str, message: &str) {

@@ -99,10 +99,10 @@ impl ConfigResolver<'_> {
 
     fn sandbox(&mut self, written: written::RawSandbox) -> resolved::SandboxSettings {
         resolved::SandboxSettings {
-            mode: match written.mode.unwrap_or(written::RawSandboxMode::Sandbox) {
-                written::RawSandboxMode::Sandbox => SandboxMode::Sandbox,
-                written::RawSandboxMode::Rx => SandboxMode::Rx,
-                written::RawSandboxMode::Rwx => SandboxMode::Rwx,
+            mode: match written.mode.unwrap_or(written::RawSandboxMode::Workspace) {
+                written::RawSandboxMode::Workspace => SandboxMode::Workspace,
+                written::RawSandboxMode::Network => SandboxMode::Network,
+                written::RawSandboxMode::Full => SandboxMode::Full,
             },
             workspace: written.workspace.map(|path| path.0.into()),
             writable: paths(written.writable),
@@ -203,9 +203,9 @@ impl ConfigResolver<'_> {
                 continue;
             };
             let queue = resolved::QueueSettings {
-                concurrent: count(queue.concurrent.unwrap_or(default::QUEUE_CONCURRENT)),
+                concurrent: count(queue.max_concurrency.unwrap_or(default::QUEUE_CONCURRENT)),
                 waiting_max: count(queue.max_waiting.unwrap_or(default::QUEUE_WAITING_MAX)),
-                timeout: queue.default_timeout_ms.map(duration),
+                timeout: queue.timeout.map(duration),
             };
             queues.insert(name, queue);
         }
@@ -350,7 +350,7 @@ fn draft(draft: written::RawDraft) -> SchemaDraft {
 fn catalog(written: written::RawCatalog) -> resolved::CatalogSettings {
     resolved::CatalogSettings {
         tools_per_provider_max: count(
-            written.tools_per_provider_max.unwrap_or(default::TOOLS_PER_PROVIDER_MAX),
+            written.max_tools_per_provider.unwrap_or(default::TOOLS_PER_PROVIDER_MAX),
         ),
         warmup_timeout: written
             .warmup_timeout
@@ -360,8 +360,8 @@ fn catalog(written: written::RawCatalog) -> resolved::CatalogSettings {
 
 fn cache(written: &written::RawCache) -> resolved::CacheSettings {
     resolved::CacheSettings {
-        entries_max: written.entries_max.unwrap_or(default::CACHE_ENTRIES_MAX),
-        bytes_max: written.bytes_max.unwrap_or(default::CACHE_BYTES_MAX),
+        entries_max: written.max_entries.unwrap_or(default::CACHE_ENTRIES_MAX),
+        bytes_max: written.max_bytes.unwrap_or(default::CACHE_BYTES_MAX),
     }
 }
 
@@ -374,8 +374,8 @@ fn tool_output(written: written::RawToolOutput) -> resolved::ToolOutputSettings 
         ),
     };
     let limits = StoreLimits {
-        output_bytes_max: written.output_bytes_max.unwrap_or(default::STORE_OUTPUT_BYTES_MAX),
-        total_bytes_max: written.total_bytes_max.unwrap_or(default::STORE_TOTAL_BYTES_MAX),
+        output_bytes_max: written.max_output_bytes.unwrap_or(default::STORE_OUTPUT_BYTES_MAX),
+        total_bytes_max: written.max_total_bytes.unwrap_or(default::STORE_TOTAL_BYTES_MAX),
         keep: written.keep.map_or(Duration::from_millis(default::STORE_KEEP_MS), duration),
     };
     resolved::ToolOutputSettings { enabled: written.enabled.unwrap_or(true), reading, limits }
@@ -383,7 +383,7 @@ fn tool_output(written: written::RawToolOutput) -> resolved::ToolOutputSettings 
 
 fn sessions(written: written::RawSessions) -> resolved::SessionSettings {
     let limits = SessionLimits {
-        bytes_max: written.bytes_max.unwrap_or(default::SESSION_BYTES_MAX),
+        bytes_max: written.max_bytes.unwrap_or(default::SESSION_BYTES_MAX),
         keep: written.keep.map_or(Duration::from_millis(default::SESSION_KEEP_MS), duration),
     };
     resolved::SessionSettings { enabled: written.enabled.unwrap_or(true), limits }

@@ -267,7 +267,7 @@ fn streaming(written: written::RawStreaming) -> StreamSettings {
         answer_field: written.answer_field.unwrap_or(default.answer_field),
         token_value: written.token_value.unwrap_or(default.token_value),
         token_field: written.token_field.unwrap_or(default.token_field),
-        timeout: written.timeout_ms.map_or(default.timeout, duration),
+        timeout: written.timeout.map_or(default.timeout, duration),
         bytes_max: written.max_bytes.map_or(default.bytes_max, count),
     }
 }

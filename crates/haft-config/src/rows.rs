@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::layers::{ConfigLayers, ConfigOrigin};
 use super::position::child;
+use super::renamed::OLD_NAME_OF;
 use super::schema::{PASSED_OVER, schema};
 
 /// One key and its effective value.
@@ -70,7 +71,7 @@ fn add_operator_keys(
 }
 
 fn is_listed(key: &str, property: &Value) -> bool {
-    key != "$schema" && property.get("x-alias-of").is_none() && property.get(PASSED_OVER).is_none()
+    key != "$schema" && property.get(OLD_NAME_OF).is_none() && property.get(PASSED_OVER).is_none()
 }
 
 /// The replacement for a secret value.

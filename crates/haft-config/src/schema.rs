@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::{Map, Value, json};
 
+use super::renamed;
 use super::value_format::ANY_JSON;
 use super::written::RawConfig;
 
@@ -21,7 +22,9 @@ fn make() -> Value {
     let mut schema = settings.into_generator().into_root_schema_for::<RawConfig>();
     schema.insert("title".into(), json!("haft.json"));
     RecursiveTransform(refine).transform(&mut schema);
-    schema.to_value()
+    let mut schema = schema.to_value();
+    renamed::add_old_names(&mut schema);
+    schema
 }
 
 /// Removes details of the derived schema that serve a deserialiser, not a person: that an absent key may be null, and
@@ -41,7 +44,6 @@ fn refine(schema: &mut Schema) {
     let is_list = object.get(PASSED_OVER).is_some_and(Value::is_array);
     let passed_over = is_list.then(|| object.remove(PASSED_OVER)).flatten();
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
-        add_aliases(properties);
         add_ignored_keys(properties, passed_over.as_ref());
     }
 }
@@ -62,20 +64,4 @@ fn one_type(types: &mut Value) {
     if let [only] = names.as_slice() {
         *types = only.clone();
     }
-}
-
-/// Adds every key with an alias a second time under the alias, which refers to the original key.
-fn add_aliases(properties: &mut Map<String, Value>) {
-    let aliases: Vec<(String, Value)> = properties
-        .iter_mut()
-        .filter_map(|(key, property)| {
-            let alias = property.as_object_mut()?.remove("x-alias")?.as_str()?.to_owned();
-            let mut property = property.clone();
-            property["description"] = json!(format!("The same as `{key}`"));
-            property["x-alias-of"] = json!(key);
-            property.as_object_mut()?.remove("default");
-            Some((alias, property))
-        })
-        .collect();
-    properties.extend(aliases);
 }

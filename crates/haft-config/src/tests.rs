@@ -72,14 +72,14 @@ fn schema_defaults_match_resolved_defaults() {
         }
     }
     assert_eq!(resolve_text(&text.to_string()), resolve_text("{}"));
-    let inside = json!({"queues": {"q": {"concurrent": default::QUEUE_CONCURRENT, "maxWaiting": default::QUEUE_WAITING_MAX}}});
+    let inside = json!({"queues": {"q": {"maxConcurrency": default::QUEUE_CONCURRENT, "maxWaiting": default::QUEUE_WAITING_MAX}}});
     assert_eq!(resolve_text(&inside.to_string()), resolve_text(r#"{"queues": {"q": {}}}"#));
 }
 
 #[test]
 fn without_files_every_key_has_its_default() {
     let resolved = resolve_text("{}").unwrap();
-    assert_eq!(resolved.sandbox.mode, SandboxMode::Sandbox);
+    assert_eq!(resolved.sandbox.mode, SandboxMode::Workspace);
     assert_eq!(resolved.sandbox.limits, haft_core::settings::limits::CommandLimits::default());
     assert_eq!(resolved.naming, NamingScheme::Double);
     assert_eq!(resolved.tool_timeout, Duration::from_mins(5));
@@ -92,7 +92,7 @@ fn without_files_every_key_has_its_default() {
 /// A configuration that sets every key.
 const EVERY_KEY: &str = r#"{
     "$schema": "https://example.com/haft.schema.json",
-    "sandbox": {"mode": "rx", "workspace": "/w", "writable": ["/a"], "readable": ["/b"], "secrets": ["/s"], "network": "deny",
+    "sandbox": {"mode": "network", "workspace": "/w", "writable": ["/a"], "readable": ["/b"], "secrets": ["/s"], "network": "deny",
         "unixSockets": "allow", "git": "writable", "environment": ["CI"],
         "limits": {"processes": 400, "openFiles": 1, "fileBytes": 2, "cpuSeconds": 3, "memoryBytes": 4, "shmBytes": 5}},
     "naming": "bare", "toolTimeout": "2m", "toolResponseMaxBytes": 100,
@@ -100,25 +100,25 @@ const EVERY_KEY: &str = r#"{
         "github": {"effects": "read-only", "enabled": false, "timeout": 1}},
     "toolsAllowed": ["git*"], "toolsDenied": ["bash"],
     "groups": {"web": ["fetch"], "all": ["@web", "x"]}, "activeGroups": ["all", "builtin"],
-    "catalog": {"toolsPerProviderMax": 3, "warmupTimeout": "4s"},
+    "catalog": {"maxToolsPerProvider": 3, "warmupTimeout": "4s"},
     "mcpServers": {
         "near": {"type": "stdio", "command": "npx", "args": ["-y", "x"], "env": {"KEY": "${NO_KEY:-k}"}, "cwd": "/srv",
             "enabled": false, "toolsAllowed": ["a*"], "toolsDenied": ["ab"], "toolSchemas": {"a": {"type": "object", "n": [1.5, null]}},
-            "requestTimeoutMs": "5s", "startupTimeout": 7, "healthProbe": "listTools", "sandbox": false,
+            "requestTimeout": "5s", "startupTimeout": 7, "healthProbe": "listTools", "sandbox": false,
             "writable": ["/srv/w"], "unixSockets": "allow", "effects": {"*": "mutating", "get*": "read-only"},
             "cache": "1m", "toolsCache": {"get*": "off"}, "queue": "slow", "shared": false},
         "far": {"url": "https://example.com/sse", "headers": {"Authorization": "Bearer ${NO_TOKEN}"}}},
     "mcpInitConcurrency": 3, "traceMCP": true,
-    "queues": {"slow": {"maxConcurrency": 2, "maxWaiting": 5, "defaultTimeoutMs": "30s"}},
-    "cache": {"entriesMax": 1, "bytesMax": 2},
+    "queues": {"slow": {"maxConcurrency": 2, "maxWaiting": 5, "timeout": "30s"}},
+    "cache": {"maxEntries": 1, "maxBytes": 2},
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
-    "toolOutput": {"enabled": false, "outputBytesMax": 5, "totalBytesMax": 6, "keep": "2h"},
-    "sessions": {"enabled": false, "bytesMax": 7, "keep": "3h"},
+    "toolOutput": {"enabled": false, "maxOutputBytes": 5, "maxTotalBytes": 6, "keep": "2h"},
+    "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
         "format": "openai_responses", "extraBody": {"a": [1.5]}, "delivery": "whole", "connectTimeout": 1,
-        "firstByteTimeout": 2, "chunkTimeout": 3, "requestTimeout": 4, "attemptsMax": 5, "retryAfterMax": 6}},
+        "firstByteTimeout": 2, "chunkTimeout": 3, "requestTimeout": 4, "maxAttempts": 5, "maxRetryAfter": 6}},
     "models": {"default": "mine/a/b", "fast": "mine/f", "complex": "mine/c", "fallback": ["ollama/l"], "settings": {
         "mine/f": {"price": {"input": 0.5, "output": 2, "cacheRead": 0.05, "cacheWrite": 0.6}, "toolCalling": "prompted",
             "maxOutputTokens": 7, "contextTokens": 8}}},
@@ -128,7 +128,7 @@ const EVERY_KEY: &str = r#"{
 fn every_key_reaches_the_resolved_config() {
     let resolved = resolve_text(EVERY_KEY).unwrap();
     let sandbox = &resolved.sandbox;
-    assert_eq!((sandbox.mode, sandbox.workspace.as_deref()), (SandboxMode::Rx, Some(Path::new("/w"))));
+    assert_eq!((sandbox.mode, sandbox.workspace.as_deref()), (SandboxMode::Network, Some(Path::new("/w"))));
     assert_eq!(
         (sandbox.network, sandbox.unix_sockets),
         (Some(ResourceAccess::Deny), Some(ResourceAccess::Allow))
@@ -264,7 +264,7 @@ fn trusted_project_and_named_files_override_home() {
     };
     assert_eq!(from("toolResponseMaxBytes").as_deref(), Some("named.json1"));
     assert_eq!(from("tools.a.maxBytes").as_deref(), Some("haft.json1"));
-    assert_eq!(from("cache.bytesMax"), None);
+    assert_eq!(from("cache.maxBytes"), None);
     assert_eq!(loaded.files.iter().filter(|file| file.standing == ConfigFileStatus::Counts).count(), 3);
 }
 
@@ -275,12 +275,12 @@ fn untrusted_project_config_is_ignored() {
     assert_eq!(standing(), None);
     place.write("project/haft.json", "{ broken");
     assert_eq!(standing(), Some(ConfigFileStatus::Ignored(UntrustedReason::Never)));
-    place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx"}}"#);
+    place.write("project/haft.json", r#"{"sandbox": {"mode": "full"}}"#);
     place.trust();
     assert_eq!(standing(), Some(ConfigFileStatus::Counts));
-    place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx" }}"#);
+    place.write("project/haft.json", r#"{"sandbox": {"mode": "full" }}"#);
     assert_eq!(standing(), Some(ConfigFileStatus::Ignored(UntrustedReason::Changed)));
-    assert_eq!(place.load(None).unwrap().resolved.sandbox.mode, SandboxMode::Sandbox);
+    assert_eq!(place.load(None).unwrap().resolved.sandbox.mode, SandboxMode::Workspace);
     fs::write(trust::path_in(&place.home), "nonsense").unwrap();
     assert!(matches!(standing(), Some(ConfigFileStatus::Ignored(UntrustedReason::Undecided(_)))));
 }
@@ -288,7 +288,7 @@ fn untrusted_project_config_is_ignored() {
 #[test]
 fn symlink_to_a_file_trusted_elsewhere_is_not_trusted() {
     let place = ConfigFixture::new();
-    place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx"}}"#);
+    place.write("project/haft.json", r#"{"sandbox": {"mode": "full"}}"#);
     place.trust();
     let other = place.directory.path().join("other");
     fs::create_dir(&other).unwrap();
@@ -296,7 +296,7 @@ fn symlink_to_a_file_trusted_elsewhere_is_not_trusted() {
     let loaded =
         load(ConfigSources { home: Some(&place.home), project: Some(&other), named: None }, &|_| None)
             .unwrap();
-    assert_eq!(loaded.resolved.sandbox.mode, SandboxMode::Sandbox);
+    assert_eq!(loaded.resolved.sandbox.mode, SandboxMode::Workspace);
     assert_eq!(loaded.files[0].standing, ConfigFileStatus::Ignored(UntrustedReason::Never));
 }
 
@@ -366,7 +366,7 @@ fn published_schema_agrees_with_the_config_reader() {
         json!({"toolTimeout": 0}),
         json!({"naming": "triple"}),
         json!({"policy": {"rules": [{"tool": "*"}]}}),
-        json!({"queues": {"q": {"concurrent": 0}}}),
+        json!({"queues": {"q": {"maxConcurrency": 0}}}),
     ];
     for text in bad {
         assert!(!validator.is_valid(&text) && resolve_text(&text.to_string()).is_err(), "{text}");

@@ -142,8 +142,8 @@ pub(super) struct RawConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSandbox {
-    /// `sandbox`: write only to the workspace and `/tmp`, no network; `rx`: the same with network; `rwx`: everything except the blocklist
-    #[schemars(extend("default" = "sandbox"))]
+    /// `workspace`: write only to the workspace and `/tmp`, no network; `network`: the same with network; `full`: everything except the blocklist
+    #[schemars(extend("default" = "workspace"))]
     pub(super) mode: Option<RawSandboxMode>,
 
     /// The directory that tools work in; by default the current one
@@ -157,14 +157,14 @@ pub(super) struct RawSandbox {
     #[schemars(extend("default" = []))]
     pub(super) readable: Option<Vec<PathText>>,
 
-    /// More paths that commands cannot read in `sandbox` and `rx`, in addition to the built-in list of secrets
+    /// More paths that commands cannot read in `workspace` and `network`, in addition to the built-in list of secrets
     #[schemars(extend("default" = []))]
     pub(super) secrets: Option<Vec<PathText>>,
 
     /// Whether commands can use the network; by default the mode decides
     pub(super) network: Option<RawAccess>,
 
-    /// Whether commands may open unix sockets; by default only in `rwx`
+    /// Whether commands may open unix sockets; by default only in `full`
     pub(super) unix_sockets: Option<RawAccess>,
 
     /// Whether commands may write hooks and configuration of the workspace's git repository
@@ -247,7 +247,7 @@ pub(super) struct RawTool {
 pub(super) struct RawCatalog {
     /// The most tools of one server, spec or program; further tools are left out with a warning
     #[schemars(range(min = 1), extend("default" = default::TOOLS_PER_PROVIDER_MAX))]
-    pub(super) tools_per_provider_max: Option<u64>,
+    pub(super) max_tools_per_provider: Option<u64>,
 
     /// The longest time that a source of tools may take to start; a slower one is reported and left out
     #[schemars(extend("default" = default::WARMUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
@@ -258,8 +258,8 @@ pub(super) struct RawCatalog {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawQueue {
     /// The most calls that run at once
-    #[schemars(range(min = 1), extend("default" = default::QUEUE_CONCURRENT, "x-alias" = "maxConcurrency"))]
-    pub(super) concurrent: Option<u64>,
+    #[schemars(range(min = 1), extend("default" = default::QUEUE_CONCURRENT))]
+    pub(super) max_concurrency: Option<u64>,
 
     /// The most calls that may wait; further calls are refused
     #[schemars(extend("default" = default::QUEUE_WAITING_MAX))]
@@ -267,7 +267,7 @@ pub(super) struct RawQueue {
 
     /// The longest time for a call in this queue, waiting included
     #[schemars(extend("x-unit" = "milliseconds"))]
-    pub(super) default_timeout_ms: Option<Millis>,
+    pub(super) timeout: Option<Millis>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -275,11 +275,11 @@ pub(super) struct RawQueue {
 pub(super) struct RawCache {
     /// The most cached outputs, in memory and on disk each
     #[schemars(extend("default" = default::CACHE_ENTRIES_MAX))]
-    pub(super) entries_max: Option<u64>,
+    pub(super) max_entries: Option<u64>,
 
     /// The most bytes of all cached outputs, in memory and on disk each
     #[schemars(extend("default" = default::CACHE_BYTES_MAX, "x-unit" = "bytes"))]
-    pub(super) bytes_max: Option<u64>,
+    pub(super) max_bytes: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -336,11 +336,11 @@ pub(super) struct RawToolOutput {
 
     /// The most bytes to store of one output; the rest is dropped, and the message with the handle says so
     #[schemars(range(min = 1), extend("default" = default::STORE_OUTPUT_BYTES_MAX, "x-unit" = "bytes"))]
-    pub(super) output_bytes_max: Option<u64>,
+    pub(super) max_output_bytes: Option<u64>,
 
     /// The most bytes of all stored outputs; the oldest are removed first
     #[schemars(range(min = 1), extend("default" = default::STORE_TOTAL_BYTES_MAX, "x-unit" = "bytes"))]
-    pub(super) total_bytes_max: Option<u64>,
+    pub(super) max_total_bytes: Option<u64>,
 
     /// The time for which an output is kept
     #[schemars(extend("default" = default::STORE_KEEP_MS, "x-unit" = "milliseconds"))]
@@ -356,7 +356,7 @@ pub(super) struct RawSessions {
 
     /// The most bytes of one journal; a run that reaches the limit ends
     #[schemars(range(min = 1), extend("default" = default::SESSION_BYTES_MAX, "x-unit" = "bytes"))]
-    pub(super) bytes_max: Option<u64>,
+    pub(super) max_bytes: Option<u64>,
 
     /// The time after its last change for which a session is kept
     #[schemars(extend("default" = default::SESSION_KEEP_MS, "x-unit" = "milliseconds"))]
@@ -395,9 +395,9 @@ pub(super) enum RawNaming {
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawSandboxMode {
-    Sandbox,
-    Rx,
-    Rwx,
+    Workspace,
+    Network,
+    Full,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]

@@ -229,7 +229,7 @@ impl WorkspaceSpec {
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
-            mode: SandboxMode::Sandbox,
+            mode: SandboxMode::Workspace,
             network: None,
             unix_sockets: None,
             git: GitMetadata::Frozen,

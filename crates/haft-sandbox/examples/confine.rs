@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args_os().skip(1);
     let program = words.next().ok_or("usage: confine PROGRAM ARGS…")?;
     let home = Home::at(&user_home().ok_or("no home")?.join(".haft"));
-    let mode: SandboxMode = std::env::var("MODE").unwrap_or("sandbox".into()).parse()?;
+    let mode: SandboxMode = std::env::var("MODE").unwrap_or("workspace".into()).parse()?;
     let policy = SandboxPolicy::new(mode, &std::env::current_dir()?, &home, user_home().as_deref())?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut child = sandboxed_command(program, &policy).args(words).spawn().await?;

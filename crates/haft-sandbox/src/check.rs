@@ -39,8 +39,8 @@ pub fn is_write_allowed(path: &Path, policy: &SandboxPolicy) -> bool {
 /// Applies the rule of [`is_write_allowed`] to directories that need not exist.
 pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool {
     match mode {
-        SandboxMode::Rwx => true,
-        SandboxMode::Sandbox | SandboxMode::Rx => {
+        SandboxMode::Full => true,
+        SandboxMode::Workspace | SandboxMode::Network => {
             let path = resolve(path);
             roots.iter().any(|root| is_within(&path, &resolve(root)))
         }
@@ -124,7 +124,7 @@ mod tests {
         let check = |mode, path: &str, expected| {
             assert_eq!(is_write_allowed(&place.path(path), &place.policy(mode)), expected, "{mode} {path}");
         };
-        for mode in [SandboxMode::Sandbox, SandboxMode::Rx] {
+        for mode in [SandboxMode::Workspace, SandboxMode::Network] {
             check(mode, "ws/new", true);
             check(mode, "ws/../outside", false);
             check(mode, "outside", false);
@@ -133,16 +133,16 @@ mod tests {
             check(mode, "/tmpfoo", false);
             check(mode, "/etc/passwd", false);
         }
-        check(SandboxMode::Rwx, "/etc/passwd", true);
-        assert!(is_write_allowed(Path::new("relative"), &place.policy(SandboxMode::Sandbox)));
-        assert!(!is_write_allowed(Path::new("../out"), &place.policy(SandboxMode::Sandbox)));
+        check(SandboxMode::Full, "/etc/passwd", true);
+        assert!(is_write_allowed(Path::new("relative"), &place.policy(SandboxMode::Workspace)));
+        assert!(!is_write_allowed(Path::new("../out"), &place.policy(SandboxMode::Workspace)));
     }
 
     #[test]
     fn symlink_out_of_the_workspace_is_not_writable() {
         let place = CheckFixture::new();
         std::os::unix::fs::symlink(place.path("user"), place.path("ws/link")).unwrap();
-        assert!(!is_write_allowed(&place.path("ws/link/new"), &place.policy(SandboxMode::Sandbox)));
+        assert!(!is_write_allowed(&place.path("ws/link/new"), &place.policy(SandboxMode::Workspace)));
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
             check(mode, "home/skills/x", false);
             check(mode, "/etc/passwd", false);
         }
-        check(SandboxMode::Sandbox, "user/.ssh/id_ed25519", true);
-        check(SandboxMode::Rwx, "user/.ssh/id_ed25519", false);
+        check(SandboxMode::Workspace, "user/.ssh/id_ed25519", true);
+        check(SandboxMode::Full, "user/.ssh/id_ed25519", false);
     }
 }

@@ -28,14 +28,14 @@ pub fn sandboxed_command(program: impl Into<OsString>, policy: &SandboxPolicy) -
     }
 }
 
-/// Builds a command in `rwx` mode. Only the blocklist, the protection of haft's own data, the environment filter and
+/// Builds a command in `full` mode. Only the blocklist, the protection of haft's own data, the environment filter and
 /// the kill of its process tree restrict it.
 pub fn protected_command(
     program: impl Into<OsString>,
     workspace: &Path,
     home: &Home,
 ) -> Result<SandboxedCommand, PolicyError> {
-    let policy = SandboxPolicy::new(SandboxMode::Rwx, workspace, home, None)?;
+    let policy = SandboxPolicy::new(SandboxMode::Full, workspace, home, None)?;
     Ok(sandboxed_command(program, &policy))
 }
 

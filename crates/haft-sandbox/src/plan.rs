@@ -170,9 +170,9 @@ impl SandboxPlan {
 
 fn granted(policy: &SandboxPolicy) -> Vec<PathBuf> {
     match policy.mode {
-        SandboxMode::Sandbox | SandboxMode::Rx => policy.writable_roots(),
+        SandboxMode::Workspace | SandboxMode::Network => policy.writable_roots(),
         // A file that was granted stays writable inside a frozen directory.
-        SandboxMode::Rwx => [top_directories(), policy.writable.clone()].concat(),
+        SandboxMode::Full => [top_directories(), policy.writable.clone()].concat(),
     }
 }
 

@@ -24,7 +24,7 @@ pub struct SandboxPolicy {
     pub(crate) home: Home,
     /// Writable directories besides the workspace and `/tmp`.
     pub(crate) writable: Vec<PathBuf>,
-    /// Paths that are neither readable nor writable in `sandbox` and `rx`. Shared, because a server has thousands of
+    /// Paths that are neither readable nor writable in `workspace` and `network`. Shared, because a server has thousands of
     /// policies with the same hundred paths.
     pub(crate) secrets: Arc<Vec<PathBuf>>,
     /// Secrets that the operator named. Unlike the others they may lie inside the workspace.
@@ -106,8 +106,8 @@ impl SandboxPolicy {
             neighbours: NeighbourVisibility::Visible,
             tmp: None,
             covered_home: None,
-            network: if mode == SandboxMode::Sandbox { ResourceAccess::Deny } else { ResourceAccess::Allow },
-            unix_sockets: if mode == SandboxMode::Rwx { ResourceAccess::Allow } else { ResourceAccess::Deny },
+            network: if mode == SandboxMode::Workspace { ResourceAccess::Deny } else { ResourceAccess::Allow },
+            unix_sockets: if mode == SandboxMode::Full { ResourceAccess::Allow } else { ResourceAccess::Deny },
             environment: Vec::new(),
             variables: Vec::new(),
             limits: CommandLimits::default(),
@@ -184,7 +184,7 @@ impl SandboxPolicy {
         Ok(self)
     }
 
-    /// Hides one more path in `sandbox` and `rx`. It may lie inside the workspace, but must not contain it.
+    /// Hides one more path in `workspace` and `network`. It may lie inside the workspace, but must not contain it.
     pub fn hide(mut self, path: &Path) -> Result<Self, PolicyError> {
         let secret = path::resolve(path);
         if is_within(&self.workspace, &secret) {
@@ -288,7 +288,7 @@ impl SandboxPolicy {
         &self.home
     }
 
-    /// Returns the directories below which `sandbox` and `rx` grant writes, the workspace first.
+    /// Returns the directories below which `workspace` and `network` grant writes, the workspace first.
     pub fn writable_roots(&self) -> Vec<PathBuf> {
         let mut roots = vec![self.workspace.clone(), path::resolve(Path::new("/tmp"))];
         roots.extend(self.writable.iter().cloned());
@@ -296,15 +296,15 @@ impl SandboxPolicy {
     }
 
     /// Returns the paths to hide: haft's own data, configuration and caches and the protected paths in every mode, the user's
-    /// secrets except in `rwx`.
+    /// secrets except in `full`.
     pub(crate) fn hidden(&self) -> Vec<PathBuf> {
         let mut hidden = vec![self.home.data(), self.home.config(), self.home.caches()];
         hidden.extend(self.protected.iter().cloned());
         match self.mode {
-            SandboxMode::Sandbox | SandboxMode::Rx => {
+            SandboxMode::Workspace | SandboxMode::Network => {
                 hidden.extend(self.secrets.iter().chain(&self.operator_secrets).cloned());
             }
-            SandboxMode::Rwx => {}
+            SandboxMode::Full => {}
         }
         match self.neighbours {
             NeighbourVisibility::Visible => {}

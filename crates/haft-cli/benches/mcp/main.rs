@@ -180,7 +180,7 @@ fn settings(dir: &Path, servers: impl IntoIterator<Item = Value>) -> ToolSetting
     haft_config::home::create(&home).unwrap();
     let workspace = dir.join("ws");
     std::fs::create_dir_all(&workspace).unwrap();
-    let policy = SandboxPolicy::new(SandboxMode::Sandbox, &workspace, &home, None).unwrap();
+    let policy = SandboxPolicy::new(SandboxMode::Workspace, &workspace, &home, None).unwrap();
     ToolSettings { policy, timeout: None, config: configuration(&home, servers) }
 }
 

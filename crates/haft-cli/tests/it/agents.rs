@@ -173,7 +173,7 @@ fn sub_agents_run_concurrently_and_hold_no_queue_slot() {
     ]);
     assert_eq!(run(&place, meeting, &["@lead.md", "LEAD"]).expect_code(0).stdout, "met\n");
     // With a single queue slot, the calls of an agent would deadlock if the call of the agent itself held the slot.
-    place.file("home/haft.json", r#"{"queues": {"default": {"concurrent": 1}}}"#);
+    place.file("home/haft.json", r#"{"queues": {"default": {"maxConcurrency": 1}}}"#);
     let one_by_one = script([
         ("LEAD", vec![both(), ScriptStep::text("done")]),
         ("FIRST", vec![bash("echo 1 >> log"), ScriptStep::text("x")]),
@@ -672,7 +672,7 @@ fn triggered_skills_are_sent_in_full_and_others_listed() {
 #[test]
 fn stored_output_is_answered_by_reader_model() {
     let place = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
-    place.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}, "queues": {"default": {"concurrent": 1}}}"#);
+    place.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}, "queues": {"default": {"maxConcurrency": 1}}}"#);
     let lines = (0..40_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
     place.file("ws/short.txt", &lines[..3_000]);
     place.file("ws/long.txt", &lines);

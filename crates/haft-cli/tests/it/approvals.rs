@@ -64,7 +64,7 @@ fn approved_prefix_allows_no_other_command() {
     for other in ["git push --force", "git status && git push --force", "git status > x", "git $X"] {
         assert!(prompts_for_approval(&place, &[], other), "{other}");
     }
-    assert!(prompts_for_approval(&place, &["--mode", "rx"], "git status"), "a wider mode");
+    assert!(prompts_for_approval(&place, &["--mode", "network"], "git status"), "a wider mode");
     assert!(prompts_for_approval(&place, &["--network", "allow"], "git status"), "with network");
     std::fs::create_dir(place.path("ws/below")).unwrap();
     assert!(prompts_for_approval(&place, &["--workspace", "below"], "git status"), "another workspace");
@@ -101,7 +101,7 @@ fn approvals_are_listed_explained_and_revoked() {
     let id = grant["id"].as_str().unwrap().to_owned();
     assert_eq!(
         (&grant["allows"], &grant["mode"], &grant["network"], &grant["decided_by"]),
-        (&"git status *".into(), &"sandbox".into(), &"deny".into(), &"terminal".into())
+        (&"git status *".into(), &"workspace".into(), &"deny".into(), &"terminal".into())
     );
     let table = place.haft(&["approvals", "list", "--workspace", "."]).output().expect_code(0).stdout;
     assert!(table.contains(&id[..8]) && table.contains("git status *"), "{table}");
@@ -115,7 +115,7 @@ fn approvals_are_listed_explained_and_revoked() {
     let json = place.haft(&["policy", "explain", "--json", "bash", &bash("git status")]).output();
     let json: Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
     assert_eq!((&json["decision"], &json["approvals"][0]), (&"allow".into(), &id.as_str().into()));
-    let wider = place.haft(&["policy", "explain", "--mode", "rx", "bash", &bash("git status")]).output();
+    let wider = place.haft(&["policy", "explain", "--mode", "network", "bash", &bash("git status")]).output();
     assert!(wider.expect_code(0).stdout.starts_with("ask: "));
 
     place.haft(&["approvals", "revoke"]).output().expect_code(2);
@@ -154,7 +154,7 @@ fn old_format_exact_approval_still_applies() {
     assert!(!prompts_for_approval(&place, &[], "git status"));
     assert!(prompts_for_approval(&place, &[], "git push"));
     assert!(
-        prompts_for_approval(&place, &["--mode", "rx"], "git status"),
+        prompts_for_approval(&place, &["--mode", "network"], "git status"),
         "the old file did not store the mode"
     );
     let table = place.haft(&["approvals", "list"]).output().expect_code(0).stdout;

@@ -92,7 +92,7 @@ fn ask_json_reports_usage_cost_and_attempts() {
 
 #[test]
 fn provider_failures_have_distinct_exit_codes_and_hide_keys() {
-    let once = r#"{"providers": {"openai": {"attemptsMax": 1, "firstByteTimeout": "300ms"}}}"#;
+    let once = r#"{"providers": {"openai": {"maxAttempts": 1, "firstByteTimeout": "300ms"}}}"#;
     let check = |step: ScriptStep, code: i32, words: &str| {
         let place = here();
         place.file("home/haft.json", once);
@@ -120,7 +120,7 @@ fn provider_failures_have_distinct_exit_codes_and_hide_keys() {
 #[test]
 fn unreachable_provider_and_missing_key_have_distinct_codes() {
     let place = here();
-    place.file("home/haft.json", r#"{"providers": {"ollama": {"attemptsMax": 1}}}"#);
+    place.file("home/haft.json", r#"{"providers": {"ollama": {"maxAttempts": 1}}}"#);
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
     let ran =
         place.haft(&["ask", "-m", "ollama/m", "hi"]).env("OLLAMA_HOST", &closed).output().expect_code(8);
@@ -406,7 +406,7 @@ fn private_ca_provider_works_only_with_ca_file() {
     let (place, server) = (here(), SecureServer::start(OfferedProtocols::Http2, 1));
     let configure = |more: &str| {
         let config = format!(
-            r#"{{"providers": {{"mine": {{"baseUrl": "{}", "attemptsMax": 1{more}}}}}}}"#,
+            r#"{{"providers": {{"mine": {{"baseUrl": "{}", "maxAttempts": 1{more}}}}}}}"#,
             server.url()
         );
         place.file("home/haft.json", &config);

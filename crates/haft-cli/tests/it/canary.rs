@@ -15,7 +15,7 @@ const THEIRS: &str = "canary-of-the-asker-77c2";
 
 const CONFIG: &str = r#"{
     "sandbox": {"readable": ["/nowhere/${CANARY}"]},
-    "queues": {"narrow": {"concurrent": 1, "maxWaiting": 0}},
+    "queues": {"narrow": {"maxConcurrency": 1, "maxWaiting": 0}},
     "tools": {"read": {"queue": "narrow"}, "bash": {"queue": "narrow"}},
     "policy": {"rules": [
         {"tool": "bash", "command": "rm *", "decision": "deny"},

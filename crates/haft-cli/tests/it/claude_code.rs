@@ -139,7 +139,8 @@ fn run_directories(place: &TestTree) -> usize {
 /// Hooks and instructions there would run, unconfined, the next time the user starts the command.
 #[test]
 fn it_cannot_change_the_users_configuration() {
-    for (mode, wrapper) in [("sandbox", &[][..]), ("rx", &[]), ("rwx", &[]), ("sandbox", WITHOUT_NAMESPACES)]
+    for (mode, wrapper) in
+        [("workspace", &[][..]), ("network", &[]), ("full", &[]), ("workspace", WITHOUT_NAMESPACES)]
     {
         let place = place();
         let mut config: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();

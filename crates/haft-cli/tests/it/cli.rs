@@ -71,7 +71,10 @@ fn command_line_errors_suggest_a_fix() {
     check(&["cal"], &["unrecognized subcommand 'cal'", "'call'", more]);
     check(&["call", "--jsn", "bash"], &["unexpected argument '--jsn'", "'--json'", more]);
     check(&["call"], &["<TOOL>", more]);
-    check(&["call", "--mode", "free", "bash"], &["mode must be sandbox, rx or rwx; got `free`", more]);
+    check(
+        &["call", "--mode", "free", "bash"],
+        &["mode must be workspace, network or full; got `free`", more],
+    );
     check(&["call", "--timeout", "soon", "bash"], &["such as 90s, 1500ms or 2m; got `soon`", more]);
     check(&["call", "--timeout", "0s", "bash"], &["got `0s`", more]);
     check(&["call", "--network", "maybe", "bash"], &["possible values: allow, deny", more]);
@@ -139,10 +142,10 @@ fn doctor_reports_kernel_sandbox_and_config() {
     ] {
         assert!(text.contains(fragment), "no `{fragment}` in {text}");
     }
-    let found = json(&place.haft(&["doctor", "--json", "--mode", "rx"]).output().expect_code(0));
+    let found = json(&place.haft(&["doctor", "--json", "--mode", "network"]).output().expect_code(0));
     assert!(!found["system"]["kernel"].as_str().unwrap().is_empty());
     assert!(found["system"]["landlock_abi"].as_i64().unwrap() >= 1);
-    assert_eq!((&found["sandbox"]["mode"], &found["sandbox"]["works"]), (&"rx".into(), &true.into()));
+    assert_eq!((&found["sandbox"]["mode"], &found["sandbox"]["works"]), (&"network".into(), &true.into()));
     assert_eq!(found["home"], place.path("home").to_str().unwrap());
     assert_eq!(found["workspace"], place.path("ws").to_str().unwrap());
     assert_eq!(found["config"].as_array().unwrap().len(), 2);

@@ -144,8 +144,8 @@ fn write_home() {
 }
 
 #[test]
-fn write_home_in_rwx_mode() {
-    EscapeTrial { flags: &["--mode", "rwx"], watched: &["home"], ..DEGRADED }
+fn write_home_in_full_mode() {
+    EscapeTrial { flags: &["--mode", "full"], watched: &["home"], ..DEGRADED }
         .attempt(r#"echo x > "$home/data/db"; echo x > "$home/haft.json"; mv "$home" "$home.moved""#);
 }
 
@@ -158,7 +158,7 @@ fn create_missing_config_file() {
 
 #[test]
 fn read_home() {
-    for way in [DEGRADED, BELOW_TMP, EscapeTrial { flags: &["--mode", "rwx"], ..DEGRADED }] {
+    for way in [DEGRADED, BELOW_TMP, EscapeTrial { flags: &["--mode", "full"], ..DEGRADED }] {
         way.attempt_to_read(
             r#"cat "$home/data/db" "$home/haft.json" "/proc/self/root$home/data/db"; ln "$home/data/db" hard; cat hard
                mv "$home" "$home.x"; cat "$home.x/data/db""#,
@@ -200,12 +200,12 @@ fn tcp_and_udp_are_refused_without_network() {
         |flags: &[&str], script: &str, expected| check_through(WITHOUT_NAMESPACES, flags, script, expected);
     check(&[], TCP, Refused);
     check(&[], UDP, Refused);
-    check(&["--mode", "rx"], TCP, Reached);
+    check(&["--mode", "network"], TCP, Reached);
 }
 
 #[test]
 fn unix_sockets_are_refused() {
-    for flags in [&[][..], &["--mode", "rx"]] {
+    for flags in [&[][..], &["--mode", "network"]] {
         for connect in [PATHNAME, ABSTRACT, DATAGRAM] {
             check_through(WITHOUT_NAMESPACES, flags, &python(connect), Refused);
         }

@@ -127,11 +127,12 @@ fn invalid_config_stops_calls_and_lists_all_errors() {
 #[test]
 fn flags_override_config() {
     let place = place();
-    config(&place, r#"{"sandbox": {"mode": "rx", "limits": {"openFiles": 99}}}"#);
+    config(&place, r#"{"sandbox": {"mode": "network", "limits": {"openFiles": 99}}}"#);
     let ran = place.confined(&["-v"], "ulimit -n").output().expect_code(0);
     assert_eq!(ran.stdout, "99\n");
-    assert!(!ran.stderr.contains("network"), "rx has no network namespace: {}", ran.stderr);
-    let ran = place.confined(&["-v", "--mode", "sandbox", "--limit", "open-files=77"], "ulimit -n").output();
+    assert!(!ran.stderr.contains("network"), "mode network has no network namespace: {}", ran.stderr);
+    let ran =
+        place.confined(&["-v", "--mode", "workspace", "--limit", "open-files=77"], "ulimit -n").output();
     assert_eq!(ran.stdout, "77\n");
     assert!(ran.stderr.contains("network"), "{}", ran.stderr);
 }
@@ -285,7 +286,7 @@ fn config_limits_tools_per_provider() {
     let place = place();
     config(
         &place,
-        r#"{"catalog": {"toolsPerProviderMax": 2, "warmupTimeout": "5s"}, "validation": {"draft": "7"}}"#,
+        r#"{"catalog": {"maxToolsPerProvider": 2, "warmupTimeout": "5s"}, "validation": {"draft": "7"}}"#,
     );
     let ran = place.haft(&["call", "bash", &bash("echo here")]).output().expect_code(0);
     assert!(

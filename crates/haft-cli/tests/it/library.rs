@@ -33,7 +33,7 @@ fn embed(test: &str, program: &Path, place: &TestTree, variables: &[(&str, &str)
 fn embedding(tool: &str, arguments: &serde_json::Value) -> bool {
     let Some(workspace) = std::env::var_os(WORKSPACE) else { return false };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut executor = ToolExecutor::new(workspace.into(), SandboxMode::Sandbox);
+    let mut executor = ToolExecutor::new(workspace.into(), SandboxMode::Workspace);
     let result = runtime.block_on(executor.execute(tool, arguments));
     std::fs::write(
         Path::new(&std::env::var_os("HOME").unwrap()).join("answer"),
@@ -152,7 +152,7 @@ fn with_registry(
     let mut config = haft_config::defaults().unwrap();
     change(&mut config);
     let home = Home::at(&place.path("home"));
-    let policy = SandboxPolicy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
+    let policy = SandboxPolicy::new(SandboxMode::Workspace, &place.path("ws"), &home, None).unwrap();
     let settings = ToolSettings { policy, timeout: None, config };
     let registry = Arc::new(Registry::new(Namespace::new("app").unwrap()));
     let orchestrator = wiring::orchestrator_with(settings, vec![Arc::clone(&registry) as _]);

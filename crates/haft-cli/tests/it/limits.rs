@@ -46,7 +46,7 @@ import os; os._exit(0)'";
 #[test]
 fn fork_bomb_is_bounded_and_killed_at_timeout() {
     for user in users() {
-        for mode in ["sandbox", "rwx"] {
+        for mode in ["workspace", "full"] {
             let (place, marker) = (TestTree::new(user), unique_marker().replace('-', "_"));
             let script = format!("{marker}() {{ {marker} | {marker} & }}; {marker}; sleep 600");
             let arguments = serde_json::json!({ "command": script }).to_string();

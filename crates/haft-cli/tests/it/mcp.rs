@@ -165,7 +165,7 @@ fn initialize_error_of_server_is_reported_verbatim() {
 fn unanswered_call_times_out_and_is_cancelled() {
     let place = place();
     let noted = place.path("ws/noted");
-    configure(&place, "never-answers", &["x", noted.to_str().unwrap()], r#", "requestTimeoutMs": 300"#);
+    configure(&place, "never-answers", &["x", noted.to_str().unwrap()], r#", "requestTimeout": 300"#);
     let ran = echo(&place).expect_code(124);
     assert!(ran.stderr.contains("neither a result nor progress for 300 ms"), "{}", ran.stderr);
     // On a slow machine haft may also have cancelled its ping.
@@ -188,14 +188,14 @@ fn hanging_server_is_restarted_after_tool_timeout() {
 #[test]
 fn response_with_wrong_id_is_ignored() {
     let place = place();
-    configure(&place, "wrong-id", &[], r#", "requestTimeoutMs": 300"#);
+    configure(&place, "wrong-id", &[], r#", "requestTimeout": 300"#);
     echo(&place).expect_code(124);
 }
 
 #[test]
 fn progress_extends_the_request_timeout() {
     let place = place();
-    configure(&place, "good", &[], r#", "requestTimeoutMs": 1200"#);
+    configure(&place, "good", &[], r#", "requestTimeout": 1200"#);
     let ran = place.haft(&["call", "bad__slow", r#"{"text": "done"}"#]).output().expect_code(0);
     assert_eq!(ran.stdout, "echo: done\n");
 }

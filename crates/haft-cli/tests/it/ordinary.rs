@@ -231,13 +231,13 @@ fn locale_and_timezone_are_passed_to_commands() {
 }
 
 #[test]
-fn commands_work_in_rwx_and_rx_mode() {
+fn commands_work_in_full_and_network_mode() {
     check_with(
-        &["--mode", "rwx"],
+        &["--mode", "full"],
         "git init -q .; python3 -c 'print(1)'; echo x > /tmp/haft-test-$$; rm /tmp/haft-test-$$",
         "1\n",
     );
-    check_with(&["--mode", "rx"], "python3 -c 'print(1)'; echo x > f; cat f", "1\nx\n");
+    check_with(&["--mode", "network"], "python3 -c 'print(1)'; echo x > f; cat f", "1\nx\n");
 }
 
 #[test]

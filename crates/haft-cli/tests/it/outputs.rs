@@ -294,7 +294,7 @@ fn tool_output_is_offered_only_if_an_output_is_stored() {
     let store = Arc::new(FileStore::open(&place.path("home/data/outputs"), StoreLimits::default()).unwrap());
     let home = Home::at(&place.path("home"));
     let orchestrator = wiring::orchestrator(ToolSettings {
-        policy: SandboxPolicy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap(),
+        policy: SandboxPolicy::new(SandboxMode::Workspace, &place.path("ws"), &home, None).unwrap(),
         timeout: None,
         config: haft_config::defaults().unwrap(),
     });

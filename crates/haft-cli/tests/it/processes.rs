@@ -85,7 +85,7 @@ fn daemons_are_killed_at_the_timeout() {
 
 #[test]
 fn signal_ignoring_shell_is_killed_at_the_timeout() {
-    for mode in ["sandbox", "rwx"] {
+    for mode in ["workspace", "full"] {
         let (place, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
         let script = sleeper.in_script("trap '' TERM INT HUP QUIT; while :; do SLEEPER; done");
         call(&place, &["--timeout", "500ms", "--mode", mode], &script).output().expect_code(124);

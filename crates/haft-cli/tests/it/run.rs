@@ -319,7 +319,7 @@ fn run_limits_have_exit_codes_and_print_the_last_answer() {
 
 #[test]
 fn provider_failures_end_the_run_with_distinct_codes() {
-    let once = r#"{"providers": {"openai": {"attemptsMax": 1}}}"#;
+    let once = r#"{"providers": {"openai": {"maxAttempts": 1}}}"#;
     let check = |steps: Vec<ScriptStep>, code: i32| {
         let place = here();
         place.file("home/haft.json", once);

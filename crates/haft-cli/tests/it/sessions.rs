@@ -260,9 +260,9 @@ fn session_settings_disable_limit_and_expire_sessions() {
     place.file("home/haft.json", r#"{"sessions": {"enabled": false}}"#);
     run(&place, &server, &["go"]).expect_code(0);
     assert_eq!(journals(&place), Vec::<PathBuf>::new());
-    place.file("home/haft.json", r#"{"sessions": {"bytesMax": 100}}"#);
+    place.file("home/haft.json", r#"{"sessions": {"maxBytes": 100}}"#);
     let ran = run(&place, &server, &["go"]).expect_code(0);
-    assert!(ran.stderr.contains("sessions.bytesMax"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("sessions.maxBytes"), "{}", ran.stderr);
     place.file("home/haft.json", r#"{"sessions": {"keep": 1}}"#);
     for _ in 0..3 {
         run(&place, &server, &["go"]).expect_code(0);

@@ -85,7 +85,7 @@ fn mcp_connection_failed() {
 
 #[test]
 fn queue_deadlock() {
-    let place = place(r#"{"queues": {"default": {"concurrent": 1, "maxWaiting": 0}}}"#);
+    let place = place(r#"{"queues": {"default": {"maxConcurrency": 1, "maxWaiting": 0}}}"#);
     let calls = r#"{"id": "1", "tool": "bash", "args": {"command": "sleep 1"}}
 {"id": "2", "tool": "current_date", "args": {}}
 "#;
@@ -93,7 +93,7 @@ fn queue_deadlock() {
     let full = "queue `default` is full: 0 calls are waiting; try again later";
     assert!(ran.stdout.contains(full) && PAGE.contains(full), "{}", ran.stdout);
     assert!(PAGE.contains(
-        "raise `queues.NAME.concurrent` to run more calls at once, or `queues.NAME.maxWaiting` to let more wait"
+        "raise `queues.NAME.maxConcurrency` to run more calls at once, or `queues.NAME.maxWaiting` to let more wait"
     ));
     let found = place.haft(&["doctor"]).output().expect_code(0).stdout;
     assert!(found.contains("queue      default: 1 at once, 0 may wait"), "{found}");
@@ -101,7 +101,7 @@ fn queue_deadlock() {
 
 #[test]
 fn doctor_reports_missing_keys_and_unused_queues() {
-    let place = place(r#"{"models": {"default": "anthropic/m"}, "queues": {"slow": {"concurrent": 2}}}"#);
+    let place = place(r#"{"models": {"default": "anthropic/m"}, "queues": {"slow": {"maxConcurrency": 2}}}"#);
     let without = place.haft(&["doctor"]).output().expect_code(5).stdout;
     assert!(
         without.contains("cannot be used: anthropic: ") && without.contains("ANTHROPIC_API_KEY"),

@@ -40,13 +40,30 @@ fn config_values_are_normalized() {
         r#"{"sandbox": {"workspace": "sub", "writable": ["${HOME}/x"]}}"#,
         &json!({"sandbox": {"workspace": "/p/sub", "writable": ["/home/u/x"]}}),
     );
-    check(r#"{"queues": {"q": {"maxConcurrency": 3}}}"#, &json!({"queues": {"q": {"concurrent": 3}}}));
+    check(r#"{"queues": {"q": {"maxConcurrency": 3}}}"#, &json!({"queues": {"q": {"maxConcurrency": 3}}}));
+}
+
+#[test]
+fn old_names_of_keys_and_modes_work_with_a_warning() {
+    let text = "{\"cache\": {\"bytesMax\": 5},\n \"sandbox\": {\"mode\": \"rx\"}}";
+    let layer = read_text(text).unwrap();
+    let expected = json!({"cache": {"maxBytes": 5}, "sandbox": {"mode": "network"}});
+    assert_eq!(Value::Object(layer.value), expected);
+    let warnings: Vec<String> = layer.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "/p/haft.json:1:12: cache.bytesMax: this key is now called `maxBytes`; change it in the file",
+            "/p/haft.json:2:22: sandbox.mode: this value is now called \"network\"; change it in the file",
+        ]
+    );
+    assert!(read_text("{\"cache\": {\"maxBytes\": 5}}").unwrap().warnings.is_empty());
 }
 
 #[test]
 fn config_error_has_position_key_and_hint() {
     check_errors(
-        "{\n  \"sandbox\": { \"mod\": \"rx\" }\n}",
+        "{\n  \"sandbox\": { \"mod\": \"network\" }\n}",
         &["2:16: sandbox.mod: unknown key\n  hint: did you mean `mode`?"],
     );
     check_errors(
@@ -146,7 +163,7 @@ fn duplicate_key_is_an_error() {
     );
     check_errors(
         "{\"queues\": {\"q\": {\"concurrent\": 1, \"maxConcurrency\": 2}}}",
-        &["1:36: queues.q.concurrent: duplicate key; the first one is in line 1"],
+        &["1:36: queues.q.maxConcurrency: duplicate key; the first one is in line 1"],
     );
 }
 
@@ -166,10 +183,11 @@ fn invalid_json_is_reported_with_position() {
 
 #[test]
 fn hint_prefers_the_most_restrictive_nearest_value() {
+    assert_eq!(nearest("axx", ["ax", "awx"].into_iter()), Some("ax"));
     check_errors(
-        "{\"sandbox\": {\"mode\": \"rxx\"}}",
+        "{\"sandbox\": {\"mode\": \"netwrk\"}}",
         &[
-            "1:22: sandbox.mode: expected one of \"sandbox\", \"rx\", \"rwx\"; found \"rxx\"\n  hint: did you mean \"rx\"?",
+            "1:22: sandbox.mode: expected one of \"workspace\", \"network\", \"full\"; found \"netwrk\"\n  hint: did you mean \"network\"?",
         ],
     );
 }

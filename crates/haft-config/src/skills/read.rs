@@ -39,7 +39,7 @@ const KEYS: [&str; 11] = [
 const SERVER_LINE: &str = "mcp-";
 
 /// The keys that a skill may set for its servers. Only the operator may loosen their confinement or govern their tools.
-const SERVER_KEYS: [&str; 13] = [
+const SERVER_KEYS: [&str; 14] = [
     "type",
     "command",
     "args",
@@ -50,6 +50,7 @@ const SERVER_KEYS: [&str; 13] = [
     "toolsAllowed",
     "toolsDenied",
     "toolSchemas",
+    "requestTimeout",
     "requestTimeoutMs",
     "startupTimeout",
     "healthProbe",

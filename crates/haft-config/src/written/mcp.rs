@@ -81,7 +81,7 @@ pub(crate) struct RawMcpServer {
 
     /// The longest time without a reply or progress
     #[schemars(extend("default" = default::MCP_REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]
-    pub(crate) request_timeout_ms: Option<Millis>,
+    pub(crate) request_timeout: Option<Millis>,
 
     /// The longest time to start, including a download
     #[schemars(extend("default" = default::MCP_STARTUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]

@@ -59,7 +59,7 @@ pub(in super::super) struct RawProvider {
 
     /// The most attempts for one request
     #[schemars(range(min = 1, max = 100), extend("default" = default::ATTEMPTS_MAX))]
-    pub(in super::super) attempts_max: Option<u32>,
+    pub(in super::super) max_attempts: Option<u32>,
 
     /// `claude-code` only: the command, by its name or its path
     #[schemars(extend("default" = CLAUDE_CODE_COMMAND))]
@@ -78,7 +78,7 @@ pub(in super::super) struct RawProvider {
 
     /// The longest wait that a provider may ask for; if it asks for more, the request fails
     #[schemars(extend("default" = default::RETRY_AFTER_MAX_MS, "x-unit" = "milliseconds"))]
-    pub(in super::super) retry_after_max: Option<Millis>,
+    pub(in super::super) max_retry_after: Option<Millis>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

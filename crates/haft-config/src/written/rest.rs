@@ -84,7 +84,7 @@ pub(crate) struct RawStreaming {
 
     /// The longest time of the stream
     #[schemars(extend("default" = 120_000, "x-unit" = "milliseconds"))]
-    pub(crate) timeout_ms: Option<Millis>,
+    pub(crate) timeout: Option<Millis>,
 
     /// The most bytes of the stream
     #[schemars(range(min = 1), extend("default" = 4_194_304, "x-unit" = "bytes"))]

@@ -41,7 +41,7 @@ fn binding() -> GrantBinding {
             },
             definition: Digest::of_text("definition"),
         },
-        confinement: SandboxBinding { mode: SandboxMode::Rx, network: ResourceAccess::Allow },
+        confinement: SandboxBinding { mode: SandboxMode::Network, network: ResourceAccess::Allow },
     }
 }
 
@@ -95,8 +95,8 @@ fn grant_does_not_cover_a_call_with_a_different_binding() {
         ("namespace", with(&|b| b.target.tool.namespace = Namespace::new("other").unwrap()), false),
         ("tool", with(&|binding| binding.target.tool.tool = ToolName::new("zsh").unwrap()), false),
         ("definition", with(&|binding| binding.target.definition = Digest::of_text("new")), false),
-        ("wider mode", with(&|binding| binding.confinement.mode = SandboxMode::Rwx), false),
-        ("narrower mode", with(&|binding| binding.confinement.mode = SandboxMode::Sandbox), true),
+        ("wider mode", with(&|binding| binding.confinement.mode = SandboxMode::Full), false),
+        ("narrower mode", with(&|binding| binding.confinement.mode = SandboxMode::Workspace), true),
         ("no network", with(&|binding| binding.confinement.network = ResourceAccess::Deny), true),
         ("narrowest", with(&|binding| binding.confinement = SandboxBinding::NARROWEST), true),
     ];

@@ -1,32 +1,45 @@
-//! The three levels an operator chooses from.
+//! The three sandbox modes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a confined command may change, from narrow to wide. The blocklist holds in every mode.
+/// The access of a confined command, from narrow to wide. The blocklist holds in every mode.
+///
+/// The aliases are the earlier names. Stored specs, grants and scripts of operators contain them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxMode {
     /// Writes only to the workspace and `/tmp`; no network.
-    Sandbox,
-    /// Writes as in `Sandbox`; the network is open.
-    Rx,
-    /// Open but for the blocklist and haft's own data.
-    Rwx,
+    #[serde(alias = "sandbox")]
+    Workspace,
+    /// Writes as in `Workspace`; the network is open.
+    #[serde(alias = "rx")]
+    Network,
+    /// Open except for the blocklist and haft's own data.
+    #[serde(alias = "rwx")]
+    Full,
 }
 
 impl SandboxMode {
     /// Every mode, the strictest first.
-    pub const ALL: [SandboxMode; 3] = [SandboxMode::Sandbox, SandboxMode::Rx, SandboxMode::Rwx];
+    pub const ALL: [SandboxMode; 3] = [SandboxMode::Workspace, SandboxMode::Network, SandboxMode::Full];
 
     /// Returns the name for the command line and the configuration.
     pub fn name(self) -> &'static str {
         match self {
-            SandboxMode::Sandbox => "sandbox",
-            SandboxMode::Rx => "rx",
-            SandboxMode::Rwx => "rwx",
+            SandboxMode::Workspace => "workspace",
+            SandboxMode::Network => "network",
+            SandboxMode::Full => "full",
+        }
+    }
+
+    fn old_name(self) -> &'static str {
+        match self {
+            SandboxMode::Workspace => "sandbox",
+            SandboxMode::Network => "rx",
+            SandboxMode::Full => "rwx",
         }
     }
 }
@@ -41,18 +54,33 @@ impl FromStr for SandboxMode {
     type Err = UnknownMode;
 
     fn from_str(text: &str) -> Result<Self, UnknownMode> {
-        SandboxMode::ALL.into_iter().find(|mode| mode.name() == text).ok_or_else(|| UnknownMode(text.into()))
+        let mode = SandboxMode::ALL.into_iter().find(|mode| mode.name() == text || mode.old_name() == text);
+        mode.ok_or_else(|| UnknownMode(text.into()))
     }
 }
 
-/// A mode nobody defined.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A text that names no mode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("mode must be workspace, network or full; got `{0}`")]
 pub struct UnknownMode(pub String);
 
-impl fmt::Display for UnknownMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mode must be sandbox, rx or rwx; got `{}`", self.0)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_and_new_names_mean_the_same_mode() {
+        for (old, mode) in ["sandbox", "rx", "rwx"].into_iter().zip(SandboxMode::ALL) {
+            for name in [old, mode.name()] {
+                assert_eq!(name.parse(), Ok(mode), "{name}");
+                assert_eq!(
+                    serde_json::from_str::<SandboxMode>(&format!("\"{name}\"")).unwrap(),
+                    mode,
+                    "{name}"
+                );
+            }
+            assert_eq!(serde_json::to_string(&mode).unwrap(), format!("\"{mode}\""));
+        }
+        assert!("open".parse::<SandboxMode>().is_err());
     }
 }
-
-impl std::error::Error for UnknownMode {}

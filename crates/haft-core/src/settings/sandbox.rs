@@ -32,10 +32,10 @@ pub struct SandboxBinding {
 
 impl SandboxBinding {
     /// The sandbox that allows least.
-    pub const NARROWEST: Self = Self { mode: SandboxMode::Sandbox, network: ResourceAccess::Deny };
+    pub const NARROWEST: Self = Self { mode: SandboxMode::Workspace, network: ResourceAccess::Deny };
 
     /// No sandbox at all.
-    pub const WIDEST: Self = Self { mode: SandboxMode::Rwx, network: ResourceAccess::Allow };
+    pub const WIDEST: Self = Self { mode: SandboxMode::Full, network: ResourceAccess::Allow };
 
     /// Returns true if this sandbox permits nothing that the other one does not.
     pub fn is_within(self, other: Self) -> bool {

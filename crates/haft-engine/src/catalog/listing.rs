@@ -70,7 +70,7 @@ impl ProviderListing {
         let mut messages = Vec::new();
         if tools.len() > tools_max {
             messages.push(format!(
-                "it lists {} tools, of which the first {tools_max} are used; `catalog.toolsPerProviderMax` allows more",
+                "it lists {} tools, of which the first {tools_max} are used; `catalog.maxToolsPerProvider` allows more",
                 tools.len()
             ));
         }

@@ -183,10 +183,10 @@ async fn a_grant_does_not_cover_a_call_in_another_workspace() {
 
 #[tokio::test]
 async fn a_grant_does_not_cover_a_wider_sandbox() {
-    let narrow = SandboxBinding { mode: SandboxMode::Rx, network: ResourceAccess::Deny };
+    let narrow = SandboxBinding { mode: SandboxMode::Network, network: ResourceAccess::Deny };
     let wider = [
         SandboxBinding { network: ResourceAccess::Allow, ..narrow },
-        SandboxBinding { mode: SandboxMode::Rwx, ..narrow },
+        SandboxBinding { mode: SandboxMode::Full, ..narrow },
     ];
     for answer in REMEMBERED {
         let asked = SharedLog::default();

@@ -89,7 +89,7 @@ async fn a_command_reads_untrusted_text_only_with_network() {
         [(ResourceAccess::Deny, "store: x"), (ResourceAccess::Allow, "denied: this call of")]
     {
         let rig = rig(PermissionDecision::Ask, None);
-        let confinement = SandboxBinding { mode: SandboxMode::Rx, network };
+        let confinement = SandboxBinding { mode: SandboxMode::Network, network };
         let run = rig.with(RunContext { confinement, ..rig.context().clone() });
         run.execute(call("echo", STORE)).await;
         let text = said(&run.execute(call("store", STORE)).await);

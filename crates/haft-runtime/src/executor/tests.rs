@@ -32,7 +32,7 @@ fn test_builtin_tool_defs_count() {
 
 #[test]
 fn all_tool_defs_without_servers_are_the_four_builtins() {
-    let all = ExecutorFixture::new().executor(SandboxMode::Sandbox).all_tool_defs();
+    let all = ExecutorFixture::new().executor(SandboxMode::Workspace).all_tool_defs();
     let names: Vec<&str> = all.iter().map(|def| def.name.as_str()).collect();
     assert_eq!(names, ["bash", "read", "write", "edit"]);
 }
@@ -63,8 +63,8 @@ fn test_truncate_output_long() {
 }
 
 #[test]
-fn test_is_write_allowed_rwx() {
-    let executor = ExecutorFixture::new().executor(SandboxMode::Rwx);
+fn test_is_write_allowed_full() {
+    let executor = ExecutorFixture::new().executor(SandboxMode::Full);
     assert!(executor.is_write_allowed(Path::new("/etc/passwd")));
     assert!(executor.is_write_allowed(Path::new("/anywhere")));
 }
@@ -72,7 +72,7 @@ fn test_is_write_allowed_rwx() {
 #[test]
 fn test_is_write_allowed_sandbox_inside_data_dir() {
     let place = ExecutorFixture::new();
-    for mode in [SandboxMode::Sandbox, SandboxMode::Rx] {
+    for mode in [SandboxMode::Workspace, SandboxMode::Network] {
         let executor = place.executor(mode);
         assert!(executor.is_write_allowed(&place.path("workspace/a.txt")));
         assert!(executor.is_write_allowed(&place.path("notes/b.txt")));
@@ -83,7 +83,7 @@ fn test_is_write_allowed_sandbox_inside_data_dir() {
 
 #[test]
 fn test_is_write_allowed_sandbox_outside() {
-    let executor = ExecutorFixture::new().executor(SandboxMode::Sandbox);
+    let executor = ExecutorFixture::new().executor(SandboxMode::Workspace);
     assert!(!executor.is_write_allowed(Path::new("/etc/passwd")));
     assert!(!executor.is_write_allowed(Path::new("/home/someone/.bashrc")));
     assert!(!executor.is_write_allowed(Path::new("/tmp/../etc/passwd")));
@@ -91,7 +91,7 @@ fn test_is_write_allowed_sandbox_outside() {
 
 #[tokio::test]
 async fn test_exec_bash_empty_command() {
-    let result = ExecutorFixture::new().executor(SandboxMode::Sandbox).execute("bash", &json!({})).await;
+    let result = ExecutorFixture::new().executor(SandboxMode::Workspace).execute("bash", &json!({})).await;
     assert!(result.is_error);
     assert!(result.content.contains("'command' parameter is required"), "{}", result.content);
 }
@@ -100,7 +100,7 @@ async fn test_exec_bash_empty_command() {
 async fn test_exec_bash_echo() {
     let place = ExecutorFixture::new();
     let result =
-        place.executor(SandboxMode::Sandbox).execute("bash", &json!({"command": "echo hello"})).await;
+        place.executor(SandboxMode::Workspace).execute("bash", &json!({"command": "echo hello"})).await;
     assert!(!result.is_error, "{}", result.content);
     assert!(result.content.contains("hello"));
 }
@@ -109,7 +109,7 @@ async fn test_exec_bash_echo() {
 async fn test_exec_read_nonexistent() {
     let place = ExecutorFixture::new();
     let result = place
-        .executor(SandboxMode::Sandbox)
+        .executor(SandboxMode::Workspace)
         .execute("read", &json!({"file_path": "/nonexistent/file"}))
         .await;
     assert!(result.is_error);
@@ -119,7 +119,7 @@ async fn test_exec_read_nonexistent() {
 #[tokio::test]
 async fn test_exec_write_and_read() {
     let place = ExecutorFixture::new();
-    let mut executor = place.executor(SandboxMode::Sandbox);
+    let mut executor = place.executor(SandboxMode::Workspace);
     let path = place.path("workspace/sub/file.txt");
     let written = executor.execute("write", &json!({"file_path": path, "content": "grüße\n"})).await;
     assert!(!written.is_error, "{}", written.content);
@@ -134,7 +134,7 @@ async fn test_exec_edit() {
     let path = place.path("workspace/file.txt");
     std::fs::write(&path, "one two one").unwrap();
     let args = json!({"file_path": path, "old_string": "one", "new_string": "1"});
-    let result = place.executor(SandboxMode::Sandbox).execute("Edit", &args).await;
+    let result = place.executor(SandboxMode::Workspace).execute("Edit", &args).await;
     assert!(!result.is_error, "{}", result.content);
     assert_eq!(
         result.content,
@@ -147,7 +147,7 @@ async fn test_exec_edit() {
 async fn test_exec_write_denied_sandbox() {
     let place = ExecutorFixture::new();
     let args = json!({"file_path": "/etc/test", "content": "x"});
-    let result = place.executor(SandboxMode::Sandbox).execute("write", &args).await;
+    let result = place.executor(SandboxMode::Workspace).execute("write", &args).await;
     assert!(result.is_error);
     assert!(result.content.contains("denied"), "{}", result.content);
     assert!(!Path::new("/etc/test").exists());
@@ -156,7 +156,7 @@ async fn test_exec_write_denied_sandbox() {
 #[tokio::test]
 async fn test_execute_unknown_tool() {
     let result =
-        ExecutorFixture::new().executor(SandboxMode::Sandbox).execute("no_such_tool", &json!({})).await;
+        ExecutorFixture::new().executor(SandboxMode::Workspace).execute("no_such_tool", &json!({})).await;
     assert!(result.is_error);
     assert!(result.content.starts_with("Unknown tool: no_such_tool"), "{}", result.content);
 }
@@ -166,7 +166,7 @@ async fn data_directory_is_writable_except_protected_files() {
     let place = ExecutorFixture::new();
     std::fs::create_dir(place.path("data")).unwrap();
     std::fs::write(place.path("data/memory.db"), "secret").unwrap();
-    let mut executor = place.executor(SandboxMode::Sandbox);
+    let mut executor = place.executor(SandboxMode::Workspace);
     let command = "cd ..; echo note > note && cat data/memory.db; echo x > config.toml; echo x > skills/x; echo x > agents/x; mv data d2; true";
     let result = executor.execute("bash", &json!({ "command": command })).await;
     assert!(!result.content.contains("secret"), "{}", result.content);
@@ -178,7 +178,7 @@ async fn data_directory_is_writable_except_protected_files() {
 
 #[tokio::test]
 async fn call_in_missing_workspace_is_an_error() {
-    let mut executor = ToolExecutor::new("/nonexistent/workspace".into(), SandboxMode::Sandbox);
+    let mut executor = ToolExecutor::new("/nonexistent/workspace".into(), SandboxMode::Workspace);
     let result = executor.execute("bash", &json!({"command": "true"})).await;
     assert!(result.is_error);
     assert!(result.content.contains("does not exist"), "{}", result.content);
@@ -194,7 +194,7 @@ fn echo_server(place: &ExecutorFixture, name: &str) -> McpServer {
 
 #[test]
 fn test_tool_executor_mcp_tool_map_routing() {
-    let executor = ExecutorFixture::new().executor(SandboxMode::Sandbox);
+    let executor = ExecutorFixture::new().executor(SandboxMode::Workspace);
     assert!(executor.mcp_clients().is_empty());
     assert!(executor.mcp_tool_map().is_empty());
 }
@@ -202,7 +202,7 @@ fn test_tool_executor_mcp_tool_map_routing() {
 #[tokio::test]
 async fn mcp_tools_are_listed_called_and_removed_at_shutdown() {
     let place = ExecutorFixture::new();
-    let mut executor = place.executor(SandboxMode::Sandbox);
+    let mut executor = place.executor(SandboxMode::Workspace);
     let servers = [
         echo_server(&place, "one"),
         McpServer::new("gone", "/no/such/program", &[]),

@@ -94,14 +94,14 @@ async fn workspace_missing_or_containing_home_is_rejected() {
 /// The journal's directory becomes read-only in the middle of a run: calls that change something are not made.
 #[tokio::test]
 async fn failing_journal_ends_the_run_before_the_next_call() {
-    let config = json!({"sessions": {"bytesMax": 6000}});
+    let config = json!({"sessions": {"maxBytes": 6000}});
     let long = "x".repeat(4_000);
     let fixture = RuntimeFixture::new([note(&long), note("two"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&config).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let outcome = finished(&run).await;
     assert!(fixture.calls.count() <= 1, "{:?}", outcome.finish);
-    assert!(outcome.finish.detail.contains("sessions.bytesMax"), "{:?}", outcome.finish);
+    assert!(outcome.finish.detail.contains("sessions.maxBytes"), "{:?}", outcome.finish);
 }
 
 #[tokio::test]

@@ -113,7 +113,7 @@ async fn grant_does_not_cover_another_workspace_or_wider_mode() {
     let elsewhere = fixture.directory.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     let here = WorkspaceSpec::at(fixture.workspace());
-    for workspace in [WorkspaceSpec::at(&elsewhere), WorkspaceSpec { mode: SandboxMode::Rx, ..here }] {
+    for workspace in [WorkspaceSpec::at(&elsewhere), WorkspaceSpec { mode: SandboxMode::Network, ..here }] {
         let run = start(&runtime, RunSpec { workspace, ..fixture.spec("go") }).await;
         run.decide(pending(&run).await.id, ApprovalDecision::Deny).unwrap();
         finished(&run).await;

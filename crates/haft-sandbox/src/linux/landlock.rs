@@ -38,9 +38,9 @@ pub(crate) fn version() -> Option<i32> {
     i32::try_from(version).ok().filter(|version| *version > 0)
 }
 
-/// Builds the rules. In `rwx` mode with mounts, the mounts already enforce the blocklist, so Landlock adds nothing.
+/// Builds the rules. In `full` mode with mounts, the mounts already enforce the blocklist, so Landlock adds nothing.
 pub(super) fn prepare(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<LandlockRules, StageError> {
-    if plan.mode == SandboxMode::Rwx && attempt.has_namespaces() {
+    if plan.mode == SandboxMode::Full && attempt.has_namespaces() {
         return Ok(LandlockRules::NotUsed);
     }
     let Some(abi) = version() else {
@@ -57,9 +57,10 @@ pub(super) fn prepare(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<Landl
 /// Enforces the rules for this process and its descendants.
 pub(super) fn enforce(rules: LandlockRules) -> Result<SandboxLayer, StageError> {
     match rules {
-        LandlockRules::NotUsed => {
-            Ok(SandboxLayer::inactive("landlock", "not used in rwx mode, where mounts enforce the blocklist"))
-        }
+        LandlockRules::NotUsed => Ok(SandboxLayer::inactive(
+            "landlock",
+            "not used in full mode, where mounts enforce the blocklist",
+        )),
         LandlockRules::Ready { rules, abi } => {
             rules.restrict_self().map_err(|error| StageError::new(STAGE, error))?;
             Ok(SandboxLayer::active("landlock", format!("ABI {abi}")))

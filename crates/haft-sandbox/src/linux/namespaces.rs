@@ -138,6 +138,6 @@ pub(super) fn layer(attempt: LevelAttempt, plan: &SandboxPlan) -> SandboxLayer {
     }
     let user = if attempt == LevelAttempt::UserNamespaces { "user, " } else { "" };
     let network = if plan.network { "" } else { ", network" };
-    let identity = if plan.mode == SandboxMode::Rwx { " (open mode)" } else { "" };
+    let identity = if plan.mode == SandboxMode::Full { " (open mode)" } else { "" };
     SandboxLayer::active("namespaces", format!("{user}mount, pid, ipc{network}{identity}"))
 }

@@ -67,7 +67,7 @@ const NEVER: &[libc::c_long] = &[
     libc::SYS_kexec_file_load,
 ];
 
-/// Calls that inspect or control other processes: refused unless the mode is `rwx`.
+/// Calls that inspect or control other processes: refused unless the mode is `full`.
 const OTHER_PROCESSES: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -139,11 +139,11 @@ fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
     rules.insert(libc::SYS_clone, namespaces.collect());
     rules.extend(SETS_MODE.iter().map(|call| (call.number, call.set_id_rules())));
     match plan.mode {
-        SandboxMode::Sandbox | SandboxMode::Rx => {
+        SandboxMode::Workspace | SandboxMode::Network => {
             rules.extend(OTHER_PROCESSES.iter().map(|call| (*call, Vec::new())));
             rules.insert(libc::SYS_socket, foreign_family(attempt, plan).into_iter().collect());
         }
-        SandboxMode::Rwx => {
+        SandboxMode::Full => {
             let families = denied_families(attempt, plan);
             if !families.is_empty() {
                 rules.insert(
@@ -183,7 +183,7 @@ fn foreign_family(attempt: LevelAttempt, plan: &SandboxPlan) -> Option<SeccompRu
     SeccompRule::new(conditions).ok()
 }
 
-/// Returns the socket families to refuse in `rwx` mode: only those that the operator denied.
+/// Returns the socket families to refuse in `full` mode: only those that the operator denied.
 fn denied_families(attempt: LevelAttempt, plan: &SandboxPlan) -> Vec<libc::c_int> {
     let unix = if plan.unix_sockets { None } else { Some(libc::AF_UNIX) };
     let reaches_out = !plan.network && !attempt.has_namespaces();
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn every_conditional_seccomp_rule_is_built() {
-        let plan = SandboxPlan::for_tests(SandboxMode::Sandbox);
+        let plan = SandboxPlan::for_tests(SandboxMode::Workspace);
         let rules = refused(LevelAttempt::Namespaces, &plan);
         assert_eq!(rules[&libc::SYS_clone].len(), CLONE_NAMESPACES.len());
         assert_eq!(rules[&libc::SYS_socket].len(), 1);

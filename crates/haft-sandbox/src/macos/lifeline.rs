@@ -83,8 +83,8 @@ impl Lifeline {
 fn rules(plan: &SandboxPlan) -> SeatbeltRules {
     SeatbeltRules {
         writable: match plan.mode {
-            SandboxMode::Sandbox | SandboxMode::Rx => Some(plan.writable.clone()),
-            SandboxMode::Rwx => None,
+            SandboxMode::Workspace | SandboxMode::Network => Some(plan.writable.clone()),
+            SandboxMode::Full => None,
         },
         frozen: [plan.frozen.clone(), plan.nested.clone()].concat(),
         hidden: hidden(plan),
@@ -92,11 +92,11 @@ fn rules(plan: &SandboxPlan) -> SeatbeltRules {
     }
 }
 
-/// Returns the hidden paths. In `rwx` mode the profile cannot grant a cache inside the hidden caches, so these stay open.
+/// Returns the hidden paths. In `full` mode the profile cannot grant a cache inside the hidden caches, so these stay open.
 fn hidden(plan: &SandboxPlan) -> Vec<PathBuf> {
     let holds_own =
         |hidden: &PathBuf| plan.writable.iter().any(|root| root != hidden && root.starts_with(hidden));
-    let is_open = |hidden: &PathBuf| plan.mode == SandboxMode::Rwx && holds_own(hidden);
+    let is_open = |hidden: &PathBuf| plan.mode == SandboxMode::Full && holds_own(hidden);
     plan.hidden.iter().filter(|hidden| !is_open(hidden)).cloned().collect()
 }
 

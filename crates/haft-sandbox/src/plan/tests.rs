@@ -38,7 +38,7 @@ impl PlanFixture {
     }
 
     fn policy(&self, workspace: &str, home: &str) -> SandboxPolicy {
-        SandboxPolicy::new(SandboxMode::Sandbox, &self.path(workspace), &Home::at(&self.path(home)), None)
+        SandboxPolicy::new(SandboxMode::Workspace, &self.path(workspace), &Home::at(&self.path(home)), None)
             .unwrap()
     }
 }
@@ -155,10 +155,10 @@ fn blocklist_overrides_a_writable_grant() {
 }
 
 #[test]
-fn rwx_mode_pins_the_parents_of_blocklisted_paths() {
+fn full_mode_pins_the_parents_of_blocklisted_paths() {
     let place = PlanFixture::new(&["ws", "home"]);
     let policy =
-        SandboxPolicy::new(SandboxMode::Rwx, &place.path("ws"), &Home::at(&place.path("home")), None)
+        SandboxPolicy::new(SandboxMode::Full, &place.path("ws"), &Home::at(&place.path("home")), None)
             .unwrap();
     let names = step_names(&SandboxPlan::of(&policy).unwrap().steps);
     let position = |name: &str| names.iter().position(|found| found == name);

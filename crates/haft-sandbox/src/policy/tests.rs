@@ -20,7 +20,7 @@ impl PolicyFixture {
 
     fn policy(&self, workspace: &str) -> Result<SandboxPolicy, PolicyError> {
         let home = Home::at(&self.path("user/.haft"));
-        SandboxPolicy::new(SandboxMode::Sandbox, &self.path(workspace), &home, Some(&self.path("user")))
+        SandboxPolicy::new(SandboxMode::Workspace, &self.path(workspace), &home, Some(&self.path("user")))
     }
 }
 
@@ -43,7 +43,7 @@ fn a_workspace_that_exposes_home_or_a_secret_is_refused() {
     exposes_home("user/.haft/data");
     assert!(matches!(place.policy("user/.ssh"), Err(PolicyError::ExposesSecret { .. })));
     assert_eq!(
-        SandboxPolicy::new(SandboxMode::Rwx, Path::new("/"), &Home::at(&place.path("h")), None),
+        SandboxPolicy::new(SandboxMode::Full, Path::new("/"), &Home::at(&place.path("h")), None),
         Err(PolicyError::WholeFileSystem)
     );
 }

@@ -116,7 +116,7 @@ impl FileClaim {
         let mut state = self.state();
         if state.bytes.saturating_add(bytes.len() as u64) > self.bytes_max {
             let max = self.bytes_max;
-            let problem = format!("it would exceed the limit of {max} bytes; see `sessions.bytesMax`");
+            let problem = format!("it would exceed the limit of {max} bytes; see `sessions.maxBytes`");
             return Err(JournalError::unavailable(problem));
         }
         if !state.is_locked {

@@ -178,7 +178,7 @@ fn session_over_byte_limit_ends_with_a_complete_line() {
     };
     let journal = begin(&fixture.limited(size + 10, Duration::MAX), 2);
     let full = journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap_err();
-    assert!(full.to_string().contains("sessions.bytesMax"), "{full}");
+    assert!(full.to_string().contains("sessions.maxBytes"), "{full}");
     assert!(journal.append(&RunInput::Stopped).is_err(), "a line that is missing is not followed by others");
     assert_eq!(fs::metadata(fixture.file(2)).unwrap().len(), size);
 }

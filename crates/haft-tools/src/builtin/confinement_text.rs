@@ -44,11 +44,11 @@ fn confinement_text(policy: &SandboxPolicy) -> String {
     let more: Vec<String> =
         policy.writable_roots().iter().skip(2).map(|root| format!("`{}`", root.display())).collect();
     match policy.mode() {
-        SandboxMode::Rwx => format!("Here it may write almost everywhere. {network}"),
-        SandboxMode::Sandbox | SandboxMode::Rx if more.is_empty() => {
+        SandboxMode::Full => format!("Here it may write almost everywhere. {network}"),
+        SandboxMode::Workspace | SandboxMode::Network if more.is_empty() => {
             format!("Here it may write in the workspace and in `/tmp` only. {network}")
         }
-        SandboxMode::Sandbox | SandboxMode::Rx => {
+        SandboxMode::Workspace | SandboxMode::Network => {
             format!(
                 "Here it may write in the workspace, in `/tmp` and in {} only. {network}",
                 more.join(", ")
@@ -76,15 +76,15 @@ mod tests {
             SandboxPolicy::new(mode, &directory(workspace), &home, None).unwrap()
         };
         let bash = |policy: &SandboxPolicy| definitions_under(policy)[0].description.clone();
-        let closed = policy(SandboxMode::Sandbox, "a");
+        let closed = policy(SandboxMode::Workspace, "a");
         let end = "Here it may write in the workspace and in `/tmp` only. There is no network.";
         assert!(bash(&closed).ends_with(end), "{}", bash(&closed));
         let open = closed.clone().network(ResourceAccess::Allow).writable(&directory("more")).unwrap();
         let end = format!("and in `{}` only. The network is open.", directory("more").display());
         assert!(bash(&open).ends_with(&end), "{}", bash(&open));
-        assert!(bash(&policy(SandboxMode::Rwx, "a")).contains("almost everywhere. The network is open."));
+        assert!(bash(&policy(SandboxMode::Full, "a")).contains("almost everywhere. The network is open."));
         let (here, there) =
-            (definitions_under(&closed), definitions_under(&policy(SandboxMode::Sandbox, "b")));
+            (definitions_under(&closed), definitions_under(&policy(SandboxMode::Workspace, "b")));
         assert!(Arc::ptr_eq(&here, &there));
         assert!(here[1..].iter().all(|tool| !tool.description.contains("network")));
     }

@@ -59,7 +59,7 @@ fn check(path: PathBuf, purpose: FileToolAccess, policy: &SandboxPolicy) -> Resu
 fn outside(path: &Path, policy: &SandboxPolicy) -> ToolError {
     let roots: Vec<String> = policy.writable_roots().iter().map(|root| root.display().to_string()).collect();
     let mode = match policy.mode() {
-        mode @ (SandboxMode::Sandbox | SandboxMode::Rx | SandboxMode::Rwx) => mode.name(),
+        mode @ (SandboxMode::Workspace | SandboxMode::Network | SandboxMode::Full) => mode.name(),
     };
     denied(format!(
         "Write denied: {} is outside what {mode} mode may write: {}",

@@ -56,8 +56,8 @@ const CACHES: [(&str, &str); 5] = [
 /// Builds the sandbox policy of a server. `base` is the operator's own policy, and its protected paths stay protected.
 pub fn server_policy(base: &SandboxPolicy, config: &ProcessConfig) -> Result<SandboxPolicy, PolicyError> {
     let mode = match config.confinement {
-        ServerConfinement::Yes => SandboxMode::Rx,
-        ServerConfinement::No => SandboxMode::Rwx,
+        ServerConfinement::Yes => SandboxMode::Network,
+        ServerConfinement::No => SandboxMode::Full,
     };
     let directory = config.directory.as_deref().unwrap_or_else(|| base.workspace());
     let mut policy = base.derive(mode, directory)?.cache(&config.name)?;

@@ -343,7 +343,7 @@ impl SupervisedServer {
 
     fn silent(&self, tool: &ServerTool, patience: Duration) -> ToolError {
         let message = format!(
-            "`{}` gave neither a result nor progress for {} ms and was cancelled; raise `requestTimeoutMs` to allow more",
+            "`{}` gave neither a result nor progress for {} ms and was cancelled; raise `requestTimeout` to allow more",
             tool.name,
             patience.as_millis()
         );

@@ -25,31 +25,32 @@ fn in_overlay_root(mode: &str, script: &str) -> HaftOutput {
 #[track_caller]
 fn blocked(script: &str) {
     if users().contains(&TestUser::Nobody) {
-        for mode in ["sandbox", "rwx"] {
+        for mode in ["workspace", "full"] {
             let ran = in_overlay_root(mode, script);
             assert!(!ran.stdout.contains(ESCAPED), "{mode}: {ran:?}");
         }
         let place = TRIAL.arena(TestUser::Nobody);
-        let ran = place.confined(&["--mode", "rwx"], &whole(&place, script)).output();
+        let ran = place.confined(&["--mode", "full"], &whole(&place, script)).output();
         tried(&ran);
         assert!(!ran.stdout.contains(ESCAPED), "{ran:?}");
     } else {
-        EscapeTrial { flags: &["--mode", "rwx"], ..TRIAL }.refused(script);
+        EscapeTrial { flags: &["--mode", "full"], ..TRIAL }.refused(script);
     }
 }
 
 #[test]
-fn rwx_mode_can_write_outside_the_blocklist() {
+fn full_mode_can_write_outside_the_blocklist() {
     if users().contains(&TestUser::Nobody) {
         let ran = in_overlay_root(
-            "rwx",
+            "full",
             "echo x > /opt/new && mkdir /srv/new && echo x > /usr/local/bin/new && echo open",
         );
         assert!(ran.stdout.contains("open\n"), "{ran:?}");
-        let ran = in_overlay_root("sandbox", "echo x > /opt/new && echo open; mkdir /srv/new && echo open");
+        let ran = in_overlay_root("workspace", "echo x > /opt/new && echo open; mkdir /srv/new && echo open");
         assert!(!ran.stdout.contains("open\n"), "{ran:?}");
     }
-    EscapeTrial { flags: &["--mode", "rwx"], ..TRIAL }.granted(r#"echo x > "$outside/file" && echo granted"#);
+    EscapeTrial { flags: &["--mode", "full"], ..TRIAL }
+        .granted(r#"echo x > "$outside/file" && echo granted"#);
 }
 
 #[test]

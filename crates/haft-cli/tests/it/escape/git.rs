@@ -60,8 +60,8 @@ fn delete_the_repository() {
 }
 
 #[test]
-fn write_hooks_and_config_in_rx_and_rwx_mode() {
-    for mode in ["rx", "rwx"] {
+fn write_hooks_and_config_in_network_and_full_mode() {
+    for mode in ["network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..REPOSITORY }
             .attempt("echo x > .git/hooks/pre-commit; git config a.b c");
     }
@@ -206,7 +206,7 @@ fn hooks_and_configuration_of_a_nested_repository() {
         r#"git init -q "$ws"; git init -q "$ws/a/b"; git init -q --separate-git-dir "$ws/a/dir" "$ws/c""#;
     let watched =
         &["ws/a/b/.git/hooks", "ws/a/b/.git/config", "ws/a/dir/hooks", "ws/a/dir/config", "ws/c/.git"];
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         let nested = EscapeTrial { setup, watched, flags: &["--mode", mode], ..TRIAL };
         nested.attempt("echo x > a/b/.git/hooks/pre-commit; git -C a/b config core.fsmonitor evil");
         nested.attempt(

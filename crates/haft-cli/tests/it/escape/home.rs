@@ -10,8 +10,8 @@ use super::{CANARY, EscapeTrial, TRIAL, arena, attempt_to_read, configuration, t
 const WAYS: [EscapeTrial<'static>; 5] = [
     EscapeTrial { watched: HOME, ..TRIAL },
     EscapeTrial { below: "/tmp", watched: HOME, ..TRIAL },
-    EscapeTrial { below: "/tmp", watched: HOME, flags: &["--mode", "rx"], ..TRIAL },
-    EscapeTrial { watched: HOME, flags: &["--mode", "rwx"], ..TRIAL },
+    EscapeTrial { below: "/tmp", watched: HOME, flags: &["--mode", "network"], ..TRIAL },
+    EscapeTrial { watched: HOME, flags: &["--mode", "full"], ..TRIAL },
     EscapeTrial { watched: HOME, flags: &["--workspace", "@/home/workspace"], ..TRIAL },
 ];
 const HOME: &[&str] = &["home"];
@@ -203,7 +203,7 @@ fn only_the_workspace_of_home_is_writable() {
 
 #[test]
 fn read_secrets() {
-    for mode in ["sandbox", "rx"] {
+    for mode in ["workspace", "network"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.attempt_to_read(
             r#"cat "$user/.ssh/id_ed25519" "$user/.netrc" "$user/.docker/config.json" "$user/.config/gcloud/token"
                cat ~/.ssh/id_ed25519; grep -r . "$user/.ssh" "$user/.config""#,
@@ -237,7 +237,7 @@ fn readable_flag_exposes_only_the_named_secret() {
     opened.granted(&format!(
         r#"grep -q {CANARY} "$user/.netrc" && ! grep -q {CANARY} "$user/.ssh/id_ed25519" && echo granted"#
     ));
-    let open = EscapeTrial { flags: &["--mode", "rwx"], ..TRIAL };
+    let open = EscapeTrial { flags: &["--mode", "full"], ..TRIAL };
     open.granted(&format!(r#"grep -q {CANARY} "$user/.ssh/id_ed25519" && echo granted"#));
 }
 

@@ -126,7 +126,7 @@ fn write_a_disk() {
 
 #[test]
 fn only_harmless_devices_can_be_opened() {
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "
 import stat
@@ -166,7 +166,7 @@ for place in PLACES:
 #[test]
 fn set_a_kernel_parameter() {
     let script = python(&OPEN_ALL_FOR_WRITING.replace("PLACES", "['/proc/sys', '/proc/irq', '/proc/fs']"));
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
     }
 }
@@ -189,7 +189,7 @@ fn write_below_sys() {
         &OPEN_ALL_FOR_WRITING
             .replace("PLACES", "['/sys/kernel', '/sys/module', '/sys/class', '/sys/power', '/sys/block']"),
     );
-    for mode in ["sandbox", "rwx"] {
+    for mode in ["workspace", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
     }
 }
@@ -198,7 +198,7 @@ fn write_below_sys() {
 fn move_to_another_cgroup() {
     let script = r#"for place in /sys/fs/cgroup /sys/fs/cgroup/*; do
         mkdir "$place/haft-test" && echo ESCAPED && rmdir "$place/haft-test"; echo $$ > "$place/cgroup.procs" && echo ESCAPED; done"#;
-    for mode in ["sandbox", "rwx"] {
+    for mode in ["workspace", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(script);
     }
 }
@@ -224,7 +224,7 @@ macro_rules! refused_system_calls {
     };
 }
 
-refused_system_calls! { "sandbox":
+refused_system_calls! { "workspace":
     trace_the_keeper SYS_ptrace "16, 1, 0, 0";
     trace_own_process SYS_ptrace "0, 0, 0, 0";
     read_memory_of_the_keeper SYS_process_vm_readv "1, 0, 0, 0, 0, 0";
@@ -240,23 +240,23 @@ refused_system_calls! { "sandbox":
     watch_the_file_system_with_fanotify SYS_fanotify_init "0, 0";
 }
 
-refused_system_calls! { "rwx":
-    open_tree_in_rwx_mode SYS_open_tree "-100, b'/', 1";
-    open_a_file_system_in_rwx_mode SYS_fsopen "b'tmpfs', 0";
-    change_a_mount_in_rwx_mode SYS_mount_setattr "-100, b'/', 0, b'\\0' * 32, 32";
-    enter_a_namespace_in_rwx_mode SYS_setns "os.open('/proc/self/ns/mnt', os.O_RDONLY), 0";
-    unshare_in_rwx_mode SYS_unshare "0x10000000";
-    set_up_io_uring_in_rwx_mode SYS_io_uring_setup "1, b'\\0' * 120";
-    load_a_kernel_module_in_rwx_mode SYS_finit_module "0, b'', 0";
-    load_another_kernel_in_rwx_mode SYS_kexec_load "0, 0, 0, 0";
-    set_the_clock_in_rwx_mode SYS_clock_settime "0, b'\\0' * 16";
-    read_the_kernel_log_in_rwx_mode SYS_syslog "3, b'\\0' * 16, 16";
+refused_system_calls! { "full":
+    open_tree_in_full_mode SYS_open_tree "-100, b'/', 1";
+    open_a_file_system_in_full_mode SYS_fsopen "b'tmpfs', 0";
+    change_a_mount_in_full_mode SYS_mount_setattr "-100, b'/', 0, b'\\0' * 32, 32";
+    enter_a_namespace_in_full_mode SYS_setns "os.open('/proc/self/ns/mnt', os.O_RDONLY), 0";
+    unshare_in_full_mode SYS_unshare "0x10000000";
+    set_up_io_uring_in_full_mode SYS_io_uring_setup "1, b'\\0' * 120";
+    load_a_kernel_module_in_full_mode SYS_finit_module "0, b'', 0";
+    load_another_kernel_in_full_mode SYS_kexec_load "0, 0, 0, 0";
+    set_the_clock_in_full_mode SYS_clock_settime "0, b'\\0' * 16";
+    read_the_kernel_log_in_full_mode SYS_syslog "3, b'\\0' * 16, 16";
 }
 
 /// Runs machine code that makes a system call, in a child process that seccomp must kill.
 #[cfg(target_arch = "x86_64")]
 fn killed_by(code: &str) {
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(&format!(
             "
 memory = mmap.mmap(-1, 4096, prot=7)
@@ -285,7 +285,7 @@ fn x32_system_calls_are_killed() {
 
 #[test]
 fn commands_have_no_capabilities() {
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.granted(
             r"grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status | tr -d '\t\n' |
                grep -qE '^CapInh:0+CapPrm:0+CapEff:0+CapBnd:[0-9a-f]+CapAmb:0+NoNewPrivs:1Seccomp:2$' && echo granted",
@@ -310,7 +310,7 @@ fn setuid_program_gains_no_privileges() {
             place.unconfined(&whole(&place, script)).stdout.lines().next(),
             Some(owner.to_string().as_str())
         );
-        let ran = place.confined(&["--mode", "rwx"], &whole(&place, script)).output();
+        let ran = place.confined(&["--mode", "full"], &whole(&place, script)).output();
         assert_eq!(ran.stdout.lines().next(), Some(mine), "as {user:?}: {ran:?}");
     }
 }
@@ -330,7 +330,7 @@ fn program_with_file_capabilities_gains_no_privileges() {
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
     let script = whole(&place, r#""$outside/cat" "$outside/of-root""#);
     assert!(place.unconfined(&script).stdout.contains(CANARY));
-    let ran = place.confined(&["--mode", "rwx"], &script).output();
+    let ran = place.confined(&["--mode", "full"], &script).output();
     tried(&ran);
     assert!(!ran.stdout.contains(CANARY), "{ran:?}");
 }

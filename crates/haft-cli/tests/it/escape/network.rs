@@ -10,9 +10,9 @@ use haft_testkit::{TestTree, libc, unique_marker, users};
 
 use super::{EscapeTrial, TRIAL, python, tried, whole};
 
-const SANDBOX: &[&str] = &[];
-const RX: &[&str] = &["--mode", "rx"];
-const RWX: &[&str] = &["--mode", "rwx"];
+const WORKSPACE: &[&str] = &[];
+const NETWORK: &[&str] = &["--mode", "network"];
+const FULL: &[&str] = &["--mode", "full"];
 
 pub(crate) const TCP: &str = r#"exec 3<> "/dev/tcp/127.0.0.1/$port" && echo hello >&3"#;
 pub(crate) const UDP: &str = r#"echo hello > "/dev/udp/127.0.0.1/$port""#;
@@ -32,60 +32,60 @@ pub(crate) enum ConnectionOutcome {
 use ConnectionOutcome::{Reached, Refused};
 
 #[test]
-fn tcp_needs_network_allow_in_sandbox_mode() {
-    check(SANDBOX, TCP, Refused);
+fn tcp_needs_network_allow_in_workspace_mode() {
+    check(WORKSPACE, TCP, Refused);
     check(&["--network", "allow"], TCP, Reached);
 }
 
 #[test]
-fn rx_mode_allows_tcp_unless_network_is_denied() {
-    check(RX, TCP, Reached);
-    check(&["--mode", "rx", "--network", "deny"], TCP, Refused);
+fn network_mode_allows_tcp_unless_network_is_denied() {
+    check(NETWORK, TCP, Reached);
+    check(&["--mode", "network", "--network", "deny"], TCP, Refused);
 }
 
 #[test]
-fn udp_is_refused_in_sandbox_and_allowed_in_rx_mode() {
-    check(SANDBOX, UDP, Refused);
-    check(RX, UDP, Reached);
+fn udp_is_refused_in_workspace_mode_and_allowed_in_network_mode() {
+    check(WORKSPACE, UDP, Refused);
+    check(NETWORK, UDP, Reached);
 }
 
 #[test]
-fn rwx_mode_allows_tcp_unless_network_is_denied() {
-    check(RWX, TCP, Reached);
-    check(&["--mode", "rwx", "--network", "deny"], TCP, Refused);
+fn full_mode_allows_tcp_unless_network_is_denied() {
+    check(FULL, TCP, Reached);
+    check(&["--mode", "full", "--network", "deny"], TCP, Refused);
 }
 
 #[test]
-fn unix_socket_needs_flag_or_rwx_mode() {
-    check(SANDBOX, &python(PATHNAME), Refused);
-    check(RX, &python(PATHNAME), Refused);
+fn unix_socket_needs_flag_or_full_mode() {
+    check(WORKSPACE, &python(PATHNAME), Refused);
+    check(NETWORK, &python(PATHNAME), Refused);
     check(&["--unix-sockets", "allow"], &python(PATHNAME), Reached);
-    check(RWX, &python(PATHNAME), Reached);
+    check(FULL, &python(PATHNAME), Reached);
 }
 
 #[test]
-fn unix_socket_can_be_denied_in_rwx_mode() {
-    check(&["--mode", "rwx", "--unix-sockets", "deny"], &python(PATHNAME), Refused);
+fn unix_socket_can_be_denied_in_full_mode() {
+    check(&["--mode", "full", "--unix-sockets", "deny"], &python(PATHNAME), Refused);
 }
 
 #[test]
 fn abstract_unix_socket_needs_flag() {
-    check(SANDBOX, &python(ABSTRACT), Refused);
-    check(RX, &python(ABSTRACT), Refused);
-    check(&["--mode", "rx", "--unix-sockets", "allow"], &python(ABSTRACT), Reached);
+    check(WORKSPACE, &python(ABSTRACT), Refused);
+    check(NETWORK, &python(ABSTRACT), Refused);
+    check(&["--mode", "network", "--unix-sockets", "allow"], &python(ABSTRACT), Reached);
 }
 
 #[test]
-fn unix_datagrams_are_refused_except_in_rwx_mode() {
-    check(SANDBOX, &python(DATAGRAM), Refused);
-    check(RX, &python(DATAGRAM), Refused);
-    check(RWX, &python(DATAGRAM), Reached);
+fn unix_datagrams_are_refused_except_in_full_mode() {
+    check(WORKSPACE, &python(DATAGRAM), Refused);
+    check(NETWORK, &python(DATAGRAM), Refused);
+    check(FULL, &python(DATAGRAM), Reached);
 }
 
 #[test]
 fn unix_datagram_from_socketpair_is_refused() {
-    check(SANDBOX, &python(DATAGRAM_OF_A_PAIR), Refused);
-    check(RX, &python(DATAGRAM_OF_A_PAIR), Refused);
+    check(WORKSPACE, &python(DATAGRAM_OF_A_PAIR), Refused);
+    check(NETWORK, &python(DATAGRAM_OF_A_PAIR), Refused);
 }
 
 #[test]
@@ -101,15 +101,15 @@ fn unix_stream_from_socketpair_is_refused() {
 }
 
 #[test]
-fn ipv6_is_refused_in_sandbox_and_allowed_in_rx_mode() {
+fn ipv6_is_refused_in_workspace_mode_and_allowed_in_network_mode() {
     let connect = python("socket.create_connection(('::1', int(os.environ['port6'])))");
-    check(SANDBOX, &connect, Refused);
-    check(RX, &connect, Reached);
+    check(WORKSPACE, &connect, Refused);
+    check(NETWORK, &connect, Reached);
 }
 
 #[test]
 fn other_socket_families_are_refused() {
-    for flags in [SANDBOX, RX] {
+    for flags in [WORKSPACE, NETWORK] {
         EscapeTrial { flags, ..TRIAL }.refused(&python(&format!(
             "for family in ({}, {}, {}, {}, {}, {}):
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
@@ -126,7 +126,7 @@ fn other_socket_families_are_refused() {
 
 #[test]
 fn raw_sockets_are_refused() {
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "attempt(socket.socket, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 attempt(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3)",
@@ -137,7 +137,7 @@ attempt(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3)",
 /// A netlink socket may query interfaces but not change them. The request would set the loopback to its current state.
 #[test]
 fn change_an_interface_by_netlink() {
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "
 route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
@@ -151,7 +151,7 @@ print('ESCAPED' if code == 0 else errno.errorcode[-code])",
 
 #[test]
 fn loopback_inside_the_call_works() {
-    for flags in [SANDBOX, RX, RWX] {
+    for flags in [WORKSPACE, NETWORK, FULL] {
         EscapeTrial { flags, ..TRIAL }.granted(&python(
             "
 server = socket.create_server(('127.0.0.1', 0))

@@ -11,7 +11,7 @@ fn write() {
 
 #[test]
 fn write_in_rx() {
-    EscapeTrial { flags: &["--mode", "rx"], ..TRIAL }.attempt(r#"echo x > "$outside/file""#);
+    EscapeTrial { flags: &["--mode", "network"], ..TRIAL }.attempt(r#"echo x > "$outside/file""#);
 }
 
 #[test]

@@ -13,8 +13,8 @@ fn read_the_environment_of_any_process() {
 }
 
 #[test]
-fn read_the_environment_in_rwx_mode() {
-    assert_environment_is_not_leaked(&["--mode", "rwx"], r"env; cat /proc/*/environ | tr '\0' '\n'");
+fn read_the_environment_in_full_mode() {
+    assert_environment_is_not_leaked(&["--mode", "full"], r"env; cat /proc/*/environ | tr '\0' '\n'");
 }
 
 #[test]
@@ -24,7 +24,7 @@ for line in open('/proc/1/maps'):
     low, high = (int(part, 16) for part in line.split()[0].split('-'))
     try: sys.stdout.buffer.write(os.pread(os.open('/proc/1/mem', os.O_RDONLY), high - low, low))
     except (OSError, OverflowError): pass";
-    for mode in ["sandbox", "rwx"] {
+    for mode in ["workspace", "full"] {
         let place = TRIAL.arena(haft_testkit::TestUser::Ourselves);
         let script = whole(&place, &python(read_all));
         let ran =
@@ -119,19 +119,19 @@ fn take_the_control_socket_of_the_keeper() {
 for number in range(3, 20): refused({}, keeper, number, 0)",
         libc::SYS_pidfd_getfd
     ));
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&take);
     }
 }
 
 #[test]
-fn trace_the_keeper_in_rwx_mode() {
+fn trace_the_keeper_in_full_mode() {
     // Detaches at once: a keeper that stays stopped would block the test.
     let attach = python(&format!(
         "refused({0}, 16, 1, 0, 0)\nos.waitpid(1, 0)\ncall({0}, 17, 1, 0, 0)",
         libc::SYS_ptrace
     ));
-    EscapeTrial { flags: &["--mode", "rwx"], ..TRIAL }.refused(&attach);
+    EscapeTrial { flags: &["--mode", "full"], ..TRIAL }.refused(&attach);
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn escape_by_running_haft_inside_the_sandbox() {
     let haft = haft_testkit::binary();
     refused(&format!(
         r#"export HAFT_HOME="$ws/home"; mkdir "$HAFT_HOME"
-           {haft} sandbox --mode rwx -- bash -c 'echo x > "$outside/file"'
-           {haft} sandbox --mode rwx -- bash -c "echo x > '$outside/file'; echo x > '$home/haft.json'; cat '$home/data/db' && echo ESCAPED"
+           {haft} sandbox --mode full -- bash -c 'echo x > "$outside/file"'
+           {haft} sandbox --mode full -- bash -c "echo x > '$outside/file'; echo x > '$home/haft.json'; cat '$home/data/db' && echo ESCAPED"
            {haft} sandbox --writable "$outside" -- bash -c "echo x > '$outside/file'"
            {haft} sandbox --network allow -- bash -c "cat '$user/.ssh/id_ed25519' && echo ESCAPED"
            {haft} __haft-launcher-1 bash -c "echo x > '$outside/file'" < /dev/null"#,
@@ -243,7 +243,7 @@ for number in range(20):
 print('tty' if any(os.isatty(number) for number in range(3)) else 'no tty')",
         );
         let ran =
-            place.confined(&["--mode", "rwx"], &whole(&place, &script)).through(&on_a_terminal).output();
+            place.confined(&["--mode", "full"], &whole(&place, &script)).through(&on_a_terminal).output();
         assert!(ran.stdout.contains("no tty") && ran.stdout.contains("tried"), "as {user:?}: {ran:?}");
         assert!(!ran.stdout.contains("ESCAPED"), "as {user:?}: {ran:?}");
     }

@@ -27,11 +27,11 @@ fn with_secrets(place: &TestTree) -> Vec<PathBuf> {
 fn every_listed_secret_is_hidden_except_in_the_open_mode() {
     for user in users() {
         for (mode, wrapper) in [
-            ("sandbox", &[][..]),
-            ("rx", &[]),
-            ("rwx", &[]),
-            ("sandbox", WITHOUT_NAMESPACES),
-            ("rx", WITHOUT_NAMESPACES),
+            ("workspace", &[][..]),
+            ("network", &[]),
+            ("full", &[]),
+            ("workspace", WITHOUT_NAMESPACES),
+            ("network", WITHOUT_NAMESPACES),
         ] {
             let trial = EscapeTrial { flags: &["--mode", mode], wrapper, ..TRIAL };
             let place = trial.arena(user);
@@ -40,7 +40,7 @@ fn every_listed_secret_is_hidden_except_in_the_open_mode() {
             let ran = trial.run_in(&place, &script).output();
             tried(&ran);
             let found: usize = ran.stdout.lines().next().unwrap().trim().parse().unwrap();
-            let expected = if mode == "rwx" { secrets.len() } else { 0 };
+            let expected = if mode == "full" { secrets.len() } else { 0 };
             assert_eq!(found, expected, "{mode} as {user:?} {wrapper:?}: {ran:?}");
         }
     }
@@ -64,7 +64,7 @@ fn passwords_of_the_machine_are_hidden_from_root() {
     let root = users().contains(&TestUser::Nobody);
     assert!(!root || Path::new("/etc/shadow").exists());
     for wrapper in [&[][..], WITHOUT_NAMESPACES] {
-        for mode in ["sandbox", "rx"] {
+        for mode in ["workspace", "network"] {
             let trial = EscapeTrial { flags: &["--mode", mode], wrapper, ..TRIAL };
             trial.refused(
                 "cat /etc/shadow /etc/gshadow | grep : && echo ESCAPED; head -c1 /etc/passwd > /dev/null",

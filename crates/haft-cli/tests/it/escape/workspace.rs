@@ -10,7 +10,7 @@ use super::{TRIAL, arena, tried, whole};
 fn refused(workspace: impl Fn(&TestTree) -> String, reason: &str) {
     for user in users() {
         let place = arena("/var/tmp", user);
-        for mode in ["sandbox", "rx", "rwx"] {
+        for mode in ["workspace", "network", "full"] {
             let ran = place
                 .confined(&["--mode", mode, "--workspace", &workspace(&place)], "echo ran")
                 .output()
@@ -91,7 +91,7 @@ fn command_of_root_runs_as_workspace_owner() {
     }
     let secret = place.file("outside/of-root", "canary");
     std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         let script = whole(
             &place,
             r#"id -u; id -g; id -G; echo "$USER $HOME"; cat "$outside/of-root"; rm -f new; echo x > new"#,

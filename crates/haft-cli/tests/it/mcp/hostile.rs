@@ -165,7 +165,7 @@ fn comment_only_sse_stream_times_out() {
         }
     });
     let place = place();
-    let ran = call_far(&place, &address, r#", "requestTimeoutMs": 500"#).expect_code(124);
+    let ran = call_far(&place, &address, r#", "requestTimeout": 500"#).expect_code(124);
     assert!(ran.stderr.contains("neither a result nor progress for 500 ms"), "{ran:?}");
 }
 

@@ -18,7 +18,7 @@ fn run(place: &TestTree, face: &McpClientSettings) -> Orchestrator {
     haft_config::home::create(&home).unwrap();
     let sources = ConfigSources { home: Some(&home), ..ConfigSources::default() };
     let config = haft_config::load(sources, &haft_config::environment).unwrap().resolved;
-    let policy = SandboxPolicy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
+    let policy = SandboxPolicy::new(SandboxMode::Workspace, &place.path("ws"), &home, None).unwrap();
     let servers = wiring::mcp_servers(&config, &policy, face);
     let settings = ToolSettings { policy, timeout: None, config };
     wiring::orchestrator_with(settings, servers.providers())

@@ -142,7 +142,7 @@ fn cache_entries_are_private_and_hidden_from_tools() {
     assert!(fs::read_to_string(&entry).unwrap().contains("answer 1"));
     assert!(!fs::read_to_string(&entry).unwrap().contains("first"), "a credential is not part of an entry");
     let script = format!("cat {:?}; ls {:?}", entry, entry.parent().unwrap());
-    for mode in ["sandbox", "rx", "rwx"] {
+    for mode in ["workspace", "network", "full"] {
         let ran = place.confined(&["--mode", mode], &script).output();
         let name = entry.file_name().unwrap().to_str().unwrap();
         assert!(!ran.stdout.contains("answer") && !ran.stdout.contains(name), "{mode}: {}", ran.stdout);
@@ -164,7 +164,7 @@ fn builtin_and_mcp_calls_are_cached_per_settings() {
         let ran = place.haft(&[&["call"], flags, &["bash", command]].concat()).output().expect_code(0);
         ran.stdout.trim().to_owned()
     };
-    assert_eq!([count(&[]), count(&[]), count(&["--mode", "rx"]), count(&[])], ["1", "1", "2", "1"]);
+    assert_eq!([count(&[]), count(&[]), count(&["--mode", "network"]), count(&[])], ["1", "1", "2", "1"]);
 
     let executed = || {
         let ran = place.haft(&["call", "--json", "bad__echo", r#"{"text": "hi"}"#]).output().expect_code(0);

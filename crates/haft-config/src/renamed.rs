@@ -1,0 +1,89 @@
+//! Keys and values of `haft.json` that have a new name. The old name still works, and haft warns about it.
+//!
+//! Files outlive versions of haft: an operator who updates must not find every command refused.
+
+use serde_json::{Value, json};
+
+/// A key with an old name. The path of its object has `<name>` for names that the operator chooses.
+struct RenamedKey {
+    object: &'static str,
+    old: &'static str,
+    new: &'static str,
+}
+
+/// All renamed keys. A limit is `max...`, and a time is a duration such as `30s` without a unit in its name.
+const KEYS: [RenamedKey; 12] = [
+    key("cache", "bytesMax", "maxBytes"),
+    key("cache", "entriesMax", "maxEntries"),
+    key("catalog", "toolsPerProviderMax", "maxToolsPerProvider"),
+    key("mcpServers.<name>", "requestTimeoutMs", "requestTimeout"),
+    key("providers.<name>", "attemptsMax", "maxAttempts"),
+    key("providers.<name>", "retryAfterMax", "maxRetryAfter"),
+    key("queues.<name>", "concurrent", "maxConcurrency"),
+    key("queues.<name>", "defaultTimeoutMs", "timeout"),
+    key("restTools.<name>.streaming", "timeoutMs", "timeout"),
+    key("sessions", "bytesMax", "maxBytes"),
+    key("toolOutput", "outputBytesMax", "maxOutputBytes"),
+    key("toolOutput", "totalBytesMax", "maxTotalBytes"),
+];
+
+const fn key(object: &'static str, old: &'static str, new: &'static str) -> RenamedKey {
+    RenamedKey { object, old, new }
+}
+
+/// The old words of `sandbox.mode`, each with its new one.
+const MODES: [(&str, &str); 3] = [("sandbox", "workspace"), ("rx", "network"), ("rwx", "full")];
+
+/// In the schema of a key: the key that it is an old name of.
+pub(super) const OLD_NAME_OF: &str = "x-old-name-of";
+
+/// In the schema of a value: its old words, each with its new one.
+pub(super) const OLD_WORDS: &str = "x-old-words";
+
+/// Adds the old names to the schema. Editors strike a deprecated key through and show its new name.
+pub(super) fn add_old_names(schema: &mut Value) {
+    for RenamedKey { object, old, new } in KEYS {
+        let properties = &mut at(schema, object)["properties"];
+        let mut inner = properties[new].clone();
+        inner["description"] = json!(format!("The old name of `{new}`"));
+        inner["deprecated"] = json!(true);
+        inner[OLD_NAME_OF] = json!(new);
+        if let Some(inner) = inner.as_object_mut() {
+            inner.remove("default");
+        }
+        properties[old] = inner;
+    }
+    let words: serde_json::Map<_, _> =
+        MODES.iter().map(|(old, new)| ((*old).to_owned(), json!(new))).collect();
+    at(schema, "sandbox")["properties"]["mode"][OLD_WORDS] = Value::Object(words);
+}
+
+fn at<'s>(schema: &'s mut Value, path: &str) -> &'s mut Value {
+    path.split('.').fold(schema, |schema, key| match key {
+        "<name>" => &mut schema["additionalProperties"],
+        key => &mut schema["properties"][key],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_old_name_belongs_to_a_key_of_the_schema() {
+        let mut schema = crate::schema::schema().clone();
+        for RenamedKey { object, old, new } in KEYS {
+            let properties = &at(&mut schema, object)["properties"];
+            assert!(
+                properties[new]["type"].is_string() || properties[new]["type"].is_array(),
+                "{object}.{new}"
+            );
+            assert_eq!(properties[old][OLD_NAME_OF], new, "{object}.{old}");
+        }
+        let mode = &at(&mut schema, "sandbox")["properties"]["mode"];
+        for (old, new) in MODES {
+            let words = mode["enum"].as_array().unwrap();
+            assert!(words.contains(&json!(new)) && !words.contains(&json!(old)), "{old} {new}");
+        }
+    }
+}
