@@ -17,7 +17,7 @@ use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::provider::Principal;
 use haft_models::cassette::{MatchRule, Recording, Replayer};
 use haft_models::claude_code::{ClaudeCode, ClaudeCodeSettings, ClaudeExit, ClaudeCommand, RunningCommand, StartCommand};
-use haft_models::framing::{NdjsonDecoder, SseDecoder};
+use haft_models::framing::Framing;
 use haft_models::http::read_page;
 use haft_models::prompted_tools::read_calls;
 use haft_models::{DecodeContext, ErrorHead, WireFormat};
@@ -40,31 +40,21 @@ pub fn stream(wire: &dyn WireFormat, bytes: &[u8]) {
 
 /// Decodes server-sent events, independent of the cut between chunks.
 pub fn sse(bytes: &[u8]) {
-    let read = |pieces: &[&[u8]]| {
-        let mut decoder = SseDecoder::default();
-        let mut found = Vec::new();
-        for piece in pieces {
-            match decoder.push(piece) {
-                Ok(events) => found.extend(events.into_iter().map(|event| event.data)),
-                Err(error) => return (found, Some(error)),
-            }
-        }
-        let last = decoder.finish();
-        found.extend(last.iter().flatten().map(|event| event.data.clone()));
-        (found, last.err())
-    };
-    let middle = bytes.len() / 2;
-    assert_eq!(read(&[bytes]), read(&[&bytes[..middle], &bytes[middle..]]));
+    frames(bytes, Framing::sse);
 }
 
-/// Decodes NDJSON lines, independent of the cut between chunks.
+/// Decodes lines, independent of the cut between chunks.
 pub fn ndjson(bytes: &[u8]) {
+    frames(bytes, Framing::lines);
+}
+
+fn frames(bytes: &[u8], framing: fn() -> Framing) {
     let read = |pieces: &[&[u8]]| {
-        let mut decoder = NdjsonDecoder::default();
+        let mut decoder = framing();
         let mut found = Vec::new();
         for piece in pieces {
             match decoder.push(piece) {
-                Ok(lines) => found.extend(lines),
+                Ok(frames) => found.extend(frames),
                 Err(error) => return (found, Some(error)),
             }
         }

@@ -1,6 +1,5 @@
 //! Adds an entry to a configuration file or removes one, and leaves the rest of the file unchanged.
 
-use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,28 +21,19 @@ pub struct ConfigEntry<'a> {
 }
 
 /// The reasons an edit failed. The file is unchanged.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum EditError {
+    #[error("`{section}` already has `{name}`")]
     Exists { section: String, name: String },
+    #[error("`{section}` has no `{name}`")]
     Absent { section: String, name: String },
+    #[error("`{path}` cannot be changed: {1}", path = .0.display())]
     Unreadable(PathBuf, String),
+    #[error("the configuration would not be valid: {0}")]
     Invalid(ConfigErrors),
+    #[error("`{path}` cannot be written: {1}", path = .0.display())]
     Unwritable(PathBuf, std::io::Error),
 }
-
-impl fmt::Display for EditError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exists { section, name } => write!(f, "`{section}` already has `{name}`"),
-            Self::Absent { section, name } => write!(f, "`{section}` has no `{name}`"),
-            Self::Unreadable(path, reason) => write!(f, "`{}` cannot be changed: {reason}", path.display()),
-            Self::Invalid(errors) => write!(f, "the configuration would not be valid: {errors}"),
-            Self::Unwritable(path, error) => write!(f, "`{}` cannot be written: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for EditError {}
 
 /// The longest wait for another haft process that edits the same file, and the pause between two attempts.
 const LOCK_WAIT: Duration = Duration::from_secs(5);

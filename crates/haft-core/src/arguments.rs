@@ -3,8 +3,6 @@
 mod excerpt;
 mod repair;
 
-use std::fmt;
-
 use serde_json::{Map, Value};
 
 use crate::result::{ToolError, ToolErrorKind};
@@ -101,9 +99,10 @@ impl RawArguments {
 }
 
 /// The reason why arguments were rejected, written for the model that sent them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentsError {
     /// The text is longer than the limit; it was not parsed.
+    #[error("the arguments are too large: {bytes} bytes, at most {bytes_max} are allowed")]
     TooLarge {
         /// The length of the text.
         bytes: usize,
@@ -111,6 +110,7 @@ pub enum ArgumentsError {
         bytes_max: usize,
     },
     /// Objects and arrays nest deeper than the limit.
+    #[error("the arguments nest too deep: more than {depth_max} levels at {spot}")]
     TooDeep {
         /// The limit from [`ArgumentLimits`], at most [`NESTING_MAX`].
         depth_max: usize,
@@ -118,6 +118,7 @@ pub enum ArgumentsError {
         spot: LineColumn,
     },
     /// The text is not JSON, and no repair helps.
+    #[error("the arguments are not valid JSON: {problem} at {spot}; send one JSON object")]
     NotJson {
         /// The expected and the found syntax, in words for the model.
         problem: String,
@@ -125,32 +126,12 @@ pub enum ArgumentsError {
         spot: LineColumn,
     },
     /// The text is JSON, but not an object.
+    #[error("the arguments must be a JSON object; got {found}; send {{\"name\": value, ...}}")]
     NotAnObject {
         /// The kind of the JSON value, such as `an array`.
         found: &'static str,
     },
 }
-
-impl fmt::Display for ArgumentsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge { bytes, bytes_max } => {
-                write!(f, "the arguments are too large: {bytes} bytes, at most {bytes_max} are allowed")
-            }
-            Self::TooDeep { depth_max, spot } => {
-                write!(f, "the arguments nest too deep: more than {depth_max} levels at {spot}")
-            }
-            Self::NotJson { problem, spot } => {
-                write!(f, "the arguments are not valid JSON: {problem} at {spot}; send one JSON object")
-            }
-            Self::NotAnObject { found } => {
-                write!(f, "the arguments must be a JSON object; got {found}; send {{\"name\": value, ...}}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ArgumentsError {}
 
 impl From<ArgumentsError> for ToolError {
     fn from(error: ArgumentsError) -> Self {

@@ -6,7 +6,6 @@
 mod order;
 mod part;
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::tool::{CallId, ToolCall};
@@ -99,24 +98,28 @@ impl Conversation {
 }
 
 /// The reason why a message cannot come next; read by the code that drives the conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConversationError {
     /// The message is not a complete set of tool replies although calls wait for them.
+    #[error("calls wait for replies: {}; push one tool message that answers them all", joined(.calls))]
     Unanswered {
         /// The ids of the calls without a reply.
         calls: Vec<CallId>,
     },
     /// A reply to a call that is not open, or a second reply to the same call.
+    #[error("no open call has the id `{}`; a reply answers a call of the message before it", .call.0)]
     NotAsked {
         /// The id that the reply names.
         call: CallId,
     },
     /// Two calls of one message have the same id.
+    #[error("two calls have the id `{}`; give each call of a message a unique id", .call.0)]
     SameId {
         /// The id that occurs twice.
         call: CallId,
     },
     /// A part that a message of this role cannot hold.
+    #[error("{part} is not allowed in a message of role {role:?}; put it into a message of another role")]
     Misplaced {
         /// The role of the message.
         role: Role,
@@ -125,38 +128,9 @@ pub enum ConversationError {
     },
 }
 
-impl fmt::Display for ConversationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unanswered { calls } => {
-                let ids: Vec<_> = calls.iter().map(|call| call.0.as_str()).collect();
-                write!(
-                    f,
-                    "calls wait for replies: {}; push one tool message that answers them all",
-                    ids.join(", ")
-                )
-            }
-            Self::NotAsked { call } => {
-                write!(
-                    f,
-                    "no open call has the id `{}`; a reply answers a call of the message before it",
-                    call.0
-                )
-            }
-            Self::SameId { call } => {
-                write!(f, "two calls have the id `{}`; give each call of a message a unique id", call.0)
-            }
-            Self::Misplaced { role, part } => {
-                write!(
-                    f,
-                    "{part} is not allowed in a message of role {role:?}; put it into a message of another role"
-                )
-            }
-        }
-    }
+fn joined(calls: &[CallId]) -> String {
+    calls.iter().map(|call| call.0.as_str()).collect::<Vec<_>>().join(", ")
 }
-
-impl std::error::Error for ConversationError {}
 
 #[cfg(test)]
 mod tests;

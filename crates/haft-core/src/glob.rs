@@ -63,21 +63,25 @@ pub struct Specificity {
 }
 
 /// The reason why a pattern is invalid, written for the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
     /// The pattern has no characters.
+    #[error("a pattern must not be empty; `*` matches everything")]
     Empty,
     /// The pattern is longer than the limit.
+    #[error("a pattern must be at most {chars_max} characters")]
     TooLong {
         /// The limit, in characters.
         chars_max: usize,
     },
     /// A `[` has no matching `]`.
+    #[error("`[` without `]` in the pattern `{written}`; a plain bracket is written `[[]`")]
     UnclosedSet {
         /// The whole pattern.
         written: String,
     },
     /// A range in a set ends before it begins, such as `[z-a]`.
+    #[error("the range `{from}-{to}` in the pattern `{written}` runs backward")]
     BackwardRange {
         /// The whole pattern.
         written: String,
@@ -87,23 +91,6 @@ pub enum GlobError {
         to: char,
     },
 }
-
-impl fmt::Display for GlobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "a pattern must not be empty; `*` matches everything"),
-            Self::TooLong { chars_max } => write!(f, "a pattern must be at most {chars_max} characters"),
-            Self::UnclosedSet { written } => {
-                write!(f, "`[` without `]` in the pattern `{written}`; a plain bracket is written `[[]`")
-            }
-            Self::BackwardRange { written, from, to } => {
-                write!(f, "the range `{from}-{to}` in the pattern `{written}` runs backward")
-            }
-        }
-    }
-}
-
-impl std::error::Error for GlobError {}
 
 /// A case-sensitive pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]

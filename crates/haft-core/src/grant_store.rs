@@ -1,7 +1,6 @@
 //! The trait of stores that hold grants, and a store in memory.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
@@ -36,29 +35,18 @@ pub trait GrantStore: Send + Sync {
 }
 
 /// The reason why a store could not do its work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantStoreError {
     /// The owner has [`GRANTS_MAX`] grants already.
+    #[error("{GRANTS_MAX} approvals are remembered already; revoke some of them first")]
     Full,
     /// The store cannot be read or written.
+    #[error("{reason}")]
     Unavailable {
         /// The cause, in words for the operator.
         reason: String,
     },
 }
-
-impl fmt::Display for GrantStoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => {
-                write!(f, "{GRANTS_MAX} approvals are remembered already; revoke some of them first")
-            }
-            Self::Unavailable { reason } => f.write_str(reason),
-        }
-    }
-}
-
-impl std::error::Error for GrantStoreError {}
 
 /// The grants of one owner. Stores differ only in the place where they keep this value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

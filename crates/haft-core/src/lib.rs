@@ -23,6 +23,7 @@ pub mod elicitation;
 pub mod event;
 pub mod event_log;
 pub mod event_store;
+pub mod framing;
 pub mod glob;
 pub mod grant;
 pub mod grant_store;

@@ -1,10 +1,10 @@
 //! The errors of a model request.
 
-use std::fmt;
 use std::time::Duration;
 
 /// A failed model request. The message is written for the operator and contains no API key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}; {}", .kind.name(), .kind.row().hint)]
 pub struct ModelError {
     /// The kind of error, which decides about retries.
     pub kind: ModelErrorKind,
@@ -25,14 +25,6 @@ impl ModelError {
         self.kind.row().retryable
     }
 }
-
-impl fmt::Display for ModelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.kind.name(), self.message, self.kind.row().hint)
-    }
-}
-
-impl std::error::Error for ModelError {}
 
 /// The kinds of model errors. One table, [`ModelErrorKind::row`], holds their properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

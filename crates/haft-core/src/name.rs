@@ -73,21 +73,13 @@ impl Namespace {
 }
 
 /// A name that breaks its rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a {what} must be 1 to {NAME_CHARS_MAX} characters of {rule}; got `{found}`")]
 pub struct NameError {
     what: &'static str,
     rule: &'static str,
     found: String,
 }
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, rule, found } = self;
-        write!(f, "a {what} must be 1 to {NAME_CHARS_MAX} characters of {rule}; got `{found}`")
-    }
-}
-
-impl std::error::Error for NameError {}
 
 struct NameAlphabet {
     rule: &'static str,

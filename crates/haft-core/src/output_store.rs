@@ -248,27 +248,18 @@ pub fn preview(text: &str, chars_max: usize) -> String {
 }
 
 /// An error of the store, written for the model and the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The output never existed, has expired, or belongs to another session. The error does not distinguish these.
+    #[error("no such stored output; it may have expired")]
     NotFound,
     /// The store cannot be used, for example because the disk is full.
+    #[error("the output store failed: {reason}")]
     Unavailable {
         /// The cause, in words for the operator.
         reason: String,
     },
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::NotFound => f.write_str("no such stored output; it may have expired"),
-            StoreError::Unavailable { reason } => write!(f, "the output store failed: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
 
 #[cfg(test)]
 mod tests {

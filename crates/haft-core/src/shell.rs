@@ -125,55 +125,42 @@ impl fmt::Display for ShellCommand {
 }
 
 /// The reason why the commands of a line are unknown.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShellError {
     /// The line is longer than the parser accepts.
+    #[error("the line is {bytes} bytes long, at most {LINE_BYTES_MAX} are read")]
     TooLong {
         /// The length of the line.
         bytes: usize,
     },
     /// Groups and substitutions nest deeper than the parser accepts.
+    #[error("the line nests deeper than {DEPTH_MAX} levels")]
     TooDeep,
     /// The line has more commands than the parser accepts.
+    #[error("the line has more than {COMMANDS_MAX} commands")]
     TooManyCommands,
     /// The line has more redirections than the parser accepts.
+    #[error("a command has more than {REDIRECTIONS_MAX} redirections")]
     TooManyRedirections,
     /// A quote, a group or another construct has no end.
+    #[error("{what} is not closed")]
     Unclosed {
         /// The construct, in words.
         what: &'static str,
     },
     /// A character occurs where bash does not allow it.
+    #[error("unexpected `{}`", .found.escape_debug())]
     Unexpected {
         /// The first character that does not fit.
         found: char,
     },
     /// Valid bash perhaps, but not understood by this parser.
+    #[error("the meaning of {what} is unclear")]
     Unclear {
         /// The construct, in words.
         what: &'static str,
     },
 }
-
-impl fmt::Display for ShellError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { bytes } => {
-                write!(f, "the line is {bytes} bytes long, at most {LINE_BYTES_MAX} are read")
-            }
-            Self::TooDeep => write!(f, "the line nests deeper than {DEPTH_MAX} levels"),
-            Self::TooManyCommands => write!(f, "the line has more than {COMMANDS_MAX} commands"),
-            Self::TooManyRedirections => {
-                write!(f, "a command has more than {REDIRECTIONS_MAX} redirections")
-            }
-            Self::Unclosed { what } => write!(f, "{what} is not closed"),
-            Self::Unexpected { found } => write!(f, "unexpected `{}`", found.escape_debug()),
-            Self::Unclear { what } => write!(f, "the meaning of {what} is unclear"),
-        }
-    }
-}
-
-impl std::error::Error for ShellError {}
 
 /// The commands of a line, with the texts that the parser took for data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -10,8 +10,6 @@ mod names;
 mod output;
 mod request;
 
-use std::fmt;
-
 pub(crate) use conversation::StoredCall;
 pub use conversation::{StoredMessage, StoredReply};
 pub use event::{StoredEvent, StoredModelError, StoredUsage};
@@ -21,9 +19,10 @@ pub use output::StoredToolOutput;
 pub use request::{StoredRequest, StoredTool, StoredToolChoice};
 
 /// The reason why stored data is not usable.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoredError {
     /// An unknown name of an enum value.
+    #[error("it has an unknown {what} `{found}`")]
     UnknownWord {
         /// The kind of value, such as `model error`.
         what: &'static str,
@@ -31,24 +30,12 @@ pub enum StoredError {
         found: String,
     },
     /// Two parts of the data contradict each other.
+    #[error("it is damaged: {problem}")]
     Broken {
         /// The parts that contradict each other.
         problem: String,
     },
 }
-
-impl fmt::Display for StoredError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownWord { what, found } => {
-                write!(f, "it has an unknown {what} `{found}`")
-            }
-            Self::Broken { problem } => write!(f, "it is damaged: {problem}"),
-        }
-    }
-}
-
-impl std::error::Error for StoredError {}
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,6 @@
 mod waiting_list;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -87,16 +86,9 @@ impl Queues {
 }
 
 /// The error of a policy that names an undefined queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("queue `{0}` is not defined; define it under `queues`")]
 pub struct UndefinedQueue(pub QueueName);
-
-impl fmt::Display for UndefinedQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "queue `{}` is not defined; define it under `queues`", self.0)
-    }
-}
-
-impl std::error::Error for UndefinedQueue {}
 
 /// The fill level of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,21 +213,14 @@ impl Drop for Slot {
 }
 
 /// The error of a queue whose waiting list is full.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("queue `{name}` is full: {waiting_max} calls are waiting; try again later")]
 pub struct QueueFull {
     /// The name of the full queue.
     pub name: QueueName,
     /// The number of calls that already wait, which is the configured limit.
     pub waiting_max: usize,
 }
-
-impl fmt::Display for QueueFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "queue `{}` is full: {} calls are waiting; try again later", self.name, self.waiting_max)
-    }
-}
-
-impl std::error::Error for QueueFull {}
 
 fn lock(state: &Mutex<QueueState>) -> MutexGuard<'_, QueueState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -6,7 +6,7 @@ mod stream;
 
 use haft_core::conversation::ModelApiFormat;
 
-use crate::framing::SseDecoder;
+use crate::framing::Framing;
 use crate::stream::FramedDecoder;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
@@ -18,7 +18,7 @@ pub const ANTHROPIC: Codec = Codec {
     encode: request::encode,
     decode: response::decode,
     stream_decoder: |asked| {
-        Box::new(FramedDecoder::<SseDecoder, _>::new(stream::AnthropicStreamReader::new(asked)))
+        Box::new(FramedDecoder::new(Framing::sse(), stream::AnthropicStreamReader::new(asked)))
     },
 };
 

@@ -6,7 +6,6 @@
 //! `command.rs`, `prompt.rs`, `lines.rs`, `reader.rs` and `resume.rs` are pure.
 
 mod command;
-mod lines;
 mod process;
 mod prompt;
 mod provider;

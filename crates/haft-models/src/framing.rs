@@ -1,10 +1,68 @@
-//! Splits response bodies into events: byte chunks of any size become whole events.
+//! Splits response bodies into frames: the data of server-sent events, or lines.
 
-pub mod ndjson;
-pub mod sse;
+use haft_core::framing::{FrameTooLarge, LineSplitter, SseDecoder, StreamLimits};
+use haft_core::model_error::ModelError;
 
-pub use ndjson::NdjsonDecoder;
-pub use sse::{SseDecoder, SseEvent};
+use crate::bounded_json::{self, REPLY_BYTES_MAX};
 
-/// The largest single event, in bytes. A generated image comes in one event.
-pub const EVENT_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// The largest single frame, in bytes. A generated image comes in one event.
+pub const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+const LIMITS: StreamLimits =
+    StreamLimits { frame_bytes_max: FRAME_BYTES_MAX, stream_bytes_max: REPLY_BYTES_MAX };
+
+/// The framing of one streamed reply.
+#[derive(Debug)]
+pub enum Framing {
+    Sse(SseDecoder),
+    /// One JSON document per line.
+    Lines(LineSplitter),
+}
+
+impl Framing {
+    pub fn sse() -> Self {
+        Self::Sse(SseDecoder::new(LIMITS))
+    }
+
+    pub fn lines() -> Self {
+        Self::Lines(LineSplitter::new(LIMITS))
+    }
+
+    /// Takes bytes, and returns the frames that they complete. A frame may be blank.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
+        match self {
+            Self::Sse(events) => {
+                events.push(bytes).map(|events| events.into_iter().map(|event| event.data).collect())
+            }
+            Self::Lines(lines) => lines.push(bytes),
+        }
+        .map_err(too_large)
+    }
+
+    /// Ends the stream, and returns the frame that had no end.
+    pub fn finish(&mut self) -> Result<Option<String>, ModelError> {
+        match self {
+            Self::Sse(events) => events.finish().map(|event| event.map(|event| event.data)),
+            Self::Lines(lines) => lines.finish(),
+        }
+        .map_err(too_large)
+    }
+}
+
+fn too_large(_: FrameTooLarge) -> ModelError {
+    bounded_json::too_large()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reply_with_an_endless_line_is_too_large() {
+        for mut frames in [Framing::sse(), Framing::lines()] {
+            let piece = vec![b'x'; 1024 * 1024];
+            let refused = (0..40).find_map(|_| frames.push(&piece).err());
+            assert!(refused.unwrap().message.contains("larger than"));
+        }
+    }
+}

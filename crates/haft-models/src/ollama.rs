@@ -7,7 +7,7 @@ mod stream;
 
 use haft_core::conversation::ModelApiFormat;
 
-use crate::framing::NdjsonDecoder;
+use crate::framing::Framing;
 use crate::stream::FramedDecoder;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
@@ -19,7 +19,7 @@ pub const OLLAMA: Codec = Codec {
     encode: request::encode,
     decode: response::decode,
     stream_decoder: |asked| {
-        Box::new(FramedDecoder::<NdjsonDecoder, _>::new(stream::OllamaStreamReader::new(asked)))
+        Box::new(FramedDecoder::new(Framing::lines(), stream::OllamaStreamReader::new(asked)))
     },
 };
 

@@ -11,7 +11,7 @@ use haft_core::model_reply::ModelReply;
 use haft_core::model_request::ModelRequest;
 
 use crate::encode_memo::EncodeMemo;
-use crate::framing::SseDecoder;
+use crate::framing::Framing;
 use crate::stream::FramedDecoder;
 use crate::unsupported_features::UnsupportedFeature;
 use crate::wire::{DecodeContext, EncodedRequest, StreamDecoder, WireFormat};
@@ -47,6 +47,6 @@ impl WireFormat for OpenaiChat {
     }
 
     fn stream_decoder(&self, asked: &DecodeContext) -> Box<dyn StreamDecoder> {
-        Box::new(FramedDecoder::<SseDecoder, _>::new(stream::ChatStreamReader::new(asked)))
+        Box::new(FramedDecoder::new(Framing::sse(), stream::ChatStreamReader::new(asked)))
     }
 }

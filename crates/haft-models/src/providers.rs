@@ -1,6 +1,5 @@
 //! All providers with a name: one row each, data only.
 
-use std::fmt;
 use std::sync::Arc;
 
 use haft_core::conversation::ModelApiFormat;
@@ -305,10 +304,13 @@ fn host_address(written: &str) -> String {
 }
 
 /// A configuration error of a provider, written for the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
+    #[error("no API key for `{provider}`; set {}", .variables.join(" or "))]
     NoKey { provider: &'static str, variables: &'static [&'static str] },
+    #[error("no URL for `{provider}`; set {}`baseUrl` below `providers` in haft.json", .variable.map(|name| format!("{name}, or ")).unwrap_or_default())]
     NoAddress { provider: &'static str, variable: Option<&'static str> },
+    #[error("{0}")]
     Endpoint(EndpointError),
 }
 
@@ -317,24 +319,6 @@ impl From<EndpointError> for SetupError {
         Self::Endpoint(error)
     }
 }
-
-impl fmt::Display for SetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoKey { provider, variables } => {
-                write!(f, "no API key for `{provider}`; set {}", variables.join(" or "))
-            }
-            Self::NoAddress { provider, variable } => {
-                let variable = variable.map(|name| format!("{name}, or ")).unwrap_or_default();
-                let key = "`baseUrl` below `providers` in haft.json";
-                write!(f, "no URL for `{provider}`; set {variable}{key}")
-            }
-            Self::Endpoint(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SetupError {}
 
 #[cfg(test)]
 mod tests {

@@ -5,14 +5,8 @@ use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
 
 use crate::draft::ReplyDraft;
-use crate::framing::{NdjsonDecoder, SseDecoder};
+use crate::framing::Framing;
 use crate::wire::StreamDecoder;
-
-/// Splits bytes into frames of text.
-pub(crate) trait FrameSplitter: Default + Send {
-    fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError>;
-    fn finish(&mut self) -> Result<Option<String>, ModelError>;
-}
 
 /// Reads the frames of one format.
 pub(crate) trait FrameReader: Send {
@@ -26,14 +20,14 @@ pub(crate) trait FrameReader: Send {
 }
 
 /// A frame reader with its framing.
-pub(crate) struct FramedDecoder<F, R> {
-    frames: F,
+pub(crate) struct FramedDecoder<R> {
+    frames: Framing,
     reader: R,
 }
 
-impl<F: FrameSplitter, R: FrameReader> FramedDecoder<F, R> {
-    pub(crate) fn new(reader: R) -> Self {
-        Self { frames: F::default(), reader }
+impl<R: FrameReader> FramedDecoder<R> {
+    pub(crate) fn new(frames: Framing, reader: R) -> Self {
+        Self { frames, reader }
     }
 
     fn read(&mut self, frames: impl IntoIterator<Item = String>) -> Result<(), ModelError> {
@@ -49,7 +43,7 @@ impl<F: FrameSplitter, R: FrameReader> FramedDecoder<F, R> {
     }
 }
 
-impl<F: FrameSplitter, R: FrameReader> StreamDecoder for FramedDecoder<F, R> {
+impl<R: FrameReader> StreamDecoder for FramedDecoder<R> {
     fn push(&mut self, bytes: &[u8], events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
         let read = self.frames.push(bytes).and_then(|frames| self.read(frames));
         events.append(&mut self.reader.draft().take());
@@ -63,26 +57,5 @@ impl<F: FrameSplitter, R: FrameReader> StreamDecoder for FramedDecoder<F, R> {
         }
         events.append(&mut self.reader.draft().take());
         read
-    }
-}
-
-impl FrameSplitter for SseDecoder {
-    fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
-        let events = self.push(bytes)?;
-        Ok(events.into_iter().map(|event| event.data).collect())
-    }
-
-    fn finish(&mut self) -> Result<Option<String>, ModelError> {
-        Ok(self.finish()?.map(|event| event.data))
-    }
-}
-
-impl FrameSplitter for NdjsonDecoder {
-    fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
-        self.push(bytes)
-    }
-
-    fn finish(&mut self) -> Result<Option<String>, ModelError> {
-        self.finish()
     }
 }

@@ -307,21 +307,14 @@ pub struct RunEvents {
 }
 
 /// Events that a slow reader has missed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("events {first} to {last} were not stored, or were left out by a takeover")]
 pub struct EventGap {
     /// The number of the first missed event.
     pub first: u64,
     /// The number of the last missed event, inclusive.
     pub last: u64,
 }
-
-impl fmt::Display for EventGap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "events {} to {} were not stored, or were left out by a takeover", self.first, self.last)
-    }
-}
-
-impl std::error::Error for EventGap {}
 
 /// The location of the next event.
 enum NextEvent {

@@ -62,33 +62,24 @@ pub struct RunOutcome {
 }
 
 /// Outputs that the run does not wait for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The run waits for no outputs.
+    #[error("the run waits for no function outputs")]
     NotWaiting,
     /// The run does not wait for this call.
+    #[error("the run does not wait for the call `{call}`")]
     UnknownCall {
         /// The id that the model gave the call.
         call: String,
     },
     /// The same call twice.
+    #[error("the call `{call}` has two outputs")]
     Twice {
         /// The id that the model gave the call.
         call: String,
     },
 }
-
-impl fmt::Display for SubmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotWaiting => f.write_str("the run waits for no function outputs"),
-            Self::UnknownCall { call } => write!(f, "the run does not wait for the call `{call}`"),
-            Self::Twice { call } => write!(f, "the call `{call}` has two outputs"),
-        }
-    }
-}
-
-impl std::error::Error for SubmitError {}
 
 pub(crate) struct RunShared {
     pub(crate) id: SessionId,
@@ -114,16 +105,9 @@ pub(crate) enum RunEnd {
 }
 
 /// An internal error of haft, never a mistake of a model or a tool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct RunDefect(pub String);
-
-impl fmt::Display for RunDefect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RunDefect {}
 
 impl RunHandle {
     pub(crate) fn new(shared: Arc<RunShared>) -> Self {

@@ -98,36 +98,27 @@ pub struct PendingElicitation {
 }
 
 /// A decision that could not be delivered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecideError {
     /// No question with this id is pending.
+    #[error("no approval is pending under {id}")]
     NotPending {
         /// The id that the caller gave.
         id: String,
     },
     /// The approval was decided before; the first decision holds.
+    #[error("the approval {id} was decided before")]
     AlreadyDecided {
         /// The id that the caller gave.
         id: String,
     },
     /// The call has no prefix or no rule that could be allowed. It still waits.
+    #[error("the approval {id} offers no such decision")]
     NotOffered {
         /// The id that the caller gave.
         id: String,
     },
 }
-
-impl fmt::Display for DecideError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotPending { id } => write!(f, "no approval is pending under {id}"),
-            Self::AlreadyDecided { id } => write!(f, "the approval {id} was decided before"),
-            Self::NotOffered { id } => write!(f, "the approval {id} offers no such decision"),
-        }
-    }
-}
-
-impl std::error::Error for DecideError {}
 
 /// The desk of one root run; its sub-agents use it too.
 pub(crate) struct PendingDecisions {

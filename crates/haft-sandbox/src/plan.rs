@@ -1,6 +1,5 @@
 //! Turns a policy into the steps that the launcher carries out, computed before it starts.
 
-use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -362,51 +361,30 @@ pub(crate) fn identity(workspace: &Path) -> Option<UnixIdentity> {
 }
 
 /// The reasons a policy cannot be carried out on this machine. The text is for the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A protected path lies below a writable directory but does not exist, so no mount can cover it.
+    #[error("`{}` does not exist but lies in a writable directory, so it cannot be protected; create it first", .path.display())]
     NameUnprotected {
         path: PathBuf,
     },
+    #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; set `sandbox.git: \"writable\"` to run without that protection", .path.display())]
     GitSymlink {
         path: PathBuf,
     },
+    #[error("`{}` cannot be protected: {reason}; set `sandbox.git: \"writable\"` to run without that protection", .path.display())]
     GitUnprotected {
         path: PathBuf,
         reason: String,
     },
+    #[error("`{}` is not a UTF-8 path", .path.display())]
     NotUtf8 {
         path: PathBuf,
     },
     /// The system cannot show a command another `/tmp`.
+    #[error("a private /tmp needs the namespaces of Linux")]
     NoPrivateTmp,
 }
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NameUnprotected { path } => write!(
-                f,
-                "`{}` does not exist but lies in a writable directory, so it cannot be protected; create it first",
-                path.display()
-            ),
-            Self::GitSymlink { path } => write!(
-                f,
-                "`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; set `sandbox.git: \"writable\"` to run without that protection",
-                path.display()
-            ),
-            Self::GitUnprotected { path, reason } => write!(
-                f,
-                "`{}` cannot be protected: {reason}; set `sandbox.git: \"writable\"` to run without that protection",
-                path.display()
-            ),
-            Self::NoPrivateTmp => f.write_str("a private /tmp needs the namespaces of Linux"),
-            Self::NotUtf8 { path } => write!(f, "`{}` is not a UTF-8 path", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for PlanError {}
 
 #[cfg(test)]
 mod tests;

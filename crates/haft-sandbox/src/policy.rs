@@ -395,61 +395,39 @@ fn existing_directory(path: &Path) -> Result<PathBuf, PolicyError> {
 }
 
 /// The reasons a policy cannot be built. The text is for the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
+    #[error("directory `{}` does not exist", .path.display())]
     Missing {
         path: PathBuf,
     },
+    #[error("`{}` is not a directory", .path.display())]
     NotADirectory {
         path: PathBuf,
     },
+    #[error("directory `{}` cannot be used: {reason}", .path.display())]
     Unreadable {
         path: PathBuf,
         reason: String,
     },
+    #[error("the whole file system cannot be granted")]
     WholeFileSystem,
     /// The directory lies in `/tmp`, which the command does not see.
+    #[error("directory `{}` lies in /tmp, and commands of this run see another /tmp; choose a directory elsewhere", .path.display())]
     InPrivateTmp {
         path: PathBuf,
     },
+    #[error("granting `{}` would expose haft's own home `{}`", .path.display(), .home.display())]
     ExposesHome {
         path: PathBuf,
         home: PathBuf,
     },
+    #[error("granting `{}` would expose `{}`, which is kept secret unless `sandbox.readable` names it", .path.display(), .secret.display())]
     ExposesSecret {
         path: PathBuf,
         secret: PathBuf,
     },
 }
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing { path } => write!(f, "directory `{}` does not exist", path.display()),
-            Self::NotADirectory { path } => write!(f, "`{}` is not a directory", path.display()),
-            Self::Unreadable { path, reason } => {
-                write!(f, "directory `{}` cannot be used: {reason}", path.display())
-            }
-            Self::InPrivateTmp { path } => write!(
-                f,
-                "directory `{}` lies in /tmp, and commands of this run see another /tmp; choose a directory elsewhere",
-                path.display()
-            ),
-            Self::WholeFileSystem => f.write_str("the whole file system cannot be granted"),
-            Self::ExposesHome { path, home } => {
-                write!(f, "granting `{}` would expose haft's own home `{}`", path.display(), home.display())
-            }
-            Self::ExposesSecret { path, secret } => write!(
-                f,
-                "granting `{}` would expose `{}`, which is kept secret unless `sandbox.readable` names it",
-                path.display(),
-                secret.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PolicyError {}
 
 #[cfg(test)]
 mod tests;

@@ -218,16 +218,9 @@ impl fmt::Debug for Registry {
 }
 
 /// A tool of this name is already registered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a tool `{0}` is registered already; give this one another name")]
 pub struct AlreadyRegistered(pub ToolName);
-
-impl fmt::Display for AlreadyRegistered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a tool `{}` is registered already; give this one another name", self.0)
-    }
-}
-
-impl std::error::Error for AlreadyRegistered {}
 
 /// An object-safe version of [`Tool`]: implementations can use `async fn`, and the registry can box them.
 trait DynTool: Send + Sync {

@@ -1,25 +1,17 @@
 //! Detects agents that would call each other for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 /// The agents that each agent may call or hand over to.
 pub type AgentLinks = BTreeMap<String, Vec<String>>;
 
 /// A cycle of links between agents.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("agents call each other in a cycle: {}; remove one of these links", .path.join(" > "))]
 pub struct AgentCycle {
     /// The agents of the cycle; the first and the last are the same.
     pub path: Vec<String>,
 }
-
-impl fmt::Display for AgentCycle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "agents call each other in a cycle: {}; remove one of these links", self.path.join(" > "))
-    }
-}
-
-impl std::error::Error for AgentCycle {}
 
 /// Finds the first cycle, in the order of names. Links to unknown agents are ignored.
 pub fn check(links: &AgentLinks) -> Result<(), AgentCycle> {

@@ -1,7 +1,6 @@
 //! An agent and all agents reachable from it, read and checked together.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use haft_core::internal_tools::batch::BATCH;
@@ -55,26 +54,20 @@ pub struct AgentNode {
 }
 
 /// The reasons agents cannot work together, for their author.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AgentGraphError {
     /// The agent `by` names an agent that cannot be loaded.
-    Load {
-        by: String,
-        error: AgentLoadError,
-    },
+    #[error("{by}: {error}")]
+    Load { by: String, error: AgentLoadError },
+    #[error("{0}")]
     Cycle(AgentCycle),
-    TooDeep {
-        path: Vec<String>,
-    },
-    TooMany {
-        first: String,
-    },
+    #[error("agents may be nested at most {DEPTH_MAX} deep: {}; merge two of them", .path.join(" > "))]
+    TooDeep { path: Vec<String> },
+    #[error("`{first}` can reach more than {AGENTS_MAX} agents; remove some of them")]
+    TooMany { first: String },
     /// An agent links to two agents of the same name, or to one whose name is reserved.
-    Name {
-        by: String,
-        name: String,
-        key: &'static str,
-    },
+    #[error("`{by}` calls an agent named `{name}`, but that name is taken; change {key} of one of them")]
+    Name { by: String, name: String, key: &'static str },
 }
 
 impl AgentGraph {
@@ -291,27 +284,3 @@ fn first_duplicate(names: &[String]) -> Option<&String> {
 fn key(file: &Path) -> PathBuf {
     file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }
-
-impl fmt::Display for AgentGraphError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Load { by, error } => write!(f, "{by}: {error}"),
-            Self::Cycle(cycle) => cycle.fmt(f),
-            Self::TooDeep { path } => {
-                write!(f, "agents may be nested at most {DEPTH_MAX} deep: {}", path.join(" > "))?;
-                write!(f, "; merge two of them")
-            }
-            Self::TooMany { first } => {
-                write!(f, "`{first}` can reach more than {AGENTS_MAX} agents; remove some of them")
-            }
-            Self::Name { by, name, key } => {
-                write!(
-                    f,
-                    "`{by}` calls an agent named `{name}`, but that name is taken; change {key} of one of them"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for AgentGraphError {}

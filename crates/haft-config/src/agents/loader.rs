@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
@@ -67,21 +66,18 @@ impl AgentSource {
 }
 
 /// The reasons an agent cannot be loaded, for the user who named it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AgentLoadError {
-    Unknown {
-        name: String,
-    },
-    Untrusted {
-        file: PathBuf,
-        reason: UntrustedReason,
-    },
+    #[error("there is no agent `{}`", crate::printable(.name))]
+    Unknown { name: String },
+    #[error("{}: {}", .file.display(), untrusted_message(.reason))]
+    Untrusted { file: PathBuf, reason: UntrustedReason },
     /// An include is not trusted, or it changed since. The error has the line that names the include.
+    #[error("{0}")]
     UntrustedInclude(AgentError),
-    Unreadable {
-        file: PathBuf,
-        problem: String,
-    },
+    #[error("{}: {problem}", .file.display())]
+    Unreadable { file: PathBuf, problem: String },
+    #[error("{0}")]
     Wrong(AgentError),
 }
 
@@ -330,18 +326,3 @@ pub fn read_bounded(path: &Path, bytes_max: u64) -> Result<String, String> {
     }
     Ok(text)
 }
-
-impl fmt::Display for AgentLoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Untrusted { file, reason } => {
-                write!(f, "{}: {}", file.display(), untrusted_message(reason))
-            }
-            Self::Unknown { name } => write!(f, "there is no agent `{}`", crate::printable(name)),
-            Self::Unreadable { file, problem } => write!(f, "{}: {problem}", file.display()),
-            Self::UntrustedInclude(error) | Self::Wrong(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AgentLoadError {}

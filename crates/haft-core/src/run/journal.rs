@@ -57,14 +57,16 @@ impl Epoch {
 }
 
 /// The journal could not record an entry, and accepts no further entries from this holder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// The store is full, read-only, gone, or over its limit.
+    #[error("the journal cannot be written: {problem}")]
     Unavailable {
         /// The reason, for the operator.
         problem: String,
     },
     /// Another process claimed the journal, so this holder must not act on the run any more.
+    #[error("another process took this run over (its claim {} replaces claim {})", .by.0, .epoch.0)]
     Fenced {
         /// The claim of this holder.
         epoch: Epoch,
@@ -79,19 +81,6 @@ impl JournalError {
         Self::Unavailable { problem: problem.to_string() }
     }
 }
-
-impl fmt::Display for JournalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unavailable { problem } => write!(f, "the journal cannot be written: {problem}"),
-            Self::Fenced { epoch: Epoch(epoch), by: Epoch(by) } => {
-                write!(f, "another process took this run over (its claim {by} replaces claim {epoch})")
-            }
-        }
-    }
-}
-
-impl std::error::Error for JournalError {}
 
 impl From<JournalError> for ToolError {
     fn from(error: JournalError) -> Self {

@@ -7,7 +7,6 @@ mod input;
 mod plan;
 mod state;
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -38,19 +37,24 @@ struct SnapshotVersion {
 }
 
 /// The reason why a snapshot is not usable.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The text is not JSON, or a field is missing or has the wrong type.
+    #[error("the stored run cannot be read: {problem}")]
     NotJson {
         /// The parser's message.
         problem: String,
     },
     /// Another version of this program wrote it.
+    #[error(
+        "the stored run has version {found}, this program reads version {VERSION}; resume it with the program that wrote it"
+    )]
     UnknownVersion {
         /// The version that the snapshot names.
         found: u32,
     },
     /// An unknown name of an enum value.
+    #[error("the stored run has an unknown {what} `{found}`")]
     UnknownWord {
         /// The kind of value, such as `model error`.
         what: &'static str,
@@ -58,29 +62,12 @@ pub enum SnapshotError {
         found: String,
     },
     /// Two parts of the snapshot contradict each other.
+    #[error("the stored run is damaged: {problem}")]
     Broken {
         /// The parts that contradict each other.
         problem: String,
     },
 }
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotJson { problem } => write!(f, "the stored run cannot be read: {problem}"),
-            Self::UnknownVersion { found } => write!(
-                f,
-                "the stored run has version {found}, this program reads version {VERSION}; resume it with the program that wrote it"
-            ),
-            Self::UnknownWord { what, found } => {
-                write!(f, "the stored run has an unknown {what} `{found}`")
-            }
-            Self::Broken { problem } => write!(f, "the stored run is damaged: {problem}"),
-        }
-    }
-}
-
-impl std::error::Error for SnapshotError {}
 
 impl From<ConversationError> for SnapshotError {
     fn from(error: ConversationError) -> Self {

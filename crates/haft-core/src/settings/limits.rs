@@ -1,7 +1,5 @@
 //! What one confined command may use up. Every limit has its unit in its name.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// The limits of one command and everything it starts.
@@ -83,13 +81,16 @@ impl CommandLimits {
 }
 
 /// A limit that cannot be set.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// No limit has this name.
+    #[error("unknown limit `{0}`; expected one of {names}", names = CommandLimits::NAMES.map(|(name, _)| name).join(", "))]
     Unknown(String),
     /// The limit with this name cannot be zero.
+    #[error("limit `{0}` must be at least 1")]
     Zero(String),
     /// The limit cannot be enforced below its minimum.
+    #[error("limit `{name}` must be at least {min}, the smallest that the kernel enforces")]
     TooSmall {
         /// The name of the limit.
         name: String,
@@ -97,23 +98,6 @@ pub enum LimitError {
         min: u64,
     },
 }
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LimitError::Unknown(name) => {
-                let known: Vec<&str> = CommandLimits::NAMES.iter().map(|(name, _)| *name).collect();
-                write!(f, "unknown limit `{name}`; expected one of {}", known.join(", "))
-            }
-            LimitError::Zero(name) => write!(f, "limit `{name}` must be at least 1"),
-            LimitError::TooSmall { name, min } => {
-                write!(f, "limit `{name}` must be at least {min}, the smallest that the kernel enforces")
-            }
-        }
-    }
-}
-
-impl std::error::Error for LimitError {}
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
+use haft_core::framing::{FrameTooLarge, LineSplitter, StreamLimits};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{AttemptFollowUp, ModelAttempt, ModelContext, ModelProvider, ReplyStream};
@@ -13,7 +14,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ClaudeCodeSettings;
 use super::command::{order, texts};
-use super::lines::OutputLineSplitter;
 use super::process::{ClaudeExit, RunningCommand, StartCommand};
 use super::prompt::unsaid;
 use super::reader::{ClaudeFailure, ClaudeOutcome, ClaudeOutputReader, ClaudeSpend};
@@ -81,10 +81,13 @@ enum ClaudePhase {
     Over,
 }
 
+/// The longest line, in bytes. The output of a tool comes in one line.
+const LINE_BYTES_MAX: usize = 64 << 20;
+
 /// A run of the command whose output is being read.
 struct ClaudeRun {
     command: Box<dyn RunningCommand>,
-    lines: OutputLineSplitter,
+    lines: LineSplitter,
     running: RunningAttempt,
 }
 
@@ -118,7 +121,8 @@ impl ClaudeRequest<'_> {
         let order = order(settings, &self.request, &self.turn);
         match self.provider.start.start(order).await {
             Ok(command) => {
-                let reading = ClaudeRun { command, lines: OutputLineSplitter::default(), running };
+                let lines = LineSplitter::new(StreamLimits::per_frame(LINE_BYTES_MAX));
+                let reading = ClaudeRun { command, lines, running };
                 self.phase = ClaudePhase::Reading(Box::new(reading));
                 Ok(())
             }
@@ -132,10 +136,10 @@ impl ClaudeRequest<'_> {
         let bytes = command.read().await;
         let (lines, over) = match bytes.as_deref() {
             // A read error ends the output too; the result line and the exit status decide about success.
-            Ok([]) | Err(_) => (lines.finish().into_iter().collect(), true),
+            Ok([]) | Err(_) => (lines.finish().map_err(too_long)?.into_iter().collect(), true),
             Ok(bytes) => (lines.push(bytes).map_err(too_long)?, false),
         };
-        for line in &lines {
+        for line in lines.iter().filter(|line| !line.trim().is_empty()) {
             self.reader.line(line);
         }
         for event in self.reader.take_events() {
@@ -215,7 +219,8 @@ fn died(ended: &ClaudeExit) -> ClaudeFailure {
     ClaudeFailure::Died(format!("the command {how} before it answered{said}"))
 }
 
-fn too_long(problem: String) -> ModelError {
+fn too_long(_: FrameTooLarge) -> ModelError {
+    let problem = format!("the command printed a line of more than {LINE_BYTES_MAX} bytes");
     ModelError::new(ModelErrorKind::ReplyTooLarge, problem)
 }
 

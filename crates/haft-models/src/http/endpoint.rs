@@ -40,15 +40,19 @@ pub enum EndpointAuth {
 }
 
 /// A configuration error of a provider, written for the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// The base URL is invalid or not `http` or `https`.
+    #[error("`{written}` is not a URL; expected one such as https://example.com/v1")]
     Address { written: String },
     /// The header has an invalid name or value.
+    #[error("the header `{name}` cannot be sent; its name or value has characters that headers cannot have")]
     Header { name: String },
     /// The key contains characters that headers cannot have.
+    #[error("the API key has characters that cannot be sent in a header; check it for line breaks")]
     Key,
     /// The extra body sets a field that haft writes itself.
+    #[error("`{field}` is set by haft; remove it from `extraBody`")]
     Reserved { field: String },
 }
 
@@ -180,29 +184,6 @@ impl fmt::Debug for Endpoint {
         f.debug_struct("Endpoint").field("format", &self.wire.format()).finish_non_exhaustive()
     }
 }
-
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address { written } => {
-                write!(f, "`{written}` is not a URL; expected one such as https://example.com/v1")
-            }
-            Self::Header { name } => write!(
-                f,
-                "the header `{name}` cannot be sent; its name or value has characters that headers cannot have"
-            ),
-            Self::Key => write!(
-                f,
-                "the API key has characters that cannot be sent in a header; check it for line breaks"
-            ),
-            Self::Reserved { field } => {
-                write!(f, "`{field}` is set by haft; remove it from `extraBody`")
-            }
-        }
-    }
-}
-
-impl std::error::Error for EndpointError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Resumes a run from its stored session.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,27 +25,18 @@ use crate::spec::FunctionTool;
 use haft_store::sessions::{ReadError, SessionHistory, SessionJournal, SessionStatus};
 
 /// The reason a session cannot be resumed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     /// The run has ended, and there is no further request.
+    #[error("the session has ended ({reason})")]
     Finished {
         /// The name of the finish reason, such as `max_turns`.
         reason: String,
     },
     /// The stored state does not lead to a run that can continue.
+    #[error("{0}")]
     Run(RunError),
 }
-
-impl fmt::Display for ResumeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Finished { reason } => write!(f, "the session has ended ({reason})"),
-            Self::Run(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ResumeError {}
 
 impl From<RunError> for ResumeError {
     fn from(error: RunError) -> Self {

@@ -322,16 +322,9 @@ pub struct RuntimeBuilder {
 }
 
 /// The error of a runtime without a home directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("neither HAFT_HOME nor HOME is set, and the program names no home")]
 pub struct NoHome;
-
-impl std::fmt::Display for NoHome {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("neither HAFT_HOME nor HOME is set, and the program names no home")
-    }
-}
-
-impl std::error::Error for NoHome {}
 
 impl RuntimeBuilder {
     pub(super) fn new(config: RuntimeConfig) -> Self {

@@ -1,6 +1,5 @@
 //! The reasons a run does not start or continue. They carry no hints of a command line: an interface adds its own.
 
-use std::fmt;
 
 use haft_config::ConfigErrors;
 use haft_config::agents::graph::AgentGraphError;
@@ -15,11 +14,13 @@ use crate::runs::ResumeError;
 use crate::spec::SpecError;
 
 /// A run that does not start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An agent that the run can reach cannot be loaded.
+    #[error("{0}")]
     Agent(AgentGraphError),
     /// The agent takes JSON, and the request does not fit.
+    #[error("the request does not match the input of agent `{agent}`: {problem}")]
     Input {
         /// The name of the agent.
         agent: String,
@@ -27,6 +28,7 @@ pub enum StartError {
         problem: String,
     },
     /// No tool of the agent can meet its tool choice.
+    #[error("`toolChoice` of `{agent}` cannot be met: {problem}")]
     ToolChoice {
         /// The name of the agent.
         agent: String,
@@ -34,46 +36,30 @@ pub enum StartError {
         problem: String,
     },
     /// The workspace or a path of the sandbox policy cannot be used.
+    #[error("{0}")]
     Policy(PolicyError),
     /// No model of the agent can be used.
+    #[error("{0}")]
     Models(ModelsError),
     /// The configuration cannot be used with the secrets of the run.
+    #[error("{0}")]
     Config(ConfigErrors),
     /// The store of large tool outputs cannot be opened.
+    #[error("the output store cannot be opened: {}", reason(.0))]
     Outputs(StoreError),
     /// The idempotency key or the agents of the run could not be stored.
+    #[error("the run cannot be stored: {}", reason(.0))]
     Store(StoreError),
     /// The idempotency key belongs to a run that has ended, or that another process drives.
+    #[error("the idempotency key belongs to run {run}")]
     AlreadyStarted {
         /// The run that the key belongs to.
         run: SessionId,
     },
     /// The run refused its first step.
+    #[error("{0}")]
     Run(RunError),
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Agent(error) => error.fmt(f),
-            Self::Input { agent, problem } => {
-                write!(f, "the request does not match the input of agent `{agent}`: {problem}")
-            }
-            Self::ToolChoice { agent, problem } => {
-                write!(f, "`toolChoice` of `{agent}` cannot be met: {problem}")
-            }
-            Self::Policy(error) => error.fmt(f),
-            Self::Models(error) => error.fmt(f),
-            Self::Config(errors) => errors.fmt(f),
-            Self::Outputs(error) => write!(f, "the output store cannot be opened: {}", reason(error)),
-            Self::Store(error) => write!(f, "the run cannot be stored: {}", reason(error)),
-            Self::AlreadyStarted { run } => write!(f, "the idempotency key belongs to run {run}"),
-            Self::Run(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// Returns the cause alone. The text of a store error is about stored outputs of tools.
 pub(super) fn reason(error: &StoreError) -> &str {
@@ -84,38 +70,27 @@ pub(super) fn reason(error: &StoreError) -> &str {
 }
 
 /// A stored run that does not continue.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ResumeFailure {
     /// The session does not exist, is in use by another process, or cannot be read.
+    #[error("{0}")]
     Session(SessionError),
     /// The run belongs to a sub-agent. Resume its parent run, which continues it.
+    #[error("the run belongs to a sub-agent of run {origin}; resume that run")]
     WorksForAnother {
         /// The session id of the root run.
         origin: String,
     },
     /// The session is of version 1, which stored a command line instead of a spec.
+    #[error("the session is of version 1 and has no spec")]
     NoSpec,
     /// The stored spec or its blob cannot be read.
+    #[error("{0}")]
     Spec(SpecError),
     /// The run cannot be prepared again, for example because its model is gone.
+    #[error("{0}")]
     Start(StartError),
     /// The stored state cannot continue.
+    #[error("{0}")]
     Run(ResumeError),
 }
-
-impl fmt::Display for ResumeFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Session(error) => error.fmt(f),
-            Self::WorksForAnother { origin } => {
-                write!(f, "the run belongs to a sub-agent of run {origin}; resume that run")
-            }
-            Self::NoSpec => f.write_str("the session is of version 1 and has no spec"),
-            Self::Spec(error) => error.fmt(f),
-            Self::Start(error) => error.fmt(f),
-            Self::Run(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ResumeFailure {}

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -191,39 +190,27 @@ struct StoredPrincipal {
 }
 
 /// A stored spec that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The spec has a version that this program does not read.
+    #[error("the run was stored with spec version {found}; this program reads version {SPEC_VERSION}")]
     Version {
         /// The version of the spec; 0 if it names none.
         found: u32,
     },
     /// The blob with the agents and skills is missing or damaged.
+    #[error("the agents of the run cannot be read: {problem}")]
     Sources {
         /// The problem, in words for the operator.
         problem: String,
     },
     /// A field is missing or has the wrong type.
+    #[error("the stored spec is not valid: {problem}")]
     Value {
         /// The field and its problem.
         problem: String,
     },
 }
-
-impl fmt::Display for SpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version { found } => write!(
-                f,
-                "the run was stored with spec version {found}; this program reads version {SPEC_VERSION}"
-            ),
-            Self::Sources { problem } => write!(f, "the agents of the run cannot be read: {problem}"),
-            Self::Value { problem } => write!(f, "the stored spec is not valid: {problem}"),
-        }
-    }
-}
-
-impl std::error::Error for SpecError {}
 
 impl StoredSpec {
     /// Converts a spec to its stored form and the blob that it refers to.

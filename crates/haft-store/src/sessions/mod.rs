@@ -13,7 +13,6 @@ mod quick_line;
 mod read;
 mod retention;
 
-use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -58,63 +57,28 @@ pub struct SessionStore {
 }
 
 /// The reason a session cannot be found, read or claimed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// No stored session has an id that starts like this.
-    NotFound {
-        id: String,
-    },
+    #[error("there is no session `{id}`")]
+    NotFound { id: String },
     /// The prefix is shorter than [`PREFIX_CHARS_MIN`].
-    TooShort {
-        id: String,
-    },
+    #[error("`{id}` is too short for an id; give at least its first {PREFIX_CHARS_MIN} digits")]
+    TooShort { id: String },
     /// Several ids start like this.
-    Ambiguous {
-        id: String,
-        found: usize,
-    },
+    #[error("{found} sessions begin with `{id}`; give more digits of the id")]
+    Ambiguous { id: String, found: usize },
     /// Another process works on it.
-    Busy {
-        id: SessionId,
-    },
+    #[error("another process uses the session {id}; wait for that process, or end it")]
+    Busy { id: SessionId },
     /// A new session has the id of a stored one.
-    Exists {
-        id: SessionId,
-    },
-    Unreadable {
-        id: SessionId,
-        problem: ReadError,
-    },
-    Io {
-        problem: io::Error,
-    },
+    #[error("the session {id} exists already")]
+    Exists { id: SessionId },
+    #[error("the session {id} cannot be read: {problem}")]
+    Unreadable { id: SessionId, problem: ReadError },
+    #[error("`data/sessions` in haft's home cannot be used: {problem}")]
+    Io { problem: io::Error },
 }
-
-impl fmt::Display for SessionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound { id } => write!(f, "there is no session `{id}`"),
-            Self::TooShort { id } => {
-                write!(f, "`{id}` is too short for an id; give at least its first {PREFIX_CHARS_MIN} digits")
-            }
-            Self::Ambiguous { id, found } => {
-                write!(f, "{found} sessions begin with `{id}`; give more digits of the id")
-            }
-            Self::Busy { id } => {
-                write!(f, "another process uses the session {id}; wait for that process, or end it")
-            }
-            Self::Exists { id } => write!(f, "the session {id} exists already"),
-            Self::Unreadable { id, problem } => {
-                write!(f, "the session {id} cannot be read: {problem}")
-            }
-            Self::Io { problem } => {
-                write!(f, "`data/sessions` in haft's home cannot be used: {problem}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SessionError {}
 
 impl From<io::Error> for SessionError {
     fn from(problem: io::Error) -> Self {

@@ -58,15 +58,26 @@ pub enum PrivateAddressRule {
 }
 
 /// The reason for refusing a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestBlockReason {
+    #[error("only http and https are supported; got `{0}`")]
     Scheme(String),
+    #[error("a URL may not contain a user name or a password")]
     UserInfo,
+    #[error("the URL has no host")]
     NoHost,
+    #[error("requests go to {known} only, not to {host}")]
     OtherHost { host: String, known: String },
+    #[error("requests go to {known} only, not to {origin}, because they may carry credentials")]
     OtherOrigin { origin: String, known: String },
+    #[error(
+        "{host} is at {address}, which is not a public address; \
+                 the operator can allow it with `allowPrivateAddresses`"
+    )]
     PrivateAddress { host: String, address: IpAddr },
+    #[error("a redirect from https to http is not followed")]
     Downgrade,
+    #[error("a redirect to another port is not followed")]
     OtherPort,
 }
 
@@ -196,31 +207,6 @@ fn host(url: &Url) -> Option<String> {
 fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
-
-impl fmt::Display for RequestBlockReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheme(scheme) => write!(f, "only http and https are supported; got `{scheme}`"),
-            Self::UserInfo => write!(f, "a URL may not contain a user name or a password"),
-            Self::NoHost => write!(f, "the URL has no host"),
-            Self::OtherHost { host, known } => {
-                write!(f, "requests go to {known} only, not to {host}")
-            }
-            Self::OtherOrigin { origin, known } => {
-                write!(f, "requests go to {known} only, not to {origin}, because they may carry credentials")
-            }
-            Self::PrivateAddress { host, address } => write!(
-                f,
-                "{host} is at {address}, which is not a public address; \
-                 the operator can allow it with `allowPrivateAddresses`"
-            ),
-            Self::Downgrade => write!(f, "a redirect from https to http is not followed"),
-            Self::OtherPort => write!(f, "a redirect to another port is not followed"),
-        }
-    }
-}
-
-impl std::error::Error for RequestBlockReason {}
 
 #[cfg(test)]
 mod tests {

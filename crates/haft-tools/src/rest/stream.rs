@@ -1,5 +1,6 @@
 //! Streamed responses: lines of JSON, or server-sent events.
 
+use haft_core::framing::{FrameTooLarge, LineSplitter, SseDecoder, StreamLimits};
 use haft_core::settings::rest::{StreamMode, StreamSettings};
 use serde_json::Value;
 
@@ -10,37 +11,36 @@ const END_MARK: &str = "[DONE]";
 #[derive(Debug)]
 pub(super) struct StreamReader<'a> {
     streaming: &'a StreamSettings,
-    /// A line without its line break so far.
-    line: Vec<u8>,
-    /// The data lines of an event that has not ended yet.
-    event: Option<String>,
-    bytes_total: usize,
+    frames: RestFraming,
     tokens: String,
     answer: Option<String>,
 }
 
-/// The stream exceeds its limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RestStreamTooLarge;
+#[derive(Debug)]
+enum RestFraming {
+    Lines(LineSplitter),
+    Sse(SseDecoder),
+}
 
 impl<'a> StreamReader<'a> {
     pub(super) fn new(streaming: &'a StreamSettings) -> Self {
-        Self { streaming, line: Vec::new(), event: None, bytes_total: 0, tokens: String::new(), answer: None }
+        // No line is longer than the stream.
+        let limits =
+            StreamLimits { frame_bytes_max: streaming.bytes_max, stream_bytes_max: streaming.bytes_max };
+        let frames = match streaming.mode {
+            StreamMode::JsonStream => RestFraming::Lines(LineSplitter::new(limits)),
+            StreamMode::Sse => RestFraming::Sse(SseDecoder::new(limits)),
+        };
+        Self { streaming, frames, tokens: String::new(), answer: None }
     }
 
     /// Consumes the next bytes and returns the text they added.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<String, RestStreamTooLarge> {
-        self.bytes_total = self.bytes_total.saturating_add(bytes.len());
-        if self.bytes_total > self.streaming.bytes_max {
-            return Err(RestStreamTooLarge);
-        }
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<String, FrameTooLarge> {
         let before = self.tokens.len();
-        for &byte in bytes {
-            if byte == b'\n' {
-                let line = std::mem::take(&mut self.line);
-                self.take_line(&String::from_utf8_lossy(&line));
-            } else {
-                self.line.push(byte);
+        match &mut self.frames {
+            RestFraming::Lines(lines) => lines.push(bytes)?.iter().for_each(|line| self.take_line(line)),
+            RestFraming::Sse(events) => {
+                events.push(bytes)?.iter().for_each(|event| self.take_sse_data(&event.data));
             }
         }
         Ok(self.tokens[before..].to_owned())
@@ -53,48 +53,33 @@ impl<'a> StreamReader<'a> {
 
     /// Returns the answer: the text of the final event, or else all tokens.
     pub(super) fn finish(mut self) -> String {
-        let line = std::mem::take(&mut self.line);
-        self.take_line(&String::from_utf8_lossy(&line));
-        self.end_event();
+        match &mut self.frames {
+            RestFraming::Lines(lines) => {
+                let last = lines.finish();
+                last.iter().flatten().for_each(|line| self.take_line(line));
+            }
+            RestFraming::Sse(events) => {
+                let last = events.finish();
+                last.iter().flatten().for_each(|event| self.take_sse_data(&event.data));
+            }
+        }
         self.answer.unwrap_or(self.tokens)
     }
 
     fn take_line(&mut self, line: &str) {
-        let line = line.trim_end_matches('\r');
-        match self.streaming.mode {
-            StreamMode::JsonStream => {
-                let prefix = self.streaming.line_prefix.as_str();
-                let text = line.strip_prefix(prefix).unwrap_or(line).trim();
-                if let Ok(event) = serde_json::from_str(text) {
-                    self.take_event(&event);
-                }
-            }
-            StreamMode::Sse => self.take_field(line),
+        let prefix = self.streaming.line_prefix.as_str();
+        let text = line.strip_prefix(prefix).unwrap_or(line).trim();
+        if let Ok(event) = serde_json::from_str(text) {
+            self.take_event(&event);
         }
     }
 
-    fn take_field(&mut self, line: &str) {
-        if line.is_empty() {
-            return self.end_event();
-        }
-        let Some(text) = line.strip_prefix("data:") else { return };
-        let text = text.strip_prefix(' ').unwrap_or(text);
-        match &mut self.event {
-            Some(event) => {
-                event.push('\n');
-                event.push_str(text);
-            }
-            None => self.event = Some(text.to_owned()),
-        }
-    }
-
-    /// Ends an event. An event that is not a JSON object is plain text.
-    fn end_event(&mut self) {
-        let Some(text) = self.event.take() else { return };
-        match serde_json::from_str::<Value>(&text) {
+    /// Takes the data of an event. Data that is not a JSON object is plain text.
+    fn take_sse_data(&mut self, text: &str) {
+        match serde_json::from_str::<Value>(text) {
             Ok(event @ Value::Object(_)) => self.take_event(&event),
             Ok(_) | Err(_) if text == END_MARK => self.answer = Some(self.tokens.clone()),
-            Ok(_) | Err(_) => self.tokens.push_str(&text),
+            Ok(_) | Err(_) => self.tokens.push_str(text),
         }
     }
 
@@ -160,6 +145,6 @@ mod tests {
         let streaming = StreamSettings { bytes_max: 10, ..StreamSettings::default() };
         let mut reader = StreamReader::new(&streaming);
         assert!(reader.push(&[b'x'; 10]).is_ok());
-        assert_eq!(reader.push(b"x"), Err(RestStreamTooLarge));
+        assert_eq!(reader.push(b"x"), Err(FrameTooLarge));
     }
 }

@@ -1,7 +1,6 @@
 //! A tool that the operator wrote: a URL, headers and a body with placeholders for arguments.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use haft_core::result::ToolError;
 use http::{HeaderName, HeaderValue};
@@ -47,7 +46,8 @@ pub struct RequestTemplates {
 }
 
 /// An error in the operator's settings, and the key it is in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}`: {message}")]
 pub struct TemplateSettingsError {
     pub key: &'static str,
     pub message: String,
@@ -231,14 +231,6 @@ fn schema(
         json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false }),
     )
 }
-
-impl fmt::Display for TemplateSettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.key, self.message)
-    }
-}
-
-impl std::error::Error for TemplateSettingsError {}
 
 #[cfg(test)]
 #[allow(clippy::needless_pass_by_value, reason = "a test is its data")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
+use haft_core::framing::{SseDecoder, StreamLimits};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use secrecy::SecretString;
@@ -15,7 +16,6 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::client::{self, client};
-use super::event_stream::McpSseParser;
 use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
 use crate::mcp::auth::Authorizer;
 use crate::mcp::era::MODERN;
@@ -288,7 +288,7 @@ impl HttpSessionState {
         id: RequestId,
         modern: bool,
     ) -> Result<(), TransportFailure> {
-        let mut events = McpSseParser::new(MESSAGE_BYTES_MAX);
+        let mut events = SseDecoder::new(StreamLimits::per_frame(MESSAGE_BYTES_MAX));
         let mut ended = self.follow(response, &mut events, Some(id)).await;
         for _ in 0..RESUMES_MAX {
             match ended {
@@ -317,7 +317,7 @@ impl HttpSessionState {
     async fn follow(
         &self,
         response: Response,
-        events: &mut McpSseParser,
+        events: &mut SseDecoder,
         answers: Option<RequestId>,
     ) -> Result<(), TransportFailure> {
         let mut stream = response.bytes_stream();
@@ -341,7 +341,7 @@ impl HttpSessionState {
         Ok(())
     }
 
-    async fn resume(&self, events: &McpSseParser) -> Result<Response, TransportFailure> {
+    async fn resume(&self, events: &SseDecoder) -> Result<Response, TransportFailure> {
         let mut request =
             self.with_session_header(self.client.get(self.url.clone())).header(ACCEPT, EVENT_STREAM);
         if let Some(last) = &events.last_id {
@@ -360,7 +360,7 @@ impl HttpSessionState {
     /// Reads the messages that a server with sessions sends without a request. Returns if the server does not offer
     /// such a stream.
     async fn listen(&self) {
-        let mut events = McpSseParser::new(MESSAGE_BYTES_MAX);
+        let mut events = SseDecoder::new(StreamLimits::per_frame(MESSAGE_BYTES_MAX));
         let mut failures = 0;
         while failures < RESUMES_MAX {
             match self.resume(&events).await {
@@ -399,6 +399,6 @@ fn is_expired(status: StatusCode, text: &str) -> bool {
         || (status == StatusCode::BAD_REQUEST && text.to_ascii_lowercase().contains("session"))
 }
 
-fn resume_wait(events: &McpSseParser) -> Duration {
+fn resume_wait(events: &SseDecoder) -> Duration {
     events.retry_millis.map_or(RESUME_WAIT, Duration::from_millis).clamp(RESUME_WAIT_MIN, RESUME_WAIT_MAX)
 }

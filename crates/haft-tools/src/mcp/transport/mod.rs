@@ -1,13 +1,11 @@
 //! The transports that carry messages to a server and back: one small trait, and one file per transport.
 
 mod client;
-mod event_stream;
 pub(super) mod http;
 pub(super) mod sse;
 pub(super) mod stdio;
 pub(super) mod websocket;
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -68,39 +66,26 @@ pub trait Inbox: Send + Sync {
 }
 
 /// The reason for a missing reply, as a message for the caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportFailure {
     /// The connection ended, for this reason; the server may have performed the request.
+    #[error("{0}")]
     Closed(String),
     /// The server was not reached, so it did nothing.
+    #[error("{0}")]
     Unreached(String),
-    TooLarge {
-        bytes_max: usize,
-    },
+    #[error("the reply is larger than {bytes_max} bytes and was not read; ask for less")]
+    TooLarge { bytes_max: usize },
     /// The server no longer knows the session, so it did not perform the request.
+    #[error("the server no longer knows the session")]
     SessionExpired,
     /// The server requires authorization.
+    #[error("{0}")]
     NeedsAuth(String),
     /// The server at this address does not speak this transport.
+    #[error("{0}")]
     WrongTransport(String),
     /// The server sent an invalid or unexpected response.
+    #[error("{0}")]
     Broken(String),
 }
-
-impl fmt::Display for TransportFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed(reason)
-            | Self::Unreached(reason)
-            | Self::NeedsAuth(reason)
-            | Self::WrongTransport(reason)
-            | Self::Broken(reason) => f.write_str(reason),
-            Self::TooLarge { bytes_max } => {
-                write!(f, "the reply is larger than {bytes_max} bytes and was not read; ask for less")
-            }
-            Self::SessionExpired => f.write_str("the server no longer knows the session"),
-        }
-    }
-}
-
-impl std::error::Error for TransportFailure {}

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use haft_core::framing::{SseDecoder, SseEvent, StreamLimits};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, Response};
 use secrecy::SecretString;
@@ -13,7 +14,6 @@ use tokio::time::{sleep, timeout};
 use url::Url;
 
 use super::client::{self, client};
-use super::event_stream::{McpSseEvent, McpSseParser};
 use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
 use crate::mcp::auth::Authorizer;
 use crate::mcp::message::{McpOutgoingMessage, RequestId};
@@ -188,20 +188,20 @@ async fn follow(
 struct SseConnection {
     /// The current response; stays in place after its end, until a resume replaces it.
     response: Option<Response>,
-    events: McpSseParser,
-    early: Vec<McpSseEvent>,
+    events: SseDecoder,
+    early: Vec<SseEvent>,
     /// True when an event has arrived since the last resume.
     moved: bool,
 }
 
 impl SseConnection {
     fn new(response: Response) -> Self {
-        let events = McpSseParser::new(MESSAGE_BYTES_MAX);
+        let events = SseDecoder::new(StreamLimits::per_frame(MESSAGE_BYTES_MAX));
         Self { response: Some(response), events, early: Vec::new(), moved: false }
     }
 
     /// Returns the events of the next chunk; `None` at the end.
-    async fn next(&mut self) -> Result<Option<Vec<McpSseEvent>>, TransportFailure> {
+    async fn next(&mut self) -> Result<Option<Vec<SseEvent>>, TransportFailure> {
         let Some(response) = &mut self.response else { return Ok(None) };
         match response.chunk().await.map_err(|error| client::dropped(&error))? {
             Some(chunk) => self.events.push(&chunk).map(Some).map_err(|_| too_large()),

@@ -12,8 +12,6 @@ mod question;
 mod shape;
 mod stats;
 
-use std::fmt;
-
 pub(super) use binary::HOW_TO_ASK;
 pub use binary::about as about_binary;
 use grep::Grep;
@@ -70,16 +68,9 @@ impl Extract {
 }
 
 /// The reason why a query failed, for the model or user who sent it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct ExtractError(pub String);
-
-impl fmt::Display for ExtractError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ExtractError {}
 
 #[cfg(test)]
 mod tests;

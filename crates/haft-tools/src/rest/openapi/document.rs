@@ -18,16 +18,9 @@ pub(super) const VALUES_MAX: usize = 1_500_000;
 const YAML_DEPTH_MAX: usize = 64;
 
 /// The reason why bytes are not a valid document; the operator reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct DocumentError(pub String);
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for DocumentError {}
 
 /// Parses a document. Drops examples and extensions, which are the bulk of a large description.
 pub(super) fn parse(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {

@@ -1,7 +1,6 @@
 //! Imports all operations of a description as tools.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderName;
@@ -51,16 +50,9 @@ pub struct SkippedOperation {
 }
 
 /// The reason why a description gives no tools at all; the operator reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct ImportError(pub String);
-
-impl fmt::Display for ImportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ImportError {}
 
 /// The largest number of operations in one description.
 const OPERATIONS_MAX: usize = 10_000;

@@ -1,7 +1,6 @@
 //! The source of a description, a file or a URL, and reading it.
 
 use std::cell::Cell;
-use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -149,13 +148,6 @@ fn unreadable(path: &Path, reason: &str) -> SourceError {
 }
 
 /// The reason why a description cannot be read; the operator reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct SourceError(pub String);
-
-impl fmt::Display for SourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SourceError {}
