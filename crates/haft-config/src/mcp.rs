@@ -18,7 +18,7 @@ use super::default;
 use super::expand;
 use super::oauth::McpOauthSettings;
 use super::position::child;
-use super::resolve::{ConfigResolver, access, cache_for, duration, effects};
+use super::resolve::{ConfigResolver, cache_for, duration};
 use super::resolved::{self, CacheTtl};
 use super::value_format::{GlobText, TemplateText};
 use super::written::{self, RawMcpTransport};
@@ -132,16 +132,10 @@ impl ConfigResolver<'_> {
             tool_schemas: schemas.into_iter().map(|(name, schema)| (name, schema.0)).collect(),
             request_timeout: millis(written.request_timeout.clone(), default::MCP_REQUEST_TIMEOUT_MS),
             startup_timeout: millis(written.startup_timeout.clone(), default::MCP_STARTUP_TIMEOUT_MS),
-            startup: match written.startup.unwrap_or(written::McpStartup::Background) {
-                written::McpStartup::Background => ServerStartup::Background,
-                written::McpStartup::Required => ServerStartup::Required,
-            },
-            health_probe: match written.health_probe.unwrap_or(written::RawHealthProbe::Ping) {
-                written::RawHealthProbe::Ping => HealthProbe::Ping,
-                written::RawHealthProbe::ListTools => HealthProbe::ListTools,
-            },
+            startup: written.startup.map_or(ServerStartup::Background, Into::into),
+            health_probe: written.health_probe.map_or(HealthProbe::Ping, Into::into),
             effects: self.sorted_by_specificity(&child(path, "effects"), written.effects.as_ref(), |found| {
-                effects(*found)
+                (*found).into()
             }),
             cache: written.cache.as_ref().map(cache_for),
             tools_cache: self.sorted_by_specificity(
@@ -222,7 +216,7 @@ impl VariableExpander<'_> {
             env: self.map("env", written.env.as_ref())?,
             directory: directory.map(|text| self.user_path(&text)),
             writable: words("writable", &written.writable)?.iter().map(|text| self.user_path(text)).collect(),
-            unix_sockets: written.unix_sockets.map(access),
+            unix_sockets: written.unix_sockets.map(Into::into),
             confined: if written.sandbox.unwrap_or(true) {
                 ServerConfinement::Yes
             } else {

@@ -156,13 +156,10 @@ impl ConfigResolver<'_> {
                 .flatten()
                 .map(|(name, text)| (name, template(text)))
                 .collect(),
-            format: written.format.map(format),
+            format: written.format.map(Into::into),
             ca_file: written.ca_file.map(template),
             extra_body: self.extra_body(&child(&path, "extraBody"), written.extra_body.map(|json| json.0)),
-            delivery: match written.delivery.unwrap_or(written::RawDelivery::Streamed) {
-                written::RawDelivery::Streamed => ReplyDelivery::Streamed,
-                written::RawDelivery::Whole => ReplyDelivery::Whole,
-            },
+            delivery: written.delivery.map_or(ReplyDelivery::Streamed, Into::into),
             timeouts,
             retry,
             command,
@@ -279,11 +276,7 @@ fn settings_of(written: &written::RawModelSettings) -> ModelSettings {
             cache_read: price.cache_read.unwrap_or(price.input),
             cache_write: price.cache_write.unwrap_or(price.input),
         }),
-        tool_calling: written.tool_calling.map(|calling| match calling {
-            written::RawToolCalling::Native => ToolCalling::Native,
-            written::RawToolCalling::Prompted => ToolCalling::Prompted,
-            written::RawToolCalling::None => ToolCalling::None,
-        }),
+        tool_calling: written.tool_calling.map(Into::into),
         output_tokens_max: written.max_output_tokens,
         context_tokens: written.context_tokens,
     }
@@ -317,15 +310,5 @@ fn command(written: &mut written::RawProvider) -> CommandSettings {
         turns_max: written.max_turns.unwrap_or(CLAUDE_CODE_TURNS_MAX),
         allowed_tools: written.allowed_tools.take(),
         resumes_max: written.max_resumes.unwrap_or(CLAUDE_CODE_RESUMES_MAX),
-    }
-}
-
-fn format(written: written::RawWireFormat) -> ModelApiFormat {
-    match written {
-        written::RawWireFormat::OpenaiChat => ModelApiFormat::OpenaiChat,
-        written::RawWireFormat::OpenaiResponses => ModelApiFormat::OpenaiResponses,
-        written::RawWireFormat::Anthropic => ModelApiFormat::Anthropic,
-        written::RawWireFormat::Gemini => ModelApiFormat::Gemini,
-        written::RawWireFormat::Ollama => ModelApiFormat::Ollama,
     }
 }

@@ -3,7 +3,7 @@
 use haft_core::settings::mcp::OAuthGrant;
 
 use super::mcp::{ExpandedSecret, VariableExpander};
-use super::written::{self, RawMcpGrant};
+use super::written;
 
 /// The OAuth settings of one server.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,10 +30,7 @@ impl VariableExpander<'_> {
             client_secret: text("clientSecret", written.client_secret.as_ref())?.map(ExpandedSecret),
             client_metadata_url: text("clientMetadataUrl", written.client_metadata_url.as_ref())?,
             scopes: written.scopes.clone().unwrap_or_default(),
-            grant: match written.grant.unwrap_or(RawMcpGrant::Person) {
-                RawMcpGrant::Person => OAuthGrant::Person,
-                RawMcpGrant::ClientCredentials => OAuthGrant::ClientCredentials,
-            },
+            grant: written.grant.map_or(OAuthGrant::Person, Into::into),
             redirect_port: written.redirect_port.unwrap_or(0),
         };
         meant.checked()

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use haft_core::name::{GroupName, NameError, QueueName};
 use haft_core::naming::NamingScheme;
-use haft_core::priority::Priority;
 use haft_core::settings::mcp::KeyringPreference;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::outputs::{OutputReadSettings, StoreLimits};
-use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
-use haft_core::tool::{ApprovalPolicy, Effects};
+use haft_core::settings::sandbox::GitMetadata;
+use haft_core::tool::ApprovalPolicy;
 use haft_core::validate::SchemaDraft;
 
 use haft_core::glob::ToolGlob;
@@ -21,7 +20,7 @@ use super::expand::VariableSource;
 use super::glob::tool_glob;
 use super::layers::ConfigLayers;
 use super::position::{child, item};
-use super::resolved::{self, CacheTtl, OversizeAction, ResolvedConfig};
+use super::resolved::{self, CacheTtl, ResolvedConfig};
 use super::value_format::{GlobText, GroupText, MemberText, Millis, PathText, Ttl, TtlForm};
 use super::written::{self, RawConfig};
 use super::{default, groups};
@@ -54,7 +53,7 @@ impl ConfigResolver<'_> {
         let rest = self.rest(written.rest_tools, written.openapi_specs, &queues);
         ResolvedConfig {
             sandbox: self.sandbox(written.sandbox.unwrap_or_default()),
-            naming: scheme(written.naming.unwrap_or(written::RawNaming::Double)),
+            naming: written.naming.map_or(NamingScheme::Double, Into::into),
             tool_timeout: written
                 .tool_timeout
                 .map_or(Duration::from_millis(default::TOOL_TIMEOUT_MS), duration),
@@ -99,21 +98,14 @@ impl ConfigResolver<'_> {
 
     fn sandbox(&mut self, written: written::RawSandbox) -> resolved::SandboxSettings {
         resolved::SandboxSettings {
-            mode: match written.mode.unwrap_or(written::RawSandboxMode::Workspace) {
-                written::RawSandboxMode::Workspace => SandboxMode::Workspace,
-                written::RawSandboxMode::Network => SandboxMode::Network,
-                written::RawSandboxMode::Full => SandboxMode::Full,
-            },
+            mode: written.mode.map_or(SandboxMode::Workspace, Into::into),
             workspace: written.workspace.map(|path| path.0.into()),
             writable: paths(written.writable),
             readable: paths(written.readable),
             secrets: paths(written.secrets),
-            network: written.network.map(access),
-            unix_sockets: written.unix_sockets.map(access),
-            git: match written.git.unwrap_or(written::RawGitMetadata::Frozen) {
-                written::RawGitMetadata::Frozen => GitMetadata::Frozen,
-                written::RawGitMetadata::Writable => GitMetadata::Writable,
-            },
+            network: written.network.map(Into::into),
+            unix_sockets: written.unix_sockets.map(Into::into),
+            git: written.git.map_or(GitMetadata::Frozen, Into::into),
             environment: written.environment.unwrap_or_default().into_iter().map(|name| name.0).collect(),
             limits: self.limits(&written.limits.unwrap_or_default()),
         }
@@ -163,16 +155,13 @@ impl ConfigResolver<'_> {
         let queue = written.queue.and_then(|name| self.queue(&child(path, "queue"), &name.0, queues));
         resolved::PerToolSettings {
             timeout: written.timeout.map(duration),
-            output: written.output.map(|output| match output {
-                written::RawOversizeAction::Store => OversizeAction::Store,
-                written::RawOversizeAction::Truncate => OversizeAction::Truncate,
-                written::RawOversizeAction::Pass => OversizeAction::Pass,
-            }),
+            idle_timeout: written.idle_timeout.map(duration),
+            output: written.output.map(Into::into),
             bytes_max: written.max_bytes.map(count),
             queue,
-            priority: written.priority.map(priority),
+            priority: written.priority.map(Into::into),
             cache: written.cache.as_ref().map(cache_for),
-            effects: written.effects.map(effects),
+            effects: written.effects.map(Into::into),
             enabled: written.enabled,
         }
     }
@@ -242,8 +231,8 @@ impl ConfigResolver<'_> {
     fn policy(&mut self, written: written::RawPolicy) -> resolved::PolicySettings {
         let rules = written.rules.unwrap_or_default().into_iter().enumerate();
         resolved::PolicySettings {
-            after_untrusted: approval(written.after_untrusted.unwrap_or(written::RawApproval::Allow)),
-            default: approval(written.default.unwrap_or(written::RawApproval::Allow)),
+            after_untrusted: written.after_untrusted.map_or(ApprovalPolicy::Allow, Into::into),
+            default: written.default.map_or(ApprovalPolicy::Allow, Into::into),
             keep_approvals: written.keep_approvals.map(duration),
             rules: rules.filter_map(|(index, rule)| self.rule(&item("policy.rules", index), rule)).collect(),
         }
@@ -255,7 +244,7 @@ impl ConfigResolver<'_> {
             let message = format!("`command` is only for the tool `{SHELL}`; `tool` is `{tool}`");
             self.wrong(&child(path, "command"), message);
         }
-        Some(resolved::PolicyRule { tool, command: written.command, decision: approval(written.decision) })
+        Some(resolved::PolicyRule { tool, command: written.command, decision: written.decision.into() })
     }
 
     pub(super) fn globs(&mut self, path: &str, written: &[GlobText]) -> Vec<ToolGlob> {
@@ -289,61 +278,10 @@ pub(super) fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-fn scheme(naming: written::RawNaming) -> NamingScheme {
-    match naming {
-        written::RawNaming::Double => NamingScheme::Double,
-        written::RawNaming::Claude => NamingScheme::Claude,
-        written::RawNaming::Single => NamingScheme::Single,
-        written::RawNaming::Bare => NamingScheme::Bare,
-    }
-}
-
 pub(super) fn cache_for(ttl: &Ttl) -> CacheTtl {
     match &ttl.0 {
         TtlForm::Millis(millis) => CacheTtl::Time(Duration::from_millis(*millis)),
         TtlForm::Off(_) => CacheTtl::Off,
-    }
-}
-
-pub(super) fn access(grant: written::RawAccess) -> ResourceAccess {
-    match grant {
-        written::RawAccess::Allow => ResourceAccess::Allow,
-        written::RawAccess::Deny => ResourceAccess::Deny,
-    }
-}
-
-pub(super) fn effects(effects: written::RawEffects) -> Effects {
-    match effects {
-        written::RawEffects::ReadOnly => Effects::ReadOnly,
-        written::RawEffects::Idempotent => Effects::Idempotent,
-        written::RawEffects::Mutating => Effects::Mutating,
-        written::RawEffects::Unknown => Effects::Unknown,
-    }
-}
-
-fn approval(decision: written::RawApproval) -> ApprovalPolicy {
-    match decision {
-        written::RawApproval::Allow => ApprovalPolicy::Allow,
-        written::RawApproval::Ask => ApprovalPolicy::Ask,
-        written::RawApproval::Deny => ApprovalPolicy::Deny,
-    }
-}
-
-fn priority(priority: written::RawPriority) -> Priority {
-    match priority {
-        written::RawPriority::Low => Priority::Low,
-        written::RawPriority::Normal => Priority::Normal,
-        written::RawPriority::High => Priority::High,
-    }
-}
-
-fn draft(draft: written::RawDraft) -> SchemaDraft {
-    match draft {
-        written::RawDraft::Draft4 => SchemaDraft::Draft4,
-        written::RawDraft::Draft6 => SchemaDraft::Draft6,
-        written::RawDraft::Draft7 => SchemaDraft::Draft7,
-        written::RawDraft::Draft201909 => SchemaDraft::Draft201909,
-        written::RawDraft::Draft202012 => SchemaDraft::Draft202012,
     }
 }
 
@@ -392,7 +330,7 @@ fn sessions(written: written::RawSessions) -> resolved::SessionSettings {
 fn validation(written: &written::RawValidation) -> resolved::ValidationSettings {
     resolved::ValidationSettings {
         strict: written.strict.unwrap_or(false),
-        draft: draft(written.draft.unwrap_or(written::RawDraft::Draft202012)),
+        draft: written.draft.map_or(SchemaDraft::Draft202012, Into::into),
     }
 }
 

@@ -87,6 +87,7 @@ pub struct SandboxSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PerToolSettings {
     pub timeout: Option<Duration>,
+    pub idle_timeout: Option<Duration>,
     pub output: Option<OversizeAction>,
     pub bytes_max: Option<usize>,
     pub queue: Option<QueueName>,
@@ -188,6 +189,7 @@ impl PerToolSettings {
     fn over(self, below: PerToolSettings) -> PerToolSettings {
         PerToolSettings {
             timeout: self.timeout.or(below.timeout),
+            idle_timeout: self.idle_timeout.or(below.idle_timeout),
             output: self.output.or(below.output),
             bytes_max: self.bytes_max.or(below.bytes_max),
             queue: self.queue.or(below.queue),

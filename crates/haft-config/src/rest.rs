@@ -146,7 +146,7 @@ impl ConfigResolver<'_> {
         let complex = tool.has_complex_query_params.unwrap_or(false);
         let meant = RestToolSettings {
             description: tool.description,
-            method: method(tool.method),
+            method: tool.method.into(),
             url: url(tool.url),
             headers: headers(tool.headers),
             queue,
@@ -175,7 +175,7 @@ impl ConfigResolver<'_> {
         let exclude = globs(self, "excludeOperations", spec.exclude_operations);
         let queue = spec.queue.and_then(|queue| self.queue(&child(&path, "queue"), &queue.0, queues));
         let deprecated = spec.include_deprecated.unwrap_or(false);
-        let methods = spec.include_methods.map(|methods| methods.into_iter().map(lower_method).collect());
+        let methods = spec.include_methods.map(|methods| methods.into_iter().map(Method::from).collect());
         let meant = OpenapiSettings {
             source: Secret(spec.spec.0),
             base_url: spec.base_url.map(url),
@@ -269,27 +269,5 @@ fn streaming(written: written::RawStreaming) -> StreamSettings {
         token_field: written.token_field.unwrap_or(default.token_field),
         timeout: written.timeout.map_or(default.timeout, duration),
         bytes_max: written.max_bytes.map_or(default.bytes_max, count),
-    }
-}
-
-fn method(method: written::RawHttpMethod) -> Method {
-    match method {
-        written::RawHttpMethod::Get => Method::Get,
-        written::RawHttpMethod::Post => Method::Post,
-        written::RawHttpMethod::Put => Method::Put,
-        written::RawHttpMethod::Delete => Method::Delete,
-        written::RawHttpMethod::Patch => Method::Patch,
-    }
-}
-
-fn lower_method(method: written::RawOperationMethod) -> Method {
-    match method {
-        written::RawOperationMethod::Get => Method::Get,
-        written::RawOperationMethod::Head => Method::Head,
-        written::RawOperationMethod::Options => Method::Options,
-        written::RawOperationMethod::Post => Method::Post,
-        written::RawOperationMethod::Put => Method::Put,
-        written::RawOperationMethod::Patch => Method::Patch,
-        written::RawOperationMethod::Delete => Method::Delete,
     }
 }

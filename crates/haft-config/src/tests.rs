@@ -96,7 +96,7 @@ const EVERY_KEY: &str = r#"{
         "unixSockets": "allow", "git": "writable", "environment": ["CI"],
         "limits": {"processes": 400, "openFiles": 1, "fileBytes": 2, "cpuSeconds": 3, "memoryBytes": 4, "shmBytes": 5}},
     "naming": "bare", "toolTimeout": "2m", "toolResponseMaxBytes": 100,
-    "tools": {"*": {"timeout": "9s", "cache": "5m", "queue": "slow", "priority": "low"}, "git*": {"output": "pass", "maxBytes": 7, "cache": "off"},
+    "tools": {"*": {"timeout": "9s", "idleTimeout": "8s", "cache": "5m", "queue": "slow", "priority": "low"}, "git*": {"output": "pass", "maxBytes": 7, "cache": "off"},
         "github": {"effects": "read-only", "enabled": false, "timeout": 1}},
     "toolsAllowed": ["git*"], "toolsDenied": ["bash"],
     "groups": {"web": ["fetch"], "all": ["@web", "x"]}, "activeGroups": ["all", "builtin"],
@@ -167,6 +167,7 @@ fn every_key_reaches_the_resolved_config() {
     assert_eq!(resolved.mcp_init_concurrency, 3);
     let tool = resolved.tool("GitHub");
     assert_eq!(tool.timeout, Some(Duration::from_millis(1)));
+    assert_eq!(tool.idle_timeout, Some(Duration::from_secs(8)));
     assert_eq!(
         (tool.output, tool.bytes_max, tool.cache),
         (Some(OversizeAction::Pass), Some(7), Some(CacheTtl::Off))

@@ -136,6 +136,25 @@ fn text_if_valid<T, E: ToString>(text: &str, parsed: Result<T, E>) -> Result<Val
     parsed.map(|_| json!(text)).map_err(|error| printable::printable(&error.to_string()))
 }
 
+/// Defines the type of a key whose value is one of a few words, each the name of a setting.
+macro_rules! words {
+    ($($vis:vis $name:ident for $setting:ident { $($word:literal $variant:ident),+ $(,)? })+) => { $(
+        #[derive(Debug, Clone, Copy, serde::Deserialize, schemars::JsonSchema)]
+        $vis enum $name {
+            $(#[serde(rename = $word)] $variant),+
+        }
+
+        impl From<$name> for $setting {
+            fn from(word: $name) -> Self {
+                match word {
+                    $($name::$variant => Self::$variant),+
+                }
+            }
+        }
+    )+ };
+}
+pub(crate) use words;
+
 /// Defines a type of `written.rs` that has one format.
 macro_rules! formatted {
     ($($(#[$doc:meta])* $name:ident($inner:ty): $schema:tt)+) => { $(

@@ -12,22 +12,26 @@ mod sampling;
 
 use std::collections::BTreeMap;
 
+use haft_core::naming::NamingScheme;
+use haft_core::priority::Priority;
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
+use haft_core::tool::{ApprovalPolicy, Effects};
+use haft_core::validate::SchemaDraft;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::default;
+use super::resolved::OversizeAction;
 use super::value_format::{
     Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, Ttl, group_names, queue_names,
-    rest_names, tool_globs,
+    rest_names, tool_globs, words,
 };
-pub(super) use mcp::{McpDefaults, McpStartup, RawHealthProbe, RawMcpServer, RawMcpTransport};
-pub(super) use oauth::{RawMcpGrant, RawMcpOauth};
+pub(super) use mcp::{McpDefaults, RawMcpServer, RawMcpTransport};
+pub(super) use oauth::RawMcpOauth;
 pub(super) use sampling::RawMcpSampling;
 
-pub(super) use rest::{
-    RawHttpMethod, RawOpenapiSpec, RawOperationMethod, RawRestCredentials, RawRestTool, RawStreamMode,
-    RawStreaming,
-};
+pub(super) use rest::{RawOpenapiSpec, RawRestCredentials, RawRestTool, RawStreamMode, RawStreaming};
 
 /// The keys of `haft.json`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -218,6 +222,10 @@ pub(super) struct RawTool {
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) timeout: Option<Millis>,
 
+    /// The longest time without a sign of progress; a call that stays silent longer is stopped
+    #[schemars(extend("x-unit" = "milliseconds"))]
+    pub(super) idle_timeout: Option<Millis>,
+
     /// The treatment of an output that is too large: `store` stores it and shows a handle, `truncate` cuts it, `pass` shows it whole
     pub(super) output: Option<RawOversizeAction>,
 
@@ -385,86 +393,24 @@ pub(super) struct RawTelemetry {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum RawNaming {
-    Double,
-    Claude,
-    Single,
-    Bare,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawSandboxMode {
-    Workspace,
-    Network,
-    Full,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawAccess {
-    Allow,
-    Deny,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
 pub(super) enum RawTokenStore {
     Auto,
     File,
     Keyring,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawGitMetadata {
-    Frozen,
-    Writable,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawOversizeAction {
-    Store,
-    Truncate,
-    Pass,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum RawEffects {
-    ReadOnly,
-    Idempotent,
-    Mutating,
-    Unknown,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawPriority {
-    Low,
-    Normal,
-    High,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-pub(super) enum RawDraft {
-    #[serde(rename = "4")]
-    Draft4,
-    #[serde(rename = "6")]
-    Draft6,
-    #[serde(rename = "7")]
-    Draft7,
-    #[serde(rename = "2019-09")]
-    Draft201909,
-    #[serde(rename = "2020-12")]
-    Draft202012,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawApproval {
-    Allow,
-    Ask,
-    Deny,
+words! {
+    pub(super) RawNaming for NamingScheme { "double" Double, "claude" Claude, "single" Single, "bare" Bare }
+    pub(super) RawSandboxMode for SandboxMode { "workspace" Workspace, "network" Network, "full" Full }
+    pub(super) RawAccess for ResourceAccess { "allow" Allow, "deny" Deny }
+    pub(super) RawGitMetadata for GitMetadata { "frozen" Frozen, "writable" Writable }
+    pub(super) RawOversizeAction for OversizeAction { "store" Store, "truncate" Truncate, "pass" Pass }
+    pub(super) RawEffects for Effects {
+        "read-only" ReadOnly, "idempotent" Idempotent, "mutating" Mutating, "unknown" Unknown
+    }
+    pub(super) RawPriority for Priority { "low" Low, "normal" Normal, "high" High }
+    pub(super) RawDraft for SchemaDraft {
+        "4" Draft4, "6" Draft6, "7" Draft7, "2019-09" Draft201909, "2020-12" Draft202012
+    }
+    pub(super) RawApproval for ApprovalPolicy { "allow" Allow, "ask" Ask, "deny" Deny }
 }

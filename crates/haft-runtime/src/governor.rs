@@ -115,6 +115,7 @@ impl ConfiguredGovernor {
     fn policy(&self, facts: &ToolFacts, wanted: PerToolSettings, undecided: &ToolPolicy) -> ToolPolicy {
         ToolPolicy {
             timeout: self.timeout.or(wanted.timeout).unwrap_or(undecided.timeout),
+            idle_timeout: wanted.idle_timeout.or(undecided.idle_timeout),
             output: output(facts.output, &wanted, self.config.tool_response_bytes_max),
             queue: wanted.queue.or_else(|| undecided.queue.clone()),
             priority: wanted.priority,

@@ -365,22 +365,13 @@ pub(crate) fn identity(workspace: &Path) -> Option<UnixIdentity> {
 pub enum PlanError {
     /// A protected path lies below a writable directory but does not exist, so no mount can cover it.
     #[error("`{}` does not exist but lies in a writable directory, so it cannot be protected; create it first", .path.display())]
-    NameUnprotected {
-        path: PathBuf,
-    },
+    NameUnprotected { path: PathBuf },
     #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; set `sandbox.git: \"writable\"` to run without that protection", .path.display())]
-    GitSymlink {
-        path: PathBuf,
-    },
+    GitSymlink { path: PathBuf },
     #[error("`{}` cannot be protected: {reason}; set `sandbox.git: \"writable\"` to run without that protection", .path.display())]
-    GitUnprotected {
-        path: PathBuf,
-        reason: String,
-    },
+    GitUnprotected { path: PathBuf, reason: String },
     #[error("`{}` is not a UTF-8 path", .path.display())]
-    NotUtf8 {
-        path: PathBuf,
-    },
+    NotUtf8 { path: PathBuf },
     /// The system cannot show a command another `/tmp`.
     #[error("a private /tmp needs the namespaces of Linux")]
     NoPrivateTmp,

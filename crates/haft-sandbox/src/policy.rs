@@ -106,8 +106,16 @@ impl SandboxPolicy {
             neighbours: NeighbourVisibility::Visible,
             tmp: None,
             covered_home: None,
-            network: if mode == SandboxMode::Workspace { ResourceAccess::Deny } else { ResourceAccess::Allow },
-            unix_sockets: if mode == SandboxMode::Full { ResourceAccess::Allow } else { ResourceAccess::Deny },
+            network: if mode == SandboxMode::Workspace {
+                ResourceAccess::Deny
+            } else {
+                ResourceAccess::Allow
+            },
+            unix_sockets: if mode == SandboxMode::Full {
+                ResourceAccess::Allow
+            } else {
+                ResourceAccess::Deny
+            },
             environment: Vec::new(),
             variables: Vec::new(),
             limits: CommandLimits::default(),
@@ -398,35 +406,20 @@ fn existing_directory(path: &Path) -> Result<PathBuf, PolicyError> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error("directory `{}` does not exist", .path.display())]
-    Missing {
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     #[error("`{}` is not a directory", .path.display())]
-    NotADirectory {
-        path: PathBuf,
-    },
+    NotADirectory { path: PathBuf },
     #[error("directory `{}` cannot be used: {reason}", .path.display())]
-    Unreadable {
-        path: PathBuf,
-        reason: String,
-    },
+    Unreadable { path: PathBuf, reason: String },
     #[error("the whole file system cannot be granted")]
     WholeFileSystem,
     /// The directory lies in `/tmp`, which the command does not see.
     #[error("directory `{}` lies in /tmp, and commands of this run see another /tmp; choose a directory elsewhere", .path.display())]
-    InPrivateTmp {
-        path: PathBuf,
-    },
+    InPrivateTmp { path: PathBuf },
     #[error("granting `{}` would expose haft's own home `{}`", .path.display(), .home.display())]
-    ExposesHome {
-        path: PathBuf,
-        home: PathBuf,
-    },
+    ExposesHome { path: PathBuf, home: PathBuf },
     #[error("granting `{}` would expose `{}`, which is kept secret unless `sandbox.readable` names it", .path.display(), .secret.display())]
-    ExposesSecret {
-        path: PathBuf,
-        secret: PathBuf,
-    },
+    ExposesSecret { path: PathBuf, secret: PathBuf },
 }
 
 #[cfg(test)]

@@ -228,6 +228,14 @@ fn every_call_is_journaled_and_counted_in_stats() {
 }
 
 #[test]
+fn silent_command_is_stopped_at_its_idle_timeout() {
+    let place = place();
+    config(&place, r#"{"tools": {"bash": {"idleTimeout": "300ms", "timeout": "1h"}}}"#);
+    let ran = place.haft(&["call", "bash", &bash("echo begun; sleep 3600")]).output().expect_code(124);
+    assert!(ran.stderr.contains("without progress (idle timeout)"), "{}", ran.stderr);
+}
+
+#[test]
 fn configured_cache_answers_equal_calls() {
     let place = place();
     config(&place, r#"{"tools": {"current_date": {"cache": "1h"}}}"#);

@@ -25,8 +25,8 @@ use super::cycle::AgentLinks;
 use super::error::AgentError;
 use super::value::{PositiveCount, WordList};
 use super::written::{
-    RawAgent, RawAgentBudget, RawAgentInput, RawAgentOutput, RawAgentToolOutput, RawCaching, RawEffort,
-    RawInputFormat, RawReportDelivery, WrittenUnpriced,
+    RawAgent, RawAgentBudget, RawAgentInput, RawAgentOutput, RawAgentToolOutput, RawCaching, RawInputFormat,
+    RawReportDelivery, WrittenUnpriced,
 };
 use crate::resolved as config;
 
@@ -308,7 +308,7 @@ fn asking(written: &RawAgent) -> ModelParameters {
     };
     ModelParameters {
         sampling,
-        effort: written.reasoning.map(effort),
+        effort: written.reasoning.map(Into::into),
         parallel_calls: match written.parallel_tool_calls {
             Some(false) => ParallelCalls::OneAtATime,
             Some(true) | None => ParallelCalls::Allowed,
@@ -320,17 +320,6 @@ fn asking(written: &RawAgent) -> ModelParameters {
             Some(RawCaching::None) => PromptCaching::None,
             Some(RawCaching::Full) | None => PromptCaching::Full,
         },
-    }
-}
-
-fn effort(written: RawEffort) -> ReasoningEffort {
-    match written {
-        RawEffort::Off => ReasoningEffort::Off,
-        RawEffort::Minimal => ReasoningEffort::Minimal,
-        RawEffort::Low => ReasoningEffort::Low,
-        RawEffort::Medium => ReasoningEffort::Medium,
-        RawEffort::High => ReasoningEffort::High,
-        RawEffort::Highest => ReasoningEffort::Highest,
     }
 }
 

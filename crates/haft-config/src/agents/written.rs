@@ -1,5 +1,6 @@
 //! Every key of an agent's front matter, as written.
 
+use haft_core::model_request::ReasoningEffort;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
@@ -10,6 +11,7 @@ use super::value::{
     BoundedNumber, DurationOrOff, DurationValue, OverlapPercent, PositiveCount, ReportFormatValue,
     ToolNameValue, WordList,
 };
+use crate::value_format::words;
 use crate::{nearest, yaml};
 
 /// All keys, for documents and suggestions.
@@ -144,17 +146,6 @@ pub(super) struct RawAgentToolOutput {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum RawEffort {
-    Off,
-    Minimal,
-    Low,
-    Medium,
-    High,
-    Highest,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub(super) enum RawCaching {
     Full,
     None,
@@ -166,6 +157,12 @@ pub(super) enum RawReportDelivery {
     None,
     Tool,
     Xml,
+}
+
+words! {
+    pub(super) RawEffort for ReasoningEffort {
+        "off" Off, "minimal" Minimal, "low" Low, "medium" Medium, "high" High, "highest" Highest
+    }
 }
 
 /// Reads the YAML of a file. An error gives the line in the file, not in its YAML.

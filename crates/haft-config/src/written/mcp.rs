@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use haft_core::settings::mcp::{HealthProbe, ServerStartup};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::default;
-use super::super::value_format::{AnyJson, GlobText, Millis, QueueText, TemplateText, Ttl, tool_globs};
+use super::super::value_format::{
+    AnyJson, GlobText, Millis, QueueText, TemplateText, Ttl, tool_globs, words,
+};
 use super::{RawAccess, RawEffects, RawMcpOauth, RawMcpSampling};
 
 /// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value. Keys for
@@ -125,13 +128,6 @@ pub(crate) enum RawMcpTransport {
     Websocket,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum McpStartup {
-    Background,
-    Required,
-}
-
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct McpDefaults {
@@ -140,9 +136,7 @@ pub(crate) struct McpDefaults {
     pub(crate) ready_wait: Option<Millis>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum RawHealthProbe {
-    Ping,
-    ListTools,
+words! {
+    pub(crate) McpStartup for ServerStartup { "background" Background, "required" Required }
+    pub(crate) RawHealthProbe for HealthProbe { "ping" Ping, "listTools" ListTools }
 }

@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use haft_core::conversation::ModelApiFormat;
 use haft_core::settings::models::{
     CLAUDE_CODE, CLAUDE_CODE_COMMAND, CLAUDE_CODE_RESUMES_MAX, CLAUDE_CODE_TURNS_MAX, PROVIDER_NAMES,
+    ReplyDelivery, ToolCalling,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::super::default;
-use super::super::value_format::{AnyJson, Millis, TemplateText};
+use super::super::value_format::{AnyJson, Millis, TemplateText, words};
 
 /// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -139,31 +141,6 @@ pub(in super::super) struct RawPrice {
     pub(in super::super) cache_write: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(in super::super) enum RawToolCalling {
-    Native,
-    Prompted,
-    None,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(in super::super) enum RawDelivery {
-    Streamed,
-    Whole,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(in super::super) enum RawWireFormat {
-    OpenaiChat,
-    OpenaiResponses,
-    Anthropic,
-    Gemini,
-    Ollama,
-}
-
 /// The name of a known provider.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
@@ -181,5 +158,13 @@ impl JsonSchema for KindText {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let names: Vec<&str> = PROVIDER_NAMES.iter().copied().chain([CLAUDE_CODE]).collect();
         json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+words! {
+    pub(in super::super) RawToolCalling for ToolCalling { "native" Native, "prompted" Prompted, "none" None }
+    pub(in super::super) RawDelivery for ReplyDelivery { "streamed" Streamed, "whole" Whole }
+    pub(in super::super) RawWireFormat for ModelApiFormat {
+        "openai_chat" OpenaiChat, "openai_responses" OpenaiResponses, "anthropic" Anthropic, "gemini" Gemini, "ollama" Ollama
     }
 }

@@ -1,9 +1,10 @@
 //! The OAuth keys of a remote MCP server, as written.
 
+use haft_core::settings::mcp::OAuthGrant;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::value_format::TemplateText;
+use super::super::value_format::{TemplateText, words};
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -33,9 +34,6 @@ pub(crate) struct RawMcpOauth {
     pub(crate) redirect_port: Option<u16>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum RawMcpGrant {
-    Person,
-    ClientCredentials,
+words! {
+    pub(crate) RawMcpGrant for OAuthGrant { "person" Person, "clientCredentials" ClientCredentials }
 }

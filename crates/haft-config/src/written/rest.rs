@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use haft_core::settings::method::Method;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::value_format::{AnyJson, GlobText, Millis, QueueText, SecretText, SpecText, Ttl, UrlText};
+use crate::value_format::{AnyJson, GlobText, Millis, QueueText, SecretText, SpecText, Ttl, UrlText, words};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -167,34 +168,15 @@ pub(crate) struct RawRestCredentials {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-pub(crate) enum RawHttpMethod {
-    #[serde(rename = "GET")]
-    Get,
-    #[serde(rename = "POST")]
-    Post,
-    #[serde(rename = "PUT")]
-    Put,
-    #[serde(rename = "DELETE")]
-    Delete,
-    #[serde(rename = "PATCH")]
-    Patch,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RawOperationMethod {
-    Get,
-    Head,
-    Options,
-    Post,
-    Put,
-    Patch,
-    Delete,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RawStreamMode {
     JsonStream,
     Sse,
+}
+
+words! {
+    pub(crate) RawHttpMethod for Method { "GET" Get, "POST" Post, "PUT" Put, "DELETE" Delete, "PATCH" Patch }
+    pub(crate) RawOperationMethod for Method {
+        "get" Get, "head" Head, "options" Options, "post" Post, "put" Put, "patch" Patch, "delete" Delete
+    }
 }

@@ -1,6 +1,5 @@
 //! The reasons a run does not start or continue. They carry no hints of a command line: an interface adds its own.
 
-
 use haft_config::ConfigErrors;
 use haft_config::agents::graph::AgentGraphError;
 use haft_core::output_store::StoreError;
