@@ -18,8 +18,8 @@ mod written;
 pub use error::AgentError;
 pub use overrides::{AgentOverride, AgentOverrides};
 pub use resolved::{
-    AgentAccess, AgentDefinition, AgentInput, AgentToolOutput, InputFormat, ModelParameters, ReportDelivery,
-    UnpricedModels,
+    AgentAccess, AgentDefinition, AgentInput, AgentToolOutput, DefaultText, InputFormat, ModelParameters,
+    ReportDelivery, UnpricedModels,
 };
 pub use written::KEYS;
 

@@ -2,11 +2,11 @@
 //! continues.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use futures_util::future::BoxFuture;
 use haft_core::approval::ApprovalId;
-use haft_core::conversation::ToolReply;
+use haft_core::conversation::{Conversation, ToolReply};
 use haft_core::elicitation::ElicitationAnswer;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
@@ -95,6 +95,8 @@ pub(crate) struct RunShared {
     warnings: Arc<Mutex<Vec<String>>>,
     /// Weak, because the meter keeps the journal open: a handle must not keep a finished session busy.
     meter: Weak<Meter>,
+    /// The messages of the agent that ended the run.
+    conversation: OnceLock<Conversation>,
 }
 
 /// The result of driving: an outcome, or a defect.
@@ -132,6 +134,12 @@ impl RunHandle {
     /// Returns the meter of the run; `None` once the run is no longer driven.
     pub fn meter(&self) -> Option<Arc<Meter>> {
         self.shared.meter.upgrade()
+    }
+
+    /// Returns all messages of the run, with the request and the answer; `None` until the run has ended. After a handoff
+    /// they are those of the last agent.
+    pub fn conversation(&self) -> Option<&Conversation> {
+        self.shared.conversation.get()
     }
 
     /// Returns problems that do not keep the run from working, such as a tool that an agent names and that does not
@@ -266,6 +274,7 @@ impl RunShared {
             lacks: Vec::new(),
             warnings: Arc::default(),
             meter: Weak::new(),
+            conversation: OnceLock::new(),
         }
     }
 
@@ -324,6 +333,7 @@ impl RunShared {
                 Err(error) => Err(error),
             },
         };
+        self.conversation.get_or_init(|| run.run().conversation().clone());
         match finish {
             Ok(finish) => RunEnd::Outcome(Box::new(RunOutcome {
                 finish,

@@ -161,6 +161,7 @@ impl Runtime {
         let spent = RunBill::of(&routing);
         let request = RunRequest {
             before: routing,
+            opening: spec.opening.clone(),
             spec: serde_json::to_value(&stored).unwrap_or_default(),
             tool_choice: spec.tool_choice.clone(),
             functions: spec.functions.clone(),

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_config::agents::graph::{AgentGraph, AgentGraphError, AgentGraphSource};
-use haft_config::agents::{AgentDefinition, AgentError, AgentOverrides, ReportDelivery, loader};
+use haft_config::agents::{AgentDefinition, AgentError, AgentOverrides, DefaultText, ReportDelivery, loader};
+use haft_core::conversation::Message;
 use haft_core::glob::ToolGlob;
 use haft_core::home::Home;
 use haft_core::internal_tools::final_report::ReportShape;
@@ -29,6 +30,9 @@ pub use stored::{SPEC_VERSION, SpecError, StoredBlob, StoredSpec};
 pub struct RunSpec {
     /// The text for the agent; JSON for an agent that takes JSON.
     pub request: String,
+    /// The messages that the conversation begins with, up to the one that the model answers; empty if the request is the
+    /// only message. The journal stores them as a part of the run, so a stored spec does not repeat them.
+    pub opening: Vec<Message>,
     /// The texts of the agent and of all agents it can reach.
     pub agents: AgentGraphSource,
     /// Changes to the agent that is asked, for this run only.
@@ -62,7 +66,7 @@ pub struct RunSpec {
 pub struct AgentChanges {
     /// As `provider/model`, in the order in which they are tried; empty for the agent's own.
     pub models: Vec<String>,
-    /// Replaces the system text of the agent's file.
+    /// Replaces the system text of the agent's file; an empty text is no system text.
     pub system: Option<String>,
     /// Replaces the most turns that the agent may take.
     pub turns_max: Option<u32>,
@@ -195,6 +199,7 @@ impl RunSpec {
     pub fn new(agents: &AgentGraph, request: impl Into<String>, workspace: WorkspaceSpec) -> Self {
         Self {
             request: request.into(),
+            opening: Vec::new(),
             agents: agents.source(),
             changes: AgentChanges::default(),
             skills: Vec::new(),
@@ -290,6 +295,7 @@ impl AgentChanges {
         }
         if let Some(system) = &self.system {
             agent.body.clone_from(system);
+            agent.default_text = DefaultText::Never;
         }
         agent.limits.turns_max = self.turns_max.unwrap_or(agent.limits.turns_max);
         agent.times.run = self.timeout.unwrap_or(agent.times.run);

@@ -9,10 +9,12 @@
 mod access;
 mod agents;
 mod auth;
+mod body;
 mod error;
 mod health;
 mod models;
 mod request_id;
+mod responses;
 mod router;
 mod server;
 mod settings;

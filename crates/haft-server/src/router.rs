@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
-use crate::{access, auth, health, models, request_id};
+use crate::{access, auth, health, models, request_id, responses};
 
 /// The checks run from the outside in: the request gets its id, then host, origin and content type are checked, then the
 /// key. Health checks need no key.
@@ -28,6 +28,10 @@ fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
     Router::new()
         .route("/models", get(models::list))
         .route("/models/{*id}", get(models::get))
+        .route("/responses", post(responses::create).get(responses::list))
+        .route("/responses/{id}", get(responses::get).delete(responses::delete))
+        .route("/responses/{id}/cancel", post(responses::cancel))
+        .route("/responses/{id}/input_items", get(responses::input_items))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), auth::check))

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use haft_runtime::Runtime;
 use haft_store::api_keys::ApiKeyStore;
+use haft_store::responses::ResponseStore;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -33,6 +34,7 @@ pub(crate) struct ServerState {
     pub(crate) agents: AgentCatalog,
     pub(crate) access: AccessRules,
     pub(crate) keys: KeyRing,
+    pub(crate) responses: ResponseStore,
     /// Set once the server was asked to stop.
     pub(crate) stopping: AtomicBool,
     /// When the server started, in seconds since 1970.
@@ -91,12 +93,14 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(unusable)?;
         let address = listener.local_addr().map_err(unusable)?;
         let access = AccessRules::of(&settings, address);
+        let responses = ResponseStore::of(runtime.home());
         let state = ServerState {
             settings,
             runtime,
             agents,
             access,
             keys,
+            responses,
             stopping: AtomicBool::new(false),
             started_s: now_ms() / 1000,
         };

@@ -17,6 +17,7 @@ mod lock_file;
 mod log_slots;
 pub mod outputs;
 mod private_file;
+pub mod responses;
 pub mod sessions;
 pub mod sweep;
-mod tenant;
+pub mod tenant;

@@ -164,6 +164,11 @@ impl AgentGraph {
         self.nodes.get(file)
     }
 
+    /// Returns all agents, in the order of their files.
+    pub fn nodes(&self) -> impl Iterator<Item = &AgentNode> {
+        self.nodes.values()
+    }
+
     /// Returns the file of the first agent.
     pub fn first_file(&self) -> &Path {
         &self.first

@@ -54,6 +54,17 @@ pub struct AgentDefinition {
     pub report: ReportSettings,
     /// The text, with variables and includes expanded.
     pub body: String,
+    /// Decides about the system text of an agent whose text is empty.
+    pub default_text: DefaultText,
+}
+
+/// The use of haft's own system text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultText {
+    /// An agent without a text gets the default text.
+    WhenEmpty,
+    /// A caller who sets the text gets exactly that, also an empty one.
+    Never,
 }
 
 /// The treatment of a model without a known price below a budget in US dollars, which cannot limit it.
@@ -230,6 +241,7 @@ pub(super) fn resolve(
         report: reporting(file, written.output, written.final_report, around)?,
         name,
         body,
+        default_text: DefaultText::WhenEmpty,
     })
 }
 

@@ -40,6 +40,8 @@ use haft_store::sessions::SessionError;
 pub struct RunRequest {
     /// The text for the model; JSON for an agent that takes JSON.
     pub request: String,
+    /// The messages that the conversation begins with; empty if the request is the only one.
+    pub opening: Vec<Message>,
     /// The principal, approver, output store and other state that belongs to this run alone.
     pub context: Arc<RunContext>,
     /// The session and turn of the run.
@@ -80,6 +82,7 @@ impl RunRequest {
         let (priority, concurrency) = (Priority::default(), Concurrency::default());
         Self {
             request,
+            opening: Vec::new(),
             context,
             place,
             works_for: None,
@@ -106,6 +109,7 @@ impl RunRequest {
         let (before, context) = (Vec::new(), Arc::clone(&cx.run));
         Self {
             request,
+            opening: Vec::new(),
             context,
             place,
             works_for,
@@ -131,7 +135,8 @@ impl RunRequest {
     fn after(before: &Self, worker: &PreparedAgent, request: String) -> Self {
         let place = RunPosition { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let scope = Arc::new(within(worker.agent(), &before.scope));
-        Self { request, place, scope, before: Vec::new(), spec: Value::Null, ..before.clone() }
+        let opening = Vec::new();
+        Self { request, opening, place, scope, before: Vec::new(), spec: Value::Null, ..before.clone() }
     }
 }
 
@@ -173,6 +178,10 @@ pub(super) fn with_functions(tools: &Arc<[ModelTool]>, functions: &[FunctionTool
         input_schema: Arc::clone(&function.parameters),
     };
     tools.iter().filter(hidden).cloned().chain(functions.iter().map(shown)).collect()
+}
+
+fn opening(task: &RunRequest) -> Vec<Message> {
+    if task.opening.is_empty() { vec![Message::user(task.request.clone())] } else { task.opening.clone() }
 }
 
 /// Runs the functions that the caller provides.
@@ -251,7 +260,9 @@ impl ActiveRun {
         let mut request = worker.request(&plan, &context);
         request.tools = with_functions(&request.tools, &task.functions);
         let mut conversation = Conversation::default();
-        conversation.push(Message::user(task.request.clone())).map_err(RunError::Misfit)?;
+        for message in opening(&task) {
+            conversation.push(message).map_err(RunError::Misfit)?;
+        }
         request.conversation = Arc::new(conversation);
         let budget = Self::context(&worker, &task, &plan, &request);
         Ok(Self::of(worker, task, AgentRun::new(request, plan), budget))

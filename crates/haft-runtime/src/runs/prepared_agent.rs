@@ -27,7 +27,7 @@ use super::system_prompt::{self, InstructionSources};
 use crate::models::{self, ModelsError};
 use crate::wiring::OrchestratorOptions;
 use haft_config::agents::graph::NAMESPACE;
-use haft_config::agents::{AgentAccess, AgentDefinition};
+use haft_config::agents::{AgentAccess, AgentDefinition, DefaultText};
 use haft_config::resolved::ModelName;
 use haft_config::{ResolvedConfig, printable};
 
@@ -381,7 +381,7 @@ pub fn model_names(agent: &AgentDefinition, config: &ResolvedConfig) -> Result<V
 }
 
 fn with_default_body(mut agent: AgentDefinition, workspace: &Path) -> AgentDefinition {
-    if agent.body.trim().is_empty() {
+    if agent.default_text == DefaultText::WhenEmpty && agent.body.trim().is_empty() {
         agent.body = system_prompt::plain(workspace);
     }
     agent

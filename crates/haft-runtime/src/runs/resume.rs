@@ -72,6 +72,7 @@ impl ActiveRun {
         };
         let task = RunRequest {
             request: past.opened.title.clone(),
+            opening: Vec::new(),
             place: RunPosition::first(past.session()),
             works_for: None,
             before: Vec::new(),

@@ -274,6 +274,7 @@ impl StoredSpec {
         let (agents, skills) = blob.into_sources();
         Ok(RunSpec {
             request: self.request,
+            opening: Vec::new(),
             agents,
             skills,
             changes: self.changes.into_changes()?,

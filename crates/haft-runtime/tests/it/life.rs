@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use haft_config::ResolvedConfig;
+use haft_core::conversation::{Message, MessagePart, Role};
 use haft_core::principal::Principal;
 use haft_core::run::finish::FinishReason;
-use haft_model_server::{ResponsePace, ScriptStep};
+use haft_model_server::{RequestExpectation, ResponsePace, ScriptStep};
 use haft_runtime::runtime::{RunListPage, StartError};
 use haft_runtime::{EventSeq, RunSecrets, RunSpec};
 use serde_json::json;
@@ -203,4 +204,29 @@ async fn runs_share_model_connections_unless_timeouts_differ() {
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     assert_eq!(answer(&finished(&run).await), "done");
     assert_eq!(connections.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn run_begins_with_the_messages_of_its_opening_and_returns_the_whole_conversation() {
+    let expected = RequestExpectation {
+        body_contains: vec!["Who are you?".into(), "A robot.".into(), "And what can you do?".into()],
+        ..RequestExpectation::default()
+    };
+    let fixture = RuntimeFixture::in_order([ScriptStep::text("Anything.").expecting(expected)]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let mut spec = fixture.spec("And what can you do?");
+    spec.changes.system = Some(String::new());
+    spec.opening = vec![
+        Message::user("Who are you?"),
+        Message::assistant(vec![MessagePart::text("A robot.")]),
+        Message::user("And what can you do?"),
+    ];
+    let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
+    assert!(run.conversation().is_none(), "the run has not ended");
+    assert_eq!(answer(&finished(&run).await), "Anything.");
+    let roles: Vec<Role> =
+        run.conversation().unwrap().messages().iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::User, Role::Assistant]);
+    let sent = fixture.model.requests().last().unwrap().raw.clone();
+    assert!(!sent.contains("You work"), "an empty system text replaces that of the agent: {sent}");
 }

@@ -20,7 +20,7 @@ pub(crate) struct TestServer {
     pub(crate) url: String,
     pub(crate) key: String,
     pub(crate) store: ApiKeyStore,
-    _model: ModelServer,
+    pub(crate) model: ModelServer,
     stop: Option<oneshot::Sender<()>>,
     /// Dropped after `stop`, so that the server ends before its threads do.
     pub(crate) executor: Executor,
@@ -73,7 +73,7 @@ impl TestServer {
             let ended = server.run(async move { drop(stopped.await) }).await;
             assert!(ended.is_ok(), "{ended:?}");
         });
-        Self { url, key, store, _model: model, stop: Some(stop), executor, _directory: directory }
+        Self { url, key, store, model, stop: Some(stop), executor, _directory: directory }
     }
 
     /// A request with the key of the server.

@@ -6,3 +6,6 @@ mod fixture;
 
 // Keys, hosts, origins, content types, request ids and the list of models.
 mod access;
+
+// Responses: whole, streamed, stored and continued, with the official client and plain HTTP.
+mod responses;

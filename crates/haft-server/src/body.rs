@@ -1,0 +1,67 @@
+//! Reads the body of a request within its limit.
+
+use std::sync::Arc;
+
+use axum::body::to_bytes;
+use axum::extract::{FromRequest, Request};
+use bytes::Bytes;
+use http::header;
+use serde_json::{Map, Value};
+
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+
+/// A body that is one JSON object.
+#[derive(Debug)]
+pub(crate) struct JsonObject(pub(crate) Map<String, Value>);
+
+impl FromRequest<Arc<ServerState>> for JsonObject {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &Arc<ServerState>) -> Result<Self, ApiError> {
+        let limit = state.settings.body_bytes_max;
+        let announced = request.headers().get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        if announced.is_some_and(|length| length > limit) {
+            return Err(too_large(limit));
+        }
+        let bytes = to_bytes(request.into_body(), limit).await.map_err(|error| unread(&error, limit))?;
+        parse(&bytes).map(Self)
+    }
+}
+
+fn unread(error: &axum::Error, limit: usize) -> ApiError {
+    // The limit is not the only reason: the client may have closed the connection.
+    if error.to_string().contains("length limit") {
+        return too_large(limit);
+    }
+    ApiError::new(ApiErrorKind::InvalidRequest, format!("the body cannot be read: {error}"))
+}
+
+fn too_large(limit: usize) -> ApiError {
+    ApiError::new(ApiErrorKind::TooLarge, format!("the body has more than {limit} bytes"))
+}
+
+fn parse(bytes: &Bytes) -> Result<Map<String, Value>, ApiError> {
+    let invalid = |message: String| ApiError::new(ApiErrorKind::InvalidRequest, message);
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(invalid("the body must be a JSON object".into())),
+        Err(error) => Err(invalid(format!("the body is not JSON: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_must_be_one_json_object() {
+        assert!(parse(&Bytes::from_static(b"{\"a\":1}")).is_ok());
+        let deep = "[".repeat(100_000);
+        for wrong in ["", "{", "[]", "1", "{} {}", "{\"a\":\"\\ud800\"}", &deep] {
+            let error = parse(&Bytes::copy_from_slice(wrong.as_bytes())).unwrap_err();
+            assert_eq!(error.kind, ApiErrorKind::InvalidRequest, "{wrong:.20}");
+        }
+    }
+}

@@ -1,0 +1,572 @@
+//! Folds the event log of a run into the items of a response and the events of its stream. Pure: it does no IO and reads
+//! no clock.
+//!
+//! A whole response and a streamed one pass through the same fold, so that both have the same items with the same ids. An
+//! id follows from the response and the position of the item; a stream that is read again repeats the ids.
+
+use std::collections::HashMap;
+
+use haft_core::event_log::{EventEnvelope, LogEvent, LogUsage};
+use haft_core::tool::ToolCall;
+use serde_json::{Map, Value, json};
+
+use super::object::{ResponseEnd, ResponseHead};
+
+/// One event of the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StreamEvent {
+    pub(crate) kind: String,
+    pub(crate) data: Value,
+}
+
+impl StreamEvent {
+    /// Returns the event as one block of server-sent events. Its lines end with LF: some clients lose events with CRLF.
+    pub(crate) fn sse(&self) -> String {
+        format!("event: {}\ndata: {}\n\n", self.kind, self.data)
+    }
+}
+
+/// The state of a response while its run works.
+#[derive(Debug)]
+pub(crate) struct ResponseFold {
+    head: ResponseHead,
+    output: Vec<Value>,
+    /// The item that deltas extend; always the last one.
+    open: Option<OpenText>,
+    /// The positions of calls that the server runs, by the model's id of the call.
+    running: HashMap<String, usize>,
+    sequence: u64,
+    usage: Option<LogUsage>,
+    /// The text of the last message.
+    last_text: String,
+    tool_began: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TextKind {
+    Message,
+    Reasoning,
+}
+
+#[derive(Debug)]
+struct OpenText {
+    kind: TextKind,
+    text: String,
+}
+
+impl ResponseFold {
+    pub(crate) fn new(head: ResponseHead) -> Self {
+        Self {
+            head,
+            output: Vec::new(),
+            open: None,
+            running: HashMap::new(),
+            sequence: 0,
+            usage: None,
+            last_text: String::new(),
+            tool_began: false,
+        }
+    }
+
+    pub(crate) fn head(&self) -> &ResponseHead {
+        &self.head
+    }
+
+    /// Tests if a tool of the server has begun, so that a repeated request could repeat its effect.
+    pub(crate) fn tool_began(&self) -> bool {
+        self.tool_began
+    }
+
+    /// Returns the events before the first item.
+    pub(crate) fn start(&mut self) -> Vec<StreamEvent> {
+        let response = self.head.object("in_progress", &[], None, &ResponseEnd::default());
+        vec![
+            self.event("response.created", json!({"response": response})),
+            self.event("response.in_progress", json!({"response": response})),
+        ]
+    }
+
+    /// Takes an event of the run. Events of sub-agents count for the usage only.
+    pub(crate) fn apply(&mut self, envelope: &EventEnvelope) -> Vec<StreamEvent> {
+        if let LogEvent::ModelFinished { usage: Some(usage), .. } = &envelope.event.kind {
+            self.usage = Some(added(self.usage, *usage));
+        }
+        if envelope.parent.is_some() {
+            return Vec::new();
+        }
+        match &envelope.event.kind {
+            LogEvent::TextDelta { text } => self.delta(TextKind::Message, text),
+            LogEvent::ReasoningDelta { text } => self.delta(TextKind::Reasoning, text),
+            LogEvent::TurnStarted => self.close_text("completed"),
+            LogEvent::ToolCall { id, tool, arguments } => self.begin_call(id, tool, arguments),
+            LogEvent::ToolResult { id, is_error, text, .. } => self.end_call(id, *is_error, text),
+            LogEvent::RunStarted { .. }
+            | LogEvent::ModelFinished { .. }
+            | LogEvent::ToolStarted { .. }
+            | LogEvent::ToolProgress { .. }
+            | LogEvent::ToolFinished { .. }
+            | LogEvent::ApprovalRequested { .. }
+            | LogEvent::ApprovalDecided { .. }
+            | LogEvent::Note { .. }
+            | LogEvent::RunFinished { .. } => Vec::new(),
+        }
+    }
+
+    /// Adds the calls that the client runs.
+    pub(crate) fn client_calls(&mut self, calls: &[ToolCall]) -> Vec<StreamEvent> {
+        let mut events = self.close_text("completed");
+        for call in calls {
+            events.extend(self.client_call(call));
+        }
+        events
+    }
+
+    fn client_call(&mut self, call: &ToolCall) -> Vec<StreamEvent> {
+        let index = self.output.len();
+        let (id, arguments) = (self.item_id("fc", index), call.arguments.as_text());
+        let item = |arguments: &str, status: &str| {
+            json!({
+                "type": "function_call", "id": id, "call_id": call.id.0, "name": call.name, "arguments": arguments,
+                "status": status,
+            })
+        };
+        let place = json!({"item_id": id, "output_index": index});
+        let added = self.add(item("", "in_progress"));
+        let delta = with(&place, "delta", arguments.into());
+        let done = with(&with(&place, "arguments", arguments.into()), "name", call.name.clone().into());
+        let delta = self.event("response.function_call_arguments.delta", delta);
+        let done = self.event("response.function_call_arguments.done", done);
+        vec![added, delta, done, self.done(index, item(arguments, "completed"))]
+    }
+
+    /// Ends the response. Returns the final object and the events up to the last one.
+    pub(crate) fn end(&mut self, end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
+        let is_whole = end.error.is_none();
+        let mut events = self.close_text(if is_whole { "completed" } else { "incomplete" });
+        // A run that ended early leaves calls without a result.
+        let left: Vec<String> = self.running.keys().cloned().collect();
+        for id in left {
+            events.extend(self.end_call(&id, true, "the response ended before this call finished"));
+        }
+        // A report that the model gave through a tool was not streamed as text.
+        if let Some(answer) = end.answer.as_ref().filter(|answer| answer.trim() != self.last_text.trim()) {
+            events.extend(self.delta(TextKind::Message, answer));
+            events.extend(self.close_text("completed"));
+        }
+        let response = self.head.object(end.status, &self.output, Some(&self.usage()), end);
+        if let Some(error) = &end.error {
+            // Both shapes in one object: the specification nests the error, and the types of the SDKs are flat.
+            let data = json!({
+                "code": error.code, "message": error.message, "param": null,
+                "error": {"type": error.kind, "code": error.code, "message": error.message, "param": null},
+            });
+            events.push(self.event("error", data));
+        }
+        let kind = match end.status {
+            "failed" => "response.failed",
+            "incomplete" => "response.incomplete",
+            // There is no event for a cancelled response, and the stream must have a last one.
+            "cancelled" => "response.incomplete",
+            _ => "response.completed",
+        };
+        events.push(self.event(kind, json!({"response": response})));
+        (response, events)
+    }
+
+    fn delta(&mut self, kind: TextKind, text: &str) -> Vec<StreamEvent> {
+        let is_same = self.open.as_ref().is_some_and(|open| open.kind == kind);
+        let mut events = if is_same { Vec::new() } else { self.open_text(kind) };
+        let index = self.output.len().saturating_sub(1);
+        let place = self.content_place(kind, index);
+        if let Some(open) = &mut self.open {
+            open.text.push_str(text);
+        }
+        let data = with(&place, "delta", text.into());
+        events.push(match kind {
+            TextKind::Message => self.event("response.output_text.delta", with(&data, "logprobs", json!([]))),
+            TextKind::Reasoning => self.event("response.reasoning_text.delta", data),
+        });
+        events
+    }
+
+    fn open_text(&mut self, kind: TextKind) -> Vec<StreamEvent> {
+        let mut events = self.close_text("completed");
+        let index = self.output.len();
+        let item = self.text_item(kind, index, None, "in_progress");
+        events.push(self.add(item));
+        let place = self.content_place(kind, index);
+        events.push(self.event("response.content_part.added", with(&place, "part", part(kind, ""))));
+        self.open = Some(OpenText { kind, text: String::new() });
+        events
+    }
+
+    fn close_text(&mut self, status: &str) -> Vec<StreamEvent> {
+        let Some(OpenText { kind, text }) = self.open.take() else { return Vec::new() };
+        let index = self.output.len().saturating_sub(1);
+        let place = self.content_place(kind, index);
+        let done = with(&place, "text", text.clone().into());
+        let done = match kind {
+            TextKind::Message => self.event("response.output_text.done", with(&done, "logprobs", json!([]))),
+            TextKind::Reasoning => self.event("response.reasoning_text.done", done),
+        };
+        let part_done = self.event("response.content_part.done", with(&place, "part", part(kind, &text)));
+        let item = self.text_item(kind, index, Some(&text), status);
+        if kind == TextKind::Message {
+            self.last_text = text;
+        }
+        vec![done, part_done, self.done(index, item)]
+    }
+
+    fn text_item(&self, kind: TextKind, index: usize, text: Option<&str>, status: &str) -> Value {
+        let content: Vec<Value> = text.iter().map(|text| part(kind, text)).collect();
+        match kind {
+            TextKind::Message => json!({
+                "type": "message", "id": self.item_id("msg", index), "status": status, "role": "assistant",
+                "content": content,
+            }),
+            TextKind::Reasoning => json!({
+                "type": "reasoning", "id": self.item_id("rs", index), "summary": [], "content": content,
+                "status": status,
+            }),
+        }
+    }
+
+    fn begin_call(&mut self, id: &str, tool: &str, arguments: &str) -> Vec<StreamEvent> {
+        self.tool_began = true;
+        let mut events = self.close_text("completed");
+        let index = self.output.len();
+        self.running.insert(id.to_owned(), index);
+        let item = self.server_item(index, tool, arguments, "in_progress");
+        let is_mcp = item["type"] == "mcp_call";
+        let place = json!({"item_id": item["id"], "output_index": index});
+        events.push(self.add(item));
+        if is_mcp {
+            events.push(self.event("response.mcp_call.in_progress", place.clone()));
+            let delta = with(&place, "delta", arguments.into());
+            events.push(self.event("response.mcp_call_arguments.delta", delta));
+            let done = with(&place, "arguments", arguments.into());
+            events.push(self.event("response.mcp_call_arguments.done", done));
+        }
+        events
+    }
+
+    fn end_call(&mut self, id: &str, is_error: bool, text: &str) -> Vec<StreamEvent> {
+        let Some(index) = self.running.remove(id) else { return Vec::new() };
+        let mut item = self.output[index].clone();
+        let status = if is_error { "failed" } else { "completed" };
+        item["status"] = status.into();
+        item[if is_error { "error" } else { "output" }] = text.into();
+        let mut events = Vec::new();
+        if item["type"] == "mcp_call" {
+            let place = json!({"item_id": item["id"], "output_index": index});
+            events.push(self.event(&format!("response.mcp_call.{status}"), place));
+        }
+        events.push(self.done(index, item));
+        events
+    }
+
+    /// Tools of MCP servers have OpenAI's own type of item; other tools of the server have one of ours.
+    fn server_item(&self, index: usize, tool: &str, arguments: &str, status: &str) -> Value {
+        let server = self.head.mcp_servers.iter().find_map(|server| {
+            let name = tool.strip_prefix(server.as_str())?.strip_prefix("__")?;
+            Some((server, name))
+        });
+        match server {
+            Some((label, name)) => json!({
+                "type": "mcp_call", "id": self.item_id("mcp", index), "server_label": label, "name": name,
+                "arguments": arguments, "status": status, "output": null, "error": null,
+                "approval_request_id": null,
+            }),
+            None => json!({
+                "type": "haft:tool_call", "id": self.item_id("ht", index), "name": tool, "arguments": arguments,
+                "status": status, "output": null, "error": null,
+            }),
+        }
+    }
+
+    fn content_place(&self, kind: TextKind, index: usize) -> Value {
+        let prefix = match kind {
+            TextKind::Message => "msg",
+            TextKind::Reasoning => "rs",
+        };
+        json!({"item_id": self.item_id(prefix, index), "output_index": index, "content_index": 0})
+    }
+
+    fn add(&mut self, item: Value) -> StreamEvent {
+        let index = self.output.len();
+        self.output.push(item.clone());
+        self.event("response.output_item.added", json!({"output_index": index, "item": item}))
+    }
+
+    fn done(&mut self, index: usize, item: Value) -> StreamEvent {
+        self.output[index] = item.clone();
+        self.event("response.output_item.done", json!({"output_index": index, "item": item}))
+    }
+
+    fn item_id(&self, prefix: &str, index: usize) -> String {
+        let of_response = self.head.id.trim_start_matches("resp_");
+        format!("{prefix}_{of_response}{index:04x}")
+    }
+
+    fn event(&mut self, kind: &str, data: Value) -> StreamEvent {
+        let mut fields = Map::new();
+        fields.insert("type".into(), kind.into());
+        fields.insert("sequence_number".into(), self.sequence.into());
+        self.sequence += 1;
+        if let Value::Object(data) = data {
+            fields.extend(data);
+        }
+        StreamEvent { kind: kind.to_owned(), data: Value::Object(fields) }
+    }
+
+    fn usage(&self) -> Value {
+        let usage = self.usage.unwrap_or(LogUsage {
+            input_tokens: 0,
+            output_tokens: 0,
+            cache_read_tokens: 0,
+            cache_write_tokens: 0,
+            reasoning_tokens: 0,
+        });
+        json!({
+            "input_tokens": usage.input_tokens,
+            "input_tokens_details": {
+                "cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens,
+            },
+            "output_tokens": usage.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+            "total_tokens": usage.input_tokens + usage.output_tokens,
+        })
+    }
+}
+
+fn part(kind: TextKind, text: &str) -> Value {
+    match kind {
+        TextKind::Message => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
+        TextKind::Reasoning => json!({"type": "reasoning_text", "text": text}),
+    }
+}
+
+fn with(place: &Value, name: &str, value: Value) -> Value {
+    let mut place = place.clone();
+    place[name] = value;
+    place
+}
+
+fn added(before: Option<LogUsage>, more: LogUsage) -> LogUsage {
+    let Some(before) = before else { return more };
+    LogUsage {
+        input_tokens: before.input_tokens + more.input_tokens,
+        output_tokens: before.output_tokens + more.output_tokens,
+        cache_read_tokens: before.cache_read_tokens + more.cache_read_tokens,
+        cache_write_tokens: before.cache_write_tokens + more.cache_write_tokens,
+        reasoning_tokens: before.reasoning_tokens + more.reasoning_tokens,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::position::{RunPosition, SessionId};
+
+    use super::*;
+
+    fn fold() -> ResponseFold {
+        let echo = Map::new();
+        let mcp_servers = vec!["docs".to_owned()];
+        ResponseFold::new(ResponseHead {
+            id: "resp_1".into(),
+            created_s: 5,
+            model: "m".into(),
+            echo,
+            mcp_servers,
+        })
+    }
+
+    fn envelope(event: LogEvent) -> EventEnvelope {
+        EventEnvelope::new(1, None, RunPosition::first(SessionId(1)), event)
+    }
+
+    fn text(text: &str) -> LogEvent {
+        LogEvent::TextDelta { text: text.into() }
+    }
+
+    fn call(id: &str, tool: &str) -> LogEvent {
+        LogEvent::ToolCall { id: id.into(), tool: tool.into(), arguments: "{\"a\":1}".into() }
+    }
+
+    fn result(id: &str, is_error: bool) -> LogEvent {
+        LogEvent::ToolResult {
+            id: id.into(),
+            tool: "t".into(),
+            is_error,
+            error_kind: None,
+            text: "out".into(),
+            latency_ms: 1,
+        }
+    }
+
+    /// Feeds events and returns the whole stream with the final object.
+    fn run(events: Vec<LogEvent>, client: &[ToolCall], end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
+        let mut fold = fold();
+        let mut stream = fold.start();
+        for event in events {
+            stream.extend(fold.apply(&envelope(event)));
+        }
+        stream.extend(fold.client_calls(client));
+        let (response, last) = fold.end(end);
+        stream.extend(last);
+        (response, stream)
+    }
+
+    fn kinds(stream: &[StreamEvent]) -> Vec<&str> {
+        stream.iter().map(|event| event.kind.trim_start_matches("response.")).collect()
+    }
+
+    /// The rules of the accumulators in the SDKs.
+    #[track_caller]
+    fn check_rules(stream: &[StreamEvent], response: &Value) {
+        assert_eq!(stream[0].kind, "response.created");
+        let mut known: HashMap<u64, (Value, Value)> = HashMap::new();
+        for (number, event) in stream.iter().enumerate() {
+            let data = &event.data;
+            assert_eq!(
+                (data["sequence_number"].as_u64(), &data["type"]),
+                (Some(number as u64), &json!(event.kind))
+            );
+            let index = data["output_index"].as_u64();
+            match (event.kind.as_str(), index) {
+                ("response.output_item.added", Some(index)) => {
+                    let identity = (data["item"]["type"].clone(), data["item"]["id"].clone());
+                    assert!(known.insert(index, identity).is_none(), "{index} twice");
+                }
+                ("response.output_item.done", Some(index)) => {
+                    assert_eq!(known[&index], (data["item"]["type"].clone(), data["item"]["id"].clone()));
+                    assert_eq!(response["output"][usize::try_from(index).unwrap()], data["item"]);
+                }
+                (_, Some(index)) => assert_eq!(known[&index].1, data["item_id"], "{}", event.kind),
+                (_, None) => {}
+            }
+        }
+        assert_eq!(known.len(), response["output"].as_array().unwrap().len());
+        assert_eq!(stream.last().unwrap().data["response"], *response);
+    }
+
+    #[test]
+    fn text_is_one_message_with_events_in_the_order_of_the_specification() {
+        let (response, stream) =
+            run(vec![LogEvent::TurnStarted, text("Hel"), text("lo")], &[], &ResponseEnd::completed());
+        let expected = [
+            "created",
+            "in_progress",
+            "output_item.added",
+            "content_part.added",
+            "output_text.delta",
+            "output_text.delta",
+            "output_text.done",
+            "content_part.done",
+            "output_item.done",
+            "completed",
+        ];
+        assert_eq!(kinds(&stream), expected);
+        check_rules(&stream, &response);
+        assert_eq!(response["output"][0]["content"][0]["text"], "Hello");
+        assert_eq!(response["status"], "completed");
+    }
+
+    #[test]
+    fn reasoning_text_and_parallel_calls_are_items_of_their_own() {
+        let events = vec![
+            LogEvent::ReasoningDelta { text: "Hm.".into() },
+            text("I look."),
+            call("a", "docs__find"),
+            call("b", "note"),
+            result("b", false),
+            result("a", true),
+            LogEvent::TurnStarted,
+            text("Done."),
+        ];
+        let (response, stream) = run(events, &[], &ResponseEnd::completed());
+        check_rules(&stream, &response);
+        let items = response["output"].as_array().unwrap();
+        let types: Vec<&str> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["reasoning", "message", "mcp_call", "haft:tool_call", "message"]);
+        assert_eq!(
+            (&items[2]["status"], &items[2]["error"], &items[2]["name"]),
+            (&json!("failed"), &json!("out"), &json!("find"))
+        );
+        assert_eq!((&items[3]["status"], &items[3]["output"]), (&json!("completed"), &json!("out")));
+        assert!(kinds(&stream).contains(&"mcp_call.failed"));
+    }
+
+    #[test]
+    fn calls_of_the_client_end_a_completed_response() {
+        let calls = [ToolCall::new("call_1", "weather", &json!({"town": "Oslo"}))];
+        let (response, stream) = run(vec![text("Let me see.")], &calls, &ResponseEnd::completed());
+        check_rules(&stream, &response);
+        let item = &response["output"][1];
+        assert_eq!(
+            (&item["type"], &item["call_id"], &item["status"]),
+            (&json!("function_call"), &json!("call_1"), &json!("completed"))
+        );
+        assert_eq!(item["arguments"], "{\"town\":\"Oslo\"}");
+        assert_eq!(response["status"], "completed");
+    }
+
+    #[test]
+    fn a_failure_keeps_the_partial_output() {
+        let end = ResponseEnd::failed("server_error", "server_error", "the provider died");
+        let (response, stream) = run(vec![text("Par"), call("a", "note")], &[], &end);
+        check_rules(&stream, &response);
+        assert_eq!(response["status"], "failed");
+        assert_eq!(response["error"], json!({"code": "server_error", "message": "the provider died"}));
+        assert_eq!(response["output"][0]["content"][0]["text"], "Par");
+        assert_eq!(kinds(&stream)[stream.len() - 2..], ["error", "failed"]);
+    }
+
+    #[test]
+    fn a_report_that_was_not_text_becomes_a_message() {
+        let end = ResponseEnd { answer: Some("{\"a\":1}".into()), ..ResponseEnd::completed() };
+        let (response, stream) = run(Vec::new(), &[], &end);
+        check_rules(&stream, &response);
+        assert_eq!(response["output"][0]["content"][0]["text"], "{\"a\":1}");
+        let (response, _) = run(vec![text("{\"a\":1}")], &[], &end);
+        assert_eq!(response["output"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn usage_includes_sub_agents_and_their_texts_are_hidden() {
+        let usage = LogUsage {
+            input_tokens: 10,
+            output_tokens: 5,
+            cache_read_tokens: 3,
+            cache_write_tokens: 0,
+            reasoning_tokens: 2,
+        };
+        let finished = LogEvent::ModelFinished {
+            model: "m".into(),
+            attempt: 1,
+            error_kind: None,
+            latency_ms: 1,
+            usage: Some(usage),
+            cost_nano_usd: None,
+            audit: None,
+        };
+        let mut fold = fold();
+        fold.apply(&envelope(finished.clone()));
+        for event in [finished, text("inner")] {
+            let mut below = envelope(event);
+            below.parent = Some(7);
+            assert_eq!(fold.apply(&below), []);
+        }
+        let (response, _) = fold.end(&ResponseEnd::completed());
+        let usage = &response["usage"];
+        assert_eq!((&usage["input_tokens"], &usage["total_tokens"]), (&json!(20), &json!(30)));
+        assert_eq!(usage["input_tokens_details"]["cached_tokens"], 6);
+        assert_eq!(response["output"], json!([]));
+    }
+
+    #[test]
+    fn an_event_is_one_block_without_carriage_returns() {
+        let event = StreamEvent { kind: "x".into(), data: json!({"text": "a\r\nb"}) };
+        assert_eq!(event.sse(), "event: x\ndata: {\"text\":\"a\\r\\nb\"}\n\n");
+    }
+}

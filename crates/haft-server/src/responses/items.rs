@@ -1,0 +1,417 @@
+//! Input items, and the conversation that they continue.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use haft_core::arguments::RawArguments;
+use haft_core::conversation::{Media, MediaSource, Message, MessagePart, PartBody, Role, ToolReply};
+use haft_core::output::OutputContent;
+use haft_core::tool::{CallId, ToolCall};
+use serde_json::{Map, Value};
+
+use super::field::{Field, invalid, required};
+use crate::error::ApiError;
+
+/// The longest id of a call.
+const CALL_ID_CHARS_MAX: usize = 64;
+
+/// One item of an input.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum InputItem {
+    /// A message of a user, an assistant, or the developer of the client.
+    Message { role: Role, parts: Vec<MessagePart> },
+    /// A call that a model made earlier.
+    Call(ToolCall),
+    /// The output of a call that the client ran.
+    Output { call: String, content: Vec<OutputContent> },
+    /// A call that a server ran, with its result.
+    Finished { call: ToolCall, output: String, is_error: bool },
+    /// An item without content for the model: reasoning of another turn, or a list of tools.
+    Dropped,
+}
+
+impl InputItem {
+    /// Parses the item at `path`.
+    pub(crate) fn parse(path: &str, value: &Value) -> Result<Self, ApiError> {
+        let Value::Object(item) = value else {
+            return Err(invalid(path, format!("`{path}` must be an object")));
+        };
+        let kind = match item.get("type") {
+            None | Some(Value::Null) if item.contains_key("role") => "message",
+            Some(Value::String(kind)) => kind,
+            _ => return Err(invalid(format!("{path}.type"), format!("`{path}.type` must be a string"))),
+        };
+        match kind {
+            "message" => message(path, item),
+            "function_call" => {
+                let name = required(path, item, "name")?;
+                Ok(Self::Call(call(path, item, "call_id", name)?))
+            }
+            "function_call_output" => Ok(Self::Output {
+                call: call_id(path, item, "call_id")?,
+                content: output(&format!("{path}.output"), item.get("output"))?,
+            }),
+            "mcp_call" => {
+                let label = required(path, item, "server_label")?;
+                let name = format!("{label}__{}", required(path, item, "name")?);
+                finished(path, item, name)
+            }
+            "haft:tool_call" => {
+                let name = required(path, item, "name")?;
+                finished(path, item, name)
+            }
+            "reasoning" | "mcp_list_tools" => Ok(Self::Dropped),
+            _ => Err(invalid(
+                format!("{path}.type"),
+                format!("`{kind}` is not an item that this server accepts"),
+            )),
+        }
+    }
+}
+
+fn finished(path: &str, item: &Map<String, Value>, name: String) -> Result<InputItem, ApiError> {
+    let call = call(path, item, "id", name)?;
+    let error = item.get("error").filter(|error| !error.is_null());
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let output = error.or(item.get("output")).filter(|value| !value.is_null()).map(text);
+    Ok(InputItem::Finished { call, output: output.unwrap_or_default(), is_error: error.is_some() })
+}
+
+fn call(path: &str, item: &Map<String, Value>, id: &str, name: String) -> Result<ToolCall, ApiError> {
+    let id = call_id(path, item, id)?;
+    let arguments = required(path, item, "arguments")?;
+    Ok(ToolCall { id: CallId(id), name, arguments: RawArguments::from_text(arguments) })
+}
+
+fn call_id(path: &str, item: &Map<String, Value>, name: &str) -> Result<String, ApiError> {
+    let id = required(path, item, name)?;
+    let param = format!("{path}.{name}");
+    // Ids of other servers may be longer than those of the specification.
+    if id.is_empty() || id.chars().count() > CALL_ID_CHARS_MAX * 4 {
+        return Err(invalid(
+            param.clone(),
+            format!("`{param}` must have 1 to {} characters", CALL_ID_CHARS_MAX * 4),
+        ));
+    }
+    Ok(id)
+}
+
+fn message(path: &str, item: &Map<String, Value>) -> Result<InputItem, ApiError> {
+    let role = Field::new(format!("{path}.role"), item.get("role").cloned());
+    let word = role.word(&["user", "assistant", "system", "developer"])?;
+    let role = match word.ok_or_else(|| role.wrong("one of user, assistant, system, developer"))? {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        _ => Role::System,
+    };
+    let parts = match item.get("content") {
+        Some(Value::String(text)) => vec![MessagePart::text(text.clone())],
+        Some(Value::Array(parts)) => {
+            let read = |(at, part): (usize, &Value)| content(&format!("{path}.content[{at}]"), part, role);
+            parts.iter().enumerate().map(read).collect::<Result<_, _>>()?
+        }
+        _ => {
+            let param = format!("{path}.content");
+            return Err(invalid(param.clone(), format!("`{param}` must be a string or an array")));
+        }
+    };
+    Ok(InputItem::Message { role, parts })
+}
+
+fn content(path: &str, value: &Value, role: Role) -> Result<MessagePart, ApiError> {
+    let Value::Object(part) = value else {
+        return Err(invalid(path, format!("`{path}` must be an object")));
+    };
+    let kind = required(path, part, "type")?;
+    let refused = || {
+        let message = format!("`{kind}` is not accepted in this message");
+        Err(invalid(format!("{path}.type"), message))
+    };
+    match (kind.as_str(), role) {
+        ("input_text" | "output_text" | "text" | "summary_text", _) => {
+            Ok(MessagePart::text(required(path, part, "text")?))
+        }
+        ("refusal", Role::Assistant) => {
+            Ok(MessagePart::new(PartBody::Refusal(required(path, part, "refusal")?)))
+        }
+        ("input_image", Role::User) => Ok(MessagePart::new(PartBody::Image(image(path, part)?))),
+        ("input_file", Role::User) => file(path, part),
+        _ => refused(),
+    }
+}
+
+fn image(path: &str, part: &Map<String, Value>) -> Result<Media, ApiError> {
+    let url = match part.get("image_url") {
+        // The Chat Completions API nests the address.
+        Some(Value::Object(nested)) => required(&format!("{path}.image_url"), nested, "url")?,
+        _ => required(path, part, "image_url")?,
+    };
+    media(&format!("{path}.image_url"), &url, "image/*")
+}
+
+fn file(path: &str, part: &Map<String, Value>) -> Result<MessagePart, ApiError> {
+    let name = Field::new(format!("{path}.filename"), part.get("filename").cloned()).text()?;
+    let media = match part.get("file_data") {
+        Some(Value::String(data)) if data.starts_with("data:") => {
+            media(&format!("{path}.file_data"), data, "")?
+        }
+        Some(Value::String(data)) => {
+            Media { media_type: "application/pdf".into(), source: bytes(&format!("{path}.file_data"), data)? }
+        }
+        _ => media(&format!("{path}.file_url"), &required(path, part, "file_url")?, "application/pdf")?,
+    };
+    Ok(MessagePart::new(PartBody::File { name, media }))
+}
+
+/// Reads a `data:` URL, or keeps an address, which the provider of the model fetches.
+fn media(param: &str, url: &str, unknown_type: &str) -> Result<Media, ApiError> {
+    if let Some(data) = url.strip_prefix("data:") {
+        let wrong = || invalid(param, format!("`{param}` must be `data:TYPE;base64,DATA`"));
+        let (head, data) = data.split_once(',').ok_or_else(wrong)?;
+        let media_type = head.strip_suffix(";base64").ok_or_else(wrong)?.to_owned();
+        return Ok(Media { media_type, source: bytes(param, data)? });
+    }
+    if url.starts_with("https://") || url.starts_with("http://") {
+        return Ok(Media { media_type: unknown_type.to_owned(), source: MediaSource::Url(url.to_owned()) });
+    }
+    Err(invalid(param, format!("`{param}` must be an http, https or data URL")))
+}
+
+fn bytes(param: &str, data: &str) -> Result<MediaSource, ApiError> {
+    let decoded = STANDARD.decode(data).map_err(|error| invalid(param, format!("`{param}`: {error}")))?;
+    Ok(MediaSource::Bytes(Arc::from(decoded)))
+}
+
+fn output(path: &str, value: Option<&Value>) -> Result<Vec<OutputContent>, ApiError> {
+    match value {
+        Some(Value::String(text)) => Ok(vec![OutputContent::Text(text.clone())]),
+        Some(Value::Array(parts)) => {
+            let text = |(at, part): (usize, &Value)| match part {
+                Value::Object(part) => {
+                    required(&format!("{path}[{at}]"), part, "text").map(OutputContent::Text)
+                }
+                _ => Err(invalid(format!("{path}[{at}]"), format!("`{path}[{at}]` must be an object"))),
+            };
+            parts.iter().enumerate().map(text).collect()
+        }
+        _ => Err(invalid(path, format!("`{path}` must be a string or an array"))),
+    }
+}
+
+/// A conversation under construction: complete messages, and the calls that still need replies.
+#[derive(Debug, Default)]
+pub(crate) struct ConversationBuilder {
+    messages: Vec<Message>,
+    /// Parts of the assistant's message that is not complete yet.
+    assistant: Vec<MessagePart>,
+    replies: Vec<ToolReply>,
+}
+
+impl ConversationBuilder {
+    /// Continues the conversation of a stored response. The replies to `open` are placeholders: the client's outputs
+    /// replace them.
+    pub(crate) fn after(mut messages: Vec<Message>, open: &[String]) -> Self {
+        let mut builder = Self::default();
+        if !open.is_empty() && messages.last().is_some_and(|last| last.role == Role::Tool) {
+            let replies = messages.pop().map(|last| last.parts).unwrap_or_default();
+            let known = replies.into_iter().filter_map(|part| match part.body {
+                PartBody::Reply(reply) if !open.contains(&reply.call.0) => Some(reply),
+                _ => None,
+            });
+            builder.replies = known.collect();
+            builder.assistant = messages.pop().map(|calls| calls.parts).unwrap_or_default();
+        }
+        builder.messages = messages;
+        builder
+    }
+
+    /// Appends the item at `path`.
+    pub(crate) fn push(&mut self, path: &str, item: InputItem) -> Result<(), ApiError> {
+        match item {
+            InputItem::Message { role: Role::Assistant, parts } => {
+                self.close_replies(path)?;
+                self.assistant.extend(parts);
+            }
+            InputItem::Message { role, parts } => {
+                self.close(path)?;
+                self.messages.push(Message { role, parts });
+            }
+            InputItem::Call(call) => {
+                self.close_replies(path)?;
+                self.add_call(path, call)?;
+            }
+            InputItem::Output { call, content } => self.answer(path, &call, content, false)?,
+            InputItem::Finished { call, output, is_error } => {
+                let id = call.id.0.clone();
+                self.close_replies(path)?;
+                self.add_call(path, call)?;
+                self.answer(path, &id, vec![OutputContent::Text(output)], is_error)?;
+            }
+            InputItem::Dropped => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the messages; every call must have its reply.
+    pub(crate) fn finish(mut self) -> Result<Vec<Message>, ApiError> {
+        self.close("input")?;
+        Ok(self.messages)
+    }
+
+    fn add_call(&mut self, path: &str, call: ToolCall) -> Result<(), ApiError> {
+        if self.open_calls().any(|open| open.id == call.id) {
+            let message = format!("two calls have the id `{}`", call.id.0);
+            return Err(invalid(format!("{path}.call_id"), message));
+        }
+        self.assistant.push(MessagePart::new(PartBody::Call(call)));
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        path: &str,
+        id: &str,
+        content: Vec<OutputContent>,
+        is_error: bool,
+    ) -> Result<(), ApiError> {
+        let param = format!("{path}.call_id");
+        let Some(call) = self.open_calls().find(|call| call.id.0 == id).cloned() else {
+            return Err(invalid(
+                param,
+                format!("no tool call found for the function call output with call_id {id}"),
+            ));
+        };
+        if self.replies.iter().any(|reply| reply.call.0 == id) {
+            return Err(invalid(param, format!("the call {id} has two outputs")));
+        }
+        self.replies.push(ToolReply { call: call.id, name: call.name, content, is_error });
+        Ok(())
+    }
+
+    fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.assistant.iter().filter_map(MessagePart::as_call)
+    }
+
+    /// Ends a turn whose calls have replies, so that the assistant's next parts are a new message.
+    fn close_replies(&mut self, path: &str) -> Result<(), ApiError> {
+        if self.replies.is_empty() { Ok(()) } else { self.close(path) }
+    }
+
+    fn close(&mut self, path: &str) -> Result<(), ApiError> {
+        let missing = self.open_calls().find(|call| self.replies.iter().all(|reply| reply.call != call.id));
+        if let Some(call) = missing {
+            let message = format!("no tool output found for function call {}", call.id.0);
+            return Err(invalid(path, message));
+        }
+        if !self.assistant.is_empty() {
+            self.messages.push(Message::assistant(std::mem::take(&mut self.assistant)));
+        }
+        if !self.replies.is_empty() {
+            self.messages.push(Message::tool(std::mem::take(&mut self.replies)));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::conversation::Conversation;
+    use serde_json::json;
+
+    use super::*;
+
+    fn build(history: ConversationBuilder, items: &[Value]) -> Result<Vec<Message>, ApiError> {
+        let mut builder = history;
+        for (at, item) in items.iter().enumerate() {
+            let path = format!("input[{at}]");
+            builder.push(&path, InputItem::parse(&path, item)?)?;
+        }
+        builder.finish()
+    }
+
+    fn roles(messages: &[Message]) -> Vec<Role> {
+        let mut conversation = Conversation::default();
+        for message in messages {
+            conversation.push(message.clone()).unwrap();
+        }
+        messages.iter().map(|message| message.role).collect()
+    }
+
+    fn call(id: &str) -> Value {
+        json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"})
+    }
+
+    fn result(id: &str) -> Value {
+        json!({"type": "function_call_output", "call_id": id, "output": "1"})
+    }
+
+    #[test]
+    fn items_become_messages_that_every_provider_accepts() {
+        let items = [
+            json!({"role": "developer", "content": "Be brief."}),
+            json!({"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}),
+            json!({"type": "reasoning", "id": "rs_1", "summary": []}),
+            json!({"type": "message", "role": "assistant", "phase": "commentary",
+                   "content": [{"type": "output_text", "text": "I look.", "annotations": []}]}),
+            call("a"),
+            call("b"),
+            result("b"),
+            result("a"),
+            json!({"type": "mcp_call", "id": "mcp_1", "server_label": "s", "name": "t", "arguments": "{}", "output": "x"}),
+            json!({"role": "user", "content": "And now?"}),
+        ];
+        let messages = build(ConversationBuilder::default(), &items).unwrap();
+        use Role::{Assistant, System, Tool, User};
+        assert_eq!(roles(&messages), [System, User, Assistant, Tool, Assistant, Tool, User]);
+    }
+
+    #[test]
+    fn outputs_need_their_calls_and_calls_their_outputs() {
+        let check = |items: &[Value], param: &str| {
+            let error = build(ConversationBuilder::default(), items).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param), "{items:?}");
+        };
+        check(&[result("a")], "input[0].call_id");
+        check(&[call("a"), result("a"), result("a")], "input[2].call_id");
+        check(&[call("a"), call("a")], "input[1].call_id");
+        check(&[call("a")], "input");
+        check(&[call("a"), json!({"role": "user", "content": "x"})], "input[1]");
+        check(&[json!({"type": "function_call_output", "output": "x"})], "input[0].call_id");
+    }
+
+    #[test]
+    fn outputs_of_the_client_replace_the_placeholders_of_a_stored_turn() {
+        let calls = [("s", "server"), ("c", "client")].map(|(id, name)| ToolCall::new(id, name, &json!({})));
+        let parts = calls.iter().map(|call| MessagePart::new(PartBody::Call(call.clone()))).collect();
+        let replies = vec![ToolReply::text(&calls[0], "done"), ToolReply::error(&calls[1], "placeholder")];
+        let history = vec![Message::user("go"), Message::assistant(parts), Message::tool(replies)];
+        let after = || ConversationBuilder::after(history.clone(), &["c".to_owned()]);
+        let messages = build(after(), &[result("c")]).unwrap();
+        let text = format!("{:?}", messages[2]);
+        assert!(
+            text.contains("done") && text.contains("Text(\"1\")") && !text.contains("placeholder"),
+            "{text}"
+        );
+        assert_eq!(roles(&messages), [Role::User, Role::Assistant, Role::Tool]);
+        assert!(build(after(), &[json!({"role": "user", "content": "x"})]).is_err());
+        assert!(build(after(), &[result("s")]).is_err(), "the server ran this call");
+    }
+
+    #[test]
+    fn an_image_is_a_data_url_or_an_address() {
+        let image = |url: &str| {
+            let item = json!({"role": "user", "content": [{"type": "input_image", "image_url": url, "detail": "auto"}]});
+            build(ConversationBuilder::default(), &[item])
+        };
+        let messages = image("data:image/png;base64,iVBORw0KGgo=").unwrap();
+        assert!(
+            matches!(&messages[0].parts[0].body, PartBody::Image(media) if media.media_type == "image/png")
+        );
+        assert!(image("https://example.com/x.png").is_ok());
+        for wrong in ["file:///etc/passwd", "data:image/png,abc", "data:image/png;base64,%%%", ""] {
+            let error = image(wrong).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some("input[0].content[0].image_url"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The response object.
+
+use haft_core::model_error::ModelErrorKind;
+use haft_core::run::finish::{FinishClass, FinishReason, RunFinish};
+use serde_json::{Map, Value, json};
+
+/// The fields of a response that are known when it begins.
+#[derive(Debug, Clone)]
+pub(crate) struct ResponseHead {
+    pub(crate) id: String,
+    /// Seconds since 1970.
+    pub(crate) created_s: u64,
+    /// The model as the request named it.
+    pub(crate) model: String,
+    /// Fields of the request that the response repeats.
+    pub(crate) echo: Map<String, Value>,
+    /// The names of the configured MCP servers.
+    pub(crate) mcp_servers: Vec<String>,
+}
+
+/// The end of a response.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ResponseEnd {
+    /// `completed`, `incomplete`, `failed` or `cancelled`.
+    pub(crate) status: &'static str,
+    pub(crate) completed_s: Option<u64>,
+    pub(crate) incomplete_reason: Option<&'static str>,
+    pub(crate) error: Option<ResponseFailure>,
+    /// The answer of the run.
+    pub(crate) answer: Option<String>,
+}
+
+/// The reason of a failed response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResponseFailure {
+    pub(crate) kind: &'static str,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
+impl ResponseHead {
+    /// Returns the object with every field that the specification requires.
+    pub(crate) fn object(
+        &self,
+        status: &str,
+        output: &[Value],
+        usage: Option<&Value>,
+        end: &ResponseEnd,
+    ) -> Value {
+        let error = end.error.as_ref().map(|error| json!({"code": error.code, "message": error.message}));
+        let mut object = Map::new();
+        object.insert("id".into(), self.id.clone().into());
+        object.insert("object".into(), "response".into());
+        object.insert("created_at".into(), self.created_s.into());
+        object.insert("completed_at".into(), end.completed_s.into());
+        object.insert("status".into(), status.into());
+        object.insert(
+            "incomplete_details".into(),
+            end.incomplete_reason.map_or(Value::Null, |reason| json!({"reason": reason})),
+        );
+        object.insert("model".into(), self.model.clone().into());
+        object.insert("output".into(), output.to_vec().into());
+        object.insert("error".into(), error.unwrap_or_default());
+        object.insert("usage".into(), usage.cloned().unwrap_or_default());
+        object.extend(self.echo.clone());
+        Value::Object(object)
+    }
+}
+
+impl ResponseEnd {
+    pub(crate) fn completed() -> Self {
+        Self { status: "completed", ..Self::default() }
+    }
+
+    pub(crate) fn failed(kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
+        let error = Some(ResponseFailure { kind, code, message: message.into() });
+        Self { status: "failed", error, ..Self::default() }
+    }
+
+    /// Translates the end of a run.
+    pub(crate) fn of(finish: &RunFinish) -> Self {
+        let answer = finish.answer.as_ref().map(haft_core::run::finish::RunAnswer::text);
+        let row = finish.reason.row();
+        let message = || if finish.detail.is_empty() { row.hint.to_owned() } else { finish.detail.clone() };
+        let end = match (&finish.reason, row.class) {
+            (FinishReason::Filtered, _) => Self::incomplete("content_filter"),
+            (FinishReason::Refused, _) | (_, FinishClass::Answered) => Self::completed(),
+            (_, FinishClass::Limited | FinishClass::Budget) => Self::incomplete(row.name),
+            (_, FinishClass::Interrupted) => Self { status: "cancelled", ..Self::default() },
+            (FinishReason::ModelFailed(ModelErrorKind::RateLimited | ModelErrorKind::QuotaExhausted), _) => {
+                Self::failed("too_many_requests", "rate_limit_exceeded", message())
+            }
+            (FinishReason::ModelFailed(_), _) => Self::failed("model_error", "server_error", message()),
+            (_, FinishClass::TimedOut | FinishClass::Failed) => {
+                Self::failed("server_error", "server_error", message())
+            }
+        };
+        Self { answer, ..end }
+    }
+
+    fn incomplete(reason: &'static str) -> Self {
+        Self { status: "incomplete", incomplete_reason: Some(reason), ..Self::default() }
+    }
+}

@@ -1,0 +1,381 @@
+//! The body of `POST /v1/responses`, parsed and checked without IO.
+//!
+//! Every known field is used, echoed, or refused with its name. Unknown top-level fields are ignored, because new clients
+//! send fields that older servers do not know; the reply lists them in the header `haft-warnings`.
+
+use serde_json::{Map, Value, json};
+
+use super::field::{Field, invalid};
+use super::items::InputItem;
+use super::tool_choice::{self, RequestedChoice};
+use super::tools::{self, RequestTools};
+use crate::error::ApiError;
+
+/// The most items of an input.
+const ITEMS_MAX: usize = 1000;
+
+/// The longest text of an input.
+const TEXT_CHARS_MAX: usize = 10_485_760;
+
+/// The fields that are known and need no code here: they have no effect on haft, and nothing is lost without them.
+const IGNORED: [&str; 9] = [
+    "user",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "moderation",
+    "access_programs",
+    "stream_options",
+    "image",
+    "include",
+    "service_tier",
+];
+
+/// A request, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct CreateRequest {
+    pub(crate) model: Option<String>,
+    pub(crate) input: Vec<InputItem>,
+    /// The items as the wire shows them.
+    pub(crate) input_items: Vec<Value>,
+    pub(crate) previous_response_id: Option<String>,
+    pub(crate) instructions: Option<String>,
+    pub(crate) tools: RequestTools,
+    pub(crate) tool_choice: RequestedChoice,
+    pub(crate) format: TextFormat,
+    pub(crate) parameters: ModelFields,
+    pub(crate) stream: bool,
+    pub(crate) store: bool,
+    pub(crate) background: bool,
+    /// Fields that the response repeats.
+    pub(crate) echo: Map<String, Value>,
+    /// For the caller: parts of the request that have no effect.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The fields that change how the model works.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ModelFields {
+    pub(crate) temperature: Option<f64>,
+    pub(crate) top_p: Option<f64>,
+    pub(crate) max_output_tokens: Option<u32>,
+    pub(crate) max_tool_calls: Option<u32>,
+    pub(crate) parallel_tool_calls: Option<bool>,
+    /// In the words of agent files.
+    pub(crate) effort: Option<&'static str>,
+}
+
+/// The required form of the answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TextFormat {
+    Text,
+    JsonObject,
+    JsonSchema(Value),
+}
+
+/// Parses the body of a request.
+pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiError> {
+    let mut echo = defaults();
+    let mut warnings = Vec::new();
+    let mut take = |name: &'static str| Field::new(name, body.remove(name));
+    let (input, input_items) = input(take("input"))?;
+    let previous_response_id = take("previous_response_id").text()?;
+    let instructions = take("instructions").text()?;
+    let written_tools = take("tools");
+    echo_value(&mut echo, "tools", written_tools.value());
+    let tools = tools::parse(written_tools, &mut warnings)?;
+    let choice = (take("tool_choice"), take("allowed_tools"), take("forced_tool"));
+    let tool_choice = tool_choice::parse(choice.0, choice.1, choice.2)?;
+    echo.insert("tool_choice".into(), tool_choice.wire());
+    let format = text(&take("text"), &mut echo)?;
+    let parameters = parameters(&mut take, &mut echo)?;
+    refuse_unsupported(&mut take, &mut echo)?;
+    copied(&mut take, &mut echo)?;
+    let model = take("model").text()?;
+    let stream = take("stream").boolean()?.unwrap_or(false);
+    let store = take("store").boolean()?.unwrap_or(true);
+    let background = take("background").boolean()?.unwrap_or(false);
+    for (name, value) in [("store", store), ("background", background)] {
+        echo.insert(name.into(), value.into());
+    }
+    echo_value(&mut echo, "instructions", instructions.clone().map(Value::from).as_ref());
+    echo_value(&mut echo, "previous_response_id", previous_response_id.clone().map(Value::from).as_ref());
+    let unknown = body.keys().filter(|name| !IGNORED.contains(&name.as_str()));
+    warnings.extend(unknown.map(|name| format!("ignored the unknown field `{name}`")));
+    if background && !store {
+        return Err(invalid(
+            "background",
+            "`background: true` needs `store: true`, so that the result can be read",
+        ));
+    }
+    Ok(CreateRequest {
+        model,
+        input,
+        input_items,
+        previous_response_id,
+        instructions,
+        tools,
+        tool_choice,
+        format,
+        parameters,
+        stream,
+        store,
+        background,
+        echo,
+        warnings,
+    })
+}
+
+/// Every field that a response must have, with the value that it has if the request does not set it.
+fn defaults() -> Map<String, Value> {
+    let value = json!({
+        "previous_response_id": null, "instructions": null, "tools": [], "tool_choice": "auto",
+        "truncation": "disabled", "parallel_tool_calls": true, "text": {"format": {"type": "text"}}, "top_p": 1.0,
+        "presence_penalty": 0.0, "frequency_penalty": 0.0, "top_logprobs": 0, "temperature": 1.0, "reasoning": null,
+        "max_output_tokens": null, "max_tool_calls": null, "store": true, "background": false,
+        "service_tier": "default", "metadata": {}, "safety_identifier": null, "prompt_cache_key": null,
+    });
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+fn echo_value(echo: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
+    if let Some(value) = value {
+        echo.insert(name.to_owned(), value.clone());
+    }
+}
+
+fn input(field: Field) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> {
+    let Some(value) = field.into_value() else { return Ok((Vec::new(), Vec::new())) };
+    let items = match value {
+        Value::String(text) => {
+            if text.chars().count() > TEXT_CHARS_MAX {
+                return Err(invalid("input", format!("`input` has more than {TEXT_CHARS_MAX} characters")));
+            }
+            vec![
+                json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}),
+            ]
+        }
+        Value::Array(items) if items.len() > ITEMS_MAX => {
+            let found = items.len();
+            return Err(invalid("input", format!("`input` has {found} items; the limit is {ITEMS_MAX}")));
+        }
+        Value::Array(items) => items,
+        _ => return Err(invalid("input", "`input` must be a string or an array of items")),
+    };
+    let read = |(at, item): (usize, &Value)| InputItem::parse(&format!("input[{at}]"), item);
+    let parsed = items.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok((parsed, items))
+}
+
+fn text(field: &Field, echo: &mut Map<String, Value>) -> Result<TextFormat, ApiError> {
+    let Some(object) = field.object()? else { return Ok(TextFormat::Text) };
+    let verbosity = Field::new("text.verbosity", object.get("verbosity").cloned());
+    verbosity.word(&["low", "medium", "high"])?;
+    let mut shown = object.clone();
+    shown.entry("format").or_insert_with(|| json!({"type": "text"}));
+    if shown["format"].is_null() {
+        shown.insert("format".into(), json!({"type": "text"}));
+    }
+    if shown.get("verbosity").is_some_and(Value::is_null) {
+        shown.remove("verbosity");
+    }
+    let format = Field::new("text.format", object.get("format").cloned());
+    let parsed = match format.object()? {
+        None => TextFormat::Text,
+        Some(format) => match format.get("type").and_then(Value::as_str) {
+            Some("text") => TextFormat::Text,
+            Some("json_object") => TextFormat::JsonObject,
+            Some("json_schema") => match format.get("schema") {
+                Some(schema @ Value::Object(_)) => TextFormat::JsonSchema(schema.clone()),
+                _ => return Err(invalid("text.format.schema", "`text.format.schema` must be a JSON Schema")),
+            },
+            _ => {
+                let message = "`text.format.type` must be one of text, json_object, json_schema";
+                return Err(invalid("text.format.type", message));
+            }
+        },
+    };
+    echo.insert("text".into(), Value::Object(shown));
+    Ok(parsed)
+}
+
+fn parameters(
+    take: &mut dyn FnMut(&'static str) -> Field,
+    echo: &mut Map<String, Value>,
+) -> Result<ModelFields, ApiError> {
+    let temperature = take("temperature").number(0.0, 2.0)?;
+    let top_p = take("top_p").number(0.0, 1.0)?;
+    let max_output_tokens = take("max_output_tokens").count(16)?;
+    let max_tool_calls = take("max_tool_calls").count(1)?;
+    let parallel_tool_calls = take("parallel_tool_calls").boolean()?;
+    let reasoning = take("reasoning");
+    let effort = match reasoning.object()? {
+        None => None,
+        Some(object) => {
+            let written = Field::new("reasoning.effort", object.get("effort").cloned());
+            Field::new("reasoning.summary", object.get("summary").cloned())
+                .word(&["concise", "detailed", "auto"])?;
+            let (effort, summary) = (object.get("effort"), object.get("summary"));
+            echo.insert("reasoning".into(), json!({"effort": effort, "summary": summary}));
+            written.word(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])?
+        }
+    };
+    let shown = [
+        ("temperature", temperature.map(Value::from)),
+        ("top_p", top_p.map(Value::from)),
+        ("max_output_tokens", max_output_tokens.map(Value::from)),
+        ("max_tool_calls", max_tool_calls.map(Value::from)),
+        ("parallel_tool_calls", parallel_tool_calls.map(Value::from)),
+    ];
+    for (name, value) in shown {
+        echo_value(echo, name, value.as_ref());
+    }
+    let effort = effort.map(|word| match word {
+        "none" => "off",
+        "xhigh" | "max" => "highest",
+        other => other,
+    });
+    Ok(ModelFields { temperature, top_p, max_output_tokens, max_tool_calls, parallel_tool_calls, effort })
+}
+
+/// Fields that would change the answer and that haft cannot pass on: it refuses them instead of ignoring them.
+fn refuse_unsupported(
+    take: &mut dyn FnMut(&'static str) -> Field,
+    echo: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
+    for name in ["presence_penalty", "frequency_penalty"] {
+        if take(name).number(-2.0, 2.0)?.is_some_and(|number| number != 0.0) {
+            return Err(invalid(name, format!("`{name}` is not supported; leave it out or send 0")));
+        }
+    }
+    if take("top_logprobs").count(0)?.is_some_and(|count| count > 0) {
+        return Err(invalid("top_logprobs", "`top_logprobs` is not supported; leave it out or send 0"));
+    }
+    for name in ["prompt", "conversation", "context_management"] {
+        if take(name).value().is_some() {
+            return Err(invalid(name, format!("`{name}` is not supported by this server")));
+        }
+    }
+    let _ = echo;
+    Ok(())
+}
+
+/// Fields that are checked and repeated.
+fn copied(
+    take: &mut dyn FnMut(&'static str) -> Field,
+    echo: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
+    for name in ["safety_identifier", "prompt_cache_key"] {
+        let text = take(name).text()?;
+        if text.as_ref().is_some_and(|text| text.chars().count() > 64) {
+            return Err(invalid(name, format!("`{name}` has more than 64 characters")));
+        }
+        echo_value(echo, name, text.map(Value::from).as_ref());
+    }
+    let truncation = take("truncation").word(&["auto", "disabled"])?;
+    echo_value(echo, "truncation", truncation.map(Value::from).as_ref());
+    let metadata = take("metadata");
+    if let Some(pairs) = metadata.object()? {
+        check_metadata(pairs)?;
+        echo.insert("metadata".into(), Value::Object(pairs.clone()));
+    }
+    Ok(())
+}
+
+fn check_metadata(pairs: &Map<String, Value>) -> Result<(), ApiError> {
+    if pairs.len() > 16 {
+        return Err(invalid("metadata", format!("`metadata` has {} pairs; the limit is 16", pairs.len())));
+    }
+    for (key, value) in pairs {
+        let fits = value.as_str().is_some_and(|value| value.chars().count() <= 512);
+        if key.chars().count() > 64 || !fits {
+            let message = "keys have at most 64 characters, and values are strings of at most 512 characters";
+            return Err(invalid(format!("metadata.{key}"), message));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_value(body: Value) -> Result<CreateRequest, ApiError> {
+        match body {
+            Value::Object(map) => parse(map),
+            _ => panic!("not an object"),
+        }
+    }
+
+    #[test]
+    fn wrong_fields_are_refused_by_name() {
+        let check = |body: Value, param: &str| {
+            let error = parse_value(body.clone()).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param), "{body}");
+        };
+        let tool = json!({"type": "function", "name": "f"});
+        check(json!({"input": 1}), "input");
+        check(json!({"input": vec![json!({"role": "user", "content": "x"}); 1001]}), "input");
+        check(json!({"input": [{"role": "robot", "content": "x"}]}), "input[0].role");
+        check(json!({"input": [{"type": "teapot"}]}), "input[0].type");
+        check(
+            json!({"input": [{"role": "user", "content": [{"type": "input_video"}]}]}),
+            "input[0].content[0].type",
+        );
+        check(json!({"input": "x", "tools": vec![tool.clone(); 129]}), "tools");
+        check(json!({"input": "x", "tools": [{"type": "function", "name": "a b"}]}), "tools[0].name");
+        check(json!({"input": "x", "tools": [tool.clone(), tool]}), "tools[1].name");
+        check(json!({"input": "x", "tools": [{"type": "teapot"}]}), "tools[0].type");
+        check(json!({"input": "x", "tool_choice": "sometimes"}), "tool_choice");
+        check(json!({"input": "x", "tool_choice": {"type": "function"}}), "tool_choice.name");
+        check(json!({"input": "x", "temperature": 3}), "temperature");
+        check(json!({"input": "x", "temperature": "hot"}), "temperature");
+        check(json!({"input": "x", "max_output_tokens": 15}), "max_output_tokens");
+        check(json!({"input": "x", "max_tool_calls": 0}), "max_tool_calls");
+        check(json!({"input": "x", "stream": "yes"}), "stream");
+        check(json!({"input": "x", "metadata": {"a": 1}}), "metadata.a");
+        check(json!({"input": "x", "reasoning": {"effort": "huge"}}), "reasoning.effort");
+        check(json!({"input": "x", "text": {"format": {"type": "xml"}}}), "text.format.type");
+        check(json!({"input": "x", "truncation": "some"}), "truncation");
+        check(json!({"input": "x", "top_logprobs": 2}), "top_logprobs");
+        check(json!({"input": "x", "presence_penalty": 1}), "presence_penalty");
+        check(json!({"input": "x", "prompt": {"id": "p"}}), "prompt");
+        check(json!({"input": "x", "background": true, "store": false}), "background");
+        check(json!({"input": "x", "prompt_cache_key": "k".repeat(65)}), "prompt_cache_key");
+    }
+
+    #[test]
+    fn unknown_top_level_fields_are_ignored_and_named() {
+        let request = parse_value(json!({"input": "x", "shiny": 1, "user": "u"})).unwrap();
+        assert_eq!(request.warnings, ["ignored the unknown field `shiny`"]);
+    }
+
+    #[test]
+    fn nulls_are_absent_fields() {
+        let names =
+            ["model", "tools", "tool_choice", "text", "temperature", "reasoning", "metadata", "instructions"];
+        let mut body = json!({"input": "x"});
+        for name in names {
+            body[name] = Value::Null;
+        }
+        let request = parse_value(body).unwrap();
+        assert_eq!(request.echo, defaults());
+    }
+
+    #[test]
+    fn a_response_repeats_the_fields_of_its_request() {
+        let body = json!({
+            "input": "x", "temperature": 0.5, "metadata": {"a": "b"}, "tool_choice": "required",
+            "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
+            "reasoning": {"effort": "xhigh"}, "max_tool_calls": 3, "store": false,
+        });
+        let request = parse_value(body.clone()).unwrap();
+        for name in ["temperature", "metadata", "tool_choice", "text", "max_tool_calls", "store"] {
+            assert_eq!(request.echo[name], body[name], "{name}");
+        }
+        assert_eq!(request.echo["reasoning"], json!({"effort": "xhigh", "summary": null}));
+        assert_eq!(request.parameters.effort, Some("highest"));
+    }
+}

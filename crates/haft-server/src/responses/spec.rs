@@ -1,0 +1,258 @@
+//! Turns a checked request into a run spec. A request narrows what its agent and the operator allow, and never widens it.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::sync::Arc;
+
+use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::loader::{self, AgentLoader};
+use haft_config::agents::{AgentDefinition, AgentOverride, AgentOverrides};
+use haft_config::resolved::ModelName;
+use haft_core::conversation::{Message, PartBody, Role};
+use haft_core::principal::Principal;
+use haft_runtime::models::ModelsError;
+use haft_runtime::runtime::StartError;
+use haft_runtime::spec::{AgentChanges, ModelChoice, RunSpec, WorkspaceSpec};
+use haft_store::api_keys::KeyScope;
+use haft_store::tenant::directory_of;
+use serde_json::Value;
+
+use super::field::invalid;
+use super::request::{CreateRequest, ModelFields, TextFormat};
+use super::tools::ServerTool;
+use crate::auth::Caller;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::models::ROUTE;
+use crate::server::ServerState;
+
+/// The built-in tool that reads and changes nothing.
+const HARMLESS: &str = "current_date";
+
+/// Builds the run of a request. `opening` is the whole conversation up to the message that the model answers.
+pub(crate) fn build(
+    state: &ServerState,
+    caller: &Caller,
+    request: &CreateRequest,
+    opening: Vec<Message>,
+) -> Result<RunSpec, ApiError> {
+    let target = target(state, request)?;
+    check_tools(state, caller, request, &target)?;
+    let workspace = workspace(state, &caller.principal)?;
+    let text = last_text(&opening);
+    let mut spec = match &target {
+        ModelTarget::Agent(graph) => {
+            let mut spec = RunSpec::new(graph, text, workspace);
+            spec.changes = changes_to_agent(&graph.first().agent, request)?;
+            spec
+        }
+        ModelTarget::Model(name) => {
+            let mut spec = RunSpec::new(&plain_agent()?, text, workspace);
+            spec.changes = changes_to_model(request);
+            spec.changes.models = name.iter().cloned().collect();
+            spec
+        }
+        ModelTarget::Route => {
+            let mut spec = RunSpec::new(&plain_agent()?, text, workspace);
+            spec.changes = changes_to_model(request);
+            spec.model_choice = ModelChoice::Routed;
+            spec
+        }
+    };
+    spec.opening = opening;
+    spec.functions.clone_from(&request.tools.functions);
+    spec.tool_choice = request.tool_choice.choice.clone();
+    spec.principal = caller.principal.clone();
+    Ok(spec)
+}
+
+/// The meaning of the field `model`.
+enum ModelTarget<'a> {
+    Agent(&'a AgentGraph),
+    /// `None` for the configured default.
+    Model(Option<String>),
+    Route,
+}
+
+fn target<'a>(state: &'a ServerState, request: &CreateRequest) -> Result<ModelTarget<'a>, ApiError> {
+    let Some(name) = request.model.as_deref() else {
+        let has_default = state.runtime.config().models.default.is_some();
+        let missing = || invalid("model", "`model` is missing, and the server has no default model");
+        return has_default.then_some(ModelTarget::Model(None)).ok_or_else(missing);
+    };
+    if let Some(graph) = state.agents.get(name) {
+        return Ok(ModelTarget::Agent(graph));
+    }
+    if name == ROUTE {
+        return Ok(ModelTarget::Route);
+    }
+    let unknown =
+        |_| unknown_model(format!("there is no agent `{name}`, and a model has the form PROVIDER/MODEL"));
+    ModelName::parse(name).map(|_| ModelTarget::Model(Some(name.to_owned()))).map_err(unknown)
+}
+
+fn unknown_model(message: String) -> ApiError {
+    invalid("model", message).with_code("model_not_found")
+}
+
+/// Refuses tools that the request cannot have, before anything starts.
+fn check_tools(
+    state: &ServerState,
+    caller: &Caller,
+    request: &CreateRequest,
+    target: &ModelTarget<'_>,
+) -> Result<(), ApiError> {
+    let config = state.runtime.config();
+    for (at, tool) in request.tools.server.iter().enumerate() {
+        match tool {
+            ServerTool::Named(_) => caller.require(KeyScope::BuiltinTools)?,
+            ServerTool::Mcp { label, .. } if config.mcp_servers.contains_key(label) => {}
+            ServerTool::Mcp { label, .. } => {
+                let message = format!("the configuration of this server has no MCP server `{label}`");
+                return Err(invalid(format!("tools[{at}].server_label"), message));
+            }
+        }
+    }
+    match target {
+        ModelTarget::Agent(graph) if reaches_builtin_tools(graph) => caller.require(KeyScope::BuiltinTools),
+        ModelTarget::Agent(_) => Ok(()),
+        ModelTarget::Model(_) | ModelTarget::Route => check_choice(request),
+    }?;
+    match (target, request.tools.server.is_empty()) {
+        (ModelTarget::Agent(_), false) => {
+            Err(invalid("tools", "an agent has the tools of its own file; only functions can be added"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A model without an agent has only the tools of the request, so that an unknown name in `tool_choice` is a mistake.
+fn check_choice(request: &CreateRequest) -> Result<(), ApiError> {
+    let globs: Vec<_> = request.tools.server.iter().flat_map(ServerTool::globs).collect();
+    let is_known = |name: &String| {
+        request.tools.functions.iter().any(|function| function.name == *name)
+            || globs.iter().any(|glob| glob.matches(name))
+    };
+    match request.tool_choice.names().iter().find(|name| !is_known(name)) {
+        Some(name) => Err(invalid("tool_choice", format!("`tool_choice` names the unknown tool `{name}`"))),
+        None => Ok(()),
+    }
+}
+
+/// Tests if the agent, or one that it can reach, may be shown a tool that reads files or runs commands.
+fn reaches_builtin_tools(graph: &AgentGraph) -> bool {
+    let definitions = haft_tools::builtin::definitions();
+    let names: Vec<&str> =
+        definitions.iter().map(|tool| tool.name.as_str()).filter(|name| *name != HARMLESS).collect();
+    graph.nodes().any(|node| match &node.agent.reach.tools {
+        None => true,
+        Some(globs) => globs.iter().any(|glob| {
+            // A group may hold any tool.
+            glob.to_string().starts_with('@') || names.iter().any(|name| glob.matches(name))
+        }),
+    })
+}
+
+fn plain_agent() -> Result<AgentGraph, ApiError> {
+    let failed = |problem: String| ApiError::new(ApiErrorKind::ServerError, problem);
+    let agent = loader::of_text("model", "", &AgentOverrides::default())
+        .map_err(|error| failed(error.to_string()))?;
+    AgentGraph::gather(agent, &AgentLoader::default()).map_err(|error| failed(error.to_string()))
+}
+
+fn changes_to_model(request: &CreateRequest) -> AgentChanges {
+    AgentChanges {
+        system: Some(request.instructions.clone().unwrap_or_default()),
+        tools: Some(request.tools.server.iter().flat_map(ServerTool::globs).collect()),
+        output_schema: schema(request),
+        overrides: AgentOverrides(overrides(&request.parameters, &request.format)),
+        ..AgentChanges::default()
+    }
+}
+
+/// The instructions follow the text of the agent, which stays in force.
+fn changes_to_agent(agent: &AgentDefinition, request: &CreateRequest) -> Result<AgentChanges, ApiError> {
+    let lower = |own: Option<u32>, asked: Option<u32>| match (own, asked) {
+        (Some(own), Some(asked)) => Some(own.min(asked)),
+        (own, asked) => own.or(asked),
+    };
+    let mut parameters = request.parameters.clone();
+    parameters.max_output_tokens =
+        parameters.max_output_tokens.and_then(|asked| lower(agent.asking.output_tokens_max, Some(asked)));
+    parameters.max_tool_calls =
+        parameters.max_tool_calls.and_then(|asked| lower(agent.limits.tool_calls_max, Some(asked)));
+    let system = request.instructions.as_ref().map(|more| format!("{}\n\n{more}", agent.body.trim_end()));
+    Ok(AgentChanges {
+        system,
+        output_schema: schema(request),
+        overrides: AgentOverrides(overrides(&parameters, &request.format)),
+        ..AgentChanges::default()
+    })
+}
+
+fn schema(request: &CreateRequest) -> Option<Arc<Value>> {
+    match &request.format {
+        TextFormat::JsonSchema(schema) => Some(Arc::new(schema.clone())),
+        TextFormat::Text | TextFormat::JsonObject => None,
+    }
+}
+
+fn overrides(parameters: &ModelFields, format: &TextFormat) -> Vec<AgentOverride> {
+    let ModelFields { temperature, top_p, max_output_tokens, max_tool_calls, parallel_tool_calls, effort } =
+        parameters;
+    let mut all = vec![
+        ("temperature", temperature.map(Value::from)),
+        ("topP", top_p.map(Value::from)),
+        ("maxOutputTokens", max_output_tokens.map(Value::from)),
+        ("maxToolCalls", max_tool_calls.map(Value::from)),
+        ("parallelToolCalls", parallel_tool_calls.map(Value::from)),
+        ("reasoning", effort.map(Value::from)),
+    ];
+    // The answer is the text of the model, so that it is streamed; the run checks it and asks again.
+    if *format != TextFormat::Text {
+        all.push(("output.format", Some("json".into())));
+        all.push(("finalReport", Some("none".into())));
+    }
+    all.into_iter().filter_map(|(key, value)| Some(AgentOverride::new(key, value?))).collect()
+}
+
+/// The directory of the caller, below haft's own workspace.
+fn workspace(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
+    let root = state.runtime.home().workspace();
+    let directory = root.join(directory_of(owner.tenant())).join(directory_of(owner.subject()));
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
+        ApiError::new(ApiErrorKind::ServerError, format!("the workspace cannot be created: {error}"))
+    })?;
+    Ok(WorkspaceSpec { directory, ..state.settings.workspace.clone() })
+}
+
+/// The text of the last message of the user, which skills and the choice of a model look at.
+fn last_text(messages: &[Message]) -> String {
+    let last = messages.iter().rev().find(|message| message.role == Role::User);
+    let parts = last.into_iter().flat_map(|message| &message.parts);
+    let texts: Vec<&str> = parts
+        .filter_map(|part| match &part.body {
+            PartBody::Text { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    texts.join("\n")
+}
+
+/// Translates the reason why a run did not start.
+pub(crate) fn not_started(error: &StartError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        StartError::Models(ModelsError::Unknown { .. } | ModelsError::Name(_) | ModelsError::NoModel) => {
+            unknown_model(message)
+        }
+        StartError::Input { .. } => invalid("input", message),
+        StartError::ToolChoice { .. } => invalid("tool_choice", message),
+        StartError::Run(_) => invalid("input", message),
+        StartError::AlreadyStarted { .. } => ApiError::new(ApiErrorKind::Conflict, message),
+        StartError::Agent(_)
+        | StartError::Policy(_)
+        | StartError::Models(_)
+        | StartError::Outputs(_)
+        | StartError::Store(_) => ApiError::new(ApiErrorKind::ServerError, message),
+    }
+}

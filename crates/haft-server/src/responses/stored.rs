@@ -1,0 +1,186 @@
+//! The routes of stored responses: read, list, delete, cancel, and their input items.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use haft_store::responses::ResponseRecord;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::field::invalid;
+use crate::auth::Caller;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+
+/// The most entries of a page.
+const PAGE_MAX: usize = 100;
+
+/// The entries of a page, if the request does not say.
+const PAGE_DEFAULT: usize = 20;
+
+/// The part of a list that a request asks for.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Page {
+    after: Option<String>,
+    limit: Option<String>,
+    order: Option<String>,
+}
+
+/// `GET /v1/responses/{id}`.
+pub(crate) async fn get(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    found(&state, &caller, &id).await.map(|record| Json(record.response))
+}
+
+/// `GET /v1/responses`: the responses of the caller, the newest first.
+pub(crate) async fn list(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Query(page): Query<Page>,
+) -> Result<Json<Value>, ApiError> {
+    let store = state.responses.clone();
+    let listed = blocking(move || store.list(&caller.principal)).await?;
+    let responses = listed.into_iter().map(|record| record.response).collect();
+    page.of(responses).map(Json)
+}
+
+/// `DELETE /v1/responses/{id}`.
+pub(crate) async fn delete(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let (store, deleted) = (state.responses.clone(), id.clone());
+    if blocking(move || store.delete(&caller.principal, &deleted)).await? {
+        return Ok(Json(json!({"id": id, "object": "response", "deleted": true})));
+    }
+    Err(missing(&id))
+}
+
+/// `POST /v1/responses/{id}/cancel`. Only a response in the background can be cancelled by its id.
+pub(crate) async fn cancel(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let record = found(&state, &caller, &id).await?;
+    let is_background = record.response["background"] == true;
+    if !is_background {
+        let message = "only a response with `background: true` can be cancelled";
+        return Err(ApiError::new(ApiErrorKind::InvalidRequest, message));
+    }
+    Ok(Json(record.response))
+}
+
+/// `GET /v1/responses/{id}/input_items`.
+pub(crate) async fn input_items(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(page): Query<Page>,
+) -> Result<Json<Value>, ApiError> {
+    let record = found(&state, &caller, &id).await?;
+    // Lists begin with the newest item unless the client asks otherwise.
+    let items = record.input.into_iter().rev().collect();
+    page.of(items).map(Json)
+}
+
+impl Page {
+    /// Cuts the page out of `newest_first`.
+    fn of(&self, newest_first: Vec<Value>) -> Result<Value, ApiError> {
+        let limit = match self.limit.as_deref().map(str::parse::<usize>) {
+            None => PAGE_DEFAULT,
+            Some(Ok(limit)) if (1..=PAGE_MAX).contains(&limit) => limit,
+            Some(_) => {
+                return Err(invalid("limit", format!("`limit` must be a number from 1 to {PAGE_MAX}")));
+            }
+        };
+        let mut all = newest_first;
+        match self.order.as_deref() {
+            None | Some("desc") => {}
+            Some("asc") => all.reverse(),
+            Some(_) => return Err(invalid("order", "`order` must be asc or desc")),
+        }
+        let start = match &self.after {
+            None => 0,
+            Some(after) => {
+                let place = all.iter().position(|entry| entry["id"] == **after);
+                place.ok_or_else(|| invalid("after", format!("the list has no entry `{after}`")))? + 1
+            }
+        };
+        let rest = &all[start..];
+        let data = &rest[..rest.len().min(limit)];
+        let id = |entry: Option<&Value>| entry.map(|entry| entry["id"].clone());
+        Ok(json!({
+            "object": "list", "data": data, "first_id": id(data.first()), "last_id": id(data.last()),
+            "has_more": rest.len() > data.len(),
+        }))
+    }
+}
+
+/// Returns the record of a response of the caller.
+pub(crate) async fn find(
+    state: &ServerState,
+    caller: &Caller,
+    id: &str,
+) -> Result<Option<ResponseRecord>, ApiError> {
+    let (store, owner, id) = (state.responses.clone(), caller.principal.clone(), id.to_owned());
+    blocking(move || store.get(&owner, &id)).await
+}
+
+async fn found(state: &ServerState, caller: &Caller, id: &str) -> Result<ResponseRecord, ApiError> {
+    find(state, caller, id).await?.ok_or_else(|| missing(id))
+}
+
+fn missing(id: &str) -> ApiError {
+    ApiError::new(ApiErrorKind::NotFound, format!("there is no response `{id}`"))
+}
+
+/// Reads or writes files on another thread, because the disk must not hold up other requests.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let failed =
+        |problem: String| ApiError::new(ApiErrorKind::ServerError, format!("the store failed: {problem}"));
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| failed(error.to_string())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_follow_each_other_without_gap_or_repeat() {
+        let all: Vec<Value> = (0..5).map(|number| json!({"id": format!("i{number}")})).collect();
+        let ids = |page: &Value| -> Vec<String> {
+            let data = page["data"].as_array().unwrap().iter();
+            data.map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
+        };
+        let page = |after: Option<&str>, order: Option<&str>| {
+            let page =
+                Page { after: after.map(Into::into), limit: Some("2".into()), order: order.map(Into::into) };
+            page.of(all.clone()).unwrap()
+        };
+        let first = page(None, None);
+        assert_eq!((ids(&first), &first["has_more"]), (vec!["i0".into(), "i1".into()], &json!(true)));
+        let last = page(Some("i3"), None);
+        assert_eq!(
+            (ids(&last), &last["has_more"], &last["last_id"]),
+            (vec!["i4".into()], &json!(false), &json!("i4"))
+        );
+        assert_eq!(ids(&page(None, Some("asc"))), ["i4", "i3"]);
+        for limit in ["0", "101", "x"] {
+            let page = Page { limit: Some(limit.into()), ..Page::default() };
+            assert_eq!(page.of(all.clone()).unwrap_err().param.as_deref(), Some("limit"));
+        }
+        let page = Page { after: Some("none".into()), ..Page::default() };
+        assert_eq!(page.of(all.clone()).unwrap_err().param.as_deref(), Some("after"));
+    }
+}

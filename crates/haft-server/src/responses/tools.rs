@@ -1,0 +1,152 @@
+//! The tools of a request: functions that the client runs, and tools that the server runs.
+
+use std::sync::Arc;
+
+use haft_core::glob::ToolGlob;
+use haft_runtime::spec::FunctionTool;
+use serde_json::{Map, Value, json};
+
+use super::field::{Field, invalid, required};
+use crate::error::ApiError;
+
+/// The most tools of a request.
+const TOOLS_MAX: usize = 128;
+
+/// The prefix of a tool type that names a tool or a group of the server.
+const OWN_PREFIX: &str = "haft:";
+
+/// Types of OpenAI's own tools. A client that offers them also works without them.
+const SKIPPED: [&str; 16] = [
+    "file_search",
+    "computer",
+    "computer_use_preview",
+    "web_search",
+    "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+    "code_interpreter",
+    "programmatic_tool_calling",
+    "image_generation",
+    "local_shell",
+    "shell",
+    "custom",
+    "namespace",
+    "tool_search",
+    "apply_patch",
+];
+
+/// The tools of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RequestTools {
+    /// The client runs these.
+    pub(crate) functions: Vec<FunctionTool>,
+    /// The server runs these.
+    pub(crate) server: Vec<ServerTool>,
+}
+
+/// A tool of the server that a request asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ServerTool {
+    /// A tool or a group, by the name that the operator gave it.
+    Named(String),
+    /// Tools of a configured MCP server; all of them if `tools` is `None`.
+    Mcp { label: String, tools: Option<Vec<String>> },
+}
+
+impl ServerTool {
+    /// Returns the patterns of tool names that the model is shown.
+    pub(crate) fn globs(&self) -> Vec<ToolGlob> {
+        let names = match self {
+            Self::Named(name) => vec![name.clone()],
+            Self::Mcp { label, tools: None } => vec![format!("{label}__*")],
+            Self::Mcp { label, tools: Some(tools) } => {
+                tools.iter().map(|tool| format!("{label}__{tool}")).collect()
+            }
+        };
+        names.iter().filter_map(|name| ToolGlob::new(name).ok()).collect()
+    }
+}
+
+pub(crate) fn parse(field: Field, warnings: &mut Vec<String>) -> Result<RequestTools, ApiError> {
+    let mut tools = RequestTools::default();
+    let Some(written) = field.array()? else { return Ok(tools) };
+    if written.len() > TOOLS_MAX {
+        return Err(invalid(
+            "tools",
+            format!("`tools` has {} tools; the limit is {TOOLS_MAX}", written.len()),
+        ));
+    }
+    for (at, value) in written.iter().enumerate() {
+        let path = format!("tools[{at}]");
+        let Value::Object(tool) = value else {
+            return Err(invalid(path.clone(), format!("`{path}` must be an object")));
+        };
+        let kind = required(&path, tool, "type")?;
+        match kind.as_str() {
+            "function" => tools.functions.push(function(&path, tool, &tools.functions)?),
+            "mcp" => tools.server.push(mcp(&path, tool)?),
+            kind if kind.starts_with(OWN_PREFIX) => {
+                tools.server.push(ServerTool::Named(kind[OWN_PREFIX.len()..].to_owned()));
+            }
+            kind if SKIPPED.contains(&kind) => {
+                warnings.push(format!("skipped `{path}`: this server has no tool of type `{kind}`"));
+            }
+            kind => {
+                let message = format!("`{kind}` is not a type of tool");
+                return Err(invalid(format!("{path}.type"), message));
+            }
+        }
+    }
+    Ok(tools)
+}
+
+fn function(
+    path: &str,
+    tool: &Map<String, Value>,
+    before: &[FunctionTool],
+) -> Result<FunctionTool, ApiError> {
+    // The Chat Completions API nests the function; many clients send that form.
+    let nested = tool.get("function").and_then(Value::as_object);
+    let (path, tool) = nested.map_or((path.to_owned(), tool), |inner| (format!("{path}.function"), inner));
+    let name = required(&path, tool, "name")?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let param = format!("{path}.name");
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(is_plain) {
+        return Err(invalid(param, "a function name has 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"));
+    }
+    if before.iter().any(|other| other.name == name) {
+        return Err(invalid(param, format!("two functions have the name `{name}`")));
+    }
+    let description = Field::new(format!("{path}.description"), tool.get("description").cloned());
+    let parameters = Field::new(format!("{path}.parameters"), tool.get("parameters").cloned());
+    let schema = parameters
+        .object()?
+        .cloned()
+        .map_or_else(|| json!({"type": "object", "properties": {}}), Value::Object);
+    Ok(FunctionTool {
+        name,
+        description: description.text()?.unwrap_or_default(),
+        parameters: Arc::new(schema),
+    })
+}
+
+fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
+    let label = required(path, tool, "server_label")?;
+    for name in ["server_url", "connector_id", "tunnel_id"] {
+        if tool.get(name).is_some_and(|value| !value.is_null()) {
+            let message = "this server connects only to MCP servers of its own configuration";
+            return Err(invalid(format!("{path}.{name}"), message));
+        }
+    }
+    let allowed = Field::new(format!("{path}.allowed_tools"), tool.get("allowed_tools").cloned());
+    let names = match allowed.value() {
+        None => None,
+        Some(Value::Array(names)) => Some(names.clone()),
+        Some(Value::Object(filter)) => filter.get("tool_names").and_then(Value::as_array).cloned(),
+        Some(_) => return Err(allowed.wrong("a list of names or an object with `tool_names`")),
+    };
+    let text =
+        |name: &Value| name.as_str().map(str::to_owned).ok_or_else(|| allowed.wrong("a list of names"));
+    let tools = names.map(|names| names.iter().map(text).collect::<Result<Vec<_>, _>>()).transpose()?;
+    Ok(ServerTool::Mcp { label, tools })
+}

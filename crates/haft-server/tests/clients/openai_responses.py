@@ -1,0 +1,154 @@
+"""Uses the server through the official client, as a program would, and prints what it saw as JSON.
+
+Every object and event is validated with the pydantic types of the client itself, and fields that a type does not know
+are reported.
+"""
+
+import json
+import os
+import sys
+
+import openai
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
+
+client = openai.OpenAI(
+    base_url=os.environ["SERVER"] + "/v1", api_key=os.environ["KEY"], max_retries=0, timeout=20
+)
+EVENT = TypeAdapter(ResponseStreamEvent)
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "The weather of a town.",
+    "parameters": {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]},
+    "strict": False,
+}
+
+
+def extras(value, path=""):
+    """Returns the paths of all fields that the client's types do not declare."""
+    found = []
+    if isinstance(value, BaseModel):
+        found += [f"{path}.{name}" for name in (value.model_extra or {})]
+        for name in type(value).model_fields:
+            found += extras(getattr(value, name, None), f"{path}.{name}")
+    elif isinstance(value, list):
+        for entry in value:
+            found += extras(entry, path + "[]")
+    return found
+
+
+def checked(response):
+    """Validates a response strictly and returns the unknown fields."""
+    return extras(Response.model_validate(json.loads(response.to_json())))
+
+
+def create(model):
+    response = client.responses.create(
+        model=model,
+        instructions="Be brief.",
+        input=[
+            {"role": "developer", "content": "Answer in English."},
+            {"role": "user", "content": "Hi"},
+            {"type": "message", "role": "assistant", "phase": "commentary", "id": "msg_1", "status": "completed",
+             "content": [{"type": "output_text", "text": "Hello.", "annotations": []}]},
+            {"role": "user", "content": [{"type": "input_text", "text": "Again."}]},
+        ],
+        metadata={"a": "b"},
+        temperature=0.5,
+    )
+    return {
+        "text": response.output_text,
+        "status": response.status,
+        "extras": checked(response),
+        "usage": response.usage.to_dict(),
+        "id": response.id,
+        "metadata": response.metadata,
+    }
+
+
+def functions(model):
+    first = client.responses.create(model=model, input="Weather in Oslo?", tools=[WEATHER])
+    call = first.output[-1]
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "31 degrees"}
+    second = client.responses.create(
+        model=model, previous_response_id=first.id, input=[output], tools=[WEATHER]
+    )
+    return {
+        "call": [call.type, call.name, json.loads(call.arguments), first.status],
+        "text": second.output_text,
+        "previous": second.previous_response_id == first.id,
+        "extras": checked(first) + checked(second),
+    }
+
+
+def stream(model):
+    kinds, numbers, unknown = [], [], []
+    with client.responses.stream(model=model, input="Stream, please.") as events:
+        for event in events:
+            if event.type.endswith(".delta") and hasattr(event, "snapshot"):
+                kinds.append(event.type)
+                continue
+            kinds.append(event.type)
+            numbers.append(event.sequence_number)
+        final = events.get_final_response()
+    for event in client.responses.create(model=model, input="Stream, please.", stream=True):
+        unknown += extras(EVENT.validate_python(json.loads(event.to_json())))
+    return {"kinds": kinds, "text": final.output_text, "extras": unknown + checked(final), "id": final.id}
+
+
+def stored(model):
+    response = client.responses.create(model=model, input="Keep this.", metadata={"k": "v"})
+    again = client.responses.retrieve(response.id)
+    items = client.responses.input_items.list(response.id)
+    client.responses.delete(response.id)
+    try:
+        client.responses.retrieve(response.id)
+        gone = "found"
+    except openai.NotFoundError as error:
+        gone = error.status_code
+    unstored = client.responses.create(model=model, input="Forget this.", store=False)
+    try:
+        client.responses.retrieve(unstored.id)
+        kept = "found"
+    except openai.NotFoundError as error:
+        kept = error.status_code
+    return {
+        "same": again.to_dict() == response.to_dict(),
+        "items": [[item.type, item.content[0].text] for item in items.data],
+        "gone": gone,
+        "kept": kept,
+    }
+
+
+def errors(model):
+    seen = {}
+    for name, body in {
+        "model": {"model": "nothing", "input": "x"},
+        "previous": {"model": model, "input": "x", "previous_response_id": "resp_none"},
+        "output": {
+            "model": model,
+            "input": [{"type": "function_call_output", "call_id": "c", "output": "x"}],
+        },
+        "choice": {"model": model, "input": "x", "tool_choice": {"type": "function", "name": "none"}},
+    }.items():
+        try:
+            client.responses.create(**body)
+            seen[name] = "accepted"
+        except openai.BadRequestError as error:
+            seen[name] = [error.param, error.code]
+    return seen
+
+
+def models():
+    return [model.id for model in client.models.list().data]
+
+
+def main():
+    model = os.environ.get("MODEL", "openai/m")
+    parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors}
+    wanted = sys.argv[1]
+    print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
+
+
+main()

@@ -1,0 +1,285 @@
+//! `POST /v1/responses`, with the official Python client and with plain HTTP.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use haft_model_server::{ErrorResponse, RequestExpectation, Script, ScriptPart, ScriptStep};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::fixture::{Reply, TestServer, key};
+
+fn answering(text: &str) -> TestServer {
+    TestServer::start(Script::of([0, 1, 2].map(|turn| ScriptStep::text(text).at_turn(turn))))
+}
+
+/// Runs a part of the Python program against the server.
+fn python(server: &TestServer, part: &str, model: &str) -> Value {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/openai_responses.py");
+    let ran = Command::new(interpreter())
+        .args([program, part])
+        .env_clear()
+        .envs([("SERVER", &*server.url), ("KEY", &*server.key), ("MODEL", model)])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{errors}");
+    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"))
+}
+
+/// The Python interpreter with the SDKs, which `xtask` installs beside the build products.
+fn interpreter() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let tools = own.ancestors().map(|place| place.join("tools/python"));
+    let installed = tools.into_iter().find(|place| place.join("installed.txt").is_file());
+    installed.map(|place| place.join("bin/python3")).unwrap_or_else(|| panic!("run `cargo xtask install`"))
+}
+
+fn post(server: &TestServer, body: &Value) -> Reply {
+    let request = server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+    server.send(request.body(body.to_string()))
+}
+
+fn ask(server: &TestServer, body: &Value) -> Value {
+    let reply = post(server, body);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    reply.json()
+}
+
+fn text(response: &Value) -> &str {
+    let items = response["output"].as_array().unwrap();
+    items.last().and_then(|item| item["content"][0]["text"].as_str()).unwrap_or_default()
+}
+
+/// The events of a stream: name and data of each block.
+fn events(reply: &Reply) -> Vec<(String, String)> {
+    assert!(reply.text.ends_with("data: [DONE]\n\n") && !reply.text.contains('\r'), "{}", reply.text);
+    let blocks = reply.text.split_terminator("\n\n").filter(|block| block.starts_with("event: "));
+    let event = |block: &str| {
+        let (name, data) = block.split_once('\n').unwrap();
+        (name["event: ".len()..].to_owned(), data.strip_prefix("data: ").unwrap().to_owned())
+    };
+    blocks.map(event).collect()
+}
+
+/// The only fields that the types of the client do not have are those that the specification requires beside them.
+#[track_caller]
+fn check_extras(seen: &Value) {
+    let is_known = |path: &&Value| {
+        let name = path.as_str().and_then(|path| path.rsplit('.').next());
+        matches!(name, Some("presence_penalty" | "frequency_penalty" | "store"))
+    };
+    let extras: Vec<&Value> =
+        seen["extras"].as_array().unwrap().iter().filter(|path| !is_known(path)).collect();
+    assert!(extras.is_empty(), "{extras:?}");
+}
+
+#[test]
+fn official_client_gets_an_answer_whose_fields_it_all_knows() {
+    let server = answering("Hello there.");
+    let seen = python(&server, "create", "openai/m");
+    assert_eq!((seen["text"].as_str(), seen["status"].as_str()), (Some("Hello there."), Some("completed")));
+    assert_eq!(seen["metadata"], json!({"a": "b"}));
+    assert_eq!(seen["usage"]["total_tokens"], 15);
+    check_extras(&seen);
+    let sent = server.model.requests().last().unwrap().body.to_string();
+    for words in ["Be brief.", "Answer in English.", "Hello.", "Again."] {
+        assert!(sent.contains(words), "{words} is not in {sent}");
+    }
+    assert!(!sent.contains("Relative paths"), "a plain model gets no text of haft: {sent}");
+}
+
+#[test]
+fn functions_go_to_the_client_and_their_outputs_continue_the_conversation() {
+    let steps = [
+        ScriptStep::call("weather", json!({"town": "Oslo"})),
+        ScriptStep::text("31 degrees in Oslo.").expecting(RequestExpectation {
+            body_contains: vec!["31 degrees".into()],
+            ..RequestExpectation::default()
+        }),
+    ];
+    let server = TestServer::start(Script::of(steps));
+    let seen = python(&server, "functions", "openai/m");
+    assert_eq!(seen["call"], json!(["function_call", "weather", {"town": "Oslo"}, "completed"]));
+    assert_eq!((&seen["text"], &seen["previous"]), (&json!("31 degrees in Oslo."), &json!(true)));
+    check_extras(&seen);
+}
+
+#[test]
+fn official_client_accepts_the_stream_and_accumulates_it() {
+    let seen = python(&answering("Streamed text."), "stream", "openai/m");
+    assert_eq!(seen["text"], "Streamed text.");
+    let kinds: Vec<&str> =
+        seen["kinds"].as_array().unwrap().iter().map(|kind| kind.as_str().unwrap()).collect();
+    assert_eq!((kinds[0], kinds[kinds.len() - 1]), ("response.created", "response.completed"));
+    assert!(kinds.contains(&"response.output_text.delta"), "{kinds:?}");
+    check_extras(&seen);
+}
+
+#[test]
+fn stored_responses_are_read_listed_and_deleted() {
+    let seen = python(&answering("Kept."), "stored", "helper");
+    let expected = json!({"same": true, "items": [["message", "Keep this."]], "gone": 404, "kept": 404});
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn mistakes_of_a_request_are_bad_requests_with_their_field() {
+    let seen = python(&answering("x"), "errors", "openai/m");
+    let expected = json!({
+        "model": ["model", "model_not_found"], "previous": ["previous_response_id", "previous_response_not_found"],
+        "output": ["input[0].call_id", null], "choice": ["tool_choice", null],
+    });
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn malformed_and_oversized_bodies_are_refused() {
+    let server = answering("x");
+    let send = |body: String| {
+        let request =
+            server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+        server.send(request.body(body))
+    };
+    for body in ["", "{", "[]", "{\"input\": \"x\"} x"] {
+        let reply = send(body.to_owned());
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["type"]),
+            (400, &json!("invalid_request_error")),
+            "{body}"
+        );
+    }
+    assert_eq!(send(format!("{{\"input\":\"{}\"}}", "x".repeat(49 << 20))).status, 413);
+    assert_eq!(send("[".repeat(100_000)).status, 400);
+}
+
+#[test]
+fn a_stream_has_the_order_ids_and_ends_of_the_specification() {
+    let steps = [ScriptStep::say([
+        ScriptPart::reasoning("Thinking.", "state"),
+        ScriptPart::Text("Let me see.".into()),
+        ScriptPart::call("weather", json!({"town": "Oslo"})),
+    ])];
+    let server = TestServer::start(Script::of(steps));
+    let tools = json!([{"type": "function", "name": "weather"}]);
+    let reply = post(&server, &json!({"model": "openai/m", "input": "x", "stream": true, "tools": tools}));
+    assert_eq!(reply.headers["content-type"], "text/event-stream");
+    assert_eq!(reply.headers["x-accel-buffering"], "no");
+    let events = events(&reply);
+    let data: Vec<Value> = events.iter().map(|(_, data)| serde_json::from_str(data).unwrap()).collect();
+    for (number, ((name, _), data)) in events.iter().zip(&data).enumerate() {
+        assert_eq!((&data["type"], &data["sequence_number"]), (&json!(name), &json!(number)));
+    }
+    let last = &data.last().unwrap()["response"];
+    let types: Vec<&str> =
+        last["output"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!(types.last(), Some(&"function_call"), "{types:?}");
+    assert_eq!(last["status"], "completed");
+    let stored = server.get(&format!("/v1/responses/{}", last["id"].as_str().unwrap())).json();
+    assert_eq!(stored, *last, "the stored response is the one that was streamed");
+}
+
+#[test]
+fn a_conversation_branches_and_survives_the_deletion_of_its_beginning() {
+    let steps = [ScriptStep::text("One."), ScriptStep::text("Two."), ScriptStep::text("Three.")];
+    let server = TestServer::start(Script::of(steps));
+    let first = ask(&server, &json!({"model": "openai/m", "input": "a"}));
+    let next = |previous: &Value, input: &str| {
+        ask(&server, &json!({"model": "openai/m", "input": input, "previous_response_id": previous["id"]}))
+    };
+    let (left, right) = (next(&first, "b"), next(&first, "c"));
+    assert_eq!((text(&left), text(&right)), ("Two.", "Two."));
+    let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
+    assert_eq!(server.send(server.request(Method::DELETE, &path)).json()["deleted"], true);
+    assert_eq!(text(&next(&right, "d")), "Three.");
+    let sent = server.model.requests().last().unwrap().body.to_string();
+    assert!(sent.contains("\"c\"") && !sent.contains("\"b\""), "a branch does not see the other: {sent}");
+}
+
+#[test]
+fn objects_of_another_subject_do_not_exist() {
+    let server = answering("Secret.");
+    let response = ask(&server, &json!({"model": "openai/m", "input": "a"}));
+    let id = response["id"].as_str().unwrap();
+    for (tenant, subject) in [("default", "eve"), ("other", "local")] {
+        let eve = key(&server.store, tenant, subject, None);
+        let status = |method: Method, path: &str| {
+            server.send(server.without_key(method, path).bearer_auth(&eve)).status
+        };
+        assert_eq!(status(Method::GET, &format!("/v1/responses/{id}")), 404);
+        assert_eq!(status(Method::GET, &format!("/v1/responses/{id}/input_items")), 404);
+        assert_eq!(status(Method::DELETE, &format!("/v1/responses/{id}")), 404);
+        assert_eq!(status(Method::POST, &format!("/v1/responses/{id}/cancel")), 404);
+        let list = server.without_key(Method::GET, "/v1/responses").bearer_auth(&eve);
+        assert_eq!(server.send(list).json()["data"], json!([]));
+        let body = json!({"model": "openai/m", "input": "x", "previous_response_id": id}).to_string();
+        let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(&eve);
+        let reply = server.send(request.header("content-type", "application/json").body(body));
+        assert_eq!(reply.json()["error"]["code"], "previous_response_not_found");
+    }
+}
+
+#[test]
+fn an_agent_keeps_its_text_and_needs_the_scope_for_builtin_tools() {
+    let agents = [
+        ("helper", "---\nmodels: openai/m\ntools: []\n---\nYou help.\n"),
+        ("coder", "---\nmodels: openai/m\ntools: [bash]\n---\nYou code.\n"),
+        ("everything", "---\nmodels: openai/m\n---\nYou do all.\n"),
+    ];
+    let server = TestServer::configured(Script::of([ScriptStep::text("Done.")]), &json!({}), &agents);
+    let response = ask(&server, &json!({"model": "helper", "input": "x", "instructions": "In French."}));
+    assert_eq!(text(&response), "Done.");
+    let sent = server.model.requests().last().unwrap().body.to_string();
+    assert!(sent.contains("You help.") && sent.contains("In French."), "{sent}");
+    for model in ["coder", "everything"] {
+        assert_eq!(post(&server, &json!({"model": model, "input": "x"})).status, 403, "{model}");
+    }
+    let own = json!({"model": "openai/m", "input": "x", "tools": [{"type": "haft:bash"}]});
+    assert_eq!(post(&server, &own).status, 403);
+    for path in ["../../etc/passwd", "/etc/passwd", "helper.md", "./agents/helper.md"] {
+        let reply = post(&server, &json!({"model": path, "input": "x"}));
+        assert!(
+            (400..=500).contains(&reply.status) && !reply.text.contains("root:"),
+            "{path}: {}",
+            reply.text
+        );
+        assert_ne!(reply.status, 200, "{path}");
+    }
+}
+
+#[test]
+fn a_failing_model_is_an_error_of_the_reply_and_an_event_of_the_stream() {
+    let steps = || (0..8).map(|_| ScriptStep::fail(ErrorResponse::new(400, "no")));
+    let server = TestServer::start(Script::of(steps()));
+    let reply = post(&server, &json!({"model": "openai/m", "input": "x"}));
+    assert_eq!(
+        (reply.status, &reply.json()["error"]["type"]),
+        (500, &json!("model_error")),
+        "{}",
+        reply.text
+    );
+    let server = TestServer::start(Script::of(steps()));
+    let events = events(&post(&server, &json!({"model": "openai/m", "input": "x", "stream": true})));
+    let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names[names.len() - 2..], ["error", "response.failed"]);
+}
+
+#[test]
+fn json_schema_of_the_text_format_is_met() {
+    let server =
+        TestServer::start(Script::of([ScriptStep::say([ScriptPart::Json(json!({"town": "Oslo"}))])]));
+    let schema = json!({"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]});
+    let format = json!({"type": "json_schema", "name": "place", "schema": schema});
+    let response = ask(&server, &json!({"model": "openai/m", "input": "x", "text": {"format": format}}));
+    assert_eq!(serde_json::from_str::<Value>(text(&response)).unwrap(), json!({"town": "Oslo"}));
+    assert_eq!(response["text"]["format"]["schema"], schema);
+}
+
+#[test]
+fn skipped_tools_and_unknown_fields_are_named_in_a_header() {
+    let server = answering("x");
+    let body = json!({"model": "openai/m", "input": "x", "tools": [{"type": "web_search"}], "shiny": 1});
+    let reply = post(&server, &body);
+    let warnings = reply.headers["haft-warnings"].to_str().unwrap();
+    assert!(warnings.contains("web_search") && warnings.contains("shiny"), "{warnings}");
+}

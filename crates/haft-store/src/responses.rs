@@ -1,0 +1,190 @@
+//! Stored responses of the server: one file each, below the directory of its tenant.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use haft_core::home::Home;
+use haft_core::principal::Principal;
+use haft_core::stored::StoredMessage;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::private_file;
+use crate::sweep;
+use crate::tenant::directory_of;
+
+/// The version of a file that is written, and the only one that is read.
+const VERSION: u32 = 1;
+
+/// One response, and everything that a later request needs to continue from it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResponseRecord {
+    version: u32,
+    /// The id on the wire, which is also the name of the file.
+    pub id: String,
+    subject: String,
+    /// The run that made the response.
+    pub run: String,
+    /// Milliseconds since 1970.
+    pub created_ms: u64,
+    /// The response object on the wire.
+    pub response: Value,
+    /// The input items of the request, as the wire shows them.
+    pub input: Vec<Value>,
+    /// The whole conversation after the response. It is complete, so that a chain survives the deletion of earlier
+    /// responses.
+    pub messages: Vec<StoredMessage>,
+    /// The ids of the calls that the client answers. The conversation holds a placeholder for each.
+    pub open_calls: Vec<String>,
+}
+
+/// The parts of a record that its maker chooses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewResponse {
+    pub id: String,
+    pub run: String,
+    pub created_ms: u64,
+    pub response: Value,
+    pub input: Vec<Value>,
+    pub messages: Vec<StoredMessage>,
+    pub open_calls: Vec<String>,
+}
+
+/// The files of all responses.
+#[derive(Debug, Clone)]
+pub struct ResponseStore {
+    root: PathBuf,
+}
+
+impl ResponseStore {
+    pub fn of(home: &Home) -> Self {
+        Self { root: home.data().join("responses") }
+    }
+
+    /// Stores a response, or replaces it. After a power cut the newest responses may be missing.
+    pub fn put(&self, owner: &Principal, new: NewResponse) -> io::Result<()> {
+        let path = self.path(owner, &new.id).ok_or_else(|| io::Error::other("not the id of a response"))?;
+        if let Some(directory) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let NewResponse { id, run, created_ms, response, input, messages, open_calls } = new;
+        let subject = owner.subject().to_owned();
+        let record = ResponseRecord {
+            version: VERSION,
+            id,
+            subject,
+            run,
+            created_ms,
+            response,
+            input,
+            messages,
+            open_calls,
+        };
+        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?, SystemTime::now())
+    }
+
+    /// Returns a response; `None` if there is none, or if it belongs to another subject or tenant.
+    pub fn get(&self, owner: &Principal, id: &str) -> io::Result<Option<ResponseRecord>> {
+        let Some(path) = self.path(owner, id) else { return Ok(None) };
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let record: ResponseRecord = serde_json::from_slice(&bytes)?;
+        let is_own = record.version == VERSION && record.subject == owner.subject();
+        Ok(is_own.then_some(record))
+    }
+
+    /// Deletes a response and returns false if the owner has none of this id.
+    pub fn delete(&self, owner: &Principal, id: &str) -> io::Result<bool> {
+        match (self.get(owner, id)?, self.path(owner, id)) {
+            (Some(_), Some(path)) => std::fs::remove_file(path).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns all responses of a subject, the newest first.
+    pub fn list(&self, owner: &Principal) -> io::Result<Vec<ResponseRecord>> {
+        let directory = self.root.join(directory_of(owner.tenant()));
+        let ids = sweep::entries(&directory).filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            name.strip_suffix(".json").map(str::to_owned)
+        });
+        let mut found = Vec::new();
+        for id in ids {
+            found.extend(self.get(owner, &id)?);
+        }
+        found.sort_by(|one, other| (other.created_ms, &other.id).cmp(&(one.created_ms, &one.id)));
+        Ok(found)
+    }
+
+    /// Removes responses that did not change for this long.
+    pub fn sweep(&self, keep: Duration, now: SystemTime) {
+        let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
+        sweep::remove_unchanged(of_tenants, keep, now);
+    }
+
+    /// An id of a client becomes a file name only if it has the form of our ids.
+    fn path(&self, owner: &Principal, id: &str) -> Option<PathBuf> {
+        let rest = id.strip_prefix("resp_")?;
+        let is_plain =
+            !rest.is_empty() && rest.len() <= 64 && rest.bytes().all(|b| b.is_ascii_alphanumeric());
+        is_plain.then(|| self.root.join(directory_of(owner.tenant())).join(format!("{id}.json")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::conversation::Message;
+    use serde_json::json;
+
+    use super::*;
+
+    fn new(id: &str, created_ms: u64) -> NewResponse {
+        NewResponse {
+            id: id.into(),
+            run: "r".into(),
+            created_ms,
+            response: json!({"id": id}),
+            input: vec![json!({"type": "message"})],
+            messages: vec![StoredMessage::of(&Message::user("hi"))],
+            open_calls: vec!["call_1".into()],
+        }
+    }
+
+    #[test]
+    fn a_response_is_visible_to_its_subject_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ResponseStore::of(&Home::at(directory.path()));
+        let anna = Principal::new("acme", "anna", "k1");
+        store.put(&anna, new("resp_1", 1)).unwrap();
+        store.put(&anna, new("resp_2", 2)).unwrap();
+        let found = store.get(&Principal::new("acme", "anna", "k2"), "resp_1").unwrap().unwrap();
+        assert_eq!((found.response["id"].as_str(), found.open_calls.len()), (Some("resp_1"), 1));
+        for other in [Principal::new("acme", "bert", "k"), Principal::new("other", "anna", "k")] {
+            assert_eq!(store.get(&other, "resp_1").unwrap(), None);
+            assert!(!store.delete(&other, "resp_1").unwrap());
+            assert_eq!(store.list(&other).unwrap(), []);
+        }
+        let ids: Vec<String> = store.list(&anna).unwrap().into_iter().map(|one| one.id).collect();
+        assert_eq!(ids, ["resp_2", "resp_1"]);
+        assert!(store.delete(&anna, "resp_1").unwrap());
+        assert!(!store.delete(&anna, "resp_1").unwrap());
+    }
+
+    #[test]
+    fn an_id_never_leaves_the_directory_of_its_tenant() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ResponseStore::of(&Home::at(directory.path()));
+        let anna = Principal::new("acme", "anna", "k");
+        store.put(&anna, new("resp_1", 1)).unwrap();
+        for id in ["", "resp_", "resp_../resp_1", "../acme/resp_1", "resp_1.json", "resp_a/b", "resp_\0"] {
+            assert_eq!(store.get(&anna, id).unwrap(), None, "{id}");
+            assert!(store.put(&anna, new(id, 1)).is_err(), "{id}");
+        }
+    }
+}
