@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use haft_config::printable;
 use haft_core::principal::Principal;
 use haft_runtime::runtime::Runtime;
-use haft_runtime::spec::WorkspaceSpec;
+use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
 use haft_server::{AgentCatalog, AuthMode, ServeError, Server, ServerSettings};
 use haft_store::api_keys::{KeyScope, NewApiKey};
 
@@ -80,6 +80,7 @@ fn workspace(directory: &std::path::Path, configuration: &Configuration) -> Work
         environment: config.environment.clone(),
         protected: configuration.in_use().to_vec(),
         limits: config.limits.clone(),
+        home: UserHomeView::Covered,
     }
 }
 

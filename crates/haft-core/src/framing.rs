@@ -149,7 +149,7 @@ impl SseDecoder {
             "event" => value.clone_into(&mut self.event.name),
             "data" => self.data(value)?,
             "id" if !value.contains('\0') && value.len() <= ID_BYTES_MAX => {
-                self.last_id = Some(value.to_owned())
+                self.last_id = Some(value.to_owned());
             }
             "retry" => self.retry_millis = value.parse().ok().or(self.retry_millis),
             // A comment, which begins with a colon, or an unknown field, which the standard says to ignore.
