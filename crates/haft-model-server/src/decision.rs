@@ -16,6 +16,9 @@ use crate::script::{Script, ScriptStep};
 use crate::script_progress::ScriptProgress;
 use crate::wire::{ApiFormat, ApiRequest, PathParameters, RequestTarget, ScriptedReply};
 
+/// The average bytes of a token.
+const BYTES_PER_TOKEN: u64 = 4;
+
 /// A response that is ready to be sent.
 #[derive(Debug)]
 pub(crate) struct PlannedResponse {
@@ -65,6 +68,10 @@ fn turn(
     let format = incoming.parts.format;
     let bad_request = |complaint: String| ErrorResponse::new(400, &complaint);
     let (request, asked) = read(progress, incoming, address).map_err(bad_request)?;
+    let tokens = (incoming.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
+    if let Some(window) = script.context_window.filter(|window| tokens > *window) {
+        return Err(bad_request(format!("the request has {tokens} tokens; the context window has {window}")));
+    }
     let step = choose(script, progress, incoming, &asked).map_err(bad_request)?;
     if let Some(failure) = &step.fail {
         return Ok(failed(format, step.pace, failure));
@@ -73,7 +80,11 @@ fn turn(
         progress.remember(response_id(incoming.serial), &asked);
     }
     let (turn, serial, chat_reasoning) = (asked.talk.turns, incoming.serial, script.chat_reasoning);
-    let step = &recalled(step, &asked);
+    let mut step = recalled(step, &asked);
+    if script.context_window.is_some() {
+        step.usage.input = tokens;
+    }
+    let step = &step;
     let reply = ScriptedReply { step, asked: &asked, request: &request.body, turn, serial, chat_reasoning };
     Ok(said(format, &reply))
 }

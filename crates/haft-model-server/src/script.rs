@@ -17,6 +17,9 @@ pub struct Script {
     /// The required key; a request without it in the provider's header is rejected.
     pub key: Option<String>,
     pub chat_reasoning: ChatReasoning,
+    /// The most tokens of a request, at four bytes each. A larger one is refused, and the usage of each reply counts the
+    /// tokens of its request instead of those of the script.
+    pub context_window: Option<u64>,
     /// Checked in order before `steps`.
     pub conversations: Vec<ScriptConversation>,
     /// The steps for every request that matches none of `conversations`.
