@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::args::{Cli, CliCommand, DemoArgs, OutputFormat, RunArgs};
 use super::exit::ExitReason;
-use super::run::{self as running, RunSetup, StandardInput};
+use super::run::{self as running, RunSetup, StdinPolicy};
 use super::settings::{CliError, Configuration};
 use super::terminal;
 use haft_config::skills::Skills;
@@ -48,7 +48,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
             keeps_session: false,
             piped: None,
         };
-        Box::pin(running::begin(&typed, given, StandardInput::Ignored)).await
+        Box::pin(running::begin(&typed, given, StdinPolicy::Ignored)).await
     };
     let code = running::carry_out(OutputFormat::Text, Box::pin(started)).await;
     if code == ExitCode::SUCCESS {
