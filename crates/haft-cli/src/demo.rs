@@ -4,12 +4,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use haft_runtime::model_server::{ModelServer, Script, ScriptPart, ScriptStep};
+use haft_config::resolved::{ModelName, ModelSettings};
+use haft_core::price::Price;
+use haft_runtime::model_server::{ModelServer, Script, ScriptPart, ScriptStep, ScriptUsage};
 use serde_json::json;
 
 use super::args::{Cli, CliCommand, DemoArgs, OutputFormat, RunArgs};
 use super::exit::ExitReason;
-use super::run::{self as running, RunSetup, StandardInput};
+use super::run::{self as running, RunSetup, StdinPolicy};
 use super::settings::{CliError, Configuration};
 use super::terminal;
 use haft_config::skills::Skills;
@@ -28,11 +30,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
             );
         }
     };
-    terminal::note(&format!(
-        "The model of this demo is a script on {}: no key, no network. The tools are real and run in the real sandbox, in a \
-         temporary directory.\nRequest: {REQUEST}",
-        server.url()
-    ));
+    terminal::note(&format!("{INTRODUCTION}\n\nRequest: {REQUEST}\n"));
     let url = format!("{}/v1", server.url());
     let variables = move |name: &str| match name {
         "OPENAI_BASE_URL" => Some(url.clone()),
@@ -43,33 +41,76 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
         let typed = typed(args, workspace.path())?;
         let given = RunSetup {
             // The configuration files of the operator could name another server, or deny a tool.
-            configuration: Configuration::defaults()?,
+            configuration: priced(Configuration::defaults()?),
             skills: Skills::default(),
             variables: Arc::new(variables),
             models: None,
             keeps_session: false,
             piped: None,
         };
-        Box::pin(running::begin(&typed, given, StandardInput::Ignored)).await
+        Box::pin(running::begin(&typed, given, StdinPolicy::Ignored)).await
     };
-    running::carry_out(OutputFormat::Text, Box::pin(started)).await
+    let code = running::carry_out(OutputFormat::Text, Box::pin(started)).await;
+    if code == ExitCode::SUCCESS {
+        terminal::note(NEXT);
+    }
+    code
 }
+
+const INTRODUCTION: &str = "\
+The model in this demo follows a script, so it needs no API key and no network. Its token counts and prices are
+made up. Everything else is real: two agents, their tools, and the sandbox around a temporary directory.";
+
+const REQUEST: &str = "Add up the two invoices, have the total checked, and save it.";
+
+const NEXT: &str = "
+Try it with a model of your own:
+  ANTHROPIC_API_KEY=... haft run -m anthropic/claude-sonnet-4-5 'What is in this directory?'
+  haft run -m ollama/llama3 'What is in this directory?'
+`haft models` lists the providers, and `haft doctor` checks this machine.";
+
+/// The model of the demo, whose name selects the script.
+const MODEL: &str = "openai/scripted";
+
+/// The agent that gets the request, and the one that it calls.
+const LEAD: (&str, &str) = (
+    "accountant.md",
+    "---\nagents: checker.md\ntools: [read, write]\n---\nYou add up invoices. Have every total checked.\n",
+);
+const CHECKER: (&str, &str) = (
+    "checker.md",
+    "---\ndescription: Checks a total\ntools: [bash]\n---\nYou check totals with the shell.\n",
+);
+
+const INVOICES: [(&str, &str); 2] =
+    [("january.csv", "paper,40\nprinter,80\n"), ("february.csv", "toner,80\n")];
 
 fn stage() -> std::io::Result<(tempfile::TempDir, ModelServer)> {
     let workspace = tempfile::Builder::new().prefix("haft-demo-").tempdir()?;
-    std::fs::write(workspace.path().join("numbers.txt"), "3\n1\n4\n1\n5\n")?;
+    for (name, text) in INVOICES.into_iter().chain([LEAD, CHECKER]) {
+        std::fs::write(workspace.path().join(name), text)?;
+    }
     Ok((workspace, ModelServer::start(script())?))
+}
+
+/// Gives the model a price, so that the last line shows a cost.
+fn priced(mut configuration: Configuration) -> Configuration {
+    let settings = ModelSettings { price: Some(Price::flat(3.0, 15.0)), ..ModelSettings::default() };
+    let model = ModelName::parse(MODEL).map(|model| (model, settings));
+    configuration.resolved.models.settings.extend(model);
+    configuration
 }
 
 /// Builds the arguments as if they had been typed on the command line.
 fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, CliError> {
-    let mut words = vec!["haft", "run", "-m", "openai/scripted", "--mode", "workspace", "--workspace"];
+    let mut words = vec!["haft", "run", "-m", MODEL, "--mode", "workspace", "--workspace"];
+    let agent = format!("@{}", workspace.join(LEAD.0).display());
     let workspace = workspace.to_string_lossy();
     words.push(&workspace);
     if args.no_color {
         words.push("--no-color");
     }
-    words.push(REQUEST);
+    words.extend([agent.as_str(), REQUEST]);
     match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(CliCommand::Run(args)) => Ok(args),
         Ok(_) => Err((ExitReason::Internal, "the demo does not run".into())),
@@ -77,22 +118,27 @@ fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, CliErr
     }
 }
 
-const REQUEST: &str = "Add up numbers.txt, write the sum to sum.txt, and try to leave the workspace.";
-
-/// Scripts two concurrent calls, one call that writes, one that the sandbox must refuse, and the answer.
+/// Scripts two reads at once, a call of the other agent, a write that the sandbox must deny, one that it allows, and the
+/// answer.
 fn script() -> Script {
-    let look = [
-        ScriptPart::Text("I look at the file and at the date.".into()),
-        ScriptPart::call("read", json!({"file_path": "numbers.txt"})),
-        ScriptPart::call("current_date", json!({})),
-    ];
-    let add = "paste -sd+ numbers.txt | tr -d '\\n' > sum.txt; echo >> sum.txt; awk '{s+=$1} END {print s}' numbers.txt | tee -a sum.txt";
-    Script::of([
-        ScriptStep::say(look),
-        ScriptStep::call("bash", json!({"command": add})),
-        ScriptStep::call("write", json!({"file_path": "/etc/haft-demo", "content": "I was here"})),
+    let read = |(name, _): (&str, &str)| ScriptPart::call("read", json!({ "file_path": name }));
+    let check = "awk -F, '{ total += $2 } END { print total }' january.csv february.csv";
+    let write = |path: &str| ScriptStep::call("write", json!({ "file_path": path, "content": "200\n" }));
+    let lead = [
+        ScriptStep::say(INVOICES.map(read)),
+        ScriptStep::call("agent__checker", json!({ "request": "Check that the invoices add up to 200." })),
+        write("/etc/total.txt"),
+        write("total.txt"),
         ScriptStep::text(
-            "The sum is 14; it stands in sum.txt. Outside of the workspace nothing can be written: the sandbox refused it.",
+            "The two invoices add up to 200, and the checker came to the same total. I saved it in total.txt. \
+             I first tried to save it in /etc, but the sandbox denied that.",
         ),
-    ])
+    ];
+    let checker =
+        [ScriptStep::call("bash", json!({ "command": check })), ScriptStep::text("The total is 200.")];
+    let priced =
+        |input, step: ScriptStep| step.using(ScriptUsage { input, output: 60, ..ScriptUsage::default() });
+    Script::default()
+        .about(REQUEST, lead.map(|step| priced(1800, step)))
+        .about("Check that", checker.map(|step| priced(600, step)))
 }

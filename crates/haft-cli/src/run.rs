@@ -41,12 +41,12 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
 
 async fn started(args: &RunArgs) -> Result<StartedRun, CliError> {
     let given = RunSetup::configured(&args.policy.files)?;
-    Box::pin(begin(args, given, StandardInput::Read)).await
+    Box::pin(begin(args, given, StdinPolicy::Read)).await
 }
 
 /// The use of standard input beside a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StandardInput {
+pub(super) enum StdinPolicy {
     Read,
     Ignored,
 }
@@ -55,13 +55,13 @@ pub(super) enum StandardInput {
 pub(super) async fn begin(
     args: &RunArgs,
     mut given: RunSetup,
-    input: StandardInput,
+    input: StdinPolicy,
 ) -> Result<StartedRun, CliError> {
     if args.show.no_color {
         anstream::ColorChoice::Never.write_global();
     }
     let spec = request::spec(args, &given.configuration, &agents::loader(&args.policy.files)?).await?;
-    if input == StandardInput::Read && request::accepts_input(args, &spec) {
+    if input == StdinPolicy::Read && request::accepts_input(args, &spec) {
         given.piped = piped_input::read(args.stdin_wait).await?;
     }
     Box::pin(start(args.show, args.record.as_deref(), given, RunLaunch::New(Box::new(spec)))).await

@@ -50,16 +50,17 @@ impl CommandWatchers {
         Self::with(wishes, Some(home), first.into_iter().collect())
     }
 
-    /// Watches a run. The `first` sinks receive each event before all others.
+    /// Watches a run. The `first` sinks receive each event before all others. Without a home its calls and its cost are
+    /// not journaled.
     pub(super) fn of_run(
         show: ShowArgs,
-        home: &Home,
+        home: Option<&Home>,
         content: LogContent,
         first: Vec<Arc<dyn EventSink>>,
     ) -> Self {
         let wishes =
             WatcherOptions { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
-        Self::with(wishes, Some(home), first)
+        Self::with(wishes, home, first)
     }
 
     /// Watches one question to a model, whose events have no content. Without a home its cost is not journaled.

@@ -45,15 +45,19 @@ impl fmt::Debug for BroughtModels {
 }
 
 /// An agent that gives no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AgentRunError {
     /// The agent could not be built; no model was asked.
+    #[error("{0}")]
     Build(AgentBuildError),
     /// The agent was built, but its run did not start.
+    #[error("{0}")]
     Start(StartError),
     /// The run stopped because of an internal error of haft, not because of a model or a tool.
+    #[error("{0}")]
     Defect(RunDefect),
     /// The run ended without an answer: the finish reason, and its details.
+    #[error("the run ended without an answer ({reason}){}", after_colon(.detail))]
     NoAnswer {
         /// The name of the finish reason, such as `max_turns`.
         reason: String,
@@ -62,12 +66,18 @@ pub enum AgentRunError {
     },
 }
 
+fn after_colon(detail: &str) -> String {
+    if detail.is_empty() { String::new() } else { format!(": {detail}") }
+}
+
 /// An agent that cannot be built.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AgentBuildError {
     /// Two tools of the program have the same name.
+    #[error("{0}")]
     Tool(AlreadyRegistered),
     /// An MCP server of the program cannot be used as it is described.
+    #[error("MCP server `{name}`: {reason}")]
     Server {
         /// The name that the program gave the server.
         name: String,
@@ -75,14 +85,19 @@ pub enum AgentBuildError {
         reason: String,
     },
     /// The built-in default configuration is invalid.
+    #[error("{0}")]
     Config(ConfigErrors),
     /// The system text is not a valid agent file.
+    #[error("{0}")]
     Agent(AgentError),
     /// The agent links to agents that cannot be loaded, or in a cycle.
+    #[error("{0}")]
     Graph(AgentGraphError),
     /// No directory was given, and neither `$HAFT_HOME` nor the user's home directory is known.
+    #[error("{0}")]
     Home(NoHome),
     /// haft's own directory or the workspace could not be created.
+    #[error("the workspace cannot be made: {0}")]
     Workspace(std::io::Error),
 }
 
@@ -222,37 +237,3 @@ fn answer(outcome: RunOutcome) -> Result<String, AgentRunError> {
         _ => Err(AgentRunError::NoAnswer { reason: row.name.to_owned(), detail: outcome.finish.detail }),
     }
 }
-
-impl fmt::Display for AgentRunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Build(error) => error.fmt(f),
-            Self::Start(error) => error.fmt(f),
-            Self::Defect(error) => error.fmt(f),
-            Self::NoAnswer { reason, detail } if detail.is_empty() => {
-                write!(f, "the run ended without an answer ({reason})")
-            }
-            Self::NoAnswer { reason, detail } => {
-                write!(f, "the run ended without an answer ({reason}): {detail}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for AgentRunError {}
-
-impl fmt::Display for AgentBuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tool(error) => error.fmt(f),
-            Self::Server { name, reason } => write!(f, "MCP server `{name}`: {reason}"),
-            Self::Config(error) => error.fmt(f),
-            Self::Agent(error) => error.fmt(f),
-            Self::Graph(error) => error.fmt(f),
-            Self::Home(error) => error.fmt(f),
-            Self::Workspace(error) => write!(f, "the workspace cannot be made: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for AgentBuildError {}

@@ -46,7 +46,8 @@ pub(crate) struct RunSetup {
     pub(crate) variables: Variables,
     /// A provider that replaces the configured models.
     pub(crate) models: Option<Arc<dyn ModelProvider>>,
-    /// False for a run that leaves no session behind.
+    /// False for a run that leaves nothing behind: no session, and no line in the accounting. `haft stats` would count
+    /// the cost of a scripted or replayed model as if it had been paid.
     pub(crate) keeps_session: bool,
     /// Standard input that belongs to the request.
     pub(crate) piped: Option<String>,
@@ -123,7 +124,12 @@ pub(crate) async fn start(
     let config = &mut configuration.resolved;
     config.trace_mcp |= show_args.trace_mcp;
     let show = RunDisplay::new(show_args, RunOutput::new(show_args.output_format));
-    let mut watch = CommandWatchers::of_run(show_args, &home, watch::content(config.telemetry), show.sinks());
+    let mut watch = CommandWatchers::of_run(
+        show_args,
+        keeps_session.then_some(&home),
+        watch::content(config.telemetry),
+        show.sinks(),
+    );
     if let RunLaunch::Resume { id, .. } = &job {
         watch.continue_session(*id);
     }

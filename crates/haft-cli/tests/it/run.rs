@@ -508,20 +508,33 @@ fn terminal_run_prompts_for_approval_and_shows_progress() {
 }
 
 #[test]
-fn demo_runs_without_key_and_lists_each_call() {
+fn demo_shows_agents_a_denied_write_a_cost_and_the_next_command() {
+    let place = here();
     // A proxy that does not answer: the demo must not use it.
-    let ran = here().haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);
-    assert!(ran.stdout.contains("The sum is 14"), "{}", ran.stdout);
+    let ran = place.haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);
+    assert!(ran.stdout.contains("The two invoices add up to 200"), "{}", ran.stdout);
     // The picture in the README shows the same; `examples/recording.rs` draws it again.
     let picture = include_str!("../../../../docs/demo.svg");
-    for shown in ran.stdout.split_whitespace().chain(["✓", "✗", "current_date"]) {
+    for shown in ran.stdout.split_whitespace().chain(["✓", "✗", "january.csv", "agent__checker"]) {
         assert!(picture.contains(shown), "the picture does not show `{shown}`");
     }
-    for line in
-        ["is a script on http://127.0.0.1:", "✓ read", "✓ current_date", "✓ bash", "✗ write", "4 calls"]
-    {
-        assert!(ran.stderr.contains(line), "{line}\n{}", ran.stderr);
+    for part in [
+        "The model in this demo follows a script",
+        "✓ read january.csv",
+        "✓ read february.csv",
+        "✓ bash",
+        "✓ agent__checker",
+        "✗ write /etc/total.txt",
+        "✓ write total.txt",
+        "(1 denied)",
+        "$0.0",
+        "haft run -m anthropic/",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
     }
+    let stats = place.haft(&["stats", "--json"]).output().expect_code(0);
+    assert!(!stats.stdout.contains("scripted") && !stats.stdout.contains("january"), "{}", stats.stdout);
+    assert!(!place.path("home/data/accounting.jsonl").exists());
 }
 
 /// haft learns once that a model cannot call tools, not once per process.

@@ -16,12 +16,12 @@ const PLACE: RunPosition = RunPosition::first(SessionId(1));
 
 /// Keeps events in memory; can simulate a full disk.
 #[derive(Default)]
-struct MemoryEvents {
+struct EventsInTest {
     events: Mutex<BTreeMap<u64, EventEnvelope>>,
     fails: AtomicBool,
 }
 
-impl EventStore for MemoryEvents {
+impl EventStore for EventsInTest {
     fn append<'a>(
         &'a self,
         _: &'a RunKey,
@@ -146,7 +146,7 @@ async fn slow_reader_of_an_unstored_run_gets_a_gap_error() {
 
 #[tokio::test]
 async fn slow_reader_of_a_stored_run_gets_every_event() {
-    let store = Arc::new(MemoryEvents::default());
+    let store = Arc::new(EventsInTest::default());
     let log = EventLog::stored(key(), store, 1);
     let slow = log.events(EventSeq::START);
     for number in 0..3 * EVENTS_MAX {
@@ -163,7 +163,7 @@ async fn slow_reader_of_a_stored_run_gets_every_event() {
 
 #[tokio::test]
 async fn failing_event_store_loses_no_event_in_memory() {
-    let store = Arc::new(MemoryEvents::default());
+    let store = Arc::new(EventsInTest::default());
     let log = EventLog::stored(key(), Arc::clone(&store) as _, 1);
     note(&log, 0);
     log.flushed().await;
@@ -188,7 +188,7 @@ async fn idle_reader_does_not_block_10000_other_readers() {
 
 #[tokio::test]
 async fn sequence_numbers_continue_after_resume() {
-    let store = Arc::new(MemoryEvents::default());
+    let store = Arc::new(EventsInTest::default());
     let first = EventLog::stored(key(), Arc::clone(&store) as _, 1);
     note(&first, 0);
     note(&first, 1);
@@ -212,7 +212,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let log = if stored {
-                EventLog::stored(key(), Arc::new(MemoryEvents::default()), 1)
+                EventLog::stored(key(), Arc::new(EventsInTest::default()), 1)
             } else {
                 EventLog::in_memory()
             };
