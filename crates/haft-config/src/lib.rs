@@ -166,8 +166,13 @@ pub fn load_text(
     text: &str,
     variables: VariableSource<'_>,
 ) -> Result<ResolvedConfig, ConfigErrors> {
-    let mut loader =
-        ConfigLoader { variables, layers: ConfigLayers::default(), files: Vec::new(), errors: Vec::new() };
+    let mut loader = ConfigLoader {
+        variables,
+        layers: ConfigLayers::default(),
+        files: Vec::new(),
+        errors: Vec::new(),
+        warnings: Vec::new(),
+    };
     loader.add(file, text.as_bytes().to_vec());
     loader.finish().map(|loaded| loaded.resolved)
 }
