@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use haft_sandbox::{
-    Launcher, PROBE, SandboxError, SandboxMode, SandboxPolicy, SandboxStatus, SandboxedWorker,
+    Launcher, PROBE, SandboxError, SandboxLevel, SandboxMode, SandboxPolicy, SandboxStatus, SandboxedWorker,
 };
 use serde_json::{Value, json};
 
@@ -18,6 +18,11 @@ use super::cancel;
 use super::exit::ExitReason;
 use super::{hints, settings, terminal};
 use haft_config::environment;
+
+/// The limit of a protection by mounts: another program that replaces a file removes its mount.
+const REPLACED_FILE: &str = "a protected file of the workspace, such as .git/config, that another program replaces is \
+    writable for a running command until it is protected again, about a millisecond later; a command that may have \
+    changed it is ended, and the error names the file";
 
 pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     let config = settings::configuration(&args.policy.files);
@@ -88,6 +93,7 @@ impl DoctorReport {
                     "name": layer.name, "active": layer.active, "detail": layer.detail,
                 })).collect::<Vec<_>>(),
                 "weaker": confinement.weaker,
+                "limits": self.limits_of(confinement.level),
             }),
             Err(reason) => json!({ "mode": self.mode.name(), "works": false, "reason": reason }),
         };
@@ -150,7 +156,31 @@ impl DoctorReport {
                 for sentence in &confinement.weaker {
                     let _ = writeln!(text, "  weaker: {sentence}");
                 }
+                for sentence in self.limits_of(confinement.level) {
+                    let _ = writeln!(text, "  limit: {sentence}");
+                }
             }
+        }
+    }
+
+    /// Returns what this level cannot prevent, on any machine.
+    fn limits_of(&self, level: SandboxLevel) -> &'static [&'static str] {
+        match (self.mode, level) {
+            (
+                SandboxMode::Workspace | SandboxMode::Network,
+                SandboxLevel::Namespaces | SandboxLevel::UserNamespaces,
+            ) => &[REPLACED_FILE],
+            (
+                SandboxMode::Workspace | SandboxMode::Network,
+                SandboxLevel::Landlock | SandboxLevel::Seatbelt,
+            )
+            | (
+                SandboxMode::Full,
+                SandboxLevel::Namespaces
+                | SandboxLevel::UserNamespaces
+                | SandboxLevel::Landlock
+                | SandboxLevel::Seatbelt,
+            ) => &[],
         }
     }
 

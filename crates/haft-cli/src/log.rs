@@ -95,6 +95,11 @@ impl LogWriter {
                 "the call created git repositories; look at their hooks and configuration before you run git there: {paths}"
             ));
         }
+        if result.receipt.notes.get("scan_incomplete").is_some_and(|since| since == "since the call") {
+            terminal::warn(
+                "the call made so many directories that haft did not look into all of them for repositories and files that other programs run",
+            );
+        }
         if self.level == LogLevel::Info && self.format == LogFormat::Text {
             for line in details(result) {
                 terminal::note(&line);
@@ -236,7 +241,7 @@ fn severity(kind: ToolErrorKind) -> LogLevel {
 
 /// Formats notes of the receipt on topics that contain no arguments and no output.
 fn details(result: &ToolResult) -> Vec<String> {
-    const TOPICS: [&str; 11] = [
+    const TOPICS: [&str; 12] = [
         "approval",
         "cache",
         "exit_code",
@@ -247,6 +252,7 @@ fn details(result: &ToolResult) -> Vec<String> {
         "resolved_as",
         "run_files_changed",
         "sandbox",
+        "scan_incomplete",
         "stored",
     ];
     let repairs = result.receipt.repairs.iter().map(|repair| format!("    arguments repaired: {repair}"));

@@ -158,11 +158,12 @@ fn describe(operation: &OperationNode) -> String {
         OperationState::Finished { failure, latency, account } => {
             let end = failure.map_or("ok", ToolErrorKind::name);
             let cached = if account.cached { ", cached" } else { "" };
+            let read = if account.untrusted { ", untrusted" } else { "" };
             let untrusted = untrusted_rule(account).map(|rule| format!(", {rule}")).unwrap_or_default();
             let (bytes_in, bytes_out, ms) = (account.bytes_in, account.bytes_out, latency.as_millis());
             let waited = waited_in_words(operation);
             format!(
-                "{path} {tool} {end} [{ms} ms, {bytes_in} bytes in, {bytes_out} bytes out{cached}{waited}{untrusted}]"
+                "{path} {tool} {end} [{ms} ms, {bytes_in} bytes in, {bytes_out} bytes out{cached}{waited}{read}{untrusted}]"
             )
         }
     }
@@ -255,6 +256,11 @@ fn operation_json(tree: &OpTree, operation: &OperationNode) -> Value {
         node.extend(state);
     }
     if let OperationState::Finished { account, .. } = &operation.state
+        && account.untrusted
+    {
+        node["untrusted"] = json!(true);
+    }
+    if let OperationState::Finished { account, .. } = &operation.state
         && let Some(rule) = untrusted_rule(account)
     {
         node["rule"] = json!(rule);
@@ -289,6 +295,7 @@ mod tests {
             principal: Principal::local(),
             executed: true,
             cached: false,
+            untrusted: false,
             bytes_in: 2,
             bytes_out: 10,
             arguments: Digest::of_text("{}"),

@@ -13,8 +13,13 @@ use super::read::ConfigLayer;
 /// The sections whose entries hold both an address and the credentials for it.
 const PLACES: [&str; 4] = ["mcpServers", "openapiSpecs", "providers", "restTools"];
 
-/// The keys, at any depth of an entry, that decide where haft sends the values of the entry.
-const REACHED_BY: [&str; 6] = ["baseUrl", "command", "issuer", "spec", "tokenUrl", "url"];
+/// The keys, at any depth of an entry, that decide where haft sends the values of the entry. `args` and `cwd` decide which
+/// script an interpreter runs, and `caFile` who can pose as the server.
+const REACHED_BY: [&str; 9] =
+    ["args", "baseUrl", "caFile", "command", "cwd", "issuer", "spec", "tokenUrl", "url"];
+
+/// The key whose value is JSON of any shape.
+const ANY_JSON: &str = "toolSchemas";
 
 /// The position that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +83,8 @@ impl ConfigLayers {
 
 fn sets_address(entry: &Value) -> bool {
     let Some(entry) = entry.as_object() else { return false };
-    entry.iter().any(|(key, value)| REACHED_BY.contains(&key.as_str()) || sets_address(value))
+    let mut keys = entry.iter().filter(|(key, _)| *key != ANY_JSON);
+    keys.any(|(key, value)| REACHED_BY.contains(&key.as_str()) || sets_address(value))
 }
 
 /// Returns true when a key is `path` or lies inside it.
@@ -173,6 +179,16 @@ mod tests {
         let login = json!({"url": "https://mine", "oauth": {"clientId": "me", "clientSecret": "secret"}});
         let theirs = json!({"oauth": {"issuer": "https://theirs"}});
         check("mcpServers", login, theirs.clone(), theirs);
+        let program = json!({"command": "node", "args": ["mine.js"], "env": {"TOKEN": "secret"}});
+        for theirs in [json!({"args": ["theirs.js"]}), json!({"cwd": "/theirs"})] {
+            check("mcpServers", program.clone(), theirs.clone(), theirs);
+        }
+        let schema = json!({"toolSchemas": {"a": {"properties": {"url": {}, "args": {}}}}});
+        let mut both = program.clone();
+        both["toolSchemas"] = schema["toolSchemas"].clone();
+        check("mcpServers", program, schema, both);
+        let theirs = json!({"caFile": "/theirs.pem"});
+        check("providers", json!({"apiKey": "secret"}), theirs.clone(), theirs);
         let described = json!({"spec": "a.json", "headers": {"k": "secret"}});
         let theirs = json!({"spec": "/theirs.json"});
         check("openapiSpecs", described, theirs.clone(), theirs);

@@ -220,12 +220,17 @@ impl OpenapiSettings {
         }
     }
 
-    /// Returns the path or URL of the description, without the query, which may hold a secret.
+    /// Returns the path or URL of the description, without the parts that may hold a secret: user, password, query and
+    /// fragment.
     pub fn place(&self) -> String {
         let is_url = ["http://", "https://"].iter().any(|scheme| self.source.0.starts_with(scheme));
         match Url::parse(&self.source.0) {
             Ok(mut url) if is_url => {
                 url.set_query(None);
+                url.set_fragment(None);
+                // An `http` URL has a host, so neither can fail.
+                let _ = url.set_username("");
+                let _ = url.set_password(None);
                 url.to_string()
             }
             Ok(_) | Err(_) => self.source.0.clone(),

@@ -156,6 +156,8 @@ pub struct CallAccount {
     pub executed: bool,
     /// True if the cache answered the call.
     pub cached: bool,
+    /// True if the output may hold text of strangers; see [`UntrustedReads`](crate::run::untrusted::UntrustedReads).
+    pub untrusted: bool,
     /// The length of the arguments as the model wrote them.
     pub bytes_in: usize,
     /// The size of the output, or of the error message of a failed call.

@@ -52,6 +52,7 @@ impl CallRecord {
             principal,
             executed: false,
             cached: false,
+            untrusted: false,
             bytes_in: arguments.len(),
             bytes_out: 0,
             arguments: Digest::of_text(arguments),
@@ -93,6 +94,11 @@ impl CallRecord {
     /// Records the permission decision about the call.
     pub(crate) fn judge(&mut self, verdict: PolicyDecision) {
         self.end.account.verdict = Some(verdict);
+    }
+
+    /// Records that the output may hold text of strangers.
+    pub(crate) fn read_untrusted(&mut self) {
+        self.end.account.untrusted = true;
     }
 
     pub(crate) fn consent(&mut self, consent: ApprovalOutcome) {

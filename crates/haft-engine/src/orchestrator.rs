@@ -59,7 +59,7 @@ pub struct OrchestratorConfig {
     /// The time for which a remembered approval counts; `None` for an approval that counts until it is revoked.
     pub grant_lifetime: Option<Duration>,
     /// The decision about calls that change or send something, once their run has read untrusted text. Any decision but
-    /// `Allow` also puts outputs that a model reads between delimiters.
+    /// `Allow` also puts trusted outputs that a model reads between delimiters; untrusted ones have them always.
     pub after_untrusted: PermissionDecision,
     /// Counts the tokens of an output for the context budget. A call without a budget does not use it.
     pub tokens: Arc<dyn TokenCounter>,

@@ -1,14 +1,23 @@
 //! A reply under construction: numbers the parts, generates missing call ids, and emits events.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use haft_core::conversation::{Annotation, ModelApiFormat, WireIdentity};
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
-use haft_core::model_reply::{ModelReply, ReplyFold, ReplyNote, StopReason, TokenUsage};
+use haft_core::model_reply::{CALLS_PER_REPLY_MAX, ModelReply, ReplyFold, ReplyNote, StopReason, TokenUsage};
 use haft_core::tool::CallId;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::call_id;
 use crate::wire::DecodeContext;
+
+/// The index of a call that is left out, see [`ReplyDraft::has_room_for_calls`]. Nothing is added to it.
+pub(crate) const LEFT_OUT: usize = usize::MAX;
+
+/// The most notes about one reply. Every event of a broken stream could add one.
+const NOTES_MAX: usize = CALLS_PER_REPLY_MAX + 100;
 
 /// A kind of text that continues until another part begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +25,13 @@ pub(crate) enum TextKind {
     Text,
     Reasoning,
     Refusal,
+}
+
+/// The type of an item.
+#[derive(Deserialize)]
+struct TypedItem<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
 }
 
 /// The state of a decoder's reply, with the events that were not taken yet.
@@ -26,6 +42,7 @@ pub(crate) struct ReplyDraft {
     events: Vec<ModelEvent>,
     parts: usize,
     calls: usize,
+    notes: usize,
     call_ids: HashSet<String>,
     flowing: Option<(TextKind, usize)>,
     last_text: Option<usize>,
@@ -42,6 +59,7 @@ impl ReplyDraft {
             events: Vec::new(),
             parts: 0,
             calls: 0,
+            notes: 0,
             call_ids: HashSet::new(),
             flowing: None,
             last_text: None,
@@ -75,8 +93,35 @@ impl ReplyDraft {
         index
     }
 
-    /// Opens a call. A call without an id, or with the id of an earlier call, gets a generated one.
+    /// Returns false if the reply has as many calls as it may have. A decoder then skips further calls before it parses
+    /// or remembers their arguments.
+    pub(crate) fn has_room_for_calls(&self) -> bool {
+        self.calls < CALLS_PER_REPLY_MAX
+    }
+
+    /// Skips an item if it is a call and there is no room for calls. Only the type of the item is parsed then.
+    pub(crate) fn skips_call(&mut self, raw: &RawValue, is_call: impl Fn(&str) -> bool) -> bool {
+        if self.has_room_for_calls() {
+            return false;
+        }
+        let skips = serde_json::from_str(raw.get())
+            .is_ok_and(|TypedItem { kind }: TypedItem<'_>| kind.is_some_and(|kind| is_call(&kind)));
+        self.skip_calls(usize::from(skips));
+        skips
+    }
+
+    /// Counts calls that were skipped.
+    pub(crate) fn skip_calls(&mut self, count: usize) {
+        self.calls = self.calls.saturating_add(count);
+    }
+
+    /// Opens a call. A call without an id, or with the id of an earlier call, gets a generated one. Returns [`LEFT_OUT`]
+    /// if there is no room for it.
     pub(crate) fn open_call(&mut self, id: Option<&str>, name: &str, mark: Option<WireIdentity>) -> usize {
+        if !self.has_room_for_calls() {
+            self.skip_calls(1);
+            return LEFT_OUT;
+        }
         let given = id.filter(|id| !id.is_empty() && !self.call_ids.contains(*id)).map(str::to_owned);
         let is_given = given.is_some();
         let id = given.unwrap_or_else(|| call_id::generate_call_id(self.asked.turn, self.calls));
@@ -91,13 +136,15 @@ impl ReplyDraft {
     }
 
     pub(crate) fn add(&mut self, index: usize, text: &str) {
-        if !text.is_empty() {
+        if !text.is_empty() && index != LEFT_OUT {
             self.events.push(ModelEvent::PartDelta { index, delta: PartDelta::Text(text.to_owned()) });
         }
     }
 
     pub(crate) fn annotate(&mut self, index: usize, annotation: Annotation) {
-        self.events.push(ModelEvent::PartDelta { index, delta: PartDelta::Annotation(annotation) });
+        if index != LEFT_OUT {
+            self.events.push(ModelEvent::PartDelta { index, delta: PartDelta::Annotation(annotation) });
+        }
     }
 
     /// Annotates the last text part; opens one if there is none.
@@ -107,7 +154,9 @@ impl ReplyDraft {
     }
 
     pub(crate) fn close(&mut self, index: usize, mark: Option<WireIdentity>) {
-        self.events.push(ModelEvent::PartFinished { index, mark });
+        if index != LEFT_OUT {
+            self.events.push(ModelEvent::PartFinished { index, mark });
+        }
     }
 
     /// Appends text that has no part index of its own.
@@ -156,7 +205,10 @@ impl ReplyDraft {
     }
 
     pub(crate) fn note(&mut self, note: ReplyNote) {
-        self.events.push(ModelEvent::Noted(note));
+        self.notes += 1;
+        if self.notes <= NOTES_MAX {
+            self.events.push(ModelEvent::Noted(note));
+        }
     }
 
     pub(crate) fn stop(&mut self, stop: StopReason) {
@@ -186,6 +238,11 @@ impl ReplyDraft {
         }
         self.start(None, None);
         self.stop_flow();
+        if self.calls > CALLS_PER_REPLY_MAX {
+            let calls = self.calls;
+            let reason = format!("a reply has at most {CALLS_PER_REPLY_MAX} calls; this one has {calls}");
+            self.note(ReplyNote::EventSkipped { reason });
+        }
         let stop = match self.stop.take() {
             Some(StopReason::EndOfTurn) if self.calls > 0 => StopReason::ToolCalls,
             Some(stop) => stop,

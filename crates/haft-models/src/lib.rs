@@ -9,6 +9,7 @@ pub mod anthropic;
 mod attempt;
 mod bounded_json;
 mod call_id;
+mod call_list;
 pub mod capability;
 pub mod cassette;
 pub mod claude_code;

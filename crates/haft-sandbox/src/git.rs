@@ -22,6 +22,8 @@ pub(crate) struct GitPaths {
     /// Directories bound onto themselves, still writable: a mount point cannot be renamed.
     pub(crate) pinned: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
+    /// The number of repositories that are not protected.
+    pub(crate) left_out: usize,
 }
 
 /// The names in a git directory that decide which code git runs, each with the placeholder to create when it is
@@ -69,20 +71,32 @@ pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<
 }
 
 /// The number of repositories below the root of the workspace that are protected.
-const REPOSITORIES_MAX: usize = 64;
+pub(crate) const REPOSITORIES_MAX: usize = 64;
 
 /// Inspects the repositories below the root of the workspace. One that cannot be protected, such as one behind a
-/// symlink, is left out: otherwise a command could prevent every later call.
+/// symlink or below a name that is not UTF-8, is left out: otherwise a command could prevent every later call.
 pub(crate) fn nested_git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> GitPaths {
     let scan = WorkspaceScan::of(workspace);
-    let nested = scan.repositories().filter(|directory| *directory != workspace).take(REPOSITORIES_MAX);
-    let found: Vec<GitPaths> =
-        nested.filter_map(|directory| git_paths(directory, writable_roots).ok()).collect();
+    let nested: Vec<&Path> = scan.repositories().filter(|directory| *directory != workspace).collect();
+    let found: Vec<GitPaths> = nested
+        .iter()
+        .filter_map(|directory| git_paths(directory, writable_roots).ok())
+        .filter(GitPaths::is_utf8)
+        .take(REPOSITORIES_MAX)
+        .collect();
+    let left_out = nested.len() - found.len();
     // Submodules and worktrees share directories.
     let unique = |paths: fn(&GitPaths) -> &[PathBuf]| {
         found.iter().flat_map(paths).cloned().collect::<BTreeSet<PathBuf>>().into_iter().collect()
     };
-    GitPaths { pinned: unique(|paths| &paths.pinned), frozen: unique(|paths| &paths.frozen) }
+    GitPaths { pinned: unique(|paths| &paths.pinned), frozen: unique(|paths| &paths.frozen), left_out }
+}
+
+impl GitPaths {
+    /// Returns true if the plan can carry all paths: it is JSON.
+    fn is_utf8(&self) -> bool {
+        self.pinned.iter().chain(&self.frozen).all(|path| path.to_str().is_some())
+    }
 }
 
 fn freeze(git_dir: &Path, paths: &mut GitPaths) -> Result<(), PlanError> {
@@ -208,6 +222,29 @@ mod tests {
         let paths = nested_git_paths(&ws, std::slice::from_ref(&ws));
         assert_eq!(paths.pinned, [ws.join("a/b/.git"), ws.join("c/.git")]);
         assert_eq!(paths.frozen.len(), 2 * GIT_NAMES.len());
+        assert_eq!(paths.left_out, 1);
+    }
+
+    #[test]
+    fn repository_below_a_name_that_is_not_utf8_prevents_no_call() {
+        use std::os::unix::ffi::OsStrExt;
+        let (_dir, ws) = place(&[("a/.git/HEAD", "x")]);
+        let odd = ws.join(std::ffi::OsStr::from_bytes(b"odd\xff"));
+        fs::create_dir_all(odd.join(".git")).unwrap();
+        fs::write(odd.join(".git/HEAD"), "x").unwrap();
+        let paths = nested_git_paths(&ws, std::slice::from_ref(&ws));
+        assert_eq!((paths.pinned, paths.left_out), (vec![ws.join("a/.git")], 1));
+    }
+
+    #[test]
+    fn number_of_unprotected_repositories_is_counted() {
+        let (_dir, ws) = place(&[]);
+        for number in 0..REPOSITORIES_MAX + 3 {
+            fs::create_dir_all(ws.join(format!("r{number}/.git"))).unwrap();
+            fs::write(ws.join(format!("r{number}/.git/HEAD")), "x").unwrap();
+        }
+        let paths = nested_git_paths(&ws, std::slice::from_ref(&ws));
+        assert_eq!((paths.pinned.len(), paths.left_out), (REPOSITORIES_MAX, 3));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) struct SandboxPlan {
     /// Frozen paths of repositories below the root of the workspace. Landlock alone cannot freeze them: it would also
     /// refuse new files beside each of them.
     pub(crate) nested: Vec<PathBuf>,
+    /// The number of repositories below the root that are not protected at any level.
+    pub(crate) unprotected_repositories: usize,
     /// Protected names in writable directories. A mount protects such a name only until another program replaces it.
     pub(crate) watched: Vec<PathBuf>,
     pub(crate) network: bool,
@@ -135,6 +137,7 @@ impl SandboxPlan {
             steps,
             watched,
             nested: nested.frozen,
+            unprotected_repositories: nested.left_out,
             hidden: policy.hidden(),
             frozen: [frozen, vec![policy.home.root().to_path_buf()]].concat(),
             writable,
@@ -392,6 +395,7 @@ impl SandboxPlan {
             hidden: Vec::new(),
             frozen: Vec::new(),
             nested: Vec::new(),
+            unprotected_repositories: 0,
             watched: Vec::new(),
             network: false,
             unix_sockets: false,

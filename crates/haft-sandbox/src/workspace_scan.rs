@@ -27,53 +27,110 @@ const REMEMBERED_MAX: usize = 20_000;
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Files that build tools, editors, shells and other agents run or obey.
-const RUN_FILES: [&str; 27] = [
+const RUN_FILES: [&str; 63] = [
+    ".bazelrc",
+    ".clinerules",
+    ".cursorrules",
+    ".dir-locals.el",
     ".envrc",
+    ".eslintrc.js",
+    ".exrc",
     ".gitattributes",
     ".gitlab-ci.yml",
     ".gitmodules",
+    ".lefthook.yml",
     ".mcp.json",
+    ".mise.toml",
+    ".npmrc",
+    ".nvim.lua",
     ".pre-commit-config.yaml",
+    ".tool-versions",
+    ".windsurfrules",
+    ".yarnrc.yml",
+    "AGENTS.md",
+    "CLAUDE.md",
     "CMakeLists.txt",
+    "Dockerfile",
+    "GEMINI.md",
     "GNUmakefile",
     "Gemfile",
+    "Gruntfile.js",
+    "Jenkinsfile",
     "Justfile",
     "Makefile",
     "Rakefile",
+    "SConstruct",
     "Taskfile.yaml",
     "Taskfile.yml",
     "Vagrantfile",
     "build.gradle",
     "build.gradle.kts",
     "build.rs",
+    "bunfig.toml",
+    "compose.yaml",
     "conftest.py",
+    "docker-compose.yml",
+    "eslint.config.js",
+    "flake.nix",
+    "gulpfile.js",
+    "jest.config.js",
     "justfile",
+    "lefthook.yml",
     "makefile",
+    "meson.build",
+    "mise.toml",
     "noxfile.py",
     "package.json",
     "pom.xml",
     "pyproject.toml",
     "settings.gradle",
+    "setup.cfg",
     "setup.py",
+    "shell.nix",
+    "tox.ini",
+    "vite.config.js",
+    "vite.config.ts",
+    "webpack.config.js",
 ];
 
 /// Directories in which every file counts.
-const RUN_DIRECTORIES: [&str; 8] =
-    [".cargo", ".claude", ".cursor", ".devcontainer", ".github", ".husky", ".idea", ".vscode"];
+const RUN_DIRECTORIES: [&str; 14] = [
+    ".cargo",
+    ".circleci",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".devcontainer",
+    ".gemini",
+    ".githooks",
+    ".github",
+    ".husky",
+    ".idea",
+    ".vscode",
+    ".yarn",
+    ".zed",
+];
+
+/// The entries that make a directory a repository for git although it is not called `.git`.
+const BARE_REPOSITORY: [&str; 3] = ["HEAD", "objects", "refs"];
 
 /// The repositories and files that were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkspaceScan {
     repositories: BTreeSet<PathBuf>,
+    /// Repositories without a `.git`. A plain `git status` inside one obeys its configuration.
+    bare_repositories: BTreeSet<PathBuf>,
     run_files: BTreeMap<PathBuf, FileStamp>,
+    is_incomplete: bool,
 }
 
-/// Tells two versions of a file apart.
+/// Tells two versions of a file apart. A command can set the time of modification, but not that of the last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl WorkspaceScan {
@@ -85,12 +142,16 @@ impl WorkspaceScan {
         while let Some((directory, depth, place)) = waiting.pop_front() {
             entered += 1;
             if entered > DIRECTORIES_MAX {
+                found.is_incomplete = true;
                 break;
             }
             let listing = listing(&directory, place);
             if listing.is_repository {
                 found.repositories.insert(directory.clone());
+            } else if listing.is_bare_repository {
+                found.bare_repositories.insert(directory.clone());
             }
+            found.is_incomplete |= listing.is_cut || depth == DEPTH_MAX && !listing.directories.is_empty();
             for path in listing.run_files.iter().map(|name| directory.join(name)) {
                 found.run_files.extend(stamp(&path).map(|stamp| (path, stamp)));
             }
@@ -107,9 +168,19 @@ impl WorkspaceScan {
         self.repositories.iter().map(PathBuf::as_path)
     }
 
-    /// Returns the repositories that an earlier scan did not find.
+    /// Returns the repositories that an earlier scan did not find, also those without a `.git`.
     pub fn new_repositories(&self, earlier: &Self) -> Vec<PathBuf> {
-        self.repositories.difference(&earlier.repositories).cloned().collect()
+        let new = self.repositories.difference(&earlier.repositories);
+        let mut found: Vec<PathBuf> =
+            new.chain(self.bare_repositories.difference(&earlier.bare_repositories)).cloned().collect();
+        found.sort();
+        found
+    }
+
+    /// Returns true if the workspace has more directories than a scan enters. The command may have left something in the
+    /// others.
+    pub fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 
     /// Returns the files that were created or changed since an earlier scan.
@@ -142,6 +213,9 @@ impl ScanPlace {
 #[derive(Debug, Default)]
 struct DirectoryListing {
     is_repository: bool,
+    is_bare_repository: bool,
+    /// True if the directory has more entries than were read.
+    is_cut: bool,
     directories: Vec<OsString>,
     run_files: Vec<OsString>,
 }
@@ -175,8 +249,11 @@ fn listing(directory: &Path, place: ScanPlace) -> Arc<DirectoryListing> {
 
 fn read(directory: &Path, place: ScanPlace) -> DirectoryListing {
     let mut listing = DirectoryListing::default();
-    for entry in fs::read_dir(directory).into_iter().flatten().take(ENTRIES_MAX).flatten() {
+    let mut of_bare = BTreeSet::new();
+    let mut entries = fs::read_dir(directory).into_iter().flatten();
+    for entry in entries.by_ref().take(ENTRIES_MAX).flatten() {
         let name = entry.file_name();
+        of_bare.extend(BARE_REPOSITORY.into_iter().filter(|part| name == **part));
         match entry.file_type() {
             Ok(_) if name == ".git" => listing.is_repository = true,
             Ok(kind) if kind.is_dir() => listing.directories.push(name),
@@ -184,13 +261,20 @@ fn read(directory: &Path, place: ScanPlace) -> DirectoryListing {
             Ok(_) | Err(_) => {}
         }
     }
+    listing.is_bare_repository = of_bare.len() == BARE_REPOSITORY.len();
+    listing.is_cut = entries.next().is_some();
     listing.directories.sort();
     listing
 }
 
 fn stamp(path: &Path) -> Option<FileStamp> {
     let about = fs::symlink_metadata(path).ok()?;
-    Some(FileStamp { inode: about.ino(), bytes: about.size(), modified: (about.mtime(), about.mtime_nsec()) })
+    Some(FileStamp {
+        inode: about.ino(),
+        bytes: about.size(),
+        modified: (about.mtime(), about.mtime_nsec()),
+        changed: (about.ctime(), about.ctime_nsec()),
+    })
 }
 
 fn is_settled(stamp: FileStamp, now: SystemTime) -> bool {
@@ -246,6 +330,48 @@ mod tests {
         fs::remove_dir_all(root.join("a/.git")).unwrap();
         file(root.join("b/.git/HEAD"), "x");
         assert_eq!(WorkspaceScan::of(&root).repositories().collect::<Vec<_>>(), [root.join("b")]);
+    }
+
+    /// A command can set the time of modification of its files and directories.
+    #[test]
+    fn a_restored_time_of_modification_hides_no_change() {
+        let (_dir, root) = place();
+        let old = SystemTime::now() - Duration::from_hours(1);
+        let age = |path: &Path| fs::File::open(path).unwrap().set_modified(old).unwrap();
+        file(root.join("Makefile"), "all: good");
+        fs::create_dir(root.join("sub")).unwrap();
+        [root.join("Makefile"), root.join("sub"), root.clone()].iter().for_each(|path| age(path));
+        let before = WorkspaceScan::of(&root);
+        fs::write(root.join("Makefile"), "all: evil").unwrap();
+        file(root.join("sub/.git/HEAD"), "x");
+        [root.join("Makefile"), root.join("sub"), root.clone()].iter().for_each(|path| age(path));
+        let after = WorkspaceScan::of(&root);
+        assert_eq!(after.changed_run_files(&before), [root.join("Makefile")]);
+        assert_eq!(after.new_repositories(&before), [root.join("sub")]);
+    }
+
+    /// git obeys the configuration of such a directory as soon as a user runs it there.
+    #[test]
+    fn a_repository_without_dot_git_is_found() {
+        let (_dir, root) = place();
+        fs::create_dir(root.join("src")).unwrap();
+        let before = WorkspaceScan::of(&root);
+        for name in ["HEAD", "config", "objects/x", "refs/x"] {
+            file(root.join("src").join(name), "x");
+        }
+        assert_eq!(WorkspaceScan::of(&root).new_repositories(&before), [root.join("src")]);
+        assert_eq!(WorkspaceScan::of(&root).repositories().count(), 0);
+    }
+
+    #[test]
+    fn a_scan_that_stops_early_says_so() {
+        let (_dir, root) = place();
+        assert!(!WorkspaceScan::of(&root).is_incomplete());
+        fs::create_dir_all(root.join("d/".repeat(DEPTH_MAX + 1))).unwrap();
+        assert!(WorkspaceScan::of(&root).is_incomplete());
+        fs::remove_dir_all(root.join("d")).unwrap();
+        (0..=DIRECTORIES_MAX).for_each(|number| fs::create_dir(root.join(number.to_string())).unwrap());
+        assert!(WorkspaceScan::of(&root).is_incomplete());
     }
 
     #[test]

@@ -6,9 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Replaces a file atomically: writes a temporary file beside it, syncs that and renames it.
+/// Replaces a file atomically: writes a temporary file beside it, syncs that and renames it. The directory is synced
+/// too: otherwise a power cut could undo the rename.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace_by(path, |file| file.write_all(bytes).and_then(|()| file.sync_all()))
+    replace_by(path, |file| file.write_all(bytes).and_then(|()| file.sync_all()))?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// As `replace`, but without the sync, for data that can be computed again: a power cut may lose it, but the caller

@@ -1,5 +1,8 @@
 //! Redacts the secrets we gave to a server from the text it sends back, in case it echoes them.
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 
 /// The secrets to redact.
@@ -25,15 +28,17 @@ pub fn names_a_secret(name: &str) -> bool {
 
 impl SecretRedactor {
     /// Collects the secrets, and for those of several words also the last word: a server may echo a token without
-    /// `Bearer`.
+    /// `Bearer`. Each is redacted in all spellings of [`spellings`].
     pub(crate) fn of<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let words = secrets
             .into_iter()
             .flat_map(|secret| [Some(secret), secret.rsplit_once(' ').map(|(_, last)| last)]);
-        let mut words: Vec<&str> = words.flatten().filter(|word| word.len() >= SECRET_CHARS_MIN).collect();
+        let words = words.flatten().filter(|word| word.len() >= SECRET_CHARS_MIN);
+        let mut words: Vec<String> = words.flat_map(spellings).collect();
         // Longest first: if one secret is a prefix of another, replacing the shorter would leave the rest of the
         // longer.
-        words.sort_by_key(|word| std::cmp::Reverse(word.len()));
+        words.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        words.dedup();
         Self(words.into_iter().map(SecretString::from).collect())
     }
 
@@ -68,13 +73,45 @@ impl SecretRedactor {
             .fold(text, |text, secret| if text.contains(secret) { text.replace(secret, MARK) } else { text })
     }
 
-    /// Redacts the secrets from bytes that are UTF-8; returns other bytes unchanged.
+    /// Redacts the secrets from a text whose end was cut off, and leaves out an end that may be the beginning of a
+    /// secret.
+    pub(crate) fn redact_truncated(&self, text: &str) -> String {
+        self.redact_stream().push(text)
+    }
+
+    /// Redacts the secrets from bytes, also from those that are no UTF-8.
     pub(crate) fn redact_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         match String::from_utf8(bytes) {
             Ok(text) => self.redact(text).into_bytes(),
-            Err(no_text) => no_text.into_bytes(),
+            Err(no_text) => {
+                let secrets = self.0.iter().map(|secret| secret.expose_secret().as_bytes());
+                secrets.fold(no_text.into_bytes(), replace_bytes)
+            }
         }
     }
+}
+
+/// Returns the forms in which a server may repeat a secret: as it is, in a JSON string, in a URL, and in base64.
+fn spellings(secret: &str) -> Vec<String> {
+    let json = serde_json::Value::from(secret).to_string();
+    let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or(&json).to_owned();
+    let percent = utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string();
+    let form: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+    let encoded = [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(|engine| engine.encode(secret));
+    let [standard, url_safe] = encoded;
+    let slashes = json.replace('/', "\\/");
+    vec![secret.to_owned(), json, slashes, percent.to_ascii_lowercase(), percent, form, standard, url_safe]
+}
+
+fn replace_bytes(bytes: Vec<u8>, secret: &[u8]) -> Vec<u8> {
+    let mut clean = Vec::new();
+    let mut rest = bytes.as_slice();
+    while let Some(at) = rest.windows(secret.len()).position(|window| window == secret) {
+        clean.extend_from_slice(&rest[..at]);
+        clean.extend_from_slice(MARK.as_bytes());
+        rest = &rest[at + secret.len()..];
+    }
+    if clean.is_empty() { bytes } else { [&clean, rest].concat() }
 }
 
 /// Redacts a text that arrives in pieces, also secrets that are split between pieces.
@@ -131,6 +168,37 @@ mod tests {
             let one_by_one: String = text.chars().map(|one| pieces.push(&one.to_string())).collect();
             assert_eq!(one_by_one + &pieces.end(), whole, "{text}");
         }
+    }
+
+    #[test]
+    fn encoded_secret_is_redacted() {
+        let withheld = SecretRedactor::of(["s3cret/of \"mine\"+1"]);
+        for text in [
+            "s3cret/of \"mine\"+1",
+            r#"{"echo": "s3cret/of \"mine\"+1"}"#,
+            r#"{"echo": "s3cret\/of \"mine\"+1"}"#,
+            "s3cret%2Fof%20%22mine%22%2B1",
+            "s3cret%2fof%20%22mine%22%2b1",
+            "s3cret%2Fof+%22mine%22%2B1",
+            "czNjcmV0L29mICJtaW5lIisx",
+        ] {
+            let clean = withheld.redact(text.to_owned());
+            assert!(clean.contains(MARK) && !clean.contains("mine") && !clean.contains("czNj"), "{clean}");
+        }
+    }
+
+    #[test]
+    fn secret_in_bytes_that_are_no_text_is_redacted() {
+        let withheld = SecretRedactor::of(["t0ken-of-mine"]);
+        let bytes = [b"\xff t0ken-of-mine, t0ken-of-mine".as_slice(), b" end"].concat();
+        assert_eq!(withheld.redact_bytes(bytes), b"\xff [secret], [secret] end");
+    }
+
+    #[test]
+    fn beginning_of_a_secret_at_the_end_of_a_cut_text_is_left_out() {
+        let withheld = SecretRedactor::of(["t0ken-of-mine"]);
+        assert_eq!(withheld.redact_truncated("it is t0ken-of-mi"), "it is ");
+        assert_eq!(withheld.redact_truncated("t0ken-of-mine and more"), "[secret] and more");
     }
 
     #[test]

@@ -149,6 +149,9 @@ fn doctor_reports_kernel_sandbox_and_config() {
     assert_eq!(found["home"], place.path("home").to_str().unwrap());
     assert_eq!(found["workspace"], place.path("ws").to_str().unwrap());
     assert_eq!(found["config"].as_array().unwrap().len(), 2);
+    let has_mounts = found["sandbox"]["level"] != "landlock";
+    let names_race = found["sandbox"]["limits"].to_string().contains("another program replaces");
+    assert_eq!(names_race, has_mounts, "{found}");
     let layers = found["sandbox"]["layers"].as_array().unwrap();
     for name in ["landlock", "seccomp"] {
         let layer = layers.iter().find(|layer| layer["name"] == name).unwrap();

@@ -176,6 +176,7 @@ fn audited_events() -> [Event; 3] {
         principal: Principal::local(),
         executed: true,
         cached: false,
+        untrusted: false,
         bytes_in: 1,
         bytes_out: 2,
         arguments: Digest::of_text("{}"),

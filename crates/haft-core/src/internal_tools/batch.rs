@@ -92,8 +92,7 @@ pub fn tool() -> ModelTool {
 pub fn plan(arguments: &RawArguments) -> Result<BatchPlan, String> {
     let (calls, extent) = match serde_json::from_str::<Value>(arguments.as_text()) {
         Err(error) if error.is_eof() => (recover(arguments.as_text())?, BatchCompleteness::CutOff),
-        // `RawArguments::parse` repairs text that is nearly JSON, by the same rules as for all arguments.
-        Ok(_) | Err(_) => (whole(arguments)?, BatchCompleteness::Whole),
+        Ok(_) | Err(_) => repaired(arguments)?,
     };
     if calls.is_empty() {
         return Err("`calls` is empty; name at least one call".into());
@@ -131,28 +130,39 @@ fn result(end: &BatchItemOutcome<'_>) -> Value {
     }
 }
 
-fn whole(arguments: &RawArguments) -> Result<Vec<Value>, String> {
+/// Reads text that is JSON, or nearly so: `RawArguments::parse` repairs it by the same rules as for all arguments. The
+/// repair completes a call that was cut off, so the last call of such a list is left out.
+fn repaired(arguments: &RawArguments) -> Result<(Vec<Value>, BatchCompleteness), String> {
     let parsed = arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     let wrong = || "`calls` must be a list of {\"tool\": …, \"parameters\": {…}}".to_owned();
-    match parsed.object().get("calls") {
-        Some(Value::Array(calls)) => Ok(calls.clone()),
+    let mut calls: Vec<Value> = match parsed.object().get("calls") {
+        Some(Value::Array(calls)) => calls.clone(),
         // Also accept a list that the model encoded as a JSON string.
-        Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong()),
-        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => Err(wrong()),
+        Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong())?,
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {
+            return Err(wrong());
+        }
+    };
+    if !parsed.cut_off() {
+        return Ok((calls, BatchCompleteness::Whole));
     }
+    calls.pop();
+    if calls.is_empty() { Err(cut_off_early()) } else { Ok((calls, BatchCompleteness::CutOff)) }
+}
+
+fn cut_off_early() -> String {
+    "the batch was cut off before its first call was complete; send fewer calls at once".to_owned()
 }
 
 /// Returns the complete calls of a list that was cut off. It never returns a partial call: with a truncated path, a
 /// delete would remove the wrong file.
 fn recover(text: &str) -> Result<Vec<Value>, String> {
-    let wrong =
-        || "the batch was cut off before its first call was complete; send fewer calls at once".to_owned();
     if text.len() > ARGUMENTS_BYTES_MAX {
-        return Err(wrong());
+        return Err(cut_off_early());
     }
-    let (_, behind) = text.split_once("\"calls\"").ok_or_else(wrong)?;
+    let (_, behind) = text.split_once("\"calls\"").ok_or_else(cut_off_early)?;
     let list = behind.trim_start().strip_prefix(':').map(str::trim_start);
-    let mut rest = list.and_then(|list| list.strip_prefix('[')).ok_or_else(wrong)?;
+    let mut rest = list.and_then(|list| list.strip_prefix('[')).ok_or_else(cut_off_early)?;
     let mut calls = Vec::new();
     loop {
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
@@ -160,7 +170,7 @@ fn recover(text: &str) -> Result<Vec<Value>, String> {
         calls.push(call);
         rest = rest[values.byte_offset()..].trim_start_matches(|c: char| c == ',' || c.is_whitespace());
     }
-    if calls.is_empty() { Err(wrong()) } else { Ok(calls) }
+    if calls.is_empty() { Err(cut_off_early()) } else { Ok(calls) }
 }
 
 fn item(at: usize, call: Value) -> Result<BatchItem, String> {
@@ -239,6 +249,16 @@ mod tests {
             plan(&RawArguments::from_text(r#"{"calls": [{"tool": "a"}"#)).unwrap().extent,
             BatchCompleteness::CutOff
         );
+    }
+
+    /// A newline inside a string is not JSON, so the text takes the way of the repairs, which close open strings.
+    #[test]
+    fn truncated_batch_that_needs_a_repair_runs_only_its_complete_calls() {
+        let cut = "{\"calls\": [{\"tool\": \"a\", \"parameters\": {\"x\": \"1\n2\"}}, {\"tool\": \"rm\", \"parameters\": {\"path\": \"/tm";
+        check(cut, Ok(&[("0", "a", r#"{"x":"1\n2"}"#)]));
+        assert_eq!(plan(&RawArguments::from_text(cut)).unwrap().extent, BatchCompleteness::CutOff);
+        let first = "{\"calls\": [{\"tool\": \"rm\", \"parameters\": {\"path\": \"/a\n/tm";
+        check(first, Err("cut off before its first call"));
     }
 
     #[test]

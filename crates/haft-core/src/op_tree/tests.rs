@@ -34,6 +34,7 @@ fn finished(operation: &Arc<CallOperation>, failure: Option<ToolErrorKind>) -> E
         principal: Principal::local(),
         executed: true,
         cached: false,
+        untrusted: false,
         bytes_in: 2,
         bytes_out: 10,
         arguments: Digest::of_text("{}"),

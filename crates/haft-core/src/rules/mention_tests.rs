@@ -39,6 +39,11 @@ fn a_denied_word_outside_of_the_commands_that_were_read_asks() {
         "bash -c 'newwrapper rm x'",
         "find . -name rm -exec ls {} \\;",
         "echo rm x > f",
+        "newwrapper 'r\\m x'",
+        "newwrapper \"r''m x\"",
+        "newwrapper --run 'r\"m\" x'",
+        "newwrapper <<< 'r\\m x'",
+        "X='/bin/r\\m y' newwrapper",
     ] {
         assert_eq!(decision(&rules, line), "ask", "{line}");
     }

@@ -3,7 +3,8 @@
 //! The table of programs that run other programs cannot be complete. If a deny rule has `rm *` and the word `rm` is in the
 //! line, but not as a program that the reader found and judged, then the line needs approval. An argument of `echo`
 //! counts too, because the reader cannot know what becomes of it. A mention that an allow rule names itself, such as `git
-//! rm *`, does not count.
+//! rm *`, does not count. An unknown program may give its argument to a shell, so `r\m` and `r''m` inside an argument
+//! mention `rm` too.
 
 use super::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules, Ruling};
 use crate::approval::shown;
@@ -20,7 +21,10 @@ impl PermissionRules {
     }
 
     fn mentions(&self, tool: &str, reading: &ShellReading, phrase: &DeniedPhrase) -> bool {
-        let in_data = reading.data.iter().any(|text| phrase.program.count(text) > 0);
+        let in_data = reading
+            .data
+            .iter()
+            .any(|text| phrase.program.count(text) > 0 || phrase.program.count(&without_quotes(text)) > 0);
         let in_arguments = |read: &ReadCommand| {
             phrase.program.is_unread(read) && !self.is_named_by_allow(tool, read, &phrase.program)
         };
@@ -83,10 +87,12 @@ impl DeniedPhrase {
 impl DeniedWord {
     /// Returns true if the word is in the arguments more often than in the parts of them that were read as commands.
     fn is_unread(&self, read: &ReadCommand) -> bool {
-        let arguments = read.command.words.iter().skip(1);
-        let written: usize = arguments.map(|word| self.count(&word.text)).sum();
-        let passed: usize = read.passed_on.iter().map(|text| self.count(text)).sum();
-        written > passed
+        let is_unread = |count: &dyn Fn(&str) -> usize| {
+            let written: usize = read.command.words.iter().skip(1).map(|word| count(&word.text)).sum();
+            let passed: usize = read.passed_on.iter().map(|text| count(text)).sum();
+            written > passed
+        };
+        is_unread(&|text| self.count(text)) || is_unread(&|text| self.count(&without_quotes(text)))
     }
 
     /// Counts the places where the text has the word, whatever its case.
@@ -98,6 +104,11 @@ impl DeniedWord {
         };
         text.match_indices(&self.text).filter(is_found).count()
     }
+}
+
+/// Removes the quotes and escapes that a shell would remove from the text.
+fn without_quotes(text: &str) -> String {
+    text.chars().filter(|c| !matches!(c, '\\' | '\'' | '"' | '`')).collect()
 }
 
 /// Returns true if a word may begin after this text: not after a letter, but after the letter of an escape (`\\nrm`) and

@@ -26,7 +26,10 @@ pub(super) fn carried(name: &str, arguments: &[ShellWord]) -> Option<Vec<Wrapped
 
 /// Returns true for a file name that means standard input, or another open descriptor.
 pub(super) fn is_input(file: &str) -> bool {
-    file == "-" || file.starts_with("/dev/") || file.starts_with("/proc/")
+    // `../../dev/stdin` may be such a file too.
+    let mut parts = file.split('/').filter(|part| !matches!(*part, "" | "." | ".."));
+    let may_be_absolute = file.starts_with('/') || file.split('/').any(|part| part == "..");
+    file == "-" || may_be_absolute && matches!(parts.next(), Some("dev" | "proc"))
 }
 
 /// The long options of bash, which it also accepts with one dash. The other shells have no option of these names.
@@ -124,7 +127,11 @@ fn database_runs(arguments: &[ShellWord]) -> bool {
             .iter()
             .any(|option| word.text.starts_with(option))
     });
-    !has_statement || arguments.iter().any(has_mark)
+    let reads_input = |word: &ShellWord| {
+        let value = word.text.trim_start_matches("--file=").trim_start_matches("-f");
+        is_input(value)
+    };
+    !has_statement || arguments.iter().any(has_mark) || arguments.iter().any(reads_input)
 }
 
 /// Returns true for `vim +'!rm x'`. `+12` only moves to a line.

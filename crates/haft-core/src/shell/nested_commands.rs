@@ -3,7 +3,7 @@
 use super::options::{OptionEffect, OptionGrammar, may_be_option};
 use super::programs::{self, ProgramRow, ProgramRuns};
 use super::variables;
-use super::word::{holds_substitution, is_variable};
+use super::word::holds_substitution;
 use super::{ShellCommand, ShellWord, interpreters};
 
 /// The command in the arguments of another.
@@ -72,8 +72,16 @@ const EVALUATING: [&str; 17] = [
 fn by_row(name: &str, row: &ProgramRow, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let leading = || OptionScan::leading(row.options, arguments);
     match row.runs {
-        ProgramRuns::Anything => unseen_if(!arguments.is_empty() && !only_informs(arguments)),
+        ProgramRuns::Anything => unseen_if(!only_informs(arguments)),
+        ProgramRuns::AnythingInWords => unseen_if(!arguments.is_empty() && !only_informs(arguments)),
         ProgramRuns::Options => anywhere(row.options, arguments),
+        ProgramRuns::OptionsAndVariables => {
+            [anywhere(row.options, arguments), variables_and_input(arguments)].concat()
+        }
+        ProgramRuns::OptionsBeforeDashes => {
+            let end = arguments.iter().position(|word| word.text == "--").unwrap_or(arguments.len());
+            anywhere(row.options, &arguments[..end])
+        }
         ProgramRuns::OptionsAndCluster => bare_cluster(row.options, arguments),
         ProgramRuns::Subcommand => subcommand(name, row.options, arguments),
         ProgramRuns::Script => script(row.options, arguments),
@@ -230,9 +238,34 @@ fn only_informs(arguments: &[ShellWord]) -> bool {
 /// Reads the words of an interpreter: code in an option, else a script, else its standard input.
 fn script(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let Some(scan) = OptionScan::lenient(options, arguments) else { return unseen() };
+    let read = &arguments[..arguments.len() - scan.rest.len()];
+    // `python -m timeit` runs its arguments, and `node --import data:..` runs the rest of the address.
+    let module = read.last().and_then(|word| options.read(&word.text).attached);
+    let module = module.or(scan.rest.first().map(|word| word.text.as_str())).unwrap_or_default();
+    if scan.has_script && CODE_MODULES.contains(&module)
+        || read.iter().any(|word| word.text.contains("data:"))
+    {
+        return unseen();
+    }
     let reads_input = |word: &ShellWord| interpreters::is_input(&word.text);
     let has_file = scan.rest.first().is_some_and(|word| !reads_input(word));
     unseen_if(!scan.informs && !scan.has_script && !has_file)
+}
+
+/// Modules of Python that run code in their arguments or from standard input.
+const CODE_MODULES: [&str; 8] = ["IPython", "asyncio", "code", "ipdb", "pdb", "ptpython", "timeit", "xonsh"];
+
+/// Reads the words of `make`: variables that name programs, and a makefile that is standard input.
+fn variables_and_input(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
+    let set = arguments.iter().filter_map(variables::assignment);
+    let mut found: Vec<_> = set.filter_map(|(variable, value)| variables::runs(&variable, &value)).collect();
+    let file = |word: &ShellWord| {
+        let attached =
+            ["--makefile=", "--file=", "-f"].iter().find_map(|option| word.text.strip_prefix(option));
+        attached.unwrap_or(&word.text).to_owned()
+    };
+    found.extend(unseen_if(arguments.iter().any(|word| interpreters::is_input(&file(word)))));
+    found
 }
 
 /// Finds the options that run something, at any position. A value that looks like such an option counts as one.
@@ -353,9 +386,4 @@ fn placeholder(arguments: &[ShellWord]) -> Option<&str> {
         attached => Some(attached),
     }
     .filter(|text| !text.is_empty())
-}
-
-/// Returns true if a word sets a variable: `NAME=value`.
-pub(super) fn is_assignment(text: &str) -> bool {
-    text.split_once('=').is_some_and(|(name, _)| is_variable(name))
 }

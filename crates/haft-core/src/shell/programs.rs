@@ -30,10 +30,16 @@ pub(super) enum ProgramRuns {
     Subcommand,
     /// The values of options, anywhere among the words.
     Options,
+    /// The same, and the values of variables among the words, as for `make CC=cc`.
+    OptionsAndVariables,
+    /// The values of options before `--`. The words after it belong to another program.
+    OptionsBeforeDashes,
     /// The same, and the first word may be a cluster of options without a dash, as for `tar`.
     OptionsAndCluster,
-    /// The parser does not know what the program runs.
+    /// The parser does not know what the program runs. Without arguments it reads commands from standard input.
     Anything,
+    /// The parser does not know what the program runs. Without arguments it only prints something.
+    AnythingInWords,
 }
 
 /// Returns the row for the name of a program, with its directory and its version removed: `/usr/bin/python3.12`.
@@ -85,7 +91,7 @@ const PROGRAMS: &[ProgramRow] = &[
     program("exec", COMMAND, "-c -l -a="),
     program("jobs", ProgramRuns::Options, "-x&"),
     program("mapfile readarray", ProgramRuns::Options, "-C% -d= -n= -O= -s= -u= -c="),
-    program(". alias bind compgen complete enable fc hash shopt source", ProgramRuns::Anything, ""),
+    program(". alias bind compgen complete enable fc hash shopt source", ProgramRuns::AnythingInWords, ""),
 
     // Wrappers: coreutils, util-linux, procps.
     program("env", COMMAND, "- -i -0 -v -u= -C= -S% -a= --ignore-environment --null --unset= --chdir= --split-string% \
@@ -165,11 +171,31 @@ const PROGRAMS: &[ProgramRow] = &[
     program("numactl", COMMAND, "-a -l -H~ -s~ -C= -N= -m= -i= -p= --all --localalloc --show~ --hardware~ --physcpubind= --cpunodebind= --membind= \
         --interleave= --preferred="),
     program("busybox toybox", COMMAND, "--list~ --help~ --install~"),
-    program("at batch entr parallel rlwrap runuser script ssh su systemd-run systemd-inhibit systemd-cat systemd-nspawn machinectl tmux screen \
+    program("at batch entr parallel rlwrap runuser script su systemd-run systemd-inhibit systemd-cat systemd-nspawn machinectl tmux screen \
         dtach abduco expect autoexpect gdb lldb rr perf socat ed red dc gnuplot m4 bwrap firejail proot capsh aa-exec cgexec start-stop-daemon \
         daemonize daemon run-parts crontab pee nodemon watchexec concurrently npm-run-all chokidar foreman honcho xterm dialog R octave \
-        csh tcsh fish elvish nu pwsh powershell xonsh osascript sbcl clisp erl rc es",
+        csh tcsh fish elvish nu pwsh powershell xonsh osascript sbcl clisp erl rc es \
+        irb pry byebug ipython bpython ptpython ghci jshell clojure clj bb lein jjs jrunscript kotlin kotlinc mongo mongosh raku rakudo perl6 crystal \
+        csi fsi fsharpi dotnet-script cling gforth maxima sage gp gs qjs d8 slsh sash posh tasksh lftp ftp telnet psftp smbclient mail mailx mutt \
+        bpftrace stap crash scanmem gimp puppet knife chef-apply msfconsole openvpn pexec logrotate latexmk dvips",
         ProgramRuns::Anything, ""),
+    program("ssh grc multitime cpulimit distcc ccache sccache msgfilter openvt softlimit sshpass setlock tsp", ProgramRuns::AnythingInWords, ""),
+    program("ansible", ProgramRuns::Options, "-a% -e% --args% --extra-vars% -i= -m= -u="),
+    program("ansible-playbook", ProgramRuns::Options, "-e% --extra-vars% -i= -u="),
+    program("ansible-console", ProgramRuns::Anything, ""),
+    program("composer xdotool", ProgramRuns::Options, "exec%"),
+    program("cowsay cowthink", ProgramRuns::Options, "-f%"),
+    program("dnf yum", ProgramRuns::Options, "--setopt%"),
+    program("facter", ProgramRuns::Options, "--custom-dir%"),
+    program("pandoc", ProgramRuns::Options, "-F% -L% --filter% --lua-filter% -f= -t= -o= -V= -M="),
+    program("restic", ProgramRuns::Options, "--password-command%"),
+    program("scrot", ProgramRuns::Options, "-e% --exec%"),
+    program("ssh-keygen", ProgramRuns::Options, "-D% -w% -f= -t= -b= -C= -N="),
+    program("tshark", ProgramRuns::Options, "-X% -f= -i= -r= -w= -Y="),
+    program("vagrant", ProgramRuns::Options, "-c! --command!"),
+    program("zathura", ProgramRuns::Options, "-x%"),
+    program("tex latex pdftex pdflatex xetex xelatex luatex lualatex", ProgramRuns::Options,
+        "-shell-escape% --shell-escape% -enable-write18% --enable-write18% -lua% --lua% -luaonly% --luaonly%"),
 
     // Interpreters: code in an option, a script, or standard input.
     program("python pypy", ProgramRuns::Script, "-c% -m. -W= -X= -Q= -B -b -d -E -h~ -i -I -O -P -q -R -s -S -t -u -v -V~ -x --version~ --help~ \
@@ -179,15 +205,15 @@ const PROGRAMS: &[ProgramRow] = &[
         --help~ --copyright~ --encoding= --external-encoding= --internal-encoding="),
     program("node nodejs ts-node tsx", ProgramRuns::Script, "-e% -p% -i% -r= -C= -c -h~ -v~ -pe% --eval% --print% --interactive% --require= --import= \
         --loader= --conditions= --check --version~ --help~ --v8-options~ --test~ --run. --env-file= --input-type="),
-    program("deno", ProgramRuns::Options, "eval% repl% -e% --eval%"),
-    program("bun", ProgramRuns::Options, "-e% -p% --eval% --print% repl% exec%"),
+    program("deno", ProgramRuns::Options, "eval% repl% -% -e% --eval%"),
+    program("bun", ProgramRuns::Options, "-% -e% -p% --eval% --print% repl% exec%"),
     program("php", ProgramRuns::Script, "-r% -B% -R% -E% -a% -F= -f. -c= -d= -z= -t= -S= -h~ -i~ -l -m~ -n -q -s -v~ -w -e -C -H --run% --process-begin% \
         --process-code% --process-end% --interactive% --file. --define= --php-ini= --version~ --help~ --ini~ --info~ --modules~ --server="),
     program("lua luajit", ProgramRuns::Script, "-e% -i% -l= -v~ -E -W -b -j= -O?"),
     program("Rscript", ProgramRuns::Script, "-e% --version~ --help~"),
     program("tclsh wish guile racket julia ghc runghc ocaml elixir iex scala groovy swift janet", ProgramRuns::Script,
         "-e% -E% -c% -r% --eval% --print% --execute% -encoding= -v~ -h~ --version~ --help~"),
-    program("vi vim nvim view ex emacs emacsclient", ProgramRuns::Options, "-c% -S% -s% -es% -u% -f% -l% -e% -eval% --cmd% --eval% --funcall% --execute% \
+    program("vi vim nvim view ex rview rvim vimdiff gvim emacs emacsclient", ProgramRuns::Options, "-c% -S% -s% -es% -u% -f% -l% -e% -eval% --cmd% --eval% --funcall% --execute% \
         --load% --script% --batch%"),
     program("bunx npx", COMMAND, "-c! -p= -y -q -w= --call! --package= --yes --no --no-install --quiet --bun --workspace= --help~ --version~"),
     program("uvx", COMMAND, "-p= -q -v -w= --from= --with= --python= --quiet --verbose --isolated --help~ --version~"),
@@ -198,7 +224,7 @@ const PROGRAMS: &[ProgramRow] = &[
     program("rsync", ProgramRuns::Options, "-e! -B= -f= -T= -M= --rsh! --rsync-path! --exclude= --existing --executability"),
     program("cpio", ProgramRuns::Options, "--rsh-command!"),
     program("zip", ProgramRuns::Options, "-TT% --unzip-command%"),
-    program("make gmake", ProgramRuns::Options, "-E% --eval% -C= -f= -I= -j? -l? -o= -W= --environment-overrides"),
+    program("make gmake", ProgramRuns::OptionsAndVariables, "-E% --eval% -C= -f= -I= -j? -l? -o= -W= --environment-overrides"),
     program("cmake", ProgramRuns::Options, "-E%"),
     program("rg", ProgramRuns::Options, "--pre! --hostname-bin! --pretty --pre-glob= -A= -B= -C= -e= -f= -g= -m= -t= -T= -d= -j= -M= -r="),
     program("ag ack bat delta", ProgramRuns::Options, "--pager!"),
@@ -234,7 +260,14 @@ const PROGRAMS: &[ProgramRow] = &[
     program("git-bisect-run", COMMAND, ""),
     program("git-filter-branch git-config git-send-email git-mergetool git-daemon git-instaweb git-for-each-repo git-p4 git-remote-ext git-hook git-shell",
         ProgramRuns::Anything, ""),
-    program("npm pnpm yarn", ProgramRuns::Subcommand, "-C= -s -w= -r --prefix= --silent --dir= --workspace= --filter= --cwd= --recursive --version~"),
+    program("npm pnpm yarn", ProgramRuns::Subcommand, "-C= -s -w= -r --script-shell! --node-options% --prefix= --silent --dir= --workspace= --filter= --cwd= --recursive --version~"),
+    program("npm-run npm-run-script npm-test npm-t npm-start npm-restart npm-install npm-i npm-ci npm-add npm-rebuild npm-pack npm-publish npm-edit npm-help",
+        ProgramRuns::OptionsBeforeDashes, "--script-shell! --node-options% --git! --editor! --browser! --viewer! --shell!"),
+    program("npm-explore", AFTER_ONE, "--shell!"),
+    program("yarn-node pnpm-node", COMMAND, ""),
+    program("cargo", ProgramRuns::OptionsBeforeDashes, "--config%"),
+    program("go", ProgramRuns::OptionsBeforeDashes, "-exec! -toolexec! -vettool! --exec! --toolexec! --vettool!"),
+    program("gcc g++ cc c++ clang clang++", ProgramRuns::Options, "-wrapper%"),
     program("npm-exec npm-x pnpm-exec pnpm-dlx yarn-exec yarn-dlx", COMMAND, "-c! -p= -y -q -w= -r --call! --package= --yes --no --quiet --workspace= --recursive \
         --parallel --filter="),
     program("uv", ProgramRuns::Subcommand, "-q -v -n --quiet --verbose --directory= --project= --offline --config-file= --cache-dir="),

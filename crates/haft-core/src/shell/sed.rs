@@ -1,10 +1,27 @@
 //! Detects the commands of `sed` that run programs: `e`, and the flag `e` of `s`.
 
 use super::ShellWord;
+use super::interpreters::is_input;
 
 /// Returns true if a script in the arguments may run a program. Scripts in files are programs like any other.
 pub(super) fn runs(arguments: &[ShellWord]) -> bool {
-    scripts(arguments).any(|script| script.opaque && script.text.is_empty() || script_runs(&script.text))
+    reads_script_from_input(arguments)
+        || scripts(arguments)
+            .any(|script| script.opaque && script.text.is_empty() || script_runs(&script.text))
+}
+
+/// Returns true for `-f -`, `-nf/dev/stdin`, `--file=-` and the like.
+fn reads_script_from_input(arguments: &[ShellWord]) -> bool {
+    let attached = |option: &str| match option.strip_prefix("--") {
+        Some(long) => long.split_once('=').map(|(_, file)| file.to_owned()),
+        None => option.strip_prefix('-')?.split_once('f').map(|(_, file)| file.to_owned()),
+    };
+    let options =
+        arguments.iter().enumerate().filter(|(_, word)| word.text.starts_with('-') && word.text != "-");
+    options.into_iter().any(|(at, word)| {
+        let next = || arguments.get(at + 1).map(|word| word.text.clone());
+        attached(&word.text).filter(|file| !file.is_empty()).or_else(next).is_some_and(|file| is_input(&file))
+    })
 }
 
 /// Returns the words that may be scripts: the values of `-e`, and the first word that is not an option.

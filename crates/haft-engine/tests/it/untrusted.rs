@@ -98,9 +98,11 @@ async fn a_command_reads_untrusted_text_only_with_network() {
 }
 
 #[tokio::test]
-async fn without_the_setting_nothing_changes() {
+async fn without_the_setting_calls_are_not_asked_about_but_the_receipt_names_the_source() {
     let rig = rig(PermissionDecision::Allow, None);
     let fetched = rig.execute(call("web__fetch", FETCH)).await;
-    assert!(!fetched.receipt.notes.contains_key("untrusted"));
-    assert_eq!(said(&rig.execute(call("store", STORE)).await), "store: x");
+    assert_eq!(fetched.receipt.notes["untrusted"], json!("web__fetch"));
+    let stored = rig.execute(call("store", STORE)).await;
+    assert_eq!(said(&stored), "store: x");
+    assert!(!stored.receipt.notes.contains_key("untrusted"));
 }

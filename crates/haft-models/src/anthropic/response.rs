@@ -79,6 +79,9 @@ pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, M
 }
 
 fn say_block(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
+    if draft.skips_call(raw, |kind| kind == "tool_use") {
+        return Ok(());
+    }
     let block: AnthropicBlock<'_> = bounded_json::read_raw(raw)?;
     let index = open(draft, &block, raw.get());
     draft.add(index, block.text.as_deref().or(block.thinking.as_deref()).unwrap_or_default());

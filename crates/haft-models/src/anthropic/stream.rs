@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::response::{self, AnthropicBlock, AnthropicMessage, AnthropicUsage};
-use crate::draft::ReplyDraft;
+use crate::draft::{LEFT_OUT, ReplyDraft};
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure};
@@ -30,6 +30,13 @@ struct OpenBlock {
     /// The input of the call in its start event. It counts only if no input delta follows.
     input: Option<String>,
     kept: Option<UnknownBlock>,
+}
+
+impl OpenBlock {
+    /// Returns the state of a call that is left out.
+    fn skipped() -> Self {
+        Self { part: LEFT_OUT, signature: String::new(), input: None, kept: None }
+    }
 }
 
 /// A block of an unknown kind that is kept whole, with its input in pieces.
@@ -110,6 +117,10 @@ impl AnthropicStreamReader {
         let Some(raw) = event.content_block else { return Ok(()) };
         // A second start at the same index ends the first block.
         self.block_stop(event.index);
+        if self.draft.skips_call(raw, |kind| kind == "tool_use") {
+            self.open.insert(event.index, OpenBlock::skipped());
+            return Ok(());
+        }
         let block: AnthropicBlock<'_> = bounded_json::read_raw(raw)?;
         let part = response::open(&mut self.draft, &block, raw.get());
         self.draft.add(part, block.text.as_deref().or(block.thinking.as_deref()).unwrap_or_default());

@@ -148,6 +148,10 @@ fn say_candidate(draft: &mut ReplyDraft, candidate: &GeminiCandidate<'_>) -> Res
 
 fn say_part(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
     let part: GeminiPart<'_> = bounded_json::read_raw(raw)?;
+    if part.function_call.is_some() && !draft.has_room_for_calls() {
+        draft.skip_calls(1);
+        return Ok(());
+    }
     let signature = part.thought_signature.as_deref();
     if let Some(call) = &part.function_call {
         let mark = draft.mark(call.id.as_deref(), signature);

@@ -10,6 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::context;
+use crate::call_list::CallList;
 use crate::draft::{ReplyDraft, TextKind};
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure};
@@ -34,7 +35,7 @@ struct OllamaMessage<'a> {
     content: Option<Cow<'a, str>>,
     thinking: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    tool_calls: Option<Vec<OllamaToolCall<'a>>>,
+    tool_calls: Option<CallList<OllamaToolCall<'a>>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,13 +86,14 @@ fn say_message(draft: &mut ReplyDraft, message: &OllamaMessage<'_>) {
         Some("thinking"),
     );
     draft.flow(TextKind::Text, message.content.as_deref().unwrap_or_default());
-    for call in message.tool_calls.iter().flatten() {
+    for call in message.tool_calls.iter().flat_map(|calls| &calls.items) {
         let function = call.function.as_ref();
         let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
         let index = draft.open_call(call.id.as_deref(), name, None);
         draft.add(index, function.and_then(|function| function.arguments).map_or("{}", RawValue::get));
         draft.close(index, None);
     }
+    draft.skip_calls(message.tool_calls.as_ref().map_or(0, |calls| calls.more));
 }
 
 fn end(draft: &mut ReplyDraft, response: &OllamaResponse<'_>) {

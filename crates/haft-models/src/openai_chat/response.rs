@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::stream::ChatStreamCalls;
+use crate::call_list::CallList;
 use crate::draft::{ReplyDraft, TextKind};
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure, media};
@@ -66,7 +67,7 @@ pub(super) struct ChatMessage<'a> {
     #[serde(borrow)]
     pub(super) reasoning_details: Option<&'a RawValue>,
     #[serde(borrow)]
-    pub(super) tool_calls: Option<Vec<ChatToolCall<'a>>>,
+    pub(super) tool_calls: Option<CallList<ChatToolCall<'a>>>,
     #[serde(borrow)]
     annotations: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
@@ -194,9 +195,10 @@ fn say_message(
     if let Some(audio) = &message.audio {
         say_audio(draft, audio);
     }
-    for call in message.tool_calls.iter().flatten() {
+    for call in message.tool_calls.iter().flat_map(|calls| &calls.items) {
         calls.add(draft, call)?;
     }
+    draft.skip_calls(message.tool_calls.as_ref().map_or(0, |calls| calls.more));
     Ok(())
 }
 

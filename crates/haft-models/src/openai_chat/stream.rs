@@ -42,6 +42,9 @@ impl FrameReader for ChatStreamReader {
     }
 }
 
+/// The most pieces of reasoning state of one reply. Each new piece is compared with all of them.
+const DETAILS_MAX: usize = 1_000;
+
 /// The calls of a reply while they arrive, and other data that is complete only at the end.
 #[derive(Debug, Default)]
 pub(super) struct ChatStreamCalls {
@@ -71,6 +74,11 @@ impl ChatStreamCalls {
             place
         } else {
             let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
+            if !draft.has_room_for_calls() {
+                // Only the beginning of a call has its name; later pieces belong to a call that was skipped.
+                draft.skip_calls(usize::from(!name.is_empty()));
+                return Ok(());
+            }
             let part = draft.open_call(call.id.as_deref(), name, None);
             let number = call.index.unwrap_or(self.open.len() as u64);
             self.open.push(ChatOpenCall {
@@ -112,9 +120,11 @@ impl ChatStreamCalls {
         let pieces: Option<Vec<Value>> = bounded_json::read_raw(details)?;
         let is_first = self.details.is_empty();
         for piece in pieces.into_iter().flatten() {
+            let has_room = self.details.len() < DETAILS_MAX;
             match self.details.iter_mut().find(|known| continues(known, &piece)) {
                 Some(known) => merge(known, piece),
-                None => self.details.push(piece),
+                None if has_room => self.details.push(piece),
+                None => {}
             }
         }
         self.whole_details = is_first.then(|| details.get().to_owned());

@@ -130,6 +130,9 @@ pub(super) fn end(
 
 /// Adds one whole item to the draft and returns whether it is a refusal.
 fn say_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError> {
+    if draft.skips_call(raw, |kind| kind == "function_call") {
+        return Ok(false);
+    }
     let item: ResponsesItem<'_> = bounded_json::read_raw(raw)?;
     match item.kind.as_deref() {
         Some("message") => return Ok(say_message(draft, &item)),

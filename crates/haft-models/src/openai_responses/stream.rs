@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ReplyNote, StopReason};
+use haft_core::model_reply::{CALLS_PER_REPLY_MAX, ReplyNote, StopReason};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -23,8 +23,13 @@ pub(super) struct ResponsesStreamReader {
     open: Vec<OpenPart>,
     /// The ids of finished items; a server may repeat the event that finishes one.
     done: HashSet<String>,
+    /// The indices of calls that are left out.
+    skipped: HashSet<u64>,
     refused: bool,
 }
+
+/// The most items and texts that may be unfinished at once. Each event looks for its part among them.
+const OPEN_PARTS_MAX: usize = 2 * CALLS_PER_REPLY_MAX;
 
 /// A part that is being filled, with the indices that identify it in the stream.
 struct OpenPart {
@@ -73,10 +78,15 @@ struct ResponsesEvent<'a> {
 impl ResponsesStreamReader {
     pub(super) fn new(asked: &DecodeContext) -> Self {
         let draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, asked);
-        Self { draft, open: Vec::new(), done: HashSet::new(), refused: false }
+        Self { draft, open: Vec::new(), done: HashSet::new(), skipped: HashSet::new(), refused: false }
     }
 
     fn event(&mut self, data: &str) -> Result<(), ModelError> {
+        if self.open.len() > OPEN_PARTS_MAX {
+            return Err(bounded_json::malformed(format!(
+                "it has more than {OPEN_PARTS_MAX} unfinished items"
+            )));
+        }
         let event: ResponsesEvent<'_> = bounded_json::read(data.as_bytes())?;
         let kind = event.kind.as_deref().unwrap_or_default();
         let delta = event.delta.as_deref().unwrap_or_default();
@@ -113,6 +123,11 @@ impl ResponsesStreamReader {
         let item: ResponsesItem<'_> = bounded_json::read_raw(raw)?;
         let mark = self.draft.mark(item.id.as_deref(), None);
         let (part, kind) = match item.kind.as_deref() {
+            Some("function_call") if !self.draft.has_room_for_calls() => {
+                // The event that finishes the item comes here too.
+                self.draft.skip_calls(usize::from(self.skipped.insert(event.output_index)));
+                return Ok(());
+            }
             Some("function_call") => {
                 let name = item.name.as_deref().unwrap_or_default();
                 (self.draft.open_call(item.call_id.as_deref(), name, mark), OpenPartKind::Call)

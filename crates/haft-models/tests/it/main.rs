@@ -16,6 +16,8 @@ mod http;
 
 /// Conversations that start in one format and continue in another.
 mod handover;
+/// Replies with far more calls than a run makes.
+mod many_calls;
 /// Each message is encoded only once.
 mod prefix;
 /// Replies as providers send them, whole and in chunks of any size: the grid of scenarios and formats.

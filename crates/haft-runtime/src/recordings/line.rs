@@ -271,6 +271,7 @@ impl RecordedCallEvent {
                         principal: Principal::local(),
                         executed: true,
                         cached: *cached,
+                        untrusted: false,
                         bytes_in: *bytes_in,
                         bytes_out: *bytes_out,
                         arguments: Digest::of_text(""),

@@ -8,6 +8,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::loopback;
 use super::stage::{InStage, StageError};
+use crate::git::REPOSITORIES_MAX;
 use crate::message::{SandboxLayer, SandboxLevel};
 use crate::plan::{SandboxPlan, UnixIdentity};
 use haft_core::settings::mode::SandboxMode;
@@ -68,6 +69,12 @@ impl LevelAttempt {
             weaker.push("the number of processes is not limited".to_owned());
         }
         if self.has_namespaces() {
+            if plan.unprotected_repositories > 0 {
+                let count = plan.unprotected_repositories;
+                weaker.push(format!(
+                    "git hooks and configuration of {count} repositories below the root of the workspace can be changed; at most {REPOSITORIES_MAX} are protected, and none behind a link or below a name that is not UTF-8"
+                ));
+            }
             return weaker;
         }
         let always = [

@@ -15,6 +15,9 @@ use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "seccomp";
 
+/// `open_tree` with attributes of a mount, since Linux 6.15. The number is the same for all architectures.
+const OPEN_TREE_ATTR: libc::c_long = 467;
+
 /// The calls refused in every mode: creating or changing mounts and namespaces, the kernel's keyrings and programs, the
 /// clock, the machine itself, and interfaces whose requests no filter can inspect.
 const NEVER: &[libc::c_long] = &[
@@ -24,6 +27,7 @@ const NEVER: &[libc::c_long] = &[
     libc::SYS_chroot,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -87,6 +91,8 @@ const NAMES_A_PROCESS: &[(libc::c_long, u8)] = &[
     (libc::SYS_sched_setparam, 0),
     (libc::SYS_sched_setattr, 0),
     (libc::SYS_ioprio_set, 1),
+    (libc::SYS_move_pages, 0),
+    (libc::SYS_migrate_pages, 0),
 ];
 
 /// System V IPC and POSIX message queues. Without an IPC namespace they would reach those of other processes, and leave

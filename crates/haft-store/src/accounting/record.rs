@@ -42,6 +42,9 @@ pub struct ToolRecord {
     /// True when the call reached its tool.
     pub executed: bool,
     pub cached: bool,
+    /// True when the output may hold text of strangers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untrusted: bool,
     /// SHA-256 of the arguments as they were written.
     pub arguments_digest: String,
     #[serde(flatten)]

@@ -109,6 +109,7 @@ mod tests {
             bytes_out: 10,
             executed: true,
             cached: false,
+            untrusted: false,
             arguments_digest: String::new(),
             source: ToolRecordSource::default(),
             standing: ToolRecordPosition::default(),

@@ -97,6 +97,11 @@ fn note_changes(cx: &CallContext, before: &WorkspaceScan, after: &WorkspaceScan)
         paths.truncate(NOTED_PATHS_MAX);
         cx.note(topic, json!(paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>()));
     }
+    // Before the call too: a large workspace is no news about the command.
+    if after.is_incomplete() {
+        let since = if before.is_incomplete() { "before the call" } else { "since the call" };
+        cx.note("scan_incomplete", json!(since));
+    }
 }
 
 fn check(command: &str) -> Result<(), ToolError> {

@@ -80,7 +80,15 @@ impl LogRing {
         let mut lines: Vec<String> =
             state.lines.iter().cloned().chain([open]).filter(|line| !line.trim().is_empty()).collect();
         let last = lines.split_off(lines.len().saturating_sub(count));
-        last.into_iter().map(|line| self.withheld.redact(line)).collect()
+        last.into_iter().map(|line| self.redact_line(line)).collect()
+    }
+
+    /// Masks the secrets of a line. A line that was cut may end inside a secret.
+    fn redact_line(&self, line: String) -> String {
+        if line.len() < LINE_BYTES_MAX {
+            return self.withheld.redact(line);
+        }
+        self.withheld.redact_truncated(&line)
     }
 
     /// Saves the lines atomically to a file that only its owner can read. Does nothing if there is no new output.
@@ -148,6 +156,9 @@ mod tests {
         ring.push(b"it is s3cret");
         ring.push(b"-of-mine\n");
         assert_eq!(ring.last(1), ["it is [secret]"]);
+        let filler = "x".repeat(LINE_BYTES_MAX - 6);
+        ring.push(format!("{filler}s3cret-of-mine\n").as_bytes());
+        assert_eq!(ring.last(1), [filler], "a part of a secret at the cut is not shown");
     }
 
     #[test]

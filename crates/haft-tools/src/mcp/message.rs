@@ -15,7 +15,11 @@ const BATCH_MAX: usize = 1000;
 const ID_BYTES_MAX: usize = 1024;
 
 /// The most characters of a server's error message that are repeated.
-const ERROR_CHARS_MAX: usize = 4_000;
+pub(super) const ERROR_CHARS_MAX: usize = 4_000;
+
+/// The most characters of an error that cannot be parsed. It is longer than [`ERROR_CHARS_MAX`], so that the cut goes
+/// through no text that is shown.
+const UNREAD_CHARS_MAX: usize = 2 * ERROR_CHARS_MAX;
 
 /// The largest error object that is parsed, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
@@ -131,11 +135,11 @@ fn number(id: &RawValue) -> Option<RequestId> {
     id.get().trim_matches('"').parse().ok()
 }
 
+/// Reads an error. Its message is cut only where secrets were masked, because a cut could go through one.
 fn error_of(raw: &RawValue) -> RpcError {
     let details = Some(raw.get()).filter(|text| text.len() <= ERROR_BYTES_MAX);
     let read = details.and_then(|text| serde_json::from_str::<RpcError>(text).ok());
-    let unread = || RpcError { code: 0, message: cut(raw.get(), 200), data: None };
-    read.map_or_else(unread, |error| RpcError { message: cut(&error.message, ERROR_CHARS_MAX), ..error })
+    read.unwrap_or_else(|| RpcError { code: 0, message: cut(raw.get(), UNREAD_CHARS_MAX), data: None })
 }
 
 /// Finds the id of a message that is too long to parse. Servers write it either first or last.

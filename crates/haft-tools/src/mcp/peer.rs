@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::bounded::cut;
 use super::host::Host;
-use super::message::{self, JsonRpcMessage, McpOutgoingMessage, RequestId, RpcError};
+use super::message::{self, ERROR_CHARS_MAX, JsonRpcMessage, McpOutgoingMessage, RequestId, RpcError};
 use super::trace::TraceLineKind;
 use super::trace_parent;
 use super::transport::{ForgetOutcome, Inbox, Transport, TransportFailure};
@@ -327,7 +327,7 @@ impl PendingRequests {
 
     /// Converts an error of the server, and masks our secrets in its message.
     fn told(&self, error: RpcError) -> PeerError {
-        let message = self.host.withheld.redact(error.message);
+        let message = cut(&self.host.withheld.redact(error.message), ERROR_CHARS_MAX);
         PeerError::Rpc(RpcError { message, ..error })
     }
 

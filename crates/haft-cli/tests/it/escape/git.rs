@@ -232,6 +232,11 @@ fn a_repository_that_a_call_creates_is_reported() {
     let changed = serde_json::json!([path("ws/.vscode/tasks.json"), path("ws/Makefile")]);
     assert_eq!(result["notes"]["run_files_changed"], changed, "{ran:?}");
     assert!(ran.stderr.contains("warning: the call created git repositories"), "{ran:?}");
+    // A directory with the parts of a repository is one for git, whatever its name.
+    let bare = r#"{"command":"mkdir -p sub/objects sub/refs; echo ref: refs/heads/x > sub/HEAD; echo > sub/config"}"#;
+    let ran = place.haft(&["call", "--json", "bash", bare]).output().expect_code(0);
+    let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(result["notes"]["new_repositories"], serde_json::json!([path("ws/sub")]), "{ran:?}");
     let ran = place.haft(&["call", "bash", r#"{"command":"echo x > new/.git/config"}"#]).output();
     assert!(ran.code != Some(0) && !ran.stderr.contains("created git repositories"), "{ran:?}");
 }

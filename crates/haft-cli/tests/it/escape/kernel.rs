@@ -253,6 +253,16 @@ refused_system_calls! { "full":
     read_the_kernel_log_in_full_mode SYS_syslog "3, b'\\0' * 16, 16";
 }
 
+/// The number of `open_tree_attr`, for which `libc` has no constant yet.
+const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
+
+#[test]
+fn open_tree_with_attributes() {
+    for mode in ["sandbox", "rwx"] {
+        system_call(mode, SYS_OPEN_TREE_ATTR, "-100, b'/', 0, 0, 0");
+    }
+}
+
 /// Runs machine code that makes a system call, in a child process that seccomp must kill.
 #[cfg(target_arch = "x86_64")]
 fn killed_by(code: &str) {

@@ -158,6 +158,29 @@ fn refresh_outage_keeps_the_token_and_revocation_needs_login() {
     assert!(revoked.stderr.contains("haft mcp login far"), "{}", revoked.stderr);
 }
 
+/// haft renews a token half a minute early, and the issuer may be down just then.
+#[test]
+fn valid_token_is_used_while_its_issuer_is_down() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    log_in(&place);
+    let file = "home/data/tokens/far.json";
+    let ends_in = |seconds: u64| {
+        let mut token: serde_json::Value = serde_json::from_str(&place.text(file)).unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        token["expires_at"] = (now.as_secs() + seconds).into();
+        place.file(file, &token.to_string());
+    };
+    ends_in(28);
+    server.stop_token_endpoint();
+    echo(&place).expect_code(0);
+    ends_in(0);
+    let ended = echo(&place);
+    assert!(ended.code != Some(0) && ended.stderr.contains("stored tokens are unchanged"), "{ended:?}");
+    server.start_token_endpoint();
+    echo(&place).expect_code(0);
+}
+
 #[test]
 fn insufficient_scope_makes_the_next_login_request_both() {
     let server = GuardedServer::start();

@@ -89,8 +89,12 @@ impl Authorizer {
         };
         let Some(token) = token else { return Ok(None) };
         if ends_soon(&token, now()) && token.refresh.is_some() {
-            self.renew(Some(&token.access), &Challenge::default()).await?;
-            return Ok(self.held.lock().await.as_ref().map(|token| token.access.clone()));
+            return match self.renew(Some(&token.access), &Challenge::default()).await {
+                Ok(()) => Ok(self.held.lock().await.as_ref().map(|token| token.access.clone())),
+                // The token is renewed early, so it may still be valid while its issuer cannot be reached.
+                Err(AuthError::Unreachable(_)) if !has_ended(&token, now()) => Ok(Some(token.access)),
+                Err(error) => Err(error),
+            };
         }
         Ok(Some(token.access))
     }
@@ -405,6 +409,10 @@ fn whole_seconds(seconds: f64) -> u64 {
 
 fn ends_soon(token: &OauthToken, now: u64) -> bool {
     token.expires_at.is_some_and(|end| end <= now.saturating_add(EARLY.as_secs()))
+}
+
+fn has_ended(token: &OauthToken, now: u64) -> bool {
+    token.expires_at.is_some_and(|end| end <= now)
 }
 
 /// Returns whether there is a token that differs from the rejected one.

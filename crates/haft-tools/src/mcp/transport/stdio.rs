@@ -206,19 +206,29 @@ async fn follow(mut stdout: pipe::Receiver, inbox: &dyn Inbox) -> Option<String>
     None
 }
 
-/// Fails the request whose reply is too long. If no waiting request has its id, fails every waiting request, but with
-/// several of them not before the end of the line, where the id may follow.
+/// Fails the request whose reply is too long.
 fn too_long(inbox: &dyn Inbox, head: &str, tail: &str) {
-    let waiting = inbox.waiting();
-    let known = id_in_fragment(head, tail).filter(|id| waiting.contains(id));
-    let failed = match known {
-        Some(id) => vec![id],
-        None if tail.is_empty() && waiting.len() > 1 => Vec::new(),
-        None => waiting,
-    };
-    for id in failed {
+    for id in too_long_for(head, tail, inbox.waiting()) {
         inbox.failed(id, TransportFailure::TooLarge { bytes_max: MESSAGE_BYTES_MAX });
     }
+}
+
+/// Returns the requests that fail because of a message that is too long. A message with a method is no reply. A reply with
+/// the id of a request fails that one, or none if it was failed when the line became too long. Without an id every
+/// waiting request fails, but with several of them not before the end of the line, where the id may follow.
+fn too_long_for(head: &str, tail: &str, waiting: Vec<RequestId>) -> Vec<RequestId> {
+    match id_in_fragment(head, tail) {
+        _ if has_method(head) => Vec::new(),
+        Some(id) => waiting.into_iter().filter(|waiting| *waiting == id).collect(),
+        None if tail.is_empty() && waiting.len() > 1 => Vec::new(),
+        None => waiting,
+    }
+}
+
+/// Returns true for the beginning of a request or a notification.
+fn has_method(head: &str) -> bool {
+    let at = |key: &str| head.find(key).unwrap_or(usize::MAX);
+    at("\"method\"") < at("\"result\"").min(at("\"error\"")).min(at("\"params\""))
 }
 
 async fn keep_stderr(mut pipe: pipe::Receiver, own: Arc<LogRing>, log: Arc<LogRing>) {
@@ -226,5 +236,27 @@ async fn keep_stderr(mut pipe: pipe::Receiver, own: Arc<LogRing>, log: Arc<LogRi
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
         own.push(&chunk[..read]);
         log.push(&chunk[..read]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_long_message_fails_only_the_request_that_it_answers() {
+        let check = |head: &str, tail: &str, waiting: &[RequestId], expected: &[RequestId]| {
+            assert_eq!(too_long_for(head, tail, waiting.to_vec()), expected, "{head} {tail}");
+        };
+        let head = r#"{"jsonrpc":"2.0","id":2,"result":{"#;
+        check(head, "", &[1, 2, 3], &[2]);
+        check(head, r#""aaa"}}"#, &[1, 3], &[]);
+        check(r#"{"result":{"id":1,"#, "", &[1, 2], &[]);
+        check(r#"{"result":{"id":1,"#, r#"aaa"},"jsonrpc":"2.0","id":2}"#, &[1, 2], &[2]);
+        check(r#"{"result":{"id":1,"#, "aaa", &[1, 2], &[1, 2]);
+        check(r#"{"result":{"#, "", &[1], &[1]);
+        let notification = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"id":1,"#;
+        check(notification, "", &[1], &[]);
+        check(notification, r#""id":1}"#, &[1, 2], &[]);
     }
 }

@@ -11,7 +11,8 @@ const HEAD_BYTES: usize = 1024;
 pub(super) enum StdioLine {
     /// The whole line, with invalid UTF-8 replaced.
     Whole(String),
-    /// Reported twice: with an empty tail as soon as the line is too long, and with an empty head at its end.
+    /// Reported twice, with the same head: with an empty tail as soon as the line is too long, and with its tail at its
+    /// end.
     TooLong { head: String, tail: String },
 }
 
@@ -20,13 +21,15 @@ pub(super) enum StdioLine {
 pub(super) struct StdioLineSplitter {
     bytes_max: usize,
     held: Vec<u8>,
+    /// The beginning of a line that is too long.
+    head: String,
     /// The number of bytes of the current line that were discarded; 0 while it is short enough.
     skipped: usize,
 }
 
 impl StdioLineSplitter {
     pub(super) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, held: Vec::new(), skipped: 0 }
+        Self { bytes_max, held: Vec::new(), head: String::new(), skipped: 0 }
     }
 
     /// Returns the number of bytes of the current line that were discarded.
@@ -46,8 +49,8 @@ impl StdioLineSplitter {
     fn extend(&mut self, bytes: &[u8], tell: &mut dyn FnMut(StdioLine)) {
         self.held.extend_from_slice(bytes);
         if self.skipped == 0 && self.held.len() > self.bytes_max {
-            let head = lossy(&self.held[..HEAD_BYTES.min(self.held.len())]);
-            tell(StdioLine::TooLong { head, tail: String::new() });
+            self.head = lossy(&self.held[..HEAD_BYTES.min(self.held.len())]);
+            tell(StdioLine::TooLong { head: self.head.clone(), tail: String::new() });
             self.skipped = 1;
         }
         if self.skipped > 0 && self.held.len() > TAIL_BYTES {
@@ -60,8 +63,9 @@ impl StdioLineSplitter {
 
     fn finish(&mut self, tell: &mut dyn FnMut(StdioLine)) {
         let line = std::mem::take(&mut self.held);
+        let head = std::mem::take(&mut self.head);
         if std::mem::take(&mut self.skipped) > 0 {
-            tell(StdioLine::TooLong { head: String::new(), tail: lossy(&line) });
+            tell(StdioLine::TooLong { head, tail: lossy(&line) });
         } else if !line.is_empty() {
             tell(StdioLine::Whole(text_of(line)));
         }
@@ -114,7 +118,9 @@ mod tests {
         assert!(
             matches!(&found[0], StdioLine::TooLong { head, tail } if head.starts_with("{\"id\":1") && tail.is_empty())
         );
-        assert!(matches!(&found[1], StdioLine::TooLong { tail, .. } if tail.ends_with("\"id\":1}")));
+        assert!(
+            matches!(&found[1], StdioLine::TooLong { head, tail } if head.starts_with("{\"id\":1") && tail.ends_with("\"id\":1}"))
+        );
         assert_eq!(found[2..], [whole("next")]);
     }
 
