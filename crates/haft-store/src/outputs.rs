@@ -207,6 +207,7 @@ impl OutputStore for FileStore {
             bytes_max: self.limits.output_bytes_max,
             bytes: 0,
             lines: 0,
+            last: b'\n',
             complete: true,
             session: Arc::clone(&self.session),
             unswept_bytes: Arc::clone(&self.unswept_bytes),
@@ -241,7 +242,10 @@ struct FileSpool {
     handle: Handle,
     bytes_max: u64,
     bytes: u64,
+    /// The line ends so far.
     lines: u64,
+    /// The last byte.
+    last: u8,
     complete: bool,
     session: Arc<SessionOutputs>,
     unswept_bytes: Arc<AtomicU64>,
@@ -255,6 +259,7 @@ impl Spool for FileSpool {
         self.file.write_all(taken).map_err(unavailable)?;
         self.bytes += taken.len() as u64;
         self.lines += taken.split(|byte| *byte == b'\n').skip(1).count() as u64;
+        self.last = taken.last().copied().unwrap_or(self.last);
         Ok(())
     }
 
@@ -265,7 +270,9 @@ impl Spool for FileSpool {
         self.part.0 = None;
         self.session.add(self.handle.file());
         self.unswept_bytes.fetch_add(self.bytes, Ordering::Relaxed);
-        let Self { handle, bytes, lines, complete, .. } = *self;
+        let Self { handle, bytes, lines, complete, last, .. } = *self;
+        // A last line without an end counts too, as readers of the output count it.
+        let lines = lines + u64::from(bytes > 0 && last != b'\n');
         Ok(StoreEntry { handle, bytes, lines, complete })
     }
 }
