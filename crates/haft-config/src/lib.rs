@@ -25,6 +25,7 @@ mod oauth;
 mod position;
 mod printable;
 mod private_file;
+pub mod project_instructions;
 mod read;
 mod renamed;
 mod resolve;
