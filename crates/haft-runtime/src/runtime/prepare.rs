@@ -140,6 +140,7 @@ impl Runtime {
         let providers = servers.providers().into_iter().chain(shared).collect();
         let environment =
             RunEnvironment::sharing((policy, config), providers, variables, skills, &generation.engine);
+        environment.instruct(spec.instructions.clone());
         if let Some((tape, recorder)) = &hooks.recorder {
             environment.record_on(Arc::clone(tape), Arc::clone(recorder));
         }
