@@ -236,7 +236,7 @@ fn severity(kind: ToolErrorKind) -> LogLevel {
 
 /// Formats notes of the receipt on topics that contain no arguments and no output.
 fn details(result: &ToolResult) -> Vec<String> {
-    const TOPICS: [&str; 11] = [
+    const TOPICS: [&str; 12] = [
         "approval",
         "cache",
         "exit_code",
@@ -248,6 +248,7 @@ fn details(result: &ToolResult) -> Vec<String> {
         "run_files_changed",
         "sandbox",
         "stored",
+        "unvalidated",
     ];
     let repairs = result.receipt.repairs.iter().map(|repair| format!("    arguments repaired: {repair}"));
     let notes = result.receipt.notes.iter().filter(|(topic, _)| TOPICS.contains(topic));
