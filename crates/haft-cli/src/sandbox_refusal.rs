@@ -50,7 +50,9 @@ impl SandboxRefusal {
             Self::Write => {
                 "the sandbox refused a write; --writable DIR allows writing to a further directory"
             }
-            Self::Read => "the sandbox refused a read; --readable PATH allows a secret, but not the data of haft",
+            Self::Read => {
+                "the sandbox refused a read; --readable PATH allows a secret, but not the data of haft"
+            }
             Self::Git => "the sandbox protects hooks and configuration of git; --git writable opens them",
             Self::Network => "commands have no network here; --network allow opens it",
         }
