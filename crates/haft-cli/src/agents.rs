@@ -141,8 +141,9 @@ fn unknown_tools(read: &Result<AgentFile, AgentLoadError>, config: &ResolvedConf
     let shown = agent.reach.tools.iter().flatten().map(ToString::to_string);
     let allowed = agent.reach.allowed_tools.iter().flatten().cloned();
     let file = printable(&file.to_string_lossy());
-    let problem = |name: String| Some(format!("{file}: {}", tool_names::unknown_tool(config, &name)?));
-    let problems: Vec<String> = shown.chain(allowed).filter_map(problem).collect();
+    let shown = shown.filter_map(|word| tool_names::unknown_selection(config, &word));
+    let allowed = allowed.filter_map(|name| tool_names::unknown_tool(config, &name));
+    let problems: Vec<String> = shown.chain(allowed).map(|problem| format!("{file}: {problem}")).collect();
     (!problems.is_empty()).then(|| hints::with(&problems.join("\n"), Some("`haft tools` lists the tools")))
 }
 

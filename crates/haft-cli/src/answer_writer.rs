@@ -32,7 +32,8 @@ pub(super) struct AnswerWriter {
 /// Renders Markdown.
 impl Default for AnswerWriter {
     fn default() -> Self {
-        Self::on_terminal(TextTreatment::Harmless, || TextTreatment::Styled(MarkdownRenderer::default()))
+        let styled = || TextTreatment::Styled(MarkdownRenderer::new(terminal::answer_columns()));
+        Self::on_terminal(TextTreatment::Harmless, styled)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use futures_util::StreamExt;
-use haft_core::conversation::{Conversation, Media, MediaSource, Message, MessagePart, PartBody};
+use haft_core::conversation::{Conversation, Message, MessagePart, PartBody};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::ModelError;
 use haft_core::model_event::{ModelEvent, PartDelta};
@@ -27,16 +27,13 @@ use super::args::AskArgs;
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
 use super::watch::CommandWatchers;
-use super::{cancel, hints, piped_input, terminal};
+use super::{cancel, hints, images, piped_input, terminal};
 use haft_config::resolved::ModelName;
 use haft_config::{ResolvedConfig, environment};
 use haft_runtime::models::{self, ModelsError};
 
 /// The longest question that is read from standard input.
 const QUESTION_BYTES_MAX: u64 = 16 * 1024 * 1024;
-
-/// The largest image that is sent.
-const IMAGE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 
 pub(super) async fn run(args: &AskArgs) -> ExitCode {
     let asked = match prepare(args).await {
@@ -148,7 +145,7 @@ fn names(args: &AskArgs, config: &ResolvedConfig) -> Result<Vec<ModelName>, CliE
 async fn message(args: &AskArgs) -> Result<Message, CliError> {
     let mut message = Message::user(question(args).await?);
     for path in &args.image {
-        message.parts.push(MessagePart::new(PartBody::Image(image(path)?)));
+        message.parts.push(MessagePart::new(PartBody::Image(images::image(path)?)));
     }
     Ok(message)
 }
@@ -199,32 +196,6 @@ fn from_standard_input() -> Result<String, CliError> {
         return Err(unreadable(&format!("it has more than {QUESTION_BYTES_MAX} bytes")));
     }
     Ok(text)
-}
-
-fn image(path: &Path) -> Result<Media, CliError> {
-    let refused = |reason: String| {
-        let hint = "hint: use a PNG, JPEG, GIF or WebP image";
-        (ExitReason::Input, format!("{}: {reason}\n{hint}", path.display()))
-    };
-    let file = std::fs::File::open(path).map_err(|error| refused(error.to_string()))?;
-    let mut bytes = Vec::new();
-    file.take(IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| refused(error.to_string()))?;
-    if bytes.len() as u64 > IMAGE_BYTES_MAX {
-        return Err(refused(format!("the image has more than {IMAGE_BYTES_MAX} bytes")));
-    }
-    let media_type = media_type(&bytes).ok_or_else(|| refused("unknown image format".into()))?;
-    Ok(Media { media_type: media_type.into(), source: MediaSource::Bytes(bytes.into()) })
-}
-
-/// Detects the media type from the first bytes, because a file name may be wrong.
-fn media_type(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
-    }
 }
 
 async fn ask(args: &AskArgs, question: ModelQuestion) -> ExitCode {

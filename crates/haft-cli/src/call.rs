@@ -18,12 +18,13 @@ use serde_json::Value;
 
 use super::approvals;
 use super::approver::TerminalApprover;
-use super::args::{CallArgs, FileArgs};
+use super::args::{CallArgs, PolicyArgs};
 use super::cancel::CancelSignals;
 use super::elicitor::TerminalElicitor;
 use super::exit::ExitReason;
 use super::hints;
 use super::remedy;
+use super::sandbox_refusal::{self, SandboxRefusal};
 use super::servers::{ServerRequirements, begins_with, providers};
 use super::settings::{self, CliError};
 use super::status_line::waiting;
@@ -51,7 +52,8 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
             let (own, others): (Vec<_>, Vec<_>) =
                 warmed_up(&orchestrator).await.into_iter().partition(|warning| concerns(&call.name, warning));
             warn(&others);
-            explain_unknown_tool(orchestrator.execute_with(call, watch.options(&context)).await, &own)
+            let result = orchestrator.execute_with(call, watch.options(&context)).await;
+            explain_unknown_tool(deny_excluded_tool(result, args), &own)
         } => Ok(result),
         exit = signals.first() => Err(exit),
     };
@@ -74,7 +76,7 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &CommandWatchers) -> ExitC
     if args.json {
         return print_json(result, watch.tree_json());
     }
-    let code = print_text(result, &args.policy.files);
+    let code = print_text(result, &args.policy);
     watch.draw_tree();
     code
 }
@@ -98,6 +100,19 @@ fn warn(warnings: &[CatalogWarning]) {
 
 fn concerns(tool: &str, warning: &CatalogWarning) -> bool {
     begins_with(tool, &warning.provider)
+}
+
+/// Replaces the error "unknown tool" by a denial if the lists of its server exclude the tool, as the lists for all tools
+/// do. The catalog does not hold such a tool.
+fn deny_excluded_tool(mut result: ToolResult, args: &CallArgs) -> ToolResult {
+    if result.error_kind() == Some(ToolErrorKind::UnknownTool)
+        && let Ok(config) = settings::configuration(&args.policy.files)
+        && let Some(why) = remedy::excluded(&result.call.name, &config.resolved)
+    {
+        let message = format!("tool `{}` is not active: {why}", result.call.name);
+        result.outcome = Err(ToolError::new(ToolErrorKind::Denied, message));
+    }
+    result
 }
 
 /// Replaces the error "unknown tool" by the reason why the tool's server is not ready. The tools of a server that was
@@ -217,22 +232,25 @@ fn read_arguments(input: impl Read) -> Result<RawArguments, CliError> {
 
 /// Prints the result. The output of a tool that ran and failed goes to standard output; all other errors go to standard
 /// error.
-fn print_text(result: &ToolResult, files: &FileArgs) -> ExitCode {
+fn print_text(result: &ToolResult, policy: &PolicyArgs) -> ExitCode {
     match &result.outcome {
         Ok(output) => terminal::answer(&output.as_text()),
         Err(error) if error.kind == ToolErrorKind::Failed => {
             let printed = terminal::answer(&error.message);
+            if let Some(refusal) = refusal(error, result, policy) {
+                terminal::note(&format!("hint: {}", refusal.hint()));
+            }
             if printed == ExitCode::SUCCESS { ExitReason::Failed.into() } else { printed }
         }
-        Err(error) => terminal::failed(error.kind.into(), &message_with_hint(error, result, files)),
+        Err(error) => terminal::failed(error.kind.into(), &message_with_hint(error, result, policy)),
     }
 }
 
 /// Rewrites a message that was written for a model. A person sees `error:` before it, and a hint after it.
-fn message_with_hint(error: &ToolError, result: &ToolResult, files: &FileArgs) -> String {
+fn message_with_hint(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> String {
     let lines: Vec<&str> = error.message.lines().map(|line| strip_error_label(line, error.kind)).collect();
     let message = lines.join("\n");
-    hints::with(&message, hint(error, result, files))
+    hints::with(&message, hint(error, result, policy))
 }
 
 /// Only errors about arguments have a label on every line; in other errors a line may be output of a command.
@@ -253,11 +271,21 @@ fn strip_error_label(line: &str, kind: ToolErrorKind) -> &str {
     }
 }
 
-fn hint(error: &ToolError, result: &ToolResult, files: &FileArgs) -> Option<String> {
+fn refusal(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> Option<SandboxRefusal> {
+    let config = settings::configuration(&policy.files).ok()?.resolved.sandbox;
+    let access = policy.network.map(settings::access).or(config.network);
+    let network = sandbox_refusal::network(access, policy.mode.unwrap_or(config.mode));
+    SandboxRefusal::find(&result.call.name, &error.message, network)
+}
+
+fn hint(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> Option<String> {
+    if let Some(refusal) = refusal(error, result, policy) {
+        return Some(refusal.hint().into());
+    }
     if error.kind == ToolErrorKind::Denied && result.receipt.executed {
         return Some("--writable and --readable grant more; see `haft call --help`".into());
     }
-    let config = settings::configuration(files).ok()?;
+    let config = settings::configuration(&policy.files).ok()?;
     remedy::of(error, &result.call.name, &config.resolved)
 }
 

@@ -17,6 +17,7 @@ mod doctor;
 mod elicitor;
 mod exit;
 mod hints;
+mod images;
 #[cfg(feature = "serve")]
 mod keys;
 mod lines;
@@ -32,6 +33,7 @@ mod remedy;
 mod rest;
 mod run;
 mod sandbox;
+mod sandbox_refusal;
 #[cfg(feature = "serve")]
 mod serve;
 mod servers;

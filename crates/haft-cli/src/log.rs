@@ -241,7 +241,7 @@ fn severity(kind: ToolErrorKind) -> LogLevel {
 
 /// Formats notes of the receipt on topics that contain no arguments and no output.
 fn details(result: &ToolResult) -> Vec<String> {
-    const TOPICS: [&str; 12] = [
+    const TOPICS: [&str; 13] = [
         "approval",
         "cache",
         "exit_code",
@@ -254,6 +254,7 @@ fn details(result: &ToolResult) -> Vec<String> {
         "sandbox",
         "scan_incomplete",
         "stored",
+        "unvalidated",
     ];
     let repairs = result.receipt.repairs.iter().map(|repair| format!("    arguments repaired: {repair}"));
     let notes = result.receipt.notes.iter().filter(|(topic, _)| TOPICS.contains(topic));

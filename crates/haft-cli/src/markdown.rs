@@ -5,15 +5,20 @@
 
 mod line;
 mod span;
+mod table;
 
 use line::{CodeLine, MarkdownLine};
 use span::MarkdownSpan;
+use table::{MarkdownTable, TableStart};
 
 /// The most bytes that are held back to decide the meaning of a marker.
 const HELD_BYTES_MAX: usize = 400;
 
 /// The width of a horizontal rule.
 const RULE_CHARS: usize = 40;
+
+/// The width of a terminal that does not report one.
+const COLUMNS: usize = 80;
 
 /// The escape code that resets all others.
 const PLAIN: &str = "\x1b[0m";
@@ -29,6 +34,8 @@ pub(super) struct MarkdownRenderer {
     held: String,
     /// The character before the held text: after a letter or digit, a marker does not open a span.
     before: char,
+    /// The width of the terminal, for tables.
+    columns: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +47,8 @@ enum MarkdownPosition {
     Code(String),
     /// Inside a line of a code block.
     CodeLine(String),
+    /// After some lines of a table, which is shown when it is complete.
+    Table(MarkdownTable),
 }
 
 /// Tells if more text may follow.
@@ -51,11 +60,24 @@ enum TextCompleteness {
 
 impl Default for MarkdownRenderer {
     fn default() -> Self {
-        Self { place: MarkdownPosition::LineStart, held: String::new(), before: '\n' }
+        Self::new(COLUMNS)
     }
 }
 
+/// Returns a text without Markdown marks.
+fn inline_text(text: &str) -> String {
+    let place = MarkdownPosition::Inside("");
+    let mut markdown = MarkdownRenderer { place, ..MarkdownRenderer::default() };
+    let shown = markdown.push(text) + &markdown.finish();
+    anstream::adapter::strip_str(&shown).to_string()
+}
+
 impl MarkdownRenderer {
+    /// A renderer for a terminal of this width.
+    pub(super) fn new(columns: usize) -> Self {
+        Self { place: MarkdownPosition::LineStart, held: String::new(), before: '\n', columns }
+    }
+
     /// Appends text and returns the part that can be shown now.
     pub(super) fn push(&mut self, text: &str) -> String {
         self.held.push_str(text);
@@ -65,10 +87,15 @@ impl MarkdownRenderer {
     /// Returns the remaining output at the end of the answer.
     pub(super) fn finish(&mut self) -> String {
         let mut shown = self.shown(TextCompleteness::IsThere);
-        if matches!(self.place, MarkdownPosition::Inside(style) if !style.is_empty()) {
-            shown.push_str(PLAIN);
+        match &self.place {
+            MarkdownPosition::Inside(style) if !style.is_empty() => shown.push_str(PLAIN),
+            MarkdownPosition::Table(table) => shown.push_str(&table.render(self.columns)),
+            MarkdownPosition::LineStart
+            | MarkdownPosition::Inside(_)
+            | MarkdownPosition::Code(_)
+            | MarkdownPosition::CodeLine(_) => {}
         }
-        *self = Self::default();
+        *self = Self::new(self.columns);
         shown
     }
 
@@ -77,13 +104,48 @@ impl MarkdownRenderer {
         let held = std::mem::take(&mut self.held);
         let mut left = held.as_str();
         while !left.is_empty() {
-            let (seen, rest) = reach(left, rest);
-            let Some(taken) = self.step(seen, rest, &mut shown) else { break };
+            let taken = match self.table_step(left, rest, &mut shown) {
+                Some(taken) => taken,
+                None => {
+                    let (seen, rest) = reach(left, rest);
+                    self.step(seen, rest, &mut shown)
+                }
+            };
+            let Some(taken) = taken else { break };
             self.before = left[..taken].chars().next_back().unwrap_or(self.before);
             left = &left[taken..];
         }
         left.clone_into(&mut self.held);
         shown
+    }
+
+    /// Takes the next lines of a table. Returns `None` if there is no table here, and `Some(None)` while it is still
+    /// ambiguous.
+    fn table_step(
+        &mut self,
+        text: &str,
+        rest: TextCompleteness,
+        shown: &mut String,
+    ) -> Option<Option<usize>> {
+        match &mut self.place {
+            MarkdownPosition::LineStart => match MarkdownTable::begin(text, rest) {
+                TableStart::Undecided => Some(None),
+                TableStart::NoTable => None,
+                TableStart::Table(table, taken) => {
+                    self.place = MarkdownPosition::Table(table);
+                    Some(Some(taken))
+                }
+            },
+            MarkdownPosition::Table(table) => match table.push(text, rest) {
+                Some(0) => {
+                    shown.push_str(&table.render(self.columns));
+                    self.place = MarkdownPosition::LineStart;
+                    Some(Some(0))
+                }
+                taken => Some(taken),
+            },
+            MarkdownPosition::Inside(_) | MarkdownPosition::Code(_) | MarkdownPosition::CodeLine(_) => None,
+        }
     }
 
     /// Shows the next piece and returns its length in bytes; `None` while it is still ambiguous.
@@ -93,6 +155,8 @@ impl MarkdownRenderer {
             MarkdownPosition::Inside(style) => self.inside(text, rest, style, shown),
             MarkdownPosition::Code(fence) => self.code_start(text, rest, fence, shown),
             MarkdownPosition::CodeLine(fence) => Some(self.code_line(text, fence, shown)),
+            // Only `table_step` handles a table.
+            MarkdownPosition::Table(_) => None,
         }
     }
 

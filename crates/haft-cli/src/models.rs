@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use futures_util::future::join_all;
 use haft_models::http::ListedModel;
 use serde_json::{Value, json};
 
@@ -11,14 +12,20 @@ use super::ask::refused;
 use super::settings::{self, CliError};
 use super::{cancel, terminal};
 use haft_config::{ResolvedConfig, environment};
-use haft_runtime::models::{self, ModelsError};
+use haft_runtime::models::{self, ModelsError, ProbeScope, ServerState};
 
 pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
     let config = match settings::configuration(&args.files) {
         Ok(config) => config.resolved,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let Some(provider) = &args.provider else { return providers(args, &config) };
+    let Some(provider) = &args.provider else {
+        return tokio::select! {
+            biased;
+            code = providers(args, &config) => code,
+            exit = cancel::cancelled() => exit.into(),
+        };
+    };
     let listed = tokio::select! {
         biased;
         listed = listed(&config, provider) => listed,
@@ -60,28 +67,57 @@ fn table(provider: &str, models: &[ListedModel]) -> String {
     text
 }
 
-/// Lists the known providers and whether each has a key. No request is sent.
-fn providers(args: &ModelsArgs, config: &ResolvedConfig) -> ExitCode {
-    let rows: Vec<(String, &'static str, String)> = models::known(config)
-        .into_iter()
-        .map(|name| {
-            let (format, state) = models::state(config, &name, &environment);
-            let state = state.map_or_else(|error| error.to_string(), |()| "ready".to_owned());
-            (name, format, state)
-        })
-        .collect();
-    if args.json {
-        let list = rows
-            .iter()
-            .map(|(name, format, state)| json!({ "provider": name, "format": format, "state": state }));
-        return terminal::answer(&format!("{:#}", Value::Array(list.collect())));
-    }
-    let mut text = format!("{:<18} {:<18} {:<9} {}\n", "PROVIDER", "FORMAT", "STATE", "NEEDS");
-    for (name, format, state) in rows {
-        let (state, needs) = if state == "ready" { ("ready", "") } else { ("not ready", remedy(&state)) };
-        let _ = writeln!(text, "{}", format!("{name:<18} {format:<18} {state:<9} {needs}").trim_end());
-    }
+/// One row of the list of providers.
+struct ProviderLine {
+    name: String,
+    format: &'static str,
+    /// The reason the provider cannot be used.
+    problem: Option<String>,
+    server: ServerState,
+}
+
+/// Lists the known providers, whether each has a key, and whether its server answers. Only servers on this machine are
+/// asked, unless the user wants to know about all.
+async fn providers(args: &ModelsArgs, config: &ResolvedConfig) -> ExitCode {
+    let scope = if args.check { ProbeScope::All } else { ProbeScope::Local };
+    let lines = models::known(config).into_iter().map(|name| async move {
+        let (format, state) = models::state(config, &name, &environment);
+        let server = models::server_state(config, &name, &environment, scope).await;
+        ProviderLine { name, format, problem: state.err().map(|error| error.to_string()), server }
+    });
+    let lines: Vec<ProviderLine> = join_all(lines).await;
+    let text = if args.json { lines_json(&lines) } else { lines_text(&lines) };
     terminal::answer(&text)
+}
+
+fn lines_json(lines: &[ProviderLine]) -> String {
+    let list = lines.iter().map(|line| {
+        let server = match line.server {
+            ServerState::NotAsked => Value::Null,
+            ServerState::Answers => true.into(),
+            ServerState::Silent => false.into(),
+        };
+        let state = line.problem.as_deref().unwrap_or("ready");
+        json!({ "provider": line.name, "format": line.format, "state": state, "serverAnswers": server })
+    });
+    format!("{:#}", Value::Array(list.collect()))
+}
+
+fn lines_text(lines: &[ProviderLine]) -> String {
+    let mut text =
+        format!("{:<18} {:<18} {:<9} {:<9} {}\n", "PROVIDER", "FORMAT", "STATE", "SERVER", "NEEDS");
+    for ProviderLine { name, format, problem, server } in lines {
+        let state = if problem.is_none() { "ready" } else { "not ready" };
+        let server = match server {
+            ServerState::NotAsked => "",
+            ServerState::Answers => "answers",
+            ServerState::Silent => "silent",
+        };
+        let needs = problem.as_deref().map(remedy).unwrap_or_default();
+        let line = format!("{name:<18} {format:<18} {state:<9} {server:<9} {needs}");
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
 }
 
 /// Returns the remedy, the last part of an error message.

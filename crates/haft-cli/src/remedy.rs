@@ -62,14 +62,28 @@ fn server<'a>(
     named.max_by_key(|(name, ..)| name.len())
 }
 
-fn unknown(name: &str, server: &McpServerSettings, own: &str) -> String {
+/// Returns the setting of a server that excludes a tool; `None` if no setting does.
+pub(super) fn excluded(tool: &str, config: &ResolvedConfig) -> Option<String> {
+    let (name, server, own) = server(tool, config)?;
+    let is_usable = server.enabled && server.reach.is_ok();
+    is_usable.then(|| exclusion(name, server, own)).flatten()
+}
+
+fn exclusion(name: &str, server: &McpServerSettings, own: &str) -> Option<String> {
     let denies = server.tools_denied.iter().any(|glob| glob.matches(own));
     let allows = server.tools_allowed.is_empty() || server.tools_allowed.iter().any(|glob| glob.matches(own));
+    match (denies, allows) {
+        (true, _) => Some(format!("`mcpServers.{name}.toolsDenied` excludes it")),
+        (false, false) => Some(format!("`mcpServers.{name}.toolsAllowed` does not include it")),
+        (false, true) => None,
+    }
+}
+
+fn unknown(name: &str, server: &McpServerSettings, own: &str) -> String {
     match (server.enabled, &server.reach) {
         (false, _) => format!("`mcpServers.{name}.enabled` is false"),
         (true, Err(reason)) => reason.clone(),
-        (true, Ok(_)) if denies => format!("`mcpServers.{name}.toolsDenied` excludes it"),
-        (true, Ok(_)) if !allows => format!("`mcpServers.{name}.toolsAllowed` does not include it"),
-        (true, Ok(_)) => format!("`haft mcp test {name}` starts the server and shows what it has"),
+        (true, Ok(_)) => exclusion(name, server, own)
+            .unwrap_or_else(|| format!("`haft mcp test {name}` starts the server and shows what it has")),
     }
 }

@@ -139,6 +139,12 @@ pub(super) fn can_redraw() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
+/// Returns the width of the terminal that shows answers.
+pub(super) fn answer_columns() -> usize {
+    let columns = tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
+    columns.unwrap_or(COLUMNS).into()
+}
+
 /// Replaces the status line. A line that is too wide loses characters before `end`. An open question hides it.
 pub(super) fn moving(line: &str, end: &str) {
     if waiting_lines().is_some() {

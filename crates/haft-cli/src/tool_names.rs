@@ -6,6 +6,9 @@ use haft_runtime::wiring;
 /// The namespaces of tools that do not come from MCP servers.
 const OWN_NAMESPACES: [&str; 3] = ["agent", "rest", "router"];
 
+/// The group of the built-in tools.
+const BUILTIN: &str = "builtin";
+
 /// Returns the error for a name that no tool of this configuration can have. Only a running server knows its tools, so a
 /// name in the namespace of a configured server is accepted.
 pub(super) fn unknown_tool(config: &ResolvedConfig, name: &str) -> Option<String> {
@@ -15,6 +18,21 @@ pub(super) fn unknown_tool(config: &ResolvedConfig, name: &str) -> Option<String
     let builtin = wiring::builtin_names();
     let near = nearest(name, builtin.iter()).map(|near| format!("; did you mean `{near}`?"));
     Some(format!("there is no tool `{}`{}", printable(name), near.unwrap_or_default()))
+}
+
+/// As [`unknown_tool`], for a word of `tools`, which may also be the name of a group or of a source of tools.
+pub(super) fn unknown_selection(config: &ResolvedConfig, word: &str) -> Option<String> {
+    let is_it = |known: &str| known.eq_ignore_ascii_case(word);
+    let rest = &config.rest;
+    let mut known = config
+        .groups
+        .keys()
+        .chain(rest.tools.values().filter_map(|tool| tool.group.as_ref()))
+        .map(|group| group.as_str())
+        .chain(config.mcp_servers.keys().chain(rest.specs.keys()).map(String::as_str))
+        .chain(OWN_NAMESPACES)
+        .chain([BUILTIN]);
+    if known.any(is_it) { None } else { unknown_tool(config, word) }
 }
 
 fn is_pattern(name: &str) -> bool {

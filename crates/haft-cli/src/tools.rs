@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use haft_core::tokens::{Tokens, tokens_of};
 use haft_core::tool::ToolDefinition;
+use haft_core::validate::Schema;
 use haft_engine::{OfferedTool, Orchestrator, RunContext, ToolFilter};
 use haft_tools::rest::RestTools;
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ use super::exit::ExitReason;
 use super::servers::{ServerRequirements, providers};
 use super::settings::{CliError, Configuration};
 use super::{settings, terminal};
+use haft_config::printable;
 use haft_runtime::rest::Freshness;
 use haft_runtime::tokens::Vocabulary;
 use haft_runtime::wiring::{self, ToolSettings};
@@ -53,6 +55,7 @@ pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
             );
         }
     }
+    warn_of_schemas(&tools);
     match (args.json, args.tokens) {
         (true, _) => {
             let list =
@@ -61,6 +64,24 @@ pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
         }
         (false, true) => terminal::answer(&token_table(&tools)),
         (false, false) => terminal::answer(&if args.schema { with_schemas(&tools) } else { table(&tools) }),
+    }
+}
+
+/// Warns of tools whose arguments cannot be checked.
+fn warn_of_schemas(tools: &[ToolDefinition]) {
+    for tool in tools {
+        if let Some(reason) = schema_problem(tool) {
+            let name = printable(tool.name.as_str());
+            terminal::warn(&format!("the arguments of `{name}` are not checked: {}", printable(&reason)));
+        }
+    }
+}
+
+/// Returns the reason why the schema of a tool cannot check arguments.
+pub(super) fn schema_problem(tool: &ToolDefinition) -> Option<String> {
+    match Schema::compile(&tool.input_schema) {
+        Schema::Checked(_) => None,
+        Schema::Unchecked { reason } => Some(reason),
     }
 }
 

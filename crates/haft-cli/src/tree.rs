@@ -7,9 +7,12 @@ use std::time::Duration;
 use haft_core::approval::shown;
 use haft_core::event::{CallAccount, Event, EventSink};
 use haft_core::event_log::note_text;
+use haft_core::internal_tools::batch::BATCH;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
-use haft_core::op_tree::{ModelNode, OpTree, OperationNode, OperationState, SessionNode, TurnNode};
+use haft_core::op_tree::{
+    ModelNode, OpTree, OperationNode, OperationState, OwnCallNode, SessionNode, TurnNode,
+};
 use haft_core::position::OperationId;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::{Compaction, RunNote, SummaryAuthor};
@@ -82,32 +85,66 @@ fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut S
             0 => writeln!(text, "before the first turn"),
             number => writeln!(text, "turn {number}"),
         };
+        let (inner, outer): (Vec<_>, Vec<_>) =
+            tree.operations(turn).partition(|operation| batch_of(turn, operation).is_some());
+        let own = turn.own_calls.iter().map(|own| TurnLeaf::Own {
+            call: own,
+            inside: inner
+                .iter()
+                .filter(|operation| batch_of(turn, operation) == Some(own))
+                .copied()
+                .collect(),
+        });
         let models = turn.models.iter().map(TurnLeaf::Model);
         let compactions = turn.compactions.iter().map(TurnLeaf::Compaction);
         let leaves: Vec<TurnLeaf<'_>> =
-            compactions.chain(models).chain(tree.operations(turn).map(TurnLeaf::Operation)).collect();
-        branches(&leaves, inside, text, |leaf, inside, text| match leaf {
-            TurnLeaf::Model(model) => {
-                let _ = writeln!(text, "{}", model_in_words(model));
-            }
-            TurnLeaf::Compaction(compaction) => {
-                let _ = writeln!(text, "{}", note_text(&RunNote::Compacted(**compaction)));
-            }
-            TurnLeaf::Operation(operation) => {
-                let _ = writeln!(text, "{}", describe(operation));
-                for below in tree.below(operation) {
-                    draw_session(tree, below, inside, text);
-                }
-            }
-        });
+            compactions.chain(models).chain(own).chain(outer.into_iter().map(TurnLeaf::Operation)).collect();
+        branches(&leaves, inside, text, |leaf, inside, text| draw_leaf(tree, leaf, inside, text));
     });
+}
+
+fn draw_leaf(tree: &OpTree, leaf: &TurnLeaf<'_>, inside: &str, text: &mut String) {
+    match leaf {
+        TurnLeaf::Model(model) => {
+            let _ = writeln!(text, "{}", model_in_words(model));
+        }
+        TurnLeaf::Compaction(compaction) => {
+            let _ = writeln!(text, "{}", note_text(&RunNote::Compacted(**compaction)));
+        }
+        TurnLeaf::Own { call, inside: operations } => {
+            let _ = writeln!(text, "{} (by the run itself)", shown(&call.tool));
+            branches(operations, inside, text, |operation, inside, text| {
+                draw_leaf(tree, &TurnLeaf::Operation(operation), inside, text);
+            });
+        }
+        TurnLeaf::Operation(operation) => {
+            let _ = writeln!(text, "{}", describe(operation));
+            for below in tree.below(operation) {
+                draw_session(tree, below, inside, text);
+            }
+        }
+    }
 }
 
 /// A leaf of a turn.
 enum TurnLeaf<'t> {
     Model(&'t ModelNode),
     Compaction(&'t Compaction),
+    /// A call that the run answered itself; a batch has the calls inside it.
+    Own {
+        call: &'t OwnCallNode,
+        inside: Vec<&'t OperationNode>,
+    },
     Operation(&'t OperationNode),
+}
+
+/// Returns the batch that an operation is a part of.
+fn batch_of<'t>(turn: &'t TurnNode, operation: &OperationNode) -> Option<&'t OwnCallNode> {
+    let is_inside = |own: &&OwnCallNode| {
+        let rest = operation.call.strip_prefix(own.call.as_str());
+        own.tool == BATCH && rest.is_some_and(|rest| rest.starts_with('.'))
+    };
+    turn.own_calls.iter().find(is_inside)
 }
 
 fn model_in_words(node: &ModelNode) -> String {
@@ -197,8 +234,11 @@ fn session_json(tree: &OpTree, session: &SessionNode) -> Value {
 fn turn_json(tree: &OpTree, turn: &TurnNode) -> Value {
     let operations: Vec<_> = tree.operations(turn).map(|operation| operation_json(tree, operation)).collect();
     let models: Vec<_> = turn.models.iter().map(model_json).collect();
+    let own = turn.own_calls.iter().map(|own| json!({ "call_id": own.call, "tool": own.tool }));
+    let own: Vec<Value> = own.collect();
     let compactions: Vec<_> = turn.compactions.iter().map(compaction_json).collect();
-    let mut value = json!({ "turn": turn.number, "models": models, "operations": operations });
+    let mut value =
+        json!({ "turn": turn.number, "models": models, "own_calls": own, "operations": operations });
     if !compactions.is_empty() {
         value["compactions"] = compactions.into();
     }
@@ -274,6 +314,7 @@ mod tests {
 
     use haft_core::digest::Digest;
     use haft_core::event::ToolReference;
+    use haft_core::internal_tools::task_status::TASK_STATUS;
     use haft_core::position::{CallOperation, RunPosition, SessionId};
     use haft_core::provider::Principal;
     use haft_core::tool::CallId;
@@ -300,6 +341,8 @@ mod tests {
             bytes_out: 10,
             arguments: Digest::of_text("{}"),
             verdict: None,
+            queue: None,
+            handle: None,
         };
         let tool = |name: &str| ToolReference::Written(name.to_owned());
         let started = |operation: &Arc<CallOperation>, name: &str| Event::ToolStarted {
@@ -366,5 +409,29 @@ calls: 3, errors: 0, cached: 0, 10 ms, 6 bytes in, 30 bytes out";
         let node = ModelNode { attempt, account: Some(account) };
         assert_eq!(model_in_words(&node), "p/m overloaded [7 ms, tried again after 500 ms]");
         assert_eq!(model_json(&node)["retry_after_ms"], 500);
+    }
+
+    #[test]
+    fn calls_inside_a_batch_are_drawn_below_it() {
+        let place = RunPosition::first(SessionId(1));
+        let mut tree = OpTree::default();
+        tree.add_own_call(place, &CallId("b".into()), BATCH);
+        tree.add_own_call(place, &CallId("s".into()), TASK_STATUS);
+        for (id, call) in [(1, "b.0"), (2, "other")] {
+            let operation = CallOperation { id: OperationId(id), call: CallId(call.into()), place };
+            let (operation, tool) = (Arc::new(operation), ToolReference::Written("read".into()));
+            tree.apply(&Event::ToolStarted { operation, tool, waited: Duration::ZERO });
+        }
+        let expected = "\
+session 00000000-0000-0000-0000-000000000001
+└─ turn 1
+   ├─ agent__batch (by the run itself)
+   │  └─ 1-1 read running
+   ├─ agent__task_status (by the run itself)
+   └─ 1-2 read running
+";
+        assert!(drawn(&tree).starts_with(expected), "{}", drawn(&tree));
+        let own = &as_json(&tree)["sessions"][0]["turns"][0]["own_calls"];
+        assert_eq!(own[0], json!({ "call_id": "b", "tool": BATCH }));
     }
 }

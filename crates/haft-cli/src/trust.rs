@@ -11,6 +11,7 @@ use haft_sandbox::Home;
 use serde_json::{Value, json};
 
 use haft_config::agents::loader::project_agent_files;
+use haft_config::project_instructions::{is_instruction_file, project_instruction_files};
 use haft_config::skills::{self, Skill, project_skill_files};
 use haft_config::trust::{self, FileDigest, FileTrust, TrustRecord};
 use haft_config::{self, InspectedFile};
@@ -67,6 +68,7 @@ fn project_paths(directory: &Path, args: &TrustArgs) -> Result<Vec<PathBuf>, Cli
         .map_err(|error| (ExitReason::Input, format!("directory `{}`: {error}", directory.display())))?;
     let also: Vec<PathBuf> = std::iter::once(servers)
         .filter(|path| path.exists())
+        .chain(project_instruction_files(directory))
         .chain(project_skill_files(directory))
         .chain(project_agent_files(directory))
         .collect();
@@ -148,10 +150,12 @@ fn inspect(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
         [haft_config::FILE_NAME, haft_config::MCP_FILE_NAME].iter().any(|name| path.ends_with(name));
     if is_config {
         inspect_config(project, path)
+    } else if is_instruction_file(project, path) {
+        inspect_text(path, "instructions for every model")
     } else if is_skill(path) {
         inspect_skill(project, path)
     } else {
-        inspect_agent(path)
+        inspect_text(path, "agent")
     }
 }
 
@@ -160,8 +164,8 @@ fn is_skill(path: &Path) -> bool {
     path.ends_with(skills::FILE_NAME) || in_skills
 }
 
-/// Reads the file of an agent, or one that agents may include.
-fn inspect_agent(path: &Path) -> Result<ProjectFile, CliError> {
+/// Reads a file whose whole text counts: an agent, a file that agents may include, or instructions.
+fn inspect_text(path: &Path, purpose: &str) -> Result<ProjectFile, CliError> {
     let shown = named(path);
     let bytes = haft_config::file_bytes(path)
         .map_err(|reason| (ExitReason::Input, format!("`{shown}`: {reason}")))?;
@@ -169,7 +173,7 @@ fn inspect_agent(path: &Path) -> Result<ProjectFile, CliError> {
     Ok(ProjectFile {
         path: path.to_owned(),
         content: printable_lines(&String::from_utf8_lossy(&bytes)),
-        runs: vec![format!("agent {shown}")],
+        runs: vec![format!("{purpose} {shown}")],
         json: json!({ "path": path.to_string_lossy(), "sha256": digest.as_str() }),
         digest,
     })

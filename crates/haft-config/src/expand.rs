@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The source of variables. Passed in, so that expansion does not depend on the environment.
-pub type VariableSource<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type VariableSource<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
 /// Replaces variables by their values. As in a shell, a default also replaces an empty value. The value of a variable
 /// is not expanded again. `${parameters.x}` belongs to REST tools and stays as it is.

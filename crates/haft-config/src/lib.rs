@@ -26,6 +26,7 @@ mod oauth;
 mod position;
 mod printable;
 mod private_file;
+pub mod project_instructions;
 mod read;
 mod renamed;
 mod resolve;

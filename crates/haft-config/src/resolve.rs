@@ -78,6 +78,7 @@ impl ConfigResolver<'_> {
             },
             route: written.route.unwrap_or(false),
             instructions: written.instructions.unwrap_or(true),
+            project_instructions: written.project_instructions.unwrap_or(true),
             mcp_ready_wait: (written.mcp.unwrap_or_default().ready_wait)
                 .map_or(Duration::from_millis(default::MCP_READY_WAIT_MS), duration),
             mcp_init_concurrency: count(
@@ -253,7 +254,7 @@ impl ConfigResolver<'_> {
         globs.filter_map(|(index, glob)| self.checked(&item(path, index), tool_glob(&glob.0))).collect()
     }
 
-    fn checked_name<T>(&mut self, path: &str, checked: Result<T, NameError>) -> Option<T> {
+    pub(super) fn checked_name<T>(&mut self, path: &str, checked: Result<T, NameError>) -> Option<T> {
         self.checked(path, checked.map_err(|error| error.to_string()))
     }
 

@@ -65,6 +65,8 @@ pub struct ResolvedConfig {
     pub route: bool,
     /// `true` when models see the instructions of tool providers and skills.
     pub instructions: bool,
+    /// `true` when models see the trusted `AGENTS.md` and `CLAUDE.md` of the project.
+    pub project_instructions: bool,
     pub rest: RestSettings,
 }
 

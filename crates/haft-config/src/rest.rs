@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use haft_core::glob::ToolGlob;
-use haft_core::name::QueueName;
+use haft_core::name::{GroupName, QueueName};
 use haft_core::settings::method::Method;
 use haft_core::settings::rest::{
     DeprecatedOperations, METHODS_DEFAULT, QueryForm, StreamMode, StreamSettings,
@@ -34,6 +34,8 @@ pub struct RestToolSettings {
     pub method: Method,
     pub url: Secret,
     pub headers: BTreeMap<String, Secret>,
+    /// A group that the tool names itself.
+    pub group: Option<GroupName>,
     pub queue: Option<QueueName>,
     pub cache: Option<CacheTtl>,
     pub schema: Option<Value>,
@@ -138,6 +140,8 @@ impl ConfigResolver<'_> {
     ) -> (String, RestToolSettings) {
         let path = child("restTools", &name);
         let queue = tool.queue.and_then(|queue| self.queue(&child(&path, "queue"), &queue.0, queues));
+        let group =
+            tool.group.and_then(|group| self.checked_name(&child(&path, "group"), GroupName::new(&group.0)));
         let schema = tool.parameters_schema.map(|schema| schema.0);
         if schema.as_ref().is_some_and(|schema| schema["type"] != "object") {
             let message = "expected a schema whose `type` is `object`".to_owned();
@@ -149,6 +153,7 @@ impl ConfigResolver<'_> {
             method: tool.method.into(),
             url: url(tool.url),
             headers: headers(tool.headers),
+            group,
             queue,
             cache: tool.cache.as_ref().map(cache_for),
             schema,

@@ -138,6 +138,10 @@ pub(super) struct RawConfig {
     #[schemars(extend("default" = true))]
     pub(super) instructions: Option<bool>,
 
+    /// Whether models see the trusted `AGENTS.md` and `CLAUDE.md` of the project
+    #[schemars(extend("default" = true))]
+    pub(super) project_instructions: Option<bool>,
+
     /// HTTP tools, each a request template; a name becomes the tool `rest__name`
     #[schemars(extend("propertyNames" = rest_names()))]
     pub(super) rest_tools: Option<BTreeMap<String, RawRestTool>>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::approval::ApprovalAnswer;
 use crate::digest::Digest;
 use crate::model_provider::{ModelAccount, ModelAttempt};
-use crate::name::ToolName;
+use crate::name::{QueueName, ToolName};
 use crate::naming::ToolIdentity;
 use crate::position::{CallOperation, RunPosition};
 use crate::provider::Principal;
@@ -166,6 +166,10 @@ pub struct CallAccount {
     pub arguments: Digest,
     /// `None` if the call ended before a permission decision.
     pub verdict: Option<PolicyDecision>,
+    /// The queue that the call took a slot of.
+    pub queue: Option<QueueName>,
+    /// The handle under which the output was stored; the first one of several.
+    pub handle: Option<Arc<str>>,
 }
 
 /// The permission decision about a call, with its origin.

@@ -9,9 +9,18 @@ pub mod handoff;
 pub mod report_format;
 pub mod task_status;
 
+use batch::BATCH;
+use final_report::FINAL_REPORT;
+use handoff::HANDOFF;
 use serde::de::DeserializeOwned;
+use task_status::TASK_STATUS;
 
 use crate::arguments::{ArgumentLimits, RawArguments};
+
+/// Returns true for the names of these tools.
+pub fn is_own_tool(name: &str) -> bool {
+    [FINAL_REPORT, TASK_STATUS, HANDOFF, BATCH].contains(&name)
+}
 
 /// Deserializes the arguments of one of these tools; the error is written for the model.
 fn read<T: DeserializeOwned>(arguments: &RawArguments) -> Result<T, String> {

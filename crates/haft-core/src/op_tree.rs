@@ -8,12 +8,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::event::{CallAccount, Event, ToolReference};
+use crate::internal_tools::is_own_tool;
+use crate::model_event::{ModelEvent, PartStart};
 use crate::model_provider::{ModelAccount, ModelAttempt};
 use crate::position::{CallOperation, OperationId, RunPosition, SessionId};
 use crate::price::Cost;
 use crate::result::ToolErrorKind;
 use crate::run::event::RunEvent;
 use crate::run::{Compaction, RunNote};
+use crate::tool::CallId;
 
 /// The default limit on operations; the tree counts further ones but does not keep them.
 pub const OPERATIONS_MAX_DEFAULT: usize = 10_000;
@@ -32,6 +35,8 @@ pub struct OpTree {
     left_out: u64,
     /// The number of kept model attempts.
     models: usize,
+    /// The number of kept calls of the run's own tools.
+    own_calls: usize,
 }
 
 /// A session and its turns.
@@ -59,7 +64,18 @@ pub struct TurnNode {
     pub models: Vec<ModelNode>,
     /// The compactions of the conversation before the turn.
     pub compactions: Vec<Compaction>,
+    /// The calls of the run's own tools, which take no time: reports, status updates, batches and handoffs.
+    pub own_calls: Vec<OwnCallNode>,
     operations: Vec<usize>,
+}
+
+/// A call that the run answered itself, without a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnCallNode {
+    /// The model's id of the call. The calls inside a batch have ids that begin with it and a dot.
+    pub call: String,
+    /// The name of the tool.
+    pub tool: String,
 }
 
 /// One attempt at a model.
@@ -148,6 +164,7 @@ impl OpTree {
             totals: OperationTotals::default(),
             left_out: 0,
             models: 0,
+            own_calls: 0,
         }
     }
 
@@ -164,12 +181,14 @@ impl OpTree {
                 self.totals.add_model(account);
                 self.answer(*place, attempt, account);
             }
-            Event::Run { place, event } => {
-                if let RunEvent::Noted(RunNote::Compacted(compaction)) = &**event {
-                    self.compact(*place, *compaction);
-                }
-            }
             Event::ToolProgress { .. } => {}
+            Event::Run { place, event } => match &**event {
+                RunEvent::Noted(RunNote::Compacted(compaction)) => self.compact(*place, *compaction),
+                RunEvent::Said(ModelEvent::PartStarted { part: PartStart::Call { id, name }, .. }) => {
+                    self.add_own_call(*place, id, name);
+                }
+                _ => {}
+            },
             Event::ToolFinished { operation, tool, failure, latency, account, .. } => {
                 self.totals.add(operation, *failure, *latency, account);
                 match self.place(operation, tool) {
@@ -181,6 +200,19 @@ impl OpTree {
                     None => self.left_out += 1,
                 }
             }
+        }
+    }
+
+    /// Adds a call that the model wrote, if the run answers it itself. A request that is repeated adds it once.
+    pub fn add_own_call(&mut self, place: RunPosition, id: &CallId, name: &str) {
+        if !is_own_tool(name) || self.own_calls >= self.operations_max {
+            return;
+        }
+        let above = place.parent.and_then(|parent| self.kept.get(&parent).copied());
+        let own_calls = &mut self.turn(place, above).own_calls;
+        if own_calls.iter().all(|known| known.call != id.0) {
+            own_calls.push(OwnCallNode { call: id.0.clone(), tool: name.to_owned() });
+            self.own_calls += 1;
         }
     }
 
@@ -234,6 +266,8 @@ impl OpTree {
         let position = self.operations.len();
         let above = operation.place.parent.and_then(|parent| self.kept.get(&parent).copied());
         let turn = self.turn(operation.place, above);
+        // A provider may have a tool with the name of one of the run's own tools.
+        turn.own_calls.retain(|own| own.call != operation.call.0);
         turn.operations.push(position);
         let last = format!("{}-{}", turn.number, turn.operations.len());
         let path = match above.and_then(|above| self.operations.get(above)) {
@@ -288,8 +322,7 @@ impl OpTree {
         match turns.binary_search_by_key(&place.turn, |turn| turn.number) {
             Ok(found) => &mut turns[found],
             Err(gap) => {
-                let (models, compactions, operations) = (Vec::new(), Vec::new(), Vec::new());
-                turns.insert(gap, TurnNode { number: place.turn, models, compactions, operations });
+                turns.insert(gap, TurnNode::new(place.turn));
                 &mut turns[gap]
             }
         }
@@ -307,6 +340,18 @@ impl OpTree {
         self.sessions.push(SessionNode { id: session, standing, turns: Vec::new() });
         self.known.insert(session, at);
         at
+    }
+}
+
+impl TurnNode {
+    fn new(number: u32) -> Self {
+        Self {
+            number,
+            models: Vec::new(),
+            compactions: Vec::new(),
+            own_calls: Vec::new(),
+            operations: Vec::new(),
+        }
     }
 }
 

@@ -110,7 +110,7 @@ pub struct StoreEntry {
     pub handle: Handle,
     /// The size of the stored content.
     pub bytes: u64,
-    /// The number of line ends in the stored content.
+    /// The number of lines in the stored content. A last line without an end counts.
     pub lines: u64,
     /// True if no bytes were dropped.
     pub complete: bool,

@@ -7,6 +7,7 @@ use haft_core::digest::Digest;
 use haft_core::event::{
     ApprovalOutcome, CallAccount, CapturedContent, Event, EventSink, KnownTool, PolicyDecision, ToolReference,
 };
+use haft_core::name::QueueName;
 use haft_core::output::ToolOutput;
 use haft_core::position::{CallOperation, OperationId, RunPosition};
 use haft_core::provider::{CallContext, Principal};
@@ -57,6 +58,8 @@ impl CallRecord {
             bytes_out: 0,
             arguments: Digest::of_text(arguments),
             verdict: None,
+            queue: None,
+            handle: None,
         };
         let id = CallId(beginning(&call.id.0).to_owned());
         let end = EndGuard {
@@ -89,6 +92,11 @@ impl CallRecord {
 
     pub(crate) fn note(&mut self, topic: &'static str, value: Value) {
         self.receipt.notes.insert(topic, value);
+    }
+
+    /// Records the queue that the call took a slot of.
+    pub(crate) fn set_queue(&mut self, queue: &QueueName) {
+        self.end.account.queue = Some(queue.clone());
     }
 
     /// Records the permission decision about the call.
@@ -145,6 +153,7 @@ impl CallRecord {
         self.receipt.output_bytes = size_bytes(&outcome);
         self.end.account.bytes_out = self.receipt.output_bytes;
         self.end.account.cached = self.receipt.notes.contains_key("cache");
+        self.end.account.handle = self.receipt.notes.get("stored").and_then(first_handle);
         self.end.failure = outcome.as_ref().err().map(|error| error.kind);
         self.end.said = match self.capture {
             ContentCapture::Nothing => None,
@@ -183,6 +192,12 @@ impl Drop for EndGuard {
 fn next_operation() -> OperationId {
     static LAST: AtomicU64 = AtomicU64::new(0);
     OperationId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+/// Returns the handle in the note about stored parts; several parts are a list.
+fn first_handle(note: &Value) -> Option<Arc<str>> {
+    let first = note.as_array().and_then(|all| all.first()).unwrap_or(note);
+    first["handle"].as_str().map(Into::into)
 }
 
 fn beginning(written: &str) -> &str {

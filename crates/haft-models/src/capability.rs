@@ -3,10 +3,14 @@
 //! The tables of formats (`unsaid`) say what a format cannot express; this module says what a model of a format that
 //! could express it answers with an error.
 
-use haft_core::conversation::ModelApiFormat;
+use std::sync::Arc;
+
+use haft_core::conversation::{Conversation, Message, ModelApiFormat, PartBody};
 use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::{ModelRequest, ReasoningEffort};
+use haft_core::output::OutputContent;
 
+use crate::media;
 use crate::model_data::{self, ModelFamily, ReasoningRule, SamplingRule};
 use crate::unsupported_features::RequestFeature;
 
@@ -26,6 +30,9 @@ pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
         Some(family) => {
             fitted.fit_reasoning(family, format);
             fitted.fit_sampling(family.sampling);
+            if family.images == Some(false) {
+                fitted.describe_images();
+            }
         }
         None if format == ModelApiFormat::Ollama && thinks(fitted.request.reasoning) => {
             fitted.drop_effort("left out: this model is not known to think");
@@ -124,6 +131,21 @@ impl FittedRequest {
         }
     }
 
+    /// Replaces images by a description, because a model that reads no images answers them with an error.
+    fn describe_images(&mut self) {
+        let messages = self.request.conversation.messages();
+        if !messages.iter().any(|message| has_image(message)) {
+            return;
+        }
+        let mut described = Conversation::default();
+        for message in messages {
+            // The order of the messages does not change, so none is refused.
+            let _ = described.push(without_images(message));
+        }
+        self.request.conversation = Arc::new(described);
+        self.note(RequestFeature::ImageBytes, "described in words: this model reads no images");
+    }
+
     /// Caps the output limit, and the context that Ollama would reserve memory for, at the sizes of the model.
     fn fit_sizes(&mut self, format: ModelApiFormat) {
         let sizes = model_data::sizes_of(&self.request.model);
@@ -141,6 +163,54 @@ impl FittedRequest {
             self.note(RequestFeature::ContextTokens, format!("sent as {most}, the window of this model"));
         }
     }
+}
+
+fn has_image(message: &Message) -> bool {
+    message.parts.iter().any(|part| match &part.body {
+        PartBody::Image(_) => true,
+        PartBody::Reply(reply) => reply.content.iter().any(is_image),
+        PartBody::Text { .. }
+        | PartBody::Refusal(_)
+        | PartBody::Audio(_)
+        | PartBody::File { .. }
+        | PartBody::Reasoning(_)
+        | PartBody::Call(_)
+        | PartBody::Opaque => false,
+    })
+}
+
+fn is_image(content: &OutputContent) -> bool {
+    matches!(content, OutputContent::Image { .. })
+}
+
+/// Returns the message with a description in the place of each image.
+fn without_images(message: &Message) -> Message {
+    let mut message = message.clone();
+    for part in &mut message.parts {
+        match &mut part.body {
+            PartBody::Image(media) => {
+                let text = unseen(&media::described("image", media));
+                part.body = PartBody::Text { text, annotations: Vec::new() };
+            }
+            PartBody::Reply(reply) => {
+                for content in reply.content.iter_mut().filter(|content| is_image(content)) {
+                    *content = OutputContent::Text(unseen(&content.as_text()));
+                }
+            }
+            PartBody::Text { .. }
+            | PartBody::Refusal(_)
+            | PartBody::Audio(_)
+            | PartBody::File { .. }
+            | PartBody::Reasoning(_)
+            | PartBody::Call(_)
+            | PartBody::Opaque => {}
+        }
+    }
+    message
+}
+
+fn unseen(description: &str) -> String {
+    format!("{description} (you cannot see images)")
 }
 
 fn rank(effort: ReasoningEffort) -> u8 {
@@ -196,9 +266,10 @@ pub(crate) fn may_reason(model: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
+    use haft_core::arguments::RawArguments;
+    use haft_core::conversation::{Media, MediaSource, MessagePart, ToolReply};
     use haft_core::model_request::SamplingParameters;
+    use haft_core::tool::{CallId, ToolCall};
 
     use super::*;
 
@@ -237,6 +308,49 @@ mod tests {
         check("claude-sonnet-4-5", high, (high, false, false), 2);
         check("claude-sonnet-5", None, (None, false, false), 2);
         check("my-own", high, (high, true, true), 0);
+    }
+
+    #[test]
+    fn images_reach_only_models_that_see() {
+        let png: Arc<[u8]> = b"\x89PNG".as_slice().into();
+        let source = MediaSource::Bytes(Arc::clone(&png));
+        let mut question = Message::user("Which colour?");
+        question
+            .parts
+            .push(MessagePart::new(PartBody::Image(Media { media_type: "image/png".into(), source })));
+        let call = ToolCall {
+            id: CallId("c1".into()),
+            name: "read".into(),
+            arguments: RawArguments::from_text("{}".to_owned()),
+        };
+        let mut reply = ToolReply::text(&call, "");
+        reply.content = vec![OutputContent::Image { media_type: "image/png".into(), bytes: png }];
+        let mut conversation = Conversation::default();
+        for message in [
+            question,
+            Message::assistant(vec![MessagePart::new(PartBody::Call(call))]),
+            Message::tool(vec![reply]),
+        ] {
+            conversation.push(message).unwrap();
+        }
+        let conversation = Arc::new(conversation);
+        let check = |model: &str, format: ModelApiFormat, sees: bool| {
+            let fitted = fit(ModelRequest::new(model, Arc::clone(&conversation)), format);
+            let messages = fitted.request.conversation.messages();
+            assert_eq!(
+                messages.iter().filter(|message| has_image(message)).count(),
+                if sees { 2 } else { 0 }
+            );
+            assert_eq!(fitted.notes.len(), usize::from(!sees), "{model}: {:?}", fitted.notes);
+            let shown = format!("{messages:?}");
+            assert_eq!(shown.matches("(you cannot see images)").count(), if sees { 0 } else { 2 }, "{shown}");
+        };
+        check("gpt-4o", ModelApiFormat::OpenaiChat, true);
+        check("claude-sonnet-4-5", ModelApiFormat::Anthropic, true);
+        check("llama3:8b", ModelApiFormat::Ollama, false);
+        check("llama3.2-vision:11b", ModelApiFormat::Ollama, true);
+        check("openai/gpt-oss-20b", ModelApiFormat::OpenaiChat, false);
+        check("my-own", ModelApiFormat::OpenaiChat, true);
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct ModelFamily {
     /// False if chat completions refuse an effort beside tools.
     pub chat_effort_with_tools: Option<bool>,
     pub context_tokens: Option<u32>,
+    /// False if the models of the family read no images.
+    pub images: Option<bool>,
 }
 
 /// The requests that may set temperature, top-p, top-k and penalties.
@@ -206,11 +208,19 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_the_file_has_a_date_and_a_source() {
+    fn every_row_of_the_file_has_a_date_and_a_source() {
         let file: Value = serde_json::from_str(FILE).unwrap();
-        let rows = file["models"].as_array().unwrap().iter().filter_map(|row| row["date"].as_str());
-        for date in rows.chain([file["date"].as_str().unwrap(), file["familiesDate"].as_str().unwrap()]) {
-            assert!(date.parse::<jiff::civil::Date>().unwrap().year() >= 2025, "{date}");
+        for (rows, sources) in [("models", "sources"), ("families", "familySources")] {
+            for row in file[rows].as_array().unwrap() {
+                let date = row["date"].as_str().unwrap_or_else(|| panic!("no date: {row}"));
+                let date = date.parse::<jiff::civil::Date>().unwrap();
+                assert!(
+                    date >= file["date"].as_str().unwrap().parse().unwrap(),
+                    "older than the file: {row}"
+                );
+                let source = row["source"].as_str().unwrap_or_else(|| panic!("no source: {row}"));
+                assert!(file[sources][source].is_array(), "unknown source: {row}");
+            }
         }
         let links = |part: &str| file[part].as_object().unwrap().values().cloned().collect::<Vec<_>>();
         for link in

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
@@ -23,6 +24,9 @@ use haft_config::ResolvedConfig;
 use haft_config::agents::loader::read_bounded;
 use haft_config::expand::{VariableSource, expand};
 use haft_config::resolved::{ModelName, ProviderSettings, SecretTemplate};
+
+/// The longest time that a probe waits for a server.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The largest file of CA certificates. The bundle of a whole machine is about a quarter of it.
 const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
@@ -301,6 +305,49 @@ pub fn state(
         Err(ModelsError::Command { provider: name.to_owned(), problem })
     };
     ("command", found)
+}
+
+/// The providers whose servers are asked if they answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeScope {
+    /// Servers on this machine.
+    Local,
+    /// Every provider that has a key.
+    All,
+}
+
+/// The answer of a server to a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerState {
+    /// The provider is outside the scope, has no key, or is a command.
+    NotAsked,
+    /// The server sent a response of any status.
+    Answers,
+    /// The server sent no response in time.
+    Silent,
+}
+
+/// Tests if the server of a provider answers. A probe requests the list of models, which costs nothing.
+pub async fn server_state(
+    config: &ResolvedConfig,
+    name: &str,
+    variables: VariableSource<'_>,
+    scope: ProbeScope,
+) -> ServerState {
+    if kind(config, name) == claude_code::NAME {
+        return ServerState::NotAsked;
+    }
+    let Ok(provider) = provider(config, name, variables) else { return ServerState::NotAsked };
+    match scope {
+        ProbeScope::Local if !provider.is_local() => ServerState::NotAsked,
+        ProbeScope::Local | ProbeScope::All => {
+            if provider.answers(PROBE_TIMEOUT).await {
+                ServerState::Answers
+            } else {
+                ServerState::Silent
+            }
+        }
+    }
 }
 
 /// Returns the names of all usable providers.

@@ -200,7 +200,7 @@ fn written_tool(
             input_schema: templated.schema.clone(),
             output_schema: None,
             effects: tool.method.effects(),
-            groups: Vec::new(),
+            groups: tool.group.iter().cloned().collect(),
             facts: ToolFacts::default(),
             raw: None,
         },

@@ -34,10 +34,13 @@ use crate::event_log::EventLog;
 use crate::handle::{CallerFunctions, RunHandle, RunShared};
 use crate::models::ModelsError;
 use crate::pending::PendingDecisions;
-use crate::runs::{ActiveRun, LeftSessions, PreparedAgent, ResumedSession, RunRequest, Variables};
+use crate::runs::{
+    ActiveRun, LeftSessions, PartialOutputs, PreparedAgent, ResumedSession, RunRequest, Variables,
+};
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
 use crate::wiring;
 use haft_config::ResolvedConfig;
+use haft_config::expand::VariableSource;
 
 pub use builder::{AnswerSource, NoHome, RunHooks, RuntimeBuilder, Stores};
 pub use error::{ResumeFailure, StartError};
@@ -50,6 +53,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The event numbers that a takeover leaves unused, so that it shares none with the last events of a fenced process.
 const SKIPPED_AT_TAKEOVER: u64 = 1_000_000;
+
+/// The newest events of a resumed run that are searched for the output of interrupted calls.
+const PARTIAL_EVENTS_MAX: usize = 2048;
 
 /// Runs agents. Clones share everything.
 #[derive(Clone)]
@@ -165,6 +171,7 @@ impl Runtime {
             spec: serde_json::to_value(&stored).unwrap_or_default(),
             tool_choice: spec.tool_choice.clone(),
             functions: spec.functions.clone(),
+            images: spec.images.clone(),
             ..RunRequest::first(&agent, spec.request.clone(), RunPosition::first(id), context, spent)
         };
         let run = ActiveRun::begin(agent, request).await.map_err(StartError::Run)?;
@@ -269,9 +276,19 @@ impl Runtime {
         for allowed in past.allowed() {
             shared.desk.allow(allowed);
         }
-        let resumed = ResumedSession { past, journal, more, functions: spec.functions.clone() };
+        let partial = self.partial_outputs(&key).await;
+        let resumed = ResumedSession { past, journal, more, functions: spec.functions.clone(), partial };
         let run = ActiveRun::resume(agent, resumed, context).map_err(ResumeFailure::Run)?;
         Ok(self.launch(run, shared, functions))
+    }
+
+    /// Returns the output that interrupted calls of a run had written, as far as the event log has it.
+    async fn partial_outputs(&self, key: &RunKey) -> PartialOutputs {
+        let Some(store) = self.shared.stores.events.as_ref() else { return PartialOutputs::default() };
+        let last = store.last(key).await.unwrap_or(0);
+        let from = last.saturating_sub(PARTIAL_EVENTS_MAX as u64 - 1).max(1);
+        let events = store.read(key, from, PARTIAL_EVENTS_MAX).await.unwrap_or_default();
+        PartialOutputs::of(&events, key.run)
     }
 
     /// Returns the handle of a run of the local user that this runtime drives.
@@ -420,7 +437,7 @@ fn trigger_skills(
     spec: &mut RunSpec,
     more: Option<&str>,
     generation: &ConfigGeneration,
-    variables: &dyn Fn(&str) -> Option<String>,
+    variables: VariableSource<'_>,
 ) {
     let asked = [Some(spec.request.as_str()), more].into_iter().flatten().collect::<Vec<_>>().join("\n");
     for skill in generation.skills.matching(&asked, variables) {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use haft_config::agents::graph::{AgentGraph, AgentGraphError, AgentGraphSource};
 use haft_config::agents::{AgentDefinition, AgentError, AgentOverrides, DefaultText, ReportDelivery, loader};
-use haft_core::conversation::Message;
+use haft_config::project_instructions::InstructionFile;
+use haft_core::conversation::{Media, Message};
 use haft_core::glob::ToolGlob;
 use haft_core::home::Home;
 use haft_core::internal_tools::final_report::ReportShape;
@@ -39,6 +40,10 @@ pub struct RunSpec {
     pub changes: AgentChanges,
     /// The skills that the request triggers; filled in when the run starts.
     pub skills: Vec<SkillSource>,
+    /// The trusted instruction files of the project, which join the system text of every agent.
+    pub instructions: Vec<InstructionFile>,
+    /// Images that belong to the request.
+    pub images: Vec<Media>,
     /// The directory that tools work in, and the sandbox around it.
     pub workspace: WorkspaceSpec,
     /// The tools that the model may or must call. A required call is required only until the model has made one.
@@ -203,6 +208,8 @@ impl RunSpec {
             agents: agents.source(),
             changes: AgentChanges::default(),
             skills: Vec::new(),
+            instructions: Vec::new(),
+            images: Vec::new(),
             workspace,
             tool_choice: ToolChoice::Auto,
             functions: Vec::new(),

@@ -65,27 +65,29 @@ impl FileBlobs {
 
 impl BlobStore for FileBlobs {
     fn put<'a>(&'a self, tenant: &'a str, bytes: &'a [u8]) -> BoxFuture<'a, Result<Digest, StoreError>> {
-        Box::pin(async move { self.put_now(tenant, bytes).map_err(store_error) })
+        Box::pin(async move { self.put_now(tenant, bytes).map_err(|error| store_error(&error)) })
     }
 
     fn get<'a>(&'a self, tenant: &'a str, digest: &'a Digest) -> BoxFuture<'a, Result<Vec<u8>, StoreError>> {
-        Box::pin(async move { self.get_now(tenant, digest).map_err(store_error) })
+        Box::pin(async move { self.get_now(tenant, digest).map_err(|error| store_error(&error)) })
     }
 }
 
-fn store_error(error: io::Error) -> StoreError {
+fn store_error(error: &io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::NotFound => StoreError::NotFound,
         _ => StoreError::Unavailable { reason: error.to_string() },
     }
 }
 
+type BlobTable = HashMap<(String, Digest), Arc<[u8]>>;
+
 /// Blobs in memory. Clones share them, and they end with the process.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryBlobs(Arc<Mutex<HashMap<(String, Digest), Arc<[u8]>>>>);
+pub struct MemoryBlobs(Arc<Mutex<BlobTable>>);
 
 impl MemoryBlobs {
-    fn blobs(&self) -> MutexGuard<'_, HashMap<(String, Digest), Arc<[u8]>>> {
+    fn blobs(&self) -> MutexGuard<'_, BlobTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

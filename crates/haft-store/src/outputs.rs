@@ -8,7 +8,7 @@ mod sweep;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -208,6 +208,7 @@ impl OutputStore for FileStore {
             bytes_before: 0,
             bytes: 0,
             lines: 0,
+            last: b'\n',
             complete: true,
             session: Arc::clone(&self.session),
             unswept_bytes: Arc::clone(&self.unswept_bytes),
@@ -217,12 +218,17 @@ impl OutputStore for FileStore {
     fn reopen(&self, entry: &StoreEntry) -> Result<Box<dyn Spool>, StoreError> {
         self.check_own(&entry.handle)?;
         let whole = self.path(&entry.handle);
-        let mut file =
-            OpenOptions::new().write(true).custom_flags(NO_LINK).open(&whole).map_err(not_found)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(NO_LINK)
+            .open(&whole)
+            .map_err(not_found)?;
         if file.metadata().map_err(unavailable)?.len() < entry.bytes {
             return Err(StoreError::NotFound);
         }
         file.set_len(entry.bytes).map_err(unavailable)?;
+        let last = last_byte(&file, entry.bytes).map_err(unavailable)?;
         file.seek(SeekFrom::End(0)).map_err(unavailable)?;
         Ok(Box::new(FileSpool {
             file,
@@ -232,7 +238,9 @@ impl OutputStore for FileStore {
             bytes_max: self.limits.output_bytes_max.max(entry.bytes),
             bytes_before: entry.bytes,
             bytes: entry.bytes,
-            lines: entry.lines,
+            // The entry counts a last line without an end, which the text that follows may continue.
+            lines: entry.lines - u64::from(last != b'\n'),
+            last,
             complete: entry.complete,
             session: Arc::clone(&self.session),
             unswept_bytes: Arc::clone(&self.unswept_bytes),
@@ -269,7 +277,10 @@ struct FileSpool {
     /// The bytes that were stored before this spool was opened.
     bytes_before: u64,
     bytes: u64,
+    /// The line ends so far.
     lines: u64,
+    /// The last byte.
+    last: u8,
     complete: bool,
     session: Arc<SessionOutputs>,
     unswept_bytes: Arc<AtomicU64>,
@@ -283,6 +294,7 @@ impl Spool for FileSpool {
         self.file.write_all(taken).map_err(unavailable)?;
         self.bytes += taken.len() as u64;
         self.lines += taken.split(|byte| *byte == b'\n').skip(1).count() as u64;
+        self.last = taken.last().copied().unwrap_or(self.last);
         Ok(())
     }
 
@@ -293,9 +305,20 @@ impl Spool for FileSpool {
         self.part.0 = None;
         self.session.add(self.handle.file());
         self.unswept_bytes.fetch_add(self.bytes - self.bytes_before, Ordering::Relaxed);
-        let Self { handle, bytes, lines, complete, .. } = *self;
+        let Self { handle, bytes, lines, complete, last, .. } = *self;
+        // A last line without an end counts too, as readers of the output count it.
+        let lines = lines + u64::from(bytes > 0 && last != b'\n');
         Ok(StoreEntry { handle, bytes, lines, complete })
     }
+}
+
+/// Returns the last of the `bytes` bytes of a file; a line end for an empty file, because no line is open in it.
+fn last_byte(file: &File, bytes: u64) -> io::Result<u8> {
+    let mut last = [b'\n'];
+    if let Some(at) = bytes.checked_sub(1) {
+        file.read_exact_at(&mut last, at)?;
+    }
+    Ok(last[0])
 }
 
 /// A file that is not whole yet. Dropping it removes the file.

@@ -1,4 +1,4 @@
-//! A collector that speaks OTLP over HTTP and keeps every span it receives.
+//! A collector that speaks OTLP over HTTP and keeps every span and metric it receives.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,9 +10,12 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, number_data_point};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
@@ -21,6 +24,7 @@ use prost::Message;
 pub struct SpanCollector {
     address: SocketAddr,
     received: ReceivedSpans,
+    metrics: ReceivedMetrics,
     /// Dropping this sender stops the server.
     _end: tokio::sync::oneshot::Sender<()>,
 }
@@ -43,17 +47,31 @@ pub struct CollectedSpan {
     pub headers: BTreeMap<String, String>,
 }
 
+/// One data point of a metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectedPoint {
+    pub metric: String,
+    pub unit: String,
+    /// The attributes, converted to text.
+    pub attributes: BTreeMap<String, String>,
+    /// The number of measurements; 1 for a counter.
+    pub count: u64,
+    pub sum: f64,
+}
+
 type ReceivedSpans = Arc<Mutex<Vec<CollectedSpan>>>;
+type ReceivedMetrics = Arc<Mutex<Vec<CollectedPoint>>>;
 
 impl SpanCollector {
     pub fn start() -> Self {
-        let received = ReceivedSpans::default();
+        let (received, metrics) = (ReceivedSpans::default(), ReceivedMetrics::default());
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let (tell, told) = mpsc::channel();
         let service = Router::new()
             .route("/v1/traces", post(take))
             .layer(DefaultBodyLimit::max(64 << 20))
-            .with_state(Arc::clone(&received));
+            .with_state(Arc::clone(&received))
+            .merge(Router::new().route("/v1/metrics", post(take_metrics)).with_state(Arc::clone(&metrics)));
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -63,7 +81,7 @@ impl SpanCollector {
                 axum::serve(listener, service).with_graceful_shutdown(until).await.unwrap();
             });
         });
-        Self { address: told.recv().unwrap(), received, _end: end }
+        Self { address: told.recv().unwrap(), received, metrics, _end: end }
     }
 
     /// Returns the value for `OTEL_EXPORTER_OTLP_ENDPOINT`.
@@ -74,6 +92,50 @@ impl SpanCollector {
     /// Returns every span received so far.
     pub fn spans(&self) -> Vec<CollectedSpan> {
         self.received.lock().unwrap().clone()
+    }
+
+    /// Returns every data point received so far.
+    pub fn metrics(&self) -> Vec<CollectedPoint> {
+        self.metrics.lock().unwrap().clone()
+    }
+}
+
+async fn take_metrics(State(received): State<ReceivedMetrics>, body: Bytes) -> StatusCode {
+    let Ok(request) = ExportMetricsServiceRequest::decode(body) else { return StatusCode::BAD_REQUEST };
+    let scopes = request.resource_metrics.into_iter().flat_map(|group| group.scope_metrics);
+    for metric in scopes.flat_map(|scope| scope.metrics) {
+        received.lock().unwrap().extend(points(metric));
+    }
+    StatusCode::OK
+}
+
+fn points(metric: Metric) -> Vec<CollectedPoint> {
+    let Metric { name, unit, data, .. } = metric;
+    let point = |attributes: Vec<KeyValue>, count: u64, sum: f64| CollectedPoint {
+        metric: name.clone(),
+        unit: unit.clone(),
+        attributes: texts(attributes),
+        count,
+        sum,
+    };
+    match data {
+        Some(Data::Histogram(histogram)) => histogram
+            .data_points
+            .into_iter()
+            .map(|found| point(found.attributes, found.count, found.sum.unwrap_or_default()))
+            .collect(),
+        Some(Data::Sum(sum)) => {
+            let value = |found: &NumberDataPoint| match found.value {
+                Some(number_data_point::Value::AsDouble(value)) => value,
+                Some(number_data_point::Value::AsInt(value)) => value as f64,
+                None => 0.0,
+            };
+            sum.data_points
+                .into_iter()
+                .map(|found| point(found.attributes.clone(), 1, value(&found)))
+                .collect()
+        }
+        other => panic!("an unexpected kind of metric: {other:?}"),
     }
 }
 

@@ -18,7 +18,7 @@ mod terminal_run;
 mod test_tree;
 mod user;
 
-pub use collector::{CollectedSpan, SpanCollector};
+pub use collector::{CollectedPoint, CollectedSpan, SpanCollector};
 pub use guarded_server::{CANARY, GuardedServer};
 pub use libc;
 pub use process::{processes_with, send_signal, unique_marker};

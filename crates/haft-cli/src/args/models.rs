@@ -135,6 +135,10 @@ pub(crate) struct ModelsArgs {
     /// The provider whose models are listed
     pub(crate) provider: Option<String>,
 
+    /// Ask every provider that has a key if it answers, not only servers on this machine; this costs nothing
+    #[arg(long, conflicts_with = "provider")]
+    pub(crate) check: bool,
+
     /// Print the list as JSON
     #[arg(long)]
     pub(crate) json: bool,

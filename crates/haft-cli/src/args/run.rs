@@ -43,6 +43,14 @@ pub(crate) struct RunArgs {
     #[arg(long = "override", value_name = "KEY=VALUE", value_parser = AgentOverride::parse)]
     pub(crate) overrides: Vec<AgentOverride>,
 
+    /// An image that belongs to the request (PNG, JPEG, GIF or WebP); may be given more than once
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Vec<PathBuf>,
+
+    /// Leave out the instructions in the project's AGENTS.md and CLAUDE.md
+    #[arg(long)]
+    pub(crate) no_project_instructions: bool,
+
     /// What the model may or must call first: auto, none, required, or the name of a tool [default: auto]
     #[arg(long, value_name = "CHOICE")]
     pub(crate) tool_choice: Option<String>,

@@ -53,7 +53,7 @@ fn text_without_markdown_marks_is_unchanged() {
         "1. one\n2. two\n",
         "a \\ b",
         "-5 degrees",
-        "| a | b |\n|---|---|\n",
+        "| a | b |\n| c | d |\n",
         "** a **",
         "trailing *",
         "",
@@ -105,5 +105,11 @@ proptest! {
         let letters = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
         let plain = anstream::adapter::strip_str(&shown).to_string();
         prop_assert_eq!(letters(&plain), letters(&text));
+    }
+
+    /// A table that arrives in pieces looks like one that arrives at once.
+    #[test]
+    fn tables_ignore_chunking(text in "(\\|[ab|\n -]{0,12}\n|\\|-\\|-\\|\n|[ab\n]{0,6}){0,8}") {
+        prop_assert_eq!(whole(&text), in_pieces(&text));
     }
 }

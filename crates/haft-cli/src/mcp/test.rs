@@ -13,6 +13,7 @@ use super::super::exit::ExitReason;
 use super::super::servers::face;
 use super::super::settings::{self, CliError};
 use super::super::status_line::waiting;
+use super::super::tools::schema_problem;
 use super::args::McpTestArgs;
 use super::missing_permission::{config_hint, lacked};
 use super::{McpCommandOutput, unambiguous};
@@ -68,6 +69,11 @@ fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutp
     for tool in tools {
         let _ = writeln!(text, "    {:<12} {}", tool.effects.name(), tool.name);
     }
+    let unchecked: Vec<(&str, String)> =
+        tools.iter().filter_map(|tool| Some((tool.name.as_str(), schema_problem(tool)?))).collect();
+    for (tool, reason) in &unchecked {
+        let _ = writeln!(text, "  unchecked  {tool}: {}", printable(reason));
+    }
     for skipped in &status.listing.skipped {
         let _ = writeln!(text, "  left out   {}: {}", printable(&skipped.name), printable(&skipped.reason));
     }
@@ -92,6 +98,7 @@ fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutp
             "name": tool.name.as_str(), "effects": tool.effects.name(), "description": tool.description,
         })).collect::<Vec<Value>>(),
         "skipped": skipped.map(|skipped| json!({ "name": skipped.name, "reason": skipped.reason })).collect::<Vec<Value>>(),
+        "unchecked": unchecked.iter().map(|(name, reason)| json!({ "name": name, "reason": reason })).collect::<Vec<Value>>(),
         "noise": status.noise,
     });
     McpCommandOutput::new(text, json)

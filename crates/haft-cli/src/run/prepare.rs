@@ -21,6 +21,7 @@ use crate::elicitor::TerminalElicitor;
 use crate::exit::ExitReason;
 use crate::hints;
 use crate::piped_input;
+use crate::sandbox_refusal;
 use crate::servers;
 use crate::sessions;
 use crate::settings::{self, CliError, Configuration};
@@ -74,6 +75,12 @@ pub(crate) enum RunLaunch {
 }
 
 impl RunLaunch {
+    fn spec(&self) -> &RunSpec {
+        match self {
+            RunLaunch::New(spec) | RunLaunch::Resume { spec, .. } => spec,
+        }
+    }
+
     /// Adds piped input to the request.
     fn add_input(&mut self, input: &str, store: Option<&dyn OutputStore>) {
         match self {
@@ -124,6 +131,10 @@ pub(crate) async fn start(
     let config = &mut configuration.resolved;
     config.trace_mcp |= show_args.trace_mcp;
     let show = RunDisplay::new(show_args, RunOutput::new(show_args.output_format));
+    if let Some(screen) = show.screen() {
+        let workspace = &job.spec().workspace;
+        screen.set_network(sandbox_refusal::network(workspace.network, workspace.mode));
+    }
     let mut watch = CommandWatchers::of_run(
         show_args,
         keeps_session.then_some(&home),

@@ -11,11 +11,14 @@ use serde_json::Value;
 use crate::args::{FileArgs, PolicyArgs, RunArgs};
 use crate::exit::ExitReason;
 use crate::hints;
+use crate::images;
 use crate::settings::{self, CliError, Configuration};
+use crate::terminal;
 use haft_config::agents::graph::{AgentGraph, AgentGraphError};
 use haft_config::agents::loader::{self, AgentLoadError, AgentLoader, read_bounded};
 use haft_config::agents::{AgentOverride, AgentOverrides, InputFormat};
-use haft_config::environment;
+use haft_config::project_instructions::{InstructionFile, ProjectInstructions};
+use haft_config::{environment, printable};
 use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec, UserHomeView, WorkspaceSpec};
 
 /// The longest request that is read from standard input.
@@ -56,6 +59,10 @@ pub(super) async fn spec(
     let workspace = workspace(&args.policy, configuration)?;
     let mut spec = RunSpec::new(&graph, request, workspace);
     spec.changes = changes;
+    spec.images = args.image.iter().map(|path| images::image(path)).collect::<Result<_, _>>()?;
+    if configuration.resolved.project_instructions && !args.no_project_instructions {
+        spec.instructions = instructions(&args.policy.files)?;
+    }
     if args.route || configuration.resolved.route {
         spec.model_choice = ModelChoice::Routed;
     }
@@ -66,6 +73,23 @@ pub(super) async fn spec(
         project: files.workspace.as_ref().map(absolute).or_else(|| std::env::current_dir().ok()),
     };
     Ok(spec)
+}
+
+/// Reads the trusted instruction files of the project, and warns of the others.
+fn instructions(files: &FileArgs) -> Result<Vec<InstructionFile>, CliError> {
+    let home = settings::home()?;
+    let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
+    let Some(project) = project else { return Ok(Vec::new()) };
+    let ProjectInstructions { files, ignored } = ProjectInstructions::load(Some(&home), &project);
+    for (path, reason) in &ignored {
+        let message = format!(
+            "`{}` is not used as instructions: {}",
+            printable(&path.to_string_lossy()),
+            loader::untrusted_message(reason)
+        );
+        terminal::warn(&hints::with(&message, hints::untrusted(reason)));
+    }
+    Ok(files)
 }
 
 /// Returns the keys of the agent's file that the command line sets.

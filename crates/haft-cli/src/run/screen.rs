@@ -1,6 +1,6 @@
 //! The progress of a run on standard error: one line per call, the calls in progress, and the cost.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,14 @@ use haft_core::run::final_turn::FinalTurnReason;
 use haft_core::run::meter::Meter;
 use haft_core::text::controls_terminal;
 use haft_core::tool::ToolCall;
+use haft_sandbox::ResourceAccess;
 use serde_json::{Map, Value};
 
 use super::model_wait::ModelWait;
 use super::output::{RunOutput, TextDestination};
 use super::summary::{RunSummary, line, time};
 use crate::args::{OutputFormat, ShowArgs};
+use crate::sandbox_refusal::SandboxRefusal;
 use crate::{question, terminal};
 
 /// The longest prefix of a call's arguments that is shown.
@@ -49,6 +51,8 @@ pub(crate) struct RunScreen {
     /// The meter of the run, for the spent budget. Weak, because the meter holds its watchers, and this screen is one
     /// of them.
     meter: OnceLock<Weak<Meter>>,
+    /// The access of commands to the network, which explains some failures.
+    network: OnceLock<ResourceAccess>,
     state: Mutex<ScreenState>,
 }
 
@@ -73,6 +77,8 @@ struct ScreenState {
     texts: Vec<bool>,
     /// The request of the root run to a model, until its text appears.
     model: Option<ModelWait>,
+    /// The refusals whose option was named already.
+    hinted: HashSet<SandboxRefusal>,
 }
 
 /// A call that the model requested. It may wait for a slot or for an approval.
@@ -114,12 +120,18 @@ impl RunScreen {
             (OutputFormat::Json | OutputFormat::StreamJson, false) => ScreenVerbosity::Few,
         };
         let moves = terminal::can_redraw() && words != ScreenVerbosity::Few;
-        Self { words, moves, output: Arc::clone(output), meter: OnceLock::new(), state: Mutex::default() }
+        let (meter, network) = (OnceLock::new(), OnceLock::new());
+        Self { words, moves, output: Arc::clone(output), meter, network, state: Mutex::default() }
     }
 
     /// Shows the spent part of the budget from now on.
     pub(super) fn show_budget(&self, meter: &Arc<Meter>) {
         let _ = self.meter.set(Arc::downgrade(meter));
+    }
+
+    /// Explains failures of commands without network from now on.
+    pub(super) fn set_network(&self, access: ResourceAccess) {
+        let _ = self.network.set(access);
     }
 
     /// Advances the animation and redraws the status line.
@@ -280,7 +292,20 @@ impl RunScreen {
         );
         let (indent, who) = standing(state.below.get(&session));
         self.say(&format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", describe(&running.call)));
+        self.hint_at_option(state, answered);
         self.show_running(state);
+    }
+
+    /// Names the option that allows what the sandbox refused, once for each option.
+    fn hint_at_option(&self, state: &mut ScreenState, answered: &CallAnswer) {
+        if answered.failure.is_none() {
+            return;
+        }
+        let network = self.network.get().copied().unwrap_or(ResourceAccess::Allow);
+        let refusal = SandboxRefusal::find(&answered.name, &answered.text, network);
+        if let Some(refusal) = refusal.filter(|refusal| state.hinted.insert(*refusal)) {
+            self.say(&format!("hint: {}", refusal.hint()));
+        }
     }
 
     fn noted(&self, state: &ScreenState, session: SessionId, note: &RunNote) {

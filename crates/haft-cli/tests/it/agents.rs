@@ -769,3 +769,35 @@ fn a_property_may_be_called_n() {
     let place = agents(&[("a.md", schema)]);
     place.haft(&["agents", "check", "a.md"]).output().expect_code(0);
 }
+
+#[test]
+fn agents_check_accepts_groups_servers_and_groups_of_rest_tools() {
+    let place = here();
+    let tool = json!({"description": "It", "method": "GET", "url": "http://127.0.0.1:9/", "group": "web"});
+    let config = json!({
+        "groups": {"files": ["read"]},
+        "mcpServers": {"docs": {"command": "true"}},
+        "restTools": {"it": tool},
+    });
+    place.file("home/haft.json", &config.to_string());
+    place.file("ws/a.md", "---\ntools: [files, '@files', docs, web, '@web', builtin, bash]\n---\nWork.\n");
+    place.haft(&["agents", "check", "a.md"]).output().expect_code(0);
+    place.file("ws/a.md", "---\ntools: [dosc]\n---\nWork.\n");
+    let ran = place.haft(&["agents", "check", "a.md"]).output().expect_code(42);
+    assert!(ran.stdout.contains("there is no tool `dosc`"), "{}", ran.stdout);
+    let listed = place.haft(&["tools", "--group", "web", "--json"]).output().expect_code(0).stdout;
+    assert!(listed.contains("rest__it"), "{listed}");
+}
+
+#[test]
+fn run_selects_the_group_of_a_rest_tool() {
+    let place = here();
+    let tool = json!({"description": "It", "method": "GET", "url": "http://127.0.0.1:9/", "group": "web"});
+    place.file("home/haft.json", &json!({"restTools": {"it": tool}}).to_string());
+    let server = ModelServer::start(Script::of([ScriptStep::text("x")])).unwrap();
+    haft(&place, &server, &["--tools", "@web", "go"]).output().expect_code(0);
+    let tools = server.requests()[0].body["tools"].clone();
+    let names: Vec<&str> =
+        tools.as_array().unwrap().iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
+    assert_eq!(names, ["rest__it"]);
+}

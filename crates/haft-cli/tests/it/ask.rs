@@ -253,7 +253,8 @@ fn models_lists_command_line_provider_with_readiness() {
     assert_eq!(row(&["models"]).split_whitespace().collect::<Vec<_>>(), ["claude-code", "command", "ready"]);
     place.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
     let missing = row(&["models"]);
-    assert!(missing.contains(" command            not ready install it with `npm install"), "{missing}");
+    let words = missing.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(" command not ready install it with `npm install"), "{missing}");
     let told = place.haft(&["models", "--json"]).output().expect_code(0).stdout;
     assert!(told.contains("`no-such-command` is not installed"), "{told}");
     let listed = place.haft(&["models", "claude-code", "--json"]).output().expect_code(0);
@@ -455,4 +456,39 @@ fn the_list_of_providers_shows_the_format_in_force() {
     let listed = place.haft(&["models"]).output().expect_code(0).stdout;
     let row = listed.lines().find(|line| line.starts_with("mine ")).unwrap();
     assert!(row.contains("openai_responses"), "{row}");
+}
+
+#[test]
+fn the_list_of_providers_says_which_local_servers_answer() {
+    let place = here();
+    let server = server([ScriptStep::text("x")]);
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let provider = |url: &str| json!({"kind": "compatible", "baseUrl": format!("{url}/v1"), "apiKey": KEY});
+    let far = json!({"kind": "compatible", "baseUrl": "https://models.invalid/v1", "apiKey": KEY});
+    let providers =
+        json!({"here": provider(&server.url()), "gone": provider(&format!("http://{gone}")), "far": far});
+    place.file("home/haft.json", &json!({"providers": providers}).to_string());
+    let listed = place.haft(&["models", "--json"]).output().expect_code(0).stdout;
+    let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
+    let answers = |name: &str| {
+        let row = listed.iter().find(|row| row["provider"] == name).unwrap();
+        row["serverAnswers"].clone()
+    };
+    assert_eq!((answers("here"), answers("gone")), (json!(true), json!(false)));
+    assert_eq!(answers("far"), Value::Null, "only local servers are asked");
+    let text = place.haft(&["models"]).output().expect_code(0).stdout;
+    let row = text.lines().find(|line| line.starts_with("here ")).unwrap();
+    assert!(row.ends_with("ready     answers"), "{row}");
+}
+
+#[test]
+fn status_404_names_the_address() {
+    let place = here();
+    let server = server([ScriptStep::text("x")]);
+    let url = format!("{}/no/such/path", server.url());
+    let provider = json!({"kind": "compatible", "baseUrl": url, "apiKey": KEY});
+    place.file("home/haft.json", &json!({"providers": {"mine": provider}}).to_string());
+    let ran = place.haft(&["ask", "-m", "mine/m", "hi"]).output();
+    let told = format!("{url}/chat/completions answered with status 404");
+    assert!(ran.stderr.contains(&told), "{}", ran.stderr);
 }

@@ -29,6 +29,17 @@ enum DocumentedEnd {
     NotRun(String),
 }
 
+#[test]
+fn readme_counts_the_providers() {
+    const WORDS: [(usize, &str); 4] =
+        [(16, "sixteen"), (17, "seventeen"), (18, "eighteen"), (19, "nineteen")];
+    let listed = here().haft(&["models"]).output().expect_code(0).stdout;
+    let count = listed.lines().count() - 1;
+    let word = WORDS.iter().find(|(number, _)| *number == count).map(|(_, word)| *word).unwrap();
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+    assert!(readme.contains(&format!("[{word} providers]")), "{count} providers: {listed}");
+}
+
 /// Every block has a place of its own; its lines run there in order, as a reader would type them.
 #[test]
 fn documented_commands_exit_with_documented_code() {

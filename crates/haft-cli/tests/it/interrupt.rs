@@ -194,6 +194,19 @@ fn interrupt_in_sub_agent_kills_command_and_can_be_resumed() {
     assert_eq!(place.text("ws/marks"), "x\n", "what was done is not done again");
 }
 
+#[test]
+fn resumed_model_gets_the_output_of_the_interrupted_call() {
+    let place = here();
+    let server = ModelServer::start(Script::of([bash("echo half done; touch begun; sleep 300")])).unwrap();
+    let run = haft(&place, &server, &["--output-format", "json", "go"]);
+    assert_aborted(&interrupted(run, "the command runs", |_| place.exists("ws/begun")));
+    let answers = ModelServer::start(Script::of([ScriptStep::text("I see.")])).unwrap();
+    assert_session_resumes(&place, &answers, "I see.");
+    let request = answers.requests()[0].raw.clone();
+    let told = "check before you repeat it.\\nThe end of its output until then:\\nhalf done";
+    assert!(request.contains(told), "{request}");
+}
+
 /// Presses the key in a terminal while a question is open.
 #[test]
 fn interrupt_at_approval_prompt_aborts_without_the_call() {

@@ -18,6 +18,8 @@ mod files;
 mod run;
 // Standard input beside a request.
 mod piped;
+// Instruction files of a project, and images.
+mod instructions;
 // The terminal screen of a run, character by character.
 mod screen;
 // Final reports in every format and by every way to submit them.

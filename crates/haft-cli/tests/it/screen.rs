@@ -270,3 +270,74 @@ fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
     assert!(seen.contains("kept: 1 turn and 1 call; `haft resume last` continues it"), "{seen}");
     assert!(!seen.contains("^C"), "{seen}");
 }
+
+#[test]
+fn a_refusal_of_the_sandbox_names_the_option_once() {
+    let place = here();
+    let file = place.path("outside/x");
+    let write = || ScriptStep::call("write", json!({"file_path": file, "content": ""}));
+    let fetch =
+        ScriptStep::call("bash", json!({"command": "echo 'Could not resolve host: example.org'; exit 6"}));
+    let server = server([write(), write(), fetch, ScriptStep::text("done")]);
+    let ran = haft(&place, &server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    let count = |words: &str| ran.stderr.matches(words).count();
+    assert_eq!(
+        (count("hint: the sandbox refused a write; --writable DIR"), count("--network allow")),
+        (1, 1),
+        "{}",
+        ran.stderr
+    );
+    let open =
+        haft(&place, &server, &["call", "bash", r#"{"command": "echo Network is unreachable; exit 1"}"#]);
+    let open = open.output().expect_code(3);
+    assert!(
+        open.stderr.contains("hint: commands have no network here; --network allow opens it"),
+        "{}",
+        open.stderr
+    );
+}
+
+#[test]
+fn a_start_names_the_servers_that_it_waits_for() {
+    let place = here();
+    let command = json!({"command": "bash", "args": ["-c", "until test -e go; do sleep 0.05; done"], "startup": "required"});
+    place.file("home/haft.json", &json!({"mcpServers": {"downloads": command}}).to_string());
+    let server = server([ScriptStep::text("done")]);
+    let mut run = on_terminal(&place, &server);
+    run.wait_for("preparing tools: downloads");
+    place.file("ws/go", "");
+    run.finish();
+}
+
+#[test]
+fn a_model_that_reasons_is_said_to_think() {
+    let place = here();
+    let slow = ResponsePace { between_milliseconds: 300, ..ResponsePace::default() };
+    let steps = ScriptStep::say([
+        ScriptPart::reasoning("Let me see.", "sig"),
+        ScriptPart::Text("Hello there.".into()),
+    ]);
+    let server = server([steps.at_pace(slow)]);
+    let mut run = haft(
+        &place,
+        &server,
+        &["run", "-m", "anthropic/claude-sonnet-4-5", "--override", "reasoning=low", "go"],
+    )
+    .on_terminal();
+    run.wait_for("claude-sonnet-4-5 is thinking");
+    run.finish().expect_code(0);
+}
+
+#[test]
+fn a_table_of_an_answer_is_laid_out_for_the_terminal() {
+    let place = here();
+    let table = "| name | meaning |\n|---|---|\n| one | reads a whole text file or an image for the model that asked for it |\n";
+    let server = server([ScriptStep::text(table)]);
+    let run = haft(&place, &server, &["run", "-q", "-m", "openai/m", "go"]).on_terminal_with(60, "");
+    let written = run.finish().expect_code(0).stdout;
+    let mut terminal = vt100::Parser::new(20, 60, 0);
+    terminal.process(written.as_bytes());
+    let seen = terminal.screen().contents();
+    assert!(seen.contains("one  │ reads a whole text file or an image for the model that"), "{seen}");
+    assert!(seen.contains("     │ asked for it"), "{seen}");
+}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use haft_testkit::{CollectedSpan, HaftCommand, HaftOutput, SpanCollector, TestTree};
+use haft_testkit::{CollectedPoint, CollectedSpan, HaftCommand, HaftOutput, SpanCollector, TestTree};
 
 use super::call::here;
 
@@ -230,4 +230,58 @@ fn ask_exports_a_model_span() {
     asked.output().expect_code(0);
     let span = only_span(&collector);
     check_attributes(&span, &[("gen_ai.request.model", Some("m"))]);
+}
+
+#[test]
+fn metrics_count_tokens_and_durations_of_models_and_calls() {
+    use haft_model_server::{ModelServer, Script, ScriptStep};
+    let (place, collector) = (here(), SpanCollector::start());
+    let steps = [ScriptStep::call("current_date", serde_json::json!({})), ScriptStep::text("Done.")];
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let run = |variable: (&str, &str)| {
+        let run = place
+            .haft(&["run", "-m", "ollama/m", "go"])
+            .env("OLLAMA_HOST", server.url().trim_start_matches("http://"))
+            .env(ENDPOINT, &collector.endpoint())
+            .env(variable.0, variable.1);
+        run.output()
+    };
+    run(("OTEL_METRICS_EXPORTER", "otlp")).expect_code(0);
+    let points = collector.metrics();
+    let found = |metric: &str, key: &str, value: &str| {
+        let has = |point: &&CollectedPoint| {
+            point.metric == metric && point.attributes.get(key).map(String::as_str) == Some(value)
+        };
+        points
+            .iter()
+            .find(has)
+            .cloned()
+            .unwrap_or_else(|| panic!("no {metric} with {key}={value}: {points:?}"))
+    };
+    let tokens = found("gen_ai.client.token.usage", "gen_ai.token.type", "input");
+    assert_eq!((tokens.unit.as_str(), tokens.count), ("{token}", 2));
+    assert!(tokens.sum > 0.0, "{tokens:?}");
+    assert_eq!(tokens.attributes["gen_ai.provider.name"], "ollama");
+    let chat = found("gen_ai.client.operation.duration", "gen_ai.operation.name", "chat");
+    assert_eq!((chat.unit.as_str(), chat.count), ("s", 2));
+    let call = found("gen_ai.client.operation.duration", "gen_ai.tool.name", "current_date");
+    assert_eq!((call.count, call.attributes["gen_ai.operation.name"].as_str()), (1, "execute_tool"));
+}
+
+#[test]
+fn request_to_an_mcp_server_is_a_client_span_inside_its_call() {
+    let (place, collector) = (here(), SpanCollector::start());
+    super::mcp::configure(&place, "good", &[], "");
+    let run = place.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]);
+    run.env(ENDPOINT, &collector.endpoint()).output().expect_code(0);
+    let spans = collector.spans();
+    let named = |name: &str| {
+        let found = spans.iter().find(|span| span.name == name);
+        found.cloned().unwrap_or_else(|| panic!("no span {name}: {spans:?}"))
+    };
+    let (call, request) = (named("execute_tool bad__echo"), named("tools/call echo"));
+    assert_eq!((request.parent.as_str(), request.trace.as_str()), (call.id.as_str(), call.trace.as_str()));
+    // 3 is CLIENT.
+    assert_eq!(request.kind, 3);
+    check_attributes(&request, &[("mcp.method.name", Some("tools/call")), ("haft.mcp.server", Some("bad"))]);
 }

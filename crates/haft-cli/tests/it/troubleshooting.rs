@@ -40,14 +40,19 @@ fn tool_not_found() {
     };
     for (keys, setting) in [
         (r#""enabled": false"#, "`mcpServers.s.enabled` is false"),
-        (r#""toolsAllowed": ["other"]"#, "`mcpServers.s.toolsAllowed` does not include it"),
-        (r#""toolsDenied": ["e*"]"#, "`mcpServers.s.toolsDenied` excludes it"),
         (
             r#""env": {"A": "${HAFT_TEST_NOT_SET}"}"#,
             "mcpServers.s.env.A: variable `HAFT_TEST_NOT_SET` is not set",
         ),
     ] {
         check(&server(keys).expect_code(42), &[setting], &["error: Unknown tool: "]);
+    }
+    for (keys, setting) in [
+        (r#""toolsAllowed": ["other"]"#, "`mcpServers.s.toolsAllowed` does not include it"),
+        (r#""toolsDenied": ["e*"]"#, "`mcpServers.s.toolsDenied` excludes it"),
+    ] {
+        let told = format!("error: tool `s__echo` is not active: {setting}");
+        check(&server(keys).expect_code(4), &[&told], &[]);
     }
 }
 

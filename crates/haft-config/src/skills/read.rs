@@ -1,8 +1,8 @@
 //! Reads the keys of a skill, and finds all errors in one pass.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
@@ -279,17 +279,17 @@ impl SkillReader<'_> {
         requires: &SkillRequirements,
         variables: VariableSource<'_>,
     ) -> BTreeMap<String, McpServerSettings> {
-        let undeclared: RefCell<BTreeSet<String>> = RefCell::default();
+        let undeclared: Mutex<BTreeSet<String>> = Mutex::default();
         let declared = |name: &str| {
             // haft itself looks up HOME to resolve paths, so a skill need not declare it.
             if name == "HOME" || requires.variables.iter().any(|known| known == name) {
                 return variables(name);
             }
-            undeclared.borrow_mut().insert(name.to_owned());
+            undeclared.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
             None
         };
         let found = crate::mcp_servers_of(self.path, written, &declared);
-        for name in undeclared.into_inner() {
+        for name in undeclared.into_inner().unwrap_or_else(PoisonError::into_inner) {
             self.wrong(&[&name], format!("`${{{name}}}` is used but not declared in `requires`")).hint =
                 Some(format!("add it to `requires`: bins = [], env = [\"{name}\"]"));
         }

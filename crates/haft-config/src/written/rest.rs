@@ -6,7 +6,9 @@ use haft_core::settings::method::Method;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::value_format::{AnyJson, GlobText, Millis, QueueText, SecretText, SpecText, Ttl, UrlText, words};
+use crate::value_format::{
+    AnyJson, GlobText, GroupText, Millis, QueueText, SecretText, SpecText, Ttl, UrlText, words,
+};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -22,6 +24,9 @@ pub(crate) struct RawRestTool {
 
     /// Headers of the request; `${VAR}` is a variable, `${parameters.x}` an argument
     pub(crate) headers: Option<BTreeMap<String, SecretText>>,
+
+    /// A group that the tool belongs to, beside those of `groups` that match its name
+    pub(crate) group: Option<GroupText>,
 
     /// The queue for its calls
     pub(crate) queue: Option<QueueText>,

@@ -27,6 +27,12 @@ pub struct CallAudit {
     /// The decision of policy and person.
     #[serde(flatten)]
     pub decision: DecisionAudit,
+    /// The queue that the call took a slot of; absent for a call without a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The handle under which the output was stored; absent if it was not stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<String>,
 }
 
 /// The origin of a tool; empty if the tool is unknown.
@@ -120,6 +126,8 @@ impl CallAudit {
             source: ToolSource::of(tool),
             origin: (place.origin != place.session).then(|| place.origin.to_string()),
             decision: account.verdict.as_ref().map(DecisionAudit::of).unwrap_or_default(),
+            queue: account.queue.as_ref().map(ToString::to_string),
+            handle: account.handle.as_deref().map(str::to_owned),
         }
     }
 }

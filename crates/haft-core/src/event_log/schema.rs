@@ -145,6 +145,8 @@ fn tool_finished() -> EventKindSchema {
         ("rule", about("the rule that decided; absent for the default")),
         ("approver", about("the source of the answer: terminal, caller or remembered")),
         ("answer", about("allow_once, allow_exact, allow_rule, deny, later or nobody")),
+        ("queue", about("the queue that the call took a slot of; absent for a call without a queue")),
+        ("handle", about("the handle under which the output was stored; absent if it was not stored")),
         ("arguments", about("only in log lines with content capture")),
         ("result", about("only in log lines with content capture")),
     ];

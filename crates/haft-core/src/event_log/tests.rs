@@ -7,7 +7,7 @@ use crate::approval::{ApprovalAnswer as Approval, ApprovalId};
 use crate::digest::Digest;
 use crate::event::{ApprovalOutcome, CapturedContent, KnownTool, PolicyDecision};
 use crate::model_provider::AttemptFollowUp;
-use crate::name::{Namespace, ToolName};
+use crate::name::{Namespace, QueueName, ToolName};
 use crate::naming::ToolIdentity;
 use crate::position::CallOperation;
 use crate::principal::Principal;
@@ -185,6 +185,8 @@ fn audited_events() -> [Event; 3] {
             rule: Some("ask bash".into()),
             consent,
         }),
+        queue: Some(QueueName::new("slow").unwrap()),
+        handle: Some("session-1/2".into()),
     };
     let said = CapturedContent { arguments: "canary in".into(), result: "canary out".into() };
     let model = ModelAccount {
@@ -237,6 +239,8 @@ fn only_a_reader_with_audit_fills_the_audit_fields() {
             "rule",
             "approver",
             "answer",
+            "queue",
+            "handle",
             "arguments",
             "result",
         ],

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::digest::Digest;
+use crate::internal_tools::batch::BATCH;
 use crate::model_error::ModelErrorKind;
 use crate::model_provider::AttemptFollowUp;
 use crate::model_reply::TokenUsage;
@@ -39,6 +40,8 @@ fn finished(operation: &Arc<CallOperation>, failure: Option<ToolErrorKind>) -> E
         bytes_out: 10,
         arguments: Digest::of_text("{}"),
         verdict: None,
+        queue: None,
+        handle: None,
     };
     Event::ToolFinished {
         operation: Arc::clone(operation),
@@ -213,4 +216,23 @@ fn model_attempts_are_listed_under_their_turn_and_totals_add_their_cost() {
     assert_eq!(tree.turns(tree.roots().next().unwrap())[1].models.len(), 1);
     let totals = tree.totals();
     assert_eq!((totals.requests, totals.tokens_in, totals.tokens_out, totals.cost.nano_usd), (3, 30, 6, 15));
+}
+
+#[test]
+fn calls_of_the_runs_own_tools_are_nodes_of_their_turn() {
+    let place = RunPosition::first(SessionId(1));
+    let said = |index: usize, id: &str, name: &str| {
+        let part = PartStart::Call { id: CallId(id.into()), name: name.into() };
+        let event = RunEvent::Said(ModelEvent::PartStarted { index, part, mark: None });
+        Event::Run { place, event: Arc::new(event) }
+    };
+    let mut tree = OpTree::default();
+    for event in [said(0, "b1", BATCH), said(1, "c1", BATCH), said(2, "r1", "read"), said(0, "b1", BATCH)] {
+        tree.apply(&event);
+    }
+    // The second one is the tool of a provider.
+    tree.apply(&started(&operation(1, 1, 1, None)));
+    let root = tree.roots().next().unwrap();
+    let own: Vec<&str> = tree.turns(root)[0].own_calls.iter().map(|own| own.call.as_str()).collect();
+    assert_eq!((own, tree.totals().calls), (vec!["b1"], 0));
 }

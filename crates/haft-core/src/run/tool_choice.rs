@@ -1,10 +1,8 @@
 //! The tool choice of a turn: the tools a model may or must call, the part that the provider enforces, and the part
 //! that the run enforces.
 
-use crate::internal_tools::batch::BATCH;
 use crate::internal_tools::final_report::FINAL_REPORT;
-use crate::internal_tools::handoff::HANDOFF;
-use crate::internal_tools::task_status::TASK_STATUS;
+use crate::internal_tools::is_own_tool;
 use crate::model_request::{ModelTool, MustCall, ToolChoice};
 
 /// The tool choices that a provider supports. For any other choice the run instructs the model in words. The run checks
@@ -96,17 +94,13 @@ pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
         ToolChoice::None => Some("tools cannot be called now; write your answer as text".into()),
         ToolChoice::Named(name) if name == tool => None,
         ToolChoice::Named(name) => Some(format!("only `{name}` can be called now; got `{tool}`")),
-        ToolChoice::Allowed { names, .. } if is_own(tool) || names.iter().any(|name| name == tool) => None,
+        ToolChoice::Allowed { names, .. } if is_own_tool(tool) || names.iter().any(|name| name == tool) => {
+            None
+        }
         ToolChoice::Allowed { names, .. } => {
             Some(format!("`{tool}` is not allowed in this run; allowed are {}", names.join(", ")))
         }
     }
-}
-
-/// Returns true for the run's own tools, which no list restricts. For a batch, `ClassifiedTurn::take_batch` checks each inner
-/// call by itself.
-fn is_own(tool: &str) -> bool {
-    [FINAL_REPORT, TASK_STATUS, HANDOFF, BATCH].contains(&tool)
 }
 
 /// Returns a message for the model if a reply without any call breaks the choice.
@@ -148,7 +142,7 @@ pub(super) fn sent(
         ToolChoice::Allowed { names, must_call } => {
             // Lists never name the run's own tools, but the model may call them. A name that the request does not offer
             // must not appear.
-            let may = |tool: &&ModelTool| is_own(&tool.name) || names.contains(&tool.name);
+            let may = |tool: &&ModelTool| is_own_tool(&tool.name) || names.contains(&tool.name);
             let names = offered.iter().filter(may).map(|tool| tool.name.clone()).collect();
             (ToolChoice::Allowed { names, must_call: *must_call }, None)
         }

@@ -38,6 +38,7 @@ pub(crate) async fn queue(
 ) -> Result<Option<Slot>, ToolError> {
     let Some(queue) = queue else { return Ok(None) };
     let slot = deadline.wait(queue.acquire(priority), "waiting for a slot").await??;
+    record.set_queue(queue.name());
     if let Some(wait) = slot.wait() {
         let waited_ms = u64::try_from(wait.time.as_millis()).unwrap_or(u64::MAX);
         let name = queue.name().as_str();

@@ -293,14 +293,14 @@ async fn time_that_a_sub_agent_is_parked_does_not_count_against_the_deadline() {
     let (began, hour) = (Instant::now(), Duration::from_hours(1));
     let driver = RunDriver { scope: Arc::clone(&scope), reply_timeout: 2 * hour, ..world.driver(&models) };
     let below = scope.parked.below();
-    let parks = async {
+    let parking = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         below.park(Instant::now().into_std());
         tokio::time::sleep(hour).await;
         below.unpark(Instant::now().into_std());
     };
     let mut run = run(RunPlan::default());
-    let (driven, ()) = tokio::join!(driver.drive(&mut run), parks);
+    let (driven, ()) = tokio::join!(driver.drive(&mut run), parking);
     assert_eq!(done(driven.unwrap()).reason.name(), "timed_out");
     assert_eq!(began.elapsed(), hour + Duration::from_secs(30));
     assert_eq!(scope.elapsed(Instant::now().into_std()), Duration::from_secs(30));

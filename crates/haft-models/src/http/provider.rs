@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use haft_core::model_error::ModelError;
@@ -10,6 +12,7 @@ use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{AttemptFollowUp, ModelAttempt, ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
+use reqwest::Url;
 use tokio::time::Instant;
 
 use super::client::{CertificateAuthorities, ModelHttpClient};
@@ -104,9 +107,12 @@ impl HttpProvider {
         let format = endpoint.wire().format();
         let mut request = endpoint.get(path);
         model_list::add_headers(format, request.headers_mut());
+        let address = address(request.url());
         let mut answer = self.client.send(request).await?;
         if !(200..=299).contains(&answer.status()) {
-            return Err(reply_reader::refused(endpoint.wire(), &mut answer).await);
+            let status = answer.status();
+            let error = reply_reader::refused(endpoint.wire(), &mut answer).await;
+            return Err(with_address(error, status, &address));
         }
         model_list::read_page(format, &answer.body(REPLY_BYTES_MAX).await?)
     }
@@ -167,11 +173,52 @@ impl HttpProvider {
         asked: &DecodeContext,
     ) -> Result<HttpReplyReader, ModelError> {
         let endpoint = &self.settings.endpoint;
-        let answer = self.client.send(endpoint.request(outgoing)).await?;
+        let request = endpoint.request(outgoing);
+        let address = address(request.url());
+        let answer = self.client.send(request).await?;
+        let status = answer.status();
         let begun = HttpReplyReader::begin(endpoint.wire(), answer, asked, self.settings.delivery).await;
-        begun.map_err(|error| endpoint.redact_secrets(error))
+        begun.map_err(|error| endpoint.redact_secrets(with_address(error, status, &address)))
+    }
+
+    /// Tests if the server is on this machine.
+    pub fn is_local(&self) -> bool {
+        let host = self.settings.endpoint.server().host_str().unwrap_or_default();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
+
+    /// Tests if the server answers within a time. It requests the list of models once, which costs nothing; a refusal is
+    /// an answer too.
+    pub async fn answers(&self, within: Duration) -> bool {
+        let endpoint = &self.settings.endpoint;
+        let format = endpoint.wire().format();
+        let mut request = endpoint.get(&model_list::first_page(format));
+        model_list::add_headers(format, request.headers_mut());
+        matches!(tokio::time::timeout(within, self.client.send(request)).await, Ok(Ok(_)))
     }
 }
+
+/// Returns the address of a request without user, password and query, which may hold a key.
+fn address(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    // Only a URL without a host refuses this, and such a URL has no user either.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.to_string()
+}
+
+/// Adds the address to an error of a server that did not find it: a wrong base URL looks like an unknown model.
+fn with_address(error: ModelError, status: u16, address: &str) -> ModelError {
+    if status != NOT_FOUND {
+        return error;
+    }
+    ModelError { message: format!("{} ({address} answered with status {status})", error.message), ..error }
+}
+
+/// The HTTP status of a path that the server does not have.
+const NOT_FOUND: u16 = 404;
 
 impl ModelProvider for HttpProvider {
     fn name(&self) -> &str {

@@ -211,9 +211,28 @@ fn write_message_item(
             item.put("status", "completed");
         }
         item.put_some("phase", phase);
-        item.array("content", |content| parts.iter().for_each(|part| say_output_piece(content, &part.body)));
+        if id.is_some() {
+            item.array("content", |content| {
+                parts.iter().for_each(|part| say_output_piece(content, &part.body));
+            });
+        } else {
+            // Pieces of output belong to a message of this API, which has an id. Any other message is plain text.
+            item.put("content", &plain_text(parts));
+        }
     });
     tail.push(&out);
+}
+
+fn plain_text(parts: &[MessagePart]) -> String {
+    let texts = parts.iter().filter_map(|part| match &part.body {
+        PartBody::Text { text, .. } | PartBody::Refusal(text) => Some(text.clone()),
+        PartBody::Image(media) => Some(media::described("image", media)),
+        PartBody::Audio(media) => Some(media::described("audio", media)),
+        PartBody::File { media, .. } => Some(media::described("file", media)),
+        // These are separate items.
+        PartBody::Reasoning(_) | PartBody::Call(_) | PartBody::Reply(_) | PartBody::Opaque => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 fn say_output_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{call, calls, decode, request, tests_folder, tools, user, wire};
 
-const CASES: [&str; 14] = [
+pub(crate) const CASES: [&str; 14] = [
     "text",
     "system",
     "tools",
@@ -32,7 +32,7 @@ const CASES: [&str; 14] = [
     "sampling",
 ];
 
-fn case(name: &str, format: ModelApiFormat) -> ModelRequest {
+pub(crate) fn case(name: &str, format: ModelApiFormat) -> ModelRequest {
     let ask = || Message::user("What is in the file?");
     let with_tools = |change: &dyn Fn(&mut ModelRequest)| {
         let mut request = request([ask()]);

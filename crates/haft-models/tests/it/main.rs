@@ -26,6 +26,8 @@ mod replies;
 mod round_trip;
 /// Schemas in the languages of providers.
 mod schemas;
+/// Every field of a request is in the request types of the official SDKs.
+mod sdk_types;
 /// Whole runs against the scripted model server, which implements the providers' documentation independently.
 mod server;
 /// No feature of a request is dropped silently.

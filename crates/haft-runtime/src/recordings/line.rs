@@ -276,6 +276,8 @@ impl RecordedCallEvent {
                         bytes_out: *bytes_out,
                         arguments: Digest::of_text(""),
                         verdict: None,
+                        queue: None,
+                        handle: None,
                     },
                     said: None,
                 }

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use haft_core::approval::ApprovalId;
 use haft_core::budget::ContextWindow as ContextBudget;
-use haft_core::conversation::{Conversation, Message, ToolReply};
+use haft_core::conversation::{Conversation, Media, Message, MessagePart, PartBody, ToolReply};
 use haft_core::event::{Event, EventSink as _};
 use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::position::{CallOperation, RunPosition};
@@ -42,6 +42,8 @@ pub struct RunRequest {
     pub request: String,
     /// The messages that the conversation begins with; empty if the request is the only one.
     pub opening: Vec<Message>,
+    /// Images that belong to the request; only a root run has them.
+    pub images: Vec<Media>,
     /// The principal, approver, output store and other state that belongs to this run alone.
     pub context: Arc<RunContext>,
     /// The session and turn of the run.
@@ -83,6 +85,7 @@ impl RunRequest {
         Self {
             request,
             opening: Vec::new(),
+            images: Vec::new(),
             context,
             place,
             works_for: None,
@@ -110,6 +113,7 @@ impl RunRequest {
         Self {
             request,
             opening: Vec::new(),
+            images: Vec::new(),
             context,
             place,
             works_for,
@@ -155,6 +159,13 @@ fn within(agent: &AgentDefinition, above: &RunScope) -> RunScope {
     }
 }
 
+/// Returns the message with the request and its images.
+fn first_message(task: &RunRequest) -> Message {
+    let mut message = Message::user(task.request.clone());
+    message.parts.extend(task.images.iter().map(|image| MessagePart::new(PartBody::Image(image.clone()))));
+    message
+}
+
 /// Returns the plan with the caller's tool choice and functions.
 fn for_caller(plan: RunPlan, request: &RunRequest) -> RunPlan {
     let client_tools = request.functions.iter().map(|function| function.name.clone()).collect();
@@ -181,7 +192,7 @@ pub(super) fn with_functions(tools: &Arc<[ModelTool]>, functions: &[FunctionTool
 }
 
 fn opening(task: &RunRequest) -> Vec<Message> {
-    if task.opening.is_empty() { vec![Message::user(task.request.clone())] } else { task.opening.clone() }
+    if task.opening.is_empty() { vec![first_message(task)] } else { task.opening.clone() }
 }
 
 /// Runs the functions that the caller provides.

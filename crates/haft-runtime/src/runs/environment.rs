@@ -23,6 +23,7 @@ use crate::wiring::{EngineState, OrchestratorParts};
 use haft_config::ResolvedConfig;
 use haft_config::agents::AgentDefinition;
 use haft_config::agents::graph::AgentGraph;
+use haft_config::project_instructions::InstructionFile;
 use haft_config::resolved::ModelName;
 use haft_store::journals::{ClaimedJournal, JournalStore, Takeover};
 use haft_store::sessions::line::SessionStart;
@@ -41,6 +42,8 @@ pub struct RunEnvironment {
     /// A provider that replaces the configured ones.
     models: OnceLock<Arc<dyn ModelProvider>>,
     skills: AvailableSkills,
+    /// The instruction files of the project, for every agent.
+    instructions: OnceLock<Vec<InstructionFile>>,
 }
 
 /// The journal store, and the handling of sessions that an earlier process left unfinished.
@@ -85,7 +88,17 @@ impl RunEnvironment {
             recorder: OnceLock::new(),
             models: OnceLock::new(),
             skills,
+            instructions: OnceLock::new(),
         })
+    }
+
+    /// Adds the instruction files of the project to the system text of every agent. Call it before `prepare`.
+    pub fn instruct(&self, files: Vec<InstructionFile>) {
+        self.instructions.get_or_init(|| files);
+    }
+
+    pub(super) fn instructions(&self) -> &[InstructionFile] {
+        self.instructions.get().map(Vec::as_slice).unwrap_or_default()
     }
 
     pub(super) fn skills(&self) -> &AvailableSkills {

@@ -9,6 +9,7 @@ use haft_core::glob::ToolGlob;
 use haft_core::internal_tools::batch::BATCH;
 use haft_core::internal_tools::final_report::FINAL_REPORT;
 use haft_core::internal_tools::handoff::HANDOFF;
+use haft_core::internal_tools::is_own_tool;
 use haft_core::internal_tools::task_status::TASK_STATUS;
 use haft_core::model_provider::ModelProvider;
 use haft_core::model_request::{ModelRequest, ToolChoice};
@@ -29,6 +30,7 @@ use crate::models::{self, ModelsError};
 use crate::wiring::OrchestratorOptions;
 use haft_config::agents::graph::NAMESPACE;
 use haft_config::agents::{AgentAccess, AgentDefinition, DefaultText};
+use haft_config::project_instructions::InstructionFile;
 use haft_config::resolved::{CompactionStart, ModelName};
 use haft_config::{ResolvedConfig, printable};
 
@@ -46,6 +48,14 @@ pub struct PreparedAgent {
     /// Built on first use: the tools of MCP servers are known only once the servers are ready.
     orchestrator: OnceLock<Orchestrator>,
     links: LinkedAgents,
+    purpose: AgentPurpose,
+}
+
+/// The origin of an agent: a file of the user, or haft itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AgentPurpose {
+    Work,
+    ReadOutput,
 }
 
 /// The agents that an agent can call or hand the request to.
@@ -79,7 +89,18 @@ impl PreparedAgent {
             with_model_settings(with_default_body(agent, environment.parts.workspace()), config, &model);
         let environment = Arc::clone(environment);
         let orchestrator = OnceLock::new();
-        Ok(Arc::new(Self { agent, model, models, reading, compaction, environment, orchestrator, links }))
+        let purpose = AgentPurpose::Work;
+        Ok(Arc::new(Self {
+            agent,
+            model,
+            models,
+            reading,
+            compaction,
+            environment,
+            orchestrator,
+            links,
+            purpose,
+        }))
     }
 
     /// Prepares an agent that has only the tools of this orchestrator.
@@ -100,6 +121,7 @@ impl PreparedAgent {
             environment: Arc::clone(environment),
             orchestrator: OnceLock::from(orchestrator),
             links: LinkedAgents::default(),
+            purpose: AgentPurpose::ReadOutput,
         })
     }
 
@@ -291,6 +313,7 @@ impl PreparedAgent {
     fn system(&self, shown: &[OfferedTool], plan: &RunPlan) -> String {
         let destinations = self.links.destinations.iter().map(|to| to.agent());
         let body = system_prompt::with_destinations(&self.agent.body, destinations);
+        let body = system_prompt::with_project(&body, self.instructions());
         let (providers, skills) = (self.orchestrator().catalog().providers(), self.environment.skills());
         let providers = &*providers;
         let told = if self.environment.config().instructions {
@@ -299,6 +322,15 @@ impl PreparedAgent {
             InstructionSources::default()
         };
         system_prompt::text(&body, told, shown, &plan.report)
+    }
+
+    /// Returns the instruction files of the project. The internal agent that reads stored outputs does not work on the
+    /// project, so it gets none.
+    fn instructions(&self) -> &[InstructionFile] {
+        match self.purpose {
+            AgentPurpose::Work => self.environment.instructions(),
+            AgentPurpose::ReadOutput => &[],
+        }
     }
 
     pub(super) fn driver(&self, scope: &Arc<RunScope>, options: &CallOptions) -> RunDriver<'_> {
@@ -356,10 +388,6 @@ fn picks(glob: &ToolGlob) -> Vec<ToolFilterItem> {
 fn group_of(glob: &ToolGlob) -> Option<GroupName> {
     let word = glob.to_string();
     GroupName::new(word.strip_prefix('@').unwrap_or(&word)).ok()
-}
-
-fn is_own_tool(name: &str) -> bool {
-    [FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF].contains(&name)
 }
 
 /// A model and its provider.

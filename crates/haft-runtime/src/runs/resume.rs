@@ -20,6 +20,7 @@ use haft_engine::drive::measure_conversation;
 use haft_engine::{Concurrency, Orchestrator, Priority};
 
 use super::active_run::{ActiveRun, RunRequest, with_functions};
+use super::partial_output::PartialOutputs;
 use super::prepared_agent::PreparedAgent;
 use super::relay;
 use crate::spec::FunctionTool;
@@ -56,6 +57,8 @@ pub struct ResumedSession {
     pub more: Option<String>,
     /// Functions that the caller runs itself.
     pub functions: Vec<FunctionTool>,
+    /// The output that interrupted calls had written.
+    pub partial: PartialOutputs,
 }
 
 impl ActiveRun {
@@ -66,7 +69,7 @@ impl ActiveRun {
         resumed: ResumedSession,
         context: Arc<RunContext>,
     ) -> Result<Self, ResumeError> {
-        let ResumedSession { past, journal, more, functions } = resumed;
+        let ResumedSession { past, journal, more, functions, partial } = resumed;
         let (bill, before) = match &more {
             Some(_) => (RunBill::default(), Duration::ZERO),
             None => (past.bill, past.worked()),
@@ -74,6 +77,7 @@ impl ActiveRun {
         let task = RunRequest {
             request: past.opened.title.clone(),
             opening: Vec::new(),
+            images: Vec::new(),
             place: RunPosition::first(past.session()),
             works_for: None,
             before: Vec::new(),
@@ -93,7 +97,7 @@ impl ActiveRun {
         {
             return Err(ResumeError::Finished { reason });
         }
-        Ok(run.go_on(journal, &unknown, more)?)
+        Ok(run.go_on(journal, &unknown, &partial, more)?)
     }
 
     /// Continues a session with the budget and deadline of an existing run request.
@@ -104,7 +108,7 @@ impl ActiveRun {
         journal: SessionJournal,
     ) -> Result<Self, RunError> {
         let (run, unknown) = Self::restore_run(worker, task, past)?;
-        run.go_on(journal, &unknown, None)
+        run.go_on(journal, &unknown, &PartialOutputs::default(), None)
     }
 
     /// Restores the run from its journal, and returns the calls with an unknown outcome.
@@ -129,12 +133,13 @@ impl ActiveRun {
         mut self,
         journal: SessionJournal,
         unknown: &[ToolCall],
+        partial: &PartialOutputs,
         more: Option<String>,
     ) -> Result<Self, RunError> {
         let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
         self.start(journal.into(), self.task.place.turn + done);
         for call in unknown {
-            self.tell_unknown(call)?;
+            self.tell_unknown(call, partial.of_call(&call.id))?;
         }
         if let Some(more) = more {
             self.ask_more(more)?;
@@ -163,19 +168,22 @@ impl ActiveRun {
         }
     }
 
-    /// Reports a call with an unknown outcome as failed, so that the model decides how to continue.
-    fn tell_unknown(&mut self, call: &ToolCall) -> Result<(), RunError> {
+    /// Reports a call with an unknown outcome as failed, with its output so far, so that the model decides how to
+    /// continue.
+    fn tell_unknown(&mut self, call: &ToolCall, output: Option<&str>) -> Result<(), RunError> {
         const TOLD: &str = "Error: haft ended during this call. It is not known whether it took effect: check before you \
             repeat it.";
+        let output = output.map(|output| format!("\nThe end of its output until then:\n{output}"));
+        let text = format!("{TOLD}{}", output.unwrap_or_default());
         self.show(RunEvent::Called(call.clone()));
         self.show(RunEvent::Answered(CallAnswer {
             call: call.id.clone(),
             name: call.name.clone(),
             failure: Some(ToolErrorKind::UnknownOutcome),
-            text: TOLD.into(),
+            text: text.clone(),
             latency: Duration::ZERO,
         }));
-        self.tell(RunInput::Ended(vec![CallEnd::Replied(ToolReply::error(call, TOLD))]))
+        self.tell(RunInput::Ended(vec![CallEnd::Replied(ToolReply::error(call, text))]))
     }
 
     fn show(&self, event: RunEvent) {

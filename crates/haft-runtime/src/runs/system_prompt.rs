@@ -1,4 +1,5 @@
-//! The system text: the agent's text, then the instructions of tool providers and skills, then the rule for ending.
+//! The system text: the agent's text, the instruction files of the project, the instructions of tool providers and
+//! skills, and the rule for ending.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,9 +14,13 @@ use haft_engine::OfferedTool;
 
 use super::available_skills::AvailableSkills;
 use haft_config::agents::AgentDefinition;
+use haft_config::project_instructions::InstructionFile;
 
 /// The longest instructions of one provider that the system text includes; the rest is cut off.
 const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
+
+/// The longest text of one instruction file of the project that the system text includes; the rest is cut off.
+const PROJECT_CHARS_MAX: usize = 32 << 10;
 
 /// The providers and skills whose instructions the system text may include.
 #[derive(Clone, Copy, Default)]
@@ -99,6 +104,18 @@ pub(super) fn with_destinations<'a>(
         }
         let said = agent.description.trim();
         let _ = write!(text, "\n- `{}`{}{}", agent.name, if said.is_empty() { "" } else { ": " }, said);
+    }
+    text
+}
+
+/// Appends the instruction files of the project. Each is labelled, so that the model can weigh it against the agent's
+/// own text.
+pub(super) fn with_project(body: &str, files: &[InstructionFile]) -> String {
+    let mut text = body.trim_end().to_owned();
+    for InstructionFile { path, text: written } in files {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        let said = truncate_chars(written.trim_end(), PROJECT_CHARS_MAX);
+        let _ = write!(text, "\n\nInstructions of the project's file `{name}`:\n{said}");
     }
     text
 }

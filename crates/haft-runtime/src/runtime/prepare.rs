@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_config::ResolvedConfig;
 use haft_config::agents::graph::AgentGraph;
+use haft_config::expand::VariableSource;
 use haft_config::resolved::ModelName;
 use haft_config::skills::{self, Skill};
 use haft_core::digest::Digest;
@@ -140,6 +141,7 @@ impl Runtime {
         let providers = servers.providers().into_iter().chain(shared).collect();
         let environment =
             RunEnvironment::sharing((policy, config), providers, variables, skills, &generation.engine);
+        environment.instruct(spec.instructions.clone());
         if let Some((tape, recorder)) = &hooks.recorder {
             environment.record_on(Arc::clone(tape), Arc::clone(recorder));
         }
@@ -184,7 +186,7 @@ impl Runtime {
 fn with_skills(
     generation: &ConfigGeneration,
     spec: &RunSpec,
-    variables: &dyn Fn(&str) -> Option<String>,
+    variables: VariableSource<'_>,
 ) -> (Arc<ResolvedConfig>, AvailableSkills) {
     let read = |source: &SkillSource| Skill::read(&source.file, &source.text, variables).ok();
     let active: Vec<Skill> = spec.skills.iter().filter_map(read).collect();

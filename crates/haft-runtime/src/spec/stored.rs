@@ -12,6 +12,8 @@ use std::time::Duration;
 use haft_config::agents::graph::{AgentGraphSource, AgentNodeSource};
 use haft_config::agents::loader::AgentSource;
 use haft_config::agents::{AgentOverride, AgentOverrides};
+use haft_config::project_instructions::InstructionFile;
+use haft_core::conversation::{Media, Message, MessagePart, PartBody, Role};
 use haft_core::digest::Digest;
 use haft_core::glob::ToolGlob;
 use haft_core::model_request::{MustCall, ToolChoice};
@@ -19,6 +21,7 @@ use haft_core::principal::Principal;
 use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
+use haft_core::stored::StoredMessage;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -60,12 +63,17 @@ pub struct StoredSpec {
     metadata: BTreeMap<String, String>,
 }
 
-/// The agents and skills of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The agents, skills, instructions and images of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredBlob {
     first: String,
     agents: BTreeMap<String, StoredAgent>,
-    skills: Vec<StoredSkill>,
+    skills: Vec<StoredText>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    instructions: Vec<StoredText>,
+    /// A message with the images of the request as its parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    images: Option<StoredMessage>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +91,7 @@ struct StoredAgent {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct StoredSkill {
+struct StoredText {
     file: StoredPath,
     text: String,
 }
@@ -271,12 +279,15 @@ impl StoredSpec {
         }
         let principal = self.principal();
         let blob: StoredBlob = serde_json::from_slice(blob).map_err(|error| broken(error.to_string()))?;
+        let (instructions, images) = blob.instructions_and_images()?;
         let (agents, skills) = blob.into_sources();
         Ok(RunSpec {
             request: self.request,
             opening: Vec::new(),
             agents,
             skills,
+            instructions,
+            images,
             changes: self.changes.into_changes()?,
             workspace: self.workspace.into_workspace(),
             tool_choice: self.tool_choice.map_or(ToolChoice::Auto, SpecToolChoice::into_choice),
@@ -306,12 +317,33 @@ impl StoredBlob {
             handoff: node.handoff.clone(),
         };
         let skill =
-            |skill: &SkillSource| StoredSkill { file: StoredPath::of(&skill.file), text: skill.text.clone() };
+            |skill: &SkillSource| StoredText { file: StoredPath::of(&skill.file), text: skill.text.clone() };
+        let instruction =
+            |file: &InstructionFile| StoredText { file: StoredPath::of(&file.path), text: file.text.clone() };
+        let images = spec.images.iter().map(|image| MessagePart::new(PartBody::Image(image.clone())));
+        let message = Message { role: Role::User, parts: images.collect() };
         Self {
             first: spec.agents.first.clone(),
             agents: spec.agents.nodes.iter().map(|(key, node)| (key.clone(), agent(node))).collect(),
             skills: spec.skills.iter().map(skill).collect(),
+            instructions: spec.instructions.iter().map(instruction).collect(),
+            images: (!spec.images.is_empty()).then(|| StoredMessage::of(&message)),
         }
+    }
+
+    fn instructions_and_images(&self) -> Result<(Vec<InstructionFile>, Vec<Media>), SpecError> {
+        let file = |file: &StoredText| InstructionFile {
+            path: file.file.clone().into_path(),
+            text: file.text.clone(),
+        };
+        let message = self.images.clone().map(StoredMessage::into_message).transpose();
+        let message = message.map_err(|error| SpecError::Sources { problem: error.to_string() })?;
+        let parts = message.into_iter().flat_map(|message| message.parts);
+        let images = parts.filter_map(|part| {
+            let PartBody::Image(image) = part.body else { return None };
+            Some(image)
+        });
+        Ok((self.instructions.iter().map(file).collect(), images.collect()))
     }
 
     fn into_sources(self) -> (AgentGraphSource, Vec<SkillSource>) {

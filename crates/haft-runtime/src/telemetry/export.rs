@@ -1,12 +1,15 @@
-//! Exports spans and stores the first failure.
+//! Exports spans and metrics and stores the first failure.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use opentelemetry::{Key, Value};
-use opentelemetry_otlp::{RetryPolicy, WithExportConfig, WithHttpConfig};
+use opentelemetry_otlp::{Protocol, RetryPolicy, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::metrics::Temporality;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use super::settings::ExporterSettings;
@@ -40,6 +43,23 @@ pub(super) fn exporter(
         .map_err(|error| format!("no telemetry: {error}"))?;
     Ok(FailureTrackingExporter { exporter, trouble: trouble.clone() })
 }
+
+/// Returns the exporter of metrics. A collector that takes spans only, such as Jaeger, is no failure.
+pub(super) fn metric_exporter(
+    protocol: Protocol,
+    trouble: &ExportFailure,
+) -> Result<FailureTrackingMetricExporter, String> {
+    let exporter = opentelemetry_otlp::MetricExporter::builder()
+        .with_http()
+        .with_protocol(protocol)
+        .with_retry_policy(RetryPolicy::recommended().with_max_retries(1))
+        .build()
+        .map_err(|error| format!("no telemetry: {error}"))?;
+    Ok(FailureTrackingMetricExporter { exporter, trouble: trouble.clone() })
+}
+
+/// The statuses of a collector that takes no metrics: not found, method not allowed, not implemented.
+const NO_METRICS_STATUSES: [u16; 3] = [404, 405, 501];
 
 /// Returns the resource that the environment describes, with a default service name.
 pub(super) fn resource() -> Resource {
@@ -76,6 +96,48 @@ impl SpanExporter for FailureTrackingExporter {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
+    }
+}
+
+/// An exporter of metrics that stores its first failure.
+#[derive(Debug)]
+pub(super) struct FailureTrackingMetricExporter {
+    exporter: opentelemetry_otlp::MetricExporter,
+    trouble: ExportFailure,
+}
+
+impl PushMetricExporter for FailureTrackingMetricExporter {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let exported = self.exporter.export(metrics).await;
+        match &exported {
+            Err(error) if takes_no_metrics(error) => Ok(()),
+            Err(error) => {
+                self.trouble.0.get_or_init(|| reason(error));
+                exported
+            }
+            Ok(()) => exported,
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self) -> Temporality {
+        self.exporter.temporality()
+    }
+}
+
+fn takes_no_metrics(error: &OTelSdkError) -> bool {
+    match error {
+        OTelSdkError::InternalFailure(text) => {
+            status(text).is_some_and(|status| NO_METRICS_STATUSES.contains(&status))
+        }
+        OTelSdkError::Timeout(_) | OTelSdkError::AlreadyShutdown => false,
     }
 }
 

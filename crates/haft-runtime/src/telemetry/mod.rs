@@ -1,35 +1,48 @@
-//! Spans for an OpenTelemetry collector, if the environment names one. Otherwise nothing is started.
+//! Spans and metrics for an OpenTelemetry collector, if the environment names one. Otherwise nothing is started.
 //!
-//! A fold over events builds the spans of the semantic conventions for generative AI; a separate thread sends them. An
-//! unreachable collector does not affect calls: `finish` reports it once, at the end.
+//! Folds over events build the spans and metrics of the semantic conventions for generative AI; separate threads send
+//! them. An unreachable collector does not affect calls: `finish` reports it once, at the end.
 
 mod agent_spans;
 mod export;
+mod metrics;
 mod settings;
 mod spans;
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
-use haft_core::event::EventSink;
+use haft_core::event::{EventSink, EventSinks};
 use haft_tools::mcp::TraceParents;
+use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry_otlp::Protocol;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 
-use export::{ExportFailure, exporter, resource};
+use export::{ExportFailure, exporter, metric_exporter, resource};
+use metrics::CallMetrics;
 pub use settings::captures_content;
 use settings::{ExporterSettings, TelemetryRequest};
 use spans::CallSpans;
 
-/// The longest time that the end of the program waits for spans to be delivered.
+/// The longest time that the end of the program waits for spans and metrics to be delivered.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
-/// Sends spans of calls to a collector until it is finished.
+/// Sends spans and metrics of calls to a collector until it is finished.
 pub struct Telemetry {
     spans: Arc<CallSpans>,
     provider: SdkTracerProvider,
+    metrics: Option<RunningMetrics>,
     trouble: ExportFailure,
     collector: String,
+}
+
+/// The metrics, and the provider that sends them.
+struct RunningMetrics {
+    sink: Arc<CallMetrics>,
+    provider: SdkMeterProvider,
 }
 
 impl Telemetry {
@@ -48,12 +61,16 @@ impl Telemetry {
         let provider =
             SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
         let spans = Arc::new(CallSpans::new(&provider, settings.parent()));
-        Ok(Self { spans, provider, trouble, collector: settings.collector })
+        let metrics =
+            settings.metrics.map(|protocol| RunningMetrics::start(protocol, &trouble)).transpose()?;
+        Ok(Self { spans, provider, metrics, trouble, collector: settings.collector })
     }
 
     /// Returns the sink for the engine's events.
     pub fn sink(&self) -> Arc<dyn EventSink> {
-        Arc::clone(&self.spans) as _
+        let mut sinks = vec![Arc::clone(&self.spans) as Arc<dyn EventSink>];
+        sinks.extend(self.metrics.iter().map(|metrics| Arc::clone(&metrics.sink) as Arc<dyn EventSink>));
+        Arc::new(EventSinks(sinks))
     }
 
     /// Returns the lookup of the spans of calls in progress.
@@ -61,15 +78,44 @@ impl Telemetry {
         Arc::clone(&self.spans) as _
     }
 
-    /// Sends the remaining spans within a bounded time; the error names the first failure.
+    /// Sends the remaining spans and metrics within a bounded time; the error names the first failure.
     pub fn finish(self) -> Result<(), String> {
-        let ended = self.provider.shutdown_with_timeout(FLUSH_MAX);
-        let reason = match (self.trouble.first(), ended) {
-            (Some(reason), _) => reason,
-            (None, Err(_)) => format!("no answer within {} s", FLUSH_MAX.as_secs()),
-            (None, Ok(())) => return Ok(()),
+        let until = Instant::now() + FLUSH_MAX;
+        let metrics = self.metrics.map(RunningMetrics::shut_down);
+        let spans = self.provider.shutdown_with_timeout(FLUSH_MAX);
+        let left = until.saturating_duration_since(Instant::now());
+        let metrics = metrics.is_none_or(|ended| matches!(ended.recv_timeout(left), Ok(Ok(()))));
+        let (what, is_delivered) = match (spans, metrics) {
+            (Err(_), _) => ("spans", false),
+            (Ok(()), false) => ("metrics", false),
+            (Ok(()), true) => ("spans", true),
         };
-        Err(format!("spans could not be delivered to {}: {reason}", self.collector))
+        let reason = match (self.trouble.first(), is_delivered) {
+            (Some(reason), _) => reason,
+            (None, false) => format!("no answer within {} s", FLUSH_MAX.as_secs()),
+            (None, true) => return Ok(()),
+        };
+        Err(format!("{what} could not be delivered to {}: {reason}", self.collector))
+    }
+}
+
+impl RunningMetrics {
+    fn start(protocol: Protocol, trouble: &ExportFailure) -> Result<Self, String> {
+        let exporter = metric_exporter(protocol, trouble)?;
+        let provider =
+            SdkMeterProvider::builder().with_periodic_exporter(exporter).with_resource(resource()).build();
+        let sink = Arc::new(CallMetrics::new(&provider.meter("haft")));
+        Ok(Self { sink, provider })
+    }
+
+    /// Sends the last metrics. The provider has no timeout of its own, so a thread waits for it.
+    fn shut_down(self) -> mpsc::Receiver<OTelSdkResult> {
+        let (tell, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            // The receiver is gone when the time is over; there is no one left to tell.
+            let _ = tell.send(self.provider.shutdown());
+        });
+        ended
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct ExporterSettings {
     pub(super) protocol: Protocol,
     /// The collector's address for messages, without parts that could be a credential.
     pub(super) collector: String,
+    /// The protocol of metrics; `None` if only spans are requested.
+    pub(super) metrics: Option<Protocol>,
     traceparent: Option<String>,
     tracestate: Option<String>,
 }
@@ -33,6 +35,7 @@ impl TelemetryRequest {
         let read =
             |name: &str| environment(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let general = read("OTEL_EXPORTER_OTLP_ENDPOINT");
+        let metrics = metrics_protocol(&read, general.as_deref())?;
         let Some(endpoint) = read("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or(general) else {
             return Ok(Self::Nothing);
         };
@@ -49,10 +52,28 @@ impl TelemetryRequest {
         Ok(Self::Spans(ExporterSettings {
             protocol: protocol(written.as_deref())?,
             collector: without_credentials(&endpoint)?,
+            metrics,
             traceparent: read("TRACEPARENT"),
             tracestate: read("TRACESTATE"),
         }))
     }
+}
+
+/// Returns the protocol of metrics; `None` if the environment names no place for them, or turns them off.
+fn metrics_protocol(
+    read: &dyn Fn(&str) -> Option<String>,
+    general: Option<&str>,
+) -> Result<Option<Protocol>, String> {
+    if general.is_none() && read("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT").is_none() {
+        return Ok(None);
+    }
+    match read("OTEL_METRICS_EXPORTER").as_deref() {
+        None | Some("otlp") => {}
+        Some("none") => return Ok(None),
+        Some(other) => return Err(unknown("OTEL_METRICS_EXPORTER", other, "`otlp` or `none`")),
+    }
+    let written = read("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL").or_else(|| read("OTEL_EXPORTER_OTLP_PROTOCOL"));
+    protocol(written.as_deref()).map(Some)
 }
 
 impl ExporterSettings {
@@ -135,6 +156,19 @@ mod tests {
     }
 
     #[test]
+    fn metrics_accompany_spans_unless_turned_off() {
+        let check = |variables: &[(&str, &str)], expected: bool| {
+            let TelemetryRequest::Spans(settings) = wanted(variables).unwrap() else { panic!("no spans") };
+            assert_eq!(settings.metrics.is_some(), expected, "{variables:?}");
+        };
+        check(&[ENDPOINT], true);
+        check(&[ENDPOINT, ("OTEL_METRICS_EXPORTER", "none")], false);
+        let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector/v1/traces");
+        check(&[traces], false);
+        check(&[traces, ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://collector/v1/metrics")], true);
+    }
+
+    #[test]
     fn unsupported_otel_values_name_the_supported_ones() {
         let check = |variable: (&str, &str), expected: &str| {
             let error = wanted(&[ENDPOINT, variable]).unwrap_err();
@@ -142,6 +176,7 @@ mod tests {
         };
         check(("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), "is `grpc`; expected `http/protobuf`");
         check(("OTEL_TRACES_EXPORTER", "zipkin"), "is `zipkin`; expected `otlp`");
+        check(("OTEL_METRICS_EXPORTER", "prometheus"), "is `prometheus`; expected `otlp`");
         check(("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector"), "expected a URL such as");
         check(("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "file:///x"), "expected a URL such as");
     }

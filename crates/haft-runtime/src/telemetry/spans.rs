@@ -8,6 +8,7 @@ use super::agent_spans::AgentSpans;
 use haft_core::event::{CallAccount, CapturedContent, Event, EventSink, ToolReference};
 use haft_core::model_provider::{ModelAccount, ModelAttempt};
 use haft_core::position::{CallOperation, OperationId, RunPosition};
+use haft_core::provider::ProviderKind;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::event::RunEvent;
 use haft_tools::mcp::TraceParents;
@@ -22,14 +23,29 @@ const OPEN_MAX: usize = 10_000;
 /// The longest prefix of a tool's description that a span carries.
 const DESCRIPTION_BYTES_MAX: usize = 1 << 10;
 
-/// Builds one span for each call.
+/// The spans of a call in progress.
+#[derive(Debug, Clone)]
+struct OpenSpans {
+    call: Context,
+    /// The request to the MCP server, inside the call.
+    request: Option<Context>,
+}
+
+impl OpenSpans {
+    /// Returns the innermost span, which is the parent of everything that the call does.
+    fn innermost(&self) -> &Context {
+        self.request.as_ref().unwrap_or(&self.call)
+    }
+}
+
+/// Builds one span for each call, and one for the request of a call to an MCP server.
 #[derive(Debug)]
 pub(super) struct CallSpans {
     tracer: SdkTracer,
     /// The parent span of the whole program.
     parent: Context,
     /// The spans of calls in progress. Every call that starts also ends, so this map does not grow without bound.
-    open: Mutex<HashMap<OperationId, Context>>,
+    open: Mutex<HashMap<OperationId, OpenSpans>>,
     agents: AgentSpans,
 }
 
@@ -54,6 +70,20 @@ impl CallSpans {
         above.with_span(span)
     }
 
+    /// Begins the span of the request to an MCP server; `None` for the tools of other sources.
+    fn begin_request(&self, call: &Context, tool: &ToolReference) -> Option<Context> {
+        let tool = tool.known().filter(|tool| tool.identity.kind == ProviderKind::Mcp)?;
+        let name = tool.identity.tool.as_str();
+        let builder = SpanBuilder::from_name(format!("tools/call {name}"))
+            .with_kind(SpanKind::Client)
+            .with_attributes([
+                KeyValue::new("mcp.method.name", "tools/call"),
+                KeyValue::new("gen_ai.tool.name", name.to_owned()),
+                KeyValue::new("haft.mcp.server", tool.identity.namespace.as_str().to_owned()),
+            ]);
+        Some(call.with_span(self.tracer.build_with_context(builder, call)))
+    }
+
     /// Emits the span of a model attempt at its end. An attempt has no child spans, so it need not be open before.
     fn tell_model(&self, place: RunPosition, attempt: &ModelAttempt, account: &ModelAccount) {
         let now = SystemTime::now();
@@ -76,7 +106,7 @@ impl CallSpans {
 
     /// Returns the parent span for a run: the call that it works for, else the run that handed its request over.
     fn above_run(&self, place: RunPosition) -> Context {
-        let call = place.parent.and_then(|parent| self.open().get(&parent).cloned());
+        let call = place.parent.and_then(|parent| Some(self.open().get(&parent)?.innermost().clone()));
         call.or_else(|| self.agents.of(place)).unwrap_or_else(|| self.parent.clone())
     }
 
@@ -94,14 +124,14 @@ impl CallSpans {
         }
     }
 
-    fn keep_open(&self, operation: OperationId, context: Context) {
+    fn keep_open(&self, operation: OperationId, spans: OpenSpans) {
         let mut open = self.open();
         if open.len() < OPEN_MAX {
-            open.insert(operation, context);
+            open.insert(operation, spans);
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<OperationId, Context>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<OperationId, OpenSpans>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,15 +140,23 @@ impl EventSink for CallSpans {
     fn emit(&self, event: Event) {
         match &event {
             Event::ToolStarted { operation, tool, waited } => {
-                self.keep_open(operation.id, self.begin(operation, tool, *waited));
+                let call = self.begin(operation, tool, *waited);
+                let request = self.begin_request(&call, tool);
+                self.keep_open(operation.id, OpenSpans { call, request });
             }
             Event::ToolProgress { .. } | Event::ModelStarted { .. } => {}
             Event::Run { place, event } => self.tell_run(*place, event),
             Event::ModelFinished { place, attempt, account, .. } => self.tell_model(*place, attempt, account),
             Event::ToolFinished { operation, tool, failure, latency, account, said } => {
                 let begun = self.open().remove(&operation.id);
-                let context = begun.unwrap_or_else(|| self.begin(operation, tool, *latency));
-                end(&context, *failure, account, said.as_deref());
+                let OpenSpans { call, request } = begun.unwrap_or_else(|| OpenSpans {
+                    call: self.begin(operation, tool, *latency),
+                    request: None,
+                });
+                if let Some(request) = request {
+                    end_request(&request, *failure);
+                }
+                end(&call, *failure, account, said.as_deref());
             }
         }
     }
@@ -126,11 +164,20 @@ impl EventSink for CallSpans {
 
 impl TraceParents for CallSpans {
     fn of(&self, operation: &CallOperation) -> Option<String> {
-        let context = self.open().get(&operation.id).cloned()?;
+        let context = self.open().get(&operation.id)?.innermost().clone();
         let span = context.span().span_context().clone();
         let sampled = span.trace_flags().to_u8();
         span.is_valid().then(|| format!("00-{}-{}-{sampled:02x}", span.trace_id(), span.span_id()))
     }
+}
+
+fn end_request(context: &Context, failure: Option<ToolErrorKind>) {
+    let span = context.span();
+    if let Some(kind) = failure {
+        span.set_attribute(KeyValue::new("error.type", kind.name()));
+        span.set_status(Status::error(kind.row().told));
+    }
+    span.end();
 }
 
 fn end(

@@ -210,9 +210,9 @@ fn run_continues_in_another_runtime_with_all_stores_in_memory() {
         assert_eq!((listed.len(), listed[0].is_running), (1, true));
         let twice = newer.start(spec, RunSecrets::none()).await.unwrap_err();
         assert!(matches!(twice, StartError::AlreadyStarted { run } if run == old.id()), "{twice}");
-        let stored = newer.stored_spec(old.principal(), old.id()).await.unwrap();
+        let resumed = newer.stored_spec(old.principal(), old.id()).await.unwrap();
         let hooks = RunHooks { takeover: Takeover::Allowed, ..RunHooks::default() };
-        let run = newer.resume_with(old.id(), stored, None, RunSecrets::none(), hooks).await.unwrap();
+        let run = newer.resume_with(old.id(), resumed, None, RunSecrets::none(), hooks).await.unwrap();
         pending(&run).await;
         run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
         assert_eq!(answer(&finished(&run).await), "done");

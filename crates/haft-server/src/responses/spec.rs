@@ -250,6 +250,7 @@ pub(crate) fn not_started(error: &StartError) -> ApiError {
         StartError::Run(_) => invalid("input", message),
         StartError::AlreadyStarted { .. } => ApiError::new(ApiErrorKind::Conflict, message),
         StartError::Agent(_)
+        | StartError::Config(_)
         | StartError::Policy(_)
         | StartError::Models(_)
         | StartError::Outputs(_)

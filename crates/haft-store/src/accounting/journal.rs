@@ -75,7 +75,7 @@ pub fn record(
     latency: Duration,
     account: &CallAccount,
 ) -> ToolRecord {
-    let CallAudit { principal, arguments_digest, source, origin: _, decision } =
+    let CallAudit { principal, arguments_digest, source, origin: _, decision, queue: _, handle: _ } =
         CallAudit::new(operation.place, tool, account);
     ToolRecord {
         timestamp_ms: now_ms(),
@@ -180,6 +180,8 @@ mod tests {
             bytes_out: 4,
             arguments: Digest::of_text("canary"),
             verdict: None,
+            queue: None,
+            handle: None,
         };
         let said = CapturedContent { arguments: "canary".into(), result: "canary".into() };
         let (latency, id) = (Duration::from_millis(2), OperationId(7));

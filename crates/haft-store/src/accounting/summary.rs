@@ -189,6 +189,8 @@ pub(super) mod tests {
                     approver: record.audit.approver,
                     answer: record.audit.answer,
                 },
+                queue: None,
+                handle: None,
             })),
             content: None,
         }

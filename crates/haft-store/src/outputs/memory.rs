@@ -185,7 +185,9 @@ impl Spool for MemorySpool {
 
     fn finish(self: Box<Self>) -> Result<StoreEntry, StoreError> {
         let Self { table, key, handle, limits, bytes, complete } = *self;
-        let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        // A last line without an end counts too, as readers of the output count it.
+        let open_line = bytes.last().is_some_and(|last| *last != b'\n');
+        let lines = memchr::memchr_iter(b'\n', &bytes).count() as u64 + u64::from(open_line);
         let entry = StoreEntry { handle, bytes: bytes.len() as u64, lines, complete };
         let mut table = table.table();
         // An output that was reopened replaces its shorter form.

@@ -57,6 +57,8 @@ pub struct SessionHistory {
     context_tokens: Option<u64>,
     /// The events that the tree is built from.
     events: Vec<Event>,
+    /// The calls of the model by turn, for the tree.
+    calls: Vec<(u32, CallId, String)>,
     /// Calls that the last process started and that have no recorded end.
     at_work: Vec<(Arc<CallOperation>, ToolReference)>,
 }
@@ -115,12 +117,17 @@ impl SessionHistory {
             processes: 0,
             context_tokens: None,
             events: Vec::new(),
+            calls: Vec::new(),
             at_work: Vec::new(),
         };
         for line in lines {
             past.take(line?)?;
         }
         past.tree = tree_of(&std::mem::take(&mut past.events));
+        for (turn, call, name) in std::mem::take(&mut past.calls) {
+            let place = RunPosition { turn, ..RunPosition::first(past.session) };
+            past.tree.add_own_call(place, &call, &name);
+        }
         Ok(past)
     }
 
@@ -251,10 +258,12 @@ impl SessionHistory {
                 self.standing = SessionStatus::Cut { reason: why.name().into() };
                 return;
             }
-            (_, RunInput::Replied(_)) => {
+            (_, RunInput::Replied(reply)) => {
                 self.begun.clear();
                 self.allowed.clear();
                 self.turns += 1;
+                let turn = self.turns;
+                self.calls.extend(reply.calls().map(|call| (turn, call.id.clone(), call.name.clone())));
             }
             (_, RunInput::Judged { call, verdict: ApprovalVerdict::Allowed }) => {
                 self.allowed.push((self.turns, call.clone()));
@@ -375,6 +384,8 @@ fn cut_off(operation: Arc<CallOperation>, tool: ToolReference) -> Event {
             bytes_out: 0,
             arguments: Digest::of_text(""),
             verdict: None,
+            queue: None,
+            handle: None,
         },
         said: None,
     }
@@ -403,6 +414,8 @@ fn finished(own: SessionId, process: u64, record: &ToolRecord) -> Event {
             bytes_out: usize::try_from(record.bytes_out).unwrap_or(usize::MAX),
             arguments: Digest::from_hex(&record.arguments_digest).unwrap_or_else(|| Digest::of_text("")),
             verdict: None,
+            queue: None,
+            handle: None,
         },
         said: None,
     }

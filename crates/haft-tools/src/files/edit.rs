@@ -26,7 +26,7 @@ pub(super) enum Occurrences {
 
 pub(super) fn edit(path: &str, replacement: TextReplacement<'_>) -> Result<String, FileError> {
     reject_noop_edit(replacement)?;
-    let text = load_requested(path)?;
+    let text = load_requested(path).map_err(|error| error.told(path))?;
     // Opened before the search, so that a file that may not be written reveals nothing about its content.
     let place = open_entry(path).map_err(|error| error.told(path))?;
     let edited = apply(&text, replacement).map_err(|fault| FileError::failed(fault.told(path)))?;

@@ -10,6 +10,7 @@ mod directory_entry;
 mod edit;
 #[cfg(test)]
 mod fixture;
+mod image;
 mod introspect;
 mod kind;
 mod path;
@@ -22,7 +23,8 @@ mod write;
 use crate::frame::{self, FrameError};
 pub use directory_entry::WRITE_FILE_BYTES_MAX;
 use edit::{Occurrences, TextReplacement};
-pub use protocol::{FileError, FileErrorKind, FileReply, FileRequest, FileText, IntrospectLevel};
+pub use image::IMAGE_BYTES_MAX;
+pub use protocol::{FileError, FileErrorKind, FileImage, FileReply, FileRequest, FileText, IntrospectLevel};
 pub use read::{MAX_READ_OUTPUT, READ_STORED_BYTES_MAX};
 pub use text_file::READ_FILE_BYTES_MAX;
 

@@ -52,11 +52,21 @@ pub struct FileText {
     pub text: String,
     /// The number of characters that follow the text but exceed `bytes_max`.
     pub chars_beyond: usize,
+    /// The image that the file holds instead of text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<FileImage>,
+}
+
+/// The image in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileImage {
+    pub media_type: String,
+    pub base64: String,
 }
 
 impl From<String> for FileText {
     fn from(text: String) -> Self {
-        Self { text, chars_beyond: 0 }
+        Self { text, chars_beyond: 0, image: None }
     }
 }
 

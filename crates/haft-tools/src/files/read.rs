@@ -1,5 +1,6 @@
-//! The `read` tool: returns the exact text of a file, or of some of its lines.
+//! The `read` tool: returns the exact text of a file, or of some of its lines, or the image that the file holds.
 
+use super::image;
 use super::path::shown;
 use super::protocol::{FileError, FileReply, FileText};
 use super::text_file::load_requested;
@@ -14,11 +15,20 @@ pub const READ_STORED_BYTES_MAX: usize = 8 << 20;
 /// Reads lines of a file: `offset` is the 1-based first line, `limit` the number of lines. Adds no line numbers, so
 /// that the model can pass the text to `edit` unchanged.
 pub(super) fn read(path: &str, offset: Option<u64>, limit: Option<u64>, bytes_max: usize) -> FileReply {
-    let text = load_requested(path)?;
+    let text = match load_requested(path) {
+        Ok(text) => text,
+        Err(error) if error.is_not_text() => {
+            return match image::load(path)? {
+                Some(image) => Ok(FileText { image: Some(image), ..String::new().into() }),
+                None => Err(error.told(path)),
+            };
+        }
+        Err(error) => return Err(error.told(path)),
+    };
     let lines = select_lines(&text, offset, limit)
         .map_err(|fault| FileError::failed(format!("Error reading {}: {fault}", shown(path))))?;
     let (wanted, beyond) = lines.split_at(lines.floor_char_boundary(bytes_max));
-    Ok(FileText { text: wanted.to_owned(), chars_beyond: beyond.chars().count() })
+    Ok(FileText { text: wanted.to_owned(), chars_beyond: beyond.chars().count(), image: None })
 }
 
 /// Returns the requested lines with their original line breaks.

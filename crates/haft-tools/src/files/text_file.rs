@@ -38,11 +38,10 @@ pub(super) enum LoadError {
 }
 
 /// Loads the file at a requested path, for `read` and `edit`.
-pub(super) fn load_requested(path: &str) -> Result<String, FileError> {
+pub(super) fn load_requested(path: &str) -> Result<String, LoadError> {
     path::check(path)
         .map_err(LoadError::Path)
         .and_then(|()| load(Path::new(path), READ_FILE_BYTES_MAX, SymlinkHandling::Follow))
-        .map_err(|error| error.told(path))
 }
 
 pub(super) fn load(path: &Path, bytes_max: u64, links: SymlinkHandling) -> Result<String, LoadError> {
@@ -56,7 +55,7 @@ pub(super) fn load_bytes(path: &Path, bytes_max: u64, links: SymlinkHandling) ->
 
 /// Opens a regular file. Checks the path before opening it, because opening a device can have effects, and checks the
 /// open file again, because the path may lead elsewhere by then.
-fn open(path: &Path, links: SymlinkHandling) -> Result<File, LoadError> {
+pub(super) fn open(path: &Path, links: SymlinkHandling) -> Result<File, LoadError> {
     require_regular(&stat(path)?)?;
     // `NONBLOCK`: if a FIFO has replaced the file since the check, opening it would block.
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -102,6 +101,18 @@ impl LoadError {
     pub(super) fn told(&self, path: &str) -> FileError {
         let message = format!("Error reading {}: {self}", path::shown(path));
         if self.is_refusal() { FileError::denied(message) } else { FileError::failed(message) }
+    }
+
+    /// Tests if the file was read, but holds no text.
+    pub(super) fn is_not_text(&self) -> bool {
+        match self {
+            LoadError::Binary { .. } | LoadError::NotUtf8 { .. } => true,
+            LoadError::Path(_)
+            | LoadError::NotRegular(_)
+            | LoadError::TooLarge { .. }
+            | LoadError::Utf16
+            | LoadError::Io(_) => false,
+        }
     }
 
     fn is_refusal(&self) -> bool {

@@ -41,6 +41,25 @@ fn sessions_are_listed_shown_and_removed() {
 }
 
 #[test]
+fn session_with_a_damaged_first_line_is_named() {
+    let place = here();
+    let server = server([ScriptStep::text("done")]);
+    run(&place, &server, &["go"]).expect_code(0);
+    let [path] = journals(&place).try_into().unwrap();
+    let id = path.file_stem().unwrap().to_str().unwrap().to_owned();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen('{', "x", 1)).unwrap();
+    for words in [&["sessions", "show", &id[..8]][..], &["sessions", "show"], &["resume", &id[..8], "more"]] {
+        let ran = place.haft(words).output().expect_code(42);
+        assert!(
+            ran.stderr.contains(&id) && !ran.stderr.contains("there is no session"),
+            "{words:?}: {}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
 fn unreadable_session_is_reported_and_others_work() {
     let place = here();
     let server = server([ScriptStep::text("done")]);

@@ -7,7 +7,7 @@ use haft_core::output::{OutputContent, ToolOutput, described};
 use haft_core::output_store::{
     OutputPreview, OutputStore, PREVIEW_CHARS_MAX, StoreEntry, StoreError, StoreReason, StoredOutput, preview,
 };
-use haft_core::tokens::tokens_of;
+use haft_core::tokens::Tokens;
 use serde_json::{Value, json};
 
 use super::FitResources;
@@ -40,7 +40,8 @@ impl OutputOffload<'_> {
         let text = text_of(&output.content);
         let stored = self.put(text.as_bytes())?;
         let glimpse = OutputPreview::Text {
-            tokens: tokens_of(self.means.counter, &text),
+            // The same estimate as in `stats` of the stored output, so that both numbers agree.
+            tokens: Tokens::by_length(stored.bytes),
             preview: preview(&text, PREVIEW_CHARS_MAX),
         };
         Some(self.noted(StoredOutput { stored, reason, glimpse }))

@@ -1,5 +1,6 @@
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader;
+use haft_core::conversation::MediaSource;
 use serde_json::json;
 
 use super::*;
@@ -18,6 +19,11 @@ fn spec() -> RunSpec {
             overrides: AgentOverrides(vec![AgentOverride::parse("budget.usd=0.5").unwrap()]),
             ..AgentChanges::default()
         },
+        instructions: vec![InstructionFile { path: "/p/AGENTS.md".into(), text: "tabs".into() }],
+        images: vec![Media {
+            media_type: "image/png".into(),
+            source: MediaSource::Bytes(b"png".as_slice().into()),
+        }],
         skills: vec![SkillSource { file: "/s/SKILL.md".into(), text: "text".into() }],
         tool_choice: ToolChoice::Allowed { names: vec!["read".into()], must_call: MustCall::Yes },
         functions: vec![FunctionTool {

@@ -107,7 +107,7 @@ fn unreadable_file_is_denied() {
 fn long_file_is_truncated_and_the_rest_counted() {
     let fixture = FileFixture::new();
     let text = read(&fixture.file("f", "ä".repeat(10)), None, None, 5).unwrap();
-    assert_eq!(text, FileText { text: "ää".into(), chars_beyond: 8 });
+    assert_eq!(text, FileText { text: "ää".into(), chars_beyond: 8, image: None });
 }
 
 #[track_caller]

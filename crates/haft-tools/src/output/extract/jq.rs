@@ -8,9 +8,10 @@ use jaq_json::{Val, read};
 
 use super::{ANSWER_BYTES_MAX, ExtractError};
 
-/// Runs a filter and returns its results, one per line. A filter may never end, so the caller must limit the time.
+/// Runs a filter on each JSON value of the output (one for a document, many for JSON lines) and returns its results, one
+/// per line. A filter may never end, so the caller must limit the time.
 pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> {
-    let input = read::parse_single(content).map_err(|error| {
+    let inputs = read::parse_many(content).collect::<Result<Vec<Val>, _>>().map_err(|error| {
         ExtractError(format!("jq needs JSON, and the stored output is not JSON: {error}"))
     })?;
     let arena = Arena::default();
@@ -23,9 +24,12 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
     let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
     let compiled =
         Compiler::default().with_funs(functions).compile(modules).map_err(|_| not_a_filter(filter))?;
-    let run = Ctx::<data::JustLut<Val>>::new(&compiled.lut, Vars::new([]));
+    let results = inputs.into_iter().flat_map(|input| {
+        let run = Ctx::<data::JustLut<Val>>::new(&compiled.lut, Vars::new([]));
+        compiled.id.run((run, input)).map(unwrap_valr)
+    });
     let mut answer = String::new();
-    for result in compiled.id.run((run, input)).map(unwrap_valr) {
+    for result in results {
         match result {
             Ok(value) => writeln!(answer, "{value}").map_err(|error| ExtractError(error.to_string()))?,
             Err(error) => return Err(ExtractError(format!("jq: {error}"))),

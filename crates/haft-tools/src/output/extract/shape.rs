@@ -12,10 +12,15 @@ const DEPTH_MAX: usize = 8;
 const KEYS_MAX: usize = 100;
 
 pub(super) fn of(content: &[u8]) -> Result<String, ExtractError> {
-    let value: Value = serde_json::from_slice(content)
+    let values = serde_json::Deserializer::from_slice(content).into_iter::<Value>();
+    let values = values
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|error| ExtractError(format!("the stored output is not JSON: {error}")))?;
+    if values.is_empty() {
+        return Err(ExtractError("the stored output is not JSON: it is empty".into()));
+    }
     let mut text = String::new();
-    describe(&[&value], 0, &mut text);
+    describe(&values.iter().collect::<Vec<_>>(), 0, &mut text);
     Ok(text.trim_end().to_owned())
 }
 

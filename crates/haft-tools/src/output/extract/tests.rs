@@ -106,6 +106,16 @@ fn free_text_is_not_parsed_as_a_query() {
 }
 
 #[test]
+fn json_lines_are_filtered_and_described_value_by_value() {
+    let lines = "{\"id\": 1, \"ok\": true}\n{\"id\": 2}\n";
+    check("jq .id", lines, "1\n2\n");
+    check("jq 'select(.ok) | .id'", lines, "1\n");
+    let shape = OutputQuery::parse("schema").unwrap().unwrap().answer(lines.as_bytes()).unwrap();
+    assert!(shape.contains("id: ") && shape.contains("ok: "), "{shape}");
+    check_error("jq .", "{} and words", "needs JSON");
+}
+
+#[test]
 fn stats_reports_bytes_characters_lines_and_tokens() {
     check(
         "stats",

@@ -1,0 +1,295 @@
+//! Lays out Markdown tables for the width of the terminal, without breaking words.
+
+use unicode_width::UnicodeWidthStr;
+
+use super::{BOLD, DIM, PLAIN, TextCompleteness, inline_text};
+
+/// The most bytes of a table that are held back for its layout; the rest of a longer table is another table.
+const TABLE_BYTES_MAX: usize = 64 << 10;
+
+/// The text between two columns.
+const SEPARATOR: &str = " │ ";
+
+/// The rows of a table that is arriving.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct MarkdownTable {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    bytes: usize,
+    /// True if the last line of the text was a row without a line end.
+    open_end: bool,
+}
+
+/// The first lines of a text, as a table.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TableStart {
+    /// More text is needed to decide.
+    Undecided,
+    NoTable,
+    /// The header and the line below it, with their length in bytes.
+    Table(MarkdownTable, usize),
+}
+
+impl MarkdownTable {
+    /// Looks for a header and the line of dashes below it.
+    pub(super) fn begin(text: &str, rest: TextCompleteness) -> TableStart {
+        if !text.starts_with('|') {
+            return TableStart::NoTable;
+        }
+        let undecided = rest == TextCompleteness::MayCome && text.len() <= TABLE_BYTES_MAX;
+        let Some((header, below)) = text.split_once('\n') else {
+            return if undecided { TableStart::Undecided } else { TableStart::NoTable };
+        };
+        let (dashes, end) = match below.split_once('\n') {
+            Some((dashes, _)) => (dashes, header.len() + dashes.len() + 2),
+            None if undecided && is_dashes_so_far(below) => return TableStart::Undecided,
+            None => (below, text.len()),
+        };
+        if !is_dashes(dashes) {
+            return TableStart::NoTable;
+        }
+        let table = Self {
+            header: cells(header),
+            bytes: end,
+            open_end: !text[..end].ends_with('\n'),
+            ..Self::default()
+        };
+        TableStart::Table(table, end)
+    }
+
+    /// Adds the next line and returns its length in bytes; `None` while the line is not complete. Returns 0 if the line is
+    /// no row, or the table is full.
+    pub(super) fn push(&mut self, text: &str, rest: TextCompleteness) -> Option<usize> {
+        if !text.starts_with('|') || self.bytes > TABLE_BYTES_MAX {
+            return Some(0);
+        }
+        let end = match text.find('\n') {
+            Some(end) => end + 1,
+            None if rest == TextCompleteness::MayCome && text.len() <= TABLE_BYTES_MAX => return None,
+            None => text.len(),
+        };
+        self.rows.push(cells(&text[..end]));
+        self.bytes += end;
+        self.open_end = !text[..end].ends_with('\n');
+        Some(end)
+    }
+
+    /// Returns the table for a terminal of this width.
+    pub(super) fn render(&self, columns: usize) -> String {
+        let count = self.rows.iter().map(Vec::len).fold(self.header.len(), usize::max);
+        let all = || std::iter::once(&self.header).chain(&self.rows);
+        let widest = |measure: fn(&str) -> usize, column: usize| {
+            all().filter_map(|row| row.get(column)).map(|cell| measure(cell)).max().unwrap_or_default()
+        };
+        let natural: Vec<usize> = (0..count).map(|column| widest(UnicodeWidthStr::width, column)).collect();
+        let least: Vec<usize> = (0..count).map(|column| widest(longest_word, column)).collect();
+        let room = columns.saturating_sub(SEPARATOR.width() * count.saturating_sub(1));
+        let mut text = match widths(&natural, &least, room) {
+            Some(widths) => self.as_grid(&widths),
+            None => self.as_list(columns),
+        };
+        if self.open_end {
+            text.truncate(text.trim_end_matches('\n').len());
+        }
+        text
+    }
+
+    fn as_grid(&self, widths: &[usize]) -> String {
+        let mut text = String::new();
+        for line in grid_lines(&self.header, widths) {
+            text.extend([BOLD, &line, PLAIN, "\n"]);
+        }
+        let dashes: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
+        text.extend([DIM, &dashes.join("─┼─"), PLAIN, "\n"]);
+        for line in self.rows.iter().flat_map(|row| grid_lines(row, widths)) {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Shows each row as a list of its cells, where the columns do not fit beside each other.
+    fn as_list(&self, columns: usize) -> String {
+        let mut text = String::new();
+        if self.rows.is_empty() {
+            let names = wrapped(&self.header.join(" "), columns);
+            return names.iter().map(|line| format!("{line}\n")).collect();
+        }
+        for row in &self.rows {
+            for (column, cell) in row.iter().enumerate() {
+                let mark = if column == 0 { "• " } else { "  " };
+                let name = self.header.get(column).map(|name| format!("{name}: ")).unwrap_or_default();
+                for (at, line) in
+                    wrapped(&format!("{name}{cell}"), columns.saturating_sub(2)).iter().enumerate()
+                {
+                    text.extend([if at == 0 { mark } else { "  " }, line, "\n"]);
+                }
+            }
+        }
+        text
+    }
+}
+
+/// Returns the lines of one row. A cell that is too wide continues on the next line.
+fn grid_lines(row: &[String], widths: &[usize]) -> Vec<String> {
+    let empty = String::new();
+    let cells: Vec<Vec<String>> = widths
+        .iter()
+        .enumerate()
+        .map(|(column, width)| wrapped(row.get(column).unwrap_or(&empty), *width))
+        .collect();
+    let height = cells.iter().map(Vec::len).max().unwrap_or_default();
+    let line = |at: usize| {
+        let parts: Vec<String> = cells
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| {
+                let part = cell.get(at).unwrap_or(&empty);
+                format!("{part}{}", " ".repeat(width.saturating_sub(part.width())))
+            })
+            .collect();
+        parts.join(SEPARATOR).trim_end().to_owned()
+    };
+    (0..height).map(line).collect()
+}
+
+/// Divides the room among the columns. Returns `None` if the longest words do not fit.
+fn widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<usize>> {
+    let mut widths = least.to_vec();
+    let mut left = room.checked_sub(least.iter().sum())?;
+    // One by one, so that a short column is not starved by a long one.
+    while left > 0 {
+        let before = left;
+        for (width, natural) in widths.iter_mut().zip(natural) {
+            if *width < *natural && left > 0 {
+                *width += 1;
+                left -= 1;
+            }
+        }
+        if left == before {
+            break;
+        }
+    }
+    Some(widths)
+}
+
+/// Breaks a text into lines of at most this width, between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn longest_word(cell: &str) -> usize {
+    cell.split_whitespace().map(UnicodeWidthStr::width).max().unwrap_or_default()
+}
+
+/// Splits a line into cells, without Markdown marks. `\|` is a bar inside a cell.
+fn cells(line: &str) -> Vec<String> {
+    let line = line.trim();
+    let inner = line.strip_prefix('|').unwrap_or(line);
+    let inner = inner.strip_suffix('|').filter(|rest| !rest.ends_with('\\')).unwrap_or(inner);
+    let mut cells = vec![String::new()];
+    let mut before = ' ';
+    for c in inner.chars() {
+        if c == '|' && before != '\\' {
+            cells.push(String::new());
+        } else if let Some(cell) = cells.last_mut() {
+            if c == '|' {
+                cell.pop();
+            }
+            cell.push(c);
+        }
+        before = c;
+    }
+    cells.iter().map(|cell| inline_text(cell.trim())).collect()
+}
+
+/// Tests if a line is the one below the header, such as `|---|:--:|`.
+fn is_dashes(line: &str) -> bool {
+    is_dashes_so_far(line) && line.contains('-') && line.trim_start().starts_with('|')
+}
+
+fn is_dashes_so_far(line: &str) -> bool {
+    line.chars().all(|c| matches!(c, '|' | '-' | ':' | ' ' | '\t' | '\r'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MarkdownRenderer;
+
+    fn rendered(text: &str, columns: usize) -> String {
+        let mut markdown = MarkdownRenderer::new(columns);
+        let shown = markdown.push(text);
+        let shown = shown + &markdown.finish();
+        anstream::adapter::strip_str(&shown).to_string()
+    }
+
+    const TABLE: &str = "\
+| name | meaning |
+|:-----|--------:|
+| `read` | reads a **text** file or an image |
+| a\\|b | x |
+";
+
+    #[test]
+    fn table_becomes_aligned_columns() {
+        let expected = "\
+name │ meaning
+─────┼──────────────────────────────
+read │ reads a text file or an image
+a|b  │ x
+after
+";
+        assert_eq!(rendered(&format!("{TABLE}after\n"), 80), expected);
+    }
+
+    #[test]
+    fn narrow_table_wraps_cells_between_words() {
+        let expected = "\
+name │ meaning
+─────┼─────────────
+read │ reads a text
+     │ file or an
+     │ image
+a|b  │ x
+";
+        assert_eq!(rendered(TABLE, 20), expected);
+        for columns in 1..100 {
+            let shown = rendered(TABLE, columns);
+            for word in ["name", "meaning", "read", "reads", "text", "image", "a|b"] {
+                assert!(
+                    shown.split([' ', '\n', ':']).any(|found| found == word),
+                    "{columns}: {word}\n{shown}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_become_a_list() {
+        assert_eq!(
+            rendered("| a-long-name | b |\n|---|---|\n| some-long-word | x y |\n", 16),
+            "\
+• a-long-name:
+  some-long-word
+  b: x y
+"
+        );
+    }
+
+    #[test]
+    fn lines_with_bars_that_are_no_table_stay_as_they_are() {
+        for text in ["| a | b |\n", "| a\n| b\n| c\n", "|", "|\n", "a | b\n---|---\n"] {
+            assert_eq!(rendered(text, 80), text);
+        }
+    }
+}

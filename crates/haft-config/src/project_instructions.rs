@@ -1,0 +1,107 @@
+//! Finds the instruction files of a project (`AGENTS.md`, `CLAUDE.md`) and decides which of them count: those with
+//! exactly the content that the operator reviewed.
+
+use std::path::{Path, PathBuf};
+
+use haft_core::home::Home;
+
+use crate::{UntrustedReason, file_bytes, trusted};
+
+/// The names of the files, in the order in which models read them.
+pub const FILE_NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+
+/// The import with which a `CLAUDE.md` repeats an `AGENTS.md` beside it.
+const IMPORT: &str = "@AGENTS.md";
+
+/// One instruction file, as it was read when the run started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstructionFile {
+    pub path: PathBuf,
+    pub text: String,
+}
+
+/// The instruction files of a project.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProjectInstructions {
+    pub files: Vec<InstructionFile>,
+    /// The files that are not trusted or cannot be read, with the reasons.
+    pub ignored: Vec<(PathBuf, UntrustedReason)>,
+}
+
+impl ProjectInstructions {
+    /// Reads the files of a project. A file that only repeats the one before it is left out.
+    pub fn load(home: Option<&Home>, project: &Path) -> Self {
+        let mut found = Self::default();
+        for path in project_instruction_files(project) {
+            match read(&path, home) {
+                Ok(text) if found.has(&text) => {}
+                Ok(text) => found.files.push(InstructionFile { path, text }),
+                Err(reason) => found.ignored.push((path, reason)),
+            }
+        }
+        found
+    }
+
+    fn has(&self, text: &str) -> bool {
+        let text = text.trim();
+        text.is_empty() || self.files.iter().any(|file| file.text.trim() == text || text == IMPORT)
+    }
+}
+
+/// Lists the instruction files that exist, trusted or not. Trust is recorded under these paths: a link is not resolved,
+/// because a model could point it at a file that is trusted elsewhere.
+pub fn project_instruction_files(project: &Path) -> Vec<PathBuf> {
+    let Ok(project) = project.canonicalize() else { return Vec::new() };
+    FILE_NAMES.iter().map(|name| project.join(name)).filter(|path| path.is_file()).collect()
+}
+
+/// Tests if a path of a project is one of its instruction files.
+pub fn is_instruction_file(project: &Path, path: &Path) -> bool {
+    project_instruction_files(project).iter().any(|file| file == path)
+}
+
+fn read(path: &Path, home: Option<&Home>) -> Result<String, UntrustedReason> {
+    let bytes = file_bytes(path).map_err(UntrustedReason::Undecided)?;
+    trusted(path, &bytes, home)?;
+    String::from_utf8(bytes).map_err(|_| UntrustedReason::Undecided("it is not UTF-8".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::trust::{FileDigest, TrustRecord};
+
+    #[test]
+    fn only_trusted_and_unchanged_instruction_files_count() {
+        let place = tempfile::tempdir().unwrap();
+        let (home, project) = (Home::at(&place.path().join("home")), place.path().join("project"));
+        crate::home::create(&home).unwrap();
+        fs::create_dir(&project).unwrap();
+        let project = project.canonicalize().unwrap();
+        let load = || ProjectInstructions::load(Some(&home), &project);
+        let trust = |name: &str, text: &str| {
+            fs::write(project.join(name), text).unwrap();
+            let (path, digest) = (project.join(name), FileDigest::of(text.as_bytes()));
+            TrustRecord::change(&home, |record| drop(record.files.insert(path, digest))).unwrap();
+        };
+        assert_eq!(load(), ProjectInstructions::default());
+
+        fs::write(project.join("AGENTS.md"), "Use tabs.").unwrap();
+        assert_eq!(load().ignored, [(project.join("AGENTS.md"), UntrustedReason::Never)]);
+
+        trust("AGENTS.md", "Use tabs.");
+        trust("CLAUDE.md", "@AGENTS.md\n");
+        let only = InstructionFile { path: project.join("AGENTS.md"), text: "Use tabs.".into() };
+        assert_eq!(load(), ProjectInstructions { files: vec![only], ignored: Vec::new() });
+
+        trust("CLAUDE.md", "Run the tests.");
+        assert_eq!(load().files.len(), 2);
+
+        fs::write(project.join("AGENTS.md"), "Use spaces.").unwrap();
+        let found = load();
+        assert_eq!(found.ignored, [(project.join("AGENTS.md"), UntrustedReason::Changed)]);
+        assert_eq!(found.files.len(), 1);
+    }
+}
