@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use haft_core::approval::shown;
 use haft_core::event::{CallAccount, Event, EventSink};
+use haft_core::event_log::note_text;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 use haft_core::op_tree::{ModelNode, OpTree, OperationNode, OperationState, SessionNode, TurnNode};
 use haft_core::position::OperationId;
 use haft_core::result::ToolErrorKind;
+use haft_core::run::{Compaction, RunNote, SummaryAuthor};
 use serde_json::{Value, json};
 
 /// Collects the tree while calls are made.
@@ -81,11 +83,15 @@ fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut S
             number => writeln!(text, "turn {number}"),
         };
         let models = turn.models.iter().map(TurnLeaf::Model);
+        let compactions = turn.compactions.iter().map(TurnLeaf::Compaction);
         let leaves: Vec<TurnLeaf<'_>> =
-            models.chain(tree.operations(turn).map(TurnLeaf::Operation)).collect();
+            compactions.chain(models).chain(tree.operations(turn).map(TurnLeaf::Operation)).collect();
         branches(&leaves, inside, text, |leaf, inside, text| match leaf {
             TurnLeaf::Model(model) => {
                 let _ = writeln!(text, "{}", model_in_words(model));
+            }
+            TurnLeaf::Compaction(compaction) => {
+                let _ = writeln!(text, "{}", note_text(&RunNote::Compacted(**compaction)));
             }
             TurnLeaf::Operation(operation) => {
                 let _ = writeln!(text, "{}", describe(operation));
@@ -100,6 +106,7 @@ fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut S
 /// A leaf of a turn.
 enum TurnLeaf<'t> {
     Model(&'t ModelNode),
+    Compaction(&'t Compaction),
     Operation(&'t OperationNode),
 }
 
@@ -189,7 +196,20 @@ fn session_json(tree: &OpTree, session: &SessionNode) -> Value {
 fn turn_json(tree: &OpTree, turn: &TurnNode) -> Value {
     let operations: Vec<_> = tree.operations(turn).map(|operation| operation_json(tree, operation)).collect();
     let models: Vec<_> = turn.models.iter().map(model_json).collect();
-    json!({ "turn": turn.number, "models": models, "operations": operations })
+    let compactions: Vec<_> = turn.compactions.iter().map(compaction_json).collect();
+    let mut value = json!({ "turn": turn.number, "models": models, "operations": operations });
+    if !compactions.is_empty() {
+        value["compactions"] = compactions.into();
+    }
+    value
+}
+
+fn compaction_json(compaction: &Compaction) -> Value {
+    let Compaction { before_tokens, after_tokens, scope, items, summary } = compaction;
+    json!({
+        "before_tokens": before_tokens, "after_tokens": after_tokens, "scope": scope.name(), "items": items,
+        "summary": summary.map(SummaryAuthor::name),
+    })
 }
 
 fn model_json(node: &ModelNode) -> Value {

@@ -28,6 +28,8 @@ pub(super) const OUTPUT_AVG_LINE_BYTES: u64 = 1000;
 pub(super) const STORE_OUTPUT_BYTES_MAX: u64 = 16 << 20;
 pub(super) const STORE_TOTAL_BYTES_MAX: u64 = 1 << 30;
 pub(super) const STORE_KEEP_MS: u64 = 7 * 24 * 60 * 60 * 1000;
+/// [`CompactionRules::AT_PERCENT_DEFAULT`](haft_core::compaction::CompactionRules), as it is written.
+pub(super) const COMPACTION_AT: &str = "85%";
 pub(super) const SESSION_BYTES_MAX: u64 = 256 << 20;
 pub(super) const SESSION_KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 

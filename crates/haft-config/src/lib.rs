@@ -5,6 +5,7 @@
 //! schema, `haft config show` and the document are generated from it. Nothing here starts a tool or opens a sandbox.
 
 pub mod agents;
+mod compaction;
 mod default;
 #[cfg(test)]
 mod document;

@@ -12,6 +12,7 @@ use haft_core::settings::models::{
 };
 use serde_json::{Map, Value};
 
+use super::compaction::{CompactionSettings, CompactionStart};
 use super::default;
 use super::nearest;
 use super::position::{child, item};
@@ -238,6 +239,20 @@ impl ConfigResolver<'_> {
             }
         }
         ModelSelection { default, fast, complex, fallback, settings }
+    }
+
+    pub(super) fn compaction(
+        &mut self,
+        written: super::written::RawCompaction,
+        providers: &BTreeMap<String, ProviderSettings>,
+    ) -> CompactionSettings {
+        let default = CompactionSettings::default();
+        let at = written.at.map(|text| self.checked("compaction.at", CompactionStart::parse(&text.0)));
+        CompactionSettings {
+            at: at.flatten().unwrap_or(default.at),
+            keep_turns: written.keep.unwrap_or(default.keep_turns),
+            model: written.model.and_then(|text| self.model_name("compaction.model", &text, providers)),
+        }
     }
 
     fn model_name(

@@ -87,6 +87,7 @@ impl ConfigResolver<'_> {
             cache: cache(&written.cache.unwrap_or_default()),
             policy: self.policy(written.policy.unwrap_or_default()),
             tool_output: tool_output(written.tool_output.unwrap_or_default()),
+            compaction: self.compaction(written.compaction.unwrap_or_default(), &providers),
             sessions: sessions(written.sessions.unwrap_or_default()),
             validation: validation(&written.validation.unwrap_or_default()),
             telemetry: telemetry(&written.telemetry.unwrap_or_default()),

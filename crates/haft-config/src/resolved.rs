@@ -15,6 +15,7 @@ use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 use haft_core::tool::{ApprovalPolicy, Effects};
 use haft_core::validate::SchemaDraft;
 
+pub use super::compaction::{AgentCompaction, CompactionSettings, CompactionStart};
 pub use super::mcp::{ExpandedSecret, McpEndpoint, McpRootsReply, McpServerSettings};
 pub use super::models::{ModelName, ModelSelection, ModelSettings, ProviderSettings, SecretTemplate};
 pub use super::oauth::McpOauthSettings;
@@ -52,6 +53,8 @@ pub struct ResolvedConfig {
     pub cache: CacheSettings,
     pub policy: PolicySettings,
     pub tool_output: ToolOutputSettings,
+    /// The rules for making a long conversation smaller; an agent may change them.
+    pub compaction: CompactionSettings,
     pub sessions: SessionSettings,
     pub validation: ValidationSettings,
     pub telemetry: TelemetrySettings,

@@ -10,7 +10,7 @@ use haft_core::tool::{ApprovalPolicy, Effects};
 use haft_core::validate::SchemaDraft;
 use serde_json::json;
 
-use super::resolved::{CacheTtl, ExpandedSecret, McpEndpoint, OversizeAction};
+use super::resolved::{CacheTtl, CompactionStart, ExpandedSecret, McpEndpoint, OversizeAction};
 use super::*;
 use haft_core::settings::sessions::SessionLimits;
 
@@ -113,6 +113,7 @@ const EVERY_KEY: &str = r#"{
     "cache": {"maxEntries": 1, "maxBytes": 2},
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
     "toolOutput": {"enabled": false, "maxOutputBytes": 5, "maxTotalBytes": 6, "keep": "2h"},
+    "compaction": {"at": "70%", "keep": 3, "model": "ollama/small"},
     "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
@@ -182,6 +183,9 @@ fn every_key_reaches_the_resolved_config() {
     assert_eq!((resolved.tool_output.enabled, resolved.validation.strict), (false, true));
     let limits = StoreLimits { output_bytes_max: 5, total_bytes_max: 6, keep: Duration::from_hours(2) };
     assert_eq!(resolved.tool_output.limits, limits);
+    let compaction = &resolved.compaction;
+    assert_eq!((compaction.at, compaction.keep_turns), (CompactionStart::Percent(70), 3));
+    assert_eq!(compaction.model.as_ref().unwrap().to_string(), "ollama/small");
     let limits = SessionLimits { bytes_max: 7, keep: Duration::from_hours(3) };
     assert_eq!((resolved.sessions.enabled, resolved.sessions.limits), (false, limits));
     let mine = &resolved.providers["mine"];

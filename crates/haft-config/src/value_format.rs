@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::compaction::{self, CompactionStart};
 use super::expand::{self, VariableSource};
 use super::glob::tool_glob;
 use super::rest::Secret;
@@ -30,7 +31,7 @@ pub(super) struct ValueFormat {
     pub(super) read: ValueParser,
 }
 
-const FORMATS: [ValueFormat; 13] = [
+const FORMATS: [ValueFormat; 14] = [
     ValueFormat {
         name: "haft-duration",
         expected: "a duration in milliseconds or such as \"90s\"",
@@ -40,6 +41,11 @@ const FORMATS: [ValueFormat; 13] = [
         name: "haft-ttl",
         expected: "a duration in milliseconds or such as \"5m\", or \"off\"",
         read: |text, around| if text == "off" { Ok(json!("off")) } else { millis(text, around) },
+    },
+    ValueFormat {
+        name: "haft-percent",
+        expected: "a percentage from \"1%\" to \"100%\", or \"off\"",
+        read: |text, _| text_if_valid(text, CompactionStart::parse(text)),
     },
     ValueFormat {
         name: "haft-template",
@@ -184,6 +190,8 @@ formatted! {
     Millis(u64): { "type": ["integer", "string"], "minimum": 1, "pattern": duration::PATTERN, "format": "haft-duration" }
     /// A duration or `off`; after reading milliseconds or `off`.
     Ttl(TtlForm): { "type": ["integer", "string"], "minimum": 1, "pattern": format!("^off$|{}", duration::PATTERN), "format": "haft-ttl" }
+    /// A percentage or `off`.
+    PercentText(String): { "type": "string", "pattern": compaction::PATTERN, "format": "haft-percent" }
     /// A path; after reading expanded and absolute.
     PathText(String): { "type": "string", "format": "haft-path" }
     /// The name of an environment variable.
@@ -268,6 +276,8 @@ mod tests {
         check("haft-duration", "90s", json!(90_000));
         check("haft-ttl", "off", json!("off"));
         check("haft-ttl", "1.5h", json!(5_400_000));
+        check("haft-percent", "85%", json!("85%"));
+        check("haft-percent", "off", json!("off"));
         check("haft-path", "/a", json!("/a"));
         check("haft-path", "b", json!("/etc/haft/b"));
         check("haft-path", "~/c", json!("/home/u/c"));
@@ -282,6 +292,9 @@ mod tests {
         let bad = [
             ("haft-duration", "off"),
             ("haft-duration", "soon"),
+            ("haft-percent", "85"),
+            ("haft-percent", "0%"),
+            ("haft-percent", "101%"),
             ("haft-path", ""),
             ("haft-path", "${NONE}"),
             ("haft-variable", "A=B"),

@@ -12,6 +12,7 @@ mod sampling;
 
 use std::collections::BTreeMap;
 
+use haft_core::compaction::CompactionRules;
 use haft_core::naming::NamingScheme;
 use haft_core::priority::Priority;
 use haft_core::settings::mode::SandboxMode;
@@ -24,8 +25,8 @@ use serde::Deserialize;
 use super::default;
 use super::resolved::OversizeAction;
 use super::value_format::{
-    Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, Ttl, group_names, queue_names,
-    rest_names, tool_globs, words,
+    Environment, GlobText, GroupText, MemberText, Millis, PathText, PercentText, QueueText, Ttl, group_names,
+    queue_names, rest_names, tool_globs, words,
 };
 pub(super) use mcp::{McpDefaults, RawMcpServer, RawMcpTransport};
 pub(super) use oauth::RawMcpOauth;
@@ -110,6 +111,9 @@ pub(super) struct RawConfig {
 
     /// Stored outputs
     pub(super) tool_output: Option<RawToolOutput>,
+
+    /// Making a long conversation smaller before it fills the context of the model
+    pub(super) compaction: Option<RawCompaction>,
 
     /// Stored runs, which can be resumed
     pub(super) sessions: Option<RawSessions>,
@@ -321,6 +325,21 @@ pub(super) struct RawPolicyRule {
 
     /// `allow` makes the call, `ask` asks a person, `deny` refuses it
     pub(super) decision: RawApproval,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawCompaction {
+    /// The share of the room for messages and tools at which compaction begins; `off` ends the run when the context is full
+    #[schemars(extend("default" = default::COMPACTION_AT))]
+    pub(super) at: Option<PercentText>,
+
+    /// The most recent turns that stay word for word; fewer stay if they are large
+    #[schemars(range(min = 1, max = 1000), extend("default" = CompactionRules::KEEP_TURNS_DEFAULT))]
+    pub(super) keep: Option<u32>,
+
+    /// The model that writes summaries of old turns, as `provider/model`; by default the model of the run
+    pub(super) model: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

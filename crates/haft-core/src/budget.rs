@@ -111,6 +111,13 @@ impl ContextWindow {
         self.taken().current.add(text);
     }
 
+    /// Replaces the conversation by these texts and by media of this many tokens. Tools and reservations stay.
+    pub fn replace_conversation(&self, texts: impl IntoIterator<Item = String>, media_tokens: u64) {
+        let mut current = TokenLoad::tokens(media_tokens);
+        texts.into_iter().for_each(|text| current.add(text));
+        self.taken().current = current;
+    }
+
     /// Replaces the definitions of the tools that the model sees.
     pub fn set_schemas(&self, definitions: impl IntoIterator<Item = String>) {
         let mut schemas = TokenLoad::default();
@@ -136,6 +143,11 @@ impl ContextWindow {
     /// Returns the exact usage.
     pub fn usage(&self) -> ContextUsage {
         self.taken().counted(&*self.counter)
+    }
+
+    /// Returns an estimate of the tokens of the tool definitions.
+    pub fn schema_tokens(&self) -> u64 {
+        self.taken().schemas.about()
     }
 
     /// Returns the tokens that messages, tool schemas and reservations may take together.

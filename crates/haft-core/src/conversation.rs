@@ -81,6 +81,14 @@ impl Conversation {
         Ok(())
     }
 
+    /// Appends a message of another conversation without a copy, so that caches recognize it. Its replies must be in the
+    /// order of their calls, as they are in every conversation.
+    pub fn push_shared(&mut self, message: Arc<Message>) -> Result<(), ConversationError> {
+        order::admit(self.open_calls(), Message::clone(&message))?;
+        self.messages.push(message);
+        Ok(())
+    }
+
     /// Returns all messages, the oldest first.
     pub fn messages(&self) -> &[Arc<Message>] {
         &self.messages

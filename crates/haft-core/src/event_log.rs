@@ -21,9 +21,9 @@ use crate::model_provider::{ModelAccount, ModelAttempt};
 use crate::model_reply::TokenUsage;
 use crate::position::{OperationId, RunPosition, SessionId};
 use crate::result::ToolErrorKind;
-use crate::run::RunNote;
 use crate::run::event::{CallAnswer, RunEvent, RunStart};
 use crate::run::finish::{RunAnswer, RunFinish};
+use crate::run::{Compaction, RunNote};
 
 pub use audit::{CallAudit, CallContent, DecisionAudit, ModelAudit, ToolSource};
 pub use note::note_text;
@@ -213,6 +213,19 @@ pub enum LogEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<Value>,
     },
+    /// The run made its conversation smaller before the next model request.
+    ContextCompacted {
+        /// The size of the next request before.
+        before_tokens: u64,
+        /// The size of the next request after, by haft's own count.
+        after_tokens: u64,
+        /// The content that left the conversation: `outputs` or `turns`.
+        scope: String,
+        /// The number of outputs or messages that left.
+        items: u64,
+        /// The author of the text that replaces old turns: `model` or `list`; `None` if only outputs left.
+        summary: Option<String>,
+    },
     /// The last event of a run. A sub-agent has one of its own.
     RunFinished {
         /// The name of the finish reason, such as `completed` or `max_turns`.
@@ -281,7 +294,8 @@ impl LogEvent {
             | Self::TurnStarted
             | Self::ModelFinished { .. }
             | Self::ToolStarted { .. }
-            | Self::ApprovalDecided { .. } => {}
+            | Self::ApprovalDecided { .. }
+            | Self::ContextCompacted { .. } => {}
         }
         Some(self)
     }
@@ -463,6 +477,9 @@ fn finished(
 }
 
 fn noted(note: &RunNote) -> LogEvent {
+    if let RunNote::Compacted(compaction) = note {
+        return compacted(compaction);
+    }
     let status = match note {
         RunNote::Status(status) => Some(serde_json::json!({
             "status": status.state.name(), "done": status.done, "pending": status.pending, "now": status.now,
@@ -472,9 +489,22 @@ fn noted(note: &RunNote) -> LogEvent {
         RunNote::Refused { .. }
         | RunNote::AskedAgain { .. }
         | RunNote::Circling { .. }
-        | RunNote::FinalTurn(_) => None,
+        | RunNote::FinalTurn(_)
+        | RunNote::Compacted(_)
+        | RunNote::CompactionFault { .. } => None,
     };
     LogEvent::Note { kind: note.name().to_owned(), text: note_text(note), status }
+}
+
+fn compacted(compaction: &Compaction) -> LogEvent {
+    let Compaction { before_tokens, after_tokens, scope, items, summary } = *compaction;
+    LogEvent::ContextCompacted {
+        before_tokens,
+        after_tokens,
+        scope: scope.name().to_owned(),
+        items,
+        summary: summary.map(|author| author.name().to_owned()),
+    }
 }
 
 fn run_finished(finish: &RunFinish) -> LogEvent {

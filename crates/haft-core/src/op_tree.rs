@@ -12,6 +12,8 @@ use crate::model_provider::{ModelAccount, ModelAttempt};
 use crate::position::{CallOperation, OperationId, RunPosition, SessionId};
 use crate::price::Cost;
 use crate::result::ToolErrorKind;
+use crate::run::event::RunEvent;
+use crate::run::{Compaction, RunNote};
 
 /// The default limit on operations; the tree counts further ones but does not keep them.
 pub const OPERATIONS_MAX_DEFAULT: usize = 10_000;
@@ -55,6 +57,8 @@ pub struct TurnNode {
     pub number: u32,
     /// The attempts of all model requests of the turn.
     pub models: Vec<ModelNode>,
+    /// The compactions of the conversation before the turn.
+    pub compactions: Vec<Compaction>,
     operations: Vec<usize>,
 }
 
@@ -160,7 +164,12 @@ impl OpTree {
                 self.totals.add_model(account);
                 self.answer(*place, attempt, account);
             }
-            Event::ToolProgress { .. } | Event::Run { .. } => {}
+            Event::Run { place, event } => {
+                if let RunEvent::Noted(RunNote::Compacted(compaction)) = &**event {
+                    self.compact(*place, *compaction);
+                }
+            }
+            Event::ToolProgress { .. } => {}
             Event::ToolFinished { operation, tool, failure, latency, account, .. } => {
                 self.totals.add(operation, *failure, *latency, account);
                 match self.place(operation, tool) {
@@ -252,6 +261,15 @@ impl OpTree {
         }
     }
 
+    /// Adds a compaction. It counts as an attempt for the limit of the tree.
+    fn compact(&mut self, place: RunPosition, compaction: Compaction) {
+        if self.models < self.operations_max {
+            self.models += 1;
+            let above = place.parent.and_then(|parent| self.kept.get(&parent).copied());
+            self.turn(place, above).compactions.push(compaction);
+        }
+    }
+
     fn answer(&mut self, place: RunPosition, attempt: &ModelAttempt, account: &ModelAccount) {
         let above = place.parent.and_then(|parent| self.kept.get(&parent).copied());
         let models = &mut self.turn(place, above).models;
@@ -270,8 +288,8 @@ impl OpTree {
         match turns.binary_search_by_key(&place.turn, |turn| turn.number) {
             Ok(found) => &mut turns[found],
             Err(gap) => {
-                turns
-                    .insert(gap, TurnNode { number: place.turn, models: Vec::new(), operations: Vec::new() });
+                let (models, compactions, operations) = (Vec::new(), Vec::new(), Vec::new());
+                turns.insert(gap, TurnNode { number: place.turn, models, compactions, operations });
                 &mut turns[gap]
             }
         }

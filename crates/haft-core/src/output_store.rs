@@ -80,6 +80,10 @@ pub trait OutputStore: Send + Sync {
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<Vec<u8>, StoreError>>;
 
+    /// Continues a finished output of the store's own session after the bytes of `entry`. It drops bytes beyond them:
+    /// they belong to a writer that ended before it recorded them. The handle stays the same.
+    fn reopen(&self, entry: &StoreEntry) -> Result<Box<dyn Spool>, StoreError>;
+
     /// Removes an output of the store's own session.
     fn delete<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, Result<(), StoreError>>;
 
@@ -140,6 +144,16 @@ impl StoreReason {
 /// The longest preview of a stored output, in characters.
 pub const PREVIEW_CHARS_MAX: usize = 1_000;
 
+/// The beginnings of the texts that stand for a stored output, see [`StoredOutput::told`]. Media begin with a bracket.
+pub const STORED_BEGINNINGS: [&str; 4] =
+    ["Tool output is too large (", "All of it is stored (", "Only its beginning is stored (", "["];
+
+/// The text before the handle in such a text.
+pub const HANDLE_ARGUMENT: &str = "tool_output(handle = \"session-";
+
+/// The line before the preview of a stored text.
+pub const PREVIEW_LINE: &str = "\nIt begins:\n";
+
 /// The replacement for an output that was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOutput {
@@ -184,7 +198,7 @@ impl StoredOutput {
         match &self.glimpse {
             OutputPreview::Text { tokens, preview } => {
                 let begins =
-                    if preview.is_empty() { String::new() } else { format!("\nIt begins:\n{preview}") };
+                    if preview.is_empty() { String::new() } else { format!("{PREVIEW_LINE}{preview}") };
                 format!(
                     "Tool output is too large ({bytes} bytes, {lines} lines, {tokens} tokens; {reason}).{cut}\n{}{begins}",
                     self.stored.query_instruction()

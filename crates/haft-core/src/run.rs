@@ -9,6 +9,7 @@
 
 pub mod budget;
 mod calls;
+mod compacting;
 pub mod context;
 mod error;
 pub mod event;
@@ -37,6 +38,7 @@ use crate::conversation::{Conversation, ConversationError, Message, ToolReply};
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_reply::ModelReply;
 use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
+use crate::output_store::StoreEntry;
 use crate::result::ToolResult;
 use crate::tool::{CallId, ToolCall};
 
@@ -49,7 +51,7 @@ use state::{AgentRunState, RunPhase, StopSignal};
 use tool_choice::ChoiceStage;
 
 pub use error::RunError;
-pub use note::RunNote;
+pub use note::{Compaction, RunNote, SummaryAuthor};
 pub use plan::{OptionalTools, RunPlan};
 
 /// The next action of the driver.
@@ -57,6 +59,10 @@ pub use plan::{OptionalTools, RunPlan};
 pub enum RunStep {
     /// Send this request to the model, then report the reply or the error.
     CallModel(Box<ModelRequest>),
+    /// Append this text to the archive of the session, then report the outcome.
+    Archive(ArchiveRequest),
+    /// Ask the model for a summary of old turns, then report the reply or the error. No reader of the run sees the text.
+    Summarize(Box<ModelRequest>),
     /// Run these tools. The results may arrive in any order.
     CallTools(Vec<ToolCall>),
     /// The client runs these tools. The run can be stored until it does.
@@ -65,6 +71,15 @@ pub enum RunStep {
     AwaitApproval(Vec<ToolCall>),
     /// The run has ended. Every further step is this one.
     Done(RunFinish),
+}
+
+/// A text that leaves the conversation and must stay readable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveRequest {
+    /// The archive so far; `None` for the first text.
+    pub archive: Option<StoreEntry>,
+    /// The text to append. It ends with a line end.
+    pub text: String,
 }
 
 /// Inputs from the driver that a run cannot know: the clock, the meters of the whole tree, the size of the next
@@ -79,6 +94,9 @@ pub struct DriverReadings {
     pub context_tokens: Option<u64>,
     /// The expected cost of reading these tokens, in US dollars; `None` while the price is unknown.
     pub request_usd: Option<f64>,
+    /// The estimated part of `context_tokens` that the system text and the tools take; `None` if the driver does not
+    /// count them. The decision about a compaction needs it, and may use only what the journal records.
+    pub fixed_tokens: Option<u64>,
 }
 
 impl DriverReadings {
@@ -151,6 +169,16 @@ impl AgentRun {
         &self.request.conversation
     }
 
+    /// Returns the conversation as requests share it. A compaction replaces it by another one.
+    pub fn shared_conversation(&self) -> &Arc<Conversation> {
+        &self.request.conversation
+    }
+
+    /// Returns the instructions before the first message.
+    pub fn system(&self) -> &str {
+        &self.request.system
+    }
+
     /// Returns the tools that the model sees, including the run's own.
     pub fn tools(&self) -> &[ModelTool] {
         &self.request.tools
@@ -170,7 +198,7 @@ impl AgentRun {
     pub fn given_out(&self) -> Vec<ToolCall> {
         match &self.state.phase {
             RunPhase::Calls(calls) => calls.given_out(),
-            RunPhase::Model | RunPhase::Ended(_) => Vec::new(),
+            RunPhase::Model | RunPhase::Compacting(_) | RunPhase::Ended(_) => Vec::new(),
         }
     }
 
@@ -187,6 +215,9 @@ impl AgentRun {
         if let RunPhase::Ended(finish) = &mut self.state.phase {
             finish.ended_ms.get_or_insert(readings.now_ms);
             return RunStep::Done(finish.clone());
+        }
+        if let Some(step) = self.step_for_compaction(readings) {
+            return step;
         }
         self.begin_final_turn(readings);
         self.ask()
@@ -377,7 +408,7 @@ impl AgentRun {
         let waits_for = self.state.phase.waits_for();
         match &mut self.state.phase {
             RunPhase::Calls(calls) => calls.answer(from, answers),
-            RunPhase::Model | RunPhase::Ended(_) => {
+            RunPhase::Model | RunPhase::Compacting(_) | RunPhase::Ended(_) => {
                 Err(RunError::Unexpected { given: "the end of a call", waits_for })
             }
         }
@@ -386,7 +417,7 @@ impl AgentRun {
     fn open_call(&self, id: &CallId) -> Result<ToolCall, RunError> {
         let open = match &self.state.phase {
             RunPhase::Calls(calls) => calls.0.iter().find(|open| open.call.id == *id),
-            RunPhase::Model | RunPhase::Ended(_) => None,
+            RunPhase::Model | RunPhase::Compacting(_) | RunPhase::Ended(_) => None,
         };
         open.map(|open| open.call.clone()).ok_or_else(|| RunError::UnknownCall { call: id.clone() })
     }
@@ -394,7 +425,7 @@ impl AgentRun {
     fn expect_model(&self, given: &'static str) -> Result<(), RunError> {
         match &self.state.phase {
             RunPhase::Model => Ok(()),
-            phase @ (RunPhase::Calls(_) | RunPhase::Ended(_)) => {
+            phase @ (RunPhase::Calls(_) | RunPhase::Compacting(_) | RunPhase::Ended(_)) => {
                 Err(RunError::Unexpected { given, waits_for: phase.waits_for() })
             }
         }

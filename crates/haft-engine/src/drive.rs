@@ -7,19 +7,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
+use haft_core::budget::ContextWindow;
+use haft_core::compaction::size::{VisibleContent, text_tokens};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::output_store::{Spool, StoreError};
 use haft_core::position::RunPosition;
 use haft_core::result::ToolResult;
 use haft_core::run::event::{CallAnswer, RunEvent};
 use haft_core::run::finish::RunFinish;
-use haft_core::run::input::{CallEnd, RunInput};
+use haft_core::run::input::{ArchiveOutcome, CallEnd, RunInput};
 use haft_core::run::meter::SpendAmount;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{AbortReason, AgentRun, DriverReadings, RunError, RunStep};
+use haft_core::run::{AbortReason, AgentRun, ArchiveRequest, DriverReadings, RunError, RunStep};
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -36,6 +39,8 @@ use haft_core::run::journal::{Durability, JournalError};
 pub struct RunDriver<'a> {
     /// The provider that answers the run's model requests.
     pub models: &'a dyn ModelProvider,
+    /// The provider that answers requests for summaries: that of the run, or of a cheaper model.
+    pub summary_models: &'a dyn ModelProvider,
     /// Executes the run's tool calls.
     pub orchestrator: &'a Orchestrator,
     /// Its meter receives the events of model requests, calls and the run, and compares the cost with the run's budget.
@@ -112,11 +117,13 @@ impl RunDriver<'_> {
         let _ = self.append(&RunInput::Aborted(why.clone()));
         run.abort(why);
         // The end of the run has the time of these readings, so a replay needs them too.
-        let readings = self.readings();
+        let readings = self.readings(run);
         let _ = self.append(&RunInput::Stepped(readings));
         match run.next_step(&readings) {
             RunStep::Done(finish) => self.stopped(run, DriveOutcome::Done(finish)).await,
             RunStep::CallModel(_)
+            | RunStep::Archive(_)
+            | RunStep::Summarize(_)
             | RunStep::CallTools(_)
             | RunStep::AwaitClient(_)
             | RunStep::AwaitApproval(_) => Err(RunError::Unexpected { given: "its end", waits_for: "more" }),
@@ -158,7 +165,7 @@ impl RunDriver<'_> {
         loop {
             self.refresh_tools(run, &mut seen);
             self.wait_for_reservations(run).await;
-            let readings = self.readings();
+            let readings = self.readings(run);
             let step = run.next_step(&readings);
             self.append(&RunInput::Stepped(readings))?;
             for note in run.take_notes() {
@@ -172,6 +179,17 @@ impl RunDriver<'_> {
                     };
                     self.append(&input)?;
                     run.apply(input)?;
+                }
+                RunStep::Archive(request) => {
+                    let input = RunInput::Archived(self.archive(request));
+                    self.take_compaction(run, input)?;
+                }
+                RunStep::Summarize(request) => {
+                    let input = match self.summarize_in_time(run, *request).await {
+                        Ok(reply) => RunInput::Summarized(reply),
+                        Err(error) => RunInput::SummaryFailed(error),
+                    };
+                    self.take_compaction(run, input)?;
                 }
                 RunStep::CallTools(calls) => {
                     for input in self.call(run, calls).await {
@@ -223,6 +241,76 @@ impl RunDriver<'_> {
         reply.unwrap_or_else(|_| Err(reply_timeout_error(self.reply_timeout)))
     }
 
+    /// Records and applies an input of a compaction, then measures the conversation, which may be smaller now.
+    fn take_compaction(&self, run: &mut AgentRun, input: RunInput) -> Result<(), DriveError> {
+        self.append(&input)?;
+        let before = Arc::as_ptr(run.shared_conversation());
+        run.apply(input)?;
+        if before != Arc::as_ptr(run.shared_conversation()) {
+            self.measure(run);
+        }
+        Ok(())
+    }
+
+    /// Counts the whole conversation again. The provider's own count replaces this with its next reply.
+    fn measure(&self, run: &AgentRun) {
+        if let Some(budget) = &self.options.budget {
+            measure_conversation(budget, run);
+        }
+    }
+
+    /// Appends a text to the archive, or begins a new one if the old one is gone or full.
+    fn archive(&self, request: ArchiveRequest) -> ArchiveOutcome {
+        if let Some(observer) = &self.observer
+            && let Some(recorded) = observer.archived(self.options.place)
+        {
+            return recorded;
+        }
+        let Some(store) = &self.options.context.outputs else {
+            return ArchiveOutcome::Failed("outputs are not stored (`toolOutput.enabled`)".into());
+        };
+        let ArchiveRequest { archive, text } = request;
+        let written = |spool: Result<Box<dyn Spool>, StoreError>| {
+            let mut spool = spool?;
+            spool.write(text.as_bytes())?;
+            spool.finish()
+        };
+        let continued = archive.filter(|entry| entry.complete).map(|entry| written(store.reopen(&entry)));
+        let stored = match continued {
+            Some(Ok(entry)) if entry.complete => Ok(entry),
+            Some(Ok(_) | Err(_)) | None => written(store.begin()),
+        };
+        stored.map_or_else(|error| ArchiveOutcome::Failed(error.to_string()), ArchiveOutcome::Stored)
+    }
+
+    async fn summarize_in_time(
+        &self,
+        run: &AgentRun,
+        request: ModelRequest,
+    ) -> Result<ModelReply, ModelError> {
+        let _held = self.scope.meter.hold(self.worst_case(run, &request));
+        let reply = timeout(self.reply_timeout, self.summarize(run, request)).await;
+        reply.unwrap_or_else(|_| Err(reply_timeout_error(self.reply_timeout)))
+    }
+
+    /// Asks for a summary. Watchers see the attempt and its cost but not the text, which is no answer of the run.
+    async fn summarize(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
+        let place = self.place(run.counts().turns.saturating_add(1));
+        let id = format!("{}/{}/summary", place.session, place.turn);
+        let cx = self.model_context(id, place);
+        let mut events = self.summary_models.ask(request, &cx);
+        let mut fold = ReplyFold::default();
+        while let Some(event) = events.next().await {
+            fold.apply(&event?);
+        }
+        Ok(fold.finish())
+    }
+
+    fn model_context(&self, id: String, place: RunPosition) -> ModelContext {
+        let principal = self.options.context.principal.clone();
+        ModelContext::new(id, principal, Arc::clone(&self.scope.meter) as Arc<dyn EventSink>).at(place)
+    }
+
     /// Returns the most that a request may cost, so that concurrent agents cannot spend the same budget twice.
     fn worst_case(&self, run: &AgentRun, request: &ModelRequest) -> SpendAmount {
         // Without a limit in the request, the room for the reply in the context is the best estimate.
@@ -236,10 +324,7 @@ impl RunDriver<'_> {
         // The run counts a turn only after a usable reply, so the pending turn is the next one.
         let place = self.place(run.counts().turns.saturating_add(1));
         self.tell(place, RunEvent::Asked);
-        let id = format!("{}/{}", place.session, place.turn);
-        let principal = self.options.context.principal.clone();
-        let cx =
-            ModelContext::new(id, principal, Arc::clone(&self.scope.meter) as Arc<dyn EventSink>).at(place);
+        let cx = self.model_context(format!("{}/{}", place.session, place.turn), place);
         let mut events = self.models.ask(request, &cx);
         let mut fold = ReplyFold::default();
         while let Some(event) = events.next().await {
@@ -309,7 +394,7 @@ impl RunDriver<'_> {
         }
     }
 
-    fn readings(&self) -> DriverReadings {
+    fn readings(&self, run: &AgentRun) -> DriverReadings {
         let time = self.scope.elapsed(Instant::now().into_std());
         let (meter, context_tokens) = (&self.scope.meter, self.context_tokens());
         let live = DriverReadings {
@@ -317,6 +402,11 @@ impl RunDriver<'_> {
             left: meter.left(time),
             context_tokens,
             request_usd: context_tokens.and_then(|tokens| meter.expected_usd(tokens)),
+            fixed_tokens: self
+                .options
+                .budget
+                .as_ref()
+                .map(|budget| budget.schema_tokens().saturating_add(text_tokens(run.system()))),
         };
         self.observer.as_ref().map_or(live, |observer| observer.readings(self.options.place, live))
     }
@@ -334,6 +424,15 @@ impl RunDriver<'_> {
     fn tell(&self, place: RunPosition, event: RunEvent) {
         self.scope.meter.emit(Event::Run { place, event: Arc::new(event) });
     }
+}
+
+/// Replaces the conversation of a context budget by that of a run, with the system text.
+pub fn measure_conversation(budget: &ContextWindow, run: &AgentRun) {
+    let contents: Vec<VisibleContent> =
+        run.conversation().messages().iter().map(|message| VisibleContent::of(message)).collect();
+    let media_tokens = contents.iter().map(|content| content.media_tokens).sum();
+    let texts = contents.into_iter().map(|content| content.text);
+    budget.replace_conversation(std::iter::once(run.system().to_owned()).chain(texts), media_tokens);
 }
 
 fn answered(result: &ToolResult) -> CallAnswer {

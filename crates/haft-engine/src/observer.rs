@@ -9,6 +9,7 @@ use haft_core::model_request::ModelTool;
 use haft_core::position::RunPosition;
 use haft_core::result::ToolResult;
 use haft_core::run::DriverReadings;
+use haft_core::run::input::ArchiveOutcome;
 use haft_core::tool::ToolCall;
 
 use crate::options::CallOptions;
@@ -25,6 +26,9 @@ pub trait RunObserver: fmt::Debug + Send + Sync {
 
     /// Returns a recorded result for the call. The driver then does not execute the call.
     fn instead(&self, call: &ToolCall, options: &CallOptions) -> Option<BoxFuture<'_, ToolResult>>;
+
+    /// Returns the recorded outcome of an archive step. The driver then stores nothing.
+    fn archived(&self, place: RunPosition) -> Option<ArchiveOutcome>;
 
     /// Reports the result of a call.
     fn ended(&self, place: RunPosition, result: &ToolResult);

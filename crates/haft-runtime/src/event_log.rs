@@ -415,7 +415,8 @@ fn size(envelope: &EventEnvelope) -> usize {
             | LogEvent::ToolStarted { .. }
             | LogEvent::ToolFinished { .. }
             | LogEvent::ApprovalRequested { .. }
-            | LogEvent::ApprovalDecided { .. } => 0,
+            | LogEvent::ApprovalDecided { .. }
+            | LogEvent::ContextCompacted { .. } => 0,
         }
 }
 

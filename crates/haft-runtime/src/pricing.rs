@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use haft_config::ResolvedConfig;
 use haft_config::agents::UnpricedModels;
 use haft_config::agents::graph::{AgentGraph, AgentNode};
-use haft_config::resolved::ModelName;
+use haft_config::resolved::{CompactionStart, ModelName};
 use haft_models::claude_code;
 use haft_models::prices::Prices;
 use haft_models::providers::ProviderRow;
@@ -26,7 +26,13 @@ pub fn check_prices(graph: &AgentGraph, config: &ResolvedConfig) -> Result<(), M
             if node.agent.models.is_empty() { usual.clone() } else { model_names(&node.agent, config)? };
         let readers =
             node.agent.outputs.tool_output.models.iter().filter_map(|name| ModelName::parse(name).ok());
-        if let Some(model) = names.into_iter().chain(readers).find(|name| !has_price(config, name)) {
+        let summaries = node.agent.compaction.over(&config.compaction);
+        let summarizer = match summaries.at {
+            CompactionStart::Percent(_) => summaries.model,
+            CompactionStart::Off => None,
+        };
+        let mut all = names.into_iter().chain(readers).chain(summarizer);
+        if let Some(model) = all.find(|name| !has_price(config, name)) {
             return Err(ModelsError::NoPrice { agent: budget_of, model });
         }
     }

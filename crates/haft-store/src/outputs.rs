@@ -205,9 +205,35 @@ impl OutputStore for FileStore {
             part: UnfinishedFile(Some(part)),
             handle: Handle::new(&self.id.to_string(), &name).ok_or(StoreError::NotFound)?,
             bytes_max: self.limits.output_bytes_max,
+            bytes_before: 0,
             bytes: 0,
             lines: 0,
             complete: true,
+            session: Arc::clone(&self.session),
+            unswept_bytes: Arc::clone(&self.unswept_bytes),
+        }))
+    }
+
+    fn reopen(&self, entry: &StoreEntry) -> Result<Box<dyn Spool>, StoreError> {
+        self.check_own(&entry.handle)?;
+        let whole = self.path(&entry.handle);
+        let mut file =
+            OpenOptions::new().write(true).custom_flags(NO_LINK).open(&whole).map_err(not_found)?;
+        if file.metadata().map_err(unavailable)?.len() < entry.bytes {
+            return Err(StoreError::NotFound);
+        }
+        file.set_len(entry.bytes).map_err(unavailable)?;
+        file.seek(SeekFrom::End(0)).map_err(unavailable)?;
+        Ok(Box::new(FileSpool {
+            file,
+            whole,
+            part: UnfinishedFile(None),
+            handle: entry.handle.clone(),
+            bytes_max: self.limits.output_bytes_max.max(entry.bytes),
+            bytes_before: entry.bytes,
+            bytes: entry.bytes,
+            lines: entry.lines,
+            complete: entry.complete,
             session: Arc::clone(&self.session),
             unswept_bytes: Arc::clone(&self.unswept_bytes),
         }))
@@ -240,6 +266,8 @@ struct FileSpool {
     whole: PathBuf,
     handle: Handle,
     bytes_max: u64,
+    /// The bytes that were stored before this spool was opened.
+    bytes_before: u64,
     bytes: u64,
     lines: u64,
     complete: bool,
@@ -264,7 +292,7 @@ impl Spool for FileSpool {
         }
         self.part.0 = None;
         self.session.add(self.handle.file());
-        self.unswept_bytes.fetch_add(self.bytes, Ordering::Relaxed);
+        self.unswept_bytes.fetch_add(self.bytes - self.bytes_before, Ordering::Relaxed);
         let Self { handle, bytes, lines, complete, .. } = *self;
         Ok(StoreEntry { handle, bytes, lines, complete })
     }

@@ -292,7 +292,9 @@ impl RunScreen {
             RunNote::Status(_)
             | RunNote::Refused { .. }
             | RunNote::Circling { .. }
-            | RunNote::FinalTurn(_) => true,
+            | RunNote::FinalTurn(_)
+            | RunNote::Compacted(_)
+            | RunNote::CompactionFault { .. } => true,
         };
         if told {
             let (indent, who) = standing(state.below.get(&session));

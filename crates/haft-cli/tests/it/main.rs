@@ -28,6 +28,8 @@ mod interrupt;
 mod replay;
 // Sessions: runs that are killed, resumed and inspected.
 mod sessions;
+// Compaction: long runs that do not fill the context.
+mod compaction;
 // Agents that use agents: sub-agents, routers, budgets of the tree, the keys of an agent's file.
 mod agents;
 // Budgets that must hold: unknown prices, models that never stop, providers without usage.

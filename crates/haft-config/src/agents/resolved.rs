@@ -23,10 +23,10 @@ use serde_saphyr::Spanned;
 use super::AgentReadContext;
 use super::cycle::AgentLinks;
 use super::error::AgentError;
-use super::value::{PositiveCount, WordList};
+use super::value::{PositiveCount, RawAgentCompaction, WordList};
 use super::written::{
-    RawAgent, RawAgentBudget, RawAgentInput, RawAgentOutput, RawAgentToolOutput, RawCaching, RawInputFormat,
-    RawReportDelivery, WrittenUnpriced,
+    RawAgent, RawAgentBudget, RawAgentInput, RawAgentOutput, RawAgentToolOutput, RawCaching,
+    RawCompactionKeys, RawInputFormat, RawReportDelivery, WrittenUnpriced,
 };
 use crate::resolved as config;
 
@@ -50,6 +50,7 @@ pub struct AgentDefinition {
     pub asking: ModelParameters,
     pub times: AgentTimeouts,
     pub outputs: AgentOutputSettings,
+    pub compaction: config::AgentCompaction,
     pub input: AgentInput,
     pub report: ReportSettings,
     /// The text, with variables and includes expanded.
@@ -237,6 +238,7 @@ pub(super) fn resolve(
         asking: asking(&written),
         times: times(&written),
         outputs: outputs(file, &written)?,
+        compaction: compaction(file, written.compaction.as_ref())?,
         input: input(file, written.input, around)?,
         report: reporting(file, written.output, written.final_report, around)?,
         name,
@@ -348,6 +350,26 @@ fn outputs(file: &str, written: &RawAgent) -> Result<AgentOutputSettings, AgentE
         response_bytes_max: written.tool_response_max_bytes.map(|count| count.0),
         tool_output: tool_output(file, &written.tool_output)?,
         cache_ttl: written.cache.and_then(|time| time.0),
+    })
+}
+
+fn compaction(
+    file: &str,
+    written: Option<&Spanned<RawAgentCompaction>>,
+) -> Result<config::AgentCompaction, AgentError> {
+    let Some(written) = written else { return Ok(config::AgentCompaction::default()) };
+    let RawCompactionKeys { at: start, keep, model } = match &written.value {
+        RawAgentCompaction::Off => {
+            let at = Some(config::CompactionStart::Off);
+            return Ok(config::AgentCompaction { at, ..config::AgentCompaction::default() });
+        }
+        RawAgentCompaction::Keys(keys) => keys,
+    };
+    let model = model.as_deref().map(config::ModelName::parse).transpose();
+    Ok(config::AgentCompaction {
+        at: start.map(|start| start.0),
+        keep_turns: keep.map(|count| count.0),
+        model: model.map_err(|problem| at(file, written, problem))?,
     })
 }
 

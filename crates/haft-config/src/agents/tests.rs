@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::loader::AgentLoader;
 use super::*;
+use crate::resolved::CompactionStart;
 
 fn read(text: &str) -> Result<AgentDefinition, AgentError> {
     let read = |name: &str| match name {
@@ -59,6 +60,7 @@ maxRetries: 2
 maxOutputTokens: 1000
 contextWindow: 50000
 contextBuffer: 700
+compaction: {at: 70%, keep: 3, model: a/b}
 toolChoice: read
 parallelToolCalls: false
 temperature: 0.5
@@ -93,6 +95,9 @@ fn every_agent_key_is_parsed() {
     assert_eq!((limits.turns_max, limits.tool_calls_max, limits.tool_calls_per_turn_max), (3, Some(20), 4));
     assert_eq!((limits.attempts_max, agent.asking.context_tokens), (2, Some(50_000)));
     assert_eq!((agent.asking.output_tokens_max, agent.asking.context_buffer_tokens), (Some(1000), Some(700)));
+    let compaction = &agent.compaction;
+    assert_eq!((compaction.at, compaction.keep_turns), (Some(CompactionStart::Percent(70)), Some(3)));
+    assert_eq!(compaction.model.as_ref().unwrap().to_string(), "a/b");
     assert_eq!(agent.reach.tool_choice, ToolChoice::Named("read".into()));
     assert_eq!(agent.asking.parallel_calls, ParallelCalls::OneAtATime);
     assert_eq!(agent.unpriced_models, UnpricedModels::Allow);
@@ -158,6 +163,11 @@ fn invalid_keys_and_values_are_reported_with_their_line() {
     check_error("toolOutput: {enabled: perhaps}", "researcher.md:2: expected true or false");
     check_error("description: a\nmodels: [a/b, gpt]", "researcher.md:3: expected PROVIDER/MODEL");
     check_error("toolOutput: {models: gpt}", "researcher.md:2: expected PROVIDER/MODEL");
+    check_error("compaction: {model: gpt}", "researcher.md:2: expected PROVIDER/MODEL");
+    check_error("compaction: {at: 185%}", "expected a percentage such as 85%, or off; got `185%`");
+    check_error("compaction: {at: 85}", "expected a percentage such as 85%, or off; got `85`");
+    check_error("compaction: {keeps: 3}", "unknown key `keeps`");
+    check_error("compaction: often", "off, or keys such as {at: 85%, keep: 6}");
     check_error("temperature: 3", "researcher.md:2: expected 0 to 2; got 3");
     check_error("llmTimeout: soon", "expected a duration");
     check_error("reasoning: hard", "expected one of off, minimal, low, medium, high, highest; got `hard`");
@@ -204,6 +214,9 @@ fn word_lists_accept_string_or_list_and_cache_accepts_off() {
     assert_eq!(whole("models: a/b").models, ["a/b"]);
     assert_eq!(whole("allowedTools: []").reach.allowed_tools, Some(Vec::new()));
     assert_eq!(whole("cache: off").outputs.cache_ttl, None);
+    for off in ["compaction: off", "compaction: {at: off}"] {
+        assert_eq!(whole(off).compaction.at, Some(CompactionStart::Off), "{off}");
+    }
     assert_eq!(whole("# nothing").limits.turns_max, 10);
 }
 

@@ -6,9 +6,11 @@ use std::time::Duration;
 use haft_core::internal_tools::report_format::ReportFormat;
 use haft_core::name::ToolName;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::written::RawCompactionKeys;
 use crate::duration;
+use crate::resolved::CompactionStart;
 
 /// A word, several words in one text separated by commas, or a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +23,17 @@ pub(super) struct DurationValue(pub(super) Duration);
 /// A duration, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DurationOrOff(pub(super) Option<Duration>);
+
+/// The keys of compaction, or `off`.
+#[derive(Debug)]
+pub(super) enum RawAgentCompaction {
+    Off,
+    Keys(RawCompactionKeys),
+}
+
+/// A percentage, or `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CompactionStartValue(pub(super) CompactionStart);
 
 /// A whole number of at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -147,6 +160,51 @@ impl<'de> Deserialize<'de> for DurationOrOff {
             "off" | "false" => Ok(Self(None)),
             written => duration::parse(written).map(|time| Self(Some(time))).map_err(de::Error::custom),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for CompactionStartValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = deserializer.deserialize_any(TextVisitor)?;
+        let written = if written == "false" { "off" } else { written.as_str() };
+        CompactionStart::parse(written).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawAgentCompaction {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CompactionVisitor)
+    }
+}
+
+struct CompactionVisitor;
+
+impl<'de> Visitor<'de> for CompactionVisitor {
+    type Value = RawAgentCompaction;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("off, or keys such as {at: 85%, keep: 6}")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        match text {
+            "off" => Ok(RawAgentCompaction::Off),
+            _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+        }
+    }
+
+    fn visit_bool<E: de::Error>(self, flag: bool) -> Result<Self::Value, E> {
+        // YAML can read a bare `off` as the boolean false.
+        if flag {
+            Err(E::invalid_value(de::Unexpected::Bool(flag), &self))
+        } else {
+            Ok(RawAgentCompaction::Off)
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, keys: A) -> Result<Self::Value, A::Error> {
+        let keys = de::value::MapAccessDeserializer::new(keys);
+        RawCompactionKeys::deserialize(keys).map(RawAgentCompaction::Keys)
     }
 }
 

@@ -8,19 +8,20 @@ use serde_saphyr::Spanned;
 use super::error::AgentError;
 use super::front_matter::AgentFileParts;
 use super::value::{
-    BoundedNumber, DurationOrOff, DurationValue, OverlapPercent, PositiveCount, ReportFormatValue,
-    ToolNameValue, WordList,
+    BoundedNumber, CompactionStartValue, DurationOrOff, DurationValue, OverlapPercent, PositiveCount,
+    RawAgentCompaction, ReportFormatValue, ToolNameValue, WordList,
 };
 use crate::value_format::words;
 use crate::{nearest, yaml};
 
 /// All keys, for documents and suggestions.
-pub const KEYS: [&str; 32] = [
+pub const KEYS: [&str; 33] = [
     "agents",
     "allowedTools",
     "budget",
     "cache",
     "caching",
+    "compaction",
     "contextBuffer",
     "contextWindow",
     "description",
@@ -69,6 +70,7 @@ pub(super) struct RawAgent {
     pub(super) max_tool_calls_per_turn: Option<PositiveCount>,
     pub(super) max_retries: Option<PositiveCount>,
     pub(super) max_output_tokens: Option<PositiveCount>,
+    pub(super) compaction: Option<Spanned<RawAgentCompaction>>,
     pub(super) context_window: Option<PositiveCount>,
     pub(super) context_buffer: Option<PositiveCount>,
     pub(super) temperature: Option<BoundedNumber<200>>,
@@ -109,6 +111,14 @@ pub(super) struct RawAgentBudget {
 pub(super) enum WrittenUnpriced {
     Refuse,
     Allow,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct RawCompactionKeys {
+    pub(super) at: Option<CompactionStartValue>,
+    pub(super) keep: Option<PositiveCount>,
+    pub(super) model: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

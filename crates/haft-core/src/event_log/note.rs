@@ -1,7 +1,8 @@
 //! Notes of a run as sentences for people.
 
-use crate::run::RunNote;
+use crate::compaction::CompactionScope;
 use crate::run::final_turn::FinalTurnReason;
+use crate::run::{Compaction, RunNote, SummaryAuthor};
 use crate::text::controls_terminal;
 
 /// A note as a sentence for a person.
@@ -22,7 +23,23 @@ pub fn note_text(note: &RunNote) -> String {
             FinalTurnReason::TaskComplete => "the last turn: the task is complete".into(),
             FinalTurnReason::OnlyTurn | FinalTurnReason::LastTurn => "the last turn".into(),
         },
+        RunNote::Compacted(compaction) => compaction_text(compaction),
+        RunNote::CompactionFault { why } => why.clone(),
     }
+}
+
+fn compaction_text(compaction: &Compaction) -> String {
+    let Compaction { before_tokens, after_tokens, scope, items, summary } = compaction;
+    let what = match (scope, summary) {
+        (CompactionScope::Outputs, _) => format!("{items} old tool outputs moved to the archive"),
+        (CompactionScope::Turns, Some(SummaryAuthor::List)) => {
+            format!("{items} old messages moved to the archive, without a summary")
+        }
+        (CompactionScope::Turns, Some(SummaryAuthor::Model) | None) => {
+            format!("{items} old messages summarized")
+        }
+    };
+    format!("compacted the context from {before_tokens} to {after_tokens} tokens: {what}")
 }
 
 /// The longest tool name that a note repeats.

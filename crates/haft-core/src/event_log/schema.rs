@@ -174,6 +174,18 @@ fn decision_kinds() -> Vec<EventKindSchema> {
             vec![("kind", text()), ("text", text()), ("status", json!({"type": "object"}))],
             1,
         ),
+        kind(
+            "context_compacted",
+            "the run made its conversation smaller",
+            vec![
+                ("before_tokens", count()),
+                ("after_tokens", count()),
+                ("scope", json!({"enum": ["outputs", "turns"]})),
+                ("items", count()),
+                ("summary", maybe(&text())),
+            ],
+            0,
+        ),
         kind("run_finished", "a run has ended", vec![("finish", text()), ("answer", text())], 1),
     ]
 }

@@ -78,6 +78,13 @@ fn samples() -> Vec<LogEvent> {
         LogEvent::approval_requested(&request),
         LogEvent::ApprovalDecided { approval: request.id.to_string(), allowed: true },
         LogEvent::Note { kind: text(), text: text(), status: Some(json!({})) },
+        LogEvent::ContextCompacted {
+            before_tokens: 2,
+            after_tokens: 1,
+            scope: "turns".into(),
+            items: 3,
+            summary: Some(text()),
+        },
         LogEvent::RunFinished { finish: text(), answer: None },
     ]
 }

@@ -6,6 +6,7 @@ use super::{AbortReason, AgentRun, ApprovalVerdict, DriverReadings, RunError};
 use crate::conversation::{Message, ToolReply};
 use crate::model_error::ModelError;
 use crate::model_reply::ModelReply;
+use crate::output_store::StoreEntry;
 use crate::result::{ToolErrorKind, ToolResult};
 use crate::tool::CallId;
 
@@ -35,6 +36,21 @@ pub enum RunInput {
     Aborted(AbortReason),
     /// The user sent another request. Unfinished work is dropped.
     Requested(String),
+    /// The driver appended a text to the archive, or could not.
+    Archived(ArchiveOutcome),
+    /// The model replied to the request for a summary; the run may still find the reply unusable.
+    Summarized(ModelReply),
+    /// The request for a summary failed, after all retries and fallbacks.
+    SummaryFailed(ModelError),
+}
+
+/// The end of an attempt to append to the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArchiveOutcome {
+    /// The text is stored; this is the whole archive now.
+    Stored(StoreEntry),
+    /// There is no output store, or it failed, for this reason.
+    Failed(String),
 }
 
 /// The end of a call, as the run records it.
@@ -98,6 +114,9 @@ impl AgentRun {
             RunInput::Stopped => self.stop(),
             RunInput::Aborted(why) => self.abort(why),
             RunInput::Requested(text) => return self.requested(text),
+            RunInput::Archived(outcome) => return self.archived(outcome),
+            RunInput::Summarized(reply) => return self.summarized(&reply),
+            RunInput::SummaryFailed(error) => return self.summary_failed(&error),
         }
         Ok(())
     }
@@ -108,6 +127,7 @@ impl AgentRun {
         self.say(Message::user(text)).map_err(RunError::Misfit)?;
         self.state = super::AgentRunState {
             told_choice: self.state.told_choice.take(),
+            compaction: std::mem::take(&mut self.state.compaction).for_next_request(),
             ..super::AgentRunState::default()
         };
         Ok(())

@@ -39,10 +39,15 @@ impl Default for RunLimits {
 }
 
 impl RunContextLimit {
+    /// Returns the tokens that messages and tools may take together.
+    pub fn usable_tokens(&self) -> u64 {
+        let kept = self.output_tokens.saturating_add(self.buffer_tokens);
+        self.window_tokens.saturating_sub(kept)
+    }
+
     /// Returns true if a request of this many tokens leaves too little room.
     pub fn is_full(&self, request_tokens: u64) -> bool {
-        let kept = self.output_tokens.saturating_add(self.buffer_tokens);
-        request_tokens > self.window_tokens.saturating_sub(kept)
+        request_tokens > self.usable_tokens()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The notes of a run for its observers.
 
 use super::final_turn::FinalTurnReason;
+use crate::compaction::CompactionScope;
 use crate::internal_tools::task_status::TaskStatus;
 
 /// A decision of a run, for logs and screens.
@@ -31,6 +32,37 @@ pub enum RunNote {
     },
     /// The next turn is the last one, for this reason.
     FinalTurn(FinalTurnReason),
+    /// The run made its conversation smaller.
+    Compacted(Compaction),
+    /// A step of a compaction failed; the run goes on.
+    CompactionFault {
+        /// The problem, as a sentence for the operator.
+        why: String,
+    },
+}
+
+/// A finished compaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compaction {
+    /// The size of the next request before.
+    pub before_tokens: u64,
+    /// The size of the next request after, by haft's own count.
+    pub after_tokens: u64,
+    /// The kind of content that left the conversation.
+    pub scope: CompactionScope,
+    /// The number of outputs or messages that left.
+    pub items: u64,
+    /// The author of the text that replaces old turns; `None` if only outputs left.
+    pub summary: Option<SummaryAuthor>,
+}
+
+/// The author of the text that replaces old turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SummaryAuthor {
+    /// A model wrote a summary.
+    Model,
+    /// No model gave a summary, so haft listed the calls.
+    List,
 }
 
 impl RunNote {
@@ -42,6 +74,21 @@ impl RunNote {
             Self::AskedAgain { .. } => "asked_again",
             Self::Circling { .. } => "circling",
             Self::FinalTurn(_) => "final_turn",
+            Self::Compacted(_) => "compacted",
+            Self::CompactionFault { .. } => "compaction_fault",
         }
     }
+}
+
+impl SummaryAuthor {
+    /// Returns the stable name for all wire formats.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::List => "list",
+        }
+    }
+
+    /// Both authors.
+    pub const ALL: [SummaryAuthor; 2] = [Self::Model, Self::List];
 }

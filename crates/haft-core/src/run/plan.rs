@@ -7,6 +7,7 @@ use super::budget::SpendLimit;
 use super::final_report::FinalReport;
 use super::limits::RunLimits;
 use super::tool_choice::{AnswerForm, ChoiceSupport};
+use crate::compaction::CompactionRules;
 use crate::internal_tools::batch;
 use crate::internal_tools::handoff::HandoffRoutes;
 use crate::internal_tools::task_status::TaskStatus;
@@ -34,6 +35,8 @@ pub struct RunPlan {
     pub routes: HandoffRoutes,
     /// The optional tools of the run itself.
     pub offer: OptionalTools,
+    /// The rules for making a long conversation smaller; `None` if the run ends when its context is full.
+    pub compaction: Option<CompactionRules>,
 }
 
 /// The optional tools of the run itself that the model sees.
@@ -57,6 +60,7 @@ impl Default for RunPlan {
             report: FinalReport::None,
             routes: HandoffRoutes::default(),
             offer: OptionalTools::default(),
+            compaction: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The types here and below exist only for storage and change only together with [`VERSION`]. A snapshot does not
 //! contain the model, the system text and the tools: the caller supplies them again on resume.
 
+mod compaction;
 mod input;
 mod plan;
 mod state;
@@ -16,6 +17,7 @@ use crate::conversation::{Conversation, ConversationError, PartBody};
 use crate::model_request::ModelRequest;
 use crate::stored::{StoredError, StoredMessage};
 
+pub use compaction::StoredCompaction;
 pub use input::StoredInput;
 
 /// The format version that this program writes, and the only one that it reads.

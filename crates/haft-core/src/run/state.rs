@@ -1,6 +1,7 @@
 //! The mutable state of a run.
 
 use super::calls::{AwaitedParty, CallPosition, OpenCalls};
+use super::compacting::{CompactionStage, CompactionState};
 use super::final_turn::FinalTurnReason;
 use super::finish::RunFinish;
 use super::limits::RunCounters;
@@ -28,6 +29,7 @@ pub(super) struct AgentRunState {
     pub(super) partial: Option<String>,
     /// The last instruction to the model about its tool choice.
     pub(super) told_choice: Option<String>,
+    pub(super) compaction: CompactionState,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,6 +38,8 @@ pub(super) enum RunPhase {
     #[default]
     Model,
     Calls(OpenCalls),
+    /// The conversation becomes smaller before the next model request.
+    Compacting(CompactionStage),
     Ended(RunFinish),
 }
 
@@ -51,7 +55,7 @@ impl RunPhase {
     pub(super) fn turn_calls(&self) -> impl Iterator<Item = &CallId> {
         let calls = match self {
             Self::Calls(calls) => calls.0.as_slice(),
-            Self::Model | Self::Ended(_) => &[],
+            Self::Model | Self::Compacting(_) | Self::Ended(_) => &[],
         };
         calls.iter().filter(|open| open.place == CallPosition::Turn).map(|open| &open.call.id)
     }
@@ -66,6 +70,7 @@ impl RunPhase {
                 AwaitedParty::Client(_) => "the outputs of client functions",
                 AwaitedParty::Nobody => "a request for its next step",
             },
+            Self::Compacting(stage) => stage.waits_for(),
             Self::Ended(_) => "nothing: it has ended",
         }
     }

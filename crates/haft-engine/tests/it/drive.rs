@@ -108,6 +108,7 @@ impl DriveFixture {
     pub(crate) fn driver<'a>(&'a self, models: &'a ScriptedModel) -> RunDriver<'a> {
         RunDriver {
             models,
+            summary_models: models,
             orchestrator: &self.orchestrator,
             scope: self.scope(Duration::from_mins(10)),
             options: CallOptions { place: RunPosition::first(SessionId(7)), ..CallOptions::default() },
@@ -234,6 +235,7 @@ async fn concurrent_runs_wait_for_reserved_budget_before_their_last_turn() {
             };
             let driver = RunDriver {
                 models,
+                summary_models: models,
                 orchestrator: &world.orchestrator,
                 scope: Arc::new(scope),
                 options: CallOptions::default(),

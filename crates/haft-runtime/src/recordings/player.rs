@@ -19,7 +19,7 @@ use haft_core::run::budget::SpendLimit;
 use haft_core::run::event::{RunBill, RunEvent, RunStart, TextPurpose};
 use haft_core::run::final_report::FinalReport;
 use haft_core::run::finish::RunFinish;
-use haft_core::run::input::RunInput;
+use haft_core::run::input::{ArchiveOutcome, RunInput};
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
 use haft_core::run::{AgentRun, ApprovalVerdict, DriverReadings, RunError};
@@ -219,6 +219,7 @@ impl RunPlayer {
         let scope = RunScope::new(meter, beginning.start.path.clone(), began, began + TIMEOUT);
         let driver = RunDriver {
             models: self,
+            summary_models: self,
             orchestrator: &self.0.orchestrator,
             scope: Arc::new(scope),
             options: CallOptions { place, ..CallOptions::default() },
@@ -375,6 +376,13 @@ impl RunObserver for RunPlayer {
 
     fn instead(&self, call: &ToolCall, options: &CallOptions) -> Option<BoxFuture<'_, ToolResult>> {
         Some(Box::pin(self.play_call(call.clone(), options.clone())))
+    }
+
+    fn archived(&self, place: RunPosition) -> Option<ArchiveOutcome> {
+        let recorded = self.0.left.archived(place);
+        Some(recorded.unwrap_or_else(|| {
+            ArchiveOutcome::Failed(self.0.left.differs("the recording stores no old messages here"))
+        }))
     }
 
     fn ended(&self, _: RunPosition, _: &ToolResult) {}

@@ -10,6 +10,7 @@ use haft_core::model_request::ModelTool;
 use haft_core::position::{OperationId, RunPosition};
 use haft_core::result::ToolResult;
 use haft_core::run::DriverReadings;
+use haft_core::run::input::ArchiveOutcome;
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
 use haft_engine::{CallOptions, RunObserver};
@@ -158,6 +159,11 @@ impl RunObserver for RunRecorder {
 
     /// Replaces no call: a recorded run calls the real tools.
     fn instead(&self, _: &ToolCall, _: &CallOptions) -> Option<BoxFuture<'_, ToolResult>> {
+        None
+    }
+
+    /// Replaces no archive step: the journal has its outcome.
+    fn archived(&self, _: RunPosition) -> Option<ArchiveOutcome> {
         None
     }
 

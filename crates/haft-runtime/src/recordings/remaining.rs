@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haft_core::model_request::ModelTool;
 use haft_core::position::{RunPosition, SessionId};
-use haft_core::run::input::RunInput;
+use haft_core::run::input::{ArchiveOutcome, RunInput};
 use haft_core::run::{AbortReason, DriverReadings};
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
@@ -51,6 +51,7 @@ pub(super) struct RemainingRecording {
 #[derive(Debug, Default)]
 struct ReplayState {
     steps: HashMap<String, VecDeque<RecordedStep>>,
+    archives: HashMap<String, VecDeque<ArchiveOutcome>>,
     made: HashMap<RecordedCallId, RecordedCall>,
     difference: Option<String>,
 }
@@ -83,8 +84,8 @@ impl RemainingRecording {
             .next()
             .map(|line| recording.parse::<RecordedEndLine>(line))
             .transpose()?;
-        let RecordedInputs { steps, aborts } = inputs(recording)?;
-        let open = Mutex::new(ReplayState { steps, made: made(recording)?, difference: None });
+        let RecordedInputs { steps, archives, aborts } = inputs(recording)?;
+        let open = Mutex::new(ReplayState { steps, archives, made: made(recording)?, difference: None });
         Ok(Self { first, runs, aborts, end, open })
     }
 
@@ -120,6 +121,11 @@ impl RemainingRecording {
     pub(super) fn readings(&self, place: RunPosition) -> Option<DriverReadings> {
         let step = self.open().steps.get_mut(&place.session.to_string())?.pop_front();
         step.map(|step| step.readings)
+    }
+
+    /// Takes the outcome of the next archive step of a run.
+    pub(super) fn archived(&self, place: RunPosition) -> Option<ArchiveOutcome> {
+        self.open().archives.get_mut(&place.session.to_string())?.pop_front()
     }
 
     /// Takes the recorded call, or returns an error when the recorded run did not make the same one.
@@ -168,6 +174,7 @@ impl RemainingRecording {
 #[derive(Debug, Default)]
 struct RecordedInputs {
     steps: HashMap<String, VecDeque<RecordedStep>>,
+    archives: HashMap<String, VecDeque<ArchiveOutcome>>,
     aborts: HashMap<String, AbortReason>,
 }
 
@@ -190,7 +197,12 @@ fn inputs(recording: &Recording) -> Result<RecordedInputs, RecordingError> {
                 RunInput::Aborted(why) => {
                     inputs.aborts.insert(session, why);
                 }
+                RunInput::Archived(outcome) => {
+                    inputs.archives.entry(session).or_default().push_back(outcome);
+                }
                 RunInput::Replied(_)
+                | RunInput::Summarized(_)
+                | RunInput::SummaryFailed(_)
                 | RunInput::Failed(_)
                 | RunInput::Ended(_)
                 | RunInput::ClientReplied(_)

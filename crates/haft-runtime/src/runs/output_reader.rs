@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use haft_core::output_store::{Handle, OutputStore, Spool, StoreError};
+use haft_core::output_store::{Handle, OutputStore, Spool, StoreEntry, StoreError};
 use haft_core::provider::CallContext;
 use haft_core::run::context::RunContext;
 use haft_core::run::finish::{FinishClass, RunFinish};
@@ -189,6 +189,10 @@ struct SingleOutputStore {
 
 impl OutputStore for SingleOutputStore {
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+
+    fn reopen(&self, _: &StoreEntry) -> Result<Box<dyn Spool>, StoreError> {
         Err(StoreError::NotFound)
     }
 

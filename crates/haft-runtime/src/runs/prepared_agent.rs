@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use haft_core::compaction::CompactionRules;
 use haft_core::glob::ToolGlob;
 use haft_core::internal_tools::batch::BATCH;
 use haft_core::internal_tools::final_report::FINAL_REPORT;
@@ -28,7 +29,7 @@ use crate::models::{self, ModelsError};
 use crate::wiring::OrchestratorOptions;
 use haft_config::agents::graph::NAMESPACE;
 use haft_config::agents::{AgentAccess, AgentDefinition, DefaultText};
-use haft_config::resolved::ModelName;
+use haft_config::resolved::{CompactionStart, ModelName};
 use haft_config::{ResolvedConfig, printable};
 
 /// An agent that is ready to receive requests. Several runs of it may be in progress at once.
@@ -39,6 +40,8 @@ pub struct PreparedAgent {
     /// The model that reads stored outputs. Its names are checked when the agent is prepared; the reader is built on
     /// first use.
     reading: OutputReaderModel,
+    /// The model that summarizes old turns, and the rules for it; `None` if the agent does not compact.
+    compaction: Option<CompactionModel>,
     environment: Arc<RunEnvironment>,
     /// Built on first use: the tools of MCP servers are known only once the servers are ready.
     orchestrator: OnceLock<Orchestrator>,
@@ -71,11 +74,12 @@ impl PreparedAgent {
             &agent,
             OutputReaderModel { model: model.clone(), models: Arc::clone(&models) },
         )?;
+        let compaction = compaction(environment, &agent, (&model, &models))?;
         let agent =
             with_model_settings(with_default_body(agent, environment.parts.workspace()), config, &model);
         let environment = Arc::clone(environment);
         let orchestrator = OnceLock::new();
-        Ok(Arc::new(Self { agent, model, models, reading, environment, orchestrator, links }))
+        Ok(Arc::new(Self { agent, model, models, reading, compaction, environment, orchestrator, links }))
     }
 
     /// Prepares an agent that has only the tools of this orchestrator.
@@ -92,6 +96,7 @@ impl PreparedAgent {
             model,
             models,
             reading: reading.clone(),
+            compaction: None,
             environment: Arc::clone(environment),
             orchestrator: OnceLock::from(orchestrator),
             links: LinkedAgents::default(),
@@ -142,7 +147,14 @@ impl PreparedAgent {
         let others = self.orchestrator().tools(&self.selection(), run).len();
         let offer = optional_tools::offer(&self.agent, others);
         let (allowed_tools, tool_choice) = (self.allowed_tools(), self.tool_choice());
-        RunPlan { offer, allowed_tools, tool_choice, ..self.agent.plan(path.to_vec(), &nonce[..8]) }
+        let compaction = self.compaction.as_ref().map(|compaction| compaction.rules.clone());
+        RunPlan {
+            offer,
+            allowed_tools,
+            tool_choice,
+            compaction,
+            ..self.agent.plan(path.to_vec(), &nonce[..8])
+        }
     }
 
     /// Returns the name that the model sees. The configuration may use any name of a tool.
@@ -292,6 +304,7 @@ impl PreparedAgent {
     pub(super) fn driver(&self, scope: &Arc<RunScope>, options: &CallOptions) -> RunDriver<'_> {
         RunDriver {
             models: &*self.models,
+            summary_models: self.compaction.as_ref().map_or(&*self.models, |compaction| &*compaction.models),
             orchestrator: self.orchestrator(),
             scope: Arc::clone(scope),
             options: options.clone(),
@@ -370,6 +383,41 @@ fn reading(
             Ok(OutputReaderModel { model: first.clone(), models: environment.models(&names)?.into() })
         }
     }
+}
+
+/// The rules of compaction, and the provider of the model that summarizes.
+struct CompactionModel {
+    rules: CompactionRules,
+    models: Arc<dyn ModelProvider>,
+}
+
+/// Returns the rules of compaction; `None` if it is off. A provider with tools of its own keeps its own conversation and
+/// compacts it by itself.
+fn compaction(
+    environment: &RunEnvironment,
+    agent: &AgentDefinition,
+    (model, models): (&ModelName, &Arc<dyn ModelProvider>),
+) -> Result<Option<CompactionModel>, ModelsError> {
+    let config = environment.config();
+    let settings = agent.compaction.over(&config.compaction);
+    let at_percent = match settings.at {
+        CompactionStart::Percent(percent) => percent,
+        CompactionStart::Off => return Ok(None),
+    };
+    if models::has_tools_of_its_own(config, &model.provider) {
+        return Ok(None);
+    }
+    let rules = CompactionRules { at_percent, keep_turns: settings.keep_turns, ..CompactionRules::default() };
+    let Some(named) = settings.model.filter(|named| named != model) else {
+        return Ok(Some(CompactionModel { rules, models: Arc::clone(models) }));
+    };
+    let sizes = request_sizes(&agent.asking, config.models.settings.get(&named), &named.model);
+    let rules = CompactionRules {
+        model: Some(named.model.clone()),
+        request_tokens_max: Some(sizes.context.usable_tokens()),
+        ..rules
+    };
+    Ok(Some(CompactionModel { rules, models: environment.models(&[named])?.into() }))
 }
 
 /// Returns the models of the agent, else those of the configuration.

@@ -16,6 +16,7 @@ use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
 use haft_core::run::{AgentRun, DriverReadings, RunError, RunStep};
 use haft_core::tool::{CallId, ToolCall};
+use haft_engine::drive::measure_conversation;
 use haft_engine::{Concurrency, Orchestrator, Priority};
 
 use super::active_run::{ActiveRun, RunRequest, with_functions};
@@ -118,7 +119,7 @@ impl ActiveRun {
         request.tools = with_functions(&request.tools, &task.functions);
         let budget = Self::context(&worker, &task, &plan, &request);
         let unfinished = past.run(request).map_err(broken)?;
-        known_context(budget.as_deref(), unfinished.context_tokens);
+        known_context(budget.as_deref(), &unfinished.run, unfinished.context_tokens);
         task.place.turn = unfinished.turns_before + 1;
         let unknown = unknown(&unfinished.run, &unfinished.begun, worker.orchestrator());
         Ok((Self::of(worker, task, unfinished.run, budget), unknown))
@@ -154,6 +155,8 @@ impl ActiveRun {
         match self.run.next_step(&DriverReadings::default()) {
             RunStep::Done(finish) => relay::next(&self.worker, &self.original, &finish).is_some(),
             RunStep::CallModel(_)
+            | RunStep::Archive(_)
+            | RunStep::Summarize(_)
             | RunStep::CallTools(_)
             | RunStep::AwaitClient(_)
             | RunStep::AwaitApproval(_) => true,
@@ -216,8 +219,12 @@ fn later(now: Instant, timeout: Duration) -> Instant {
     now.checked_add(timeout).unwrap_or(now)
 }
 
-fn known_context(budget: Option<&ContextWindow>, context_tokens: Option<u64>) {
-    if let (Some(budget), Some(tokens)) = (budget, context_tokens) {
+/// Sets the size of the context: that of the restored conversation, or the last recorded one if it is larger. The last
+/// recorded size lacks the outputs after it, and the count of a conversation is an estimate.
+fn known_context(budget: Option<&ContextWindow>, run: &AgentRun, recorded_tokens: Option<u64>) {
+    let Some(budget) = budget else { return };
+    measure_conversation(budget, run);
+    if let Some(tokens) = recorded_tokens.filter(|tokens| *tokens > budget.taken_tokens()) {
         budget.report(tokens);
     }
 }

@@ -108,6 +108,7 @@ impl ResponseFold {
             | LogEvent::ApprovalRequested { .. }
             | LogEvent::ApprovalDecided { .. }
             | LogEvent::Note { .. }
+            | LogEvent::ContextCompacted { .. }
             | LogEvent::RunFinished { .. } => Vec::new(),
         }
     }

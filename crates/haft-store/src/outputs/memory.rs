@@ -128,6 +128,21 @@ impl OutputStore for MemoryRunOutputs {
         }))
     }
 
+    fn reopen(&self, entry: &StoreEntry) -> Result<Box<dyn Spool>, StoreError> {
+        let bytes = self.read_now(&entry.handle, 0..entry.bytes)?;
+        if (bytes.len() as u64) < entry.bytes {
+            return Err(StoreError::NotFound);
+        }
+        Ok(Box::new(MemorySpool {
+            table: self.table.clone(),
+            handle: entry.handle.clone(),
+            key: self.key(&entry.handle)?,
+            limits: self.limits.clone(),
+            bytes,
+            complete: entry.complete,
+        }))
+    }
+
     fn read_range<'a>(
         &'a self,
         handle: &'a Handle,
@@ -173,6 +188,8 @@ impl Spool for MemorySpool {
         let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
         let entry = StoreEntry { handle, bytes: bytes.len() as u64, lines, complete };
         let mut table = table.table();
+        // An output that was reopened replaces its shorter form.
+        table.remove(&key);
         table.add(key, bytes.into());
         table.keep_within(&limits);
         Ok(entry)

@@ -349,3 +349,27 @@ fn large_output_makes_the_next_sweep_urgent() {
     put(&store, "x");
     assert_eq!((store.due(), store.due()), (Some(Urgency::Pressing), None));
 }
+
+#[test]
+fn reopened_output_continues_after_its_recorded_bytes_and_keeps_its_handle() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), limits(20, 1 << 20)).unwrap();
+    let append = |entry: &StoreEntry, text: &str| {
+        let mut spool = store.reopen(entry).unwrap();
+        spool.write(text.as_bytes()).unwrap();
+        spool.finish().unwrap()
+    };
+    let first = put(&store, "one\ntwo\n");
+    // A writer that died before it recorded this text.
+    append(&first, "lost\n");
+    let second = append(&first, "three\n");
+    assert_eq!((&second.handle, second.bytes, second.lines, second.complete), (&first.handle, 14, 3, true));
+    assert_eq!(store.read_own(&first.handle, WHOLE_OUTPUT).unwrap(), b"one\ntwo\nthree\n");
+    let full = append(&second, "0123456789");
+    assert_eq!((full.bytes, full.complete), (20, false), "the limit of an output counts all of it");
+    fs::remove_file(store.path(&first.handle)).unwrap();
+    assert_eq!(store.reopen(&second).err(), Some(StoreError::NotFound));
+    let other = FileStore::open(dir.path(), limits(20, 1 << 20)).unwrap();
+    let foreign = put(&store, "x");
+    assert_eq!(other.reopen(&foreign).err(), Some(StoreError::NotFound), "of another session");
+}

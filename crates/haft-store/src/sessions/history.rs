@@ -15,9 +15,10 @@ use haft_core::position::{CallOperation, OperationId, RunPosition, SessionId};
 use haft_core::price::Cost;
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
-use haft_core::run::event::RunBill;
+use haft_core::run::event::{RunBill, RunEvent};
 use haft_core::run::input::{CallEnd, RunInput};
-use haft_core::run::{AgentRun, ApprovalVerdict, RunError, RunPlan};
+use haft_core::run::snapshot::StoredCompaction;
+use haft_core::run::{AgentRun, ApprovalVerdict, RunError, RunNote, RunPlan};
 use haft_core::tool::CallId;
 
 use super::line::{SessionJournalLine, SessionStart};
@@ -211,7 +212,15 @@ impl SessionHistory {
             }
             SessionJournalLine::Tool(record) => self.take_tool(&record),
             SessionJournalLine::Model(record) => self.take_model(&record),
-            SessionJournalLine::Note { at_ms, .. } => self.last_ms = at_ms,
+            SessionJournalLine::Note { at_ms, turn, note: _, compaction } => {
+                self.last_ms = at_ms;
+                // A compaction of another version may have a name that this one does not know; the tree leaves it out.
+                if let Some(Ok(compaction)) = compaction.map(StoredCompaction::into_compaction) {
+                    let place = RunPosition { turn, ..RunPosition::first(self.session) };
+                    let event = Arc::new(RunEvent::Noted(RunNote::Compacted(compaction)));
+                    self.events.push(Event::Run { place, event });
+                }
+            }
             SessionJournalLine::Finished { at_ms, reason, .. } => {
                 self.last_ms = at_ms;
                 if self.standing == SessionStatus::Open {
@@ -255,7 +264,15 @@ impl SessionHistory {
                 self.allowed.retain(|(_, call)| ends.iter().all(|end: &CallEnd| end.call() != call));
             }
             (_, RunInput::Stepped(readings)) => self.context_tokens = readings.context_tokens,
-            (_, RunInput::ClientReplied(_) | RunInput::Judged { .. } | RunInput::Stopped) => {}
+            // The size of the smaller conversation is not recorded yet, so the next process measures it.
+            (_, RunInput::Archived(_) | RunInput::Summarized(_)) => self.context_tokens = None,
+            (
+                _,
+                RunInput::ClientReplied(_)
+                | RunInput::Judged { .. }
+                | RunInput::Stopped
+                | RunInput::SummaryFailed(_),
+            ) => {}
         }
         self.inputs.push(input);
     }

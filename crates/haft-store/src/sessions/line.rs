@@ -6,9 +6,10 @@
 use haft_core::event::Event;
 use haft_core::position::{CallOperation, SessionId};
 use haft_core::principal::Principal;
+use haft_core::run::RunNote;
 use haft_core::run::event::RunEvent;
 use haft_core::run::input::RunInput;
-use haft_core::run::snapshot::{RunSnapshot, StoredInput};
+use haft_core::run::snapshot::{RunSnapshot, StoredCompaction, StoredInput};
 use haft_core::tool::ToolCall;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -59,7 +60,14 @@ pub enum SessionJournalLine {
     /// The record of a model attempt.
     Model(Box<ModelRecord>),
     /// A decision of the run.
-    Note { at_ms: u64, turn: u32, note: String },
+    Note {
+        at_ms: u64,
+        turn: u32,
+        note: String,
+        /// The sizes of a compaction.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        compaction: Option<StoredCompaction>,
+    },
     /// The end of the run, with its reason.
     Finished { at_ms: u64, reason: String, turns: u32 },
 }
@@ -101,7 +109,18 @@ impl SessionJournalLine {
     /// Returns the line of a run event. Most events need none, because the recorded inputs contain their content.
     fn of_run_event(turn: u32, event: &RunEvent) -> Option<Self> {
         match event {
-            RunEvent::Noted(note) => Some(Self::Note { at_ms: now_ms(), turn, note: note.name().to_owned() }),
+            RunEvent::Noted(note) => {
+                let compaction = match note {
+                    RunNote::Compacted(compaction) => Some(StoredCompaction::of(compaction)),
+                    RunNote::Status(_)
+                    | RunNote::Refused { .. }
+                    | RunNote::AskedAgain { .. }
+                    | RunNote::Circling { .. }
+                    | RunNote::FinalTurn(_)
+                    | RunNote::CompactionFault { .. } => None,
+                };
+                Some(Self::Note { at_ms: now_ms(), turn, note: note.name().to_owned(), compaction })
+            }
             RunEvent::Finished { finish, .. } => {
                 let reason = finish.reason.name().to_owned();
                 Some(Self::Finished { at_ms: now_ms(), reason, turns: turn })

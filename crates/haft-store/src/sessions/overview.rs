@@ -109,7 +109,10 @@ impl SessionOverview {
             | RunInput::Stepped(_)
             | RunInput::ClientReplied(_)
             | RunInput::Judged { .. }
-            | RunInput::Stopped => return,
+            | RunInput::Stopped
+            | RunInput::Archived(_)
+            | RunInput::Summarized(_)
+            | RunInput::SummaryFailed(_) => return,
         };
         // The first reason is the one that cut the run off.
         if !matches!(self.standing, SessionStatus::Cut { .. }) {

@@ -32,12 +32,15 @@ pub(super) struct ModelUse {
 }
 
 /// The inputs of a run, as they begin in a line, that change nothing that a list shows.
-const OTHER_INPUTS: [&str; 6] = [
+const OTHER_INPUTS: [&str; 9] = [
     r#"{"stepped":"#,
     r#"{"replied":"#,
     r#"{"ended":"#,
     r#"{"client_replied":"#,
     r#"{"judged":"#,
+    r#"{"archived":"#,
+    r#"{"summarized":"#,
+    r#"{"summary_failed":"#,
     r#""stopped""#,
 ];
 

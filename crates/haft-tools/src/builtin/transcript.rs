@@ -131,6 +131,10 @@ mod tests {
             Err(StoreError::Unavailable { reason: "no space left".into() })
         }
 
+        fn reopen(&self, _: &StoreEntry) -> Result<Box<dyn Spool>, StoreError> {
+            self.begin()
+        }
+
         fn read_range<'a>(
             &'a self,
             _: &'a Handle,

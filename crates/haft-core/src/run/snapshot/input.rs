@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::SnapshotError;
+use super::compaction::StoredEntry;
 use super::plan::StoredBudget;
-use crate::run::input::{CallEnd, RunInput};
+use crate::run::input::{ArchiveOutcome, CallEnd, RunInput};
 use crate::run::{AbortReason, ApprovalVerdict, DriverReadings};
 use crate::stored::{StoredModelError, StoredModelReply, StoredReply};
 use crate::tool::CallId;
@@ -41,6 +42,19 @@ pub enum StoredInput {
     },
     /// See [`RunInput::Requested`].
     Requested(String),
+    /// See [`RunInput::Archived`].
+    Archived(StoredArchiveOutcome),
+    /// See [`RunInput::Summarized`].
+    Summarized(StoredModelReply),
+    /// See [`RunInput::SummaryFailed`].
+    SummaryFailed(StoredModelError),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoredArchiveOutcome {
+    Stored(StoredEntry),
+    Failed(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +64,8 @@ pub struct StoredReadings {
     context_tokens: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request_usd: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fixed_tokens: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,6 +92,14 @@ impl StoredInput {
             RunInput::Stopped => Self::Stopped,
             RunInput::Aborted(why) => stored_abort(why),
             RunInput::Requested(text) => Self::Requested(text.clone()),
+            RunInput::Archived(ArchiveOutcome::Stored(entry)) => {
+                Self::Archived(StoredArchiveOutcome::Stored(StoredEntry::of(entry)))
+            }
+            RunInput::Archived(ArchiveOutcome::Failed(why)) => {
+                Self::Archived(StoredArchiveOutcome::Failed(why.clone()))
+            }
+            RunInput::Summarized(reply) => Self::Summarized(StoredModelReply::of(reply)),
+            RunInput::SummaryFailed(error) => Self::SummaryFailed(StoredModelError::of(error)),
         }
     }
 
@@ -99,6 +123,14 @@ impl StoredInput {
             Self::Stopped => RunInput::Stopped,
             Self::Aborted { why, problem } => RunInput::Aborted(abort(why, problem)?),
             Self::Requested(text) => RunInput::Requested(text),
+            Self::Archived(StoredArchiveOutcome::Stored(entry)) => {
+                RunInput::Archived(ArchiveOutcome::Stored(entry.into_entry()?))
+            }
+            Self::Archived(StoredArchiveOutcome::Failed(why)) => {
+                RunInput::Archived(ArchiveOutcome::Failed(why))
+            }
+            Self::Summarized(reply) => RunInput::Summarized(reply.into_reply()?),
+            Self::SummaryFailed(error) => RunInput::SummaryFailed(error.into_error()?),
         })
     }
 }
@@ -122,13 +154,13 @@ fn abort(why: String, problem: String) -> Result<AbortReason, SnapshotError> {
 
 impl StoredReadings {
     fn of(readings: &DriverReadings) -> Self {
-        let DriverReadings { now_ms, left, context_tokens, request_usd } = *readings;
-        Self { now_ms, left: StoredBudget::of(&left), context_tokens, request_usd }
+        let DriverReadings { now_ms, left, context_tokens, request_usd, fixed_tokens } = *readings;
+        Self { now_ms, left: StoredBudget::of(&left), context_tokens, request_usd, fixed_tokens }
     }
 
     fn into_readings(self) -> Result<DriverReadings, SnapshotError> {
-        let Self { now_ms, left, context_tokens, request_usd } = self;
-        Ok(DriverReadings { now_ms, left: left.into_budget()?, context_tokens, request_usd })
+        let Self { now_ms, left, context_tokens, request_usd, fixed_tokens } = self;
+        Ok(DriverReadings { now_ms, left: left.into_budget()?, context_tokens, request_usd, fixed_tokens })
     }
 }
 

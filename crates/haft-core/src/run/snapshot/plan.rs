@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::SnapshotError;
+use super::compaction::StoredCompactionRules;
 use crate::internal_tools::final_report::ReportShape;
 use crate::internal_tools::handoff::HandoffRoutes;
 use crate::internal_tools::report_format::ReportFormat;
@@ -31,6 +32,8 @@ pub(super) struct StoredPlan {
     path: Vec<String>,
     task_status: bool,
     batch: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    compaction: Option<StoredCompactionRules>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,6 +97,7 @@ impl StoredPlan {
             report,
             routes,
             offer,
+            compaction,
         } = plan;
         Self {
             limits: StoredLimits::of(limits),
@@ -112,6 +116,7 @@ impl StoredPlan {
             path: routes.path.clone(),
             task_status: offer.task_status,
             batch: offer.batch,
+            compaction: compaction.as_ref().map(StoredCompactionRules::of),
         }
     }
 
@@ -127,6 +132,7 @@ impl StoredPlan {
             report: self.report.map_or(Ok(FinalReport::None), StoredReportPlan::into_report)?,
             routes: HandoffRoutes { destinations: self.destinations, path: self.path },
             offer: OptionalTools { task_status: self.task_status, batch: self.batch },
+            compaction: self.compaction.map(StoredCompactionRules::into_rules),
         })
     }
 }

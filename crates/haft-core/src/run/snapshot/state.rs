@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::SnapshotError;
+use super::compaction::{StoredCompactionState, StoredStage};
 use crate::digest::Digest;
 use crate::internal_tools::batch::BatchCompleteness;
 use crate::internal_tools::final_report::{ReportContent, ReportStatus, RunReport};
@@ -36,6 +37,8 @@ pub(super) struct StoredState {
     partial: Option<String>,
     #[serde(default)]
     wanted_more: bool,
+    #[serde(default)]
+    compaction: StoredCompactionState,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +46,7 @@ pub(super) struct StoredState {
 enum StoredPhase {
     Model,
     Calls(Vec<StoredOpenCall>),
+    Compacting(StoredStage),
     Ended(StoredFinish),
 }
 
@@ -121,6 +125,7 @@ impl StoredState {
             wanted_more,
             partial,
             told_choice,
+            compaction,
         } = state;
         Self {
             phase: StoredPhase::of(phase),
@@ -134,6 +139,7 @@ impl StoredState {
             told_choice: told_choice.clone(),
             partial: partial.clone(),
             wanted_more: *wanted_more,
+            compaction: StoredCompactionState::of(compaction),
         }
     }
 
@@ -150,6 +156,7 @@ impl StoredState {
             told_choice: self.told_choice,
             partial: self.partial,
             wanted_more: self.wanted_more,
+            compaction: self.compaction.into_state()?,
         })
     }
 }
@@ -159,6 +166,7 @@ impl StoredPhase {
         match phase {
             RunPhase::Model => Self::Model,
             RunPhase::Calls(calls) => Self::Calls(calls.0.iter().map(StoredOpenCall::of).collect()),
+            RunPhase::Compacting(stage) => Self::Compacting(StoredStage::of(stage)),
             RunPhase::Ended(finish) => Self::Ended(StoredFinish::of(finish)),
         }
     }
@@ -170,6 +178,7 @@ impl StoredPhase {
                 let calls = calls.into_iter().map(StoredOpenCall::into_open_call);
                 RunPhase::Calls(OpenCalls(calls.collect::<Result<_, _>>()?))
             }
+            Self::Compacting(stage) => RunPhase::Compacting(stage.into_stage()?),
             Self::Ended(finish) => RunPhase::Ended(finish.into_finish()?),
         })
     }

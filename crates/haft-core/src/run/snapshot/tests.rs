@@ -103,6 +103,12 @@ fn snapshot_restores_the_run_plan() {
         },
         allowed_tools: Some(Vec::new()),
         report: FinalReport::Xml { shape, nonce: "n".into() },
+        compaction: Some(crate::compaction::CompactionRules {
+            at_percent: 70,
+            keep_turns: 3,
+            model: Some("m".into()),
+            request_tokens_max: Some(9),
+        }),
         ..RunPlan::default()
     };
     let before = run(vec![Message::user("hi")], plan);

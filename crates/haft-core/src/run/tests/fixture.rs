@@ -1,20 +1,24 @@
 //! Drives a run with scripted replies and logs its steps.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde_json::json;
 
 use crate::arguments::RawArguments;
+use crate::compaction::size::conversation_tokens;
 use crate::conversation::{Conversation, Message, MessagePart, PartBody, Role, ToolReply};
 use crate::internal_tools::final_report::ReportShape;
 use crate::internal_tools::report_format::ReportFormat;
 use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
 use crate::output::ToolOutput;
+use crate::output_store::{Handle, StoreEntry};
 use crate::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use crate::run::final_report::FinalReport;
 use crate::run::finish::RunFinish;
-use crate::run::{AgentRun, ApprovalVerdict, DriverReadings, RunPlan, RunStep};
+use crate::run::input::ArchiveOutcome;
+use crate::run::{AgentRun, ApprovalVerdict, ArchiveRequest, DriverReadings, RunPlan, RunStep};
 use crate::tool::{CallId, ToolCall};
 
 pub(super) fn part(text: &str) -> MessagePart {
@@ -78,6 +82,18 @@ pub(super) fn succeeded(call: &ToolCall) -> ToolResult {
     ToolResult { call: call.clone(), outcome, receipt: Receipt::default() }
 }
 
+/// Appends a text to an archive that exists only by its size.
+pub(super) fn stored(request: &ArchiveRequest) -> ArchiveOutcome {
+    const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
+    let (bytes, lines) = request.archive.as_ref().map_or((0, 0), |entry| (entry.bytes, entry.lines));
+    ArchiveOutcome::Stored(StoreEntry {
+        handle: Handle::new(NAME, NAME).unwrap(),
+        bytes: bytes + request.text.len() as u64,
+        lines: lines + request.text.matches('\n').count() as u64,
+        complete: true,
+    })
+}
+
 pub(super) fn pending(call: &ToolCall) -> ToolResult {
     let outcome = Err(ToolError::new(ToolErrorKind::ApprovalPending, "wait"));
     ToolResult { call: call.clone(), outcome, receipt: Receipt::default() }
@@ -88,6 +104,8 @@ pub(super) struct RunTestBench {
     pub(super) run: AgentRun,
     pub(super) readings: DriverReadings,
     pub(super) log: Vec<String>,
+    /// The replies to requests for summaries; after them every summary succeeds.
+    pub(super) summaries: VecDeque<ModelReply>,
     asked: bool,
 }
 
@@ -97,6 +115,7 @@ impl RunTestBench {
             run: AgentRun::new(request(), plan),
             readings: DriverReadings::default(),
             log: Vec::new(),
+            summaries: VecDeque::new(),
             asked: false,
         }
     }
@@ -107,12 +126,29 @@ impl RunTestBench {
         step
     }
 
+    /// Measures the context as a driver would.
+    pub(super) fn shrink(&mut self) {
+        if self.readings.context_tokens.is_some() {
+            self.readings.context_tokens = Some(conversation_tokens(self.run.conversation()));
+        }
+    }
+
     /// Steps until the model request is due or the run is done. All tools succeed, except that the tool `ask` waits for
     /// approval once.
     pub(super) fn until_model(&mut self) -> Option<RunFinish> {
         loop {
             match self.step() {
                 RunStep::CallModel(_) => return None,
+                RunStep::Archive(request) => {
+                    let outcome = stored(&request);
+                    self.run.archived(outcome).unwrap();
+                    self.shrink();
+                }
+                RunStep::Summarize(_) => {
+                    let reply = self.summaries.pop_front().unwrap_or_else(|| says("the gist"));
+                    self.run.summarized(&reply).unwrap();
+                    self.shrink();
+                }
                 RunStep::CallTools(calls) => {
                     let results = calls.iter().map(|call| match call.name.as_str() {
                         "ask" if !self.asked => pending(call),
@@ -189,6 +225,8 @@ fn shown(step: &RunStep) -> String {
     let names = |calls: &[ToolCall]| calls.iter().map(|call| call.name.clone()).collect::<Vec<_>>().join(",");
     match step {
         RunStep::CallModel(request) => format!("model {}", shown_choice(&request.tool_choice)),
+        RunStep::Archive(_) => "archive".into(),
+        RunStep::Summarize(_) => "summarize".into(),
         RunStep::CallTools(calls) => format!("tools {}", names(calls)),
         RunStep::AwaitClient(calls) => format!("client {}", names(calls)),
         RunStep::AwaitApproval(calls) => format!("approval {}", names(calls)),

@@ -3,16 +3,23 @@
 
 use proptest::prelude::*;
 
-use super::fixture::{calls, cut, empty, pending, reply, report_tool, report_xml, request, says, succeeded};
+use super::fixture::{
+    calls, cut, empty, pending, reply, report_tool, report_xml, request, says, stored, succeeded,
+};
+use crate::compaction::CompactionRules;
+use crate::compaction::size::conversation_tokens;
 use crate::conversation::{MessagePart, PartBody, ToolReply};
 use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::ToolChoice;
+use crate::output::ToolOutput;
+use crate::result::ToolResult;
 use crate::run::budget::SpendLimit;
 use crate::run::final_report::FinalReport;
 use crate::run::input::{CallEnd, RunInput};
-use crate::run::limits::RunLimits;
+use crate::run::limits::{RunContextLimit, RunLimits};
 use crate::run::snapshot::{RunSnapshot, StoredInput};
 use crate::run::{AgentRun, ApprovalVerdict, DriverReadings, OptionalTools, RunPlan, RunStep};
+use crate::tool::ToolCall;
 
 const NAMES: [&str; 8] = [
     "read",
@@ -77,8 +84,9 @@ fn any_plan() -> impl Strategy<Value = RunPlan> {
                 tool_calls_max,
                 tool_calls_per_turn_max: 3,
                 attempts_max: 3,
-                context: None,
+                context: own.then_some(SMALL_CONTEXT),
             },
+            compaction: own.then(|| CompactionRules { keep_turns: 1, ..CompactionRules::default() }),
             budget: SpendLimit { calls: Some(12), ..SpendLimit::default() },
             tool_choice,
             allowed_tools,
@@ -98,6 +106,19 @@ fn any_plan() -> impl Strategy<Value = RunPlan> {
     )
 }
 
+/// A window that a few outputs of `write` fill.
+const SMALL_CONTEXT: RunContextLimit =
+    RunContextLimit { window_tokens: 1_300, output_tokens: 200, buffer_tokens: 100 };
+
+/// The result of a call. That of `write` is large.
+fn result(call: &ToolCall) -> ToolResult {
+    let text = "x".repeat(1_600);
+    match call.name.as_str() {
+        "write" => ToolResult { outcome: Ok(ToolOutput::text(text)), ..succeeded(call) },
+        _ => succeeded(call),
+    }
+}
+
 /// A deterministic environment: its behaviour depends only on the past, so that two runs are comparable.
 struct ScriptedEnvironment {
     replies: Vec<ModelReply>,
@@ -105,20 +126,28 @@ struct ScriptedEnvironment {
     readings: DriverReadings,
     steps: Vec<String>,
     inputs: Vec<RunInput>,
+    /// The size of the context, counted as a driver does: at the end of each call, not of each turn.
+    tokens: u64,
 }
 
 impl ScriptedEnvironment {
     fn new(replies: Vec<ModelReply>) -> Self {
-        Self { replies, asked: 0, readings: DriverReadings::default(), steps: Vec::new(), inputs: Vec::new() }
+        let readings = DriverReadings::default();
+        Self { replies, asked: 0, readings, steps: Vec::new(), inputs: Vec::new(), tokens: 10 }
     }
 
     fn tell(&mut self, run: &mut AgentRun, input: RunInput) {
         self.inputs.push(input.clone());
+        let is_compaction = matches!(input, RunInput::Archived(_) | RunInput::Summarized(_));
+        let bytes = serde_json::to_string(&StoredInput::of(&input)).unwrap().len() as u64;
         run.apply(input).unwrap();
+        self.tokens =
+            if is_compaction { conversation_tokens(run.conversation()) } else { self.tokens + bytes / 4 };
     }
 
     /// Carries out one step and returns true if the run is done.
     fn turn(&mut self, run: &mut AgentRun) -> bool {
+        self.readings.context_tokens = Some(self.tokens);
         let step = run.next_step(&self.readings);
         self.inputs.push(RunInput::Stepped(self.readings));
         self.steps.push(match &step {
@@ -131,12 +160,17 @@ impl ScriptedEnvironment {
                 self.asked += 1;
                 self.tell(run, RunInput::Replied(reply));
             }
+            RunStep::Archive(request) => self.tell(run, RunInput::Archived(stored(&request))),
+            RunStep::Summarize(_) => {
+                let reply = self.replies[self.steps.len() % self.replies.len()].clone();
+                self.tell(run, RunInput::Summarized(reply));
+            }
             RunStep::CallTools(calls) => {
                 let left = self.readings.left.calls.unwrap_or(12);
                 self.readings.left.calls = Some(left.saturating_sub(calls.len() as u64));
                 let is_new = |name: &str| name == "ask" && self.steps.len().is_multiple_of(2);
                 let results =
-                    calls.iter().map(|call| if is_new(&call.name) { pending(call) } else { succeeded(call) });
+                    calls.iter().map(|call| if is_new(&call.name) { pending(call) } else { result(call) });
                 let ends = results.map(CallEnd::of).collect();
                 self.tell(run, RunInput::Ended(ends));
             }
@@ -191,6 +225,7 @@ proptest! {
             there.turn(&mut moved);
         }
         // A run that is stored after it returned a step returns the same step on resume.
+        there.readings.context_tokens = Some(there.tokens);
         moved.next_step(&there.readings);
         let text = moved.snapshot().to_json().unwrap();
         let mut moved = RunSnapshot::from_json(&text).unwrap().resume(request()).unwrap();

@@ -64,7 +64,7 @@ fn all_lines() -> Vec<SessionJournalLine> {
         told(14, &RunInput::Ended(vec![CallEnd::AwaitsApproval(CallId("1".into()))])),
         told(15, &RunInput::Judged { call: CallId("1".into()), verdict: ApprovalVerdict::Allowed }),
         told(16, &RunInput::ClientReplied(Vec::new())),
-        SessionJournalLine::Note { at_ms: 17, turn: 1, note: "x".into() },
+        SessionJournalLine::Note { at_ms: 17, turn: 1, note: "x".into(), compaction: None },
         told(18, &RunInput::Failed(failed)),
         told(19, &RunInput::Aborted(AbortReason::TimedOut)),
         finished(20),

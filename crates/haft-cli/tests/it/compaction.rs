@@ -1,0 +1,296 @@
+//! Compaction of long runs: every request fits, nothing early is lost, and a killed or replayed run agrees.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::{
+    ErrorResponse, ModelServer, RequestExpectation, Script, ScriptConversation, ScriptPart, ScriptReasoning,
+    ScriptStep, StepOrder,
+};
+use haft_testkit::{HaftOutput, TestTree};
+use serde_json::{Value, json};
+
+use super::call::here;
+use super::run::{FORMATS, haft, told};
+
+/// The text by which the server recognizes a request for a summary.
+const SUMMARY_REQUEST: &str = "Summarize the record below";
+
+const SMALL_WINDOW: &str = "contextWindow=8192";
+
+/// Starts a server with this context window. It refuses each request that does not fit, as a provider does, and reports
+/// the tokens that it counted itself.
+fn server(window: u64, steps: Vec<ScriptStep>, summaries: Vec<ScriptStep>) -> ModelServer {
+    let summaries = ScriptConversation { about: SUMMARY_REQUEST.into(), steps: summaries };
+    let script = Script { context_window: Some(window), conversations: vec![summaries], ..Script::of(steps) };
+    ModelServer::start(script.in_order(StepOrder::Strict)).unwrap()
+}
+
+fn read(number: usize) -> ScriptPart {
+    ScriptPart::call("read", json!({ "file_path": format!("f{number}.txt") }))
+}
+
+fn code(number: usize) -> String {
+    format!("CODE-{number} is {}", 7_919 * (number + 1))
+}
+
+/// Writes files of this many bytes, each with a code in its middle.
+fn files(place: &TestTree, count: usize, bytes: usize) {
+    for number in 0..count {
+        let line = format!("Line of prose number {number}, as a tool might print it.\n");
+        let half = line.repeat(bytes / 2 / line.len());
+        place.file(&format!("ws/f{number}.txt"), &format!("{half}{}\n{half}", code(number)));
+    }
+}
+
+fn run(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
+    let first = ["run", "--max-turns", "1000", "--tools", "read,tool_output", "--timeout", "30m"];
+    haft(place, server, &[&first, words].concat()).output()
+}
+
+fn journal(place: &TestTree) -> Vec<String> {
+    let mut paths = std::fs::read_dir(place.path("home/data/sessions")).unwrap();
+    let text = std::fs::read_to_string(paths.next().unwrap().unwrap().path()).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
+}
+
+/// Returns the archive of the last compaction.
+fn archive(place: &TestTree) -> String {
+    let lines = journal(place);
+    let stored = lines.iter().rev().map(|line| parsed(line)["told"]["archived"]["stored"].clone());
+    let last = stored.into_iter().find(|entry| !entry.is_null()).unwrap();
+    last["handle"].as_str().unwrap().to_owned()
+}
+
+fn inputs(place: &TestTree, name: &str) -> usize {
+    journal(place).iter().filter(|line| !parsed(line)["told"][name].is_null()).count()
+}
+
+/// Returns the handle of the output that has a code: the archive, or an output that did not fit into the context and was
+/// stored alone. The archive has the handle of such an output.
+fn holder(archived: &str, archive: &str, number: usize) -> String {
+    if archived.contains(&code(number)) {
+        return archive.to_owned();
+    }
+    let (_, after) = archived.split_once(&format!("f{number}.txt\"")).unwrap();
+    let (_, handle) = after.split_once("tool_output(handle = \"").unwrap();
+    handle.split('"').next().unwrap().to_owned()
+}
+
+/// This shows that every request of a long run fits, and that the text of its first turns can still be queried at its
+/// end. It does not show that a model would do so: the script asks, with the handle that its last request contains.
+#[test]
+fn five_hundred_turns_fit_into_any_window_and_the_first_facts_stay_readable() {
+    for window in [8_192, 131_072] {
+        let place = here();
+        files(&place, 500, 4_000);
+        let steps = (0..500).map(|number| ScriptStep::say([read(number)]));
+        let steps = steps.chain([ScriptStep::text("read all of it")]).collect();
+        let summaries = vec![ScriptStep::text("The user wants all files read."); 500];
+        let first = server(window, steps, summaries);
+        let context = format!("contextWindow={window}");
+        let ran = run(&place, &first, &["-m", "openai/m", "--override", &context, "go"]).expect_code(0);
+        assert_eq!(ran.stdout, "read all of it\n", "{window}");
+        assert!(ran.stderr.contains("! compacted the context from "), "{}", ran.stderr);
+        let handle = archive(&place);
+        let archived = place.haft(&["output", &handle]).output().expect_code(0).stdout;
+        let query = |number: usize| {
+            let extract = format!("grep CODE-{number} is");
+            ScriptStep::call(
+                "tool_output",
+                json!({ "handle": holder(&archived, &handle, number), "extract": extract }),
+            )
+        };
+        let mut questions = vec![query(0).expecting(RequestExpectation {
+            body_contains: vec![handle.clone()],
+            ..RequestExpectation::default()
+        })];
+        questions.extend((1..10).map(|number| told(query(number), &code(number - 1))));
+        questions.push(told(ScriptStep::text("all ten known"), &code(9)));
+        let second = server(window, questions, vec![ScriptStep::text("Ten codes were asked for."); 20]);
+        let ran =
+            haft(&place, &second, &["resume", "last", "Which codes do the first ten files have?"]).output();
+        assert_eq!(ran.expect_code(0).stdout, "all ten known\n", "{window}");
+    }
+}
+
+/// The server checks that each tool result answers a call, and that signatures of reasoning come back unchanged.
+#[test]
+fn compacted_conversations_are_valid_in_every_format() {
+    for model in FORMATS {
+        let place = here();
+        files(&place, 40, 1_500);
+        let thought = |number: usize| {
+            let (text, state) = (format!("thought {number}"), Some(format!("c2lnbmF0dXJl{number:04}")));
+            ScriptPart::Reasoning(ScriptReasoning { text, state })
+        };
+        let steps = (0..20).map(|turn| ScriptStep::say([thought(turn), read(2 * turn), read(2 * turn + 1)]));
+        let steps = steps.chain([ScriptStep::text("done")]).collect();
+        let server = server(8_192, steps, vec![ScriptStep::text("Some files were read."); 40]);
+        let ran = run(&place, &server, &["-m", model, "--override", SMALL_WINDOW, "go"]).expect_code(0);
+        assert_eq!(ran.stdout, "done\n", "{model}");
+        assert!(
+            inputs(&place, "summarized") > 0 && inputs(&place, "archived") > 1,
+            "{model}: {}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn compaction_is_shown_with_the_tokens_before_and_after_and_its_cost_counts() {
+    let place = here();
+    files(&place, 20, 1_500);
+    let steps = (0..20).map(|number| ScriptStep::say([read(number)]));
+    let steps: Vec<ScriptStep> = steps.chain([ScriptStep::text("done")]).collect();
+    let server = server(8_192, steps, vec![ScriptStep::text("Some files were read."); 40]);
+    let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--output-format", "stream-json", "go"];
+    let ran = run(&place, &server, &words).expect_code(0);
+    let events = ran.events();
+    let compacted: Vec<&Value> = events.iter().filter(|event| event["type"] == "context_compacted").collect();
+    assert!(compacted.len() > 1, "{}", ran.stdout);
+    for event in &compacted {
+        let tokens = |key: &str| event[key].as_u64().unwrap();
+        assert!(tokens("after_tokens") < tokens("before_tokens") && tokens("items") > 0, "{event}");
+    }
+    let asked = events.iter().filter(|event| event["type"] == "model_finished").count();
+    let summaries = inputs(&place, "summarized");
+    assert_eq!(asked, 21 + summaries, "each request for a summary is an attempt of the run");
+    assert!(!ran.stdout.contains("Some files were read"), "the summary is no answer: {}", ran.stdout);
+    let tree = place.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
+    assert!(
+        tree.contains("compacted the context from ") && tree.contains(" old messages summarized"),
+        "{tree}"
+    );
+    assert!(tree.contains(&format!("models: {asked}, ")), "{tree}");
+}
+
+#[test]
+fn run_ends_with_context_full_when_compaction_is_off() {
+    let place = here();
+    files(&place, 20, 4_000);
+    let steps = || (0..20).map(|number| ScriptStep::say([read(number)])).collect::<Vec<_>>();
+    let ends = |off: &[&str]| {
+        let server = server(8_192, steps(), Vec::new());
+        let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--output-format", "json", "go"];
+        run(&place, &server, &[off, &words].concat())
+    };
+    let ran = ends(&["--override", "compaction=off"]);
+    assert!(ran.stdout.contains("context_full"), "{} {}", ran.stdout, ran.stderr);
+    place.file("home/haft.json", r#"{"compaction": {"at": "off"}}"#);
+    assert!(ends(&[]).stdout.contains("context_full"));
+    assert!(!journal(&place).iter().any(|line| line.contains("\"archived\"")));
+}
+
+#[test]
+fn another_model_can_write_the_summaries() {
+    let place = here();
+    files(&place, 40, 500);
+    place.file("home/haft.json", r#"{"compaction": {"model": "anthropic/small", "keep": 2}}"#);
+    let steps = (0..40).map(|number| ScriptStep::say([read(number)]));
+    let steps = steps.chain([ScriptStep::text("done")]).collect();
+    let small = RequestExpectation { model: Some("small".into()), ..RequestExpectation::default() };
+    let summary = ScriptStep::text("Some files were read.").expecting(small);
+    let server = server(8_192, steps, vec![summary; 20]);
+    let ran = run(&place, &server, &["-m", "openai/m", "--override", SMALL_WINDOW, "go"]).expect_code(0);
+    assert_eq!(ran.stdout, "done\n");
+    assert!(!ran.stderr.contains("no summary"), "{}", ran.stderr);
+    assert!(inputs(&place, "summarized") > 0);
+}
+
+#[test]
+fn bad_summaries_do_not_end_the_run() {
+    let long = ScriptStep::text(&"blah ".repeat(4_000));
+    let refusal = ScriptStep::say([ScriptPart::Refusal("no".into())]);
+    let cases = [
+        ("the reply was empty", ScriptStep::text("")),
+        ("the model called tools", ScriptStep::say([read(0)])),
+        ("the model refused", refusal),
+        ("the summary is not shorter than the turns", long),
+        ("the request failed: no", ScriptStep::fail(ErrorResponse::new(403, "no"))),
+    ];
+    for (why, bad) in cases {
+        let place = here();
+        files(&place, 20, 1_500);
+        let steps = (0..20).map(|number| ScriptStep::say([read(number)]));
+        let steps = steps.chain([ScriptStep::text("done")]).collect();
+        let server = server(8_192, steps, vec![bad; 80]);
+        let ran = run(&place, &server, &["-m", "openai/m", "--override", SMALL_WINDOW, "go"]).expect_code(0);
+        assert_eq!(ran.stdout, "done\n", "{why}");
+        let shown = format!("! no summary of old turns: {why}");
+        assert!(ran.stderr.contains(&shown), "{why}: {}", ran.stderr);
+        assert!(ran.stderr.contains("moved to the archive, without a summary"), "{why}: {}", ran.stderr);
+    }
+}
+
+/// The turns of a run that compacts once by a summary. Its outputs are too small to move alone.
+const TURNS: usize = 40;
+
+/// The steps of a run that compacts once by a summary, well before its end.
+fn one_summary() -> Vec<ScriptStep> {
+    let steps = (0..TURNS).map(|number| ScriptStep::say([read(number)]));
+    steps.chain([ScriptStep::text("done")]).collect()
+}
+
+#[test]
+fn a_run_killed_at_any_line_of_a_compaction_repeats_no_more_than_its_pending_request() {
+    let place = here();
+    files(&place, TURNS, 500);
+    let whole = server(8_192, one_summary(), vec![ScriptStep::text("Files were read."); 9]);
+    let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--override", "compaction.keep=1", "go"];
+    run(&place, &whole, &words).expect_code(0);
+    let lines = journal(&place);
+    let is = |line: &String, name: &str| !parsed(line)["told"][name].is_null();
+    let first = lines.iter().position(|line| is(line, "archived")).unwrap();
+    let last = lines.iter().position(|line| is(line, "summarized")).unwrap();
+    let path = std::fs::read_dir(place.path("home/data/sessions")).unwrap().next().unwrap().unwrap().path();
+    for kept in first - 3..(last + 5).min(lines.len()) {
+        for torn in ["", "{\"type\":\"told\",\"at_ms\":1,\"to"] {
+            let before: Vec<&String> = lines[..kept].iter().collect();
+            let text: String = before.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+            std::fs::write(&path, text + torn).unwrap();
+            let count = |name: &str| before.iter().filter(|line| is(line, name)).count();
+            let (replied, summarized) = (count("replied"), count("summarized"));
+            let rest = one_summary().split_off(replied);
+            let second = server(8_192, rest, vec![ScriptStep::text("Files were read."); 9]);
+            let case = format!("killed after line {kept}: {}", lines[kept]);
+            let ran = haft(&place, &second, &["resume", "last"]).output().expect_code(0);
+            assert_eq!(ran.stdout, "done\n", "{case}");
+            let requests = second.requests();
+            let is_summary = |raw: &str| raw.contains(SUMMARY_REQUEST);
+            let asked = requests.iter().filter(|request| is_summary(&request.raw)).count();
+            assert_eq!(
+                requests.len() - asked,
+                TURNS + 1 - replied,
+                "{case}: one request for each missing reply"
+            );
+            assert!(summarized + asked <= 1 + inputs(&place, "summarized"), "{case}");
+            if summarized == 0 && count("archived") > 0 && kept > first {
+                assert!(is_summary(&requests[0].raw), "{case}: only the pending request is repeated");
+            }
+        }
+    }
+}
+
+#[test]
+fn replay_of_a_compacted_run_writes_the_same_bytes() {
+    let place = here();
+    files(&place, 20, 1_500);
+    let steps = (0..20).map(|number| ScriptStep::say([read(number)]));
+    let steps = steps.chain([ScriptStep::text("done")]).collect();
+    let bad = ScriptStep::text("");
+    let summaries = [bad].into_iter().chain(vec![ScriptStep::text("Some files were read."); 40]).collect();
+    let server = server(8_192, steps, summaries);
+    let stream = ["--output-format", "stream-json"];
+    let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--record", "r.jsonl", "go"];
+    let ran = run(&place, &server, &[&stream[..], &words].concat()).expect_code(0);
+    assert!(
+        ran.stdout.contains("context_compacted") && ran.stdout.contains("compaction_fault"),
+        "{}",
+        ran.stdout
+    );
+    let again = place.haft(&[&["replay", "r.jsonl"], &stream[..]].concat()).output().expect_code(0);
+    assert_eq!(again.stdout, ran.stdout);
+}
