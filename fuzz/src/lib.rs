@@ -1,4 +1,5 @@
-//! The checks of every target: no input makes a decoder panic or hang, and a decoded reply fits into a conversation.
+//! The checks of every target: no input makes a reader panic or hang, and its result can be used. The tests of
+//! `haft-runtime` run the same checks on the corpora and on a few mutations of them.
 
 use std::collections::VecDeque;
 use std::io::{self, Cursor};
@@ -7,20 +8,32 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
-use haft_core::conversation::{Conversation, ModelApiFormat, Message, MessagePart};
+use haft_config::agents::{AgentDefinition, AgentReadContext};
+use haft_core::conversation::{Conversation, Message, MessagePart, ModelApiFormat};
 use haft_core::event::NoEvents;
+use haft_core::glob::ToolGlob;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold, StopReason};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::provider::Principal;
+use haft_core::rules::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules};
+use haft_core::settings::method::Method;
+use haft_core::shell;
 use haft_models::cassette::{MatchRule, Recording, Replayer};
-use haft_models::claude_code::{ClaudeCode, ClaudeCodeSettings, ClaudeExit, ClaudeCommand, RunningCommand, StartCommand};
+use haft_models::claude_code::{
+    ClaudeCode, ClaudeCodeSettings, ClaudeCommand, ClaudeExit, RunningCommand, StartCommand,
+};
 use haft_models::framing::Framing;
 use haft_models::http::read_page;
 use haft_models::prompted_tools::read_calls;
 use haft_models::{DecodeContext, ErrorHead, WireFormat};
+use haft_store::sessions::{JournalLines, SessionHistory};
+use haft_tools::mcp::server_input;
+use haft_tools::rest::openapi::{
+    DeprecatedOperations, ImportSettings, OpenApiDownload, OperationFilter, import,
+};
 use tokio::runtime::Builder;
 
 /// Decodes a complete reply, and the same bytes as the response to a failed request.
@@ -78,6 +91,112 @@ pub fn prompted(bytes: &[u8]) {
         notes: Vec::new(),
     };
     check(Ok(read_calls(reply, &asked())));
+}
+
+/// Reads a line of shell, and lets rules decide about it. A line that a deny rule matches as written is never allowed.
+pub fn shell_line(bytes: &[u8]) {
+    let line = String::from_utf8_lossy(bytes);
+    if let Ok(reading) = shell::read_line(&line) {
+        assert!(reading.commands.len() <= shell::COMMANDS_MAX);
+        assert!(
+            reading.commands.iter().all(|read| read.carrier.is_none_or(|at| at < reading.commands.len()))
+        );
+        let _ = reading.commands.iter().map(|read| read.command.to_string().len()).sum::<usize>();
+    }
+    let rule = |pattern: &str| {
+        let command = CommandPattern::new(pattern).ok();
+        let tool = ToolGlob::new("bash").ok();
+        tool.map(|tool| PermissionRule { tool, command, decision: PermissionDecision::Deny })
+    };
+    let rules: Vec<PermissionRule> = ["rm", "rm *"].iter().filter_map(|pattern| rule(pattern)).collect();
+    let rules = PermissionRules { rules, default: PermissionDecision::Allow };
+    let _ = rules.decide("bash", Some(&line));
+    for denied in [format!("rm x; {line}"), format!("rm x\n{line}"), format!("sudo rm x && {line}")] {
+        assert_ne!(rules.decide("bash", Some(&denied)).decision, PermissionDecision::Allow, "{denied:?}");
+    }
+}
+
+/// Reads a configuration file. Every error names a reason.
+pub fn config(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let variable = |name: &str| (name == "SET").then(|| "value".to_owned());
+    match haft_config::load_text(Path::new("/haft.json"), &text, &variable) {
+        Ok(resolved) => assert!(!format!("{resolved:?}").is_empty()),
+        Err(errors) => assert!(!errors.to_string().is_empty()),
+    }
+}
+
+/// Imports an API description, JSON or YAML. Its tools have a server.
+pub fn openapi(bytes: &[u8]) {
+    let Ok(at) = "https://api.example.com/openapi.json".parse() else { return };
+    let mut download = OpenApiDownload::of(at);
+    let Some(wanted) = download.wanted() else { return };
+    if download.take(&wanted, bytes).is_err() {
+        return;
+    }
+    let filter = OperationFilter {
+        methods: vec![Method::Get, Method::Post],
+        tags: Vec::new(),
+        include: Vec::new(),
+        exclude: Vec::new(),
+        deprecated: DeprecatedOperations::LeftOut,
+    };
+    let settings = ImportSettings {
+        name: "api",
+        base_url: None,
+        headers: Vec::new(),
+        logins: Default::default(),
+        filter,
+        hosts: Vec::new(),
+        private: None,
+    };
+    match import(&download.finished(), settings) {
+        Ok(result) => {
+            assert!(result.base.has_host() && ["http", "https"].contains(&result.base.scheme()));
+            assert!(result.tools.len() + result.skipped.len() <= bytes.len());
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// Reads bytes of an MCP server: as messages, as a list of tools, and as the result of a call.
+pub fn mcp(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for line in text.lines() {
+        assert!(server_input::messages(line) <= 1_000);
+    }
+    let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let _ = server_input::id_in_fragment(&text[..middle], &text[middle..]);
+    if let Some(list) = server_input::tools(&text) {
+        assert!(list.tools().len() + list.skipped.len() <= text.len());
+    }
+    if let Some(Err(error)) = server_input::call_result(&text) {
+        assert!(!error.message.is_empty());
+    }
+}
+
+/// Reads an agent file. The files that it includes have the same text, so an agent may include itself.
+pub fn agent(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let read = |_: &str| Ok(text.clone());
+    let variable = |name: &str| (name == "SET").then(|| "value".to_owned());
+    let around = AgentReadContext { read: &read, variable: &variable };
+    match AgentDefinition::read("agent.md", &text, around) {
+        Ok(agent) => assert!(!agent.name.is_empty()),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// Reads the journal of a session, restores its run and draws its tree.
+pub fn journal(bytes: &[u8]) {
+    let history = SessionHistory::of(JournalLines::of(Cursor::new(bytes)));
+    let Ok(mut history) = history else { return };
+    history.left();
+    let _ = history.overview();
+    if history.plan().is_ok() {
+        let request = ModelRequest::new("m", Arc::new(Conversation::default()));
+        let _ = history.run(request).map(|restored| restored.turns_before);
+    }
 }
 
 /// Reads a page of a provider's list of models.

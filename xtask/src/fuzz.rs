@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::step::{run, run_with};
 
 /// The time that each target runs in `cargo xtask test --long`, in seconds.
-pub(crate) const SECONDS_DEFAULT: u32 = 60;
+pub(crate) const SECONDS_DEFAULT: u32 = 600;
 
 /// The memory limit of a target. No reply needs more, so exceeding it is a finding.
 const MEMORY_MEGABYTES_MAX: u32 = 1024;

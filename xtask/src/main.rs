@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 cargo xtask test          install what the tests need, then run every check that CI runs; --long also runs the long races and fuzzes
-cargo xtask fuzz [S]      every decoder with made-up bytes, S seconds each (60)
+cargo xtask fuzz [S]      every reader of foreign data with made-up bytes, S seconds each (600)
 cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, hints in libraries
 cargo xtask lengths       report how long functions are, and name the longest
 cargo xtask prose         count patterns of unclear language; fails when a count rises

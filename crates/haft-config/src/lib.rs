@@ -160,6 +160,23 @@ pub fn load(sources: ConfigSources<'_>, variables: VariableSource<'_>) -> Result
     gathered.finish()
 }
 
+/// Reads and resolves the text of one file, as if it were the only one.
+pub fn load_text(
+    file: &Path,
+    text: &str,
+    variables: VariableSource<'_>,
+) -> Result<ResolvedConfig, ConfigErrors> {
+    let mut loader = ConfigLoader {
+        variables,
+        layers: ConfigLayers::default(),
+        files: Vec::new(),
+        errors: Vec::new(),
+        warnings: Vec::new(),
+    };
+    loader.add(file, text.as_bytes().to_vec());
+    loader.finish().map(|loaded| loaded.resolved)
+}
+
 /// Reads a project file, trusted or not, for a user who decides about it. References to keys of other files are not
 /// checked, because the file is read alone.
 pub fn inspect(path: &Path, variables: VariableSource<'_>) -> Result<Option<InspectedFile>, ConfigErrors> {

@@ -21,3 +21,6 @@ mod bad_input;
 
 // Cached outputs that several runtimes share through their stores.
 mod shared_cache;
+
+// Everything that is read from strangers, on the corpora of the fuzz targets and mutations of them.
+mod seeded;

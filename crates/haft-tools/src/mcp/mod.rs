@@ -28,6 +28,8 @@ mod provider;
 mod refusal;
 mod sampling;
 mod server;
+#[doc(hidden)]
+pub mod server_input;
 mod session;
 mod shared;
 mod supervisor;

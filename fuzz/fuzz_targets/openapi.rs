@@ -1,0 +1,6 @@
+//! Fuzzes the import of API descriptions.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| haft_fuzz::openapi(bytes));

@@ -1,0 +1,6 @@
+//! Fuzzes the reader of shell lines, and the rules that use it.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| haft_fuzz::shell_line(bytes));
