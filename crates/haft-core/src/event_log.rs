@@ -472,6 +472,8 @@ fn noted(note: &RunNote) -> LogEvent {
         RunNote::Refused { .. }
         | RunNote::AskedAgain { .. }
         | RunNote::Circling { .. }
+        | RunNote::ToolsFound(_)
+        | RunNote::ToolsAppended(_)
         | RunNote::FinalTurn(_) => None,
     };
     LogEvent::Note { kind: note.name().to_owned(), text: note_text(note), status }

@@ -292,6 +292,8 @@ impl RunScreen {
             RunNote::Status(_)
             | RunNote::Refused { .. }
             | RunNote::Circling { .. }
+            | RunNote::ToolsFound(_)
+            | RunNote::ToolsAppended(_)
             | RunNote::FinalTurn(_) => true,
         };
         if told {

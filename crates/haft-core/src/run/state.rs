@@ -28,6 +28,8 @@ pub(super) struct AgentRunState {
     pub(super) partial: Option<String>,
     /// The last instruction to the model about its tool choice.
     pub(super) told_choice: Option<String>,
+    /// The exposed names of tools that joined the list, in order.
+    pub(super) appended: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -5,6 +5,7 @@ use crate::internal_tools::batch::BATCH;
 use crate::internal_tools::final_report::FINAL_REPORT;
 use crate::internal_tools::handoff::HANDOFF;
 use crate::internal_tools::task_status::TASK_STATUS;
+use crate::internal_tools::tool_search::{TOOL_CALL, TOOL_SEARCH};
 use crate::model_request::{ModelTool, MustCall, ToolChoice};
 
 /// The tool choices that a provider supports. For any other choice the run instructs the model in words. The run checks
@@ -104,9 +105,9 @@ pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
 }
 
 /// Returns true for the run's own tools, which no list restricts. For a batch, `ClassifiedTurn::take_batch` checks each inner
-/// call by itself.
+/// call by itself, and a `tool_call` is replaced by its inner call before this check.
 fn is_own(tool: &str) -> bool {
-    [FINAL_REPORT, TASK_STATUS, HANDOFF, BATCH].contains(&tool)
+    [FINAL_REPORT, TASK_STATUS, HANDOFF, BATCH, TOOL_SEARCH, TOOL_CALL].contains(&tool)
 }
 
 /// Returns a message for the model if a reply without any call breaks the choice.

@@ -255,7 +255,13 @@ impl SessionHistory {
                 self.allowed.retain(|(_, call)| ends.iter().all(|end: &CallEnd| end.call() != call));
             }
             (_, RunInput::Stepped(readings)) => self.context_tokens = readings.context_tokens,
-            (_, RunInput::ClientReplied(_) | RunInput::Judged { .. } | RunInput::Stopped) => {}
+            (
+                _,
+                RunInput::ClientReplied(_)
+                | RunInput::Judged { .. }
+                | RunInput::Appended(_)
+                | RunInput::Stopped,
+            ) => {}
         }
         self.inputs.push(input);
     }

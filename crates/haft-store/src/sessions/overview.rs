@@ -109,6 +109,7 @@ impl SessionOverview {
             | RunInput::Stepped(_)
             | RunInput::ClientReplied(_)
             | RunInput::Judged { .. }
+            | RunInput::Appended(_)
             | RunInput::Stopped => return,
         };
         // The first reason is the one that cut the run off.

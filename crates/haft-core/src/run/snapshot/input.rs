@@ -39,6 +39,8 @@ pub enum StoredInput {
         /// The problem with the journal; empty for every other abort.
         problem: String,
     },
+    /// See [`RunInput::Appended`].
+    Appended(Vec<String>),
     /// See [`RunInput::Requested`].
     Requested(String),
 }
@@ -75,6 +77,7 @@ impl StoredInput {
             }
             RunInput::Stopped => Self::Stopped,
             RunInput::Aborted(why) => stored_abort(why),
+            RunInput::Appended(names) => Self::Appended(names.clone()),
             RunInput::Requested(text) => Self::Requested(text.clone()),
         }
     }
@@ -98,6 +101,7 @@ impl StoredInput {
             },
             Self::Stopped => RunInput::Stopped,
             Self::Aborted { why, problem } => RunInput::Aborted(abort(why, problem)?),
+            Self::Appended(names) => RunInput::Appended(names),
             Self::Requested(text) => RunInput::Requested(text),
         })
     }

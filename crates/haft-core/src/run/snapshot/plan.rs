@@ -12,6 +12,7 @@ use crate::internal_tools::final_report::ReportShape;
 use crate::internal_tools::handoff::HandoffRoutes;
 use crate::internal_tools::report_format::ReportFormat;
 use crate::run::budget::SpendLimit;
+use crate::run::exposure::{ToolExposure, ToolListGrowth, ToolSearchPlan};
 use crate::run::final_report::FinalReport;
 use crate::run::limits::{RunContextLimit, RunLimits};
 use crate::run::plan::{OptionalTools, RunPlan};
@@ -31,6 +32,22 @@ pub(super) struct StoredPlan {
     path: Vec<String>,
     task_status: bool,
     batch: bool,
+    /// Absent in runs of older versions, which showed all tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    exposure: Option<StoredExposure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredExposure {
+    shown: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    search: Option<StoredSearch>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredSearch {
+    roster: String,
+    growth: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,6 +111,7 @@ impl StoredPlan {
             report,
             routes,
             offer,
+            exposure,
         } = plan;
         Self {
             limits: StoredLimits::of(limits),
@@ -112,6 +130,7 @@ impl StoredPlan {
             path: routes.path.clone(),
             task_status: offer.task_status,
             batch: offer.batch,
+            exposure: exposure.as_ref().map(StoredExposure::of),
         }
     }
 
@@ -127,7 +146,27 @@ impl StoredPlan {
             report: self.report.map_or(Ok(FinalReport::None), StoredReportPlan::into_report)?,
             routes: HandoffRoutes { destinations: self.destinations, path: self.path },
             offer: OptionalTools { task_status: self.task_status, batch: self.batch },
+            exposure: self.exposure.map(StoredExposure::into_exposure).transpose()?,
         })
+    }
+}
+
+impl StoredExposure {
+    fn of(exposure: &ToolExposure) -> Self {
+        let search = exposure.search.as_ref().map(|search| StoredSearch {
+            roster: search.roster.clone(),
+            growth: search.growth.name().into(),
+        });
+        Self { shown: exposure.shown.clone(), search }
+    }
+
+    fn into_exposure(self) -> Result<ToolExposure, SnapshotError> {
+        let search = self.search.map(|search| {
+            let growth =
+                find("growth of a tool list", &ToolListGrowth::ALL, ToolListGrowth::name, &search.growth)?;
+            Ok::<_, SnapshotError>(ToolSearchPlan { roster: search.roster, growth })
+        });
+        Ok(ToolExposure { shown: self.shown, search: search.transpose()? })
     }
 }
 

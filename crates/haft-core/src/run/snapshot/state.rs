@@ -36,6 +36,8 @@ pub(super) struct StoredState {
     partial: Option<String>,
     #[serde(default)]
     wanted_more: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    appended: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +58,8 @@ struct StoredCounts {
     crowded_turns: u32,
     #[serde(default)]
     long_replies: u32,
+    #[serde(default)]
+    search_turns: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,6 +125,7 @@ impl StoredState {
             wanted_more,
             partial,
             told_choice,
+            appended,
         } = state;
         Self {
             phase: StoredPhase::of(phase),
@@ -134,6 +139,7 @@ impl StoredState {
             told_choice: told_choice.clone(),
             partial: partial.clone(),
             wanted_more: *wanted_more,
+            appended: appended.clone(),
         }
     }
 
@@ -150,6 +156,7 @@ impl StoredState {
             told_choice: self.told_choice,
             partial: self.partial,
             wanted_more: self.wanted_more,
+            appended: self.appended,
         })
     }
 }
@@ -177,14 +184,29 @@ impl StoredPhase {
 
 impl StoredCounts {
     fn of(counts: &RunCounters) -> Self {
-        let RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies } =
-            *counts;
-        Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies }
+        Self {
+            turns: counts.turns,
+            tool_turns: counts.tool_turns,
+            tool_calls: counts.tool_calls,
+            attempts: counts.attempts,
+            bad_reports: counts.bad_reports,
+            crowded_turns: counts.crowded_turns,
+            long_replies: counts.long_replies,
+            search_turns: counts.search_turns,
+        }
     }
 
     fn into_counts(self) -> RunCounters {
-        let Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies } = self;
-        RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies }
+        RunCounters {
+            turns: self.turns,
+            tool_turns: self.tool_turns,
+            tool_calls: self.tool_calls,
+            attempts: self.attempts,
+            bad_reports: self.bad_reports,
+            crowded_turns: self.crowded_turns,
+            long_replies: self.long_replies,
+            search_turns: self.search_turns,
+        }
     }
 }
 
