@@ -4,6 +4,7 @@ mod agents;
 mod models;
 mod queues;
 mod servers;
+mod tools;
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ use super::args::DoctorArgs;
 use super::cancel;
 use super::exit::ExitReason;
 use super::{hints, settings, terminal};
-use haft_config::environment;
+use haft_config::{ResolvedConfig, environment};
 
 /// The limit of a protection by mounts: another program that replaces a file removes its mount.
 const REPLACED_FILE: &str = "a protected file of the workspace, such as .git/config, that another program replaces is \
@@ -48,13 +49,25 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     let config = both.as_ref().ok().map(|(_, config)| config);
     let models = config.map(|config| models::check_all(config, &environment)).unwrap_or_default();
     let queues = config.map(queues::check_all).unwrap_or_default();
+    let tools = match config.filter(|config| tools::shows_all(config)) {
+        Some(config) => tools_fit(args, config).await,
+        None => None,
+    };
     let loader = super::agents::loader(&args.policy.files);
     let agents = loader.map(|loader| agents::check_all(&loader)).unwrap_or_default();
     let policy = both.ok().map(|(policy, _)| policy);
-    let findings = DoctorReport { policy, mode, confinement, servers, models, queues, agents };
+    let findings = DoctorReport { policy, mode, confinement, servers, models, queues, agents, tools };
     let code =
         terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
     if code == ExitCode::SUCCESS && !findings.are_good() { ExitReason::Unavailable.into() } else { code }
+}
+
+/// Lists all tools and checks that they fit; `None` if they cannot be listed, which the other checks report.
+async fn tools_fit(args: &DoctorArgs, config: &ResolvedConfig) -> Option<tools::ToolsFinding> {
+    let files = &args.policy.files;
+    let configuration = settings::configuration(files).ok()?;
+    let listed = super::tools::listed(files, None, configuration).await.ok()?;
+    Some(tools::check(config, &listed))
 }
 
 /// Sets up the whole sandbox without running a command in it.
@@ -73,6 +86,8 @@ struct DoctorReport {
     models: Vec<models::ModelFinding>,
     queues: Vec<queues::QueueFinding>,
     agents: Vec<agents::AgentFinding>,
+    /// `None` if models search for tools.
+    tools: Option<tools::ToolsFinding>,
 }
 
 impl DoctorReport {
@@ -81,6 +96,7 @@ impl DoctorReport {
             && self.servers.iter().all(servers::ServerFinding::is_ready)
             && self.models.iter().all(models::ModelFinding::is_good)
             && self.agents.iter().all(agents::AgentFinding::is_good)
+            && self.tools.iter().all(tools::ToolsFinding::is_good)
     }
 
     fn as_json(&self) -> Value {
@@ -106,6 +122,7 @@ impl DoctorReport {
             "models": self.models.iter().map(models::ModelFinding::as_json).collect::<Vec<_>>(),
             "queues": self.queues.iter().map(queues::QueueFinding::as_json).collect::<Vec<_>>(),
             "agents": self.agents.iter().map(agents::AgentFinding::as_json).collect::<Vec<_>>(),
+            "tools": self.tools.as_ref().map(tools::ToolsFinding::as_json),
             "workspace": self.workspace(),
             "home": home(),
             "config": self.config_files().iter().map(|(path, exists)| json!({ "path": path, "exists": exists })).collect::<Vec<_>>(),
@@ -134,6 +151,7 @@ impl DoctorReport {
         self.models.iter().for_each(|provider| provider.tell(&mut text));
         self.queues.iter().for_each(|queue| queue.tell(&mut text));
         self.agents.iter().for_each(|agent| agent.tell(&mut text));
+        self.tools.iter().for_each(|tools| tools.tell(&mut text));
         text
     }
 

@@ -91,6 +91,14 @@ fn as_json_with_tokens(tool: &ToolDefinition) -> Value {
     value
 }
 
+/// Returns the tokens of all definitions as words, such as `about 1200 tokens`.
+pub(super) fn tokens_text<'a>(tools: impl Iterator<Item = &'a ToolDefinition>) -> String {
+    let bytes: usize = tools
+        .map(|tool| tool.name.as_str().len() + tool.description.len() + tool.input_schema.to_string().len())
+        .sum();
+    format!("{} tokens", Tokens::by_length(bytes as u64))
+}
+
 /// Estimates the tokens of a definition in a model's context: name, description and schema, as most wire formats send
 /// them.
 fn definition_tokens(tool: &ToolDefinition) -> Tokens {

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
+use haft_core::name::Namespace;
 use haft_core::tool::ToolDefinition;
 use haft_engine::search::ToolSearchIndex;
 use serde::Deserialize;
@@ -11,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, BufReader};
 
-use super::args::ToolsSearchArgs;
+use super::args::{FileArgs, ToolsSearchArgs};
 use super::exit::ExitReason;
 use super::lines::{InputLine, InputLineReader};
 use super::settings::CliError;
@@ -57,8 +59,33 @@ pub(super) async fn run(args: &ToolsSearchArgs) -> ExitCode {
 }
 
 async fn tools(args: &ToolsSearchArgs) -> Result<Vec<ToolDefinition>, CliError> {
-    let configuration = settings::configuration(&args.files)?;
-    listed(&args.files, None, configuration).await
+    let Some(file) = &args.mcp_config else {
+        let configuration = settings::configuration(&args.files)?;
+        return listed(&args.files, None, configuration).await;
+    };
+    let names = server_names(file).map_err(|problem| {
+        let message =
+            format!("{}: {problem}\nhint: it must have the form {{\"mcpServers\": {{…}}}}", file.display());
+        (ExitReason::Input, message)
+    })?;
+    let files = FileArgs { config: Some(file.clone()), ..args.files.clone() };
+    let mut configuration = settings::configuration(&files)?;
+    configuration.resolved.mcp_servers.retain(|name, _| names.contains(name));
+    let tools = listed(&files, None, configuration).await?;
+    // Built-in and HTTP tools are this machine's own.
+    Ok(tools.into_iter().filter(|tool| names.iter().any(|name| is_of_server(tool, name))).collect())
+}
+
+fn server_names(file: &Path) -> Result<Vec<String>, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
+    let value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let servers = value["mcpServers"].as_object().ok_or("it has no `mcpServers`")?;
+    Ok(servers.keys().cloned().collect())
+}
+
+fn is_of_server(tool: &ToolDefinition, server: &str) -> bool {
+    let namespace = Namespace::sanitize(server);
+    tool.groups.iter().any(|group| group.as_str() == namespace.as_str())
 }
 
 struct ToolSearch<'a> {

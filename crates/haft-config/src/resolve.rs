@@ -25,6 +25,7 @@ use super::value_format::{GlobText, GroupText, MemberText, Millis, PathText, Ttl
 use super::written::{self, RawConfig};
 use super::{default, groups};
 use haft_core::settings::sessions::SessionLimits;
+use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode, ToolSearchSettings};
 
 /// The tool whose commands policy rules can match.
 const SHELL: &str = "bash";
@@ -68,6 +69,11 @@ impl ConfigResolver<'_> {
             tools_denied: self.globs("toolsDenied", &written.tools_denied.unwrap_or_default()),
             groups: self.groups(written.groups.unwrap_or_default()),
             active_groups: written.active_groups.map(|names| self.active_groups(&names)),
+            tool_search: ToolSearchSettings {
+                mode: written.tool_search.map_or(ToolSearchMode::Auto, Into::into),
+                always_show: self.globs("alwaysShow", &written.always_show.unwrap_or_default()),
+                expose: written.expose.map_or(ToolExposeForm::Auto, Into::into),
+            },
             catalog: catalog(written.catalog.unwrap_or_default()),
             mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default(), &queues),
             trace_mcp: written.trace_mcp.unwrap_or(false),

@@ -12,6 +12,7 @@ use haft_core::settings::mcp::KeyringPreference;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::outputs::{OutputReadSettings, StoreLimits};
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
+use haft_core::settings::tool_search::ToolSearchSettings;
 use haft_core::tool::{ApprovalPolicy, Effects};
 use haft_core::validate::SchemaDraft;
 
@@ -40,6 +41,8 @@ pub struct ResolvedConfig {
     pub groups: BTreeMap<GroupName, Vec<ToolGlob>>,
     /// `None` shows models all tools, regardless of their groups.
     pub active_groups: Option<Vec<GroupName>>,
+    /// The tools that a model sees, and its way to the others.
+    pub tool_search: ToolSearchSettings,
     pub catalog: CatalogSettings,
     /// MCP servers, by the operator's names.
     pub mcp_servers: BTreeMap<String, McpServerSettings>,

@@ -6,6 +6,7 @@ use haft_core::priority::Priority;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::outputs::StoreLimits;
 use haft_core::settings::sandbox::ResourceAccess;
+use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode};
 use haft_core::tool::{ApprovalPolicy, Effects};
 use haft_core::validate::SchemaDraft;
 use serde_json::json;
@@ -100,6 +101,7 @@ const EVERY_KEY: &str = r#"{
         "github": {"effects": "read-only", "enabled": false, "timeout": 1}},
     "toolsAllowed": ["git*"], "toolsDenied": ["bash"],
     "groups": {"web": ["fetch"], "all": ["@web", "x"]}, "activeGroups": ["all", "builtin"],
+    "toolSearch": "always", "alwaysShow": ["git__*"], "expose": "append",
     "catalog": {"maxToolsPerProvider": 3, "warmupTimeout": "4s"},
     "mcpServers": {
         "near": {"type": "stdio", "command": "npx", "args": ["-y", "x"], "env": {"KEY": "${NO_KEY:-k}"}, "cwd": "/srv",
@@ -153,6 +155,9 @@ fn every_key_reaches_the_resolved_config() {
         (Some("slow"), false)
     );
     assert!(resolved.trace_mcp);
+    let search = &resolved.tool_search;
+    assert_eq!((search.mode, search.expose), (ToolSearchMode::Always, ToolExposeForm::Append));
+    assert!(search.always_show[0].matches("git__log"));
     let reach = McpEndpoint::Process {
         command: "npx".into(),
         args: vec![ExpandedSecret("-y".into()), ExpandedSecret("x".into())],

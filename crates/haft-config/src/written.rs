@@ -17,6 +17,7 @@ use haft_core::naming::NamingScheme;
 use haft_core::priority::Priority;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
+use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode};
 use haft_core::tool::{ApprovalPolicy, Effects};
 use haft_core::validate::SchemaDraft;
 use schemars::JsonSchema;
@@ -76,6 +77,18 @@ pub(super) struct RawConfig {
 
     /// The groups whose tools are active; without this key all tools are. The source of a tool (`builtin`, a server, a spec) is a group too
     pub(super) active_groups: Option<Vec<GroupText>>,
+
+    /// Whether models search for tools instead of seeing all of them: `auto` does so above 30 tools or about 4,000 tokens of definitions
+    #[schemars(extend("default" = "auto"))]
+    pub(super) tool_search: Option<RawToolSearch>,
+
+    /// Patterns of tools that models always see, beside the built-in ones
+    #[schemars(extend("default" = []))]
+    pub(super) always_show: Option<Vec<GlobText>>,
+
+    /// The way in which found tools reach a model: `auto` uses the provider's own way if it has one, `constant` never changes the list of tools, `append` adds found tools to it
+    #[schemars(extend("default" = "auto"))]
+    pub(super) expose: Option<RawExpose>,
 
     /// Limits of the sources of tools
     pub(super) catalog: Option<RawCatalog>,
@@ -424,6 +437,8 @@ pub(super) enum RawTokenStore {
 
 words! {
     pub(super) RawNaming for NamingScheme { "double" Double, "claude" Claude, "single" Single, "bare" Bare }
+    pub(super) RawToolSearch for ToolSearchMode { "auto" Auto, "always" Always, "never" Never }
+    pub(super) RawExpose for ToolExposeForm { "auto" Auto, "constant" Constant, "append" Append }
     pub(super) RawSandboxMode for SandboxMode { "workspace" Workspace, "network" Network, "full" Full }
     pub(super) RawAccess for ResourceAccess { "allow" Allow, "deny" Deny }
     pub(super) RawGitMetadata for GitMetadata { "frozen" Frozen, "writable" Writable }

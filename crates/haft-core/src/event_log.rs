@@ -491,7 +491,9 @@ fn noted(note: &RunNote) -> LogEvent {
         | RunNote::Circling { .. }
         | RunNote::FinalTurn(_)
         | RunNote::Compacted(_)
-        | RunNote::CompactionFault { .. } => None,
+        | RunNote::CompactionFault { .. }
+        | RunNote::ToolsFound(_)
+        | RunNote::ToolsAppended(_) => None,
     };
     LogEvent::Note { kind: note.name().to_owned(), text: note_text(note), status }
 }

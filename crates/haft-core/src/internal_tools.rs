@@ -1,13 +1,15 @@
 //! The tools that belong to a run itself: their definitions for the model, and the parsers of their arguments.
 //!
 //! None of them has side effects outside the run, so the run answers them itself, without a provider: the
-//! [`final_report`], the [`task_status`], the [`batch`] of other calls, and the [`handoff`] to another agent.
+//! [`final_report`], the [`task_status`], the [`batch`] of other calls, and the [`handoff`] to another agent. The run also
+//! unwraps the calls of [`tool_search`]; the engine carries out the search itself.
 
 pub mod batch;
 pub mod final_report;
 pub mod handoff;
 pub mod report_format;
 pub mod task_status;
+pub mod tool_search;
 
 use batch::BATCH;
 use final_report::FINAL_REPORT;

@@ -16,6 +16,9 @@ pub struct ModelRequest {
     /// Encoders cache the encoded list by the identity of this `Arc`, not by its content: reuse the same `Arc` as long
     /// as the catalog does not change.
     pub tools: Arc<[ModelTool]>,
+    /// Tools that the model does not see before a search finds them, for formats that load tools by name. Other formats
+    /// ignore them; the answer of the search then defines them as text.
+    pub deferred: Arc<[ModelTool]>,
     /// The tools that the model may or must call.
     pub tool_choice: ToolChoice,
     /// Decides if one reply may hold several calls.
@@ -43,6 +46,7 @@ impl ModelRequest {
             model: model.into(),
             system: "".into(),
             tools: Arc::new([]),
+            deferred: Arc::new([]),
             tool_choice: ToolChoice::Auto,
             parallel_calls: ParallelCalls::Allowed,
             conversation,

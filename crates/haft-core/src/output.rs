@@ -53,8 +53,21 @@ pub enum OutputContent {
         /// The content, not encoded.
         bytes: Arc<[u8]>,
     },
+    /// The answer of a search for tools. Formats that can load tools by name send the names, all others the text.
+    FoundTools(Box<FoundTools>),
     /// Kept in the output store under a handle instead of inline.
     Stored(Box<StoredOutput>),
+}
+
+/// The tools that a search found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundTools {
+    /// The whole answer as text.
+    pub text: String,
+    /// The exposed names of the tools that the answer defines, best first.
+    pub defined: Vec<String>,
+    /// The rest of the answer, for formats that send the definitions in their own way; may be empty.
+    pub rest: String,
 }
 
 impl ToolOutput {
@@ -93,6 +106,7 @@ impl OutputContent {
                 let from = uri.as_ref().map(|uri| format!(" from {uri}")).unwrap_or_default();
                 format!("[{}{from}]", described("binary", media_type.as_deref(), bytes))
             }
+            OutputContent::FoundTools(found) => found.text.clone(),
             OutputContent::Stored(stored) => stored.told(),
         }
     }

@@ -13,6 +13,7 @@ mod compacting;
 pub mod context;
 mod error;
 pub mod event;
+pub mod exposure;
 pub mod final_report;
 pub mod final_turn;
 pub mod finish;
@@ -34,7 +35,7 @@ pub mod untrusted;
 
 use std::sync::Arc;
 
-use crate::conversation::{Conversation, ConversationError, Message, ToolReply};
+use crate::conversation::{Conversation, ConversationError, Message, PartBody, ToolReply};
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_reply::ModelReply;
 use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
@@ -162,6 +163,23 @@ impl AgentRun {
     /// Replaces the tools after a change of the catalog. The model sees them from the next request on.
     pub fn set_tools(&mut self, tools: &Arc<[ModelTool]>) {
         self.request.tools = self.plan.shown(tools);
+    }
+
+    /// Appends tools to those that the model sees. The others keep their order, and the run's own stay before them, so that
+    /// as much of a cached prompt as possible stays valid.
+    pub fn append_tools(&mut self, tools: impl IntoIterator<Item = ModelTool>) {
+        let mut all = self.request.tools.to_vec();
+        for tool in tools {
+            if all.iter().all(|known| known.name != tool.name) {
+                all.push(tool);
+            }
+        }
+        self.request.tools = all.into();
+    }
+
+    /// Returns the names of the tools that joined the list during the run, in order.
+    pub fn appended(&self) -> &[String] {
+        &self.state.appended
     }
 
     /// Returns the messages so far, beginning with those that the run was created with.
@@ -311,7 +329,8 @@ impl AgentRun {
         let RunPhase::Calls(calls) = std::mem::replace(&mut self.state.phase, RunPhase::Model) else {
             return;
         };
-        if let Err(error) = self.say(calls.into_message()) {
+        let message = self.with_written_names(calls.into_message());
+        if let Err(error) = self.say(message) {
             return self.end_on_conversation_error(&error);
         }
         if let Some(finish) = self.state.ending.take() {
@@ -320,6 +339,19 @@ impl AgentRun {
         for words in std::mem::take(&mut self.state.to_tell) {
             self.tell(words);
         }
+    }
+
+    /// Gives each reply the name that the model wrote. A reply to a `tool_call` carries the name of the inner tool until
+    /// here, and some wire formats link replies to calls by name.
+    fn with_written_names(&self, mut message: Message) -> Message {
+        for part in &mut message.parts {
+            if let PartBody::Reply(reply) = &mut part.body
+                && let Some(call) = self.conversation().open_calls().find(|call| call.id == reply.call)
+            {
+                reply.name.clone_from(&call.name);
+            }
+        }
+        message
     }
 
     fn begin_final_turn(&mut self, readings: &DriverReadings) {

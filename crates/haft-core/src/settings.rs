@@ -12,3 +12,4 @@ pub mod outputs;
 pub mod rest;
 pub mod sandbox;
 pub mod sessions;
+pub mod tool_search;

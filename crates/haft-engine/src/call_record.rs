@@ -135,6 +135,15 @@ impl CallRecord {
         CallContext::of(self.call.id.clone(), operation, run, Some(limit), progress)
     }
 
+    /// Marks the call as executed and emits `ToolStarted`, for a call that the engine answers itself.
+    pub(crate) fn reach_engine(&mut self) {
+        self.receipt.executed = true;
+        self.end.account.executed = true;
+        let EndGuard { operation, tool, events, began, .. } = &self.end;
+        let (operation, tool) = (Arc::clone(operation), tool.clone());
+        events.emit(Event::ToolStarted { operation, tool, waited: began.elapsed() });
+    }
+
     /// Returns the rate-limited sink for the provider's progress events.
     pub(crate) fn bounded_progress(&self) -> Arc<BoundedProgress> {
         Arc::new(BoundedProgress::before(Arc::clone(&self.end.events)))

@@ -14,20 +14,22 @@ use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::output::OutputContent;
 use haft_core::output_store::{Spool, StoreError};
 use haft_core::position::RunPosition;
 use haft_core::result::ToolResult;
 use haft_core::run::event::{CallAnswer, RunEvent};
+use haft_core::run::exposure::ToolListGrowth;
 use haft_core::run::finish::RunFinish;
 use haft_core::run::input::{ArchiveOutcome, CallEnd, RunInput};
 use haft_core::run::meter::SpendAmount;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{AbortReason, AgentRun, ArchiveRequest, DriverReadings, RunError, RunStep};
+use haft_core::run::{AbortReason, AgentRun, ArchiveRequest, DriverReadings, RunError, RunNote, RunStep};
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::observer::RunObserver;
-use crate::options::CallOptions;
+use crate::observer::{RunObserver, ToolListChange};
+use crate::options::{CallOptions, SearchScope};
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
 use crate::toolset_version::ToolsetVersion;
@@ -162,8 +164,9 @@ impl RunDriver<'_> {
 
     async fn steps(&self, run: &mut AgentRun) -> Result<DriveOutcome, DriveError> {
         let mut seen = self.orchestrator.toolset_version(&self.options.context);
+        let mut found = Vec::new();
         loop {
-            self.refresh_tools(run, &mut seen);
+            self.refresh_tools(run, &mut seen, std::mem::take(&mut found))?;
             self.wait_for_reservations(run).await;
             let readings = self.readings(run);
             let step = run.next_step(&readings);
@@ -193,7 +196,9 @@ impl RunDriver<'_> {
                 }
                 RunStep::CallTools(calls) => {
                     for input in self.call(run, calls).await {
-                        run.apply(input?)?;
+                        let input = input?;
+                        found.extend(found_tools(&input));
+                        run.apply(input)?;
                     }
                 }
                 RunStep::AwaitClient(calls) => return Ok(DriveOutcome::AwaitsClient(calls)),
@@ -203,23 +208,77 @@ impl RunDriver<'_> {
         }
     }
 
-    /// Updates the tools of the run after a change: a server may add tools, and the tool that queries stored outputs
-    /// appears with the first stored output.
-    fn refresh_tools(&self, run: &mut AgentRun, seen: &mut ToolsetVersion) {
-        let now = self.orchestrator.toolset_version(&self.options.context);
-        let changed = (now != *seen)
-            .then(|| self.orchestrator.model_tools(&self.options.selection, &self.options.context));
-        let changed = match &self.observer {
-            Some(observer) => observer.tools(self.options.place, changed),
-            None => changed,
+    /// Notices tools that were not there when the run started, and tools that a search found. The tools that the model
+    /// already sees never change: providers cache a prompt by its beginning, and the tools are the first part of it.
+    fn refresh_tools(
+        &self,
+        run: &mut AgentRun,
+        seen: &mut ToolsetVersion,
+        found: Vec<String>,
+    ) -> Result<(), DriveError> {
+        let live = self.tool_list_change(run, seen, &found);
+        let change = match &self.observer {
+            Some(observer) => observer.tools(self.options.place, live),
+            None => live,
         };
-        if let Some(tools) = changed {
-            run.set_tools(&tools);
-            if let Some(budget) = &self.options.budget {
-                budget.set_schemas(run.tools().iter().map(definition));
+        let note = match change {
+            None => return Ok(()),
+            Some(ToolListChange::Replaced(tools)) => {
+                run.set_tools(&tools);
+                None
             }
-            *seen = now;
+            Some(ToolListChange::Appended(tools)) => {
+                let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
+                let input = RunInput::Appended(names.clone());
+                self.append(&input)?;
+                run.apply(input)?;
+                run.append_tools(tools.iter().cloned());
+                Some(RunNote::ToolsAppended(names))
+            }
+            Some(ToolListChange::Found(names)) => Some(RunNote::ToolsFound(names)),
+        };
+        if let Some(budget) = &self.options.budget {
+            budget.set_schemas(run.tools().iter().map(definition));
         }
+        if let Some(note) = note {
+            self.tell(self.place(run.counts().turns), RunEvent::Noted(note));
+        }
+        Ok(())
+    }
+
+    fn tool_list_change(
+        &self,
+        run: &AgentRun,
+        seen: &mut ToolsetVersion,
+        found: &[String],
+    ) -> Option<ToolListChange> {
+        let growth = run.plan().search().map(|search| search.growth);
+        if growth == Some(ToolListGrowth::Append) && !found.is_empty() {
+            let tools = self.unseen(run, |name| found.iter().any(|found| found == name));
+            if !tools.is_empty() {
+                return Some(ToolListChange::Appended(tools));
+            }
+        }
+        let now = self.orchestrator.toolset_version(&self.options.context);
+        if now == *seen {
+            return None;
+        }
+        let before = std::mem::replace(seen, now);
+        let tools = self.unseen(run, |name| !before.has(name));
+        match growth {
+            _ if tools.is_empty() => None,
+            None => Some(ToolListChange::Appended(tools)),
+            Some(ToolListGrowth::Constant | ToolListGrowth::Append) => {
+                Some(ToolListChange::Found(tools.iter().map(|tool| tool.name.clone()).collect()))
+            }
+        }
+    }
+
+    /// Returns the tools of the run that its model does not see and whose name is wanted.
+    fn unseen(&self, run: &AgentRun, is_wanted: impl Fn(&str) -> bool) -> Arc<[ModelTool]> {
+        let tools = self.orchestrator.model_tools(&self.options.selection, &self.options.context);
+        let is_shown = |name: &str| run.tools().iter().any(|shown| shown.name == name);
+        tools.iter().filter(|tool| is_wanted(&tool.name) && !is_shown(&tool.name)).cloned().collect()
     }
 
     /// Waits while reservations of other agents exhaust the budget. A reservation is a worst case, far above the usual
@@ -343,7 +402,8 @@ impl RunDriver<'_> {
     async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<RunInput, JournalError>> {
         let order = EffectOrder::default();
         let place = self.place(run.counts().turns);
-        let options = CallOptions { place, scope: Some(Arc::clone(&self.scope)), ..self.options.clone() };
+        let scope = Some(Arc::clone(&self.scope));
+        let options = CallOptions { place, scope, search: search_scope(run), ..self.options.clone() };
         let carried_out = calls.into_iter().map(|call| {
             self.tell(place, RunEvent::Called(call.clone()));
             let ends = self.carry_out(&order, call, options.clone());
@@ -433,6 +493,27 @@ pub fn measure_conversation(budget: &ContextWindow, run: &AgentRun) {
     let media_tokens = contents.iter().map(|content| content.media_tokens).sum();
     let texts = contents.into_iter().map(|content| content.text);
     budget.replace_conversation(std::iter::once(run.system().to_owned()).chain(texts), media_tokens);
+}
+
+/// Returns the names of the tools that the answers of searches define.
+fn found_tools(input: &RunInput) -> Vec<String> {
+    let RunInput::Ended(ends) = input else { return Vec::new() };
+    let replies = ends.iter().filter_map(|end| match end {
+        CallEnd::Replied(reply) => Some(&reply.content),
+        CallEnd::AwaitsApproval(_) => None,
+    });
+    let found = replies.flatten().filter_map(|content| match content {
+        OutputContent::FoundTools(found) => Some(found.defined.iter().cloned()),
+        _ => None,
+    });
+    found.flatten().collect()
+}
+
+fn search_scope(run: &AgentRun) -> Option<Arc<SearchScope>> {
+    run.plan().search()?;
+    let shown = run.tools().iter().map(|tool| tool.name.clone()).collect();
+    let allowed = run.plan().allowed_tools.as_ref().map(|names| names.iter().cloned().collect());
+    Some(Arc::new(SearchScope { shown, allowed }))
 }
 
 fn answered(result: &ToolResult) -> CallAnswer {

@@ -14,12 +14,22 @@ use haft_core::tool::ToolCall;
 
 use crate::options::CallOptions;
 
+/// A change of the tools of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolListChange {
+    /// The model sees these tools instead of all others. Only recordings of older versions have it.
+    Replaced(Arc<[ModelTool]>),
+    /// The model also sees these tools.
+    Appended(Arc<[ModelTool]>),
+    /// The model does not see the tools with these names, but its search finds them.
+    Found(Vec<String>),
+}
+
 /// Sees every external input of a run and may replace it. A recorder returns each input unchanged; a replayer returns
 /// the recorded one.
 pub trait RunObserver: fmt::Debug + Send + Sync {
-    /// Reports the tools that the model sees from the next step on, if they changed. The driver uses the returned
-    /// value.
-    fn tools(&self, place: RunPosition, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>>;
+    /// Reports a change of the tools before the next step. The driver uses the returned value.
+    fn tools(&self, place: RunPosition, live: Option<ToolListChange>) -> Option<ToolListChange>;
 
     /// Reports the clock and meter readings of a step. The driver uses the returned value.
     fn readings(&self, place: RunPosition, live: DriverReadings) -> DriverReadings;

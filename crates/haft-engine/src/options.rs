@@ -1,5 +1,6 @@
 //! The options that a run sets for one call. The model never sets them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,17 @@ pub struct CallOptions {
     pub journal: Option<Arc<dyn RunJournal>>,
     /// The run that pays for the call. Its meter receives the call's events, in place of the sink in `context`.
     pub scope: Option<Arc<RunScope>>,
+    /// The tools that the run shows and those that it may search; `None` if the run has no search.
+    pub search: Option<Arc<SearchScope>>,
+}
+
+/// The part of a run's exposure that its searches need.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SearchScope {
+    /// The exposed names of the tools that the model sees.
+    pub shown: HashSet<String>,
+    /// The only tools that the run may call; `None` permits all.
+    pub allowed: Option<HashSet<String>>,
 }
 
 /// Decides if a call waits for a slot of its tool's queue.

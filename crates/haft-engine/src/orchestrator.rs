@@ -9,6 +9,7 @@ use haft_core::arguments::ArgumentLimits;
 use haft_core::digest::CallKey;
 use haft_core::event::{EventSink, NoEvents};
 use haft_core::grant::Grant;
+use haft_core::internal_tools::tool_search::TOOL_SEARCH;
 use haft_core::output::ToolOutput;
 use haft_core::position::RunPosition;
 use haft_core::provider::ProviderKind;
@@ -28,6 +29,7 @@ use crate::policy::{GovernedTool, TOOL_TIMEOUT_MAX_DEFAULT, ToolPolicies, Unchec
 use crate::queue::{Queues, UndefinedQueue};
 use crate::selection::ToolFilter;
 use crate::stage::{self, CacheStageResult, Deadline, FitResources, SchemaCheckSettings};
+use crate::tool_finder::{self, ToolFinder};
 use haft_core::run::journal::Durability;
 
 /// Turns calls into results. Dropping the future of a call cancels it; a failed call does not affect other calls.
@@ -35,6 +37,7 @@ use haft_core::run::journal::Durability;
 pub struct Orchestrator {
     catalog: Catalog,
     config: OrchestratorConfig,
+    finder: ToolFinder,
 }
 
 /// The settings of the operator and of the embedding program.
@@ -114,7 +117,7 @@ impl Orchestrator {
     /// Creates an orchestrator without checking the queue names of the policies. If the policy of a tool names an
     /// undefined queue, every call of that tool returns an error. Use `try_new` when policies name queues.
     pub fn new(catalog: Catalog, config: OrchestratorConfig) -> Self {
-        Self { catalog, config }
+        Self { catalog, config, finder: ToolFinder::default() }
     }
 
     /// Creates an orchestrator, or returns an error if a policy names an undefined queue.
@@ -229,12 +232,18 @@ impl Orchestrator {
     /// Returns the effects of the named tool; `Unknown` if no tool has this name, or if several have it and only the
     /// arguments can decide.
     pub fn effects_of(&self, written_name: &str) -> Effects {
+        if written_name == TOOL_SEARCH {
+            return Effects::ReadOnly;
+        }
         let effects = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).effects;
         self.catalog.resolve(written_name).map_or(Effects::Unknown, effects)
     }
 
     /// Returns the durability that the journal entry for the result of this tool needs.
     pub(crate) fn durability_for(&self, written_name: &str) -> Durability {
+        if written_name == TOOL_SEARCH {
+            return Durability::for_effects(Effects::ReadOnly);
+        }
         let trusted_effects = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).trusted_effects;
         Durability::for_effects(self.catalog.resolve(written_name).map_or(Effects::Unknown, trusted_effects))
     }
@@ -268,7 +277,12 @@ impl Orchestrator {
     async fn carry_out(&self, mut record: CallRecord, options: CallOptions) -> ToolResult {
         let outcome = match stage::reserve(options.budget.as_ref()) {
             Ok(reserved) => {
-                let outcome = self.run_stages(&mut record, &options).await;
+                let outcome = match &options.search {
+                    Some(scope) if record.call.name == TOOL_SEARCH => {
+                        self.finder.answer(&mut record, self, (scope, &options))
+                    }
+                    Some(_) | None => self.run_stages(&mut record, &options).await,
+                };
                 let outcome = stage::settle(&mut record, outcome, reserved, self.means(&options));
                 // Only a model needs delimiters; the program that makes a single call gets the output as it is.
                 stage::delimit(outcome, record.source.as_deref().filter(|_| options.scope.is_some()))
@@ -302,7 +316,8 @@ impl Orchestrator {
         let governed @ GovernedTool { policy, effects, trusted_effects, .. } =
             tool.entry().governed(&config.policies);
         stage::admit(record, &tool, governed, &options.selection, &config.rules)?;
-        let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
+        let arguments = stage::validate(record, &tool, *effects, arguments, checking)
+            .map_err(|error| tool_finder::with_definition(error, &tool, options.search.as_deref()))?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.rules)?;
         let after = (config.after_untrusted, &*options.context);
         let ruling = stage::after_untrusted(record, &tool, (ruling, *trusted_effects), after)?;

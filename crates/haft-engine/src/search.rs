@@ -4,26 +4,27 @@
 //! term also matches joined words (`configmap` for `config_map`), prefixes and a few synonyms at a discount, multiplied by
 //! how much of the query a tool covers. A tool that the query names goes first.
 
+pub(crate) mod answer;
+mod document;
+mod postings;
 mod synonyms;
+mod vocabulary;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Bound;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use haft_core::tool::ToolDefinition;
-use serde_json::Value;
-
+pub use self::document::SearchedTool;
+use self::document::{FIELDS, SearchDocument, SearchField};
+use self::postings::{Posting, PostingLists};
 use self::synonyms::synonyms;
-use self::words::{joined_neighbours, words};
+use self::vocabulary::{TermId, Vocabulary};
+use self::words::QueryTerm;
 
 /// The longest part of a query that counts, in bytes. Longer texts are documents, not queries.
 pub const QUERY_BYTES_MAX: usize = 4_096;
 /// The number of different terms of a query that count.
 pub const QUERY_TERMS_MAX: usize = 64;
-/// The depth of nested properties in a schema whose names and texts are indexed.
-const SCHEMA_DEPTH_MAX: usize = 4;
-/// The number of words of one field that are indexed; a longer text adds noise and memory.
-const FIELD_WORDS_MAX: usize = 200;
 
 /// How fast repetitions of a term stop counting.
 const K1: f32 = 1.4;
@@ -33,41 +34,6 @@ const SYNONYM_FACTOR: f32 = 0.3;
 /// The shortest word that counts as a prefix of another one.
 const PREFIX_CHARS_MIN: usize = 4;
 
-/// The parts of a definition that are searched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SearchField {
-    Name,
-    Description,
-    ParameterNames,
-    ParameterTexts,
-    Server,
-}
-
-impl SearchField {
-    const ALL: [Self; 5] =
-        [Self::Name, Self::Description, Self::ParameterNames, Self::ParameterTexts, Self::Server];
-
-    fn weight(self) -> f32 {
-        match self {
-            Self::Name => 4.0,
-            Self::Description => 1.0,
-            Self::ParameterNames => 0.3,
-            Self::ParameterTexts => 0.15,
-            Self::Server => 0.5,
-        }
-    }
-
-    /// Returns how strongly a long field is discounted, from 0 (not at all) to 1.
-    fn length_discount(self) -> f32 {
-        match self {
-            Self::Name | Self::Description => 0.6,
-            Self::ParameterNames => 0.9,
-            Self::ParameterTexts => 0.7,
-            Self::Server => 0.2,
-        }
-    }
-}
-
 /// One tool found by a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchHit {
@@ -75,188 +41,208 @@ pub struct SearchHit {
     pub tool: usize,
     /// The score; higher is better. It has no unit and compares only within one search.
     pub score: f32,
+    /// The share of the query that the tool matches, from 0 to 1, where rare words weigh more. It is 1 for a tool that the
+    /// query names.
+    pub coverage: f32,
 }
 
 /// An index over the definitions of tools.
 #[derive(Debug, Default)]
 pub struct ToolSearchIndex {
-    tools: usize,
+    vocabulary: Arc<Vocabulary>,
+    documents: Vec<Arc<SearchDocument>>,
     /// The tools by their names in lower case.
     whole_names: HashMap<Box<str>, u32>,
     /// The tools by the parts of their names after `__`.
     own_names: HashMap<Box<str>, Vec<u32>>,
-    terms: BTreeMap<Box<str>, TermPostings>,
-}
-
-/// The tools that contain one term.
-#[derive(Debug, Default)]
-struct TermPostings {
-    exact: Vec<Posting>,
-    /// Tools whose name contains two neighbouring words that joined give this term.
-    joined: Vec<Posting>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Posting {
-    tool: u32,
-    /// How often the term occurs, weighted by field and field length.
-    frequency: f32,
+    exact: PostingLists,
+    /// Tools whose name contains two neighbouring words that joined give the term.
+    joined: PostingLists,
+    /// The terms that occur, in alphabetical order.
+    sorted: Vec<TermId>,
 }
 
 impl ToolSearchIndex {
-    /// Builds the index. Names are the exposed ones: the words before `__` count as the server.
-    pub fn new<'a>(tools: impl IntoIterator<Item = &'a ToolDefinition>) -> Self {
-        let documents: Vec<SearchDocument> = tools.into_iter().map(SearchDocument::new).collect();
-        let averages = SearchField::ALL.map(|field| average_length(&documents, field));
-        let mut index = Self::default();
-        for (tool, document) in documents.into_iter().enumerate() {
-            let Ok(tool) = u32::try_from(tool) else { break };
-            index.add(tool, &document, &averages);
-            index.add_name(tool, document.name);
-        }
-        index
+    /// Builds the index.
+    pub fn new<'a, T: Into<SearchedTool<'a>>>(tools: impl IntoIterator<Item = T>) -> Self {
+        Self::default().renewed(tools)
+    }
+
+    /// Builds the index of a changed list. Tools that are in both lists, at the same address, are not read again: the caller
+    /// must keep the old list alive until this returns.
+    #[must_use]
+    pub fn renewed<'a, T: Into<SearchedTool<'a>>>(mut self, tools: impl IntoIterator<Item = T>) -> Self {
+        let known: HashMap<(usize, usize), Arc<SearchDocument>> =
+            self.documents.drain(..).map(|document| (document.address, document)).collect();
+        let vocabulary = Arc::make_mut(&mut self.vocabulary);
+        let document = |tool: SearchedTool<'_>| match known.get(&tool.address()) {
+            Some(document) if document.name.eq_ignore_ascii_case(tool.name) => Arc::clone(document),
+            Some(_) | None => Arc::new(SearchDocument::new(&tool, vocabulary)),
+        };
+        self.documents = tools.into_iter().map(Into::into).map(document).collect();
+        self.rebuild();
+        self
     }
 
     /// Returns the number of tools.
     pub fn len(&self) -> usize {
-        self.tools
+        self.documents.len()
     }
 
     /// Returns true if there is no tool.
     pub fn is_empty(&self) -> bool {
-        self.tools == 0
+        self.documents.is_empty()
     }
 
     /// Returns the best tools for the query, best first, at most `limit`. A query without a word that occurs gives none.
     pub fn search(&self, query: &str, limit: usize) -> Vec<SearchHit> {
+        self.search_where(query, limit, |_| true)
+    }
+
+    /// Searches as [`search`](Self::search) does, among the tools for which `keep` returns true.
+    pub fn search_where(&self, query: &str, limit: usize, keep: impl Fn(usize) -> bool) -> Vec<SearchHit> {
         let query = shortened(query);
-        let mut scores = self.scores(&query_terms(query));
-        self.put_named_first(query, &mut scores);
-        let mut hits: Vec<SearchHit> =
-            scores.into_iter().map(|(tool, score)| SearchHit { tool: tool as usize, score }).collect();
+        let mut hits = self.scores(&query_terms(query));
+        self.put_named_first(query, &mut hits);
         // Equal scores keep the order of the list, so that an answer does not depend on a hash.
-        hits.sort_by(|one, other| other.score.total_cmp(&one.score).then(one.tool.cmp(&other.tool)));
-        hits.truncate(limit);
-        hits
+        hits.sort_unstable_by(|one, other| other.score.total_cmp(&one.score).then(one.tool.cmp(&other.tool)));
+        hits.into_iter().filter(|hit| keep(hit.tool)).take(limit).collect()
     }
 
-    fn add(&mut self, tool: u32, document: &SearchDocument, averages: &[f32; 5]) {
-        let mut frequencies: HashMap<&str, f32> = HashMap::new();
-        for (field, average) in SearchField::ALL.into_iter().zip(averages) {
-            let words = document.field(field);
-            let length = length_of(words) / average.max(1.0);
-            let discount = field.length_discount();
-            let one = field.weight() / (1.0 - discount + discount * length);
-            for word in words {
-                *frequencies.entry(word).or_default() += one;
-            }
-        }
-        for (word, frequency) in frequencies {
-            self.postings(word).exact.push(Posting { tool, frequency });
-        }
-        let joined: BTreeSet<String> = joined_neighbours(&document.name_words).collect();
-        for word in joined {
-            let frequency = SearchField::Name.weight();
-            self.postings(&word).joined.push(Posting { tool, frequency });
-        }
+    /// Returns the position of the tool with this exact name, in any case.
+    pub fn named(&self, name: &str) -> Option<usize> {
+        self.whole_names.get(name.to_lowercase().as_str()).map(|tool| *tool as usize)
     }
 
-    fn add_name(&mut self, tool: u32, name: Box<str>) {
-        let own = name.rsplit_once("__").map_or(&*name, |(_, own)| own);
-        self.own_names.entry(own.into()).or_default().push(tool);
-        self.whole_names.insert(name, tool);
-        self.tools += 1;
-    }
-
-    fn postings(&mut self, word: &str) -> &mut TermPostings {
-        if !self.terms.contains_key(word) {
-            self.terms.insert(word.into(), TermPostings::default());
+    fn rebuild(&mut self) {
+        self.whole_names.clear();
+        self.own_names.clear();
+        for (tool, document) in self.documents.iter().enumerate() {
+            let tool = position(tool);
+            let own = document.name.rsplit_once("__").map_or(&*document.name, |(_, own)| own);
+            self.own_names.entry(own.into()).or_default().push(tool);
+            self.whole_names.insert(document.name.clone(), tool);
         }
-        self.terms.entry(word.into()).or_default()
+        let terms = self.vocabulary.len();
+        let averages = SearchField::ALL.map(|field| average_length(&self.documents, field));
+        let exact = || {
+            self.documents.iter().enumerate().flat_map(|(tool, document)| {
+                weighted(document, &averages)
+                    .map(move |(term, frequency)| (term, Posting { tool: position(tool), frequency }))
+            })
+        };
+        let joined = || {
+            self.documents.iter().enumerate().flat_map(|(tool, document)| {
+                let posting = Posting { tool: position(tool), frequency: SearchField::Name.weight() };
+                document.joined.iter().map(move |term| (*term, posting))
+            })
+        };
+        let (exact, joined) = (PostingLists::new(terms, exact), PostingLists::new(terms, joined));
+        let mut sorted: Vec<TermId> =
+            (0..position(terms)).filter(|term| !exact.of(*term).is_empty()).collect();
+        sorted.sort_unstable_by(|one, other| self.vocabulary.term(*one).cmp(self.vocabulary.term(*other)));
+        (self.exact, self.joined, self.sorted) = (exact, joined, sorted);
     }
 
-    fn scores(&self, terms: &[String]) -> HashMap<u32, f32> {
-        let mut sums: HashMap<u32, TermSum> = HashMap::new();
+    fn scores(&self, terms: &[QueryTerm]) -> Vec<SearchHit> {
+        let mut sums = vec![TermSum::default(); self.documents.len()];
+        let mut best = vec![0.0_f32; self.documents.len()];
+        let mut touched: Vec<u32> = Vec::new();
         let mut all_weights = 0.0;
-        for (at, term) in terms.iter().enumerate() {
-            let weight = self.rarity(self.terms.get(term.as_str()).map_or(0, |found| found.exact.len()));
+        for (at, QueryTerm { term, phrase }) in terms.iter().enumerate() {
+            let weight = self.rarity(self.vocabulary.id(term).map_or(0, |id| self.exact.of(id).len()));
             all_weights += weight;
-            let next = terms.get(at + 1).map(|next| format!("{term}{next}"));
-            let before = at.checked_sub(1).map(|before| format!("{}{term}", terms[before]));
-            for (tool, score) in self.matches(term, next.into_iter().chain(before)) {
-                let sum = sums.entry(tool).or_default();
-                sum.score += score;
+            let next = terms.get(at + 1).map(|next| format!("{term}{}", next.term));
+            let before = at.checked_sub(1).map(|before| format!("{}{term}", terms[before].term));
+            let joined = next.into_iter().chain(before).chain(phrase.clone());
+            self.matches(term, joined, &mut best, &mut touched);
+            for tool in touched.drain(..) {
+                let sum = &mut sums[tool as usize];
+                sum.score += std::mem::take(&mut best[tool as usize]);
                 sum.covered += weight;
             }
         }
-        let total = |sum: TermSum| {
+        let hit = |(tool, sum): (usize, &TermSum)| {
             let coverage = if all_weights > 0.0 { sum.covered / all_weights } else { 0.0 };
-            sum.score * (1.0 + coverage * coverage)
+            SearchHit { tool, score: sum.score * (1.0 + coverage * coverage), coverage }
         };
-        sums.into_iter().map(|(tool, sum)| (tool, total(sum))).collect()
+        sums.iter().enumerate().filter(|(_, sum)| sum.score > 0.0).map(hit).collect()
     }
 
-    /// Returns the best match of one query term with each tool.
-    fn matches(&self, term: &str, joined: impl Iterator<Item = String>) -> HashMap<u32, f32> {
-        let mut best: HashMap<u32, f32> = HashMap::new();
+    /// Finds the best match of one query term with each tool, and lists the tools that have one.
+    fn matches(
+        &self,
+        term: &str,
+        joined: impl Iterator<Item = String>,
+        best: &mut [f32],
+        touched: &mut Vec<u32>,
+    ) {
         let mut keep = |postings: &[Posting], factor: f32| {
             let rarity = self.rarity(postings.len()) * factor;
             for posting in postings {
                 let score = rarity * posting.frequency * (K1 + 1.0) / (posting.frequency + K1);
-                let kept = best.entry(posting.tool).or_default();
+                let kept = &mut best[posting.tool as usize];
+                if *kept == 0.0 {
+                    touched.push(posting.tool);
+                }
                 *kept = kept.max(score);
             }
         };
-        if let Some(found) = self.terms.get(term) {
-            keep(&found.exact, 1.0);
-            keep(&found.joined, JOINED_FACTOR);
+        if let Some(id) = self.vocabulary.id(term) {
+            keep(self.exact.of(id), 1.0);
+            keep(self.joined.of(id), JOINED_FACTOR);
         }
-        for word in joined {
-            if let Some(found) = self.terms.get(word.as_str()) {
-                keep(&found.exact, JOINED_FACTOR);
-            }
+        for id in joined.filter_map(|word| self.vocabulary.id(&word)) {
+            keep(self.exact.of(id), JOINED_FACTOR);
         }
-        for found in self.prefix_relatives(term) {
-            keep(&found.exact, PREFIX_FACTOR);
+        for id in self.prefix_relatives(term) {
+            keep(self.exact.of(id), PREFIX_FACTOR);
         }
-        for synonym in synonyms(term) {
-            if let Some(found) = self.terms.get(synonym) {
-                keep(&found.exact, SYNONYM_FACTOR);
-            }
+        for id in synonyms(term).filter_map(|word| self.vocabulary.id(word)) {
+            keep(self.exact.of(id), SYNONYM_FACTOR);
         }
-        best
     }
 
     /// Returns the terms that begin with this one, and those that this one begins with.
-    fn prefix_relatives<'a>(&'a self, term: &'a str) -> impl Iterator<Item = &'a TermPostings> {
+    fn prefix_relatives<'a>(&'a self, term: &'a str) -> impl Iterator<Item = TermId> {
         let is_long = term.chars().count() >= PREFIX_CHARS_MIN;
         let longer = is_long.then(|| {
-            let after = self.terms.range::<str, _>((Bound::Excluded(term), Bound::Unbounded));
-            after.take_while(move |(word, _)| word.starts_with(term)).map(|(_, found)| found)
+            let from = self.sorted.partition_point(|id| self.vocabulary.term(*id) <= term);
+            self.sorted[from..]
+                .iter()
+                .copied()
+                .take_while(move |id| self.vocabulary.term(*id).starts_with(term))
         });
         let shorter = term.char_indices().map(|(at, _)| at).skip(PREFIX_CHARS_MIN);
-        let shorter = shorter.filter_map(|end| self.terms.get(&term[..end]));
+        let shorter = shorter.filter_map(|end| self.vocabulary.id(&term[..end]));
         longer.into_iter().flatten().chain(shorter)
     }
 
     /// Returns the weight of a term that occurs in this many tools: the inverse document frequency of BM25.
     fn rarity(&self, tools: usize) -> f32 {
-        let (all, tools) = (count(self.tools), count(tools));
+        let (all, tools) = (count(self.documents.len()), count(tools));
         (1.0 + (all - tools + 0.5) / (tools + 0.5)).ln()
     }
 
     /// Raises the tools that the query names, whole or by the part after `__`, above all others.
-    fn put_named_first(&self, query: &str, scores: &mut HashMap<u32, f32>) {
+    fn put_named_first(&self, query: &str, hits: &mut Vec<SearchHit>) {
         let is_outside = |c: char| !(c.is_alphanumeric() || c == '_' || c == '-' || c == '.');
         let named: BTreeSet<String> =
             query.split(is_outside).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
-        let top = scores.values().copied().fold(0.0, f32::max);
+        let top = hits.iter().map(|hit| hit.score).fold(0.0, f32::max);
+        let mut raise = |tool: u32, by: f32| {
+            let tool = tool as usize;
+            match hits.iter_mut().find(|hit| hit.tool == tool) {
+                Some(hit) => (hit.score, hit.coverage) = (hit.score + by, 1.0),
+                None => hits.push(SearchHit { tool, score: by, coverage: 1.0 }),
+            }
+        };
         for word in &named {
             for tool in self.own_names.get(word.as_str()).into_iter().flatten() {
-                *scores.entry(*tool).or_default() += top + 1.0;
+                raise(*tool, top + 1.0);
             }
             if let Some(tool) = self.whole_names.get(word.as_str()) {
-                *scores.entry(*tool).or_default() += 2.0 * (top + 1.0);
+                raise(*tool, 2.0 * (top + 1.0));
             }
         }
     }
@@ -269,86 +255,40 @@ struct TermSum {
     covered: f32,
 }
 
-/// The words of one definition, by field.
-#[derive(Debug)]
-struct SearchDocument {
-    name: Box<str>,
-    name_words: Vec<String>,
-    description: Vec<String>,
-    parameter_names: Vec<String>,
-    parameter_texts: Vec<String>,
-    server: Vec<String>,
-}
-
-impl SearchDocument {
-    fn new(tool: &ToolDefinition) -> Self {
-        let name = tool.name.as_str();
-        let (server, own) = name.rsplit_once("__").unwrap_or(("", name));
-        let (mut parameter_names, mut parameter_texts) = (Vec::new(), Vec::new());
-        parameters(&tool.input_schema, SCHEMA_DEPTH_MAX, &mut parameter_names, &mut parameter_texts);
-        parameter_names.truncate(FIELD_WORDS_MAX);
-        parameter_texts.truncate(FIELD_WORDS_MAX);
-        Self {
-            name: name.to_lowercase().into(),
-            name_words: words(own).take(FIELD_WORDS_MAX).collect(),
-            description: words(&tool.description).take(FIELD_WORDS_MAX).collect(),
-            parameter_names,
-            parameter_texts,
-            server: words(server).take(FIELD_WORDS_MAX).collect(),
-        }
+/// Returns how often each term occurs in a document, weighted by field and field length.
+fn weighted<'a>(
+    document: &'a SearchDocument,
+    averages: &[f32; FIELDS],
+) -> impl Iterator<Item = (TermId, f32)> + use<'a> {
+    let mut one = [0.0; FIELDS];
+    for (at, field) in SearchField::ALL.into_iter().enumerate() {
+        let (length, discount) = (f32::from(document.lengths[at]), field.length_discount());
+        one[at] = field.weight() / (1.0 - discount + discount * length / averages[at].max(1.0));
     }
-
-    fn field(&self, field: SearchField) -> &[String] {
-        match field {
-            SearchField::Name => &self.name_words,
-            SearchField::Description => &self.description,
-            SearchField::ParameterNames => &self.parameter_names,
-            SearchField::ParameterTexts => &self.parameter_texts,
-            SearchField::Server => &self.server,
-        }
-    }
-}
-
-/// Collects the words of property names and descriptions, also of nested objects and items.
-fn parameters(schema: &Value, depth: usize, names: &mut Vec<String>, texts: &mut Vec<String>) {
-    if depth == 0 || names.len() >= FIELD_WORDS_MAX {
-        return;
-    }
-    if let Some(Value::Object(properties)) = schema.get("properties") {
-        for (name, property) in properties {
-            names.extend(words(name));
-            if let Some(Value::String(text)) = property.get("description") {
-                texts.extend(words(text).take(FIELD_WORDS_MAX));
-            }
-            parameters(property, depth - 1, names, texts);
-        }
-    }
-    if let Some(items) = schema.get("items") {
-        parameters(items, depth - 1, names, texts);
-    }
+    document.terms.iter().map(move |term| {
+        let frequency = term.counts.iter().zip(one).map(|(count, one)| f32::from(*count) * one).sum();
+        (term.term, frequency)
+    })
 }
 
 /// Returns the different terms of a query in their order.
-fn query_terms(query: &str) -> Vec<String> {
+fn query_terms(query: &str) -> Vec<QueryTerm> {
     let mut seen = BTreeSet::new();
-    words(query).filter(|word| seen.insert(word.clone())).take(QUERY_TERMS_MAX).collect()
+    let all = words::query_terms(query).into_iter();
+    all.filter(|term| seen.insert(term.term.clone())).take(QUERY_TERMS_MAX).collect()
 }
 
 fn shortened(query: &str) -> &str {
-    if query.len() <= QUERY_BYTES_MAX {
-        return query;
-    }
-    let end = (0..=QUERY_BYTES_MAX).rev().find(|end| query.is_char_boundary(*end)).unwrap_or(0);
-    &query[..end]
+    &query[..query.floor_char_boundary(QUERY_BYTES_MAX)]
 }
 
-fn average_length(documents: &[SearchDocument], field: SearchField) -> f32 {
-    let sum: f32 = documents.iter().map(|document| length_of(document.field(field))).sum();
+fn average_length(documents: &[Arc<SearchDocument>], field: SearchField) -> f32 {
+    let sum: f32 = documents.iter().map(|document| f32::from(document.lengths[field as usize])).sum();
     sum / count(documents.len().max(1))
 }
 
-fn length_of(words: &[String]) -> f32 {
-    count(words.len())
+fn position(tool: usize) -> u32 {
+    u32::try_from(tool).unwrap_or(u32::MAX)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of tools and words are far below 2^24")]

@@ -26,6 +26,7 @@ pub(crate) fn json_bytes(value: &Value) -> usize {
 fn piece_bytes(content: &OutputContent) -> usize {
     match content {
         OutputContent::Text(text) => text.len(),
+        OutputContent::FoundTools(found) => found.text.len(),
         OutputContent::Image { bytes, .. }
         | OutputContent::Audio { bytes, .. }
         | OutputContent::Binary { bytes, .. } => bytes.len(),

@@ -24,6 +24,13 @@ impl PartialEq for ToolsetVersion {
     }
 }
 
+impl ToolsetVersion {
+    /// Returns true if a tool had this exposed name then.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.snapshot.find(name).is_ok_and(|tool| tool.exposed().as_str() == name)
+    }
+}
+
 impl Orchestrator {
     pub(crate) fn toolset_version(&self, run: &RunContext) -> ToolsetVersion {
         let catalog = self.catalog();
@@ -38,10 +45,5 @@ impl Orchestrator {
 }
 
 fn model_tool(shown: &OfferedTool) -> ModelTool {
-    let definition = shown.entry.definition();
-    ModelTool {
-        name: shown.entry.exposed().as_str().to_owned(),
-        description: definition.description.clone(),
-        input_schema: shown.entry.input_schema(),
-    }
+    shown.entry.model_tool()
 }

@@ -23,10 +23,15 @@ impl ProviderApi for Anthropic {
         let mut asked = ParsedRequest {
             model: string(body, "model"),
             delivery: delivery(body),
-            tools: entries(body, "tools").iter().map(tool_name).collect::<Result<_, _>>()?,
+            tools: entries(body, "tools")
+                .iter()
+                .filter(|tool| tool["defer_loading"] != true)
+                .map(tool_name)
+                .collect::<Result<_, _>>()?,
             tool_choice: Some(tool_choice(body)?),
             ..ParsedRequest::default()
         };
+        let deferred = deferred(body)?;
         asked.talk.add_system_text(&text_of(&body["system"]));
         let mut pairing = CallPairing::default();
         for (at, message) in entries(body, "messages").iter().enumerate() {
@@ -35,6 +40,7 @@ impl ProviderApi for Anthropic {
                 asked.talk.add_system_text(&text_of(&message["content"]));
                 continue;
             }
+            check_references(message, &deferred).map_err(|error| format!("messages.{at}: {error}"))?;
             read_message(message, &mut asked.talk, &mut pairing)
                 .map_err(|error| format!("messages.{at}: {error}"))?;
         }
@@ -122,6 +128,45 @@ fn cache_marks(body: &Value) -> usize {
     blocks.filter(|block| block["cache_control"].is_object()).count()
 }
 
+/// Returns the names of deferred tools. A request needs a tool that is not deferred, and only such a tool can be cached.
+fn deferred(body: &Value) -> Result<Vec<String>, String> {
+    let tools = entries(body, "tools");
+    let (deferred, shown): (Vec<&Value>, Vec<&Value>) =
+        tools.iter().partition(|tool| tool["defer_loading"] == true);
+    if !deferred.is_empty() && shown.is_empty() {
+        return Err("tools: at least one tool must not be deferred".to_owned());
+    }
+    if deferred.iter().any(|tool| tool["cache_control"].is_object()) {
+        return Err("tools: cache_control is not allowed on a tool with defer_loading".to_owned());
+    }
+    deferred.into_iter().map(tool_name).collect()
+}
+
+/// Checks the references in tool results: each names a deferred tool of this request, and stands beside no other block.
+fn check_references(message: &Value, deferred: &[String]) -> Result<(), String> {
+    let results = entries(message, "content").iter().filter(|block| block["type"] == "tool_result");
+    for result in results {
+        let blocks = entries(result, "content");
+        let references: Vec<&Value> =
+            blocks.iter().filter(|block| block["type"] == "tool_reference").collect();
+        if !references.is_empty() && references.len() < blocks.len() {
+            return Err("tool_result: tool_reference blocks cannot be mixed with other blocks".to_owned());
+        }
+        let unknown = references.iter().map(|block| string(block, "tool_name"));
+        if let Some(name) = unknown.into_iter().find(|name| !deferred.contains(name)) {
+            return Err(format!("tool reference '{name}' not found in available tools"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the text of a tool result; a reference counts as `tool_reference NAME`.
+fn result_text(content: &Value) -> String {
+    let references = content.as_array().into_iter().flatten().filter_map(|block| block["tool_name"].as_str());
+    let references: Vec<String> = references.map(|name| format!("tool_reference {name}")).collect();
+    if references.is_empty() { text_of(content) } else { references.join("\n") }
+}
+
 fn read_message(
     message: &Value,
     talk: &mut ConversationSummary,
@@ -148,7 +193,7 @@ fn read_user(
         match block["type"].as_str() {
             Some("tool_result") => {
                 pairing.answered(&string(block, "tool_use_id"))?;
-                talk.add_tool_result(text_of(&block["content"]));
+                talk.add_tool_result(result_text(&block["content"]));
             }
             Some("text") => {
                 pairing.all_answered().map_err(|error| format!("tool_result blocks come first: {error}"))?;

@@ -22,7 +22,7 @@ impl ProviderApi for OpenAiChat {
         let mut asked = ParsedRequest {
             model: string(body, "model"),
             delivery: delivery(body),
-            tools: entries(body, "tools").iter().map(read_tool).collect::<Result<_, _>>()?,
+            tools: checked_count(entries(body, "tools"))?.iter().map(read_tool).collect::<Result<_, _>>()?,
             tool_choice: Some(tool_choice(body)?),
             usage: usage_reporting(body),
             ..ParsedRequest::default()
@@ -141,6 +141,19 @@ fn read_tool(tool: &Value) -> Result<String, String> {
 fn tool_name(tool: &Value) -> Result<String, String> {
     let kind = tool["type"].as_str().unwrap_or_default();
     checked_name(&tool[kind]["name"])
+}
+
+/// The most tools of a request.
+const TOOLS_MAX: usize = 128;
+
+/// Checks the number of tools, by the rules of chat completions and responses.
+pub(crate) fn checked_count(tools: &[Value]) -> Result<&[Value], String> {
+    match tools.len() {
+        0..=TOOLS_MAX => Ok(tools),
+        found => Err(format!(
+            "Invalid 'tools': array too long. Expected an array with maximum length {TOOLS_MAX}, but got an array with length {found} instead."
+        )),
+    }
 }
 
 /// Checks a tool name by the rules of chat completions and responses.

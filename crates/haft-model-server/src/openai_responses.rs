@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::fault::ErrorResponse;
-use crate::openai_chat::{allowed_tools, checked_name};
+use crate::openai_chat::{allowed_tools, checked_count, checked_name};
 use crate::pairing::CallPairing;
 use crate::parsed_request::{
     ConversationSummary, ParsedRequest, RequestToolChoice, delivery, entries, string, text_of,
@@ -22,7 +22,7 @@ impl ProviderApi for OpenAiResponses {
         let mut asked = ParsedRequest {
             model: string(body, "model"),
             delivery: delivery(body),
-            tools: entries(body, "tools").iter().map(read_tool).collect::<Result<_, _>>()?,
+            tools: checked_count(entries(body, "tools"))?.iter().map(read_tool).collect::<Result<_, _>>()?,
             tool_choice: Some(tool_choice(body)?),
             previous: body["previous_response_id"].as_str().map(str::to_owned),
             ..ParsedRequest::default()
@@ -41,6 +41,7 @@ impl ProviderApi for OpenAiResponses {
             Some(_) => CallPairing::after_stored_response(),
             None => CallPairing::default(),
         };
+        check_search(body)?;
         read_items(entries(body, "input"), &mut asked.talk, pairing)?;
         Ok(asked)
     }
@@ -103,9 +104,55 @@ fn read_item(item: &Value, talk: &mut ConversationSummary, pairing: &mut CallPai
             pairing.answered(&string(item, "call_id"))?;
             talk.add_tool_result(text_of(&item["output"]));
         }
+        (Some("tool_search_call"), _) => {
+            if item["execution"] != "client" || !item["arguments"].is_object() {
+                return Err("`tool_search_call` needs `execution` and an object `arguments`".to_owned());
+            }
+            pairing.called(&string(item, "call_id"))?;
+            talk.add_model_turn();
+        }
+        (Some("tool_search_output"), _) => {
+            pairing.answered(&string(item, "call_id"))?;
+            talk.add_tool_result(loaded_tools(item)?);
+        }
         (kind, role) => return Err(format!("invalid item of type {kind:?} and role {role:?}")),
     }
     Ok(())
+}
+
+/// Checks that the model can search, and that searches in the input have a tool for them.
+fn check_search(body: &Value) -> Result<(), String> {
+    let offers = entries(body, "tools").iter().any(|tool| tool["type"] == "tool_search");
+    let searched = entries(body, "input").iter().any(|item| item["type"] == "tool_search_call");
+    let model = string(body, "model");
+    if offers && !model.starts_with("gpt-5.4") && !model.starts_with("gpt-6") {
+        return Err(format!("tool_search is not supported with {model}"));
+    }
+    if searched && !offers {
+        return Err("a tool_search_call needs a tool of type tool_search".to_owned());
+    }
+    Ok(())
+}
+
+/// Returns the names of the tools that an output of a search loads, after checking their definitions.
+fn loaded_tools(item: &Value) -> Result<String, String> {
+    if item["execution"] != "client" || item["status"] != "completed" {
+        return Err("`tool_search_output` needs `execution` and `status`".to_owned());
+    }
+    let tools = item["tools"].as_array().ok_or("`tool_search_output` needs `tools`")?;
+    let mut names: Vec<String> = Vec::new();
+    for tool in tools {
+        let name = match tool["type"].as_str() {
+            Some("function") if tool["parameters"].is_object() => checked_name(&tool["name"])?,
+            Some("namespace") => format!("namespace {}", checked_name(&tool["name"])?),
+            _ => return Err(format!("`tool_search_output` cannot load {tool}")),
+        };
+        if names.contains(&name) {
+            return Err(format!("duplicate {name} in `tool_search_output`"));
+        }
+        names.push(name);
+    }
+    Ok(format!("loaded {}", names.join(", ")))
 }
 
 /// Returns the name of a tool. A tool that the provider runs itself is identified by its type.
@@ -221,11 +268,20 @@ fn item(reply: &ScriptedReply, at: usize, part: &ScriptPart, status: &str) -> Va
             reasoning(json!([{ "type": "summary_text", "text": part.text }]), part.state.as_ref())
         }
         ScriptPart::Redacted(state) => reasoning(json!([]), Some(state)),
+        ScriptPart::Call(call) if searches(reply, &call.name) => json!({
+            "id": own_id("tsc"), "type": "tool_search_call", "call_id": call_id(reply, call, at), "execution": "client",
+            "arguments": serde_json::from_str::<Value>(&call.text()).unwrap_or_default(), "status": status,
+        }),
         ScriptPart::Call(call) => json!({
             "id": own_id("fc"), "type": "function_call", "call_id": call_id(reply, call, at), "name": call.name,
             "arguments": call.text(), "status": status,
         }),
     }
+}
+
+/// Returns whether a call is a search in the way of this API: the request offers the search as such.
+pub(crate) fn searches(reply: &ScriptedReply, name: &str) -> bool {
+    name == "tool_search" && entries(reply.request, "tools").iter().any(|tool| tool["type"] == "tool_search")
 }
 
 pub(crate) fn citation(cited: &CitedText) -> Value {

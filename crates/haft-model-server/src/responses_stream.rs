@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::openai_responses::{begun, citation, finished, items};
+use crate::openai_responses::{begun, citation, finished, items, searches};
 use crate::script::{ScriptPart, ScriptStop};
 use crate::wire::{ScriptedReply, merge};
 
@@ -52,6 +52,7 @@ fn item_events(reply: &ScriptedReply, part: &ScriptPart, item: &Value) -> Vec<Va
         ScriptPart::Refusal(text) => content_events(reply, item, "refusal", text),
         ScriptPart::Reasoning(reasoning) => summary_events(reply, &reasoning.text),
         ScriptPart::Redacted(_) => Vec::new(),
+        ScriptPart::Call(call) if searches(reply, &call.name) => Vec::new(),
         ScriptPart::Call(call) => argument_events(reply, &call.name, &call.text()),
     };
     events.extend(inner.into_iter().map(|event| merge(event, json!({ "item_id": item["id"] }))));
@@ -64,6 +65,7 @@ fn empty(item: &Value) -> Value {
     let nothing = match item["type"].as_str() {
         Some("message") => json!({ "status": "in_progress", "content": [] }),
         Some("function_call") => json!({ "status": "in_progress", "arguments": "" }),
+        Some("tool_search_call") => json!({ "status": "in_progress", "arguments": {} }),
         _ => json!({ "summary": [] }),
     };
     merge(item.clone(), nothing)

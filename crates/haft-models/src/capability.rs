@@ -235,6 +235,32 @@ fn level_name(effort: ReasoningEffort) -> &'static str {
     }
 }
 
+/// The first versions of models that load tools by name after a search.
+const CLAUDE_LOADS_TOOLS: (u32, u32) = (4, 5);
+const GPT_LOADS_TOOLS: (u32, u32) = (5, 4);
+
+/// Returns whether a model loads tools by name after a search. All other models get the definitions as text.
+pub fn loads_tools(format: ModelApiFormat, model: &str) -> bool {
+    let is_from = |families: &[&str], first: (u32, u32)| {
+        families.iter().filter_map(|family| version_after(model, family)).any(|version| version >= first)
+    };
+    match format {
+        ModelApiFormat::Anthropic => is_from(&["claude-opus-", "claude-sonnet-"], CLAUDE_LOADS_TOOLS),
+        ModelApiFormat::OpenaiResponses => is_from(&["gpt-"], GPT_LOADS_TOOLS),
+        ModelApiFormat::OpenaiChat | ModelApiFormat::Gemini | ModelApiFormat::Ollama => false,
+    }
+}
+
+/// Returns the version behind the name of a family: `claude-opus-4-5-20251101` is 4.5, and `gpt-5.4-mini` is 5.4. A date is
+/// no minor version.
+fn version_after(model: &str, family: &str) -> Option<(u32, u32)> {
+    let (_, rest) = model.split_once(family)?;
+    let mut numbers = rest.split(['-', '.']).map(|word| word.parse::<u32>());
+    let major = numbers.next()?.ok()?;
+    let minor = numbers.next().and_then(Result::ok).filter(|minor| *minor < 1_000);
+    Some((major, minor.unwrap_or(0)))
+}
+
 /// The room for an answer without thinking, in tokens.
 const ANSWER_TOKENS: u32 = 16_384;
 
@@ -272,6 +298,24 @@ mod tests {
     use haft_core::tool::{CallId, ToolCall};
 
     use super::*;
+
+    #[test]
+    fn models_load_tools_from_the_first_version_that_can() {
+        let check = |format: ModelApiFormat, model: &str, expected: bool| {
+            assert_eq!(loads_tools(format, model), expected, "{model}");
+        };
+        check(ModelApiFormat::Anthropic, "claude-sonnet-4-5-20250929", true);
+        check(ModelApiFormat::Anthropic, "claude-opus-5", true);
+        check(ModelApiFormat::Anthropic, "claude-opus-4-20250514", false);
+        check(ModelApiFormat::Anthropic, "claude-3-7-sonnet-latest", false);
+        check(ModelApiFormat::Anthropic, "claude-haiku-4-5", false);
+        check(ModelApiFormat::Anthropic, "m", false);
+        check(ModelApiFormat::OpenaiResponses, "gpt-5.4-mini", true);
+        check(ModelApiFormat::OpenaiResponses, "gpt-6", true);
+        check(ModelApiFormat::OpenaiResponses, "gpt-5", false);
+        check(ModelApiFormat::OpenaiResponses, "gpt-4o", false);
+        check(ModelApiFormat::OpenaiChat, "gpt-5.4", false);
+    }
 
     fn request(model: &str, reasoning: Option<ReasoningEffort>) -> ModelRequest {
         let sampling =

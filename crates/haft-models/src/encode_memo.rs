@@ -16,7 +16,8 @@ use crate::wire::DecodeContext;
 pub struct EncodeMemo {
     /// The name of the encoder that wrote the bytes.
     writer: &'static str,
-    tools: Option<(Arc<[ModelTool]>, Vec<u8>)>,
+    /// The shown and the deferred tools that the bytes encode.
+    tools: Option<([Arc<[ModelTool]>; 2], Vec<u8>)>,
     system: Option<(Arc<str>, Vec<u8>)>,
     seen: Vec<Arc<Message>>,
     said: EncodedMessages,
@@ -93,7 +94,8 @@ pub(crate) trait Encoder {
 
     fn system(&self, system: &str) -> Vec<u8>;
 
-    fn tools(&self, tools: &[ModelTool]) -> Vec<u8>;
+    /// Encodes the tools of a request. Formats that cannot load tools by name ignore `deferred`.
+    fn tools(&self, tools: &[ModelTool], deferred: &[ModelTool]) -> Vec<u8>;
 }
 
 /// The large parts of a request, encoded.
@@ -127,7 +129,10 @@ impl EncodeMemo {
             self.said.text_bytes += text_bytes(message);
             self.seen.push(message.clone());
         }
-        if self.tools.as_ref().is_some_and(|(kept, _)| !Arc::ptr_eq(kept, &request.tools)) {
+        let lists = [&request.tools, &request.deferred];
+        let is_same =
+            |kept: &[Arc<[ModelTool]>; 2]| kept.iter().zip(lists).all(|(one, other)| Arc::ptr_eq(one, other));
+        if self.tools.as_ref().is_some_and(|(kept, _)| !is_same(kept)) {
             self.tools = None;
         }
         if self.system.as_ref().is_some_and(|(kept, _)| *kept != request.system) {
@@ -136,7 +141,7 @@ impl EncodeMemo {
         let counts = &mut self.encoded;
         let tools = self.tools.get_or_insert_with(|| {
             counts.tool_lists += 1;
-            (request.tools.clone(), encoder.tools(&request.tools))
+            (lists.map(Arc::clone), encoder.tools(&request.tools, &request.deferred))
         });
         let system = self.system.get_or_insert_with(|| {
             counts.systems += 1;
@@ -194,6 +199,7 @@ fn part_bytes(part: &MessagePart) -> usize {
             .iter()
             .map(|piece| match piece {
                 OutputContent::Text(text) => text.len(),
+                OutputContent::FoundTools(found) => found.text.len(),
                 OutputContent::Image { .. }
                 | OutputContent::Audio { .. }
                 | OutputContent::Resource { .. }

@@ -60,6 +60,7 @@ pub(crate) fn images(reply: &ToolReply) -> impl Iterator<Item = (&str, &[u8])> {
         | OutputContent::Audio { .. }
         | OutputContent::Resource { .. }
         | OutputContent::Binary { .. }
+        | OutputContent::FoundTools(_)
         | OutputContent::Stored(_) => None,
     })
 }

@@ -181,6 +181,7 @@ fn shown(piece: &OutputContent) -> Option<MessagePart> {
         | OutputContent::Audio { .. }
         | OutputContent::Resource { .. }
         | OutputContent::Binary { .. }
+        | OutputContent::FoundTools(_)
         | OutputContent::Stored(_) => None,
     }
 }

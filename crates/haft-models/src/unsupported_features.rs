@@ -184,6 +184,7 @@ impl FeatureSet {
             OutputContent::Text(_)
             | OutputContent::Resource { .. }
             | OutputContent::Binary { .. }
+            | OutputContent::FoundTools(_)
             | OutputContent::Stored(_) => {}
         }
     }

@@ -9,9 +9,12 @@ use std::time::Duration;
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_provider::ModelProvider;
+use haft_core::tokens::Tokens;
+use haft_core::tool::ToolDefinition;
 use haft_models::claude_code;
 use haft_models::fallback::FallbackProvider;
 use haft_models::http::{CertificateAuthorities, ClientPool, HttpProvider, HttpSettings, ListedModel};
+use haft_models::model_data::sizes_of;
 use haft_models::prices::Prices;
 use haft_models::providers::{PROVIDERS, ProviderOverrides, ProviderRow, SetupError};
 use haft_models::schema::SchemaDialect;
@@ -274,13 +277,62 @@ pub async fn listed(
 
 /// Returns the schema language in which a provider reads the schemas of tools.
 pub(crate) fn tool_grammar(config: &ResolvedConfig, name: &str) -> SchemaDialect {
-    let format = config.providers.get(name).and_then(|provider| provider.format);
-    match format.or_else(|| ProviderRow::named(kind(config, name)).map(|row| row.format)) {
+    match format_of(config, name) {
         Some(ModelApiFormat::Anthropic) => SchemaDialect::Anthropic,
         Some(ModelApiFormat::Gemini) => SchemaDialect::Gemini,
         Some(ModelApiFormat::Ollama) => SchemaDialect::Ollama,
         Some(ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses) | None => SchemaDialect::Json,
     }
+}
+
+/// The most tools that OpenAI accepts in one request. Servers with the same format may accept more, but more tools than
+/// this are hidden anyway.
+const OPENAI_TOOLS_MAX: usize = 128;
+
+/// Returns the most tools that the servers of a format accept in one request.
+pub(crate) fn tools_max(format: ModelApiFormat) -> Option<usize> {
+    match format {
+        ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses => Some(OPENAI_TOOLS_MAX),
+        ModelApiFormat::Anthropic | ModelApiFormat::Gemini | ModelApiFormat::Ollama => None,
+    }
+}
+
+/// The cost of showing a model all tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelToolFit {
+    /// The estimated tokens of all definitions.
+    pub tokens: u64,
+    /// The reason why the default model cannot get them all.
+    pub problem: Option<String>,
+}
+
+/// Compares tools with the limits of the default model. Without a default model everything fits.
+pub fn tool_fit(config: &ResolvedConfig, tools: &[ToolDefinition]) -> ModelToolFit {
+    let bytes = |tool: &ToolDefinition| {
+        tool.name.as_str().len() + tool.description.len() + tool.input_schema.to_string().len()
+    };
+    let tokens = Tokens::by_length(tools.iter().map(bytes).sum::<usize>() as u64).count();
+    let problem = config.models.default.as_ref().and_then(|model| {
+        let most = format_of(config, &model.provider).and_then(tools_max);
+        let written = config.models.settings.get(model).and_then(|settings| settings.context_tokens);
+        let window = written.or(sizes_of(&model.model).context_tokens).map(u64::from);
+        match (most, window) {
+            (Some(most), _) if tools.len() > most => {
+                Some(format!("`{}` accepts at most {most} tools in a request", model.provider))
+            }
+            (_, Some(window)) if tokens > window => {
+                Some(format!("the window of `{model}` has {window} tokens"))
+            }
+            _ => None,
+        }
+    });
+    ModelToolFit { tokens, problem }
+}
+
+/// Returns the wire format of a provider; `None` for a command.
+pub(crate) fn format_of(config: &ResolvedConfig, name: &str) -> Option<ModelApiFormat> {
+    let format = config.providers.get(name).and_then(|provider| provider.format);
+    format.or_else(|| ProviderRow::named(kind(config, name)).map(|row| row.format))
 }
 
 /// Returns the wire format of a provider, and the reason it cannot be used, if any. Sends no request.

@@ -5,6 +5,7 @@ mode = sys.argv[1] if len(sys.argv) > 1 else "good"
 out = sys.stdout.buffer
 calls = 0
 listens = 0
+listings = 0
 
 
 def send(message):
@@ -20,6 +21,21 @@ def text(words, **more):
     return {"content": [{"type": "text", "text": words}], **more}
 
 
+VERBS = ["create", "list", "get", "delete", "update", "archive", "send", "merge", "export", "import"]
+NOUNS = ["invoice", "customer", "payment", "order", "contract", "ticket", "report", "article", "campaign", "shipment"]
+
+
+def catalog(count):
+    """As many tools as a large server lists, each with words of its own."""
+    def one(number):
+        verb, noun = VERBS[number % 10], NOUNS[number // 10 % 10]
+        name = f"{verb}_{noun}" + (f"_{number // 100}" if number >= 100 else "")
+        words = {"type": "string", "description": f"The words for the {noun}"}
+        schema = {"type": "object", "required": ["text"], "properties": {"text": words, "limit": {"type": "integer"}}}
+        return {"name": name, "description": f"Can {verb} one {noun} of the company, and returns it.", "inputSchema": schema}
+    return [one(number) for number in range(count)]
+
+
 def tools():
     names = ["echo", "slow", "fail"]
     if mode == "counts":
@@ -32,6 +48,10 @@ def tools():
         names.append("late")
     listed = [{"name": name, "inputSchema": {"type": "object"}, "vendor": 1} for name in names]
     listed[0]["annotations"] = {"readOnlyHint": True}
+    if mode == "catalog":
+        listed = catalog(int(sys.argv[2]))
+        if "grows" in sys.argv and calls > 0:
+            listed.append({"name": "water_the_garden", "description": "Waters all plants of a garden", "inputSchema": {"type": "object"}})
     if mode == "bad-tools":
         listed += [{"name": "broken", "inputSchema": 7}, {"inputSchema": {}}, 17]
     return listed
@@ -74,7 +94,7 @@ def flood(count):
 
 
 def call(request):
-    global calls
+    global calls, listings
     calls += 1
     params = request["params"]
     name = params["name"]
@@ -177,9 +197,16 @@ def call(request):
     if mode == "not-utf8":
         out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"a\xff\xfeb"}]}}\n' % request["id"])
         return out.flush()
-    if mode == "changes":
+    if mode == "changes" or "grows" in sys.argv:
         # The list is another one from here on, and this call is not over.
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    if "grows" in sys.argv and calls == 2:
+        # The answer to this call follows the answer with the new list.
+        while listings < 2:
+            message = json.loads(sys.stdin.readline())
+            if message.get("method") == "tools/list":
+                listings += 1
+                reply(message, {"tools": tools()})
     if name == "slow" and mode != "counts":
         for step in range(3):
             time.sleep(0.5)
@@ -253,6 +280,7 @@ for line in sys.stdin:
     elif method == "tools/list":
         if mode == "asks-model-unasked":
             print("it was told:", ask("sampling/createMessage", sample("")), file=sys.stderr, flush=True)
+        listings += 1
         page = {"tools": tools()}
         if mode == "pages-for-ever":
             page["nextCursor"] = str(int(request["params"].get("cursor", "0")) + 1)

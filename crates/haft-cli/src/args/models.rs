@@ -33,8 +33,12 @@ pub(crate) struct ToolsSearchArgs {
     pub(crate) json: bool,
 
     /// Read queries as JSON lines from standard input and answer each with the names of tools
-    #[arg(long, conflicts_with_all = ["query", "json"])]
+    #[arg(long, conflicts_with = "query")]
     pub(crate) stdin: bool,
+
+    /// Search the tools of the MCP servers in this file instead of your own
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) mcp_config: Option<PathBuf>,
 
     /// The largest number of tools to print
     #[arg(long, value_name = "N", default_value_t = 10)]

@@ -47,7 +47,10 @@ pub(super) fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
     let name = &args.name;
     let path =
         changed(&home, args.scope, |path| edit::add(path, ConfigEntry { section: SECTION, name }, &value))?;
-    let mut text = format!("added `{name}` to {}\ntest it with `haft mcp test {name}`", path.file);
+    let mut text = format!(
+        "added `{name}` to {}\ntest it with `haft mcp test {name}`, which also shows the tokens of its tools",
+        path.file
+    );
     let namespace = namespace(name);
     if namespace != *name {
         let _ = write!(

@@ -13,7 +13,7 @@ use super::super::exit::ExitReason;
 use super::super::servers::face;
 use super::super::settings::{self, CliError};
 use super::super::status_line::waiting;
-use super::super::tools::schema_problem;
+use super::super::tools::{schema_problem, tokens_text};
 use super::args::McpTestArgs;
 use super::missing_permission::{config_hint, lacked};
 use super::{McpCommandOutput, unambiguous};
@@ -65,7 +65,7 @@ fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutp
     let _ = writeln!(text, "  server     {}", printable(&format!("{} {}", greeting.name, greeting.version)));
     let _ = writeln!(text, "  protocol   {protocol}, {era} era");
     let _ = writeln!(text, "  transport  {transport}");
-    let _ = writeln!(text, "  tools      {}", tools.len());
+    let _ = writeln!(text, "  tools      {}, {}", tools.len(), tokens_text(tools.iter()));
     for tool in tools {
         let _ = writeln!(text, "    {:<12} {}", tool.effects.name(), tool.name);
     }

@@ -319,7 +319,9 @@ impl RunScreen {
             | RunNote::Circling { .. }
             | RunNote::FinalTurn(_)
             | RunNote::Compacted(_)
-            | RunNote::CompactionFault { .. } => true,
+            | RunNote::CompactionFault { .. }
+            | RunNote::ToolsFound(_)
+            | RunNote::ToolsAppended(_) => true,
         };
         if told {
             let (indent, who) = standing(state.below.get(&session));

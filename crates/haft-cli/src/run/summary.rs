@@ -77,8 +77,12 @@ pub(super) fn line(summary: &RunSummary) -> String {
         0 => String::new(),
         denied => format!(" ({denied} denied)"),
     };
+    let cached = match usage.cache_read {
+        0 => String::new(),
+        cached => format!(" ({cached} cached, {} fresh)", usage.input.saturating_sub(cached)),
+    };
     format!(
-        "{}, {}{denied}, {} tokens read, {} written{price}, {}",
+        "{}, {}{denied}, {} tokens read{cached}, {} written{price}, {}",
         counted(summary.turns, "turn"),
         counted(calls, "call"),
         usage.input,
@@ -108,6 +112,7 @@ pub(super) fn time(took: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use haft_core::model_error::ModelErrorKind;
+    use haft_core::model_reply::TokenUsage;
 
     use super::*;
 
@@ -147,6 +152,9 @@ mod tests {
         let line_of = |bill| line(&summary(bill, 0));
         assert_eq!(line(&summary(bill, 2)), "1 turn, 0 calls (2 denied), 0 tokens read, 0 written, 1.5 s");
         assert_eq!(line_of(bill), "1 turn, 0 calls, 0 tokens read, 0 written, 1.5 s");
+        let usage = TokenUsage { input: 50, cache_read: 40, ..TokenUsage::default() };
+        let cached = line_of(RunBill { usage, ..bill });
+        assert!(cached.contains(", 50 tokens read (40 cached, 10 fresh), 0 written, "), "{cached}");
         bill.add_request(None, Some(haft_core::price::Cost { nano_usd: 2_000 }));
         assert!(line_of(bill).contains(", $0.000002, "));
         bill.add_request(None, None);

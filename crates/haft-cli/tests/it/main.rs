@@ -42,6 +42,8 @@ mod ask;
 mod claude_code;
 // Third-party schemas, in every provider's grammar.
 mod schemas;
+// Tools that a run hides behind a search.
+mod tool_search;
 // `haft tools search`.
 mod tools_search;
 // `haft serve` and `haft keys`.

@@ -156,7 +156,9 @@ fn is_movable(piece: &OutputContent) -> bool {
     match piece {
         OutputContent::Image { .. }
         | OutputContent::Audio { .. }
-        | OutputContent::Resource { text: None, .. } => false,
+        | OutputContent::Resource { text: None, .. }
+        // The tools of a search answer are loaded where it is, so it stays until its turn is summarized.
+        | OutputContent::FoundTools(_) => false,
         OutputContent::Text(text) => !is_stored(text),
         OutputContent::Resource { text: Some(_), .. }
         | OutputContent::Binary { .. }
@@ -222,6 +224,7 @@ fn preview(piece: &OutputContent) -> Option<(String, String)> {
         OutputContent::Resource { .. }
         | OutputContent::Image { .. }
         | OutputContent::Audio { .. }
+        | OutputContent::FoundTools(_)
         | OutputContent::Binary { .. } => return None,
     };
     let (kept, preview) = text.split_once(PREVIEW_LINE)?;

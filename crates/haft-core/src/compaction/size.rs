@@ -50,7 +50,10 @@ impl VisibleContent {
         match piece {
             OutputContent::Image { .. } | OutputContent::Audio { .. } => self.add_media(),
             OutputContent::Text(text) => self.add_text(text),
-            OutputContent::Resource { .. } | OutputContent::Binary { .. } | OutputContent::Stored(_) => {
+            OutputContent::Resource { .. }
+            | OutputContent::Binary { .. }
+            | OutputContent::FoundTools(_)
+            | OutputContent::Stored(_) => {
                 self.add_text(&piece.as_text());
             }
         }

@@ -14,6 +14,10 @@ pub fn note_text(note: &RunNote) -> String {
         RunNote::Circling { tool, times } => {
             format!("{} was called {times} times in a row with the same arguments", one_line(tool))
         }
+        RunNote::ToolsFound(names) => {
+            format!("new tools, found by `tool_search`: {}", listed(names))
+        }
+        RunNote::ToolsAppended(names) => format!("the model sees more tools: {}", listed(names)),
         RunNote::FinalTurn(why) => match why {
             FinalTurnReason::Stopped => "the last turn: the run was asked to stop".into(),
             FinalTurnReason::Budget => "the last turn: the budget is used up".into(),
@@ -40,6 +44,17 @@ fn compaction_text(compaction: &Compaction) -> String {
         }
     };
     format!("compacted the context from {before_tokens} to {after_tokens} tokens: {what}")
+}
+
+/// The most names that a note lists.
+const NAMES_MAX: usize = 5;
+
+fn listed(names: &[String]) -> String {
+    let mut shown: Vec<String> = names.iter().take(NAMES_MAX).map(|name| one_line(name)).collect();
+    if names.len() > NAMES_MAX {
+        shown.push(format!("{} more", names.len() - NAMES_MAX));
+    }
+    shown.join(", ")
 }
 
 /// The longest tool name that a note repeats.

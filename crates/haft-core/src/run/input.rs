@@ -34,6 +34,8 @@ pub enum RunInput {
     Stopped,
     /// The run was aborted.
     Aborted(AbortReason),
+    /// Tools with these exposed names joined the list that the model sees.
+    Appended(Vec<String>),
     /// The user sent another request. Unfinished work is dropped.
     Requested(String),
     /// The driver appended a text to the archive, or could not.
@@ -113,12 +115,22 @@ impl AgentRun {
             RunInput::Judged { call, verdict } => return self.approval_given(&call, verdict),
             RunInput::Stopped => self.stop(),
             RunInput::Aborted(why) => self.abort(why),
+            RunInput::Appended(names) => self.note_appended(names),
             RunInput::Requested(text) => return self.requested(text),
             RunInput::Archived(outcome) => return self.archived(outcome),
             RunInput::Summarized(reply) => return self.summarized(&reply),
             RunInput::SummaryFailed(error) => return self.summary_failed(&error),
         }
         Ok(())
+    }
+
+    /// Records tools that joined the list; `append_tools` adds their definitions, which the journal does not hold.
+    fn note_appended(&mut self, names: Vec<String>) {
+        for name in names {
+            if !self.state.appended.contains(&name) {
+                self.state.appended.push(name);
+            }
+        }
     }
 
     /// Continues the conversation with another request. Limits and counts start again, and unfinished work is dropped.
@@ -128,6 +140,7 @@ impl AgentRun {
         self.state = super::AgentRunState {
             told_choice: self.state.told_choice.take(),
             compaction: std::mem::take(&mut self.state.compaction).for_next_request(),
+            appended: std::mem::take(&mut self.state.appended),
             ..super::AgentRunState::default()
         };
         Ok(())

@@ -68,6 +68,8 @@ pub struct RunCounters {
     pub crowded_turns: u32,
     /// Consecutive replies that reached the limit of output tokens.
     pub long_replies: u32,
+    /// Consecutive turns in which the model only searched for tools.
+    pub search_turns: u32,
 }
 
 impl RunCounters {

@@ -30,6 +30,10 @@ pub enum RunNote {
         /// The number of consecutive turns with the call.
         times: u32,
     },
+    /// Tools that were not there when the run started. The model does not see them, but its search finds them.
+    ToolsFound(Vec<String>),
+    /// Tools joined the list that the model sees.
+    ToolsAppended(Vec<String>),
     /// The next turn is the last one, for this reason.
     FinalTurn(FinalTurnReason),
     /// The run made its conversation smaller.
@@ -73,6 +77,8 @@ impl RunNote {
             Self::Refused { .. } => "refused",
             Self::AskedAgain { .. } => "asked_again",
             Self::Circling { .. } => "circling",
+            Self::ToolsFound(_) => "tools_found",
+            Self::ToolsAppended(_) => "tools_appended",
             Self::FinalTurn(_) => "final_turn",
             Self::Compacted(_) => "compacted",
             Self::CompactionFault { .. } => "compaction_fault",

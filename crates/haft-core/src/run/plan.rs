@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::budget::SpendLimit;
+use super::exposure::{ToolExposure, ToolSearchPlan};
 use super::final_report::FinalReport;
 use super::limits::RunLimits;
 use super::tool_choice::{AnswerForm, ChoiceSupport};
@@ -11,7 +12,9 @@ use crate::compaction::CompactionRules;
 use crate::internal_tools::batch;
 use crate::internal_tools::handoff::HandoffRoutes;
 use crate::internal_tools::task_status::TaskStatus;
+use crate::internal_tools::tool_search;
 use crate::model_request::{ModelTool, ToolChoice};
+use crate::tool::ToolCall;
 
 /// The settings of one run. The snapshot stores them, so that a run that resumes elsewhere follows the same settings.
 #[derive(Debug, Clone)]
@@ -37,6 +40,8 @@ pub struct RunPlan {
     pub offer: OptionalTools,
     /// The rules for making a long conversation smaller; `None` if the run ends when its context is full.
     pub compaction: Option<CompactionRules>,
+    /// The tools that the model sees; `None` if the caller of the run chose them itself.
+    pub exposure: Option<ToolExposure>,
 }
 
 /// The optional tools of the run itself that the model sees.
@@ -61,6 +66,7 @@ impl Default for RunPlan {
             routes: HandoffRoutes::default(),
             offer: OptionalTools::default(),
             compaction: None,
+            exposure: None,
         }
     }
 }
@@ -83,7 +89,20 @@ impl RunPlan {
         };
         let status = self.offer.task_status.then(TaskStatus::tool);
         let batch = self.offer.batch.then(batch::tool);
-        [status, batch, self.routes.tool(), report].into_iter().flatten().collect()
+        let search = self.search().map(ToolSearchPlan::tools);
+        let own = [status, batch, self.routes.tool(), report].into_iter().flatten();
+        own.chain(search.into_iter().flatten()).collect()
+    }
+
+    /// Returns the call that a `tool_call` wraps, and any other call as it is.
+    pub(super) fn unwrapped(&self, call: &ToolCall) -> ToolCall {
+        let inner = self.search().and_then(|_| tool_search::unwrap(call).ok());
+        inner.unwrap_or_else(|| call.clone())
+    }
+
+    /// Returns the search that reaches tools which the model does not see; `None` if there is none.
+    pub fn search(&self) -> Option<&ToolSearchPlan> {
+        self.exposure.as_ref()?.search.as_ref()
     }
 
     pub(super) fn answer_by(&self) -> AnswerForm {

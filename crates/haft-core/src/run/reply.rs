@@ -23,6 +23,12 @@ const CONTINUATIONS_MAX: u32 = 1;
 /// The number of consecutive turns with too many calls after which the next turn is the last one.
 const CROWDED_TURNS_MAX: u32 = 2;
 
+/// The number of consecutive turns with nothing but searches after which the run warns the model.
+const SEARCH_TURNS_TOLD: u32 = 4;
+
+/// The number after which the run ends.
+const SEARCH_TURNS_MAX: u32 = 10;
+
 /// The kind of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReplyKind {
@@ -364,13 +370,16 @@ impl AgentRun {
         self.state.counts.tool_turns += 1;
         self.state.counts.tool_calls = self.state.counts.tool_calls.saturating_add(turn.let_through);
         self.force(&turn);
+        let searched = self.count_searches(&turn);
         self.state.ending = self.ending(&turn);
         let mut open = OpenCalls(turn.calls);
+        let calls: Vec<ToolCall> = calls.iter().map(|call| self.plan.unwrapped(call)).collect();
         match self.state.repeats.turn(calls.iter()) {
             RepeatCheck::Moving => {}
             RepeatCheck::Circling { tool, times } => self.warn_of_repeats(tool, times),
             RepeatCheck::Stuck { tool, times } => self.end_repeated_calls(&mut open, &tool, times),
         }
+        self.limit_searches(&mut open, searched);
         self.state.phase = RunPhase::Calls(open);
     }
 
@@ -398,6 +407,29 @@ impl AgentRun {
         self.state.counts.bad_reports += 1;
         let exhausted = self.state.counts.bad_reports > REPORT_REPAIRS_MAX;
         exhausted.then(|| RunFinish::new(FinishReason::InvalidReport).with_detail(problem.clone()))
+    }
+
+    /// Returns the number of consecutive turns in which the model only searched for tools.
+    fn count_searches(&mut self, turn: &ClassifiedTurn) -> u32 {
+        let counts = &mut self.state.counts;
+        let only_searched = turn.searches > 0 && turn.searches == turn.useful;
+        counts.search_turns = if only_searched { counts.search_turns.saturating_add(1) } else { 0 };
+        counts.search_turns
+    }
+
+    /// Warns a model that searches again and again with other words, and ends the run if it does not stop.
+    fn limit_searches(&mut self, open: &mut OpenCalls, turns: u32) {
+        if turns >= SEARCH_TURNS_MAX {
+            open.refuse_all("Error: the run was stopped because it only searches for tools");
+            let detail = format!("the model only searched for tools in {turns} turns in a row");
+            let doom = RunFinish::new(FinishReason::DoomLoop).with_detail(detail);
+            self.state.ending.get_or_insert(doom);
+        } else if turns >= SEARCH_TURNS_TOLD {
+            self.state.to_tell.push(format!(
+                "You only searched for tools in {turns} turns in a row. Call a tool that you found, or answer with what \
+                 you have."
+            ));
+        }
     }
 
     fn warn_of_repeats(&mut self, tool: String, times: u32) {

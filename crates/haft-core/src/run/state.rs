@@ -30,6 +30,8 @@ pub(super) struct AgentRunState {
     /// The last instruction to the model about its tool choice.
     pub(super) told_choice: Option<String>,
     pub(super) compaction: CompactionState,
+    /// The exposed names of tools that joined the list, in order.
+    pub(super) appended: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

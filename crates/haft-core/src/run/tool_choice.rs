@@ -3,6 +3,7 @@
 
 use crate::internal_tools::final_report::FINAL_REPORT;
 use crate::internal_tools::is_own_tool;
+use crate::internal_tools::tool_search::{TOOL_CALL, TOOL_SEARCH};
 use crate::model_request::{ModelTool, MustCall, ToolChoice};
 
 /// The tool choices that a provider supports. For any other choice the run instructs the model in words. The run checks
@@ -94,13 +95,19 @@ pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
         ToolChoice::None => Some("tools cannot be called now; write your answer as text".into()),
         ToolChoice::Named(name) if name == tool => None,
         ToolChoice::Named(name) => Some(format!("only `{name}` can be called now; got `{tool}`")),
-        ToolChoice::Allowed { names, .. } if is_own_tool(tool) || names.iter().any(|name| name == tool) => {
+        ToolChoice::Allowed { names, .. } if is_own(tool) || names.iter().any(|name| name == tool) => {
             None
         }
         ToolChoice::Allowed { names, .. } => {
             Some(format!("`{tool}` is not allowed in this run; allowed are {}", names.join(", ")))
         }
     }
+}
+
+/// Returns true for the run's own tools, which no list restricts. For a batch, `ClassifiedTurn::take_batch` checks each inner
+/// call by itself, and a `tool_call` is replaced by its inner call before this check.
+fn is_own(tool: &str) -> bool {
+    is_own_tool(tool) || [TOOL_SEARCH, TOOL_CALL].contains(&tool)
 }
 
 /// Returns a message for the model if a reply without any call breaks the choice.
@@ -142,7 +149,7 @@ pub(super) fn sent(
         ToolChoice::Allowed { names, must_call } => {
             // Lists never name the run's own tools, but the model may call them. A name that the request does not offer
             // must not appear.
-            let may = |tool: &&ModelTool| is_own_tool(&tool.name) || names.contains(&tool.name);
+            let may = |tool: &&ModelTool| is_own(&tool.name) || names.contains(&tool.name);
             let names = offered.iter().filter(may).map(|tool| tool.name.clone()).collect();
             (ToolChoice::Allowed { names, must_call: *must_call }, None)
         }

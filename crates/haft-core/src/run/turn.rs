@@ -10,6 +10,7 @@ use crate::internal_tools::batch::{self, BATCH, BatchPlan};
 use crate::internal_tools::final_report::{FINAL_REPORT, RunReport};
 use crate::internal_tools::handoff::{HANDOFF, Handoff};
 use crate::internal_tools::task_status::{TASK_STATUS, TaskCompletion, TaskStatus};
+use crate::internal_tools::tool_search::{self, TOOL_CALL, TOOL_SEARCH};
 use crate::model_reply::StopReason;
 use crate::model_request::ToolChoice;
 use crate::tool::{CallId, ToolCall};
@@ -29,6 +30,8 @@ pub(super) struct ClassifiedTurn {
     /// Calls beyond the limit of the turn, and below those beyond the limit of the run.
     pub(super) too_many: u32,
     pub(super) beyond_run: u32,
+    /// Permitted searches for tools, which are also in `let_through`.
+    pub(super) searches: u32,
     /// Calls with incomplete arguments.
     pub(super) cut: u32,
     /// Refused tools, each with the reason.
@@ -68,6 +71,8 @@ impl ClassifiedTurn {
     /// in a batch.
     fn take(&mut self, rules: ClassifierInput<'_>, call: &ToolCall, all: &[ToolCall]) {
         let plan = rules.plan;
+        let Some(call) = self.unwrapped(rules, call, &CallPosition::Turn) else { return };
+        let call = &call;
         if let Some(why) = tool_choice::refusal(rules.choice, &call.name) {
             return self.refuse(call, CallPosition::Turn, &why);
         }
@@ -101,11 +106,36 @@ impl ClassifiedTurn {
             let id = inner_id(&call.id, at, all);
             let inner = ToolCall { id, name: item.tool, arguments: item.arguments };
             let place = CallPosition::Batch { parent, item: item.id };
+            let Some(inner) = self.unwrapped(rules, &inner, &place) else { continue };
             let refusal =
                 batch::refusal(&inner.name).or_else(|| tool_choice::refusal(rules.choice, &inner.name));
             match refusal {
                 Some(why) => self.refuse(&inner, place, &why),
                 None => self.take_plain(rules, &inner, place),
+            }
+        }
+    }
+
+    /// Returns the call that a `tool_call` wraps, and any other call as it is. Refuses a wrapper that holds no call.
+    fn unwrapped(
+        &mut self,
+        rules: ClassifierInput<'_>,
+        call: &ToolCall,
+        place: &CallPosition,
+    ) -> Option<ToolCall> {
+        if call.name != TOOL_CALL || rules.plan.search().is_none() {
+            return Some(call.clone());
+        }
+        if was_cut(rules.stop, call) {
+            self.cut += 1;
+            self.refuse(call, place.clone(), CUT_OFF);
+            return None;
+        }
+        match tool_search::unwrap(call) {
+            Ok(inner) => Some(inner),
+            Err(why) => {
+                self.misread(call, place.clone(), &why);
+                None
             }
         }
     }
@@ -119,8 +149,7 @@ impl ClassifiedTurn {
         }
         if was_cut(rules.stop, call) {
             self.cut += 1;
-            let why = "the call was cut off by the limit of the reply's length and was not made; send it again, shorter";
-            return self.refuse(call, place, why);
+            return self.refuse(call, place, CUT_OFF);
         }
         let limits = &rules.plan.limits;
         if self.let_through >= limits.tool_calls_per_turn_max {
@@ -147,6 +176,7 @@ impl ClassifiedTurn {
         }
         self.let_through += 1;
         self.useful += 1;
+        self.searches += u32::from(call.name == TOOL_SEARCH);
         let is_client = rules.plan.client_tools.contains(&call.name);
         self.put(call.clone(), place, if is_client { CallState::Client } else { CallState::New });
     }
@@ -196,6 +226,9 @@ impl ClassifiedTurn {
         self.calls.push(OpenCall { call, place, state });
     }
 }
+
+const CUT_OFF: &str =
+    "the call was cut off by the limit of the reply's length and was not made; send it again, shorter";
 
 /// Returns an id for a call inside a batch that differs from the id of every call in the reply.
 fn inner_id(batch: &CallId, at: usize, all: &[ToolCall]) -> CallId {

@@ -10,7 +10,7 @@ use crate::conversation::{
     Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
     WireIdentity,
 };
-use crate::output::OutputContent;
+use crate::output::{FoundTools, OutputContent};
 use crate::tool::{CallId, ToolCall};
 
 /// The stored form of [`Message`].
@@ -124,6 +124,11 @@ pub(super) enum StoredContent {
         uri: Option<String>,
         media_type: Option<String>,
         base64: String,
+    },
+    FoundTools {
+        text: String,
+        defined: Vec<String>,
+        rest: String,
     },
 }
 
@@ -285,6 +290,10 @@ impl StoredContent {
             OutputContent::Resource { uri, media_type, text } => {
                 Self::Resource { uri: uri.clone(), media_type: media_type.clone(), text: text.clone() }
             }
+            OutputContent::FoundTools(found) => {
+                let FoundTools { text, defined, rest } = FoundTools::clone(found);
+                Self::FoundTools { text, defined, rest }
+            }
         }
     }
 
@@ -294,6 +303,7 @@ impl StoredContent {
             OutputContent::Text(_)
             | OutputContent::Image { .. }
             | OutputContent::Audio { .. }
+            | OutputContent::FoundTools(_)
             | OutputContent::Resource { .. } => Some(Self::of(content)),
             OutputContent::Binary { uri, media_type, bytes } => {
                 let base64 = STANDARD.encode(bytes);
@@ -315,6 +325,9 @@ impl StoredContent {
             Self::Resource { uri, media_type, text } => OutputContent::Resource { uri, media_type, text },
             Self::Binary { uri, media_type, base64 } => {
                 OutputContent::Binary { uri, media_type, bytes: bytes(&base64)?.into() }
+            }
+            Self::FoundTools { text, defined, rest } => {
+                OutputContent::FoundTools(Box::new(FoundTools { text, defined, rest }))
             }
         })
     }

@@ -21,6 +21,9 @@ pub struct StoredRequest {
     system: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tools: Option<Vec<StoredTool>>,
+    /// `None` if there are none, or if they are the same as in the earlier request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deferred: Option<Vec<StoredTool>>,
     tool_choice: StoredToolChoice,
     #[serde(default, skip_serializing_if = "is_false")]
     one_call_at_a_time: bool,
@@ -113,11 +116,14 @@ impl StoredRequest {
     pub fn after(request: &ModelRequest, before: Option<&ModelRequest>, messages: usize) -> Self {
         let same_system = before.is_some_and(|before| before.system == request.system);
         let same_tools = before.is_some_and(|before| Arc::ptr_eq(&before.tools, &request.tools));
+        let same_deferred = request.deferred.is_empty()
+            || before.is_some_and(|before| Arc::ptr_eq(&before.deferred, &request.deferred));
         let new = request.conversation.messages().get(messages..).unwrap_or_default();
         Self {
             model: request.model.clone(),
             system: (!same_system).then(|| request.system.as_ref().to_owned()),
             tools: (!same_tools).then(|| request.tools.iter().map(StoredTool::of).collect()),
+            deferred: (!same_deferred).then(|| request.deferred.iter().map(StoredTool::of).collect()),
             tool_choice: StoredToolChoice::of(&request.tool_choice),
             one_call_at_a_time: request.parallel_calls == ParallelCalls::OneAtATime,
             output: StoredShape::of(&request.output),
@@ -148,10 +154,16 @@ impl StoredRequest {
             (None, Some((before, _))) => Arc::clone(&before.tools),
             (None, None) => return Err(alone()),
         };
+        let deferred = match (self.deferred, before) {
+            (Some(tools), _) => tools.into_iter().map(StoredTool::into_tool).collect(),
+            (None, Some((before, _))) => Arc::clone(&before.deferred),
+            (None, None) => Arc::new([]),
+        };
         Ok(ModelRequest {
             model: self.model,
             system,
             tools,
+            deferred,
             tool_choice: self.tool_choice.into_choice(),
             parallel_calls: if self.one_call_at_a_time {
                 ParallelCalls::OneAtATime

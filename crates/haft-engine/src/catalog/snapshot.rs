@@ -7,9 +7,10 @@ use std::sync::{Arc, OnceLock};
 use haft_core::arguments::ParsedArguments;
 use haft_core::digest::Digest;
 use haft_core::event::KnownTool;
-use haft_core::name::ToolName;
+use haft_core::model_request::ModelTool;
+use haft_core::name::{GroupName, ToolName};
 use haft_core::naming::{NameMatch, NameResolution, NameTable, NamedTool, NamingSource, ToolIdentity};
-use haft_core::provider::ToolProvider;
+use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::{Schema, SchemaDraft, ValidArguments};
 use serde_json::Value;
@@ -277,6 +278,24 @@ impl CatalogEntry {
     /// Returns `None` for a tool without an output schema.
     pub(crate) fn output_schema(&self, draft: SchemaDraft) -> Option<&Schema> {
         self.values().output_schema(self.definition(), draft)
+    }
+
+    /// Returns the tool in the form that the model receives.
+    pub(crate) fn model_tool(&self) -> ModelTool {
+        ModelTool {
+            name: self.exposed.as_str().to_owned(),
+            description: self.definition().description.clone(),
+            input_schema: self.input_schema(),
+        }
+    }
+
+    /// Returns the name of the server or API description that the tool comes from.
+    pub fn source(&self) -> &str {
+        let group = match self.identity.kind {
+            ProviderKind::Rest => self.definition().groups.first(),
+            ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Agent | ProviderKind::Client => None,
+        };
+        group.map_or(self.identity.namespace.as_str(), GroupName::as_str)
     }
 
     /// Returns the input schema as requests to models hold it. All requests with this tool share it.

@@ -48,7 +48,7 @@ pub(super) fn synonyms(term: &str) -> impl Iterator<Item = &'static str> {
 fn table() -> HashMap<String, Vec<String>> {
     let mut table: HashMap<String, Vec<String>> = HashMap::new();
     for group in GROUPS {
-        let stems: Vec<String> = words(group).collect();
+        let stems = words(group);
         for stem in &stems {
             table
                 .entry(stem.clone())

@@ -1,3 +1,4 @@
+use haft_core::tool::ToolDefinition;
 use serde_json::json;
 
 use super::*;
@@ -87,4 +88,30 @@ fn description_of_any_size_is_indexed_in_part() {
     let tools = [tool("a__big", &format!("first {} last", "filler ".repeat(50_000)))];
     assert_eq!(found(&tools, "first", 1), ["a__big"]);
     assert_eq!(found(&tools, "last", 1), Vec::<String>::new());
+}
+
+#[test]
+fn renewed_index_finds_new_tools_and_forgets_removed_ones() {
+    let before = catalog();
+    let index = ToolSearchIndex::new(&before);
+    let added = [tool("garden__water_plants", "Give water to plants")];
+    let after: Vec<&ToolDefinition> = before[1..].iter().chain(&added).collect();
+    let fresh = ToolSearchIndex::new(after.iter().copied());
+    let renewed = index.renewed(after.iter().copied());
+    assert_eq!(renewed.len(), after.len());
+    for query in ["water the plants", "create an issue", "list issues", "configmap", "send mail"] {
+        assert_eq!(renewed.search(query, 20), fresh.search(query, 20), "{query}");
+    }
+    assert_eq!(after[renewed.search("water", 1)[0].tool].name.as_str(), "garden__water_plants");
+    assert_eq!(renewed.named("github__create_issue"), None);
+}
+
+#[test]
+fn coverage_is_the_share_of_the_query_that_a_tool_matches() {
+    let tools = catalog();
+    let index = ToolSearchIndex::new(&tools);
+    let best = |query: &str| index.search(query, 1)[0].coverage;
+    assert!((best("list issues") - 1.0).abs() < 0.001);
+    assert!(best("list zzqq xyzzy plugh issues") < 0.7);
+    assert!((best("zzqq kube__get_config_map") - 1.0).abs() < 0.001);
 }

@@ -6,7 +6,7 @@ use haft_core::conversation::{
 use haft_core::model_request::{
     ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, PromptCaching, ReasoningEffort, ToolChoice,
 };
-use haft_core::output::OutputContent;
+use haft_core::output::{FoundTools, OutputContent};
 use haft_core::tool::ToolCall;
 
 use super::UNSAID;
@@ -36,7 +36,8 @@ pub(super) fn encode(
     delivery: ReplyDelivery,
     memo: &mut EncodeMemo,
 ) -> EncodedRequest {
-    let recalled = memo.encode_cached(&AnthropicEncoder(request.caching), request);
+    let encoder = AnthropicEncoder { caching: request.caching, deferred: &request.deferred };
+    let recalled = memo.encode_cached(&encoder, request);
     let tail = &recalled.said.tail;
     let mut body = Vec::with_capacity(tail.bytes.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
@@ -91,24 +92,30 @@ fn marked(tail: &EncodedTail) -> Vec<&[u8]> {
 }
 
 /// Encodes messages as content blocks.
-struct AnthropicEncoder(PromptCaching);
+struct AnthropicEncoder<'a> {
+    caching: PromptCaching,
+    /// The tools that a reply to a search may load by name.
+    deferred: &'a [ModelTool],
+}
 
-impl AnthropicEncoder {
+impl AnthropicEncoder<'_> {
     fn mark(&self, object: &mut ObjectWriter<'_>) {
-        match self.0 {
+        match self.caching {
             PromptCaching::Full => object.object("cache_control", |control| control.put("type", "ephemeral")),
             PromptCaching::None => {}
         }
     }
 }
 
-impl Encoder for AnthropicEncoder {
+impl Encoder for AnthropicEncoder<'_> {
     /// Returns a different name without caching, so that the memo never reuses tools or system text encoded with
-    /// markers.
+    /// markers, and another one with deferred tools, which change the replies to searches.
     fn name(&self) -> &'static str {
-        match self.0 {
-            PromptCaching::Full => FORMAT.name(),
-            PromptCaching::None => "anthropic without caching",
+        match (self.caching, self.deferred.is_empty()) {
+            (PromptCaching::Full, true) => FORMAT.name(),
+            (PromptCaching::None, true) => "anthropic without caching",
+            (PromptCaching::Full, false) => "anthropic with deferred tools",
+            (PromptCaching::None, false) => "anthropic with deferred tools, without caching",
         }
     }
 
@@ -117,7 +124,13 @@ impl Encoder for AnthropicEncoder {
         match message.role {
             Role::System => message.parts.iter().for_each(|part| say_system_inside(&mut blocks, part)),
             Role::User => message.parts.iter().for_each(|part| say_input(&mut blocks, &part.body)),
-            Role::Tool => message.parts.iter().for_each(|part| say_reply(&mut blocks, part)),
+            Role::Tool => {
+                message.parts.iter().for_each(|part| say_reply(&mut blocks, part, self.deferred));
+                // The API accepts no text beside references, and results come before all text.
+                for found in message.parts.iter().filter_map(|part| loaded(part, self.deferred)) {
+                    say_text(&mut blocks, &found.rest, &[]);
+                }
+            }
             Role::Assistant => {
                 message.parts.iter().for_each(|part| say_output(&mut blocks, part));
                 tail.push_blocks("assistant", &blocks, (br#"{"role":"assistant","content":["#, b"]}"));
@@ -147,25 +160,41 @@ impl Encoder for AnthropicEncoder {
         out
     }
 
-    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+    fn tools(&self, tools: &[ModelTool], deferred: &[ModelTool]) -> Vec<u8> {
         let mut out = Vec::new();
         json_text::array(&mut out, |list| {
             for (number, tool) in tools.iter().enumerate() {
                 list.object(|entry| {
-                    entry.put("name", &tool.name);
-                    entry.put("description", &tool.description);
-                    entry.put(
-                        "input_schema",
-                        &schema::downgrade(&tool.input_schema, SchemaDialect::Anthropic).schema,
-                    );
+                    say_tool(entry, tool);
                     if number + 1 == tools.len() {
                         self.mark(entry);
                     }
                 });
             }
+            for tool in deferred {
+                list.object(|entry| {
+                    say_tool(entry, tool);
+                    entry.put("defer_loading", &true);
+                });
+            }
         });
         out
     }
+}
+
+fn say_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
+    entry.put("name", &tool.name);
+    entry.put("description", &tool.description);
+    entry.put("input_schema", &schema::downgrade(&tool.input_schema, SchemaDialect::Anthropic).schema);
+}
+
+/// Returns the answer of a search whose tools the provider can load by name. Every referenced tool must be in the request,
+/// else the provider refuses it.
+fn loaded<'a>(part: &'a MessagePart, deferred: &[ModelTool]) -> Option<&'a FoundTools> {
+    let PartBody::Reply(reply) = &part.body else { return None };
+    let [OutputContent::FoundTools(found)] = reply.content.as_slice() else { return None };
+    let is_deferred = |name: &String| deferred.iter().any(|tool| tool.name == *name);
+    (!found.defined.is_empty() && found.defined.iter().all(is_deferred)).then_some(&**found)
 }
 
 /// Records the position of a cache marker: just inside the closing brace of the last block. A message that grows
@@ -292,12 +321,14 @@ fn say_call(block: &mut ObjectWriter<'_>, call: &ToolCall) {
     block.raw("input", object_json(&call.arguments).as_bytes());
 }
 
-fn say_reply(blocks: &mut Vec<u8>, part: &MessagePart) {
+fn say_reply(blocks: &mut Vec<u8>, part: &MessagePart, deferred: &[ModelTool]) {
     let PartBody::Reply(reply) = &part.body else { return };
     block(blocks, |block| {
         block.put("type", "tool_result");
         block.put("tool_use_id", &CallIdRule::USUAL.fit(&reply.call.0));
-        if media::images(reply).next().is_some() {
+        if let Some(found) = loaded(part, deferred) {
+            block.array("content", |content| say_references(content, found));
+        } else if media::images(reply).next().is_some() {
             block.array("content", |content| say_reply_pieces(content, reply));
         } else {
             block.put("content", &media::reply_text(reply));
@@ -306,6 +337,15 @@ fn say_reply(blocks: &mut Vec<u8>, part: &MessagePart) {
             block.put("is_error", &true);
         }
     });
+}
+
+fn say_references(content: &mut ArrayWriter<'_>, found: &FoundTools) {
+    for name in &found.defined {
+        content.object(|block| {
+            block.put("type", "tool_reference");
+            block.put("tool_name", name);
+        });
+    }
 }
 
 fn say_reply_pieces(content: &mut ArrayWriter<'_>, reply: &ToolReply) {
@@ -319,6 +359,7 @@ fn say_reply_pieces(content: &mut ArrayWriter<'_>, reply: &ToolReply) {
             | OutputContent::Audio { .. }
             | OutputContent::Resource { .. }
             | OutputContent::Binary { .. }
+            | OutputContent::FoundTools(_)
             | OutputContent::Stored(_) => say_reply_text(content, &piece.as_text()),
         }
     }

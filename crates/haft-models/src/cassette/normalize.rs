@@ -53,7 +53,10 @@ fn content(content: &OutputContent) -> Value {
         OutputContent::Text(text) => json!({ "text": scrub(text) }),
         OutputContent::Image { bytes, .. } => json!({ "image": Digest::of_bytes(bytes).to_string() }),
         OutputContent::Audio { bytes, .. } => json!({ "audio": Digest::of_bytes(bytes).to_string() }),
-        OutputContent::Resource { .. } | OutputContent::Binary { .. } | OutputContent::Stored(_) => {
+        OutputContent::Resource { .. }
+        | OutputContent::Binary { .. }
+        | OutputContent::FoundTools(_)
+        | OutputContent::Stored(_) => {
             json!({ "text": scrub(&content.as_text()) })
         }
     }

@@ -103,7 +103,7 @@ impl Encoder for GeminiEncoder {
         out
     }
 
-    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+    fn tools(&self, tools: &[ModelTool], _: &[ModelTool]) -> Vec<u8> {
         let mut out = Vec::new();
         json_text::array(&mut out, |list| {
             list.object(|entry| {

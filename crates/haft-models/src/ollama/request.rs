@@ -93,7 +93,7 @@ impl Encoder for OllamaEncoder {
         if system.is_empty() { Vec::new() } else { say(|message| say_plain(message, "system", system)) }
     }
 
-    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+    fn tools(&self, tools: &[ModelTool], _: &[ModelTool]) -> Vec<u8> {
         let mut out = Vec::new();
         json_text::array(&mut out, |list| {
             for tool in tools {

@@ -81,7 +81,7 @@ impl Encoder for Dialect {
         say_system(self, system)
     }
 
-    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+    fn tools(&self, tools: &[ModelTool], _: &[ModelTool]) -> Vec<u8> {
         say_tools(tools)
     }
 }

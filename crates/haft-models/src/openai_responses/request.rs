@@ -3,6 +3,7 @@
 use haft_core::conversation::{
     Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
 };
+use haft_core::internal_tools::tool_search::TOOL_SEARCH;
 use haft_core::model_request::{
     ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ToolChoice,
 };
@@ -15,6 +16,7 @@ use crate::capability::may_reason;
 use crate::encode_memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::json_text::{self, ArrayWriter, ObjectWriter};
 use crate::media;
+use crate::object_arguments::object_json;
 use crate::openai_chat::effort_name;
 use crate::schema::{self, SchemaDialect};
 use crate::wire::EncodedRequest;
@@ -27,7 +29,8 @@ pub(super) fn encode(
     delivery: ReplyDelivery,
     memo: &mut EncodeMemo,
 ) -> EncodedRequest {
-    let recalled = memo.encode_cached(&ResponsesEncoder, request);
+    let encoder = ResponsesEncoder { deferred: &request.deferred };
+    let recalled = memo.encode_cached(&encoder, request);
     let items = &recalled.said.tail.bytes;
     let mut body = Vec::with_capacity(items.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
@@ -66,19 +69,22 @@ pub(super) fn encode(
 }
 
 /// Encodes messages as items.
-struct ResponsesEncoder;
+struct ResponsesEncoder<'a> {
+    /// The tools that a reply to a search may load. If there are any, searches have items of their own.
+    deferred: &'a [ModelTool],
+}
 
-impl Encoder for ResponsesEncoder {
+impl Encoder for ResponsesEncoder<'_> {
     fn name(&self) -> &'static str {
-        FORMAT.name()
+        if self.deferred.is_empty() { FORMAT.name() } else { "openai_responses with deferred tools" }
     }
 
     fn message(&self, tail: &mut EncodedTail, message: &Message) {
         match message.role {
             Role::System => say_input(tail, "developer", &message.parts),
             Role::User => say_input(tail, "user", &message.parts),
-            Role::Assistant => say_assistant(tail, &message.parts),
-            Role::Tool => message.parts.iter().for_each(|part| say_reply(tail, part)),
+            Role::Assistant => say_assistant(tail, &message.parts, self.deferred),
+            Role::Tool => message.parts.iter().for_each(|part| say_reply(tail, part, self.deferred)),
         }
     }
 
@@ -90,25 +96,43 @@ impl Encoder for ResponsesEncoder {
         out
     }
 
-    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+    /// Deferred tools are not sent: each reply to a search carries the definitions that it found.
+    fn tools(&self, tools: &[ModelTool], deferred: &[ModelTool]) -> Vec<u8> {
         let mut out = Vec::new();
         json_text::array(&mut out, |list| {
             for tool in tools {
                 list.object(|entry| {
-                    entry.put("type", "function");
-                    entry.put("name", &tool.name);
-                    entry.put("description", &tool.description);
-                    entry.put(
-                        "parameters",
-                        &schema::downgrade(&tool.input_schema, SchemaDialect::Json).schema,
-                    );
-                    // Strict mode is the default of this API, and it changes the schema of a tool's arguments.
-                    entry.put("strict", &false);
+                    if is_search(&tool.name, deferred) {
+                        say_search_tool(entry, tool);
+                    } else {
+                        say_tool(entry, tool);
+                    }
                 });
             }
         });
         out
     }
+}
+
+/// Returns whether calls of this tool are searches in the format's own way.
+fn is_search(name: &str, deferred: &[ModelTool]) -> bool {
+    name == TOOL_SEARCH && !deferred.is_empty()
+}
+
+fn say_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
+    entry.put("type", "function");
+    entry.put("name", &tool.name);
+    entry.put("description", &tool.description);
+    entry.put("parameters", &schema::downgrade(&tool.input_schema, SchemaDialect::Json).schema);
+    // Strict mode is the default of this API, and it changes the schema of a tool's arguments.
+    entry.put("strict", &false);
+}
+
+fn say_search_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
+    entry.put("type", "tool_search");
+    entry.put("execution", "client");
+    entry.put("description", &tool.description);
+    entry.put("parameters", &schema::downgrade(&tool.input_schema, SchemaDialect::Json).schema);
 }
 
 fn say_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
@@ -166,7 +190,7 @@ fn say_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) {
 
 /// Writes an assistant message. Adjacent texts of one message item are written as one item; every other part is an
 /// item of its own.
-fn say_assistant(tail: &mut EncodedTail, parts: &[MessagePart]) {
+fn say_assistant(tail: &mut EncodedTail, parts: &[MessagePart], deferred: &[ModelTool]) {
     let mut at = 0;
     while at < parts.len() {
         let own = item_of(&parts[at]);
@@ -175,7 +199,7 @@ fn say_assistant(tail: &mut EncodedTail, parts: &[MessagePart]) {
         if same > 0 {
             write_message_item(tail, own, &parts[at..at + same]);
         } else {
-            say_item(tail, &parts[at]);
+            say_item(tail, &parts[at], deferred);
         }
         at += same.max(1);
     }
@@ -263,8 +287,11 @@ fn say_output_text(content: &mut ArrayWriter<'_>, text: &str, annotations: &[Ann
 
 /// Writes a part that is an item of its own. Reasoning and unknown items are sent back unchanged, and only to the
 /// format they came from.
-fn say_item(tail: &mut EncodedTail, part: &MessagePart) {
+fn say_item(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) {
     match &part.body {
+        PartBody::Call(call) if is_search(&call.name, deferred) => {
+            say_search_call(tail, call, part.id_for(FORMAT));
+        }
         PartBody::Call(call) => say_call(tail, call, part.id_for(FORMAT)),
         PartBody::Reasoning(_) | PartBody::Opaque => {
             if let Some(item) = part.state_for(FORMAT) {
@@ -295,8 +322,59 @@ fn say_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
     tail.push(&out);
 }
 
-fn say_reply(tail: &mut EncodedTail, part: &MessagePart) {
+fn say_search_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
+    let mut out = Vec::new();
+    json_text::object(&mut out, |item| {
+        item.put("type", "tool_search_call");
+        item.put_some("id", id);
+        item.put("call_id", &CallIdRule::USUAL.fit(&call.id.0));
+        item.put("execution", "client");
+        item.put("status", "completed");
+        item.raw("arguments", object_json(&call.arguments).as_bytes());
+    });
+    tail.push(&out);
+}
+
+/// Writes the reply to a search: the definitions of the found tools, and the rest of the answer as a message, because the
+/// item has no place for text.
+fn say_search_reply(tail: &mut EncodedTail, reply: &ToolReply, deferred: &[ModelTool]) {
+    let found = reply.content.iter().find_map(|piece| match piece {
+        OutputContent::FoundTools(found) => Some(&**found),
+        _ => None,
+    });
+    let names = found.map_or(&[][..], |found| &found.defined);
+    let tools: Vec<&ModelTool> =
+        names.iter().filter_map(|name| deferred.iter().find(|tool| tool.name == *name)).collect();
+    let mut out = Vec::new();
+    json_text::object(&mut out, |item| {
+        item.put("type", "tool_search_output");
+        item.put("call_id", &CallIdRule::USUAL.fit(&reply.call.0));
+        item.put("execution", "client");
+        item.put("status", "completed");
+        item.array("tools", |list| {
+            for tool in &tools {
+                list.object(|entry| {
+                    say_tool(entry, tool);
+                    entry.put("defer_loading", &true);
+                });
+            }
+        });
+    });
+    tail.push(&out);
+    let text = match found {
+        Some(found) if tools.len() == found.defined.len() && !tools.is_empty() => found.rest.clone(),
+        Some(_) | None => media::reply_text(reply),
+    };
+    if !text.is_empty() {
+        say_input(tail, "developer", &[MessagePart::text(text)]);
+    }
+}
+
+fn say_reply(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) {
     let PartBody::Reply(reply) = &part.body else { return };
+    if is_search(&reply.name, deferred) {
+        return say_search_reply(tail, reply, deferred);
+    }
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "function_call_output");
@@ -323,6 +401,7 @@ fn say_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
             | OutputContent::Audio { .. }
             | OutputContent::Resource { .. }
             | OutputContent::Binary { .. }
+            | OutputContent::FoundTools(_)
             | OutputContent::Stored(_) => {
                 let alone = ToolOutput { content: vec![piece.clone()], structured: None };
                 say_text(output, &alone.as_text());
@@ -333,6 +412,9 @@ fn say_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
 
 fn say_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let function = |choice: &mut ObjectWriter<'_>, name: &str| {
+        if is_search(name, &request.deferred) {
+            return choice.put("type", "tool_search");
+        }
         choice.put("type", "function");
         choice.put("name", name);
     };

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use haft_core::conversation::ModelApiFormat;
+use haft_core::internal_tools::tool_search::TOOL_SEARCH;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
 use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
@@ -41,7 +42,9 @@ pub(super) struct ResponsesItem<'a> {
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) call_id: Option<Cow<'a, str>>,
     pub(super) name: Option<Cow<'a, str>>,
-    pub(super) arguments: Option<Cow<'a, str>>,
+    /// A text for a function, and an object for a search.
+    #[serde(borrow)]
+    pub(super) arguments: Option<&'a RawValue>,
     /// The phase of a message: the answer, or a step on the way to it. The models expect it back.
     pub(super) phase: Option<Cow<'a, str>>,
     pub(super) content: Option<Vec<ResponsesContent<'a>>>,
@@ -140,7 +143,13 @@ fn say_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError> 
             let mark = draft.mark(item.id.as_deref(), None);
             let name = item.name.as_deref().unwrap_or_default();
             let index = draft.open_call(item.call_id.as_deref(), name, mark);
-            draft.add(index, item.arguments.as_deref().unwrap_or_default());
+            draft.add(index, &item.arguments_text());
+            draft.close(index, None);
+        }
+        Some("tool_search_call") if item.call_id.is_some() => {
+            let mark = draft.mark(item.id.as_deref(), None);
+            let index = draft.open_call(item.call_id.as_deref(), TOOL_SEARCH, mark);
+            draft.add(index, &item.arguments_text());
             draft.close(index, None);
         }
         Some("reasoning") => {
@@ -189,6 +198,12 @@ pub(super) fn annotate(draft: &mut ReplyDraft, index: usize, raw: &RawValue) {
 }
 
 impl ResponsesItem<'_> {
+    /// Returns the arguments of a call as JSON text.
+    pub(super) fn arguments_text(&self) -> String {
+        let Some(raw) = self.arguments else { return String::new() };
+        serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
+    }
+
     /// Returns the reasoning itself if the server shows it, otherwise its summary.
     pub(super) fn reasoning_text(&self) -> String {
         let pieces = self.content.as_deref().filter(|pieces| !pieces.is_empty()).or(self.summary.as_deref());

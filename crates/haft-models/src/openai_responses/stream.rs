@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use haft_core::conversation::ModelApiFormat;
+use haft_core::internal_tools::tool_search::TOOL_SEARCH;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
 use haft_core::model_reply::{CALLS_PER_REPLY_MAX, ReplyNote, StopReason};
@@ -132,6 +133,9 @@ impl ResponsesStreamReader {
                 let name = item.name.as_deref().unwrap_or_default();
                 (self.draft.open_call(item.call_id.as_deref(), name, mark), OpenPartKind::Call)
             }
+            Some("tool_search_call") if item.call_id.is_some() => {
+                (self.draft.open_call(item.call_id.as_deref(), TOOL_SEARCH, mark), OpenPartKind::Call)
+            }
             Some("reasoning") => (self.draft.open(PartStart::Reasoning, mark), OpenPartKind::Reasoning),
             // A message opens with its content; other items are read when they are complete.
             _ => return Ok(()),
@@ -236,7 +240,11 @@ impl ResponsesStreamReader {
             }
             "function_call" => {
                 self.announce(event, OpenPartKind::Call)?;
-                self.fill(event, OpenPartKind::Call, item.arguments.as_deref().unwrap_or_default());
+                self.fill(event, OpenPartKind::Call, &item.arguments_text());
+            }
+            "tool_search_call" if item.call_id.is_some() => {
+                self.announce(event, OpenPartKind::Call)?;
+                self.fill(event, OpenPartKind::Call, &item.arguments_text());
             }
             "reasoning" => {
                 self.announce(event, OpenPartKind::Reasoning)?;

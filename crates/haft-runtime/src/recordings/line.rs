@@ -8,6 +8,7 @@ use std::time::Duration;
 use haft_core::conversation::ToolReply;
 use haft_core::digest::Digest;
 use haft_core::event::{CallAccount, CallProgress, Event, ToolReference};
+use haft_core::model_request::ModelTool;
 use haft_core::output::ToolOutput;
 use haft_core::position::{CallOperation, RunPosition, SessionId};
 use haft_core::provider::Principal;
@@ -15,6 +16,7 @@ use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::run::snapshot::{RunSnapshot, StoredInput};
 use haft_core::stored::{StoredError, StoredReply, StoredTool, find};
 use haft_core::tool::{CallId, ToolCall};
+use haft_engine::ToolListChange;
 use haft_models::cassette::{StoredAccount, StoredAttempt};
 use haft_store::sessions::line::SessionJournalLine;
 use serde::{Deserialize, Serialize};
@@ -117,7 +119,43 @@ pub(super) struct RecordedSourcesLine {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct RecordedToolsLine {
     pub(super) session: String,
+    /// Absent in recordings of older versions, whose tools replaced all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) change: Option<RecordedToolsChange>,
+    #[serde(default)]
     pub(super) tools: Vec<StoredTool>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) names: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RecordedToolsChange {
+    Appended,
+    Found,
+}
+
+impl RecordedToolsLine {
+    pub(super) fn of(session: String, change: &ToolListChange) -> Self {
+        let stored = |tools: &[ModelTool]| tools.iter().map(StoredTool::of).collect();
+        let (change, tools, names) = match change {
+            ToolListChange::Replaced(tools) => (None, stored(tools), Vec::new()),
+            ToolListChange::Appended(tools) => {
+                (Some(RecordedToolsChange::Appended), stored(tools), Vec::new())
+            }
+            ToolListChange::Found(names) => (Some(RecordedToolsChange::Found), Vec::new(), names.clone()),
+        };
+        Self { session, change, tools, names }
+    }
+
+    pub(super) fn into_change(self) -> ToolListChange {
+        let tools = self.tools.into_iter().map(StoredTool::into_tool).collect();
+        match self.change {
+            None => ToolListChange::Replaced(tools),
+            Some(RecordedToolsChange::Appended) => ToolListChange::Appended(tools),
+            Some(RecordedToolsChange::Found) => ToolListChange::Found(self.names),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
-use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::model_request::ModelRequest;
 use haft_core::naming::NamingScheme;
 use haft_core::position::{CallOperation, OperationId, RunPosition, SessionId};
 use haft_core::provider::Principal;
@@ -27,6 +27,7 @@ use haft_core::tool::ToolCall;
 use haft_engine::drive::reply_timeout_error;
 use haft_engine::{
     CallOptions, Catalog, DriveOutcome, Orchestrator, OrchestratorConfig, RunDriver, RunObserver,
+    ToolListChange,
 };
 use haft_models::cassette::{MatchRule, Recording, RecordingError, Replayer};
 use tokio::task::yield_now;
@@ -366,7 +367,7 @@ async fn to_the_end(driver: &RunDriver<'_>, run: &mut AgentRun) -> Result<RunFin
 }
 
 impl RunObserver for RunPlayer {
-    fn tools(&self, place: RunPosition, _: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
+    fn tools(&self, place: RunPosition, _: Option<ToolListChange>) -> Option<ToolListChange> {
         self.0.left.tools(place)
     }
 

@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink, EventSinks};
-use haft_core::model_request::ModelTool;
 use haft_core::position::{OperationId, RunPosition};
 use haft_core::result::ToolResult;
 use haft_core::run::DriverReadings;
 use haft_core::run::input::ArchiveOutcome;
-use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
-use haft_engine::{CallOptions, RunObserver};
+use haft_engine::{CallOptions, RunObserver, ToolListChange};
 use haft_models::cassette::Tape;
 use haft_store::sessions::line::{SessionJournalLine, SessionStart};
 use serde_json::Value;
@@ -144,10 +142,10 @@ impl EventSink for RecordingSink {
 }
 
 impl RunObserver for RunRecorder {
-    fn tools(&self, place: RunPosition, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
-        if let Some(tools) = &live {
-            let tools = tools.iter().map(StoredTool::of).collect();
-            self.tape.write(TYPE_TOOLS, &RecordedToolsLine { session: place.session.to_string(), tools });
+    fn tools(&self, place: RunPosition, live: Option<ToolListChange>) -> Option<ToolListChange> {
+        if let Some(change) = &live {
+            let line = RecordedToolsLine::of(place.session.to_string(), change);
+            self.tape.write(TYPE_TOOLS, &line);
         }
         live
     }

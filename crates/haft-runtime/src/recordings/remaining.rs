@@ -1,15 +1,14 @@
 //! The part of a recording that the player has not consumed yet.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use haft_core::model_request::ModelTool;
 use haft_core::position::{RunPosition, SessionId};
 use haft_core::run::input::{ArchiveOutcome, RunInput};
 use haft_core::run::{AbortReason, DriverReadings};
-use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
+use haft_engine::ToolListChange;
 use haft_models::cassette::{Recording, RecordingError, RecordingProblem};
 use serde_json::{Value, json};
 
@@ -58,7 +57,7 @@ struct ReplayState {
 
 #[derive(Debug)]
 struct RecordedStep {
-    tools: Option<Arc<[ModelTool]>>,
+    tools: Option<ToolListChange>,
     readings: DriverReadings,
 }
 
@@ -114,7 +113,7 @@ impl RemainingRecording {
         self.aborts.get(session).cloned().or_else(|| left.then_some(AbortReason::Interrupted))
     }
 
-    pub(super) fn tools(&self, place: RunPosition) -> Option<Arc<[ModelTool]>> {
+    pub(super) fn tools(&self, place: RunPosition) -> Option<ToolListChange> {
         self.open().steps.get_mut(&place.session.to_string())?.front_mut()?.tools.take()
     }
 
@@ -180,12 +179,12 @@ struct RecordedInputs {
 
 /// Reads the inputs of all runs. A line with tools precedes the first step that shows them.
 fn inputs(recording: &Recording) -> Result<RecordedInputs, RecordingError> {
-    let mut offered: HashMap<String, Arc<[ModelTool]>> = HashMap::new();
+    let mut offered: HashMap<String, ToolListChange> = HashMap::new();
     let mut inputs = RecordedInputs::default();
     for line in recording.lines() {
         if line.kind == TYPE_TOOLS {
-            let RecordedToolsLine { session, tools } = recording.parse(line)?;
-            offered.insert(session, tools.into_iter().map(StoredTool::into_tool).collect());
+            let line: RecordedToolsLine = recording.parse(line)?;
+            offered.insert(line.session.clone(), line.into_change());
         } else if line.kind == TYPE_INPUT {
             let RecordedInputLine { session, told } = recording.parse(line)?;
             let unreadable = |error| RecordingError::line(recording.path(), line.number, error);
@@ -208,6 +207,7 @@ fn inputs(recording: &Recording) -> Result<RecordedInputs, RecordingError> {
                 | RunInput::ClientReplied(_)
                 | RunInput::Judged { .. }
                 | RunInput::Stopped
+                | RunInput::Appended(_)
                 | RunInput::Requested(_) => {}
             }
         }

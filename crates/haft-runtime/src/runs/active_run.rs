@@ -267,7 +267,8 @@ impl ActiveRun {
         let path = &task.scope.path;
         let context = worker.context(&task.context);
         let plan = worker.plan(&path[..path.len().saturating_sub(1)], &context);
-        let plan = for_caller(plan, &task);
+        let mut plan = for_caller(plan, &task);
+        plan.exposure = Some(worker.exposure(&plan, &context, task.functions.len()));
         let mut request = worker.request(&plan, &context);
         request.tools = with_functions(&request.tools, &task.functions);
         let mut conversation = Conversation::default();

@@ -1,5 +1,6 @@
 //! An agent bound to its models, tools and limits.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -12,12 +13,16 @@ use haft_core::internal_tools::handoff::HANDOFF;
 use haft_core::internal_tools::is_own_tool;
 use haft_core::internal_tools::task_status::TASK_STATUS;
 use haft_core::model_provider::ModelProvider;
-use haft_core::model_request::{ModelRequest, ToolChoice};
+use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::name::GroupName;
 use haft_core::run::RunPlan;
 use haft_core::run::context::RunContext;
+use haft_core::run::exposure::{ToolExposure, ToolListGrowth};
 use haft_core::run::scope::RunScope;
+use haft_core::settings::tool_search::ToolExposeForm;
+use haft_engine::exposure::{ExposureRequest, ModelToolLimits};
 use haft_engine::{CallOptions, OfferedTool, Orchestrator, RunDriver, ToolFilter, ToolFilterItem};
+use haft_models::capability::loads_tools;
 use haft_models::schema::defects;
 
 use super::agent_tools::AgentTools;
@@ -179,6 +184,47 @@ impl PreparedAgent {
         }
     }
 
+    /// Decides which tools a run shows. `functions` is the number of functions that the caller runs itself.
+    pub(super) fn exposure(&self, plan: &RunPlan, run: &RunContext, functions: usize) -> ToolExposure {
+        let config = self.environment.config();
+        let pinned = match &plan.tool_choice {
+            ToolChoice::Named(name) => Some(name.as_str()),
+            ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Allowed { .. } => None,
+        };
+        let request = ExposureRequest {
+            settings: &config.tool_search,
+            limits: ModelToolLimits {
+                tools_max: models::format_of(config, &self.model.provider).and_then(models::tools_max),
+                window_tokens: plan.limits.context.map(|context| context.window_tokens),
+            },
+            pinned,
+            own_tools: OWN_TOOLS_MAX + functions,
+        };
+        self.orchestrator().expose(&self.selection(), run, &request)
+    }
+
+    /// Returns the hidden tools, for a model that loads tools by name; none for all others.
+    fn deferred(&self, plan: &RunPlan, shown: &[ModelTool], run: &RunContext) -> Arc<[ModelTool]> {
+        let config = self.environment.config();
+        let loads = models::format_of(config, &self.model.provider)
+            .is_some_and(|format| loads_tools(format, &self.model.model));
+        let is_constant = plan.search().is_some_and(|search| search.growth == ToolListGrowth::Constant);
+        if !loads || !is_constant || config.tool_search.expose != ToolExposeForm::Auto {
+            return Arc::new([]);
+        }
+        let shown: HashSet<&str> = shown.iter().map(|tool| tool.name.as_str()).collect();
+        let tools = self.orchestrator().model_tools(&self.selection(), run);
+        tools.iter().filter(|tool| !shown.contains(tool.name.as_str())).cloned().collect()
+    }
+
+    /// Returns the tools with these exposed names, in this order. Tools that do not exist any more are left out.
+    pub(super) fn tools_named(&self, names: &[String], run: &RunContext) -> Vec<ModelTool> {
+        let tools = self.orchestrator().model_tools(&self.selection(), run);
+        let by_name: HashMap<&str, &ModelTool> =
+            tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
+        names.iter().filter_map(|name| by_name.get(name.as_str()).map(|tool| (*tool).clone())).collect()
+    }
+
     /// Returns the name that the model sees. The configuration may use any name of a tool.
     fn exposed_name(&self, name: &str) -> String {
         match self.orchestrator().catalog().resolve(name) {
@@ -293,11 +339,20 @@ impl PreparedAgent {
 
     /// Returns the model request without the conversation.
     pub(super) fn request(&self, plan: &RunPlan, run: &RunContext) -> ModelRequest {
-        let shown = self.orchestrator().tools(&self.selection(), run);
+        let mut shown = self.orchestrator().tools(&self.selection(), run);
+        let tools = match &plan.exposure {
+            Some(exposure) => {
+                let names: HashSet<&str> = exposure.shown.iter().map(String::as_str).collect();
+                shown.retain(|tool| names.contains(tool.entry.exposed().as_str()));
+                self.tools_named(&exposure.shown, run).into()
+            }
+            None => self.orchestrator().model_tools(&self.selection(), run),
+        };
         let asking = &self.agent.asking;
         ModelRequest {
             system: self.system(&shown, plan).into(),
-            tools: self.orchestrator().model_tools(&self.selection(), run),
+            deferred: self.deferred(plan, &tools, run),
+            tools,
             sampling: asking.sampling.clone(),
             reasoning: asking.effort,
             parallel_calls: asking.parallel_calls,
@@ -389,6 +444,9 @@ fn group_of(glob: &ToolGlob) -> Option<GroupName> {
     let word = glob.to_string();
     GroupName::new(word.strip_prefix('@').unwrap_or(&word)).ok()
 }
+
+/// The most tools that a run adds itself: status, batch, handoff and final report.
+const OWN_TOOLS_MAX: usize = 4;
 
 /// A model and its provider.
 #[derive(Clone)]

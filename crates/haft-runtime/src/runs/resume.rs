@@ -122,9 +122,12 @@ impl ActiveRun {
         let mut request = worker.request(&plan, &worker.context(&task.context));
         request.tools = with_functions(&request.tools, &task.functions);
         let budget = Self::context(&worker, &task, &plan, &request);
-        let unfinished = past.run(request).map_err(broken)?;
+        let mut unfinished = past.run(request).map_err(broken)?;
         known_context(budget.as_deref(), &unfinished.run, unfinished.context_tokens);
         task.place.turn = unfinished.turns_before + 1;
+        let context = worker.context(&task.context);
+        let appended = worker.tools_named(unfinished.run.appended(), &context);
+        unfinished.run.append_tools(appended);
         let unknown = unknown(&unfinished.run, &unfinished.begun, worker.orchestrator());
         Ok((Self::of(worker, task, unfinished.run, budget), unknown))
     }

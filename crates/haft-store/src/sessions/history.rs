@@ -279,6 +279,7 @@ impl SessionHistory {
                 _,
                 RunInput::ClientReplied(_)
                 | RunInput::Judged { .. }
+                | RunInput::Appended(_)
                 | RunInput::Stopped
                 | RunInput::SummaryFailed(_),
             ) => {}

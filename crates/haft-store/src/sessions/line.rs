@@ -116,6 +116,8 @@ impl SessionJournalLine {
                     | RunNote::Refused { .. }
                     | RunNote::AskedAgain { .. }
                     | RunNote::Circling { .. }
+                    | RunNote::ToolsFound(_)
+                    | RunNote::ToolsAppended(_)
                     | RunNote::FinalTurn(_)
                     | RunNote::CompactionFault { .. } => None,
                 };

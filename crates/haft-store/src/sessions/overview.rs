@@ -109,6 +109,7 @@ impl SessionOverview {
             | RunInput::Stepped(_)
             | RunInput::ClientReplied(_)
             | RunInput::Judged { .. }
+            | RunInput::Appended(_)
             | RunInput::Stopped
             | RunInput::Archived(_)
             | RunInput::Summarized(_)

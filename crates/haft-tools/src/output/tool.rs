@@ -172,7 +172,8 @@ impl ToolProvider for OutputTools {
     }
 
     fn is_shown(&self, run: &RunContext) -> bool {
-        run.outputs.as_ref().is_some_and(|outputs| !outputs.is_empty())
+        // Not only once something is stored: a tool that appears in the middle of a run costs the whole prompt cache.
+        run.outputs.is_some()
     }
 
     fn call<'a>(

@@ -40,6 +40,8 @@ pub enum StoredInput {
         /// The problem with the journal; empty for every other abort.
         problem: String,
     },
+    /// See [`RunInput::Appended`].
+    Appended(Vec<String>),
     /// See [`RunInput::Requested`].
     Requested(String),
     /// See [`RunInput::Archived`].
@@ -91,6 +93,7 @@ impl StoredInput {
             }
             RunInput::Stopped => Self::Stopped,
             RunInput::Aborted(why) => stored_abort(why),
+            RunInput::Appended(names) => Self::Appended(names.clone()),
             RunInput::Requested(text) => Self::Requested(text.clone()),
             RunInput::Archived(ArchiveOutcome::Stored(entry)) => {
                 Self::Archived(StoredArchiveOutcome::Stored(StoredEntry::of(entry)))
@@ -122,6 +125,7 @@ impl StoredInput {
             },
             Self::Stopped => RunInput::Stopped,
             Self::Aborted { why, problem } => RunInput::Aborted(abort(why, problem)?),
+            Self::Appended(names) => RunInput::Appended(names),
             Self::Requested(text) => RunInput::Requested(text),
             Self::Archived(StoredArchiveOutcome::Stored(entry)) => {
                 RunInput::Archived(ArchiveOutcome::Stored(entry.into_entry()?))

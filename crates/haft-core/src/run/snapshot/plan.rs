@@ -13,6 +13,7 @@ use crate::internal_tools::final_report::ReportShape;
 use crate::internal_tools::handoff::HandoffRoutes;
 use crate::internal_tools::report_format::ReportFormat;
 use crate::run::budget::SpendLimit;
+use crate::run::exposure::{ToolExposure, ToolListGrowth, ToolSearchPlan};
 use crate::run::final_report::FinalReport;
 use crate::run::limits::{RunContextLimit, RunLimits};
 use crate::run::plan::{OptionalTools, RunPlan};
@@ -34,6 +35,22 @@ pub(super) struct StoredPlan {
     batch: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compaction: Option<StoredCompactionRules>,
+    /// Absent in runs of older versions, which showed all tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    exposure: Option<StoredExposure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredExposure {
+    shown: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    search: Option<StoredSearch>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredSearch {
+    roster: String,
+    growth: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,6 +115,7 @@ impl StoredPlan {
             routes,
             offer,
             compaction,
+            exposure,
         } = plan;
         Self {
             limits: StoredLimits::of(limits),
@@ -117,6 +135,7 @@ impl StoredPlan {
             task_status: offer.task_status,
             batch: offer.batch,
             compaction: compaction.as_ref().map(StoredCompactionRules::of),
+            exposure: exposure.as_ref().map(StoredExposure::of),
         }
     }
 
@@ -133,7 +152,27 @@ impl StoredPlan {
             routes: HandoffRoutes { destinations: self.destinations, path: self.path },
             offer: OptionalTools { task_status: self.task_status, batch: self.batch },
             compaction: self.compaction.map(StoredCompactionRules::into_rules),
+            exposure: self.exposure.map(StoredExposure::into_exposure).transpose()?,
         })
+    }
+}
+
+impl StoredExposure {
+    fn of(exposure: &ToolExposure) -> Self {
+        let search = exposure.search.as_ref().map(|search| StoredSearch {
+            roster: search.roster.clone(),
+            growth: search.growth.name().into(),
+        });
+        Self { shown: exposure.shown.clone(), search }
+    }
+
+    fn into_exposure(self) -> Result<ToolExposure, SnapshotError> {
+        let search = self.search.map(|search| {
+            let growth =
+                find("growth of a tool list", &ToolListGrowth::ALL, ToolListGrowth::name, &search.growth)?;
+            Ok::<_, SnapshotError>(ToolSearchPlan { roster: search.roster, growth })
+        });
+        Ok(ToolExposure { shown: self.shown, search: search.transpose()? })
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) struct StoredState {
     wanted_more: bool,
     #[serde(default)]
     compaction: StoredCompactionState,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    appended: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,6 +62,8 @@ struct StoredCounts {
     crowded_turns: u32,
     #[serde(default)]
     long_replies: u32,
+    #[serde(default)]
+    search_turns: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -126,6 +130,7 @@ impl StoredState {
             partial,
             told_choice,
             compaction,
+            appended,
         } = state;
         Self {
             phase: StoredPhase::of(phase),
@@ -140,6 +145,7 @@ impl StoredState {
             partial: partial.clone(),
             wanted_more: *wanted_more,
             compaction: StoredCompactionState::of(compaction),
+            appended: appended.clone(),
         }
     }
 
@@ -157,6 +163,7 @@ impl StoredState {
             partial: self.partial,
             wanted_more: self.wanted_more,
             compaction: self.compaction.into_state()?,
+            appended: self.appended,
         })
     }
 }
@@ -186,14 +193,29 @@ impl StoredPhase {
 
 impl StoredCounts {
     fn of(counts: &RunCounters) -> Self {
-        let RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies } =
-            *counts;
-        Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies }
+        Self {
+            turns: counts.turns,
+            tool_turns: counts.tool_turns,
+            tool_calls: counts.tool_calls,
+            attempts: counts.attempts,
+            bad_reports: counts.bad_reports,
+            crowded_turns: counts.crowded_turns,
+            long_replies: counts.long_replies,
+            search_turns: counts.search_turns,
+        }
     }
 
     fn into_counts(self) -> RunCounters {
-        let Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies } = self;
-        RunCounters { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns, long_replies }
+        RunCounters {
+            turns: self.turns,
+            tool_turns: self.tool_turns,
+            tool_calls: self.tool_calls,
+            attempts: self.attempts,
+            bad_reports: self.bad_reports,
+            crowded_turns: self.crowded_turns,
+            long_replies: self.long_replies,
+            search_turns: self.search_turns,
+        }
     }
 }
 

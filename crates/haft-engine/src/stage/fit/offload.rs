@@ -70,7 +70,10 @@ impl OutputOffload<'_> {
 
     fn piece(&mut self, content: OutputContent, room: &mut MediaRoom, reason: StoreReason) -> OutputContent {
         let (what, media_type, bytes, reason) = match &content {
-            OutputContent::Text(_) | OutputContent::Resource { .. } | OutputContent::Stored(_) => {
+            OutputContent::Text(_)
+            | OutputContent::Resource { .. }
+            | OutputContent::FoundTools(_)
+            | OutputContent::Stored(_) => {
                 return content;
             }
             OutputContent::Image { media_type, bytes } => ("image", Some(media_type.as_str()), bytes, reason),
@@ -148,6 +151,7 @@ pub(super) fn replace_text_with_handle(stored: StoredOutput, content: Vec<Output
 pub(super) fn text_bytes(content: &[OutputContent]) -> usize {
     let bytes = |content: &OutputContent| match content {
         OutputContent::Text(text) => text.len(),
+        OutputContent::FoundTools(found) => found.text.len(),
         OutputContent::Resource { .. } | OutputContent::Binary { .. } => content.as_text().len(),
         OutputContent::Image { .. } | OutputContent::Audio { .. } | OutputContent::Stored(_) => 0,
     };
@@ -166,7 +170,10 @@ pub(super) fn text_of(content: &[OutputContent]) -> Cow<'_, str> {
 
 fn is_text(content: &OutputContent) -> bool {
     match content {
-        OutputContent::Text(_) | OutputContent::Resource { .. } | OutputContent::Binary { .. } => true,
+        OutputContent::Text(_)
+        | OutputContent::Resource { .. }
+        | OutputContent::FoundTools(_)
+        | OutputContent::Binary { .. } => true,
         OutputContent::Image { .. } | OutputContent::Audio { .. } | OutputContent::Stored(_) => false,
     }
 }

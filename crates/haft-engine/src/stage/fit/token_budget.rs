@@ -103,6 +103,7 @@ fn shortest_preview(
             | OutputContent::Image { .. }
             | OutputContent::Audio { .. }
             | OutputContent::Resource { .. }
+            | OutputContent::FoundTools(_)
             | OutputContent::Binary { .. } => None,
         })?;
         *previewed = preview(previewed, *chars_max);

@@ -32,6 +32,12 @@ impl TextTruncator {
                 let text = text.and_then(|text| self.cut_text(text));
                 Some(OutputContent::Resource { uri, media_type, text })
             }
+            // A shortened answer loses its names too: they are for definitions that the model does not get.
+            OutputContent::FoundTools(found) => {
+                let text = self.cut_text(found.text.clone())?;
+                let whole = text == found.text;
+                Some(if whole { OutputContent::FoundTools(found) } else { OutputContent::Text(text) })
+            }
             OutputContent::Image { .. }
             | OutputContent::Audio { .. }
             | OutputContent::Binary { .. }
@@ -61,6 +67,7 @@ impl TextTruncator {
 fn chars(content: &OutputContent) -> usize {
     match content {
         OutputContent::Text(text) => text.chars().count(),
+        OutputContent::FoundTools(found) => found.text.chars().count(),
         OutputContent::Resource { uri, text, .. } => {
             uri.chars().count() + text.as_ref().map_or(0, |text| text.chars().count())
         }

@@ -1,0 +1,362 @@
+//! Tools that a run hides behind a search: what the model sees, finds and calls, in every wire format.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::{ModelServer, ScriptPart, ScriptStep};
+use haft_testkit::TestTree;
+use serde_json::{Value, json};
+
+use super::call::here;
+use super::run::{FORMATS, haft, server, told};
+
+/// Configures a server `shop` with this many tools. Runs wait for it.
+fn shop(place: &TestTree, tools: usize, arguments: &[&str], keys: &str) {
+    let count = tools.to_string();
+    let words = [&[count.as_str()], arguments].concat();
+    let server = place.misbehaving_server("catalog", &words);
+    let text = format!("{{\"mcpServers\": {{\"shop\": {{{server}, \"startup\": \"required\"}}}}{keys}}}");
+    place.file("home/haft.json", &text);
+}
+
+fn search(query: &str) -> ScriptStep {
+    ScriptStep::call("tool_search", json!({ "query": query }))
+}
+
+fn tool_call(name: &str, arguments: &Value) -> ScriptStep {
+    ScriptStep::call("tool_call", json!({ "name": name, "arguments": arguments }))
+}
+
+/// Returns the tools of each request, as the wire format writes them.
+fn tool_lists(server: &ModelServer) -> Vec<Value> {
+    server.requests().iter().map(|request| request.body["tools"].clone()).collect()
+}
+
+#[test]
+fn hidden_tool_is_found_and_called_in_every_format() {
+    for model in FORMATS {
+        let place = here();
+        shop(&place, 100, &[], "");
+        let model_server = server([
+            search("create an invoice"),
+            told(
+                tool_call("shop__create_invoice", &json!({"text": "paper"})),
+                "shop__create_invoice(text: string, limit?: integer)",
+            ),
+            told(ScriptStep::text("Done."), "echo: paper"),
+        ]);
+        let ran = haft(&place, &model_server, &["run", "-m", model, "go"]).output().expect_code(0);
+        assert_eq!(ran.stdout, "Done.\n", "{model}");
+        assert!(ran.stderr.contains("✓ shop__create_invoice"), "{model}: {}", ran.stderr);
+        let lists = tool_lists(&model_server);
+        assert_eq!(lists.len(), 3, "{model}");
+        assert!(lists.iter().all(|list| *list == lists[0]), "{model}: the tool list changed");
+        let first = lists[0].to_string();
+        assert!(first.contains("tool_search") && first.contains("shop: 100 tools"), "{model}: {first}");
+        assert!(!first.contains("create_invoice"), "{model}: {first}");
+        assert!(first.contains("bash") && first.contains("tool_output"), "{model}: {first}");
+    }
+}
+
+#[test]
+fn few_tools_are_shown_without_a_search() {
+    let place = here();
+    shop(&place, 10, &[], "");
+    let model_server = server([
+        ScriptStep::call("shop__create_invoice", json!({"text": "x"})),
+        told(ScriptStep::text("Done."), "echo: x"),
+    ]);
+    haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    let first = tool_lists(&model_server)[0].to_string();
+    assert!(first.contains("shop__create_invoice") && !first.contains("tool_search"), "{first}");
+}
+
+#[test]
+fn settings_decide_what_is_hidden() {
+    let check = |tools: usize, keys: &str, shown: &[&str], hidden: &[&str]| {
+        let place = here();
+        shop(&place, tools, &[], keys);
+        let model_server = server([ScriptStep::text("Done.")]);
+        haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+        let first = tool_lists(&model_server)[0].to_string();
+        let missing: Vec<_> = shown.iter().filter(|name| !first.contains(*name)).collect();
+        let extra: Vec<_> = hidden.iter().filter(|name| first.contains(*name)).collect();
+        assert!(missing.is_empty() && extra.is_empty(), "{keys}: missing {missing:?}, extra {extra:?}");
+    };
+    let never = r#", "toolSearch": "never""#;
+    let always = r#", "toolSearch": "always""#;
+    let pinned = r#", "toolSearch": "always", "alwaysShow": ["shop__get_*"]"#;
+    check(60, never, &["shop__create_invoice", "shop__import_ticket"], &["tool_search"]);
+    check(3, always, &["tool_search", "tool_call"], &["shop__create_invoice"]);
+    check(20, pinned, &["tool_search", "shop__get_invoice", "shop__get_customer"], &["shop__list_invoice"]);
+}
+
+#[test]
+fn rules_decide_about_the_inner_tool_and_hide_it_from_searches() {
+    let place = here();
+    let rules = r#", "policy": {"rules": [{"tool": "shop__delete_*", "decision": "deny"}]}"#;
+    shop(&place, 100, &[], rules);
+    let model_server = server([
+        search("select:shop__delete_invoice"),
+        told(tool_call("shop__delete_invoice", &json!({"text": "x"})), "No good match"),
+        told(ScriptStep::text("Done."), "tool `shop__delete_invoice` is denied"),
+    ]);
+    let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    assert!(!ran.stderr.contains("echo:"), "{}", ran.stderr);
+}
+
+#[test]
+fn wrong_arguments_are_answered_with_the_schema() {
+    let place = here();
+    shop(&place, 100, &[], "");
+    let model_server = server([
+        tool_call("shop__create_invoice", &json!({"limit": 3})),
+        told(
+            tool_call("shop__create_invoice", &json!({"text": "again"})),
+            r#"The schema of `shop__create_invoice`: {"properties":{"limit""#,
+        ),
+        told(ScriptStep::text("Done."), "echo: again"),
+    ]);
+    haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+}
+
+#[test]
+fn hidden_tool_called_by_its_own_name_runs() {
+    let place = here();
+    shop(&place, 100, &[], "");
+    let model_server = server([
+        ScriptStep::call("shop__list_order", json!({"text": "direct"})),
+        told(ScriptStep::text("Done."), "echo: direct"),
+    ]);
+    haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+}
+
+#[test]
+fn odd_searches_and_wrappers_get_an_answer() {
+    let place = here();
+    shop(&place, 100, &[], "");
+    let nested =
+        json!({"name": "tool_call", "arguments": {"name": "shop__get_report", "arguments": {"text": "in"}}});
+    let batch = json!({"calls": [
+        {"tool": "tool_call", "parameters": {"name": "shop__get_order", "arguments": {"text": "one"}}},
+        {"tool": "tool_search", "parameters": {"query": "contract"}},
+    ]});
+    place.file("home/agents/worker.md", "---\ntools: ['*']\nmaxTurns: 20\n---\nWork.\n");
+    let model_server = server([
+        search(""),
+        told(search(&"invoice ".repeat(12_500)), "No good match"),
+        told(search("(.*)+[a-z]{2,}$"), "shop__create_invoice("),
+        ScriptStep::call("tool_search", json!({})),
+        told(ScriptStep::call("tool_search", json!({"query": 7})), "No good match"),
+        told(ScriptStep::call("tool_call", json!({"arguments": {}})), "the arguments do not fit"),
+        told(ScriptStep::call("tool_call", nested), "`name` must be"),
+        told(tool_call("shop__no_such_tool", &json!({})), "echo: in"),
+        told(ScriptStep::call("agent__batch", batch), "Unknown tool: shop__no_such_tool"),
+        told(ScriptStep::text("Done."), "echo: one"),
+    ]);
+    let words = ["run", "-m", "openai/m", "@worker", "go"];
+    let ran = haft(&place, &model_server, &words).output().expect_code(0);
+    assert_eq!(ran.stdout, "Done.\n");
+}
+
+#[test]
+fn model_that_only_searches_is_warned_and_stopped() {
+    let place = here();
+    shop(&place, 100, &[], "");
+    let steps = (0..12).map(|number| search(&format!("invoice number {number}")));
+    let model_server = server(steps);
+    let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "--max-turns", "50", "go"]).output();
+    assert!(ran.stderr.contains("only searched for tools in 10 turns in a row"), "{}", ran.stderr);
+    let bodies: Vec<String> = model_server.requests().iter().map(|request| request.raw.clone()).collect();
+    assert_eq!(bodies.len(), 10);
+    assert!(bodies[9].contains("Call a tool that you found"), "{}", bodies[9]);
+}
+
+#[test]
+fn late_tool_is_reached_by_search_and_the_list_stays() {
+    let place = here();
+    shop(&place, 100, &["grows"], "");
+    // The list is read again while the first call runs; the server answers the later calls after that.
+    let order = |text: &str| tool_call("shop__get_order", &json!({ "text": text }));
+    let model_server = server([
+        order("a"),
+        order("b"),
+        order("c"),
+        told(search("water the garden"), "echo: c"),
+        told(tool_call("shop__water_the_garden", &json!({})), "shop__water_the_garden()"),
+        told(ScriptStep::text("Done."), "echo: None"),
+    ]);
+    let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    assert!(
+        ran.stderr.contains("new tools, found by `tool_search`: shop__water_the_garden"),
+        "{}",
+        ran.stderr
+    );
+    let lists = tool_lists(&model_server);
+    assert!(lists.iter().all(|list| *list == lists[0]), "{lists:#?}");
+}
+
+#[test]
+fn append_adds_found_tools_to_the_end_of_the_list() {
+    let place = here();
+    shop(&place, 100, &[], r#", "expose": "append""#);
+    let model_server = server([
+        search("select:shop__create_invoice"),
+        told(ScriptStep::call("shop__create_invoice", json!({"text": "x"})), "shop__create_invoice("),
+        told(ScriptStep::text("Done."), "echo: x"),
+    ]);
+    let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    assert!(ran.stderr.contains("the model sees more tools: shop__create_invoice"), "{}", ran.stderr);
+    let lists: Vec<Vec<Value>> =
+        tool_lists(&model_server).iter().map(|list| list.as_array().unwrap().clone()).collect();
+    assert_eq!(lists[1][..lists[0].len()], lists[0][..]);
+    assert_eq!(lists[1].last().unwrap()["function"]["name"], "shop__create_invoice");
+    assert_eq!(lists[1], lists[2]);
+}
+
+#[test]
+fn resumed_run_shows_the_same_tools_as_before() {
+    let place = here();
+    shop(&place, 100, &[], r#", "expose": "append""#);
+    let first = server([
+        search("select:shop__create_invoice"),
+        ScriptStep::say([ScriptPart::Text("Which one?".into())]),
+    ]);
+    haft(&place, &first, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    // More tools than before: the stored exposure decides, not the current configuration.
+    let text = place.text("home/haft.json").replace(r#""expose": "append""#, r#""toolSearch": "never""#);
+    place.file("home/haft.json", &text);
+    let second = server([
+        ScriptStep::call("shop__create_invoice", json!({"text": "again"})).at_turn(2),
+        told(ScriptStep::text("Done."), "echo: again").at_turn(3),
+    ]);
+    haft(&place, &second, &["resume", "last", "go on"]).output().expect_code(0);
+    assert_eq!(tool_lists(&second)[0], *tool_lists(&first).last().unwrap());
+}
+
+#[test]
+fn recorded_run_with_searches_replays_without_the_server() {
+    let place = here();
+    shop(&place, 100, &["grows"], r#", "expose": "append""#);
+    let model_server = server([
+        search("create an invoice"),
+        told(tool_call("shop__create_invoice", &json!({"text": "x"})), "shop__create_invoice("),
+        told(ScriptStep::text("Done."), "echo: x"),
+    ]);
+    let words = ["run", "-m", "openai/m", "--output-format", "stream-json", "--record", "tape.jsonl", "go"];
+    let ran = haft(&place, &model_server, &words).output().expect_code(0);
+    place.file("home/haft.json", "{}");
+    let words = ["replay", "tape.jsonl", "--output-format", "stream-json"];
+    let replayed = place.haft(&words).output().expect_code(0);
+    assert_eq!(replayed.stdout, ran.stdout);
+}
+
+/// Models that load tools by name, each with the words of a reply that loads one.
+const LOADING: [(&str, &str); 2] = [
+    ("anthropic/claude-sonnet-4-5", "tool_reference shop__create_invoice"),
+    ("openai-responses/gpt-5.4", "loaded shop__create_invoice"),
+];
+
+#[test]
+fn model_that_loads_tools_gets_references_and_calls_the_tool_directly() {
+    for (model, reference) in LOADING {
+        let place = here();
+        shop(&place, 300, &[], "");
+        let model_server = server([
+            search("create an invoice"),
+            told(ScriptStep::call("shop__create_invoice", json!({"text": "paper"})), reference),
+            told(search("zzqq"), "echo: paper"),
+            told(search("select:shop__get_order,shop__no_such_tool"), ""),
+            told(tool_call("shop__get_order", &json!({"text": "pen"})), "shop__get_order"),
+            told(ScriptStep::text("Done."), "echo: pen"),
+        ]);
+        let ran = haft(&place, &model_server, &["run", "-m", model, "go"]).output().expect_code(0);
+        assert_eq!(ran.stdout, "Done.\n", "{model}: {}", ran.stderr);
+        let lists = tool_lists(&model_server);
+        assert!(lists.iter().all(|list| *list == lists[0]), "{model}: the tool list changed");
+        let bodies: Vec<String> = model_server.requests().iter().map(|request| request.raw.clone()).collect();
+        assert!(bodies[1].contains("More: shop__"), "{model}: the other names are missing");
+        assert!(bodies[3].contains("No good match"), "{model}: the answer without a match is missing");
+        let generic = r#", "expose": "constant""#;
+        shop(&place, 300, &[], generic);
+        let model_server = server([ScriptStep::text("Done.")]);
+        haft(&place, &model_server, &["run", "-m", model, "go"]).output().expect_code(0);
+        let first = tool_lists(&model_server)[0].to_string();
+        assert!(!first.contains("defer_loading") && !first.contains("client"), "{model}: {first}");
+    }
+}
+
+#[test]
+fn resumed_and_replayed_run_loads_the_same_tools() {
+    let place = here();
+    shop(&place, 100, &[], "");
+    let (model, reference) = LOADING[0];
+    let first = server([search("create an invoice"), told(ScriptStep::text("Which one?"), reference)]);
+    let words = ["run", "-m", model, "--record", "tape.jsonl", "go"];
+    haft(&place, &first, &words).output().expect_code(0);
+    let second = server([
+        ScriptStep::call("shop__create_invoice", json!({"text": "again"})).at_turn(2),
+        told(ScriptStep::text("Done."), "echo: again").at_turn(3),
+    ]);
+    haft(&place, &second, &["resume", "last", "go on"]).output().expect_code(0);
+    assert_eq!(tool_lists(&second)[0], tool_lists(&first)[0]);
+    assert!(second.requests()[0].raw.contains(r#""tool_reference""#));
+    place.file("home/haft.json", "{}");
+    let replayed = place.haft(&["replay", "-q", "tape.jsonl"]).output().expect_code(0);
+    assert_eq!(replayed.stdout, "Which one?\n");
+}
+
+/// The number of turns of the run whose prompts are compared.
+const TURNS: usize = 50;
+
+/// Returns the prompt in the order in which providers cache it: tools, system text, messages. Cache markers are not part of
+/// the prompt.
+fn prompt(body: &Value) -> String {
+    let mut body = body.clone();
+    remove_markers(&mut body);
+    let part = |names: &[&str]| names.iter().find_map(|name| body.get(*name)).map(Value::to_string);
+    let tools = part(&["tools"]).unwrap_or_default();
+    let system = part(&["system", "instructions", "systemInstruction"]).unwrap_or_default();
+    format!("{tools}\n{system}\n{}", part(&["messages", "input", "contents"]).unwrap())
+}
+
+fn remove_markers(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(remove_markers),
+        Value::Object(object) => {
+            object.remove("cache_control");
+            object.values_mut().for_each(remove_markers);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Each prompt must begin with the whole prompt before it, also when an output is stored, a search finds tools and a server
+/// lists new ones in between.
+#[test]
+fn prompt_of_each_turn_is_the_beginning_of_the_next_one_in_every_format() {
+    for model in FORMATS.into_iter().chain(LOADING.map(|(model, _)| model)) {
+        let place = here();
+        shop(&place, 100, &["grows"], "");
+        let steps = (0..TURNS).map(|turn| match turn {
+            5 => ScriptStep::call("bash", json!({"command": "seq 1 20000"})),
+            12 => search("create an invoice"),
+            13 | 14 => tool_call("shop__create_invoice", &json!({"text": turn.to_string()})),
+            last if last + 1 == TURNS => ScriptStep::text("Done."),
+            other => {
+                let zone = if other % 2 == 0 { "UTC" } else { "Europe/Berlin" };
+                ScriptStep::call("current_date", json!({ "timezone": zone }))
+            }
+        });
+        let model_server = server(steps);
+        let words = ["run", "-m", model, "--max-turns", "60", "go"];
+        let ran = haft(&place, &model_server, &words).output().expect_code(0);
+        assert!(ran.stderr.contains("new tools, found by `tool_search`"), "{model}: {}", ran.stderr);
+        let prompts: Vec<String> =
+            model_server.requests().iter().map(|request| prompt(&request.body)).collect();
+        assert_eq!(prompts.len(), TURNS, "{model}");
+        for (turn, pair) in prompts.windows(2).enumerate() {
+            // Without the brackets that close the list of messages and a message that is continued.
+            let before = pair[0].trim_end_matches([']', '}']);
+            assert!(pair[1].starts_with(before), "{model}: the prompt of turn {} changes", turn + 1);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Decides which tools a run shows its model, and which it hides behind a search.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use haft_core::model_request::ModelTool;
+use haft_core::provider::ProviderKind;
+use haft_core::run::context::RunContext;
+use haft_core::run::exposure::{ToolExposure, ToolListGrowth, ToolSearchPlan};
+use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode, ToolSearchSettings};
+
+use crate::orchestrator::{OfferedTool, Orchestrator};
+use crate::selection::ToolFilter;
+use crate::size::json_bytes;
+
+/// The number of tools above which `auto` hides tools. More than about 30 also make models choose worse.
+pub const SHOWN_TOOLS_MAX: usize = 30;
+
+/// The size of all definitions above which `auto` hides tools, in tokens. It is absolute: a share of a window of a million
+/// tokens would be far too much.
+pub const SHOWN_TOKENS_MAX: u64 = 4_000;
+
+/// The part of a small context window that definitions may take before `auto` hides tools.
+const WINDOW_SHARE: u64 = 8;
+
+/// The average bytes of a token in a definition.
+const DEFINITION_BYTES_PER_TOKEN: u64 = 4;
+
+/// The most sources that the roster lists.
+const ROSTER_SOURCES_MAX: usize = 24;
+
+/// The longest description of a source in the roster, in characters.
+const ROSTER_LINE_CHARS_MAX: usize = 80;
+
+/// The limits of the model that answers a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModelToolLimits {
+    /// The most tools that the provider accepts in one request; `None` if it names no limit.
+    pub tools_max: Option<usize>,
+    /// The size of the context window; `None` if it is unknown.
+    pub window_tokens: Option<u64>,
+}
+
+/// The wishes of one run.
+#[derive(Debug, Clone, Copy)]
+pub struct ExposureRequest<'a> {
+    /// The operator's settings.
+    pub settings: &'a ToolSearchSettings,
+    /// The limits of the model.
+    pub limits: ModelToolLimits,
+    /// A tool that the model must call, which it therefore must see.
+    pub pinned: Option<&'a str>,
+    /// The number of tools that the run adds itself, such as the final report and the caller's functions.
+    pub own_tools: usize,
+}
+
+/// Returns the tokens of a definition, estimated from its length.
+pub fn definition_tokens(tool: &ModelTool) -> u64 {
+    let bytes = tool.name.len() + tool.description.len() + json_bytes(&tool.input_schema);
+    (bytes as u64).div_ceil(DEFINITION_BYTES_PER_TOKEN)
+}
+
+impl Orchestrator {
+    /// Decides which tools a run shows. Call it once, when the tools are ready: the result holds for the whole run.
+    pub fn expose(
+        &self,
+        selection: &ToolFilter,
+        run: &RunContext,
+        request: &ExposureRequest<'_>,
+    ) -> ToolExposure {
+        let tools = self.tools(selection, run);
+        let names = |tools: &[&OfferedTool]| tools.iter().map(|tool| name(tool).to_owned()).collect();
+        if !self.hides(&tools, request) {
+            return ToolExposure { shown: names(&tools.iter().collect::<Vec<_>>()), search: None };
+        }
+        let room = request.limits.tools_max.map(|max| max.saturating_sub(request.own_tools + SEARCH_TOOLS));
+        let mut shown: Vec<&OfferedTool> = tools.iter().filter(|tool| is_shown(tool, request)).collect();
+        // Built-in tools come first when the provider's limit leaves no room for all pinned ones.
+        shown.sort_by_key(|tool| !is_essential(tool, request));
+        shown.truncate(room.unwrap_or(usize::MAX));
+        shown.sort_by(|one, other| name(one).cmp(name(other)));
+        let hidden = tools.iter().filter(|tool| !shown.iter().any(|known| name(known) == name(tool)));
+        let growth = match request.settings.expose {
+            ToolExposeForm::Auto | ToolExposeForm::Constant => ToolListGrowth::Constant,
+            ToolExposeForm::Append => ToolListGrowth::Append,
+        };
+        let search = ToolSearchPlan { roster: self.roster(hidden), growth };
+        ToolExposure { shown: names(&shown), search: Some(search) }
+    }
+
+    fn hides(&self, tools: &[OfferedTool], request: &ExposureRequest<'_>) -> bool {
+        let can_hide = tools.iter().any(|tool| !is_shown(tool, request));
+        match request.settings.mode {
+            ToolSearchMode::Never => false,
+            ToolSearchMode::Always => can_hide || self.waits_for_tools(),
+            ToolSearchMode::Auto => {
+                let share = request.limits.window_tokens.map_or(u64::MAX, |window| window / WINDOW_SHARE);
+                let is_large = || {
+                    let tokens: u64 =
+                        tools.iter().map(|tool| definition_tokens(&tool.entry.model_tool())).sum();
+                    tokens > SHOWN_TOKENS_MAX.min(share)
+                };
+                self.waits_for_tools() || can_hide && (tools.len() > SHOWN_TOOLS_MAX || is_large())
+            }
+        }
+    }
+
+    /// Returns true if a provider lists no tools now but may list some later, such as a server that is still starting.
+    fn waits_for_tools(&self) -> bool {
+        let providers = self.catalog().providers();
+        providers.iter().any(|provider| provider.changes().is_some() && provider.tools().is_empty())
+    }
+
+    /// Lists the sources of hidden tools by name: the number of tools of each, and one line about it.
+    fn roster<'a>(&self, hidden: impl Iterator<Item = &'a OfferedTool>) -> String {
+        let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
+        for tool in hidden {
+            *sources.entry(tool.entry.source()).or_default() += 1;
+        }
+        let mut text = String::from("Sources:");
+        for (source, tools) in sources.iter().take(ROSTER_SOURCES_MAX) {
+            let _ = write!(text, "\n- {source}: {tools} tools{}", self.line_about(source));
+        }
+        let left = sources.len().saturating_sub(ROSTER_SOURCES_MAX);
+        if left > 0 {
+            let _ = write!(text, "\n- {left} more sources");
+        }
+        text
+    }
+
+    /// Returns the first sentence of a source's instructions for models.
+    fn line_about(&self, source: &str) -> String {
+        let providers = self.catalog().providers();
+        let said = providers.iter().find(|provider| provider.namespace().as_str() == source);
+        let said = said.and_then(|provider| provider.instructions()).unwrap_or_default();
+        let sentence = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let sentence = sentence.split_once(". ").map_or(sentence, |(first, _)| first).trim_end_matches('.');
+        let sentence: String = sentence.chars().take(ROSTER_LINE_CHARS_MAX).collect();
+        if sentence.is_empty() { String::new() } else { format!(". {sentence}") }
+    }
+}
+
+/// The number of tools that a search needs itself.
+const SEARCH_TOOLS: usize = 2;
+
+fn name(tool: &OfferedTool) -> &str {
+    tool.entry.exposed().as_str()
+}
+
+fn is_shown(tool: &OfferedTool, request: &ExposureRequest<'_>) -> bool {
+    let is_pinned = || request.settings.always_show.iter().any(|glob| glob.matches(name(tool)));
+    is_essential(tool, request) || is_pinned()
+}
+
+/// Returns true for tools that no limit hides: those of haft itself, sub-agents, and the one that the model must call.
+fn is_essential(tool: &OfferedTool, request: &ExposureRequest<'_>) -> bool {
+    match tool.entry.identity().kind {
+        ProviderKind::Builtin | ProviderKind::Agent | ProviderKind::Client => true,
+        ProviderKind::Mcp | ProviderKind::Rest => request.pinned == Some(name(tool)),
+    }
+}

@@ -1,0 +1,193 @@
+//! The answer of a search as a model reads it: the definitions of the best tools as compact text, and the names of others.
+
+use std::collections::BTreeMap;
+
+use haft_core::internal_tools::tool_search::{TOOL_CALL, TOOL_SEARCH, compact_definition};
+use haft_core::model_request::ModelTool;
+use haft_core::output::FoundTools;
+
+/// The most tools that an answer defines.
+const DEFINITIONS_MAX: usize = 5;
+
+/// The longest answer, in bytes: about 820 tokens of definitions and names.
+pub(crate) const ANSWER_BYTES_MAX: usize = 2_700;
+
+/// The room for line breaks and indentation in one definition, in bytes.
+const LINE_BYTES: usize = 24;
+
+/// The most sources that an answer without a match names.
+const SOURCES_MAX: usize = 5;
+
+/// The share of a query that the best tool must match. Below it the answer says that no tool matches well, because a model
+/// that gets unrelated definitions tends to call them.
+const COVERAGE_MIN: f32 = 0.2;
+
+/// One found tool.
+#[derive(Debug, Clone)]
+pub(crate) struct FoundTool {
+    pub(crate) tool: ModelTool,
+    /// The server or API description that it comes from.
+    pub(crate) source: String,
+    /// True if the model sees the tool anyway.
+    pub(crate) is_shown: bool,
+    /// The share of the query that it matches, from 0 to 1.
+    pub(crate) coverage: f32,
+}
+
+/// Returns the answer for these tools, best first. `sources` holds the number of tools of each source.
+pub(crate) fn answer(found: &[FoundTool], sources: &BTreeMap<String, usize>) -> FoundTools {
+    if found.first().is_none_or(|best| best.coverage < COVERAGE_MIN) {
+        return without_match(found, sources);
+    }
+    let names = names_of(found);
+    let footer = format!(
+        "Call these with `{TOOL_CALL}`. `{TOOL_SEARCH}` with `select:NAME` shows the definition of a name."
+    );
+    let mut room = ANSWER_BYTES_MAX.saturating_sub(names.len() + footer.len());
+    let mut texts: Vec<String> = Vec::new();
+    let mut defined: Vec<&FoundTool> = Vec::new();
+    let candidates = found.len().min(DEFINITIONS_MAX);
+    for (at, one) in found.iter().take(candidates).enumerate() {
+        let share = room / (candidates - at);
+        let text = definition(one, share.saturating_sub(LINE_BYTES));
+        // The name stays in the list of names if its definition has no room.
+        if text.len() > room && !texts.is_empty() {
+            continue;
+        }
+        room = room.saturating_sub(text.len() + 1);
+        texts.push(text);
+        defined.push(one);
+    }
+    let is_defined = |one: &&FoundTool| defined.iter().any(|known| known.tool.name == one.tool.name);
+    let others: Vec<FoundTool> = found.iter().filter(|one| !is_defined(one)).cloned().collect();
+    let rest = if others.is_empty() { String::new() } else { format!("More: {}.", names_of(&others)) };
+    let text = [texts.join("\n"), rest.clone(), footer];
+    let text = text.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");
+    let defined = defined.iter().filter(|one| !one.is_shown).map(|one| one.tool.name.clone()).collect();
+    FoundTools { text, defined, rest }
+}
+
+fn definition(found: &FoundTool, bytes_max: usize) -> String {
+    if found.is_shown {
+        return format!("{} is among your tools already; call it directly.", found.tool.name);
+    }
+    compact_definition(&found.tool, bytes_max)
+}
+
+fn names_of(found: &[FoundTool]) -> String {
+    found.iter().map(|one| one.tool.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Names the sources of weak matches, else those with the most tools.
+fn without_match(found: &[FoundTool], sources: &BTreeMap<String, usize>) -> FoundTools {
+    let mut nearest: Vec<&str> = Vec::new();
+    for one in found {
+        if !nearest.contains(&one.source.as_str()) {
+            nearest.push(&one.source);
+        }
+    }
+    let mut largest: Vec<(&String, &usize)> = sources.iter().collect();
+    largest.sort_by_key(|(name, tools)| (std::cmp::Reverse(**tools), (*name).clone()));
+    if nearest.is_empty() {
+        nearest.extend(largest.iter().map(|(name, _)| name.as_str()));
+    }
+    let described = |name: &&str| match sources.get(*name) {
+        Some(tools) => format!("{name} ({tools} tools)"),
+        None => (*name).to_owned(),
+    };
+    let nearest: Vec<String> = nearest.iter().take(SOURCES_MAX).map(described).collect();
+    let advice = "Try other words: the action and the thing it acts on, such as `create issue`.";
+    let text = match nearest.as_slice() {
+        [] => "No good match: there are no other tools.".to_owned(),
+        nearest => format!("No good match. The nearest sources: {}. {advice}", nearest.join(", ")),
+    };
+    FoundTools { text, defined: Vec::new(), rest: String::new() }
+}
+
+/// Returns the names of a query `select:a,b`; `None` for any other query.
+pub(crate) fn selected(query: &str) -> Option<Vec<&str>> {
+    let names = query.trim().strip_prefix("select:")?;
+    Some(names.split([',', ' ', '\n']).map(str::trim).filter(|name| !name.is_empty()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(name: &str, coverage: f32) -> FoundTool {
+        let schema = json!({"type": "object", "required": ["id"], "properties": {
+            "id": {"type": "string", "description": "The identifier of the thing. ".repeat(9)},
+            "limit": {"type": "integer"},
+        }});
+        FoundTool {
+            tool: ModelTool {
+                name: name.into(),
+                description: "Does one thing to another. ".repeat(40),
+                input_schema: Arc::new(schema),
+            },
+            source: name.split("__").next().unwrap().into(),
+            is_shown: false,
+            coverage,
+        }
+    }
+
+    #[test]
+    fn answer_defines_five_tools_and_names_the_rest_within_its_size() {
+        let all: Vec<FoundTool> = (0..20).map(|n| found(&format!("server__tool_number_{n}"), 1.0)).collect();
+        let FoundTools { text, defined, rest } = answer(&all, &BTreeMap::new());
+        assert_eq!(defined.len(), 5);
+        assert!(text.len() <= ANSWER_BYTES_MAX + 100, "{}", text.len());
+        for one in &all {
+            assert!(text.contains(&one.tool.name), "{}", one.tool.name);
+        }
+        assert!(!rest.contains("number_4") && rest.contains("number_5,"), "{rest}");
+        assert!(text.contains("server__tool_number_4(id: string, limit?: integer)"), "{text}");
+    }
+
+    #[test]
+    fn definition_without_room_leaves_its_name() {
+        let mut all: Vec<FoundTool> = (0..5).map(|n| found(&format!("a__{n}"), 1.0)).collect();
+        let properties: serde_json::Map<_, _> =
+            (0..80).map(|n| (format!("a_rather_long_parameter_{n}"), json!({"type": "string"}))).collect();
+        for one in &mut all {
+            one.tool.input_schema = Arc::new(json!({"type": "object", "properties": properties}));
+        }
+        let FoundTools { text, defined, rest } = answer(&all, &BTreeMap::new());
+        assert!(defined.len() < 5 && !defined.is_empty(), "{defined:?}");
+        assert!(rest.contains("a__4"), "{rest}");
+        assert!(text.len() <= ANSWER_BYTES_MAX + 200, "{}", text.len());
+    }
+
+    #[test]
+    fn weak_matches_give_no_definition_but_the_nearest_sources() {
+        let sources: BTreeMap<String, usize> =
+            [("files".to_owned(), 3), ("github".to_owned(), 40), ("mail".to_owned(), 7)].into();
+        let check = |all: &[FoundTool], expected: &str| {
+            let found = answer(all, &sources);
+            assert!(found.text.contains(expected), "{}", found.text);
+            assert!(found.defined.is_empty());
+        };
+        check(&[found("mail__send", 0.05)], "No good match. The nearest sources: mail (7 tools). ");
+        check(&[], "The nearest sources: github (40 tools), mail (7 tools), files (3 tools). ");
+        assert!(answer(&[], &BTreeMap::new()).text.contains("no other tools"));
+    }
+
+    #[test]
+    fn shown_tool_is_not_defined_again() {
+        let shown = FoundTool { is_shown: true, ..found("read", 1.0) };
+        let FoundTools { text, defined, .. } = answer(&[shown], &BTreeMap::new());
+        assert!(text.starts_with("read is among your tools already"), "{text}");
+        assert!(defined.is_empty());
+    }
+
+    #[test]
+    fn select_lists_exact_names() {
+        assert_eq!(selected("select:a__b, c__d"), Some(vec!["a__b", "c__d"]));
+        assert_eq!(selected(" select: "), Some(vec![]));
+        assert_eq!(selected("create issue"), None);
+    }
+}

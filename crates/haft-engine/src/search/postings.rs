@@ -1,0 +1,49 @@
+//! The tools that contain each term, in two flat lists: a list per term would need an allocation for each of them.
+
+use super::vocabulary::TermId;
+
+/// One tool that contains a term.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Posting {
+    pub(super) tool: u32,
+    /// How often the term occurs, weighted by field and field length.
+    pub(super) frequency: f32,
+}
+
+/// The postings of all terms.
+#[derive(Debug, Default)]
+pub(super) struct PostingLists {
+    /// The end of each term's postings; the end of the term before it is the beginning.
+    ends: Vec<u32>,
+    postings: Vec<Posting>,
+}
+
+impl PostingLists {
+    /// Sorts postings by term. `all` returns the same postings each time; it is called twice, to count and to fill.
+    pub(super) fn new<I: Iterator<Item = (TermId, Posting)>>(terms: usize, all: impl Fn() -> I) -> Self {
+        let mut ends = vec![0_u32; terms + 1];
+        for (term, _) in all() {
+            ends[term as usize + 1] += 1;
+        }
+        for at in 1..ends.len() {
+            ends[at] += ends[at - 1];
+        }
+        let mut postings = vec![Posting::default(); ends.last().copied().unwrap_or(0) as usize];
+        for (term, posting) in all() {
+            let next = &mut ends[term as usize];
+            postings[*next as usize] = posting;
+            *next += 1;
+        }
+        Self { ends, postings }
+    }
+
+    /// Returns the postings of a term, in the order of the tools.
+    pub(super) fn of(&self, term: TermId) -> &[Posting] {
+        let term = term as usize;
+        if term + 1 >= self.ends.len() {
+            return &[];
+        }
+        let begin = term.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.postings[begin as usize..self.ends[term] as usize]
+    }
+}
