@@ -305,7 +305,7 @@ fn say_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
             | OutputContent::Resource { .. }
             | OutputContent::Binary { .. }
             | OutputContent::Stored(_) => {
-                let alone = ToolOutput { content: vec![piece.clone()], structured: None };
+                let alone = ToolOutput { content: vec![piece.clone()], ..ToolOutput::default() };
                 say_text(output, &alone.as_text());
             }
         }
