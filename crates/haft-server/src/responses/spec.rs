@@ -253,6 +253,7 @@ pub(crate) fn not_started(error: &StartError) -> ApiError {
         | StartError::Policy(_)
         | StartError::Models(_)
         | StartError::Outputs(_)
+        | StartError::Config(_)
         | StartError::Store(_) => ApiError::new(ApiErrorKind::ServerError, message),
     }
 }
