@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::name::{GroupName, QueueName};
@@ -13,6 +14,7 @@ use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::outputs::{OutputReadSettings, StoreLimits};
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 use haft_core::tool::{ApprovalPolicy, Effects};
+use haft_core::tool_lock::ToolLock;
 use haft_core::validate::SchemaDraft;
 
 pub use super::mcp::{ExpandedSecret, McpEndpoint, McpRootsReply, McpServerSettings};
@@ -63,6 +65,8 @@ pub struct ResolvedConfig {
     /// `true` when models see the instructions of tool providers and skills.
     pub instructions: bool,
     pub rest: RestSettings,
+    /// The definitions of tools that a person has agreed to; `None` if there is no lock file.
+    pub tool_lock: Option<Arc<ToolLock>>,
 }
 
 /// The settings of the sandbox. Paths are absolute, but may not exist.
