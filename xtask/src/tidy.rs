@@ -100,7 +100,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "haft-tools",
         ],
     ),
-    ("haft-server", &["haft-config", "haft-core", "haft-runtime", "haft-store", "haft-tools"]),
+    ("haft-server", &["haft-config", "haft-core", "haft-engine", "haft-runtime", "haft-store", "haft-tools"]),
     (
         "haft",
         &[

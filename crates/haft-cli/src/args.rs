@@ -79,6 +79,7 @@ pub(super) enum CliCommand {
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Trust(TrustArgs),
+    Lock(LockArgs),
     Policy(PolicyCommandArgs),
     Approvals(ApprovalsArgs),
     Output(OutputArgs),
@@ -215,6 +216,10 @@ pub(super) struct FileArgs {
     /// A configuration file that overrides all others
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+
+    /// A file with more MCP servers, in the shape of any client; can be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(super) mcp_config: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -363,6 +368,53 @@ pub(super) struct TrustArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Write haft.lock, the tool definitions that you agree to; later changes are quarantined
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = LOCK_EXAMPLES)]
+pub(super) struct LockArgs {
+    #[command(subcommand)]
+    pub(super) command: Option<LockCommand>,
+
+    /// Only compare: print the differences and exit with code 3 if there are any, for CI
+    #[arg(long)]
+    pub(super) check: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) files: FileArgs,
+}
+
+const LOCK_EXAMPLES: &str = "\
+Examples:
+  haft lock
+  haft lock --check
+  haft lock review
+  haft lock review --yes";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum LockCommand {
+    Review(LockReviewArgs),
+}
+
+/// Show what changed since haft.lock was written, and accept it
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  haft lock review\n  haft lock review --yes")]
+pub(super) struct LockReviewArgs {
+    /// Accept all changes without a question, for scripts
+    #[arg(short, long)]
+    pub(super) yes: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) files: FileArgs,
 }
 
 /// Show which calls the rules allow, ask about or deny

@@ -31,13 +31,14 @@ use super::status_line::waiting;
 use super::terminal;
 use super::watch::{self, CommandWatchers};
 use haft_config::{ResolvedConfig, environment};
+use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::rest::Freshness;
 use haft_runtime::sampling::ModelSampler;
 use haft_runtime::wiring::{self, ToolSettings};
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let prepared = async { Ok::<_, CliError>((arguments(args)?, orchestrator(args).await?)) };
-    let (arguments, CallSetup { orchestrator, watch, context }) = match prepared.await {
+    let (arguments, CallSetup { orchestrator, watch, context, definitions }) = match prepared.await {
         Ok(prepared) => prepared,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
@@ -50,7 +51,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         result = async {
             // Warnings about the called tool's server are reported with the result, so that each is reported once.
             let (own, others): (Vec<_>, Vec<_>) =
-                warmed_up(&orchestrator).await.into_iter().partition(|warning| concerns(&call.name, warning));
+                warmed_up(&orchestrator, &definitions).await.into_iter().partition(|warning| concerns(&call.name, warning));
             warn(&others);
             let result = orchestrator.execute_with(call, watch.options(&context)).await;
             explain_unknown_tool(deny_excluded_tool(result, args), &own)
@@ -59,11 +60,11 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     };
     let code = match outcome {
         Err(exit) => {
-            shut_down_after_signal(&orchestrator, &mut signals).await;
+            shut_down_after_signal(&orchestrator, &definitions, &mut signals).await;
             exit.into()
         }
         Ok(result) => {
-            end(&orchestrator).await;
+            end(&orchestrator, &definitions).await;
             watch.tell(&result);
             print(args, &result, &watch)
         }
@@ -82,13 +83,15 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &CommandWatchers) -> ExitC
 }
 
 /// Makes the tools ready before the first call, and reports each warning once.
-pub(super) async fn begin(orchestrator: &Orchestrator) {
-    warn(&warmed_up(orchestrator).await);
+pub(super) async fn begin(orchestrator: &Orchestrator, definitions: &DefinitionWatch) {
+    warn(&warmed_up(orchestrator, definitions).await);
 }
 
 /// Makes the tools ready, and returns the warnings for the caller to report.
-async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
-    waiting("preparing tools", String::new, wiring::warm_up(orchestrator)).await
+async fn warmed_up(orchestrator: &Orchestrator, definitions: &DefinitionWatch) -> Vec<CatalogWarning> {
+    let mut warnings = waiting("preparing tools", String::new, wiring::warm_up(orchestrator)).await;
+    warnings.extend(definitions.warnings(orchestrator));
+    warnings
 }
 
 fn warn(warnings: &[CatalogWarning]) {
@@ -128,16 +131,22 @@ fn explain_unknown_tool(mut result: ToolResult, warnings: &[CatalogWarning]) -> 
     result
 }
 
-pub(super) async fn end(orchestrator: &Orchestrator) {
+pub(super) async fn end(orchestrator: &Orchestrator, definitions: &DefinitionWatch) {
+    // A server that started with a call may have listed other definitions than before.
+    warn(&definitions.late_warnings(orchestrator));
     wiring::shut_down(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
 }
 
 /// Shuts down after a signal: servers are notified that the call is cancelled and end in good order, unless a second
 /// signal arrives.
-pub(super) async fn shut_down_after_signal(orchestrator: &Orchestrator, signals: &mut CancelSignals) {
+pub(super) async fn shut_down_after_signal(
+    orchestrator: &Orchestrator,
+    definitions: &DefinitionWatch,
+    signals: &mut CancelSignals,
+) {
     tokio::select! {
         biased;
-        () = end(orchestrator) => {}
+        () = end(orchestrator, definitions) => {}
         _ = signals.next() => {}
     }
 }
@@ -147,6 +156,7 @@ pub(super) struct CallSetup {
     pub(super) orchestrator: Orchestrator,
     pub(super) watch: CommandWatchers,
     pub(super) context: Arc<RunContext>,
+    pub(super) definitions: DefinitionWatch,
 }
 
 pub(super) async fn orchestrator(args: &CallArgs) -> Result<CallSetup, CliError> {
@@ -176,9 +186,10 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<CallSetup, CliError>
         events: watch.sink(),
         ..RunContext::default()
     };
+    let definitions = DefinitionWatch::new(&config.resolved, &home);
     let settings = ToolSettings { policy, timeout: args.timeout, config: config.resolved };
     let orchestrator = wiring::orchestrator_with_stored_cache(settings, [servers, others].concat());
-    Ok(CallSetup { orchestrator, watch, context: Arc::new(context) })
+    Ok(CallSetup { orchestrator, watch, context: Arc::new(context), definitions })
 }
 
 /// Servers learn that haft can ask a person only where there is one.

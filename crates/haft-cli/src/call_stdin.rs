@@ -24,23 +24,23 @@ use super::terminal;
 use super::watch::CommandWatchers;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
-    let CallSetup { orchestrator, watch, context } = match orchestrator(args).await {
+    let CallSetup { orchestrator, watch, context, definitions } = match orchestrator(args).await {
         Ok(both) => both,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let mut signals = CancelSignals::listen();
     let served = tokio::select! {
         biased;
-        served = async { begin(&orchestrator).await; serve(&orchestrator, &watch, &context, args).await } => Ok(served),
+        served = async { begin(&orchestrator, &definitions).await; serve(&orchestrator, &watch, &context, args).await } => Ok(served),
         exit = signals.first() => Err(exit),
     };
     let code = match served {
         Err(exit) => {
-            shut_down_after_signal(&orchestrator, &mut signals).await;
+            shut_down_after_signal(&orchestrator, &definitions, &mut signals).await;
             exit.into()
         }
         Ok(served) => {
-            end(&orchestrator).await;
+            end(&orchestrator, &definitions).await;
             served.map_or_else(CallStreamError::told, |()| ExitReason::Success.into())
         }
     };

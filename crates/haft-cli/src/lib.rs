@@ -21,6 +21,7 @@ mod images;
 #[cfg(feature = "serve")]
 mod keys;
 mod lines;
+mod lock;
 mod log;
 mod markdown;
 mod mcp;
@@ -117,6 +118,7 @@ async fn dispatch(command: CliCommand) -> ExitCode {
         CliCommand::Doctor(args) => doctor::run(&args).await,
         CliCommand::Config(args) => config::run(&args.command),
         CliCommand::Trust(args) => trust::run(&args).await,
+        CliCommand::Lock(args) => lock::run(&args).await,
         CliCommand::Policy(PolicyCommandArgs { command: PolicyCommand::Explain(args) }) => {
             policy::explain(&args).await
         }

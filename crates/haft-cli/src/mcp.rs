@@ -1,12 +1,16 @@
-//! `haft mcp`: adds, lists, tests and removes MCP servers, and shows their logs.
+//! `haft mcp`: adds, lists, tests and removes MCP servers, shows their logs, and offers all tools as one server.
 
 mod add;
 pub(super) mod args;
 mod callback;
+pub(super) mod import;
+mod install;
 mod list;
 mod login;
 mod logs;
 pub(super) mod missing_permission;
+#[cfg(feature = "serve")]
+mod serve;
 mod test;
 
 use std::path::PathBuf;
@@ -43,8 +47,22 @@ impl McpCommandOutput {
 
 pub(super) async fn run(command: &McpCommand) -> ExitCode {
     let (answer, as_json) = match command {
-        McpCommand::Add(args) => (add::add(args), args.json),
+        #[cfg(feature = "serve")]
+        McpCommand::Serve(args) => return serve::serve(args).await,
+        McpCommand::Add(args) => match args.clone().with_options_after_url() {
+            Ok(args) => (add::add(&args), args.options.json),
+            Err(message) => return terminal::failed(ExitReason::Usage, &message),
+        },
         McpCommand::Remove(args) => (add::remove(args).await, args.json),
+        McpCommand::Install(args) => (install::install(args), args.json),
+        McpCommand::Import(args) => {
+            let answer = tokio::select! {
+                biased;
+                exit = cancel::cancelled() => return exit.into(),
+                answer = import::import(args) => answer,
+            };
+            (answer, args.json)
+        }
         McpCommand::List(args) => (list::list(args), args.json),
         McpCommand::Logout(args) => (login::logout(args).await, args.json),
         McpCommand::Login(args) => {

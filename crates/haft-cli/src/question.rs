@@ -1,6 +1,6 @@
 //! Questions to the person at the terminal, one at a time. Only input typed after a question appeared answers it.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,28 @@ static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 pub(super) async fn turn() -> QuestionTurn {
     let turn = TURN.lock().await;
     QuestionTurn { _held: terminal::hold_lines(), _turn: turn }
+}
+
+/// The answer to a question that a script cannot answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Consent {
+    Given,
+    Refused,
+    /// There is no person to ask; the overview was printed.
+    NoTerminal,
+}
+
+/// Shows an overview and asks the person at the terminal for a yes.
+pub(super) async fn consent(overview: &str, choices: &str) -> Consent {
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        terminal::note(overview);
+        return Consent::NoTerminal;
+    }
+    let mut turn = turn().await;
+    terminal::prompt(overview);
+    let typed = turn.key(choices).await;
+    let agreed = typed.is_some_and(|typed| typed.trim_end().eq_ignore_ascii_case("y"));
+    if agreed { Consent::Given } else { Consent::Refused }
 }
 
 /// Returns true while a question is open.

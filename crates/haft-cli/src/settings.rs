@@ -1,6 +1,6 @@
 //! Turns the arguments of the command line into settings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haft_sandbox::{CommandLimits, GitMetadata, Home, PolicyError, ResourceAccess, SandboxPolicy, user_home};
@@ -8,7 +8,9 @@ use haft_sandbox::{CommandLimits, GitMetadata, Home, PolicyError, ResourceAccess
 use super::args::{FileArgs, GitMetadataArg, GrantArg, PolicyArgs};
 use super::exit::ExitReason;
 use super::hints;
-use haft_config::{ConfigFileStatus, ResolvedConfig, SandboxSettings, duration as config_duration};
+use haft_config::{
+    ConfigErrors, ConfigFileStatus, ResolvedConfig, SandboxSettings, duration as config_duration,
+};
 
 /// Parses the duration of a flag: `90s`, `1500ms`, `2m`, or a number of seconds. A number in a configuration file means
 /// milliseconds, but a person who types `--timeout 5` means seconds.
@@ -65,11 +67,25 @@ pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, CliError> 
     match super::config::load(args) {
         Ok(loaded) => {
             let counts = loaded.files.iter().filter(|file| file.standing == ConfigFileStatus::Counts);
-            let in_use = counts.map(|file| file.path.clone()).collect();
-            Ok(Configuration { resolved: loaded.resolved, in_use })
+            let mut in_use: Vec<PathBuf> = counts.map(|file| file.path.clone()).collect();
+            let mut resolved = loaded.resolved;
+            for path in &args.mcp_config {
+                add_servers(&mut resolved, path)?;
+                in_use.push(std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+            }
+            Ok(Configuration { resolved, in_use })
         }
         Err(errors) => Err((ExitReason::Input, errors.to_string())),
     }
+}
+
+/// Adds the servers of a file to those of the configuration. The operator named the file, so its servers win.
+fn add_servers(resolved: &mut ResolvedConfig, path: &Path) -> Result<(), CliError> {
+    let servers = super::mcp::import::servers_of(path)?;
+    let servers = haft_config::mcp_servers_of(path, &servers, &haft_config::environment)
+        .map_err(|errors| (ExitReason::Input, ConfigErrors(errors).to_string()))?;
+    resolved.mcp_servers.extend(servers);
+    Ok(())
 }
 
 /// Builds the operator's policy: arguments win over the configuration.

@@ -20,6 +20,7 @@ use super::servers::{ServerRequirements, providers};
 use super::settings::{CliError, Configuration};
 use super::{settings, terminal};
 use haft_config::printable;
+use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::rest::Freshness;
 use haft_runtime::tokens::Vocabulary;
 use haft_runtime::wiring::{self, ToolSettings};
@@ -140,11 +141,12 @@ pub(super) async fn listed(
     let mut others =
         providers(&config, &policy, ServerRequirements { tool: name, ..ServerRequirements::default() });
     others.push(Arc::new(RestTools::new(rest)));
+    let definitions = DefinitionWatch::new(&config, policy.home());
     let settings = ToolSettings { policy, timeout: None, config };
     let orchestrator = wiring::orchestrator_with(settings, others);
-    begin(&orchestrator).await;
+    begin(&orchestrator, &definitions).await;
     let tools = shown(&orchestrator);
-    end(&orchestrator).await;
+    end(&orchestrator, &definitions).await;
     Ok(tools)
 }
 

@@ -14,6 +14,8 @@ use serde_json::Value;
 use super::args::{AskArgs, CallArgs, LogFormat, ShowArgs};
 use super::hints;
 use super::log::{LogContent, LogLevel, LogWriter};
+#[cfg(feature = "serve")]
+use super::mcp::args::McpServeArgs;
 use super::terminal::{self, StatusLine};
 use super::tree::TreeKeeper;
 use haft_runtime::telemetry::{Telemetry, captures_content};
@@ -61,6 +63,13 @@ impl CommandWatchers {
         let wishes =
             WatcherOptions { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
         Self::with(wishes, home, first)
+    }
+
+    #[cfg(feature = "serve")]
+    /// Watches the calls of an MCP client. Standard output belongs to the protocol.
+    pub(super) fn of_gateway(args: &McpServeArgs, home: &Home, content: LogContent) -> Self {
+        let wishes = WatcherOptions { verbose: args.verbose, log_format: None, tree: false, content };
+        Self::with(wishes, Some(home), Vec::new())
     }
 
     /// Watches one question to a model, whose events have no content. Without a home its cost is not journaled.

@@ -33,6 +33,9 @@ pub enum EditError {
     Invalid(ConfigErrors),
     #[error("`{path}` cannot be written: {1}", path = .0.display())]
     Unwritable(PathBuf, std::io::Error),
+    /// Another program changed the file after haft had read it.
+    #[error("`{path}` was not changed: another program has just written it; try again", path = .0.display())]
+    Changed(PathBuf),
 }
 
 /// The longest wait for another haft process that edits the same file, and the pause between two attempts.
@@ -111,7 +114,12 @@ fn top(path: &Path, text: &str) -> Result<(CstRootNode, CstObject), EditError> {
     Ok((root, top))
 }
 
-fn put_into(path: &Path, text: &str, entry: ConfigEntry<'_>, value: &Value) -> Result<String, EditError> {
+pub(super) fn put_into(
+    path: &Path,
+    text: &str,
+    entry: ConfigEntry<'_>,
+    value: &Value,
+) -> Result<String, EditError> {
     let (root, top) = top(path, text)?;
     let object = section(path, &top, entry.section)?;
     match object.get(entry.name) {
@@ -139,7 +147,7 @@ fn added(path: &Path, text: &str, entry: ConfigEntry<'_>, value: &Value) -> Resu
     Ok(root.to_string())
 }
 
-fn removed(path: &Path, text: &str, entry: ConfigEntry<'_>) -> Result<String, EditError> {
+pub(super) fn removed(path: &Path, text: &str, entry: ConfigEntry<'_>) -> Result<String, EditError> {
     let (root, top) = top(path, text)?;
     let found = top.object_value(entry.section).and_then(|section| section.get(entry.name));
     found.ok_or_else(|| absent(entry))?.remove();

@@ -12,15 +12,19 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Returns the bytes of a file, or `None` if it does not exist.
 pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
-    match read(path) {
+    bytes_up_to(path, FILE_BYTES_MAX)
+}
+
+/// Returns the bytes of a file with its own limit, or `None` if it does not exist.
+pub(super) fn bytes_up_to(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, ConfigError> {
+    match read(path, bytes_max) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(FileReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(FileReadError::Io(error)) => Err(whole(path, &format!("cannot be read: {error}"))),
         Err(FileReadError::NotAFile(what)) => Err(whole(path, &format!("expected a file; found {what}"))),
-        Err(FileReadError::TooLarge) => Err(whole(
-            path,
-            &format!("is larger than {FILE_BYTES_MAX} bytes, the limit for a configuration file"),
-        )),
+        Err(FileReadError::TooLarge) => {
+            Err(whole(path, &format!("is larger than {bytes_max} bytes, the limit for such a file")))
+        }
     }
 }
 
@@ -49,7 +53,7 @@ impl From<io::Error> for FileReadError {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, FileReadError> {
+fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, FileReadError> {
     // Do not block: opening a named pipe would otherwise wait until another process writes to it.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
@@ -62,8 +66,8 @@ fn read(path: &Path) -> Result<Vec<u8>, FileReadError> {
         }));
     }
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX { Err(FileReadError::TooLarge) } else { Ok(bytes) }
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max { Err(FileReadError::TooLarge) } else { Ok(bytes) }
 }
 
 #[cfg(test)]

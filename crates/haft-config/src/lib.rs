@@ -15,9 +15,11 @@ mod error;
 pub mod expand;
 mod expected;
 mod file;
+pub mod foreign_file;
 mod glob;
 mod groups;
 pub mod home;
+pub mod import;
 mod layers;
 pub mod mcp;
 mod models;
@@ -36,6 +38,7 @@ mod rows;
 mod sampling;
 mod schema;
 pub mod skills;
+pub mod tool_lock;
 pub mod trust;
 mod value_format;
 mod written;
@@ -46,6 +49,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haft_core::home::Home;
+use haft_core::tool_lock::ToolLock;
 use serde_json::{Map, Value};
 
 pub use error::{ConfigError, ConfigErrors};
@@ -91,18 +95,23 @@ pub struct LoadedConfig {
 
 /// The merged files before `${VARIABLE}` was replaced in them, to resolve them again with the secrets of one run.
 #[derive(Debug, Clone)]
-pub struct ConfigTemplate(Arc<ConfigLayers>);
+pub struct ConfigTemplate {
+    layers: Arc<ConfigLayers>,
+    /// The lock file, which has no variables.
+    tool_lock: Option<Arc<ToolLock>>,
+}
 
 impl ConfigTemplate {
     /// Resolves the files with these variables. Paths were resolved when the files were read, and stay the same.
     pub fn resolve(&self, variables: VariableSource<'_>) -> Result<ResolvedConfig, ConfigErrors> {
-        let layers = &*self.0;
+        let layers = &*self.layers;
         let resolved = match serde_json::from_value(Value::Object(layers.value.clone())) {
             Ok(written) => resolve::resolve(written, layers, variables),
             // The schema accepted a value that the type refuses: a bug of ours, reported as an error.
             Err(error) => Err(vec![layers.error("", error.to_string())]),
         };
-        resolved.map_err(ConfigErrors)
+        let locked = |resolved| ResolvedConfig { tool_lock: self.tool_lock.clone(), ..resolved };
+        resolved.map(locked).map_err(ConfigErrors)
     }
 }
 
@@ -147,6 +156,7 @@ pub fn load(sources: ConfigSources<'_>, variables: VariableSource<'_>) -> Result
         files: Vec::new(),
         errors: Vec::new(),
         warnings: Vec::new(),
+        tool_lock: None,
     };
     let of_home = sources.home.map(Home::config);
     if let Some(path) = &of_home {
@@ -159,6 +169,7 @@ pub fn load(sources: ConfigSources<'_>, variables: VariableSource<'_>) -> Result
     if let Some(path) = sources.named {
         gathered.named_file(path);
     }
+    gathered.tool_lock = gathered.read_lock(sources);
     gathered.finish()
 }
 
@@ -174,6 +185,7 @@ pub fn load_text(
         files: Vec::new(),
         errors: Vec::new(),
         warnings: Vec::new(),
+        tool_lock: None,
     };
     loader.add(file, text.as_bytes().to_vec());
     loader.finish().map(|loaded| loaded.resolved)
@@ -240,6 +252,7 @@ struct ConfigLoader<'a> {
     files: Vec<ConfigFile>,
     errors: Vec<ConfigError>,
     warnings: Vec<ConfigError>,
+    tool_lock: Option<Arc<ToolLock>>,
 }
 
 impl ConfigLoader<'_> {
@@ -270,6 +283,17 @@ impl ConfigLoader<'_> {
             Ok(()) => self.add(path, bytes),
             Err(reason) => self.ignored(path, reason),
         }
+    }
+
+    /// Reads the lock file. It counts without trust, because it only takes tools away.
+    fn read_lock(&mut self, sources: ConfigSources<'_>) -> Option<Arc<ToolLock>> {
+        let path = tool_lock::path_for(sources.project, sources.home)?;
+        let lock = tool_lock::load(&path).unwrap_or_else(|error| {
+            self.errors.push(error);
+            None
+        })?;
+        self.files.push(ConfigFile { path, standing: ConfigFileStatus::Counts });
+        Some(lock)
     }
 
     fn ignored(&mut self, path: &Path, reason: UntrustedReason) {
@@ -303,7 +327,7 @@ impl ConfigLoader<'_> {
             return Err(ConfigErrors(self.errors));
         }
         let rows = rows::rows(&self.layers);
-        let template = ConfigTemplate(Arc::new(self.layers));
+        let template = ConfigTemplate { layers: Arc::new(self.layers), tool_lock: self.tool_lock };
         let resolved = template.resolve(self.variables)?;
         Ok(LoadedConfig { resolved, files: self.files, rows, template, warnings: self.warnings })
     }

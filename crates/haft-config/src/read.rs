@@ -235,9 +235,10 @@ impl ConfigFileReader<'_> {
 }
 
 /// The deepest nesting of a value that haft does not interpret.
-const ANY_DEPTH_MAX: usize = 64;
+pub(super) const ANY_DEPTH_MAX: usize = 64;
 
-fn any(node: &ast::Value<'_>, depth: usize) -> Option<Value> {
+/// Returns a value that haft does not interpret; `None` if it is nested deeper than `depth`.
+pub(super) fn any(node: &ast::Value<'_>, depth: usize) -> Option<Value> {
     let depth = depth.checked_sub(1)?;
     match node {
         ast::Value::StringLit(text) => Some(Value::from(text.value.as_ref())),

@@ -101,6 +101,8 @@ impl ConfigResolver<'_> {
             models: self.models(written.models.unwrap_or_default(), &providers),
             providers,
             rest,
+            // `load` reads the lock file, which is no part of the configuration as written.
+            tool_lock: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::name::{GroupName, QueueName};
@@ -14,6 +15,7 @@ use haft_core::settings::outputs::{OutputReadSettings, StoreLimits};
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 use haft_core::settings::tool_search::ToolSearchSettings;
 use haft_core::tool::{ApprovalPolicy, Effects};
+use haft_core::tool_lock::ToolLock;
 use haft_core::validate::SchemaDraft;
 
 pub use super::compaction::{AgentCompaction, CompactionSettings, CompactionStart};
@@ -71,6 +73,8 @@ pub struct ResolvedConfig {
     /// `true` when models see the trusted `AGENTS.md` and `CLAUDE.md` of the project.
     pub project_instructions: bool,
     pub rest: RestSettings,
+    /// The definitions of tools that a person has agreed to; `None` if there is no lock file.
+    pub tool_lock: Option<Arc<ToolLock>>,
 }
 
 /// The settings of the sandbox. Paths are absolute, but may not exist.

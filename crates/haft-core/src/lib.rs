@@ -59,4 +59,5 @@ pub mod text;
 pub mod time_limit;
 pub mod tokens;
 pub mod tool;
+pub mod tool_lock;
 pub mod validate;

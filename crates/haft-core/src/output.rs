@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::media;
 use crate::output_store::StoredOutput;
@@ -14,6 +15,19 @@ pub struct ToolOutput {
     pub content: Vec<OutputContent>,
     /// The output as JSON, for programs; `None` if the tool returns content only.
     pub structured: Option<Value>,
+    /// The result as the MCP server sent it, for a caller that passes it on. `None` once a stage has changed the output,
+    /// and for all other tools.
+    pub raw: Option<RawResult>,
+}
+
+/// The JSON text of a server's result. Clones share it.
+#[derive(Debug, Clone)]
+pub struct RawResult(pub Arc<RawValue>);
+
+impl PartialEq for RawResult {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
 }
 
 /// One piece of content, in the tool's order.
@@ -73,12 +87,12 @@ pub struct FoundTools {
 impl ToolOutput {
     /// Creates an output that is one text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: vec![OutputContent::Text(text.into())], structured: None }
+        Self { content: vec![OutputContent::Text(text.into())], ..Self::default() }
     }
 
     /// Creates an output that the store holds.
     pub fn stored(stored: StoredOutput) -> Self {
-        Self { content: vec![OutputContent::Stored(Box::new(stored))], structured: None }
+        Self { content: vec![OutputContent::Stored(Box::new(stored))], ..Self::default() }
     }
 
     /// Returns the output as text for a model or a terminal. It describes binary content and never dumps it.

@@ -158,6 +158,17 @@ impl Orchestrator {
         self.catalog.tools().filter_map(shown).collect()
     }
 
+    /// Returns all active tools of a selection, sorted by exposed name. In contrast to [`tools`](Self::tools) it also
+    /// returns tools that would not help a run yet, for a caller that needs a list that does not change by itself.
+    pub fn active_tools(&self, selection: &ToolFilter) -> Vec<OfferedTool> {
+        let active = |entry: Arc<CatalogEntry>| {
+            let governed = entry.governed(&self.config.policies).clone();
+            let chosen = governed.activity.is_active() && selection.covers(entry.exposed(), &governed.groups);
+            chosen.then_some(OfferedTool { entry, governed })
+        };
+        self.catalog.tools().filter_map(active).collect()
+    }
+
     /// Executes one call. It returns a result in every case, including errors, panics and timeouts.
     pub async fn execute(&self, call: ToolCall) -> ToolResult {
         self.execute_with(call, CallOptions::default()).await

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 /// Returns the size of an output, including the structured part.
 pub(crate) fn output_bytes(output: &ToolOutput) -> usize {
-    content_bytes(output) + output.structured.as_ref().map_or(0, json_bytes)
+    let raw = output.raw.as_ref().map_or(0, |raw| raw.0.get().len());
+    content_bytes(output) + output.structured.as_ref().map_or(0, json_bytes) + raw
 }
 
 /// Returns the size of an output without the structured part.

@@ -89,7 +89,8 @@ impl ToolFinder {
         };
         let answer = answer(&found, &sources);
         record.note("found", json!(answer.defined));
-        Ok(ToolOutput { content: vec![OutputContent::FoundTools(Box::new(answer))], structured: None })
+        let content = vec![OutputContent::FoundTools(Box::new(answer))];
+        Ok(ToolOutput { content, ..ToolOutput::default() })
     }
 
     fn indexed(&self, snapshot: Arc<Snapshot>) -> Arc<IndexedSnapshot> {

@@ -43,13 +43,13 @@ pub(crate) fn flagged_text(reply: &ToolReply, text: String) -> String {
 
 /// Returns the text of a tool result, with descriptions in place of all other content.
 pub(crate) fn reply_text(reply: &ToolReply) -> String {
-    ToolOutput { content: reply.content.clone(), structured: None }.as_text()
+    ToolOutput { content: reply.content.clone(), ..ToolOutput::default() }.as_text()
 }
 
 /// Returns the text of a tool result without its images, which the format sends elsewhere.
 pub(crate) fn text_beside_images(reply: &ToolReply) -> String {
     let content = reply.content.iter().filter(|piece| !matches!(piece, OutputContent::Image { .. }));
-    ToolOutput { content: content.cloned().collect(), structured: None }.as_text()
+    ToolOutput { content: content.cloned().collect(), ..ToolOutput::default() }.as_text()
 }
 
 /// Returns the images of a tool result.

@@ -23,6 +23,29 @@ pub struct ConfiguredGovernor {
     pub timeout: Option<Duration>,
     /// The time that answers of agents stay cached, by the names of the agents as tools.
     pub answers_kept: HashMap<ToolName, Duration>,
+    /// The tools that an interface offers at all.
+    pub exposure: EffectExposure,
+}
+
+/// The effects of the tools that an interface offers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EffectExposure {
+    /// All tools.
+    #[default]
+    All,
+    /// Only tools that are known to only read. The claim of an MCP server about its own tool does not count.
+    ReadOnly,
+}
+
+impl EffectExposure {
+    fn excludes(self, trusted_effects: Effects) -> Option<&'static str> {
+        match (self, trusted_effects) {
+            (Self::All, _) | (Self::ReadOnly, Effects::ReadOnly) => None,
+            (Self::ReadOnly, Effects::Idempotent | Effects::Mutating | Effects::Unknown) => {
+                Some("only tools that are known to only read are offered here")
+            }
+        }
+    }
 }
 
 impl Governor for ConfiguredGovernor {
@@ -34,6 +57,9 @@ impl Governor for ConfiguredGovernor {
         if let Some(server) = self.server(tool) {
             self.apply_server_settings(&mut decided.policy, tool, server);
             decided.trusted_effects = self.trusted_effects_of(tool, server);
+        }
+        if let Some(why) = self.quarantine(tool).or_else(|| self.exposure.excludes(decided.trusted_effects)) {
+            decided.activity = ToolActivity::Inactive { why: why.into() };
         }
         decided
     }
@@ -78,6 +104,12 @@ impl ConfiguredGovernor {
             policy: self.policy(facts, wanted, &undecided.policy),
             groups,
         }
+    }
+
+    /// Returns the reason why the lock file keeps the tool away from models.
+    fn quarantine(&self, tool: &CatalogEntry) -> Option<&'static str> {
+        let lock = self.config.tool_lock.as_ref()?;
+        lock.standing(tool.identity(), tool.definition()).quarantine()
     }
 
     /// Returns the MCP server that provides the tool.
@@ -270,8 +302,12 @@ mod tests {
             std::fs::write(file.path(), format!("{{{operator}}}")).unwrap();
             let sources = haft_config::ConfigSources { home: None, project: None, named: Some(file.path()) };
             let config = haft_config::load(sources, &|_| None).unwrap().resolved;
-            let governor =
-                ConfiguredGovernor { config: Arc::new(config), timeout: None, answers_kept: HashMap::new() };
+            let governor = ConfiguredGovernor {
+                config: Arc::new(config),
+                timeout: None,
+                answers_kept: HashMap::new(),
+                exposure: EffectExposure::All,
+            };
             let policies = ToolPolicies { governor: Some(Arc::new(governor)), ..ToolPolicies::default() };
             let catalog = Catalog::new(
                 vec![Arc::new(DeclaredEffectsProvider::of(kind, says)) as _],

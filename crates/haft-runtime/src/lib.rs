@@ -8,6 +8,7 @@
 
 mod capability_cache;
 mod claude_code;
+pub mod definition_watch;
 pub mod event_log;
 pub mod executor;
 pub mod governor;

@@ -49,7 +49,7 @@ pub struct RestLoadContext<'a> {
     /// The home whose cache stores fetched descriptions.
     pub home: Option<&'a Home>,
     /// Resolves `${VARIABLE}` in configured values.
-    pub variables: VariableSource<'a>,
+    pub variables: &'a (dyn Fn(&str) -> Option<String> + Sync),
     /// Decides if a cached description may be used.
     pub freshness: Freshness,
 }

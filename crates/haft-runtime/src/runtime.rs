@@ -30,6 +30,7 @@ use haft_store::sweep;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 use secrecy::ExposeSecret;
 
+use crate::definition_watch::DefinitionWatch;
 use crate::event_log::EventLog;
 use crate::handle::{CallerFunctions, RunHandle, RunShared};
 use crate::models::ModelsError;
@@ -346,7 +347,9 @@ impl Runtime {
             let agent = Arc::clone(run.worker());
             driven.drive(run, functions).await;
             runtime.runs().remove(&driven.id);
-            let warnings = wiring::shut_down(agent.orchestrator()).await;
+            let definitions = DefinitionWatch::new(&runtime.generation().config, &runtime.shared.home);
+            let mut warnings = definitions.late_warnings(agent.orchestrator());
+            warnings.extend(wiring::shut_down(agent.orchestrator()).await);
             driven.warn(warnings.iter().map(ToString::to_string));
             driven.close();
         });

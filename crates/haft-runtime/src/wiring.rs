@@ -13,9 +13,10 @@ use haft_core::name::QueueName;
 use haft_core::provider::ToolProvider;
 use haft_core::rules::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules};
 use haft_core::tool::{ApprovalPolicy, ToolDefinition};
+use haft_core::tool_lock::ToolLock;
 use haft_engine::{
-    Catalog, CatalogConfig, CatalogWarning, GovernedTool, Orchestrator, PROVIDERS_AT_ONCE_MAX, QueueConfig,
-    Queues, ToolActivity, ToolPolicies,
+    Catalog, CatalogConfig, CatalogEntry, CatalogWarning, GovernedTool, Orchestrator, PROVIDERS_AT_ONCE_MAX,
+    QueueConfig, Queues, ToolActivity, ToolPolicies,
 };
 use haft_sandbox::SandboxPolicy;
 use haft_store::cache::FileCache;
@@ -26,7 +27,7 @@ pub use authorization::{TokenStorage, authorizer};
 pub use mcp::{McpClientSettings, McpServers, ServerPatience, mcp_servers, remembered};
 pub use parts::{EngineState, OrchestratorOptions, OrchestratorParts, cache_limits};
 
-use crate::governor::ConfiguredGovernor;
+use crate::governor::{ConfiguredGovernor, EffectExposure};
 use haft_config::ResolvedConfig;
 
 /// The configuration and sandbox policy of an orchestrator. Principal, approver, output store and event sink belong to
@@ -58,10 +59,19 @@ pub fn orchestrator_with_stored_cache(
     settings: ToolSettings,
     others: Vec<Arc<dyn ToolProvider>>,
 ) -> Orchestrator {
+    orchestrator_with_options(settings, others, OrchestratorOptions::default())
+}
+
+/// Like [`orchestrator_with_stored_cache`], with the settings of a single orchestrator.
+pub fn orchestrator_with_options(
+    settings: ToolSettings,
+    others: Vec<Arc<dyn ToolProvider>>,
+    own: OrchestratorOptions,
+) -> Orchestrator {
     let store = FileCache::of(settings.policy.home(), cache_limits(&settings.config));
     let engine = EngineState::new(&settings.config).with_cache_store(Some(Arc::new(store)));
     let parts = OrchestratorParts::with_engine(settings, others, &engine);
-    parts.orchestrator(parts.config(), OrchestratorOptions::default())
+    parts.orchestrator(parts.config(), own)
 }
 
 fn catalog_config(config: &ResolvedConfig) -> CatalogConfig {
@@ -95,8 +105,12 @@ pub fn builtin_names() -> Vec<String> {
 
 /// Returns the active tools with the operator's settings applied, under the names by which a model calls them.
 pub fn definitions(config: &ResolvedConfig, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
-    let governor =
-        ConfiguredGovernor { config: Arc::new(config.clone()), timeout: None, answers_kept: HashMap::new() };
+    let governor = ConfiguredGovernor {
+        config: Arc::new(config.clone()),
+        timeout: None,
+        answers_kept: HashMap::new(),
+        exposure: EffectExposure::All,
+    };
     let described = |tool: ToolDefinition| {
         let policy = ToolPolicies::default().default;
         let undecided = GovernedTool {
@@ -111,8 +125,13 @@ pub fn definitions(config: &ResolvedConfig, rest: Vec<RestTool>) -> Vec<ToolDefi
         activity.is_active().then_some(ToolDefinition { effects, groups, ..tool })
     };
     let catalog = Catalog::with(vec![Arc::new(RestTools::new(rest))], catalog_config(config));
+    let agreed = |entry: &Arc<CatalogEntry>| {
+        let standing = |lock: &Arc<ToolLock>| lock.standing(entry.identity(), entry.definition());
+        config.tool_lock.as_ref().and_then(|lock| standing(lock).quarantine()).is_none()
+    };
     let rest = catalog
         .tools()
+        .filter(agreed)
         .map(|entry| ToolDefinition { name: entry.exposed().clone(), ..entry.definition().clone() });
     haft_tools::builtin::definitions().into_iter().chain(rest).filter_map(described).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! Start reading at [`Server`] and `router.rs`, which lists every route. Nothing here decides if a tool may run: a request
 //! becomes a `RunSpec`, and the runtime applies the operator's rules. The crate writes to no terminal and knows no
-//! command line.
+//! command line. [`mcp`] is another interface over the same tools, the server side of the Model Context Protocol.
 
 #![warn(missing_docs)]
 
@@ -12,6 +12,7 @@ mod auth;
 mod body;
 mod error;
 mod health;
+pub mod mcp;
 mod models;
 mod request_id;
 mod responses;

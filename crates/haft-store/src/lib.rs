@@ -21,3 +21,4 @@ pub mod responses;
 pub mod sessions;
 pub mod sweep;
 pub mod tenant;
+pub mod tool_pins;

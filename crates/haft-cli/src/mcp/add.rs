@@ -45,8 +45,8 @@ pub(super) fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
     }
     let value = value(args).map_err(|message| (ExitReason::Usage, message))?;
     let name = &args.name;
-    let path =
-        changed(&home, args.scope, |path| edit::add(path, ConfigEntry { section: SECTION, name }, &value))?;
+    let scope = args.options.scope.unwrap_or(ConfigScopeArg::User);
+    let path = changed(&home, scope, |path| edit::add(path, ConfigEntry { section: SECTION, name }, &value))?;
     let mut text = format!(
         "added `{name}` to {}\ntest it with `haft mcp test {name}`, which also shows the tokens of its tools",
         path.file
@@ -85,38 +85,38 @@ pub(super) async fn remove(args: &McpRemoveArgs) -> Result<McpCommandOutput, Cli
 /// Returns the entry of the server for the configuration file.
 fn value(args: &McpAddArgs) -> Result<Value, String> {
     let mut server = Map::new();
-    if let Some(transport) = args.transport {
+    let options = &args.options;
+    if let Some(transport) = options.transport {
         server.insert("type".into(), transport.key().into());
     }
-    let target: Vec<&String> = args.url.iter().chain(&args.command).collect();
-    let [first, rest @ ..] = target.as_slice() else {
+    let [first, rest @ ..] = args.target.as_slice() else {
         return Err("a URL or a command is missing".into());
     };
     if is_url(first) {
-        check_address(first, args.transport)?;
+        check_address(first, options.transport)?;
         if let Some(word) = rest.first() {
             return Err(format!("unexpected `{word}` after the URL\nhint: put a command after --"));
         }
-        if !args.env.is_empty() {
+        if !options.env.is_empty() {
             return Err("--env is for a command; a URL takes --header".into());
         }
         server.insert("url".into(), first.as_str().into());
-        insert_pairs(&mut server, "headers", &args.header);
+        insert_pairs(&mut server, "headers", &options.header);
     } else {
         if let Some(transport @ (McpTransportArg::Http | McpTransportArg::Sse | McpTransportArg::Websocket)) =
-            args.transport
+            options.transport
         {
             let way = transport.key();
             return Err(format!("--transport {way} is for a URL; `{first}` is a command, which is stdio"));
         }
-        if !args.header.is_empty() {
+        if !options.header.is_empty() {
             return Err("--header is for a URL; a command takes --env".into());
         }
         server.insert("command".into(), first.as_str().into());
         if !rest.is_empty() {
             server.insert("args".into(), json!(rest));
         }
-        insert_pairs(&mut server, "env", &args.env);
+        insert_pairs(&mut server, "env", &options.env);
     }
     Ok(Value::Object(server))
 }
@@ -124,7 +124,7 @@ fn value(args: &McpAddArgs) -> Result<Value, String> {
 const HTTP: [&str; 2] = ["http://", "https://"];
 const WEBSOCKET: [&str; 2] = ["ws://", "wss://"];
 
-fn is_url(word: &str) -> bool {
+pub(super) fn is_url(word: &str) -> bool {
     begins_with(word, &HTTP) || begins_with(word, &WEBSOCKET)
 }
 
@@ -162,15 +162,15 @@ fn insert_pairs(server: &mut Map<String, Value>, key: &str, pairs: &[(String, St
 }
 
 /// A changed file.
-struct ChangedFile {
-    file: String,
+pub(super) struct ChangedFile {
+    pub(super) file: String,
     /// The next step for the user, on a line of its own.
     hint: String,
 }
 
 /// Changes the file of a scope. A project file that was trusted before stays trusted, because the operator made this
 /// change.
-fn changed(
+pub(super) fn changed(
     home: &Home,
     scope: ConfigScopeArg,
     change: impl FnOnce(&Path) -> Result<(), EditError>,
@@ -198,7 +198,10 @@ fn refused(path: &Path, error: &EditError) -> CliError {
             path.display()
         ),
         EditError::Exists { .. } => "\nhint: choose another name, or remove it first".to_owned(),
-        EditError::Unreadable(..) | EditError::Invalid(_) | EditError::Unwritable(..) => String::new(),
+        EditError::Unreadable(..)
+        | EditError::Invalid(_)
+        | EditError::Unwritable(..)
+        | EditError::Changed(_) => String::new(),
     };
     (ExitReason::Input, format!("{error}{hint}"))
 }

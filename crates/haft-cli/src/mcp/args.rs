@@ -1,8 +1,11 @@
 //! The arguments of `haft mcp`.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use haft_config::import::ImportSource;
 
 use super::super::args::FileArgs;
+#[cfg(feature = "serve")]
+use super::super::args::PolicyArgs;
 
 /// Add, list, test and remove MCP servers, whose tools models can call
 #[derive(Debug, Args)]
@@ -28,17 +31,54 @@ pub(crate) enum McpCommand {
     Login(McpLoginArgs),
     Logout(McpLogoutArgs),
     Remove(McpRemoveArgs),
+    #[cfg(feature = "serve")]
+    Serve(McpServeArgs),
+    Import(McpImportArgs),
+    Install(McpInstallArgs),
 }
 
 /// Add a server to haft.json; the rest of the file stays as it is
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = ADD_EXAMPLES)]
 pub(crate) struct McpAddArgs {
     /// The name of the server; the names of its tools begin with it
     pub(crate) name: String,
 
+    #[command(flatten)]
+    pub(crate) options: McpAddOptions,
+
+    /// The URL of the server, or the command that starts it, with its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "URL|COMMAND")]
+    pub(crate) target: Vec<String>,
+}
+
+impl McpAddArgs {
+    /// Reads the options after a URL. After a command, everything belongs to the command.
+    pub(crate) fn with_options_after_url(mut self) -> Result<Self, String> {
+        if self.target.first().is_some_and(|first| super::add::is_url(first)) {
+            let rest = self.target.split_off(1);
+            let after = OptionsAfterUrl::try_parse_from(rest).map_err(|error| {
+                let text = error.to_string();
+                let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                format!("{first}\nhint: after a URL only options can follow; a command takes no URL")
+            })?;
+            self.options.extend(after.options);
+        }
+        Ok(self)
+    }
+}
+
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct OptionsAfterUrl {
+    #[command(flatten)]
+    options: McpAddOptions,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct McpAddOptions {
     /// An environment variable for the server; `${VAR}` in the value is expanded when it starts
-    #[arg(long, value_name = "NAME=VALUE", value_parser = super::add::variable)]
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = super::add::variable)]
     pub(crate) env: Vec<(String, String)>,
 
     /// A header of every request to the URL; `${VAR}` in the value is expanded when haft connects
@@ -49,26 +89,28 @@ pub(crate) struct McpAddArgs {
     #[arg(long, value_name = "TRANSPORT")]
     pub(crate) transport: Option<McpTransportArg>,
 
-    /// Which haft.json to change: in haft's home, or in the current project
-    #[arg(long, value_name = "SCOPE", default_value = "user")]
-    pub(crate) scope: ConfigScopeArg,
+    /// Which haft.json to change: in haft's home, or in the current project [default: user]
+    #[arg(long, value_name = "SCOPE")]
+    pub(crate) scope: Option<ConfigScopeArg>,
 
     #[arg(long, help = "Print the result as JSON")]
     pub(crate) json: bool,
+}
 
-    /// The URL of the server, if it is not a command
-    #[arg(required_unless_present = "command")]
-    pub(crate) url: Option<String>,
-
-    /// The command that starts the server, with its arguments
-    #[arg(last = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
+impl McpAddOptions {
+    fn extend(&mut self, after: Self) {
+        self.env.extend(after.env);
+        self.header.extend(after.header);
+        self.transport = after.transport.or(self.transport);
+        self.scope = after.scope.or(self.scope);
+        self.json |= after.json;
+    }
 }
 
 const ADD_EXAMPLES: &str = "\
 Examples:
-  haft mcp add time -- uvx mcp-server-time
-  haft mcp add github --env 'GITHUB_TOKEN=${GITHUB_TOKEN}' -- npx -y @modelcontextprotocol/server-github
+  haft mcp add time uvx mcp-server-time
+  haft mcp add github -e 'GITHUB_TOKEN=${GITHUB_TOKEN}' -- npx -y @modelcontextprotocol/server-github
   haft mcp add docs https://example.com/mcp --header 'Authorization: Bearer ${TOKEN}'
   haft mcp add old --transport sse https://example.com/events --scope project";
 
@@ -170,6 +212,154 @@ pub(crate) struct McpLogoutArgs {
 
     #[command(flatten)]
     pub(crate) files: FileArgs,
+}
+
+/// Offer all tools as one MCP server on standard input and output
+#[cfg(feature = "serve")]
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub(crate) struct McpServeArgs {
+    /// Offer only the tools of this group; can be repeated
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Vec<String>,
+
+    /// Offer only tools whose names match this pattern; can be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) tools: Vec<String>,
+
+    /// Offer only tools that are known to only read: built-in ones, HTTP GET, and those with `effects` set
+    #[arg(long)]
+    pub(crate) read_only: bool,
+
+    /// The name that the server gives itself
+    #[arg(long, value_name = "NAME", default_value = "haft")]
+    pub(crate) name: String,
+
+    /// Log each call to standard error
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Print every message to and from MCP servers to standard error, shortened and without secrets
+    #[arg(long)]
+    pub(crate) trace_mcp: bool,
+
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+}
+
+#[cfg(feature = "serve")]
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  claude mcp add haft -- haft mcp serve
+  haft mcp serve --name docs --group docs
+  haft mcp serve --tools 'git__*' --read-only";
+
+/// Take over the servers of other programs: Claude, Cursor, VS Code, Windsurf, Cline, Gemini, opencode, goose, Codex
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft mcp import\n  haft mcp import cursor vscode --yes\n  haft mcp import --file servers.json"
+)]
+pub(crate) struct McpImportArgs {
+    /// The programs to look for [default: all]
+    pub(crate) program: Vec<ImportSourceArg>,
+
+    /// Read this file instead of looking for files; its shape is found by its keys
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<std::path::PathBuf>,
+
+    /// Add the servers without a question, for scripts
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+
+    /// Which haft.json to change: in haft's home, or in the current project
+    #[arg(long, value_name = "SCOPE", default_value = "user")]
+    pub(crate) scope: ConfigScopeArg,
+
+    #[arg(long, help = "Print the result as JSON")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImportSourceArg {
+    ClaudeDesktop,
+    ClaudeCode,
+    Cursor,
+    Vscode,
+    Windsurf,
+    Cline,
+    Gemini,
+    Opencode,
+    Goose,
+    Codex,
+}
+
+impl ImportSourceArg {
+    pub(crate) fn source(self) -> ImportSource {
+        match self {
+            Self::ClaudeDesktop => ImportSource::ClaudeDesktop,
+            Self::ClaudeCode => ImportSource::ClaudeCode,
+            Self::Cursor => ImportSource::Cursor,
+            Self::Vscode => ImportSource::VsCode,
+            Self::Windsurf => ImportSource::Windsurf,
+            Self::Cline => ImportSource::Cline,
+            Self::Gemini => ImportSource::Gemini,
+            Self::Opencode => ImportSource::Opencode,
+            Self::Goose => ImportSource::Goose,
+            Self::Codex => ImportSource::Codex,
+        }
+    }
+}
+
+/// Add haft as an MCP server to the configuration of a client, or take it out again
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft mcp install cursor\n  haft mcp install codex -- --read-only\n  haft mcp install claude --remove"
+)]
+pub(crate) struct McpInstallArgs {
+    /// The client
+    pub(crate) client: McpClientArg,
+
+    /// The name of the entry
+    #[arg(long, value_name = "NAME", default_value = "haft", value_parser = entry_name)]
+    pub(crate) name: String,
+
+    /// Take the entry out again
+    #[arg(long, conflicts_with = "serve")]
+    pub(crate) remove: bool,
+
+    #[arg(long, help = "Print the result as JSON")]
+    pub(crate) json: bool,
+
+    /// Options for `haft mcp serve`
+    #[arg(last = true, value_name = "OPTION")]
+    pub(crate) serve: Vec<String>,
+}
+
+/// Accepts names that need no quotes in any of the files.
+fn entry_name(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !text.is_empty() && text.chars().all(is_plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected letters, digits, - and _".into())
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum McpClientArg {
+    Claude,
+    Cursor,
+    Codex,
+}
+
+impl McpClientArg {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Cursor => "cursor",
+            Self::Codex => "codex",
+        }
+    }
 }
 
 /// Remove a server from haft.json, and delete its stored data

@@ -83,7 +83,8 @@ fn refused(error: &EditError) -> CliError {
         EditError::Absent { .. }
         | EditError::Unreadable(..)
         | EditError::Invalid(_)
-        | EditError::Unwritable(..) => "",
+        | EditError::Unwritable(..)
+        | EditError::Changed(_) => "",
     };
     (ExitReason::Input, format!("{error}{hint}"))
 }
@@ -97,7 +98,8 @@ fn removal_refused(path: &Path, error: &EditError) -> CliError {
         EditError::Exists { .. }
         | EditError::Unreadable(..)
         | EditError::Invalid(_)
-        | EditError::Unwritable(..) => String::new(),
+        | EditError::Unwritable(..)
+        | EditError::Changed(_) => String::new(),
     };
     (ExitReason::Input, format!("{error}{hint}"))
 }

@@ -115,7 +115,7 @@ pub(super) fn accepts_input(args: &RunArgs, spec: &RunSpec) -> bool {
 /// Returns the configuration files of a stored run.
 pub(super) fn files_of(spec: &RunSpec) -> FileArgs {
     let project = spec.config.project.as_ref().unwrap_or(&spec.workspace.directory);
-    FileArgs { config: spec.config.named.clone(), workspace: Some(project.clone()) }
+    FileArgs { config: spec.config.named.clone(), workspace: Some(project.clone()), ..FileArgs::default() }
 }
 
 fn changes(args: &RunArgs, overrides: AgentOverrides) -> Result<AgentChanges, CliError> {

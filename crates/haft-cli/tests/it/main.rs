@@ -52,6 +52,10 @@ mod serve;
 mod stream;
 // Tools of MCP servers, well-behaved and misbehaving.
 mod mcp;
+// `haft mcp serve`: all tools as one MCP server.
+mod gateway;
+// `haft.lock`: tools that change after a person agreed to them.
+mod lock;
 // `SKILL.md` files: found, checked, trusted.
 mod skills;
 // Configuration, trust, rules, stored outputs and accounting, from the operator's side.

@@ -10,6 +10,7 @@ mod commands;
 mod doctor;
 mod hostile;
 mod http;
+mod import;
 mod leaks;
 mod login;
 pub(crate) mod real;

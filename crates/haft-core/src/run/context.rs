@@ -35,8 +35,20 @@ pub struct RunContext {
     pub sampler: Option<Arc<dyn Sampler>>,
     /// Receives the events of calls that no run makes; the meter of a run receives those of its own calls.
     pub events: Arc<dyn EventSink>,
+    /// Decides if outputs of MCP tools keep the server's own JSON, for an interface that passes them on.
+    pub raw_results: RawResults,
     /// The untrusted text that the run has read. Sub-agents share it with the agent that calls them.
     pub untrusted: Arc<UntrustedReads>,
+}
+
+/// Decides if an output keeps the JSON text that its server sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RawResults {
+    /// Only the parsed content is kept, because the text would double the size of every output.
+    #[default]
+    Dropped,
+    /// The text stays beside the parsed content until a stage changes the output.
+    Kept,
 }
 
 impl Default for RunContext {
@@ -51,6 +63,7 @@ impl Default for RunContext {
             elicitor: None,
             sampler: None,
             events: Arc::new(NoEvents),
+            raw_results: RawResults::Dropped,
             untrusted: Arc::default(),
         }
     }

@@ -25,6 +25,6 @@ impl StoredToolOutput {
     /// Restores the output.
     pub fn into_output(self) -> Result<ToolOutput, StoredError> {
         let content = self.content.into_iter().map(StoredContent::into_content).collect::<Result<_, _>>()?;
-        Ok(ToolOutput { content, structured: self.structured })
+        Ok(ToolOutput { content, structured: self.structured, raw: None })
     }
 }

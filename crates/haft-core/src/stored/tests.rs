@@ -163,7 +163,7 @@ fn every_output_round_trips_except_one_with_a_handle() {
         OutputContent::Binary { uri: None, media_type: None, bytes: media().1 },
     ];
     let structured = Some(json!({"z": [1, -2, u64::MAX, 0.5, null, true], "a": {"b": "c"}}));
-    for output in [ToolOutput::default(), ToolOutput { content, structured }] {
+    for output in [ToolOutput::default(), ToolOutput { content, structured, raw: None }] {
         let text = serde_json::to_string(&StoredToolOutput::of(&output).unwrap()).unwrap();
         let back: StoredToolOutput = serde_json::from_str(&text).unwrap();
         assert_eq!(back.into_output().unwrap(), output);

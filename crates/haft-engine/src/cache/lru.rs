@@ -27,7 +27,9 @@ pub(super) enum SharedOutput {
 
 impl SharedOutput {
     pub(super) fn of(output: &ToolOutput) -> Self {
-        if let ([OutputContent::Text(text)], None) = (output.content.as_slice(), &output.structured) {
+        if let ToolOutput { content, structured: None, raw: None } = output
+            && let [OutputContent::Text(text)] = content.as_slice()
+        {
             Self::Text(text.as_str().into())
         } else {
             Self::Any(Arc::new(output.clone()))
@@ -158,7 +160,7 @@ mod tests {
         check(ToolOutput::text("done"));
         check(ToolOutput { structured: Some(json!({"done": true})), ..ToolOutput::text("done") });
         let two = [OutputContent::Text("a".into()), OutputContent::Text("b".into())];
-        check(ToolOutput { content: two.into(), structured: None });
+        check(ToolOutput { content: two.into(), ..ToolOutput::default() });
     }
 
     #[test]

@@ -35,6 +35,11 @@ pub(crate) fn fit(
     record.output = policy;
     map_output_or_error(outcome, |output| match policy {
         OutputPolicy::Pass => output,
+        OutputPolicy::Truncate { chars_max: max } | OutputPolicy::Store { bytes_max: max }
+            if offload::fits_unchanged(&output, max) =>
+        {
+            output
+        }
         OutputPolicy::Truncate { chars_max } => {
             let output = keep_media(record, output, means);
             cut(record, output, chars_max)
@@ -85,7 +90,7 @@ fn keep_media(record: &mut CallRecord, output: ToolOutput, means: FitResources<'
 
 fn cut(record: &mut CallRecord, output: ToolOutput, chars_max: usize) -> ToolOutput {
     let structured = output.structured.and_then(|value| fit_structured(record, value, chars_max));
-    ToolOutput { content: cut_content(output.content, chars_max), structured }
+    ToolOutput { content: cut_content(output.content, chars_max), structured, raw: None }
 }
 
 /// Drops structured output that is too large as a whole, because half a value is invalid, and records that in the

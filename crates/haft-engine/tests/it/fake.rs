@@ -144,7 +144,7 @@ impl FakeProvider {
             "rows" => {
                 Ok(ToolOutput::text(json!(vec![json!({"name": "row", "of": 1_000}); 1_000]).to_string()))
             }
-            "picture" => Ok(ToolOutput { content: pictures(), structured: None }),
+            "picture" => Ok(ToolOutput { content: pictures(), ..ToolOutput::default() }),
             "huge_fail" => Err(ToolError::new(ToolErrorKind::Failed, "é".repeat(1_000_000))),
             "note" => {
                 cx.note("sandbox", json!({"layers": 2}));

@@ -403,7 +403,7 @@ fn say_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
             | OutputContent::Binary { .. }
             | OutputContent::FoundTools(_)
             | OutputContent::Stored(_) => {
-                let alone = ToolOutput { content: vec![piece.clone()], structured: None };
+                let alone = ToolOutput { content: vec![piece.clone()], ..ToolOutput::default() };
                 say_text(output, &alone.as_text());
             }
         }

@@ -396,7 +396,7 @@ impl CallResultLine {
     pub(super) fn into_result(self, call: ToolCall) -> Result<ToolResult, StoredError> {
         let reply = self.reply.into_reply()?;
         let outcome = match &self.failure {
-            None => Ok(ToolOutput { content: reply.content, structured: self.structured }),
+            None => Ok(ToolOutput { content: reply.content, structured: self.structured, raw: None }),
             Some(name) => {
                 let text: Vec<String> =
                     reply.content.iter().map(haft_core::output::OutputContent::as_text).collect();

@@ -159,6 +159,7 @@ impl PreparedAgent {
                 providers: more.into_iter().collect(),
                 answers_kept: below.iter().filter_map(kept).collect(),
                 reader: Some(Arc::new(ModelReader::new(&self.environment, &self.agent, &self.reading))),
+                ..OrchestratorOptions::default()
             };
             self.environment.parts.orchestrator(&config, own)
         })
@@ -372,7 +373,7 @@ impl PreparedAgent {
         let (providers, skills) = (self.orchestrator().catalog().providers(), self.environment.skills());
         let providers = &*providers;
         let told = if self.environment.config().instructions {
-            InstructionSources { providers, skills }
+            InstructionSources { providers, skills, lock: self.environment.config().tool_lock.as_deref() }
         } else {
             InstructionSources::default()
         };

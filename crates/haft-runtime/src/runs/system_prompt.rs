@@ -10,6 +10,7 @@ use haft_core::internal_tools::handoff::HANDOFF;
 use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::run::final_report::FinalReport;
 use haft_core::text::truncate_chars;
+use haft_core::tool_lock::ToolLock;
 use haft_engine::OfferedTool;
 
 use super::available_skills::AvailableSkills;
@@ -27,6 +28,8 @@ const PROJECT_CHARS_MAX: usize = 32 << 10;
 pub(super) struct InstructionSources<'a> {
     pub(super) providers: &'a [Arc<dyn ToolProvider>],
     pub(super) skills: &'a AvailableSkills,
+    /// Withholds instructions that differ from the locked ones.
+    pub(super) lock: Option<&'a ToolLock>,
 }
 
 /// Builds the system text in a fixed order, so that equal runs have equal prompts. It includes the instructions of a
@@ -42,7 +45,11 @@ pub(super) fn text(
     };
     let mut text = body.trim_end().to_owned();
     for provider in told.providers.iter().filter(|provider| gives(provider)) {
-        if let Some(instructions) = provider.instructions() {
+        let agreed = |text: &Arc<str>| {
+            let namespace = provider.namespace().as_str();
+            told.lock.is_none_or(|lock| lock.agrees_with_instructions(provider.kind(), namespace, text))
+        };
+        if let Some(instructions) = provider.instructions().filter(agreed) {
             let of = format!("the tools of `{}`", provider.namespace());
             match provider.kind() {
                 ProviderKind::Mcp | ProviderKind::Rest => add_of_server(&mut text, &of, &instructions),

@@ -13,7 +13,7 @@ use haft_core::event_store::RunKey;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
-use haft_core::run::context::RunContext;
+use haft_core::run::context::{RawResults, RunContext};
 use haft_core::run::untrusted::UntrustedReads;
 use haft_sandbox::{PolicyError, SandboxPolicy};
 use haft_tools::mcp::ElicitationSupport;
@@ -21,6 +21,7 @@ use haft_tools::mcp::ElicitationSupport;
 use super::generation::ConfigGeneration;
 use super::shared_provider::SharedProvider;
 use super::{AnswerSource, PreparedRun, RunHooks, Runtime, StartError};
+use crate::definition_watch::DefinitionWatch;
 use crate::handle::RunShared;
 use crate::models::ModelProviders;
 use crate::reporting_grants::ReportingGrants;
@@ -72,6 +73,7 @@ impl Runtime {
             elicitor: hooks.elicitations.or(Arc::clone(&desk) as _),
             sampler: Some(Arc::new(sampler)),
             events: hooks.sink(&log),
+            raw_results: RawResults::Dropped,
             untrusted,
         });
         let (environment, unusable) =
@@ -87,6 +89,8 @@ impl Runtime {
         let mut warnings = unusable;
         warnings.extend(route_warning);
         warnings.extend(wiring::warm_up(agent.orchestrator()).await.iter().map(ToString::to_string));
+        let definitions = DefinitionWatch::new(&generation.config, &self.shared.home);
+        warnings.extend(definitions.warnings(agent.orchestrator()).iter().map(ToString::to_string));
         warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.missing_tools()));
         warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.schema_warnings(&context)));
         shared.warn(warnings);

@@ -20,7 +20,7 @@ use haft_tools::builtin::BuiltinTools;
 use haft_tools::output::{OutputReader, OutputTools};
 
 use super::{ToolSettings, catalog_config, decision, queue_configs, queues, rules};
-use crate::governor::ConfiguredGovernor;
+use crate::governor::{ConfiguredGovernor, EffectExposure};
 #[cfg(feature = "tiktoken")]
 use crate::tokens::Vocabulary;
 use haft_config::ResolvedConfig;
@@ -46,6 +46,8 @@ pub struct OrchestratorOptions {
     pub answers_kept: HashMap<ToolName, Duration>,
     /// The reader that answers free-form questions about stored outputs.
     pub reader: Option<Arc<dyn OutputReader>>,
+    /// The tools that the interface offers at all.
+    pub exposure: EffectExposure,
 }
 
 /// Queues, response cache, compiled schemas and connections to models. All orchestrators of one generation of the
@@ -183,13 +185,13 @@ impl OrchestratorParts {
         });
         let providers =
             stored.into_iter().chain(self.providers.iter().cloned()).chain(own.providers).collect();
-        self.over(config, providers, own.answers_kept)
+        self.over(config, providers, own.answers_kept, own.exposure)
     }
 
     /// Builds an orchestrator whose only tool is `tool_output`.
     pub fn output_orchestrator(&self) -> Orchestrator {
         let tools = OutputTools::new(self.policy.clone(), self.config.tool_output.reading);
-        self.over(&self.config, vec![Arc::new(tools)], HashMap::new())
+        self.over(&self.config, vec![Arc::new(tools)], HashMap::new(), EffectExposure::All)
     }
 
     fn over(
@@ -197,8 +199,10 @@ impl OrchestratorParts {
         config: &Arc<ResolvedConfig>,
         providers: Vec<Arc<dyn ToolProvider>>,
         answers_kept: HashMap<ToolName, Duration>,
+        exposure: EffectExposure,
     ) -> Orchestrator {
-        let governor = ConfiguredGovernor { config: Arc::clone(config), timeout: self.timeout, answers_kept };
+        let governor =
+            ConfiguredGovernor { config: Arc::clone(config), timeout: self.timeout, answers_kept, exposure };
         let engine = OrchestratorConfig {
             policies: ToolPolicies { governor: Some(Arc::new(governor)), ..ToolPolicies::default() },
             tool_timeout_max: self.timeout.unwrap_or(config.tool_timeout),

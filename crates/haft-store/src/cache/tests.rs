@@ -91,7 +91,7 @@ async fn stored_output_round_trips_and_is_replaced_by_a_later_one() {
         let link = OutputContent::Resource { uri: "a:b".into(), media_type: None, text: None };
         let binary = OutputContent::Binary { uri: None, media_type: None, bytes: [7; 3].into() };
         let structured = Some(json!({"rows": [1.25, null]}));
-        let whole = ToolOutput { content: vec![image, link, binary], structured };
+        let whole = ToolOutput { content: vec![image, link, binary], structured, raw: None };
         assert_eq!(store.get(key("t", "a")).await.unwrap(), None, "{name}");
         for output in [whole, ToolOutput::text("later"), ToolOutput::default()] {
             let put = entry(&output, clock_ms() + HOUR_MS);

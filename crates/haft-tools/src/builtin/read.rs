@@ -47,7 +47,7 @@ fn picture(image: &FileImage) -> Result<ToolOutput, ToolError> {
     };
     let bytes = STANDARD.decode(&image.base64).map_err(damaged)?;
     let image = OutputContent::Image { media_type: image.media_type.clone(), bytes: bytes.into() };
-    Ok(ToolOutput { content: vec![image], structured: None })
+    Ok(ToolOutput { content: vec![image], ..ToolOutput::default() })
 }
 
 pub(super) async fn call(

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::CallProgress;
-use haft_core::output::ToolOutput;
+use haft_core::output::{RawResult, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::run::context::RawResults;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::bounded::cut;
@@ -70,7 +72,9 @@ pub(super) async fn call(
         ask.progress = Some(call.progress);
         let raw = session.peer.request(ask).await.map_err(failed)?;
         match content::read(&raw).map_err(CallError::Told)? {
-            McpCallOutcome::Output(output) => return Ok(output),
+            McpCallOutcome::Output(output) => {
+                return Ok(ToolOutput { raw: kept(call.in_flight.caller.run.raw_results, raw), ..output });
+            }
             McpCallOutcome::InputRequired(wanted) => {
                 more = inputs(&wanted, host, call.in_flight).await.map_err(CallError::Told)?;
             }
@@ -118,6 +122,13 @@ async fn inputs(wanted: &InputRequired, host: &Host, call: &Arc<InFlight>) -> Re
     }
     let state = wanted.request_state.as_ref().map(|state| format!(",\"requestState\":{}", state.get()));
     Ok(format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default()))
+}
+
+fn kept(results: RawResults, raw: Box<RawValue>) -> Option<RawResult> {
+    match results {
+        RawResults::Dropped => None,
+        RawResults::Kept => Some(RawResult(raw.into())),
+    }
 }
 
 fn quoted(text: &str) -> String {

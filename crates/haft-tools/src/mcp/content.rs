@@ -69,7 +69,7 @@ pub(super) fn read(raw: &RawValue) -> Result<McpCallOutcome, ToolError> {
     let content: Vec<OutputContent> =
         sent.content.items.iter().map(|part| piece(part)).chain(left_out).collect();
     let structured = sent.structured_content.map(structured).transpose()?.filter(|value| !value.is_null());
-    let output = ToolOutput { content: told(content, structured.as_ref()), structured };
+    let output = ToolOutput { content: told(content, structured.as_ref()), structured, raw: None };
     match sent.is_error {
         Some(Value::Bool(true)) => Err(ToolError::new(ToolErrorKind::Failed, failure(&output))),
         Some(_) | None => Ok(McpCallOutcome::Output(output)),

@@ -88,7 +88,7 @@ fn json(bytes: &[u8]) -> ToolOutput {
 }
 
 fn single(content: OutputContent) -> ToolOutput {
-    ToolOutput { content: vec![content], structured: None }
+    ToolOutput { content: vec![content], ..ToolOutput::default() }
 }
 
 fn failed(message: String) -> ToolError {

@@ -23,6 +23,11 @@ pub(crate) fn npm(package: &str) -> String {
     installed(&format!("node_modules/@modelcontextprotocol/{package}/dist/index.js"))
 }
 
+/// Returns the directory of the official TypeScript packages.
+pub(crate) fn module() -> String {
+    installed("node_modules/@modelcontextprotocol")
+}
+
 pub(crate) fn python() -> String {
     installed("python/bin/python3")
 }

@@ -11,7 +11,9 @@ use haft_core::tokens::Tokens;
 use serde_json::{Value, json};
 
 use super::FitResources;
+use super::truncate::PIECES_MAX;
 use crate::call_record::CallRecord;
+use crate::size::json_bytes;
 
 /// The most bytes of all images and audio of an output. Common model providers reject more.
 pub(super) const MEDIA_BYTES_MAX: usize = 5 * 1024 * 1024;
@@ -144,7 +146,27 @@ fn omission_reason(reason: StoreReason) -> String {
 pub(super) fn replace_text_with_handle(stored: StoredOutput, content: Vec<OutputContent>) -> ToolOutput {
     let rest = content.into_iter().filter(|content| !is_text(content));
     let content = std::iter::once(OutputContent::Stored(Box::new(stored))).chain(rest).collect();
-    ToolOutput { content, structured: None }
+    ToolOutput { content, ..ToolOutput::default() }
+}
+
+/// Returns true if an output stays as it is under a limit of bytes or characters, of which there are at most as many. Only
+/// then the JSON of its server still describes it.
+pub(super) fn fits_unchanged(output: &ToolOutput, max: usize) -> bool {
+    let in_store =
+        |content: &OutputContent| matches!(content, OutputContent::Binary { .. } | OutputContent::Stored(_));
+    let media = |content: &OutputContent| match content {
+        OutputContent::Image { bytes, .. } | OutputContent::Audio { bytes, .. } => bytes.len(),
+        OutputContent::Text(_)
+        | OutputContent::Resource { .. }
+        | OutputContent::Binary { .. }
+        | OutputContent::FoundTools(_)
+        | OutputContent::Stored(_) => 0,
+    };
+    output.content.len() <= PIECES_MAX
+        && !output.content.iter().any(in_store)
+        && output.content.iter().map(media).sum::<usize>() <= MEDIA_BYTES_MAX
+        && text_bytes(&output.content) <= max
+        && output.structured.as_ref().is_none_or(|value| json_bytes(value) <= max)
 }
 
 /// Returns the size of the text of an output, in bytes.

@@ -70,7 +70,7 @@ fn smaller(
     let policy = record.output;
     let mut keeping = OutputOffload { record, means };
     let output =
-        ToolOutput { content: keeping.media(output.content, 0, shortage.reason()), structured: None };
+        ToolOutput { content: keeping.media(output.content, 0, shortage.reason()), ..ToolOutput::default() };
     if reserved.resize(tokens_in(&output, means)).is_ok() {
         return output;
     }
@@ -121,7 +121,8 @@ fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: FitResourc
     let chars = text_of(&output.content).chars().count();
     let mut chars_max = chars.min(room.saturating_mul(CHARS_PER_TOKEN_MAX));
     while chars_max > 0 {
-        let cut = ToolOutput { content: cut_content(output.content.clone(), chars_max), structured: None };
+        let cut =
+            ToolOutput { content: cut_content(output.content.clone(), chars_max), ..ToolOutput::default() };
         if reserved.resize(tokens_in(&cut, means)).is_ok() {
             return cut;
         }

@@ -5,7 +5,7 @@ use haft_core::shorten::shorten;
 use haft_core::text::truncation_notice;
 
 /// The most content parts of an output; the rest is dropped.
-const PIECES_MAX: usize = 1_000;
+pub(super) const PIECES_MAX: usize = 1_000;
 
 /// Truncates text to `chars_max` characters over all parts. A single text keeps its beginning and its end. Of several
 /// texts, the one that exceeds the limit is cut there and gets the notice; later texts are dropped, so that the result
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn check(content: Vec<OutputContent>, chars_max: usize, expected: &[&str]) {
-        let described = ToolOutput { content: cut_content(content, chars_max), structured: None };
+        let described = ToolOutput { content: cut_content(content, chars_max), ..ToolOutput::default() };
         assert_eq!(described.as_text(), expected.join("\n"));
     }
 
@@ -103,7 +103,7 @@ mod tests {
         );
         let json = format!("{:?}", vec![1; 1_000]);
         let cut = cut_content(texts(&[&json]), 200);
-        let cut = ToolOutput { content: cut, structured: None }.as_text();
+        let cut = ToolOutput { content: cut, ..ToolOutput::default() }.as_text();
         assert!(
             serde_json::from_str::<Vec<serde_json::Value>>(&cut).is_ok_and(|items| items.len() > 10),
             "{cut}"

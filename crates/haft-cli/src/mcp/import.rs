@@ -1,0 +1,214 @@
+//! `haft mcp import`: takes over the MCP servers that other programs on this machine use.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use haft_config::edit::{self, ConfigEntry};
+use haft_config::import::{self, ImportSource, ImportedServer, ImportedServers};
+use haft_config::printable;
+use haft_sandbox::user_home;
+use serde_json::{Value, json};
+
+use super::super::args::FileArgs;
+use super::super::exit::ExitReason;
+use super::super::question::{self, Consent};
+use super::super::settings::{self, CliError};
+use super::super::terminal::{self, counted};
+use super::add::changed;
+use super::args::McpImportArgs;
+use super::{McpCommandOutput, SECTION};
+
+/// The largest configuration file that is read, in bytes.
+const IMPORT_BYTES_MAX: u64 = 16 << 20;
+
+pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, CliError> {
+    let found = found(args)?;
+    let known = settings::configuration(&FileArgs::default())?.resolved.mcp_servers;
+    let plan = ImportPlan::of(found, |name| known.contains_key(name));
+    if plan.added.is_empty() {
+        return Ok(McpCommandOutput::new(format!("{}nothing to add", plan.text()), plan.json(None)));
+    }
+    if !args.yes {
+        consent(&plan).await?;
+    }
+    let home = settings::home()?;
+    let mut file = String::new();
+    for server in &plan.added {
+        let entry = ConfigEntry { section: SECTION, name: &server.name };
+        let value = Value::Object(server.entry.clone());
+        file = changed(&home, args.scope, |path| edit::add(path, entry, &value))?.file;
+    }
+    let shown = if args.yes { plan.text() } else { String::new() };
+    let text = format!("{shown}added {} to {file}", counted(plan.added.len(), "server"));
+    Ok(McpCommandOutput::new(text, plan.json(Some(&file))))
+}
+
+async fn consent(plan: &ImportPlan) -> Result<(), CliError> {
+    let question = format!("add {}? [y] yes, any other key: no", counted(plan.added.len(), "server"));
+    match question::consent(&plan.text(), &question).await {
+        Consent::Given => Ok(()),
+        Consent::Refused => Err((ExitReason::Denied, "nothing was added".into())),
+        Consent::NoTerminal => {
+            let hint = "hint: read the above, then `haft mcp import --yes` adds them without a question";
+            let message = format!("nothing was added: there is no terminal to ask at\n{hint}");
+            Err((ExitReason::Denied, message))
+        }
+    }
+}
+
+/// A file that was found, with its servers or the reason why it cannot be read.
+struct FoundFile {
+    source: &'static str,
+    path: PathBuf,
+    servers: Result<ImportedServers, String>,
+}
+
+fn found(args: &McpImportArgs) -> Result<Vec<FoundFile>, CliError> {
+    if let Some(path) = &args.file {
+        let text = text(path).and_then(|text| text.ok_or_else(|| "it does not exist".to_owned()));
+        let servers = text.and_then(|text| match args.program.first() {
+            Some(source) => import::read(source.source(), &text),
+            None => import::read_any(&text),
+        });
+        let servers =
+            servers.map_err(|reason| (ExitReason::Input, format!("`{}`: {reason}", path.display())))?;
+        return Ok(vec![FoundFile { source: "file", path: path.clone(), servers: Ok(servers) }]);
+    }
+    let chosen: Vec<ImportSource> = if args.program.is_empty() {
+        ImportSource::ALL.to_vec()
+    } else {
+        args.program.iter().map(|program| program.source()).collect()
+    };
+    Ok(chosen.into_iter().flat_map(files_of).collect())
+}
+
+fn files_of(source: ImportSource) -> Vec<FoundFile> {
+    let home = user_home();
+    let in_home = source.files_in_home().iter().filter_map(|file| Some(home.as_ref()?.join(file)));
+    let here = std::env::current_dir().ok();
+    let in_project = source.files_in_project().iter().filter_map(|file| Some(here.as_ref()?.join(file)));
+    let named = match source {
+        ImportSource::Codex => std::env::var_os("CODEX_HOME").map(|at| Path::new(&at).join("config.toml")),
+        _ => None,
+    };
+    let mut paths: Vec<PathBuf> = named.into_iter().chain(in_home).chain(in_project).collect();
+    paths.dedup();
+    let found = |path: PathBuf| {
+        let servers = match text(&path) {
+            Ok(None) => return None,
+            Ok(Some(text)) => import::read(source, &text),
+            Err(reason) => Err(reason),
+        };
+        Some(FoundFile { source: source.name(), path, servers })
+    };
+    paths.into_iter().filter_map(found).collect()
+}
+
+/// Returns the text of a file; `None` if it does not exist.
+fn text(path: &Path) -> Result<Option<String>, String> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() <= IMPORT_BYTES_MAX => {}
+        Ok(_) => return Err(format!("it is not a file of at most {IMPORT_BYTES_MAX} bytes")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    }
+    std::fs::read_to_string(path).map(Some).map_err(|error| error.to_string())
+}
+
+/// The servers to add, and everything that is left out.
+struct ImportPlan {
+    files: Vec<PlannedFile>,
+    added: Vec<ImportedServer>,
+}
+
+struct PlannedFile {
+    source: &'static str,
+    path: PathBuf,
+    added: Vec<ImportedServer>,
+    skipped: Vec<(String, String)>,
+}
+
+impl ImportPlan {
+    /// Decides which servers are added. Of servers with the same name, the first one is.
+    fn of(found: Vec<FoundFile>, is_known: impl Fn(&str) -> bool) -> Self {
+        let mut taken: BTreeMap<String, &'static str> = BTreeMap::new();
+        let mut files = Vec::new();
+        for FoundFile { source, path, servers } in found {
+            let mut planned = PlannedFile { source, path, added: Vec::new(), skipped: Vec::new() };
+            match servers {
+                Err(reason) => planned.skipped.push(("the file".into(), reason)),
+                Ok(ImportedServers { servers, skipped }) => {
+                    planned.skipped = skipped;
+                    for server in servers {
+                        let name = server.name.clone();
+                        if is_known(&name) {
+                            planned.skipped.push((name, "haft already has a server of this name".into()));
+                        } else if let Some(other) = taken.get(&name) {
+                            planned.skipped.push((name, format!("{other} has a server of this name")));
+                        } else {
+                            taken.insert(name, source);
+                            planned.added.push(server);
+                        }
+                    }
+                }
+            }
+            files.push(planned);
+        }
+        let added = files.iter().flat_map(|file| file.added.iter().cloned()).collect();
+        Self { files, added }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for file in &self.files {
+            let _ = writeln!(text, "{}  {}", file.source, printable(&file.path.to_string_lossy()));
+            for server in &file.added {
+                let _ = writeln!(text, "  + {}  {}", printable(&server.name), printable(&target(server)));
+                for note in &server.notes {
+                    let _ = writeln!(text, "      {}", printable(note));
+                }
+            }
+            for (name, reason) in &file.skipped {
+                let _ = writeln!(text, "  - {}: {}", printable(name), printable(reason));
+            }
+        }
+        text
+    }
+
+    fn json(&self, written: Option<&str>) -> Value {
+        let file = |file: &PlannedFile| {
+            let added = |server: &ImportedServer| json!({ "name": server.name, "server": server.entry, "notes": server.notes });
+            let skipped = |(name, reason): &(String, String)| json!({ "name": name, "reason": reason });
+            json!({
+                "program": file.source,
+                "path": file.path,
+                "servers": file.added.iter().map(added).collect::<Vec<_>>(),
+                "skipped": file.skipped.iter().map(skipped).collect::<Vec<_>>(),
+            })
+        };
+        json!({ "file": written, "found": self.files.iter().map(file).collect::<Vec<_>>() })
+    }
+}
+
+/// Returns the program with its arguments, or the URL. Environment and headers may hold secrets and are not shown.
+fn target(server: &ImportedServer) -> String {
+    let text = |key: &str| server.entry.get(key).and_then(Value::as_str).unwrap_or_default();
+    let args = server.entry.get("args").and_then(Value::as_array).into_iter().flatten();
+    let words = args.filter_map(Value::as_str);
+    match text("url") {
+        "" => std::iter::once(text("command")).chain(words).collect::<Vec<_>>().join(" "),
+        url => url.to_owned(),
+    }
+}
+
+/// Reads the servers of a file for one command.
+pub(crate) fn servers_of(path: &Path) -> Result<serde_json::Map<String, Value>, CliError> {
+    let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
+    let text = text(path).map_err(refused)?.ok_or_else(|| refused("it does not exist".into()))?;
+    let found = import::read_any(&text).map_err(refused)?;
+    for (name, reason) in &found.skipped {
+        terminal::warn(&format!("MCP server `{name}` of `{}` cannot be used: {reason}", path.display()));
+    }
+    Ok(found.servers.into_iter().map(|server| (server.name, Value::Object(server.entry))).collect())
+}

@@ -1,0 +1,81 @@
+//! `haft mcp install`: writes haft as an MCP server into the configuration of a client, or takes it out again.
+
+use std::path::PathBuf;
+
+use haft_config::edit::{ConfigEntry, EditError};
+use haft_config::foreign_file::ForeignFile;
+use haft_sandbox::user_home;
+use serde_json::{Value, json};
+
+use super::super::exit::ExitReason;
+use super::super::settings::CliError;
+use super::McpCommandOutput;
+use super::args::{McpClientArg, McpInstallArgs};
+
+pub(super) fn install(args: &McpInstallArgs) -> Result<McpCommandOutput, CliError> {
+    let file = ForeignFile::read(&path(args.client)?).map_err(|error| refused(&error))?;
+    let changed = if args.remove { without(args, &file) } else { with(args, &file) };
+    let changed = changed.map_err(|error| refused(&error))?;
+    let backup = file.replace(&changed).map_err(|error| refused(&error))?;
+    let path = file.path().display();
+    let done = if args.remove { "removed" } else { "added" };
+    let preposition = if args.remove { "from" } else { "to" };
+    let kept = backup.as_ref().map(|backup| format!("\nthe old file is in {}", backup.display()));
+    let text = format!("{done} `{}` {preposition} {path}{}", args.name, kept.unwrap_or_default());
+    Ok(McpCommandOutput::new(
+        text,
+        json!({ "client": args.client.name(), "file": file.path(), "backup": backup, "removed": args.remove }),
+    ))
+}
+
+fn path(client: McpClientArg) -> Result<PathBuf, CliError> {
+    let home = user_home().ok_or((ExitReason::Usage, "HOME is not set".to_owned()))?;
+    Ok(match client {
+        McpClientArg::Claude => home.join(".claude.json"),
+        McpClientArg::Cursor => home.join(".cursor/mcp.json"),
+        McpClientArg::Codex => {
+            let own = std::env::var_os("CODEX_HOME").map_or_else(|| home.join(".codex"), PathBuf::from);
+            own.join("config.toml")
+        }
+    })
+}
+
+fn with(args: &McpInstallArgs, file: &ForeignFile) -> Result<String, EditError> {
+    let program = std::env::current_exe().map_or_else(|_| "haft".into(), |path| path.display().to_string());
+    let words: Vec<&str> =
+        ["mcp", "serve"].into_iter().chain(args.serve.iter().map(String::as_str)).collect();
+    match args.client {
+        McpClientArg::Claude => {
+            let value = json!({ "type": "stdio", "command": program, "args": words });
+            file.with_json_entry(json_entry(&args.name), &value)
+        }
+        McpClientArg::Cursor => {
+            let value = json!({ "command": program, "args": words });
+            file.with_json_entry(json_entry(&args.name), &value)
+        }
+        McpClientArg::Codex => {
+            // A JSON string is also a TOML string.
+            let (program, words) = (Value::from(program), json!(words));
+            file.with_toml_table(toml_entry(&args.name), &format!("command = {program}\nargs = {words}\n"))
+        }
+    }
+}
+
+fn without(args: &McpInstallArgs, file: &ForeignFile) -> Result<String, EditError> {
+    match args.client {
+        McpClientArg::Claude | McpClientArg::Cursor => file.without_json_entry(json_entry(&args.name)),
+        McpClientArg::Codex => file.without_toml_table(toml_entry(&args.name)),
+    }
+}
+
+fn json_entry(name: &str) -> ConfigEntry<'_> {
+    ConfigEntry { section: "mcpServers", name }
+}
+
+fn toml_entry(name: &str) -> ConfigEntry<'_> {
+    ConfigEntry { section: "mcp_servers", name }
+}
+
+fn refused(error: &EditError) -> CliError {
+    (ExitReason::Input, error.to_string())
+}

@@ -1,0 +1,113 @@
+//! Approvals and questions through the client.
+
+use serde_json::{Value, json};
+
+use super::{McpClient, configure, place, text};
+
+const ASK: &str = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#;
+
+fn accept(decision: &str) -> Value {
+    json!({"action": "accept", "content": {"decision": decision}})
+}
+
+#[test]
+fn client_with_a_handshake_approves_by_elicitation() {
+    let place = place();
+    configure(&place, &[], ASK);
+    let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
+    let run = |client: &mut McpClient, answer: Value| {
+        let id = client.begin("tools/call", json!({"name": "bash", "arguments": {"command": "echo done"}}));
+        let question = client.wait_for("elicitation/create");
+        assert!(question["params"]["message"].as_str().unwrap().contains("echo done"), "{question}");
+        client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
+        client.reply(id)["result"].clone()
+    };
+    assert_eq!(text(&run(&mut client, accept("allow once"))).trim(), "done");
+    for refusal in [accept("deny"), json!({"action": "decline"}), json!({"action": "cancel"}), json!(7)] {
+        let refused = run(&mut client, refusal);
+        assert_eq!(refused["isError"], true, "{refused}");
+        assert!(text(&refused).contains("the user refused"), "{refused}");
+    }
+    assert_eq!(text(&run(&mut client, accept("always allow this exact call"))).trim(), "done");
+    // Remembered from now on: no question.
+    let again = client.call("bash", json!({"command": "echo done"}));
+    assert_eq!(text(&again).trim(), "done");
+}
+
+#[test]
+fn client_without_sessions_approves_in_a_second_request() {
+    let place = place();
+    configure(&place, &[], ASK);
+    let mut client = McpClient::stateless(&place, &[], json!({"elicitation": {"form": {}}}));
+    let call = json!({"name": "bash", "arguments": {"command": "echo done"}});
+    let asked = client.ask("tools/call", call.clone());
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    assert_eq!(asked["inputRequests"]["question"]["method"], "elicitation/create");
+    let with = |state: &Value, answers: Value| {
+        let mut call = call.clone();
+        call["requestState"] = state.clone();
+        call["inputResponses"] = answers;
+        call
+    };
+    let state = &asked["requestState"];
+    // The state is valid only for the same call, with an answer, and once.
+    let mut other = with(state, json!({"question": accept("allow once")}));
+    other["arguments"]["command"] = "echo other".into();
+    assert_eq!(client.error("tools/call", other), -32_602);
+    assert_eq!(client.error("tools/call", with(state, json!({}))), -32_602);
+    assert_eq!(
+        client.error("tools/call", with(&json!("forged"), json!({"question": accept("allow once")}))),
+        -32_602
+    );
+    let done = client.ask("tools/call", with(state, json!({"question": accept("allow once")})));
+    assert_eq!((text(&done).trim(), &done["resultType"]), ("done", &json!("complete")));
+    assert_eq!(client.error("tools/call", with(state, json!({"question": accept("allow once")}))), -32_602);
+    let asked = client.ask("tools/call", call.clone());
+    let denied =
+        client.ask("tools/call", with(&asked["requestState"], json!({"question": {"action": "decline"}})));
+    assert_eq!(denied["isError"], true, "{denied}");
+}
+
+#[test]
+fn client_that_cannot_ask_gets_the_reason_and_a_hint() {
+    let place = place();
+    configure(&place, &[], ASK);
+    let clients = [
+        McpClient::handshake(&place, &[], json!({})),
+        McpClient::stateless(&place, &[], json!({})),
+        McpClient::handshake(&place, &[], json!({"elicitation": {"url": {}}})),
+    ];
+    for mut client in clients {
+        let denied = client.call("bash", json!({"command": "echo done"}));
+        assert_eq!(denied["isError"], true);
+        let told = text(&denied);
+        assert!(told.contains("needs approval") && told.contains("hint: "), "{told}");
+    }
+}
+
+#[test]
+fn question_of_an_upstream_server_reaches_the_client_in_both_eras() {
+    for server in ["asks-person", "modern"] {
+        let place = place();
+        configure(&place, &[("up", server, &[])], "");
+        let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
+        client.names();
+        let id = client.begin("tools/call", json!({"name": "up__slow", "arguments": {}}));
+        let question = client.wait_for("elicitation/create");
+        assert!(question["params"]["message"].as_str().unwrap().contains("up: Which colour?"), "{question}");
+        let answer = json!({"action": "accept", "content": {"colour": "green"}});
+        client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
+        let result = client.reply(id);
+        assert!(text(&result["result"]).contains("green"), "{result}");
+        client.end();
+
+        let mut client = McpClient::stateless(&place, &[], json!({"elicitation": {}}));
+        client.names();
+        let asked = client.call("up__slow", json!({}));
+        assert_eq!(asked["resultType"], "input_required", "{asked}");
+        let mut again = json!({"name": "up__slow", "arguments": {}, "requestState": asked["requestState"]});
+        again["inputResponses"] = json!({"question": {"action": "accept", "content": {"colour": "green"}}});
+        let done = client.ask("tools/call", again);
+        assert!(text(&done).contains("green"), "{done}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Clients and upstream servers that misbehave.
+
+use std::io::Write;
+
+use haft_testkit::{eventually, unique_marker};
+use serde_json::json;
+
+use super::{McpClient, configure, place, text};
+
+#[test]
+fn garbage_gets_an_error_reply_and_the_connection_goes_on() {
+    let place = place();
+    configure(&place, &[], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let check = |client: &mut McpClient, line: &str, code: i64| {
+        client.line(line);
+        let reply = client.receive();
+        assert_eq!(reply["error"]["code"], code, "{line:.60}: {reply}");
+    };
+    check(&mut client, "garbage", -32_700);
+    check(&mut client, "[]", -32_600);
+    check(&mut client, "{\"id\": 1, \"method\": \"ping\"}", -32_600);
+    check(&mut client, &"[".repeat(200_000), -32_600);
+    check(&mut client, &"{\"a\":".repeat(200_000), -32_700);
+    check(&mut client, r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":[]}"#, -32_602);
+    check(&mut client, r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":7}}"#, -32_602);
+    check(&mut client, r#"{"jsonrpc":"2.0","id":9,"method":"tools/list","params":{"cursor":"*"}}"#, -32_602);
+    check(&mut client, r#"{"jsonrpc":"2.0","id":9,"method":"resources/none"}"#, -32_601);
+    client.line("");
+    client.line(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#);
+    client.line(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":7}"#);
+    client.line(r#"{"jsonrpc":"2.0","id":4242,"result":{}}"#);
+    assert_eq!(client.ask("ping", json!({})), json!({}));
+}
+
+#[test]
+fn overlong_message_is_skipped() {
+    let place = place();
+    configure(&place, &[], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let input = client.input.as_mut().unwrap();
+    for _ in 0..40 {
+        input.write_all(&[b'x'; 1 << 20]).unwrap();
+    }
+    input.write_all(b"\n").unwrap();
+    assert_eq!(client.receive()["error"]["code"], -32_600);
+    assert_eq!(client.ask("ping", json!({})), json!({}));
+}
+
+#[test]
+fn client_cannot_change_its_era() {
+    let place = place();
+    configure(&place, &[], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let modern = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
+    assert_eq!(client.error("tools/list", modern), -32_600);
+    assert_eq!(client.error("initialize", json!({"protocolVersion": "2025-11-25"})), -32_600);
+    client.end();
+    let mut client = McpClient::stateless(&place, &[], json!({}));
+    client.names();
+    client.meta = None;
+    assert_eq!(client.error("initialize", json!({"protocolVersion": "2025-11-25"})), -32_022);
+    assert_eq!(client.error("tools/list", json!({})), -32_602);
+    client.end();
+    let mut client = McpClient::start(&place, &[]);
+    assert_eq!(client.error("tools/list", json!({})), -32_600);
+    assert_eq!(client.error("initialize", json!({})), -32_602);
+    client.ask("initialize", json!({"protocolVersion": "1999-01-01"}));
+}
+
+#[test]
+fn cancelled_call_gets_no_reply_and_reaches_the_upstream_server() {
+    let place = place();
+    let marker = unique_marker();
+    let told = place.path("ws/cancelled.txt");
+    configure(&place, &[("up", "never-answers", &[&marker, told.to_str().unwrap()])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.names();
+    let id = client.begin("tools/call", json!({"name": "up__echo", "arguments": {}}));
+    // Another request is answered meanwhile, so the call has been read.
+    client.ask("ping", json!({}));
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    eventually("the server learns it", || place.exists("ws/cancelled.txt"));
+    assert_eq!(client.ask("ping", json!({})), json!({}));
+    assert!(client.others.iter().all(|message| message["id"] != id), "{:?}", client.others);
+}
+
+#[test]
+fn reused_id_is_refused_and_the_first_request_is_answered_once() {
+    let place = place();
+    configure(&place, &[], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let fifo = place.path("ws/fifo");
+    let call = |command: &str| {
+        json!({"jsonrpc": "2.0", "id": "same", "method": "tools/call",
+            "params": {"name": "bash", "arguments": {"command": command}}})
+    };
+    client.send(&call("mkfifo fifo && cat fifo"));
+    eventually("the first call runs", || fifo.exists());
+    client.send(&call("echo second"));
+    let refused = client.receive();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(null), &json!(-32_600)), "{refused}");
+    let other =
+        client.begin("tools/call", json!({"name": "bash", "arguments": {"command": "echo first > fifo"}}));
+    client.reply(other);
+    let first = client.others.pop().unwrap_or_else(|| client.receive());
+    assert_eq!((&first["id"], text(&first["result"]).trim()), (&json!("same"), "first"), "{first}");
+}
+
+#[test]
+fn upstream_that_dies_in_a_call_fails_only_that_call() {
+    let place = place();
+    configure(&place, &[("up", "exits-mid-call", &[]), ("fine", "good", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let failed = client.call("up__echo", json!({}));
+    assert_eq!(failed["isError"], true, "{failed}");
+    assert_eq!(text(&client.call("fine__echo", json!({"text": "x"}))), "echo: x");
+}
+
+#[test]
+fn upstream_with_countless_tools_is_listed_in_pages() {
+    let place = place();
+    configure(&place, &[("up", "many-tools", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let (mut names, mut cursor) = (Vec::new(), json!(null));
+    loop {
+        let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
+        let page = client.ask("tools/list", params);
+        let tools = page["tools"].as_array().unwrap();
+        assert!(tools.len() <= 1_000);
+        names.extend(tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+        cursor = page["nextCursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    let count = names.len();
+    names.dedup();
+    assert!(names.is_sorted() && names.len() == count && count > 5_000, "{count}");
+}
+
+#[test]
+fn flood_of_requests_is_answered_completely() {
+    let place = place();
+    configure(&place, &[], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    for _ in 0..2_000 {
+        client.begin("ping", json!({}));
+    }
+    for _ in 0..100 {
+        client.begin("tools/call", json!({"name": "current_date", "arguments": {}}));
+    }
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..2_100 {
+        assert!(seen.insert(client.receive()["id"].as_u64().unwrap()));
+    }
+}
+
+#[test]
+fn client_that_never_reads_does_not_make_haft_grow_or_hang() {
+    let place = place();
+    configure(&place, &[], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let mut input = client.input.take().unwrap();
+    let writer = std::thread::spawn(move || {
+        let line = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}\n";
+        // Ends when haft reads no further, or has gone.
+        for _ in 0..20_000 {
+            if input.write_all(line).is_err() {
+                return;
+            }
+        }
+    });
+    // Nothing of the output is read: closing it ends haft, also while its queue is full.
+    let McpClient { mut child, output, .. } = client;
+    drop(output);
+    child.wait().unwrap();
+    writer.join().unwrap();
+}

@@ -1,0 +1,198 @@
+//! The protocol towards well-behaved clients, in both eras.
+
+use haft_testkit::{processes_with, unique_marker};
+use serde_json::{Value, json};
+
+use super::{McpClient, configure, place, text};
+
+#[test]
+fn client_era_and_server_era_can_be_any_combination() {
+    for server in ["good", "modern"] {
+        let place = place();
+        configure(&place, &[("up", server, &[])], "");
+        let clients: [fn(&haft_testkit::TestTree) -> McpClient; 2] = [
+            |place| McpClient::handshake(place, &[], json!({})),
+            |place| McpClient::stateless(place, &[], json!({})),
+        ];
+        for client in clients {
+            let mut client = client(&place);
+            let names = client.names();
+            assert!(names.contains(&"bash".into()) && names.contains(&"up__echo".into()), "{names:?}");
+            assert!(names.is_sorted(), "{names:?}");
+            let echoed = client.call("up__echo", json!({"text": "hi"}));
+            assert_eq!(text(&echoed), "echo: hi", "{server}");
+            let is_modern = client.meta.is_some();
+            assert_eq!(echoed.get("resultType").is_some(), is_modern, "{echoed}");
+            let failed = client.call("up__fail", json!({}));
+            if server == "good" {
+                assert_eq!((text(&failed), &failed["isError"]), ("it went wrong", &json!(true)));
+            }
+            let own = client.call("bash", json!({"command": "echo from haft"}));
+            assert_eq!(text(&own).trim(), "from haft");
+            assert_eq!(client.end(), 0);
+        }
+    }
+}
+
+#[test]
+fn upstream_definitions_keep_members_that_haft_does_not_know() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let listed = client.ask("tools/list", json!({}));
+    let tools = listed["tools"].as_array().unwrap();
+    let echo = tools.iter().find(|tool| tool["name"] == "up__echo").unwrap();
+    assert_eq!((&echo["vendor"], &echo["annotations"]["readOnlyHint"]), (&json!(1), &json!(true)), "{echo}");
+    let bash = tools.iter().find(|tool| tool["name"] == "bash").unwrap();
+    assert_eq!(bash["inputSchema"]["type"], "object", "{bash}");
+}
+
+#[test]
+fn discovery_names_the_server_and_its_versions() {
+    let place = place();
+    configure(&place, &[], "");
+    let mut client = McpClient::stateless(&place, &["--name", "docs"], json!({}));
+    let found = client.ask("server/discover", json!({}));
+    assert_eq!(found["supportedVersions"], json!(["2026-07-28"]));
+    assert_eq!(found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "docs");
+    assert_eq!((&found["resultType"], &found["cacheScope"]), (&json!("complete"), &json!("private")));
+    let listed = client.ask("tools/list", json!({}));
+    assert!(listed["ttlMs"].is_u64() && listed["cacheScope"] == "private", "{listed}");
+}
+
+#[test]
+fn initialize_is_answered_before_any_server_has_started() {
+    let place = place();
+    let servers: Vec<String> = (0..10).map(|number| format!("s{number}")).collect();
+    let silent: Vec<(&str, &str, &[&str])> =
+        servers.iter().map(|name| (name.as_str(), "never-greets", &[] as &[&str])).collect();
+    configure(&place, &silent, r#", "mcp": {"readyWait": "50ms"}"#);
+    // The handshake returns although no server ever answers; so does the list, after `readyWait`.
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    assert_eq!(client.ask("ping", json!({})), json!({}));
+    assert!(client.names().contains(&"bash".into()));
+}
+
+#[test]
+fn selected_groups_and_tools_are_the_only_ones_listed_and_called() {
+    let place = place();
+    configure(&place, &[("up", "good", &[]), ("other", "good", &[])], "");
+    let check = |flags: &[&str], expected: &[&str]| {
+        let mut client = McpClient::handshake(&place, flags, json!({}));
+        assert_eq!(client.names(), expected, "{flags:?}");
+        client.end();
+    };
+    check(&["--group", "up"], &["up__echo", "up__fail", "up__slow"]);
+    check(&["--tools", "*__echo"], &["other__echo", "up__echo"]);
+    check(&["--tools", "up__echo", "--tools", "bash"], &["bash", "up__echo"]);
+    let mut client = McpClient::handshake(&place, &["--group", "up"], json!({}));
+    let refused = client.call("bash", json!({"command": "true"}));
+    assert_eq!(refused["isError"], true);
+    assert!(text(&refused).contains("not among the tools"), "{refused}");
+}
+
+#[test]
+fn read_only_serves_only_tools_that_are_known_to_read() {
+    let place = place();
+    // The server claims that `echo` only reads; that alone is not believed.
+    configure(&place, &[("up", "good", &[])], "");
+    let mut client = McpClient::handshake(&place, &["--read-only"], json!({}));
+    let names = client.names();
+    assert!(names.contains(&"read".into()) && !names.contains(&"bash".into()), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("up__")), "{names:?}");
+    let refused = client.call("write", json!({"file_path": "x", "content": "y"}));
+    assert!(text(&refused).contains("known to only read"), "{refused}");
+    client.end();
+    let server = place.misbehaving_server("good", &[]);
+    let config = format!(r#"{{"mcpServers": {{"up": {{{server}, "effects": {{"echo": "read-only"}}}}}}}}"#);
+    place.file("home/haft.json", &config);
+    let mut client = McpClient::handshake(&place, &["--read-only"], json!({}));
+    assert!(client.names().contains(&"up__echo".into()));
+}
+
+#[test]
+fn list_changes_reach_clients_of_both_eras() {
+    let place = place();
+    configure(&place, &[("up", "changes", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    assert!(!client.names().contains(&"up__late".into()));
+    client.call("up__echo", json!({}));
+    client.wait_for("notifications/tools/list_changed");
+    assert!(client.names().contains(&"up__late".into()));
+    client.end();
+
+    let place = place_with_changes();
+    let mut client = McpClient::stateless(&place, &[], json!({}));
+    client.names();
+    let id = client.begin("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
+    let acknowledged = client.wait_for("notifications/subscriptions/acknowledged");
+    assert_eq!(acknowledged["params"]["notifications"], json!({"toolsListChanged": true}));
+    client.call("up__echo", json!({}));
+    let changed = client.wait_for("notifications/tools/list_changed");
+    assert_eq!(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], id);
+}
+
+fn place_with_changes() -> haft_testkit::TestTree {
+    let place = place();
+    configure(&place, &[("up", "changes", &[])], "");
+    place
+}
+
+#[test]
+fn progress_of_a_tool_reaches_the_client_and_only_grows() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let params = json!({"name": "up__slow", "arguments": {}, "_meta": {"progressToken": "p"}});
+    let id = client.begin("tools/call", params);
+    client.reply(id);
+    let steps: Vec<f64> = client
+        .others
+        .iter()
+        .filter(|message| message["method"] == "notifications/progress")
+        .map(|message| message["params"]["progress"].as_f64().unwrap())
+        .collect();
+    // The progress of the last step may arrive together with the result, which ends the notifications.
+    assert!(steps.len() >= 2 && steps.is_sorted_by(|one, two| one < two), "{steps:?}");
+    assert!((steps[0] - 1.0).abs() < 0.01, "{steps:?}");
+}
+
+#[test]
+fn large_output_is_stored_and_read_with_tool_output() {
+    let place = place();
+    configure(&place, &[], r#", "toolResponseMaxBytes": 2000"#);
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    assert!(client.names().contains(&"tool_output".into()));
+    let stored = client.call("bash", json!({"command": "seq 1 100000"}));
+    // The text is followed by the handle of the rest.
+    let told = stored["content"][1]["text"].as_str().unwrap_or_else(|| panic!("{stored:.400}"));
+    let begin = told.find("session-").unwrap_or_else(|| panic!("{told}"));
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '/' || c == '_';
+    let handle: String = told[begin..].chars().take_while(|c| is_part(*c)).collect();
+    let last = client.call("tool_output", json!({"handle": handle, "extract": "last 1 lines"}));
+    assert!(text(&last).contains("100000"), "{last}");
+}
+
+#[test]
+fn no_server_outlives_the_client() {
+    let place = place();
+    let marker = unique_marker();
+    configure(&place, &[("up", "good", &[&marker])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.call("up__echo", json!({}));
+    assert!(!processes_with(&marker).is_empty());
+    assert_eq!(client.end(), 0);
+    assert!(processes_with(&marker).is_empty());
+}
+
+#[test]
+fn calls_of_the_gateway_are_accounted() {
+    let place = place();
+    configure(&place, &[], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.call("bash", json!({"command": "true"}));
+    client.end();
+    let stats = place.haft(&["stats", "--json"]).output().expect_code(0);
+    let stats: Value = serde_json::from_str(&stats.stdout).unwrap();
+    assert!(stats.to_string().contains("bash"), "{stats}");
+}

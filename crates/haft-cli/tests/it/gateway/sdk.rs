@@ -1,0 +1,53 @@
+//! The official SDKs as clients, in the eras that they speak.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::super::mcp::real::{module, python};
+use super::{configure, place};
+
+/// Runs a client program against `haft mcp serve`, and returns the report that it prints as JSON.
+fn report(program: &str, script: &str, era: &str) -> Value {
+    let place = place();
+    configure(
+        &place,
+        &[("up", "good", &[])],
+        r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#,
+    );
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp_clients").join(script);
+    let mut command = Command::new(program);
+    command.arg(script).arg(haft_testkit::binary()).arg(era);
+    command.env("HAFT_HOME", place.path("home")).env("MCP_SDK", module());
+    command.current_dir(place.path("ws")).stdin(Stdio::null());
+    let ran = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}\n{stdout}\n{stderr}"))
+}
+
+fn check(program: &str, script: &str, era: &str, version: &str) {
+    let report = report(program, script, era);
+    assert_eq!(report["version"], version, "{report}");
+    assert_eq!(report["server"], "haft", "{report}");
+    let tools = report["tools"].as_array().unwrap();
+    assert!(tools.contains(&json!("bash")) && tools.contains(&json!("up__echo")), "{report}");
+    assert_eq!(report["echo"], "echo: hi", "{report}");
+    assert_eq!(report["failed"], json!(true), "{report}");
+    assert_eq!(report["approved"].as_str().unwrap().trim(), "approved", "{report}");
+    assert!(report["question"].as_str().unwrap().contains("echo approved"), "{report}");
+}
+
+#[test]
+fn python_sdk_lists_calls_and_approves_in_both_eras() {
+    check(&python(), "client.py", "legacy", "2025-11-25");
+    check(&python(), "client.py", "2026-07-28", "2026-07-28");
+    check(&python(), "client.py", "auto", "2026-07-28");
+}
+
+#[test]
+fn typescript_sdk_lists_calls_and_approves_in_both_eras() {
+    check("node", "client_v1.mjs", "legacy", "2025-11-25");
+    check("node", "client_v2.mjs", "legacy", "2025-11-25");
+    check("node", "client_v2.mjs", "auto", "2026-07-28");
+}

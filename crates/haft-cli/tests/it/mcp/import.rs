@@ -1,0 +1,127 @@
+//! Taking over the servers of other programs, and writing haft's own entry into their files.
+
+use haft_testkit::TestTree;
+use serde_json::{Value, json};
+
+use super::place;
+
+fn json(place: &TestTree, args: &[&str], code: i32) -> Value {
+    serde_json::from_str(&place.haft(args).output().expect_code(code).stdout).unwrap()
+}
+
+#[test]
+fn servers_of_other_programs_are_added_once_and_work() {
+    let place = place();
+    let server = place.misbehaving_server("good", &[]);
+    place.file(
+        "user/.cursor/mcp.json",
+        &format!("{{\"mcpServers\": {{\"near\": {{{server}}}, \"odd\": {{}}}}}}"),
+    );
+    place.file(
+        "ws/.vscode/mcp.json",
+        r#"{"servers": {"far": {"type": "http", "url": "https://example.com/mcp"}}}"#,
+    );
+    place.file("user/.codex/config.toml", "[mcp_servers.near]\ncommand = \"x\"\n");
+    place.file("user/.config/goose/config.yaml", "extensions: [");
+    let before = place.text("user/.cursor/mcp.json");
+
+    let unasked = place.haft(&["mcp", "import"]).output().expect_code(4);
+    for part in [
+        "+ near",
+        "+ far  https://example.com/mcp",
+        "- odd: it has neither",
+        "goose",
+        "not valid YAML",
+        "- near: cursor has",
+    ] {
+        assert!(unasked.stderr.contains(part), "{part}: {}", unasked.stderr);
+    }
+    assert!(!place.exists("home/haft.json"));
+
+    let added = json(&place, &["mcp", "import", "--yes", "--json"], 0);
+    assert!(added["file"].as_str().unwrap().ends_with("haft.json"), "{added}");
+    let called = place.haft(&["call", "near__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
+    assert_eq!(called.stdout, "echo: hi\n");
+    let again = place.haft(&["mcp", "import"]).output().expect_code(0);
+    assert!(again.stdout.contains("nothing to add"), "{}", again.stdout);
+    assert_eq!(place.text("user/.cursor/mcp.json"), before);
+}
+
+#[test]
+fn one_program_or_one_file_can_be_chosen() {
+    let place = place();
+    place.file("user/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "x"}}}"#);
+    place.file("user/.gemini/settings.json", r#"{"mcpServers": {"b": {"httpUrl": "https://e.com"}}}"#);
+    place.file("ws/some.json", r#"{"mcp": {"c": {"type": "local", "command": ["x", "y"]}}}"#);
+    place.haft(&["mcp", "import", "gemini", "--yes"]).output().expect_code(0);
+    place.haft(&["mcp", "import", "--file", "some.json", "--yes"]).output().expect_code(0);
+    let names: Vec<Value> = json(&place, &["mcp", "list", "--json"], 0)
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["name"].clone())
+        .collect();
+    assert_eq!(names, ["b", "c"]);
+    place.haft(&["mcp", "import", "--file", "none.json"]).output().expect_code(42);
+    place.haft(&["mcp", "import", "nonsense"]).output().expect_code(2);
+}
+
+#[test]
+fn command_can_be_added_without_dashes_and_options_may_follow_a_url() {
+    let place = place();
+    place
+        .haft(&["mcp", "add", "a", "-e", "K=v", "npx", "-y", "pkg", "--flag", "--env", "x"])
+        .output()
+        .expect_code(0);
+    place
+        .haft(&["mcp", "add", "b", "https://e.com/mcp", "--header", "K: v", "--json"])
+        .output()
+        .expect_code(0);
+    place.haft(&["mcp", "add", "c", "https://e.com/mcp", "more"]).output().expect_code(2);
+    let written: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();
+    let expected = json!({
+        "a": {"command": "npx", "args": ["-y", "pkg", "--flag", "--env", "x"], "env": {"K": "v"}},
+        "b": {"url": "https://e.com/mcp", "headers": {"K": "v"}},
+    });
+    assert_eq!(written["mcpServers"], expected);
+}
+
+#[test]
+fn mcp_config_adds_servers_to_one_command() {
+    let place = place();
+    let server = place.misbehaving_server("good", &[]);
+    place.file("ws/servers.json", &format!("{{\"servers\": {{\"once\": {{{server}}}}}}}"));
+    let call = ["call", "--mcp-config", "servers.json", "once__echo", r#"{"text": "hi"}"#];
+    assert_eq!(place.haft(&call).output().expect_code(0).stdout, "echo: hi\n");
+    place.haft(&["call", "once__echo"]).output().expect_code(42);
+    let wrong = place.haft(&["call", "--mcp-config", "none.json", "bash", "{}"]).output().expect_code(42);
+    assert!(wrong.stderr.contains("does not exist"), "{}", wrong.stderr);
+}
+
+#[test]
+fn entry_of_a_client_is_written_and_taken_out_again() {
+    let place = place();
+    let cursor = "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"command\": \"x\" }\n  }\n}\n";
+    let codex = "# mine\nmodel = \"m\"\n";
+    place.file("user/.cursor/mcp.json", cursor);
+    place.file("user/.codex/config.toml", codex);
+    for client in ["cursor", "codex", "claude"] {
+        place.haft(&["mcp", "install", client, "--", "--read-only"]).output().expect_code(0);
+    }
+    let written = place.text("user/.cursor/mcp.json");
+    assert!(written.contains("// mine") && written.contains("--read-only"), "{written}");
+    assert_eq!(place.text("user/.cursor/mcp.json.haft-backup"), cursor);
+    let written = place.text("user/.codex/config.toml");
+    assert!(written.starts_with(codex) && written.contains("[mcp_servers.haft]"), "{written}");
+    assert!(place.text("user/.claude.json").contains("\"type\": \"stdio\""));
+    for client in ["cursor", "codex", "claude"] {
+        place.haft(&["mcp", "install", client, "--remove"]).output().expect_code(0);
+        place.haft(&["mcp", "install", client, "--remove"]).output().expect_code(42);
+    }
+    assert_eq!(place.text("user/.codex/config.toml"), codex);
+    assert!(!place.text("user/.cursor/mcp.json").contains("haft"));
+    place.file("user/.cursor/mcp.json", "{");
+    let broken = place.haft(&["mcp", "install", "cursor"]).output().expect_code(42);
+    assert!(broken.stderr.contains("mcp.json"), "{}", broken.stderr);
+    assert_eq!(place.text("user/.cursor/mcp.json"), "{");
+}

@@ -1,0 +1,39 @@
+"""The official Python SDK as a client of `haft mcp serve`. Prints a report as JSON."""
+import asyncio, json, os, sys
+from mcp import Client, StdioServerParameters, stdio_client
+from mcp.types import ElicitResult
+
+binary, mode = sys.argv[1:]
+question = None
+
+
+async def elicit(context, params):
+    global question
+    question = params.message
+    return ElicitResult(action="accept", content={"decision": "allow once"})
+
+
+def words(result):
+    return result.content[0].text
+
+
+async def main():
+    server = StdioServerParameters(command=binary, args=["mcp", "serve"], env=dict(os.environ))
+    async with Client(stdio_client(server), mode=mode, elicitation_callback=elicit) as client:
+        listed = await client.list_tools()
+        echo = await client.call_tool("up__echo", {"text": "hi"})
+        failed = await client.call_tool("up__fail", {})
+        approved = await client.call_tool("bash", {"command": "echo approved"})
+        report = {
+            "version": client.protocol_version,
+            "server": client.server_info.name if client.server_info else "haft",
+            "tools": [tool.name for tool in listed.tools],
+            "echo": words(echo),
+            "failed": failed.is_error,
+            "approved": words(approved),
+            "question": question,
+        }
+        print(json.dumps(report))
+
+
+asyncio.run(main())

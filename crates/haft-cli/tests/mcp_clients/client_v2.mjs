@@ -1,0 +1,28 @@
+// The official TypeScript client of both eras as a client of `haft mcp serve`. Prints a report as JSON.
+const sdk = (path) => import(`${process.env.MCP_SDK}/client/dist/${path}.mjs`);
+const { Client } = await sdk("index");
+const { StdioClientTransport } = await sdk("stdio");
+
+const [binary, mode] = process.argv.slice(2);
+const options = { capabilities: { elicitation: { form: {} } } };
+if (mode === "auto") options.versionNegotiation = { mode: "auto" };
+const client = new Client({ name: "test", version: "1" }, options);
+let question = null;
+client.setRequestHandler("elicitation/create", async (request) => {
+  question = request.params.message;
+  return { action: "accept", content: { decision: "allow once" } };
+});
+await client.connect(new StdioClientTransport({ command: binary, args: ["mcp", "serve"], env: process.env }));
+const call = async (name, args) => client.callTool({ name, arguments: args });
+const listed = await client.listTools();
+const report = {
+  version: client.getNegotiatedProtocolVersion(),
+  server: client.getServerVersion().name,
+  tools: listed.tools.map((tool) => tool.name),
+  echo: (await call("up__echo", { text: "hi" })).content[0].text,
+  failed: (await call("up__fail", {})).isError,
+  approved: (await call("bash", { command: "echo approved" })).content[0].text,
+};
+report.question = question;
+console.log(JSON.stringify(report));
+await client.close();

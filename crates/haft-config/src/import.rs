@@ -1,0 +1,191 @@
+//! Reads the MCP servers of other programs' configuration files, and turns them into entries of `mcpServers`.
+//!
+//! Every function here is pure: [`read`] takes the text of a file. What haft cannot take over is listed with the reason.
+
+mod codex;
+mod goose;
+mod json;
+mod opencode;
+mod servers;
+mod variables;
+
+use serde_json::{Map, Value};
+
+/// A program whose configuration haft can read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportSource {
+    ClaudeDesktop,
+    ClaudeCode,
+    Cursor,
+    VsCode,
+    Windsurf,
+    Cline,
+    Gemini,
+    Opencode,
+    Goose,
+    Codex,
+}
+
+impl ImportSource {
+    pub const ALL: [ImportSource; 10] = [
+        Self::ClaudeDesktop,
+        Self::ClaudeCode,
+        Self::Cursor,
+        Self::VsCode,
+        Self::Windsurf,
+        Self::Cline,
+        Self::Gemini,
+        Self::Opencode,
+        Self::Goose,
+        Self::Codex,
+    ];
+
+    /// Returns the name for the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClaudeDesktop => "claude-desktop",
+            Self::ClaudeCode => "claude-code",
+            Self::Cursor => "cursor",
+            Self::VsCode => "vscode",
+            Self::Windsurf => "windsurf",
+            Self::Cline => "cline",
+            Self::Gemini => "gemini",
+            Self::Opencode => "opencode",
+            Self::Goose => "goose",
+            Self::Codex => "codex",
+        }
+    }
+
+    /// Returns the files of the program, relative to the user's home directory.
+    pub fn files_in_home(self) -> &'static [&'static str] {
+        match self {
+            Self::ClaudeDesktop => &[
+                ".config/Claude/claude_desktop_config.json",
+                "Library/Application Support/Claude/claude_desktop_config.json",
+            ],
+            Self::ClaudeCode => &[".claude.json"],
+            Self::Cursor => &[".cursor/mcp.json"],
+            Self::VsCode => &[".config/Code/User/mcp.json", "Library/Application Support/Code/User/mcp.json"],
+            Self::Windsurf => &[".codeium/windsurf/mcp_config.json"],
+            Self::Cline => &[
+                ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                ".cline/data/settings/cline_mcp_settings.json",
+            ],
+            Self::Gemini => &[".gemini/settings.json"],
+            Self::Opencode => &[".config/opencode/opencode.json", ".config/opencode/opencode.jsonc"],
+            Self::Goose => &[".config/goose/config.yaml"],
+            Self::Codex => &[".codex/config.toml"],
+        }
+    }
+
+    /// Returns the files of the program, relative to a project. haft reads `.mcp.json` itself.
+    pub fn files_in_project(self) -> &'static [&'static str] {
+        match self {
+            Self::ClaudeDesktop | Self::ClaudeCode | Self::Windsurf | Self::Cline | Self::Goose => &[],
+            Self::Cursor => &[".cursor/mcp.json"],
+            Self::VsCode => &[".vscode/mcp.json"],
+            Self::Gemini => &[".gemini/settings.json"],
+            Self::Opencode => &["opencode.json", "opencode.jsonc"],
+            Self::Codex => &[".codex/config.toml"],
+        }
+    }
+}
+
+/// The servers of one file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ImportedServers {
+    /// The servers that haft can use, in the order of their names.
+    pub servers: Vec<ImportedServer>,
+    /// The servers that haft cannot use, with the reasons.
+    pub skipped: Vec<(String, String)>,
+}
+
+/// One server as an entry of `mcpServers`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImportedServer {
+    pub name: String,
+    pub entry: Map<String, Value>,
+    /// Settings that were not taken over, and things that a person must still do.
+    pub notes: Vec<String>,
+}
+
+/// Reads the file of a program, or returns the reason why it cannot be read.
+pub fn read(source: ImportSource, text: &str) -> Result<ImportedServers, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    match source {
+        ImportSource::Goose => goose::read(text),
+        ImportSource::Codex => codex::read(text),
+        ImportSource::Opencode => Ok(opencode::read(&json::object(text)?)),
+        ImportSource::VsCode => Ok(servers::read_vs_code(&json::object(text)?)),
+        ImportSource::ClaudeDesktop
+        | ImportSource::ClaudeCode
+        | ImportSource::Cursor
+        | ImportSource::Windsurf
+        | ImportSource::Cline
+        | ImportSource::Gemini => Ok(servers::read(&json::object(text)?)),
+    }
+}
+
+/// Reads a file of any of the JSON shapes, found by its keys.
+pub fn read_any(text: &str) -> Result<ImportedServers, String> {
+    let object = json::object(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+    if object.contains_key("mcpServers") {
+        Ok(servers::read(&object))
+    } else if object.contains_key("servers") {
+        Ok(servers::read_vs_code(&object))
+    } else if object.contains_key("mcp") {
+        Ok(opencode::read(&object))
+    } else {
+        Err("it has none of the keys `mcpServers`, `servers` and `mcp`".into())
+    }
+}
+
+/// Collects one server: known members become keys of haft, and the rest becomes notes.
+#[derive(Debug, Default)]
+struct EntryBuilder {
+    entry: Map<String, Value>,
+    notes: Vec<String>,
+}
+
+impl EntryBuilder {
+    fn set(&mut self, key: &str, value: impl Into<Value>) {
+        self.entry.insert(key.to_owned(), value.into());
+    }
+
+    fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn not_taken(&mut self, key: &str) {
+        self.note(format!("`{key}` was not taken over: haft has no such setting"));
+    }
+
+    /// Ends the server. A server without a program and without a URL is skipped.
+    fn finish(mut self, name: &str, into: &mut ImportedServers) {
+        let has = |key: &str| self.entry.contains_key(key);
+        match (has("command"), has("url")) {
+            (true, true) => into.skipped.push((name.into(), "it has both a command and a URL".into())),
+            (false, false) => into.skipped.push((name.into(), "it has neither a command nor a URL".into())),
+            (true, false) | (false, true) => {
+                self.note_docker();
+                let (entry, notes) = (self.entry, self.notes);
+                into.servers.push(ImportedServer { name: name.to_owned(), entry, notes });
+            }
+        }
+    }
+
+    fn note_docker(&mut self) {
+        let program = self.entry.get("command").and_then(Value::as_str).unwrap_or_default();
+        if matches!(program.rsplit('/').next(), Some("docker" | "podman")) {
+            self.note(
+                "it starts a container: add `\"unixSockets\": \"allow\"` to let it open the docker socket",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! The map `extensions` of goose.
+
+use serde_json::{Map, Value};
+
+use super::variables::{VariableStyle, rewrite_map, rewrite_words};
+use super::{EntryBuilder, ImportedServers};
+use crate::yaml;
+
+pub(super) fn read(text: &str) -> Result<ImportedServers, String> {
+    let file: Value = yaml::from_str(text).map_err(|error| format!("it is not valid YAML: {error}"))?;
+    let mut found = ImportedServers::default();
+    for (name, extension) in file["extensions"].as_object().into_iter().flatten() {
+        let kind = extension["type"].as_str().unwrap_or_default();
+        match (extension.as_object(), kind) {
+            (Some(extension), "stdio" | "sse" | "streamable_http") => {
+                let mut builder = EntryBuilder::default();
+                of_extension(extension, kind, &mut builder);
+                builder.finish(name, &mut found);
+            }
+            (Some(_), kind) => {
+                found
+                    .skipped
+                    .push((name.clone(), format!("extensions of type `{kind}` are a part of goose")));
+            }
+            (None, _) => found.skipped.push((name.clone(), "its settings are not a map".into())),
+        }
+    }
+    Ok(found)
+}
+
+fn of_extension(extension: &Map<String, Value>, kind: &str, builder: &mut EntryBuilder) {
+    let mut env = Map::new();
+    for (key, value) in extension {
+        match (key.as_str(), value) {
+            ("cmd", Value::String(program)) => builder.set("command", program.clone()),
+            ("args", value) => {
+                let words = rewrite_words(value, VariableStyle::None, builder);
+                builder.set("args", words);
+            }
+            ("envs", Value::Object(map)) => env.extend(rewrite_map(map, VariableStyle::None, builder)),
+            ("env_keys", Value::Array(names)) => {
+                for name in names.iter().filter_map(Value::as_str) {
+                    env.insert(name.to_owned(), format!("${{{name}}}").into());
+                    builder.note(format!("set the variable `{name}`: goose keeps its value in the keyring"));
+                }
+            }
+            ("uri", Value::String(url)) => builder.set("url", url.clone()),
+            ("headers", Value::Object(map)) => {
+                let map = rewrite_map(map, VariableStyle::Braces, builder);
+                builder.set("headers", map);
+            }
+            ("enabled", Value::Bool(false)) => builder.set("disabled", true),
+            ("available_tools", Value::Array(names)) if !names.is_empty() => {
+                builder.set("toolsAllowed", names.clone());
+            }
+            (
+                "available_tools" | "bundled" | "description" | "display_name" | "enabled" | "name"
+                | "timeout" | "type",
+                _,
+            ) => {}
+            (key, _) => builder.not_taken(key),
+        }
+    }
+    if !env.is_empty() {
+        builder.set("env", env);
+    }
+    if kind == "sse" {
+        builder.set("type", "sse");
+    }
+}

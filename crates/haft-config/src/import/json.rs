@@ -1,0 +1,16 @@
+//! Reads JSON with comments and trailing commas.
+
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use serde_json::{Map, Value};
+
+use crate::read::{ANY_DEPTH_MAX, any};
+
+/// Reads the object of a file.
+pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default())
+        .map_err(|error| format!("it is not valid JSON: {error}"))?;
+    match parsed.value.as_ref().and_then(|value| any(value, ANY_DEPTH_MAX)) {
+        Some(Value::Object(object)) => Ok(object),
+        Some(_) | None => Err("it is not a JSON object".into()),
+    }
+}

@@ -1,0 +1,53 @@
+//! The shape `mcp` of opencode.
+
+use serde_json::{Map, Value};
+
+use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words};
+use super::{EntryBuilder, ImportedServers};
+
+pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
+    let mut found = ImportedServers::default();
+    for (name, server) in file.get("mcp").and_then(Value::as_object).into_iter().flatten() {
+        let Some(server) = server.as_object() else {
+            found.skipped.push((name.clone(), "its settings are not an object".into()));
+            continue;
+        };
+        let mut builder = EntryBuilder::default();
+        for (key, value) in server {
+            member(key, value, &mut builder);
+        }
+        builder.finish(name, &mut found);
+    }
+    found
+}
+
+fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
+    let style = VariableStyle::Opencode;
+    match (key, value) {
+        // The command holds the program and its arguments.
+        ("command", value) => {
+            let mut words = rewrite_words(value, style, builder).into_iter();
+            if let Some(program) = words.next() {
+                builder.set("command", program);
+                builder.set("args", words.collect::<Vec<_>>());
+            }
+        }
+        ("environment", Value::Object(map)) => {
+            let map = rewrite_map(map, style, builder);
+            builder.set("env", map);
+        }
+        ("url", Value::String(url)) => {
+            let url = rewrite(url, style, builder);
+            builder.set("url", url);
+        }
+        ("headers", Value::Object(map)) => {
+            let map = rewrite_map(map, style, builder);
+            builder.set("headers", map);
+        }
+        ("cwd", Value::String(path)) => builder.set("cwd", path.clone()),
+        ("enabled", Value::Bool(false)) => builder.set("disabled", true),
+        ("enabled" | "timeout" | "type", _) => {}
+        ("oauth", _) => builder.note("the login was not taken over: log in once more with haft"),
+        (key, _) => builder.not_taken(key),
+    }
+}

@@ -1,0 +1,132 @@
+//! The shape `mcpServers`, with the names that programs give to its keys, and the shape of VS Code.
+
+use serde_json::{Map, Value};
+
+use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words, text_of};
+use super::{EntryBuilder, ImportedServers};
+
+/// Keys that say nothing about how to reach a server, and that haft decides by its own rules.
+const PASSED_OVER: [&str; 16] = [
+    "alwaysAllow",
+    "autoApprove",
+    "description",
+    "dev",
+    "disabledTools",
+    "gallery",
+    "icon",
+    "metadata",
+    "name",
+    "networkTimeout",
+    "sandbox",
+    "sandboxEnabled",
+    "timeout",
+    "toolNamesAllowed",
+    "trust",
+    "version",
+];
+
+/// Reads `mcpServers`, also those of single projects in the file of Claude Code.
+pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
+    let mut found = ImportedServers::default();
+    of_section(file.get("mcpServers"), &mut found);
+    for (path, project) in file.get("projects").and_then(Value::as_object).into_iter().flatten() {
+        let servers = project.get("mcpServers").and_then(Value::as_object).into_iter().flatten();
+        for (name, _) in servers {
+            let reason = format!("it belongs to the project `{path}`; add it there with --scope project");
+            found.skipped.push((name.clone(), reason));
+        }
+    }
+    found
+}
+
+/// Reads `servers` of VS Code.
+pub(super) fn read_vs_code(file: &Map<String, Value>) -> ImportedServers {
+    let mut found = ImportedServers::default();
+    of_section(file.get("servers"), &mut found);
+    let inputs = file.get("inputs").and_then(Value::as_array).into_iter().flatten();
+    for input in inputs {
+        let (id, told) = (input["id"].as_str().unwrap_or_default(), input["description"].as_str());
+        for server in &mut found.servers {
+            for note in server.notes.iter_mut().filter(|note| note.contains(&format!("`{id}`"))) {
+                if let Some(told) = told {
+                    *note = format!("{note} ({told})");
+                }
+            }
+        }
+    }
+    found
+}
+
+fn of_section(section: Option<&Value>, found: &mut ImportedServers) {
+    for (name, server) in section.and_then(Value::as_object).into_iter().flatten() {
+        match server.as_object() {
+            Some(server) => of_server(name, server, found),
+            None => found.skipped.push((name.clone(), "its settings are not an object".into())),
+        }
+    }
+}
+
+fn of_server(name: &str, server: &Map<String, Value>, found: &mut ImportedServers) {
+    let mut builder = EntryBuilder::default();
+    for (key, value) in server {
+        member(key, value, &mut builder);
+    }
+    builder.finish(name, found);
+}
+
+fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
+    let style = VariableStyle::Braces;
+    match (key, value) {
+        ("command" | "cwd", value) => {
+            if let Some(text) = text_of(value) {
+                let text = rewrite(&text, style, builder);
+                builder.set(key, text);
+            }
+        }
+        ("args", value) => {
+            let words = rewrite_words(value, style, builder);
+            builder.set("args", words);
+        }
+        ("env", Value::Object(map)) => {
+            let map = rewrite_map(map, style, builder);
+            builder.set("env", map);
+        }
+        ("headers" | "requestInit", Value::Object(map)) => {
+            let map = map.get("headers").and_then(Value::as_object).unwrap_or(map);
+            let map = rewrite_map(map, style, builder);
+            builder.set("headers", map);
+        }
+        // Windsurf writes `serverUrl`, and Gemini CLI writes `httpUrl` for streamable HTTP beside `url` for SSE.
+        ("url" | "serverUrl" | "httpUrl", Value::String(url)) => {
+            let url = rewrite(url, style, builder);
+            builder.set("url", url);
+            if key == "httpUrl" {
+                builder.set("type", "http");
+            }
+        }
+        ("type" | "transport", Value::String(kind)) => transport(kind, builder),
+        ("disabled", Value::Bool(disabled)) => {
+            if *disabled {
+                builder.set("disabled", true);
+            }
+        }
+        ("includeTools" | "toolsAllowed", Value::Array(names)) => builder.set("toolsAllowed", names.clone()),
+        ("excludeTools" | "toolsDenied", Value::Array(names)) => builder.set("toolsDenied", names.clone()),
+        ("envFile", _) => builder.note("`envFile` was not taken over: put the variables into `env`"),
+        ("oauth" | "auth" | "authProviderType", _) => {
+            builder.note("the login was not taken over: log in once more with haft");
+        }
+        (key, _) if PASSED_OVER.contains(&key) => {}
+        (key, _) => builder.not_taken(key),
+    }
+}
+
+fn transport(kind: &str, builder: &mut EntryBuilder) {
+    match kind {
+        "stdio" | "local" => builder.set("type", "stdio"),
+        "http" | "streamable-http" | "streamableHttp" | "streamable_http" => builder.set("type", "http"),
+        "sse" => builder.set("type", "sse"),
+        "ws" | "websocket" => builder.set("type", "websocket"),
+        other => builder.note(format!("the transport `{other}` is unknown; haft finds it out from the URL")),
+    }
+}

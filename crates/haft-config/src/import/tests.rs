@@ -1,0 +1,190 @@
+use serde_json::json;
+
+use super::*;
+
+fn imported(source: ImportSource, text: &str) -> Value {
+    let found = read(source, text).unwrap();
+    let server = |server: &ImportedServer| (server.name.clone(), Value::Object(server.entry.clone()));
+    Value::Object(found.servers.iter().map(server).collect())
+}
+
+fn notes(source: ImportSource, text: &str) -> Vec<String> {
+    let found = read(source, text).unwrap();
+    let of_server = |server: &ImportedServer| {
+        server.notes.iter().map(|note| format!("{}: {note}", server.name)).collect::<Vec<_>>()
+    };
+    let skipped = found.skipped.iter().map(|(name, reason)| format!("{name} skipped: {reason}"));
+    found.servers.iter().flat_map(of_server).chain(skipped).collect()
+}
+
+/// Checks the fixture of a program. The entries must also be valid entries of `haft.json`.
+fn check(source: ImportSource, text: &str, expected: Value, expected_notes: &[&str]) {
+    let found = imported(source, text);
+    assert_eq!(found, expected, "{}", source.name());
+    let found_notes = notes(source, text);
+    assert_eq!(found_notes.len(), expected_notes.len(), "{}: {found_notes:?}", source.name());
+    for (note, expected) in found_notes.iter().zip(expected_notes) {
+        assert!(note.contains(expected), "{}: {note}", source.name());
+    }
+    let Value::Object(servers) = found else { unreachable!() };
+    let variables = |_: &str| Some("x".to_owned());
+    crate::mcp_servers_of(std::path::Path::new("/x"), &servers, &variables)
+        .unwrap_or_else(|errors| panic!("{}: {errors:?}", source.name()));
+}
+
+#[test]
+fn fixture_of_every_program_becomes_valid_entries() {
+    check(
+        ImportSource::ClaudeDesktop,
+        include_str!("fixtures/claude-desktop.json"),
+        json!({
+            "files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/Documents"]},
+            "github": {
+                "command": "docker",
+                "args": ["run", "-i", "--rm", "-e", "GITHUB_TOKEN", "ghcr.io/github/github-mcp-server"],
+                "env": {"GITHUB_TOKEN": "ghp_example"},
+            },
+        }),
+        &["github: it starts a container"],
+    );
+    check(
+        ImportSource::ClaudeCode,
+        include_str!("fixtures/claude-code.json"),
+        json!({
+            "docs": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}},
+            "time": {"type": "stdio", "command": "uvx", "args": ["mcp-server-time"], "env": {}},
+        }),
+        &["local skipped: it belongs to the project `/home/me/project`"],
+    );
+    check(
+        ImportSource::Cursor,
+        include_str!("fixtures/cursor.json"),
+        json!({
+            "local": {"command": "node", "args": ["./server.js", "--home", "${HOME}"], "env": {"API_KEY": "${API_KEY}"}},
+            "remote": {"url": "https://example.com/sse"},
+        }),
+        &["local: `envFile` was not taken over", "remote: the login was not taken over"],
+    );
+    check(
+        ImportSource::VsCode,
+        include_str!("fixtures/vscode.json"),
+        json!({
+            "github": {"type": "http", "url": "https://api.example.com/mcp/"},
+            "perplexity": {
+                "type": "stdio",
+                "command": "npx",
+                "args": ["-y", "server-perplexity-ask"],
+                "env": {"PERPLEXITY_API_KEY": "${PERPLEXITY_KEY}"},
+            },
+        }),
+        &[
+            "perplexity: set the variable `PERPLEXITY_KEY`: the other program asks for `perplexity-key` instead (Perplexity API key)",
+        ],
+    );
+    check(
+        ImportSource::Windsurf,
+        include_str!("fixtures/windsurf.json"),
+        json!({
+            "off": {"command": "npx", "args": ["-y", "x"], "disabled": true},
+            "remote": {"url": "https://example.com/mcp", "headers": {"API_KEY": "${REMOTE_KEY}"}},
+        }),
+        &[],
+    );
+    check(
+        ImportSource::Cline,
+        include_str!("fixtures/cline.json"),
+        json!({"remote": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer token"}}}),
+        &[],
+    );
+}
+
+#[test]
+fn fixture_of_every_other_program_becomes_valid_entries() {
+    check(
+        ImportSource::Gemini,
+        include_str!("fixtures/gemini.json"),
+        json!({
+            "events": {"url": "https://example.com/sse"},
+            "local": {
+                "command": "python",
+                "args": ["-m", "server"],
+                "cwd": "./server",
+                "env": {"PORT": "8080", "TOKEN": "${TOKEN}"},
+                "toolsAllowed": ["read_*"],
+                "toolsDenied": ["read_secret"],
+            },
+            "streamed": {"type": "http", "url": "https://example.com/mcp"},
+        }),
+        &[],
+    );
+    check(
+        ImportSource::Opencode,
+        include_str!("fixtures/opencode.jsonc"),
+        json!({
+            "local": {"command": "bun", "args": ["x", "my-mcp"], "env": {"KEY": "${MY_KEY}", "NOTE": "${NOTE_TXT}"}},
+            "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${T}"}, "disabled": true},
+        }),
+        &[
+            "local: set the variable `NOTE_TXT` to the content",
+            "odd skipped: it has neither a command nor a URL",
+        ],
+    );
+    check(
+        ImportSource::Goose,
+        include_str!("fixtures/goose.yaml"),
+        json!({
+            "fetch": {"command": "uvx", "args": ["mcp-server-fetch"], "env": {"MODE": "fast", "FETCH_TOKEN": "${FETCH_TOKEN}"}},
+            "remote": {"url": "https://example.com/mcp", "headers": {"X-Key": "value"}, "disabled": true},
+        }),
+        &["fetch: set the variable `FETCH_TOKEN`", "developer skipped: extensions of type `builtin`"],
+    );
+    check(
+        ImportSource::Codex,
+        include_str!("fixtures/codex.toml"),
+        json!({
+            "docs": {
+                "command": "npx",
+                "args": ["-y", "docs-server"],
+                "env": {"MODE": "fast", "DOCS_TOKEN": "${DOCS_TOKEN}"},
+                "startupTimeout": "20s",
+                "toolsAllowed": ["search"],
+            },
+            "remote": {
+                "url": "https://example.com/mcp",
+                "headers": {"Authorization": "Bearer ${REMOTE_TOKEN}", "X-Region": "eu", "X-Key": "${REMOTE_KEY}"},
+                "startup": "required",
+            },
+        }),
+        &["remote: `default_tools_approval_mode` was not taken over"],
+    );
+}
+
+#[test]
+fn malformed_files_are_refused_with_the_reason() {
+    for source in ImportSource::ALL {
+        let text = match source {
+            ImportSource::Goose => "extensions: [",
+            ImportSource::Codex => "[mcp_servers",
+            _ => "{\"mcpServers\": ",
+        };
+        assert!(read(source, text).unwrap_err().starts_with("it is not valid"), "{}", source.name());
+    }
+    assert_eq!(read(ImportSource::Cursor, "[]").unwrap_err(), "it is not a JSON object");
+    let odd = r#"{"mcpServers": {"a": 7, "b": {}, "c": {"command": "x", "url": "https://e.com"}}}"#;
+    let found = read(ImportSource::Cursor, odd).unwrap();
+    assert!(found.servers.is_empty() && found.skipped.len() == 3, "{found:?}");
+    assert!(read(ImportSource::Cursor, r#"{"mcpServers": 7}"#).unwrap().servers.is_empty());
+}
+
+#[test]
+fn shape_of_a_file_is_found_by_its_keys() {
+    for (text, name) in [
+        (include_str!("fixtures/cline.json"), "remote"),
+        (include_str!("fixtures/vscode.json"), "github"),
+        (include_str!("fixtures/opencode.jsonc"), "local"),
+    ] {
+        let found = read_any(text).unwrap();
+        assert!(found.servers.iter().any(|server| server.name == name), "{found:?}");
+    }
+    assert!(read_any("{}").unwrap_err().contains("none of the keys"));
+}

@@ -1,0 +1,126 @@
+//! Rewrites the variables of other programs into haft's `${NAME}`.
+
+use serde_json::{Map, Value};
+
+use super::EntryBuilder;
+
+/// The way in which a program writes variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum VariableStyle {
+    /// `${NAME}`, `${env:NAME}`, `${input:ID}` and names of directories.
+    Braces,
+    /// `{env:NAME}` and `{file:PATH}`.
+    Opencode,
+    /// No variables: a dollar sign is a dollar sign.
+    None,
+}
+
+/// Returns the text with haft's variables, and notes what a person must still do.
+pub(super) fn rewrite(text: &str, style: VariableStyle, builder: &mut EntryBuilder) -> String {
+    match style {
+        VariableStyle::None => text.to_owned(),
+        VariableStyle::Braces => rewrite_between(text, "${", builder, brace_variable),
+        VariableStyle::Opencode => rewrite_between(text, "{", builder, opencode_variable),
+    }
+}
+
+/// Replaces each `OPEN…}` by the result of `meaning`; `None` leaves it as it is.
+fn rewrite_between(
+    text: &str,
+    open: &str,
+    builder: &mut EntryBuilder,
+    meaning: fn(&str, &mut EntryBuilder) -> Option<String>,
+) -> String {
+    let (mut written, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once(open) {
+        written.push_str(before);
+        match after.split_once('}') {
+            Some((inside, end)) => {
+                match meaning(inside, builder) {
+                    Some(variable) => written.push_str(&variable),
+                    None => {
+                        written.push_str(open);
+                        written.push_str(inside);
+                        written.push('}');
+                    }
+                }
+                rest = end;
+            }
+            None => {
+                written.push_str(open);
+                rest = after;
+            }
+        }
+    }
+    written + rest
+}
+
+fn brace_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String> {
+    let (kind, name) = inside.split_once(':').unwrap_or(("", inside));
+    match (kind, name) {
+        ("env", name) => Some(format!("${{{name}}}")),
+        ("input", id) => {
+            let name = variable_name(id);
+            builder.note(format!("set the variable `{name}`: the other program asks for `{id}` instead"));
+            Some(format!("${{{name}}}"))
+        }
+        ("", "userHome") => Some("${HOME}".into()),
+        ("", "workspaceFolder" | "workspaceRoot" | "cwd") => Some(".".into()),
+        ("", "pathSeparator" | "/") => Some("/".into()),
+        (_, _) => None,
+    }
+}
+
+fn opencode_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String> {
+    match inside.split_once(':') {
+        Some(("env", name)) => Some(format!("${{{name}}}")),
+        Some(("file", path)) => {
+            let name = variable_name(path);
+            builder.note(format!("set the variable `{name}` to the content of the file `{path}`"));
+            Some(format!("${{{name}}}"))
+        }
+        Some(_) | None => None,
+    }
+}
+
+/// Returns a legal name of a variable.
+fn variable_name(text: &str) -> String {
+    let name: String =
+        text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
+    let name = name.trim_matches('_').to_owned();
+    if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { format!("V_{name}") } else { name }
+}
+
+/// Rewrites the values of a map of texts. Other values are left out with a note.
+pub(super) fn rewrite_map(
+    map: &Map<String, Value>,
+    style: VariableStyle,
+    builder: &mut EntryBuilder,
+) -> Map<String, Value> {
+    let mut written = Map::new();
+    for (name, value) in map {
+        match text_of(value) {
+            Some(text) => {
+                let text = rewrite(&text, style, builder);
+                written.insert(name.clone(), text.into());
+            }
+            None => builder.note(format!("`{name}` was not taken over: its value is not a text")),
+        }
+    }
+    written
+}
+
+/// Returns a text, also of a number or a boolean, which people write into environments.
+pub(super) fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Rewrites a list of words.
+pub(super) fn rewrite_words(words: &Value, style: VariableStyle, builder: &mut EntryBuilder) -> Vec<Value> {
+    let words = words.as_array().into_iter().flatten().filter_map(text_of);
+    words.map(|word| Value::from(rewrite(&word, style, builder))).collect()
+}

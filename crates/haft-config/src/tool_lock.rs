@@ -1,0 +1,253 @@
+//! Reads and writes `haft.lock`, the definitions of tools that a team has agreed to.
+//!
+//! The file needs no trust: it only takes tools away. Without it, the same tools are all offered.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use haft_core::digest::Digest;
+use haft_core::home::Home;
+use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::error::ConfigError;
+use super::{file, private_file};
+
+/// The name of the lock file, in a project and in home.
+pub const LOCK_FILE_NAME: &str = "haft.lock";
+
+/// The format that this version writes, and the newest that it reads.
+const LOCK_VERSION: u64 = 1;
+
+/// The largest lock file that is read, in bytes. It holds the definitions of all tools.
+const LOCK_BYTES_MAX: u64 = 64 << 20;
+
+/// The beginnings of lines that a version control system leaves in a file with a conflict.
+const CONFLICT_MARKERS: [&str; 3] = ["<<<<<<< ", "=======", ">>>>>>> "];
+
+/// The path of the lock file that a project uses: its own, else the one in home. The file need not exist.
+pub fn path_for(project: Option<&Path>, home: Option<&Home>) -> Option<PathBuf> {
+    let of_project =
+        project.and_then(|directory| directory.canonicalize().ok()).map(|at| at.join(LOCK_FILE_NAME));
+    let of_home = home.map(|home| home.root().join(LOCK_FILE_NAME));
+    match (of_project, of_home) {
+        (Some(project), Some(home)) if !project.exists() && home.exists() => Some(home),
+        (Some(project), _) => Some(project),
+        (None, home) => home,
+    }
+}
+
+/// Reads a lock file; `None` if there is none.
+pub fn load(path: &Path) -> Result<Option<Arc<ToolLock>>, ConfigError> {
+    let Some(bytes) = file::bytes_up_to(path, LOCK_BYTES_MAX)? else { return Ok(None) };
+    let text = file::text(path, bytes)?;
+    parse(&text).map(|lock| Some(Arc::new(lock))).map_err(|problem| problem.at(path))
+}
+
+/// Writes a lock file atomically, with sorted keys, so that equal tools give equal bytes.
+pub fn save(path: &Path, lock: &ToolLock) -> io::Result<()> {
+    private_file::replace(path, print(lock).as_bytes())?;
+    // The team reads the file, in contrast to haft's own data.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(path, mode)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LockFileVersion {
+    lock_version: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct LockFile {
+    lock_version: u64,
+    sources: BTreeMap<String, LockFileSource>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct LockFileSource {
+    address: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    instructions: Option<String>,
+    tools: BTreeMap<String, LockFileTool>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LockFileTool {
+    digest: String,
+    definition: Map<String, Value>,
+}
+
+/// A problem of a lock file.
+#[derive(Debug, PartialEq, Eq)]
+struct LockFileProblem {
+    at: Option<(usize, usize)>,
+    message: String,
+}
+
+impl LockFileProblem {
+    fn whole(message: String) -> Self {
+        Self { at: None, message }
+    }
+
+    fn at(self, path: &Path) -> ConfigError {
+        let Self { at, message } = self;
+        ConfigError { file: path.to_owned(), at, key: String::new(), message, hint: None }
+    }
+}
+
+fn parse(text: &str) -> Result<ToolLock, LockFileProblem> {
+    if let Some(line) = conflict(text) {
+        let message = "the file has an unresolved merge conflict; resolve it, then review the tools".into();
+        return Err(LockFileProblem { at: Some((line, 1)), message });
+    }
+    let malformed = |error: serde_json::Error| LockFileProblem {
+        at: (error.line() > 0).then(|| (error.line(), error.column())),
+        message: format!("this is not a lock file: {error}"),
+    };
+    let LockFileVersion { lock_version } = serde_json::from_str(text).map_err(malformed)?;
+    if lock_version != LOCK_VERSION {
+        let message = format!(
+            "the file has lock version {lock_version}, and this version of haft reads {LOCK_VERSION}; use the haft that wrote it"
+        );
+        return Err(LockFileProblem::whole(message));
+    }
+    let LockFile { sources, .. } = serde_json::from_str(text).map_err(malformed)?;
+    let sources = sources.into_iter().map(|(key, source)| read_source(&key, source).map(|read| (key, read)));
+    Ok(ToolLock { sources: sources.collect::<Result<_, _>>()? })
+}
+
+fn conflict(text: &str) -> Option<usize> {
+    let is_marker = |line: &str| CONFLICT_MARKERS.iter().any(|marker| line.starts_with(marker));
+    text.lines().position(is_marker).map(|line| line + 1)
+}
+
+fn read_source(key: &str, source: LockFileSource) -> Result<LockedSource, LockFileProblem> {
+    let LockFileSource { address, version, instructions, tools } = source;
+    let read = |(name, tool): (String, LockFileTool)| {
+        let definition = CanonicalTool::from_members(tool.definition);
+        if Digest::from_hex(&tool.digest) == Some(definition.digest()) {
+            return Ok((name, definition));
+        }
+        Err(LockFileProblem::whole(format!(
+            "the digest of `{name}` of {key} does not fit its definition, so the file was changed by hand or by a merge"
+        )))
+    };
+    let tools = tools.into_iter().map(read).collect::<Result<_, _>>()?;
+    Ok(LockedSource { address, version, instructions, tools })
+}
+
+fn print(lock: &ToolLock) -> String {
+    let tool = |(name, tool): (&String, &CanonicalTool)| {
+        let definition = sorted(tool.members());
+        (name.clone(), LockFileTool { digest: tool.digest().to_string(), definition })
+    };
+    let source = |(key, source): (&String, &LockedSource)| {
+        let LockedSource { address, version, instructions, tools } = source;
+        let written = LockFileSource {
+            address: address.clone(),
+            version: version.clone(),
+            instructions: instructions.clone(),
+            tools: tools.iter().map(tool).collect(),
+        };
+        (key.clone(), written)
+    };
+    let file = LockFile { lock_version: LOCK_VERSION, sources: lock.sources.iter().map(source).collect() };
+    // Serialization of maps with text keys cannot fail.
+    let mut text = serde_json::to_string_pretty(&file).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// Sorts the keys at every depth. A `serde_json` map is sorted or not depending on a feature that any crate in the
+/// build may enable.
+fn sorted(members: &Map<String, Value>) -> Map<String, Value> {
+    let by_key: BTreeMap<&String, &Value> = members.iter().collect();
+    by_key.into_iter().map(|(key, value)| (key.clone(), sorted_value(value))).collect()
+}
+
+fn sorted_value(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => Value::Object(sorted(members)),
+        Value::Array(items) => Value::Array(items.iter().map(sorted_value).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn example() -> ToolLock {
+        let Value::Object(members) =
+            json!({"name": "t", "description": "d", "inputSchema": {"type": "object"}})
+        else {
+            unreachable!()
+        };
+        let tools = [("t".to_owned(), CanonicalTool::from_members(members))].into();
+        let source = LockedSource {
+            address: "uvx x".into(),
+            version: "x 1".into(),
+            instructions: Some("i".into()),
+            tools,
+        };
+        ToolLock { sources: [("mcp/x".to_owned(), source)].into() }
+    }
+
+    #[test]
+    fn printed_lock_parses_to_an_equal_lock_with_equal_bytes() {
+        let text = print(&example());
+        let parsed = parse(&text).unwrap();
+        assert_eq!(parsed, example());
+        assert_eq!(print(&parsed), text);
+        assert!(text.ends_with("}\n") && text.lines().count() > 10, "{text}");
+    }
+
+    #[test]
+    fn malformed_future_conflicting_and_edited_locks_are_refused_with_the_reason() {
+        let good = print(&example());
+        let check = |text: &str, expected: &str| {
+            let problem = parse(text).unwrap_err();
+            assert!(problem.message.contains(expected), "{problem:?}");
+        };
+        check("", "not a lock file");
+        check("{\"lockVersion\": 1", "not a lock file");
+        check("{}", "lockVersion");
+        check("[]", "not a lock file");
+        check(&good.replace("\"lockVersion\": 1", "\"lockVersion\": 2"), "lock version 2");
+        check("{\"lockVersion\": 3, \"other\": []}", "use the haft that wrote it");
+        check(&good.replace("\"address\"", "\"adress\""), "adress");
+        check(&good.replace("\"d\"", "\"e\""), "changed by hand or by a merge");
+        check(&good.replace("  \"sources\"", "<<<<<<< HEAD\n  \"sources\""), "merge conflict");
+        let conflict = parse("{\n<<<<<<< HEAD\n}").unwrap_err();
+        assert_eq!(conflict.at, Some((2, 1)));
+    }
+
+    #[test]
+    fn project_lock_wins_over_the_lock_of_home() {
+        let place = tempfile::tempdir().unwrap();
+        let (project, root) = (place.path().join("project"), place.path().join("home"));
+        for directory in [&project, &root] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        let home = Home::at(&root);
+        let project_lock = project.canonicalize().unwrap().join(LOCK_FILE_NAME);
+        assert_eq!(path_for(Some(&project), Some(&home)), Some(project_lock.clone()));
+        save(&root.join(LOCK_FILE_NAME), &example()).unwrap();
+        assert_eq!(path_for(Some(&project), Some(&home)), Some(root.join(LOCK_FILE_NAME)));
+        save(&project_lock, &example()).unwrap();
+        assert_eq!(path_for(Some(&project), Some(&home)), Some(project_lock.clone()));
+        assert_eq!(*load(&project_lock).unwrap().unwrap(), example());
+        assert_eq!(load(&project.join("none")).unwrap(), None);
+    }
+}

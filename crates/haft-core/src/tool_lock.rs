@@ -1,0 +1,181 @@
+//! Compares the tools that exist with the definitions that a person has agreed to.
+//!
+//! A server can change the description of a tool after a person has reviewed it, and models follow descriptions. With a
+//! lock, a tool that is new or changed is neither shown nor called until a person accepts the difference.
+
+mod changes;
+mod compatible;
+mod suspicious;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::digest::Digest;
+use crate::naming::ToolIdentity;
+use crate::provider::ProviderKind;
+use crate::tool::ToolDefinition;
+
+pub use changes::{DefinitionPart, LockChange};
+pub use compatible::{SchemaCompatibility, compatibility};
+pub use suspicious::model_directive;
+
+/// The members of a definition that are locked. Icons and metadata are not, because no model reads them and they decide
+/// nothing.
+const LOCKED_MEMBERS: [&str; 6] =
+    ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+
+/// A tool in the form that is compared: all parts that a model reads, or that decide about calls.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CanonicalTool {
+    members: Map<String, Value>,
+    digest: Digest,
+}
+
+impl CanonicalTool {
+    /// Returns the canonical form of a definition: the JSON of its server if there is one, else the definition itself.
+    pub fn of(definition: &ToolDefinition) -> Self {
+        let sent = definition.raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
+        match sent {
+            Some(Value::Object(sent)) => Self::from_members(sent),
+            Some(_) | None => Self::from_members(own_members(definition)),
+        }
+    }
+
+    /// Returns the canonical form of a definition's members; drops members that are not locked.
+    pub fn from_members(mut members: Map<String, Value>) -> Self {
+        members.retain(|key, value| !value.is_null() && LOCKED_MEMBERS.contains(&key.as_str()));
+        let digest = Digest::of_value(&Value::Object(members.clone()));
+        Self { members, digest }
+    }
+
+    /// Returns the locked members, such as `description` and `inputSchema`.
+    pub fn members(&self) -> &Map<String, Value> {
+        &self.members
+    }
+
+    /// Returns the digest of all locked members.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Returns the canonical form without the name, to recognize a tool under another name.
+    fn nameless(&self) -> Digest {
+        let mut members = self.members.clone();
+        members.remove("name");
+        Digest::of_value(&Value::Object(members))
+    }
+}
+
+fn own_members(definition: &ToolDefinition) -> Map<String, Value> {
+    let mut members = Map::new();
+    members.insert("name".into(), definition.name.as_str().into());
+    members.insert("description".into(), definition.description.as_str().into());
+    members.insert("inputSchema".into(), definition.input_schema.clone());
+    if let Some(schema) = &definition.output_schema {
+        members.insert("outputSchema".into(), schema.clone());
+    }
+    members.insert("annotations".into(), serde_json::json!({ "effects": definition.effects.name() }));
+    members
+}
+
+/// A source of tools: an MCP server or the HTTP APIs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LockedSource {
+    /// The way to reach the source, without secrets: a program or a URL.
+    pub address: String,
+    /// The name and version that a server gives itself; empty if it gives none.
+    pub version: String,
+    /// The instructions of the source for models.
+    pub instructions: Option<String>,
+    /// The tools, by the source's own names.
+    pub tools: BTreeMap<String, CanonicalTool>,
+}
+
+/// The tools that a person has agreed to, by source. The key of a source is `KIND/NAMESPACE`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolLock {
+    /// Every locked source.
+    pub sources: BTreeMap<String, LockedSource>,
+}
+
+/// The standing of a tool under a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockStanding {
+    /// The tool needs no lock: it is a part of haft, an agent, or a function of the caller.
+    Exempt,
+    /// The definition is the locked one.
+    Agreed,
+    /// The lock does not know the source.
+    NewSource,
+    /// The lock knows the source, but not the tool.
+    NewTool,
+    /// The definition differs from the locked one.
+    Changed,
+}
+
+impl LockStanding {
+    /// Returns the reason why the tool is quarantined; `None` if it is not.
+    pub fn quarantine(self) -> Option<&'static str> {
+        match self {
+            LockStanding::Exempt | LockStanding::Agreed => None,
+            LockStanding::NewSource => {
+                Some("it is quarantined, because the lock file does not contain its server")
+            }
+            LockStanding::NewTool => Some("it is quarantined, because the lock file does not contain it"),
+            LockStanding::Changed => {
+                Some("it is quarantined, because its definition differs from the one in the lock file")
+            }
+        }
+    }
+}
+
+/// Returns the key of a source in a lock.
+pub fn source_key(kind: ProviderKind, namespace: &str) -> String {
+    format!("{}/{namespace}", kind.name())
+}
+
+/// Returns true for tools whose definitions come from outside of haft and of the program that embeds it.
+pub fn needs_lock(kind: ProviderKind) -> bool {
+    match kind {
+        ProviderKind::Mcp | ProviderKind::Rest => true,
+        ProviderKind::Builtin | ProviderKind::Agent | ProviderKind::Client => false,
+    }
+}
+
+impl ToolLock {
+    /// Decides about one tool.
+    pub fn standing(&self, identity: &ToolIdentity, definition: &ToolDefinition) -> LockStanding {
+        if !needs_lock(identity.kind) {
+            return LockStanding::Exempt;
+        }
+        let Some(source) = self.sources.get(&source_key(identity.kind, identity.namespace.as_str())) else {
+            return LockStanding::NewSource;
+        };
+        let found = CanonicalTool::of(definition);
+        match source.tools.get(&own_name(&found, definition)) {
+            None => LockStanding::NewTool,
+            Some(locked) if locked.digest() == found.digest() => LockStanding::Agreed,
+            Some(_) => LockStanding::Changed,
+        }
+    }
+
+    /// Returns true if models may see these instructions of an MCP server.
+    pub fn agrees_with_instructions(&self, kind: ProviderKind, namespace: &str, instructions: &str) -> bool {
+        let source = self.sources.get(&source_key(kind, namespace));
+        !needs_lock(kind) || source.is_some_and(|source| source.instructions.as_deref() == Some(instructions))
+    }
+
+    /// Returns the differences of another set of tools to this one, sorted by source and tool.
+    pub fn changes_to(&self, found: &ToolLock) -> Vec<LockChange> {
+        changes::between(self, found)
+    }
+}
+
+/// Returns the name that the source itself uses for the tool.
+pub fn own_name(tool: &CanonicalTool, definition: &ToolDefinition) -> String {
+    tool.members().get("name").and_then(Value::as_str).unwrap_or(definition.name.as_str()).to_owned()
+}
+
+#[cfg(test)]
+mod tests;

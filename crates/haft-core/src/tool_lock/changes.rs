@@ -1,0 +1,328 @@
+//! The differences between two sets of tools, in words for a person.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::{CanonicalTool, LockedSource, SchemaCompatibility, ToolLock, compatibility, model_directive};
+use crate::approval::shown_lines;
+use crate::digest::Digest;
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LockChange {
+    /// A source that the lock does not contain.
+    SourceAdded {
+        /// The key of the source.
+        source: String,
+        /// The way to reach it.
+        address: String,
+    },
+    /// A locked source that does not exist any more.
+    SourceRemoved {
+        /// The key of the source.
+        source: String,
+    },
+    /// A source that is reached in another way than before.
+    SourceMoved {
+        /// The key of the source.
+        source: String,
+        /// The locked address.
+        from: String,
+        /// The address now.
+        to: String,
+    },
+    /// A server that gives itself another name or version. Its tools may be the same.
+    VersionChanged {
+        /// The key of the source.
+        source: String,
+        /// The locked name and version.
+        from: String,
+        /// The name and version now.
+        to: String,
+    },
+    /// Other instructions for models.
+    InstructionsChanged {
+        /// The key of the source.
+        source: String,
+        /// The locked instructions.
+        from: Option<String>,
+        /// The instructions now.
+        to: Option<String>,
+    },
+    /// A tool that the lock does not contain.
+    ToolAdded {
+        /// The key of the source.
+        source: String,
+        /// The tool.
+        tool: String,
+        /// Its definition.
+        definition: CanonicalTool,
+    },
+    /// A locked tool that does not exist any more.
+    ToolRemoved {
+        /// The key of the source.
+        source: String,
+        /// The tool.
+        tool: String,
+    },
+    /// A tool with the same definition under another name.
+    ToolRenamed {
+        /// The key of the source.
+        source: String,
+        /// The locked name.
+        from: String,
+        /// The name now.
+        to: String,
+    },
+    /// A tool with the same definition that another source offers now.
+    ToolRehomed {
+        /// The tool.
+        tool: String,
+        /// The key of the locked source.
+        from: String,
+        /// The key of the source now.
+        to: String,
+    },
+    /// A tool whose definition differs.
+    ToolChanged {
+        /// The key of the source.
+        source: String,
+        /// The tool.
+        tool: String,
+        /// The parts that differ.
+        parts: Vec<DefinitionPart>,
+        /// The compatibility of the input schema; `None` if it did not change.
+        compatibility: Option<SchemaCompatibility>,
+    },
+}
+
+/// A member of a definition that differs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DefinitionPart {
+    /// The member, such as `description`.
+    pub name: String,
+    /// The locked value.
+    pub from: Option<Value>,
+    /// The value now.
+    pub to: Option<Value>,
+}
+
+impl LockChange {
+    /// Returns true for a change that quarantines nothing: a new version with the same tools.
+    pub fn is_informational(&self) -> bool {
+        matches!(self, LockChange::VersionChanged { .. })
+    }
+
+    /// Returns the change as lines for a person. Characters that deceive a reader are shown as escapes.
+    pub fn lines(&self) -> Vec<String> {
+        match self {
+            Self::SourceAdded { source, address } => {
+                vec![format!("+ {source}: new source, {}", one(address))]
+            }
+            Self::SourceRemoved { source } => vec![format!("- {source}: the source does not exist any more")],
+            Self::SourceMoved { source, from, to } => {
+                vec![format!("~ {source}: reached by {} and not by {}", one(to), one(from))]
+            }
+            Self::VersionChanged { source, from, to } => {
+                vec![format!("  {source}: version {} and not {}", one(to), one(from))]
+            }
+            Self::InstructionsChanged { source, from, to } => {
+                let mut lines = vec![format!("~ {source}: other instructions for models")];
+                difference(&mut lines, text(from.as_deref()), text(to.as_deref()));
+                lines
+            }
+            Self::ToolAdded { source, tool, definition } => added(source, tool, definition),
+            Self::ToolRemoved { source, tool } => {
+                vec![format!("- {source} {}: the tool does not exist any more", one(tool))]
+            }
+            Self::ToolRenamed { source, from, to } => {
+                vec![format!("~ {source} {}: the tool has the new name {}", one(from), one(to))]
+            }
+            Self::ToolRehomed { tool, from, to } => {
+                vec![format!("~ {} moved from {from} to {to}", one(tool))]
+            }
+            Self::ToolChanged { source, tool, parts, compatibility } => {
+                changed(source, tool, parts, compatibility.as_ref())
+            }
+        }
+    }
+}
+
+fn added(source: &str, tool: &str, definition: &CanonicalTool) -> Vec<String> {
+    let mut lines = vec![format!("+ {source} {}: new tool", one(tool))];
+    for (name, value) in definition.members().iter().filter(|(name, _)| *name != "name") {
+        lines.push(format!("    {name}"));
+        difference(&mut lines, Vec::new(), text_of(Some(value)));
+    }
+    lines
+}
+
+fn changed(
+    source: &str,
+    tool: &str,
+    parts: &[DefinitionPart],
+    compatibility: Option<&SchemaCompatibility>,
+) -> Vec<String> {
+    let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+    let mut lines = vec![format!("~ {source} {}: {} changed", one(tool), names.join(", "))];
+    if let Some(compatibility) = compatibility {
+        lines.push(format!("    {compatibility}"));
+    }
+    for part in parts {
+        lines.push(format!("    {}", part.name));
+        difference(&mut lines, text_of(part.from.as_ref()), text_of(part.to.as_ref()));
+    }
+    lines
+}
+
+/// Appends the lines that only one of two texts has, and a warning for lines that speak to the model.
+fn difference(lines: &mut Vec<String>, from: Vec<String>, to: Vec<String>) {
+    let common = |line: &String, other: &[String]| other.contains(line);
+    lines.extend(from.iter().filter(|line| !common(line, &to)).map(|line| format!("    - {line}")));
+    for line in to.iter().filter(|line| !common(line, &from)) {
+        let mut shown = format!("    + {line}");
+        if let Some(phrase) = model_directive(line) {
+            let _ = write!(shown, "    <- speaks to the model: \"{phrase}\"");
+        }
+        lines.push(shown);
+    }
+}
+
+fn text(text: Option<&str>) -> Vec<String> {
+    text.map(shown_lines).unwrap_or_default()
+}
+
+fn text_of(value: Option<&Value>) -> Vec<String> {
+    match value {
+        None => Vec::new(),
+        Some(Value::String(text)) => shown_lines(text),
+        Some(value) => serde_json::to_string_pretty(value).map(|text| shown_lines(&text)).unwrap_or_default(),
+    }
+}
+
+fn one(text: &str) -> String {
+    format!("`{}`", crate::approval::shown(text))
+}
+
+/// Returns all differences, sorted by source and tool.
+pub(super) fn between(locked: &ToolLock, found: &ToolLock) -> Vec<LockChange> {
+    let mut changes = Vec::new();
+    let keys: BTreeSet<&String> = locked.sources.keys().chain(found.sources.keys()).collect();
+    let none = LockedSource::default();
+    for key in keys {
+        let (before, now) = (locked.sources.get(key), found.sources.get(key));
+        of_source(&mut changes, key, before, now);
+        of_tools(&mut changes, key, before.unwrap_or(&none), now.unwrap_or(&none));
+    }
+    rehomed(&mut changes, locked);
+    changes
+}
+
+fn of_source(
+    changes: &mut Vec<LockChange>,
+    key: &str,
+    before: Option<&LockedSource>,
+    now: Option<&LockedSource>,
+) {
+    let source = key.to_owned();
+    let (before, now) = match (before, now) {
+        (Some(before), Some(now)) => (before, now),
+        (None, Some(now)) => {
+            changes.push(LockChange::SourceAdded { source, address: now.address.clone() });
+            return;
+        }
+        (Some(_), None) => return changes.push(LockChange::SourceRemoved { source }),
+        (None, None) => return,
+    };
+    if before.address != now.address {
+        let (from, to) = (before.address.clone(), now.address.clone());
+        changes.push(LockChange::SourceMoved { source: source.clone(), from, to });
+    }
+    if before.version != now.version {
+        let (from, to) = (before.version.clone(), now.version.clone());
+        changes.push(LockChange::VersionChanged { source: source.clone(), from, to });
+    }
+    if before.instructions != now.instructions {
+        let (from, to) = (before.instructions.clone(), now.instructions.clone());
+        changes.push(LockChange::InstructionsChanged { source, from, to });
+    }
+}
+
+fn of_tools(changes: &mut Vec<LockChange>, key: &str, before: &LockedSource, now: &LockedSource) {
+    let gone: BTreeMap<Digest, &String> = before
+        .tools
+        .iter()
+        .filter(|(name, _)| !now.tools.contains_key(*name))
+        .map(|(name, tool)| (tool.nameless(), name))
+        .collect();
+    let mut renamed = BTreeSet::new();
+    for (tool, definition) in &now.tools {
+        let source = key.to_owned();
+        match before.tools.get(tool) {
+            Some(locked) if locked.digest() == definition.digest() => {}
+            Some(locked) => changes.push(changed_tool(source, tool, locked, definition)),
+            None => match gone.get(&definition.nameless()).filter(|from| renamed.insert(**from)) {
+                Some(from) => {
+                    let (from, to) = ((*from).clone(), tool.clone());
+                    changes.push(LockChange::ToolRenamed { source, from, to });
+                }
+                None => {
+                    let (tool, definition) = (tool.clone(), definition.clone());
+                    changes.push(LockChange::ToolAdded { source, tool, definition });
+                }
+            },
+        }
+    }
+    for tool in before.tools.keys().filter(|tool| !now.tools.contains_key(*tool) && !renamed.contains(tool)) {
+        changes.push(LockChange::ToolRemoved { source: key.to_owned(), tool: tool.clone() });
+    }
+}
+
+fn changed_tool(source: String, tool: &str, locked: &CanonicalTool, found: &CanonicalTool) -> LockChange {
+    let names: BTreeSet<&String> = locked.members().keys().chain(found.members().keys()).collect();
+    let parts: Vec<DefinitionPart> = names
+        .into_iter()
+        .map(|name| (name, locked.members().get(name), found.members().get(name)))
+        .filter(|(_, from, to)| from != to)
+        .map(|(name, from, to)| DefinitionPart { name: name.clone(), from: from.cloned(), to: to.cloned() })
+        .collect();
+    let schema = parts.iter().find(|part| part.name == "inputSchema");
+    let compatibility = schema.map(|part| {
+        let anything = Value::Bool(true);
+        compatibility(part.from.as_ref().unwrap_or(&anything), part.to.as_ref().unwrap_or(&anything))
+    });
+    LockChange::ToolChanged { source, tool: tool.to_owned(), parts, compatibility }
+}
+
+/// Joins a removed tool of one source and an added tool of another source with the same definition.
+fn rehomed(changes: &mut Vec<LockChange>, locked: &ToolLock) {
+    let mut joined = Vec::new();
+    for (at, change) in changes.iter().enumerate() {
+        let LockChange::ToolAdded { source: to, tool, definition } = change else { continue };
+        let is_it = |other: &LockChange| match other {
+            LockChange::ToolRemoved { source: from, tool: gone } => {
+                let before = locked.sources.get(from).and_then(|source| source.tools.get(gone));
+                from != to && before.is_some_and(|before| before.digest() == definition.digest())
+            }
+            _ => false,
+        };
+        if let Some(removed) = changes.iter().position(is_it)
+            && !joined.iter().any(|(_, other, _)| *other == removed)
+            && let LockChange::ToolRemoved { source: from, .. } = &changes[removed]
+        {
+            let (tool, from, to) = (tool.clone(), from.clone(), to.clone());
+            joined.push((at, removed, LockChange::ToolRehomed { tool, from, to }));
+        }
+    }
+    let dropped: BTreeSet<usize> = joined.iter().map(|(_, removed, _)| *removed).collect();
+    for (at, _, change) in joined {
+        changes[at] = change;
+    }
+    let mut at = 0;
+    changes.retain(|_| {
+        at += 1;
+        !dropped.contains(&(at - 1))
+    });
+}

@@ -1,0 +1,295 @@
+//! Decides if arguments that were valid under one schema stay valid under another, as far as that shows in their text.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// The longest list of reasons.
+const REASONS_MAX: usize = 8;
+
+/// The deepest nesting of schemas that is compared.
+const DEPTH_MAX: usize = 64;
+
+/// The relation of a new input schema to an old one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SchemaCompatibility {
+    /// Old valid arguments stay valid. An undeclared argument with the name of a new one is not considered.
+    Compatible,
+    /// Some old valid arguments are invalid now, for these reasons.
+    Breaking(Vec<String>),
+    /// These keywords differ in a way that this comparison does not understand.
+    Unknown(Vec<String>),
+}
+
+impl fmt::Display for SchemaCompatibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compatible => f.write_str("compatible: old valid arguments stay valid"),
+            Self::Breaking(reasons) => write!(f, "not compatible: {}", reasons.join("; ")),
+            Self::Unknown(places) => write!(f, "compatibility unknown: {} differs", places.join(", ")),
+        }
+    }
+}
+
+/// Compares two input schemas.
+pub fn compatibility(old: &Value, new: &Value) -> SchemaCompatibility {
+    let mut comparison = SchemaComparison::default();
+    comparison.compare("", old, new, 0);
+    let SchemaComparison { breaking, unknown } = comparison;
+    match (breaking.is_empty(), unknown.is_empty()) {
+        (true, true) => SchemaCompatibility::Compatible,
+        (false, _) => SchemaCompatibility::Breaking(breaking),
+        (true, false) => SchemaCompatibility::Unknown(unknown),
+    }
+}
+
+#[derive(Default)]
+struct SchemaComparison {
+    breaking: Vec<String>,
+    unknown: Vec<String>,
+}
+
+/// Keywords that only describe; they accept every value.
+const DESCRIBING: [&str; 9] = [
+    "$comment",
+    "$schema",
+    "default",
+    "deprecated",
+    "description",
+    "examples",
+    "format",
+    "title",
+    "x-mcp-header",
+];
+
+/// Keywords with their own comparison.
+const COMPARED: [&str; 14] = [
+    "type",
+    "enum",
+    "required",
+    "properties",
+    "additionalProperties",
+    "items",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+];
+
+const LOWER_BOUNDS: [&str; 4] = ["minimum", "minLength", "minItems", "minProperties"];
+const UPPER_BOUNDS: [&str; 4] = ["maximum", "maxLength", "maxItems", "maxProperties"];
+
+impl SchemaComparison {
+    fn compare(&mut self, path: &str, old: &Value, new: &Value, depth: usize) {
+        if old == new || *new == Value::Bool(true) {
+            return;
+        }
+        if depth > DEPTH_MAX {
+            return self.unsure(path, "nesting");
+        }
+        let empty = Map::new();
+        let (old, new) = match (old, new) {
+            (Value::Object(old), Value::Object(new)) => (old, new),
+            (Value::Bool(true), Value::Object(new)) => (&empty, new),
+            // Nothing was valid before.
+            (Value::Bool(false), _) => return,
+            (_, _) => return self.breaks(path, "no value is accepted any more"),
+        };
+        self.types(path, old, new);
+        self.enums(path, old, new);
+        self.bounds(path, old, new);
+        self.members(path, old, new, depth);
+        self.items(path, old, new, depth);
+        self.others(path, old, new);
+    }
+
+    fn types(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>) {
+        let Some(now) = new.get("type").map(type_names) else { return };
+        let Some(before) = old.get("type").map(type_names) else {
+            return self.breaks(path, "a type is required now");
+        };
+        // Every integer is a number.
+        let accepted = |name: &&str| now.contains(name) || (*name == "integer" && now.contains("number"));
+        let lost: Vec<&str> = before.iter().filter(|name| !accepted(name)).copied().collect();
+        if !lost.is_empty() {
+            self.breaks(path, &format!("type {} is not accepted any more", lost.join(", ")));
+        }
+    }
+
+    fn enums(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>) {
+        let Some(now) = new.get("enum").and_then(Value::as_array) else { return };
+        let Some(before) = old.get("enum").and_then(Value::as_array) else {
+            return self.breaks(path, "only some values are accepted now");
+        };
+        let lost: Vec<String> =
+            before.iter().filter(|value| !now.contains(value)).map(Value::to_string).collect();
+        if !lost.is_empty() {
+            self.breaks(path, &format!("{} is not accepted any more", lost.join(", ")));
+        }
+    }
+
+    fn bounds(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>) {
+        let number = |schema: &Map<String, Value>, key: &str| schema.get(key).and_then(Value::as_f64);
+        for key in LOWER_BOUNDS {
+            if number(new, key).is_some_and(|now| number(old, key).is_none_or(|before| before < now)) {
+                self.breaks(path, &format!("`{key}` is higher"));
+            }
+        }
+        for key in UPPER_BOUNDS {
+            if number(new, key).is_some_and(|now| number(old, key).is_none_or(|before| before > now)) {
+                self.breaks(path, &format!("`{key}` is lower"));
+            }
+        }
+    }
+
+    fn members(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>, depth: usize) {
+        let (before, now) = (names(old.get("required")), names(new.get("required")));
+        for name in now.difference(&before) {
+            self.breaks(path, &format!("`{name}` is required now"));
+        }
+        let empty = Map::new();
+        let properties = |schema: &'_ Map<String, Value>| {
+            schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_else(|| empty.clone())
+        };
+        let (before, now) = (properties(old), properties(new));
+        for (name, schema) in &now {
+            if let Some(earlier) = before.get(name) {
+                self.compare(&child(path, name), earlier, schema, depth + 1);
+            }
+        }
+        let anything = Value::Bool(true);
+        let more_before = old.get("additionalProperties").unwrap_or(&anything);
+        let more_now = new.get("additionalProperties").unwrap_or(&anything);
+        for (name, _) in before.iter().filter(|(name, _)| !now.contains_key(*name)) {
+            match more_now {
+                Value::Bool(true) => {}
+                Value::Bool(false) => self.breaks(path, &format!("`{name}` is not accepted any more")),
+                _ => self.unsure(path, "additionalProperties"),
+            }
+        }
+        self.compare(&child(path, "additionalProperties"), more_before, more_now, depth + 1);
+    }
+
+    fn items(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>, depth: usize) {
+        let anything = Value::Bool(true);
+        let (before, now) = (old.get("items").unwrap_or(&anything), new.get("items").unwrap_or(&anything));
+        self.compare(&child(path, "items"), before, now, depth + 1);
+    }
+
+    /// Any other keyword that is new or differs may narrow the schema. One that was removed only widens it, unless
+    /// another keyword refers to it.
+    fn others(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>) {
+        for (key, value) in new {
+            let known = DESCRIBING.contains(&key.as_str()) || COMPARED.contains(&key.as_str());
+            if !known && old.get(key) != Some(value) {
+                self.unsure(path, key);
+            }
+        }
+    }
+
+    fn breaks(&mut self, path: &str, reason: &str) {
+        if self.breaking.len() < REASONS_MAX {
+            let place = if path.is_empty() { String::new() } else { format!("`{path}`: ") };
+            self.breaking.push(format!("{place}{reason}"));
+        }
+    }
+
+    fn unsure(&mut self, path: &str, keyword: &str) {
+        if self.unknown.len() < REASONS_MAX {
+            self.unknown.push(format!("`{}`", child(path, keyword)));
+        }
+    }
+}
+
+fn child(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn type_names(value: &Value) -> BTreeSet<&str> {
+    match value {
+        Value::String(name) => [name.as_str()].into(),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+fn names(value: Option<&Value>) -> BTreeSet<&str> {
+    value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn schema_change_is_compatible_only_if_old_arguments_stay_valid() {
+        let check = |old: Value, new: Value, expected: &str| {
+            let found = compatibility(&old, &new).to_string();
+            assert!(found.starts_with(expected), "{old} -> {new}: {found}");
+        };
+        let object = |properties: Value, required: Value| json!({"type": "object", "properties": properties, "required": required});
+        let text = json!({"type": "string"});
+        let one = object(json!({"a": text}), json!(["a"]));
+        check(one.clone(), one.clone(), "compatible");
+        check(
+            one.clone(),
+            object(json!({"a": {"type": "string", "description": "x"}}), json!(["a"])),
+            "compatible",
+        );
+        check(one.clone(), object(json!({"a": text, "b": text}), json!(["a"])), "compatible");
+        check(
+            one.clone(),
+            object(json!({"a": text, "b": text}), json!(["a", "b"])),
+            "not compatible: `b` is required",
+        );
+        check(one.clone(), object(json!({"a": text}), json!([])), "compatible");
+        check(one.clone(), object(json!({"a": {"type": ["string", "null"]}}), json!(["a"])), "compatible");
+        check(
+            one.clone(),
+            object(json!({"a": {"type": "number"}}), json!(["a"])),
+            "not compatible: `a`: type string",
+        );
+        check(json!({"type": "integer"}), json!({"type": "number"}), "compatible");
+        check(json!({"type": "number"}), json!({"type": "integer"}), "not compatible");
+        check(
+            one.clone(),
+            object(json!({"a": {"type": "string", "enum": ["x"]}}), json!(["a"])),
+            "not compatible",
+        );
+        check(json!({"enum": ["x", "y"]}), json!({"enum": ["y", "x", "z"]}), "compatible");
+        check(json!({"enum": ["x", "y"]}), json!({"enum": ["y"]}), "not compatible: \"x\"");
+        check(json!({"maxLength": 5}), json!({"maxLength": 9}), "compatible");
+        check(json!({"maxLength": 5}), json!({"maxLength": 3}), "not compatible");
+        check(json!({}), json!({"minimum": 1}), "not compatible");
+        check(
+            json!({"items": {"type": "string"}}),
+            json!({"items": {"type": "null"}}),
+            "not compatible: `items`",
+        );
+        check(json!({}), json!({"additionalProperties": false}), "not compatible");
+        check(json!({"additionalProperties": false}), json!({}), "compatible");
+        check(
+            object(json!({"a": text, "b": text}), json!([])),
+            json!({"type": "object", "properties": {"a": text}, "additionalProperties": false}),
+            "not compatible: `b` is not accepted",
+        );
+        check(one.clone(), json!({"anyOf": [one]}), "compatibility unknown: `anyOf`");
+        check(json!({"pattern": "a"}), json!({}), "compatible");
+        check(json!({"pattern": "a"}), json!({"pattern": "b"}), "compatibility unknown: `pattern`");
+        check(json!(true), json!(false), "not compatible");
+    }
+
+    #[test]
+    fn deeply_nested_schemas_end_in_unknown() {
+        let deep = |leaf: Value| (0..1_000).fold(leaf, |inner, _| json!({"items": inner}));
+        let found = compatibility(&deep(json!({"type": "string"})), &deep(json!({"type": "null"})));
+        assert!(matches!(found, SchemaCompatibility::Unknown(_)), "{found}");
+    }
+}

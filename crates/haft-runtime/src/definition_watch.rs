@@ -1,0 +1,187 @@
+//! Watches the definitions of tools that come from outside: warns about tools that the lock file quarantines and, without
+//! a lock file, about definitions that changed since haft last saw them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use haft_config::ResolvedConfig;
+use haft_config::resolved::{McpEndpoint, McpServerSettings};
+use haft_core::home::Home;
+use haft_core::name::Namespace;
+use haft_core::provider::{ProviderKind, ToolProvider};
+use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock, needs_lock, own_name, source_key};
+use haft_engine::{CatalogEntry, CatalogWarning, Orchestrator};
+use haft_store::tool_pins::{ChangedPins, ToolDigests, ToolPins};
+use haft_tools::mcp::McpServerStatus;
+
+/// The most names of tools that a warning lists.
+const NAMES_MAX: usize = 5;
+
+/// Compares the tools of an orchestrator with the lock file, else with the pinned definitions.
+#[derive(Debug, Clone)]
+pub struct DefinitionWatch {
+    lock: Option<Arc<ToolLock>>,
+    pins: ToolPins,
+}
+
+impl DefinitionWatch {
+    /// Watches with the lock file of the configuration, or with the pins in haft's data.
+    pub fn new(config: &ResolvedConfig, home: &Home) -> Self {
+        Self { lock: config.tool_lock.clone(), pins: ToolPins::of(home) }
+    }
+
+    /// Returns warnings about tools that the lock file quarantines, or whose definitions changed. The second kind is
+    /// returned once.
+    pub fn warnings(&self, orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+        let snapshot = orchestrator.catalog().snapshot();
+        let watched = snapshot.tools().filter(|tool| needs_lock(tool.identity().kind)).map(|tool| &**tool);
+        match &self.lock {
+            Some(lock) => quarantined(lock, watched),
+            None => self.changed(watched),
+        }
+    }
+
+    /// Returns only the warnings about changed definitions. A quarantine was already reported at the beginning.
+    pub fn late_warnings(&self, orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+        match &self.lock {
+            Some(_) => Vec::new(),
+            None => self.warnings(orchestrator),
+        }
+    }
+
+    fn changed<'a>(&self, tools: impl Iterator<Item = &'a CatalogEntry>) -> Vec<CatalogWarning> {
+        let mut found = ToolDigests::new();
+        for tool in tools {
+            let (identity, canonical) = (tool.identity(), CanonicalTool::of(tool.definition()));
+            let source = source_key(identity.kind, identity.namespace.as_str());
+            let name = own_name(&canonical, tool.definition());
+            found.entry(source).or_default().insert(name, canonical.digest().to_string());
+        }
+        if found.is_empty() {
+            return Vec::new();
+        }
+        match self.pins.renew(&found) {
+            Ok(changes) => changes.into_iter().map(warning).collect(),
+            Err(error) => {
+                let message = format!("changed definitions cannot be noticed: {error}");
+                vec![CatalogWarning { provider: "tools".into(), message }]
+            }
+        }
+    }
+}
+
+fn quarantined<'a>(lock: &ToolLock, tools: impl Iterator<Item = &'a CatalogEntry>) -> Vec<CatalogWarning> {
+    let mut by_source: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for tool in tools {
+        let identity = tool.identity();
+        if lock.standing(identity, tool.definition()).quarantine().is_some() {
+            let names = by_source.entry(identity.namespace.as_str().to_owned()).or_default();
+            names.push(identity.tool.as_str().to_owned());
+        }
+    }
+    let message = |names: Vec<String>| {
+        format!("the lock file quarantines {}, until a person reviews the change", listed(&names))
+    };
+    by_source
+        .into_iter()
+        .map(|(provider, names)| CatalogWarning { provider, message: message(names) })
+        .collect()
+}
+
+fn warning(change: ChangedPins) -> CatalogWarning {
+    let ChangedPins { source, changed, added } = change;
+    let mut parts = Vec::new();
+    if !changed.is_empty() {
+        parts.push(format!("the definitions of {} changed", listed(&changed)));
+    }
+    if !added.is_empty() {
+        parts.push(format!("{} appeared", listed(&added)));
+    }
+    let message = format!("{} since haft last saw its tools", parts.join(", and "));
+    let provider = source.split_once('/').map_or(source.as_str(), |(_, name)| name).to_owned();
+    CatalogWarning { provider, message }
+}
+
+fn listed(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(NAMES_MAX).map(|name| format!("`{name}`")).collect();
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Returns the source of an MCP server that is ready, in the form of a lock file.
+pub fn locked_server(server: &McpServerSettings, status: &McpServerStatus) -> LockedSource {
+    let tools = status.listing.tools().iter().map(|definition| {
+        let canonical = CanonicalTool::of(definition);
+        (own_name(&canonical, definition), canonical)
+    });
+    let version = format!("{} {}", status.greeting.name, status.greeting.version);
+    LockedSource {
+        address: address(server),
+        version: version.trim().to_owned(),
+        instructions: status.greeting.instructions.as_deref().map(str::to_owned),
+        tools: tools.collect(),
+    }
+}
+
+/// Returns the source of a provider that has neither an address nor a version of its own.
+pub fn locked_provider(provider: &dyn ToolProvider) -> LockedSource {
+    let tools = provider.tools();
+    let tools = tools.iter().map(|definition| {
+        let canonical = CanonicalTool::of(definition);
+        (own_name(&canonical, definition), canonical)
+    });
+    LockedSource { address: "configuration".into(), tools: tools.collect(), ..LockedSource::default() }
+}
+
+/// Returns the key of an MCP server in a lock file.
+pub fn server_key(name: &str) -> String {
+    source_key(ProviderKind::Mcp, Namespace::sanitize(name).as_str())
+}
+
+/// Names the program or the URL without the parts that may hold secrets: arguments, query and user information.
+fn address(server: &McpServerSettings) -> String {
+    match &server.reach {
+        Ok(McpEndpoint::Process { command, .. }) => format!("program {command}"),
+        Ok(McpEndpoint::Remote { url, .. }) => {
+            let url = url.0.split(['?', '#']).next().unwrap_or_default();
+            match url.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
+                Some((scheme, Some((_, rest)))) => format!("{scheme}://{rest}"),
+                Some((_, None)) | None => url.to_owned(),
+            }
+        }
+        Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_name_a_few_tools_and_count_the_rest() {
+        let names: Vec<String> = (0..7).map(|at| format!("t{at}")).collect();
+        assert_eq!(listed(&names[..2]), "`t0`, `t1`");
+        assert_eq!(listed(&names), "`t0`, `t1`, `t2`, `t3`, `t4` and 2 more");
+        let change =
+            ChangedPins { source: "mcp/a".into(), changed: vec!["t".into()], added: vec!["u".into()] };
+        let expected =
+            "provider `a`: the definitions of `t` changed, and `u` appeared since haft last saw its tools";
+        assert_eq!(warning(change).to_string(), expected);
+    }
+
+    #[test]
+    fn address_of_a_server_has_no_secrets() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = r#"{"mcpServers": {
+            "a": {"command": "uvx", "args": ["--key", "s3cret"]},
+            "b": {"url": "https://me:s3cret@example.com/mcp?key=s3cret"}
+        }}"#;
+        std::fs::write(file.path(), text).unwrap();
+        let sources = haft_config::ConfigSources { home: None, project: None, named: Some(file.path()) };
+        let config = haft_config::load(sources, &|_| None).unwrap().resolved;
+        assert_eq!(address(&config.mcp_servers["a"]), "program uvx");
+        assert_eq!(address(&config.mcp_servers["b"]), "https://example.com/mcp");
+    }
+}

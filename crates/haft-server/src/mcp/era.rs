@@ -1,0 +1,173 @@
+//! Decides which era of the protocol a request speaks, and which requests a connection accepts in it.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::message::{INVALID_PARAMS, INVALID_REQUEST, RpcError, UNSUPPORTED_VERSION};
+
+/// The protocol version without sessions.
+pub(super) const STATELESS: &str = "2026-07-28";
+
+/// The protocol versions with a handshake, the newest first.
+pub(super) const HANDSHAKE: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// The requests that a client can answer for us.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientAbilities {
+    /// The client can show a form to its user.
+    pub elicitation: bool,
+    /// The client can ask a model.
+    pub sampling: bool,
+}
+
+impl ClientAbilities {
+    /// Reads the capabilities that the client declares. An empty `elicitation` means forms, as before there were others.
+    pub(super) fn of(capabilities: &Value) -> Self {
+        let elicitation = capabilities["elicitation"].as_object();
+        Self {
+            elicitation: elicitation.is_some_and(|kinds| kinds.is_empty() || kinds.contains_key("form")),
+            sampling: capabilities["sampling"].is_object(),
+        }
+    }
+}
+
+/// The metadata of a request.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct RequestMeta {
+    #[serde(rename = "progressToken")]
+    pub(super) progress_token: Option<Box<RawValue>>,
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+    version: Option<String>,
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities", default)]
+    capabilities: Value,
+}
+
+/// The parameters that every request may have.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct CommonParams {
+    #[serde(rename = "_meta", default)]
+    pub(super) meta: RequestMeta,
+}
+
+/// The era of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestEra {
+    Handshake,
+    /// The request carries the abilities of the client with it.
+    Stateless(ClientAbilities),
+}
+
+/// The era of a connection. A client chooses it with its first request other than a probe, and keeps it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum ConnectionEra {
+    #[default]
+    Open,
+    Handshake,
+    Stateless,
+}
+
+impl ConnectionEra {
+    /// Accepts a request, or returns the error reply to it.
+    pub(super) fn admit(&mut self, method: &str, meta: &RequestMeta) -> Result<RequestEra, RpcError> {
+        match (meta.version.as_deref(), *self) {
+            (None, Self::Open) if method == "initialize" => {
+                *self = Self::Handshake;
+                Ok(RequestEra::Handshake)
+            }
+            (None, Self::Handshake) if method == "initialize" => {
+                Err(RpcError::new(INVALID_REQUEST, "the connection is already initialized"))
+            }
+            (_, Self::Stateless) if method == "initialize" => Err(unsupported("the handshake")),
+            (None, Self::Handshake) => Ok(RequestEra::Handshake),
+            // A client may check the connection before the handshake.
+            (None, Self::Open) if method == "ping" => Ok(RequestEra::Handshake),
+            (None, Self::Open) => Err(RpcError::new(
+                INVALID_REQUEST,
+                "send `initialize` first, or put the protocol version into `_meta` of every request",
+            )),
+            (None, Self::Stateless) => {
+                Err(RpcError::new(INVALID_PARAMS, "`_meta` of the request has no protocol version"))
+            }
+            (Some(STATELESS), Self::Handshake) => Err(RpcError::new(
+                INVALID_REQUEST,
+                "the connection began with `initialize`, and cannot change its protocol version",
+            )),
+            (Some(STATELESS), Self::Open | Self::Stateless) => {
+                if method != "server/discover" {
+                    *self = Self::Stateless;
+                }
+                Ok(RequestEra::Stateless(ClientAbilities::of(&meta.capabilities)))
+            }
+            (Some(other), _) => Err(unsupported(other)),
+        }
+    }
+}
+
+fn unsupported(version: &str) -> RpcError {
+    let message = format!("the protocol version `{version}` is not supported here");
+    RpcError::new(UNSUPPORTED_VERSION, message)
+        .with_data(json!({ "supported": [STATELESS], "requested": version }))
+}
+
+/// Returns the version of a handshake: the client's own if it is known, else the newest.
+pub(super) fn negotiated(requested: &str) -> &'static str {
+    HANDSHAKE.iter().find(|version| **version == requested).copied().unwrap_or(HANDSHAKE[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(version: Option<&str>) -> RequestMeta {
+        let text = match version {
+            Some(version) => json!({
+                "io.modelcontextprotocol/protocolVersion": version,
+                "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+            }),
+            None => json!({}),
+        };
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn connection_keeps_the_era_that_its_client_chose() {
+        let modern = Some(STATELESS);
+        // Each row: the requests of one connection, and the error code of the last one; 0 for success.
+        let check = |requests: &[(&str, Option<&str>)], expected: i64| {
+            let mut era = ConnectionEra::default();
+            let mut last = 0;
+            for (method, version) in requests {
+                last = era.admit(method, &meta(*version)).map_or_else(|error| error.code, |_| 0);
+            }
+            assert_eq!(last, expected, "{requests:?}");
+        };
+        check(&[("initialize", None)], 0);
+        check(&[("initialize", None), ("tools/list", None)], 0);
+        check(&[("initialize", None), ("initialize", None)], INVALID_REQUEST);
+        check(&[("initialize", None), ("tools/list", modern)], INVALID_REQUEST);
+        check(&[("ping", None)], 0);
+        check(&[("tools/list", None)], INVALID_REQUEST);
+        check(&[("tools/list", modern)], 0);
+        check(&[("tools/list", modern), ("tools/list", None)], INVALID_PARAMS);
+        check(&[("tools/list", modern), ("initialize", None)], UNSUPPORTED_VERSION);
+        check(&[("server/discover", modern), ("initialize", None)], 0);
+        check(&[("server/discover", Some("2027-01-01"))], UNSUPPORTED_VERSION);
+        check(&[("server/discover", Some("2025-11-25"))], UNSUPPORTED_VERSION);
+    }
+
+    #[test]
+    fn abilities_follow_the_declared_capabilities() {
+        let check = |capabilities: Value, elicitation: bool, sampling: bool| {
+            let expected = ClientAbilities { elicitation, sampling };
+            assert_eq!(ClientAbilities::of(&capabilities), expected, "{capabilities}");
+        };
+        check(json!({}), false, false);
+        check(json!({"elicitation": {}}), true, false);
+        check(json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}}), true, true);
+        check(json!({"elicitation": {"url": {}}}), false, false);
+        check(json!({"elicitation": true}), false, false);
+        assert_eq!(negotiated("2025-06-18"), "2025-06-18");
+        assert_eq!(negotiated("2026-07-28"), "2025-11-25");
+    }
+}

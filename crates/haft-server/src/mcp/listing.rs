@@ -1,0 +1,178 @@
+//! The tools of an orchestrator as MCP shows them: sorted by name, in pages, with the JSON of upstream servers unchanged.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use haft_core::tool::Effects;
+use haft_engine::OfferedTool;
+use serde_json::{Value, json};
+
+use super::message::{INVALID_PARAMS, RpcError};
+use super::object::RawObject;
+
+/// The most tools on one page. Many clients read only the first one.
+const PAGE_TOOLS_MAX: usize = 1_000;
+
+/// The most bytes on one page, unless a single tool is larger.
+const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// A list of tools in their JSON form.
+#[derive(Debug, Default)]
+pub(super) struct ListedTools(Vec<ListedTool>);
+
+#[derive(Debug)]
+struct ListedTool {
+    name: String,
+    json: String,
+}
+
+/// One page of the list.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ToolPage {
+    /// The tools, as the content of a JSON array.
+    pub(super) tools: String,
+    /// The cursor of the next page.
+    pub(super) next: Option<String>,
+}
+
+impl ListedTools {
+    pub(super) fn of(tools: &[OfferedTool]) -> Self {
+        let listed =
+            |tool: &OfferedTool| ListedTool { name: tool.entry.exposed().to_string(), json: tool_json(tool) };
+        Self(tools.iter().map(listed).collect())
+    }
+
+    /// Returns true if a client would see the same list.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(one, two)| one.json == two.json)
+    }
+
+    /// Returns the page after a cursor. A cursor names the last tool before it, so that it stays valid when tools come
+    /// and go between two pages.
+    pub(super) fn page(&self, cursor: Option<&str>) -> Result<ToolPage, RpcError> {
+        let begin = match cursor {
+            None => 0,
+            Some(cursor) => {
+                let last = decoded(cursor)
+                    .ok_or_else(|| RpcError::new(INVALID_PARAMS, "the cursor is not one of this server"))?;
+                self.0.partition_point(|tool| tool.name <= last)
+            }
+        };
+        let mut tools = String::new();
+        let mut end = begin;
+        for tool in self.0[begin..].iter().take(PAGE_TOOLS_MAX) {
+            if end > begin && tools.len() + tool.json.len() > PAGE_BYTES_MAX {
+                break;
+            }
+            if end > begin {
+                tools.push(',');
+            }
+            tools.push_str(&tool.json);
+            end += 1;
+        }
+        let is_last = end >= self.0.len();
+        let next = (!is_last).then(|| BASE64_URL_SAFE_NO_PAD.encode(&self.0[end - 1].name));
+        Ok(ToolPage { tools, next })
+    }
+}
+
+fn decoded(cursor: &str) -> Option<String> {
+    String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()
+}
+
+/// A list with the snapshot of the catalog that it was made from.
+#[derive(Debug, Clone)]
+pub(super) struct CachedListing {
+    pub(super) snapshot: Arc<haft_engine::Snapshot>,
+    pub(super) tools: Arc<ListedTools>,
+}
+
+/// Returns the definition of a tool. The definition of an upstream server stays as it is, with members that haft does not
+/// know, but for its name, a schema that the operator replaced, and effects that the operator corrected.
+fn tool_json(tool: &OfferedTool) -> String {
+    let definition = tool.entry.definition();
+    let raw = definition.raw.as_ref().and_then(|raw| RawObject::of(raw.get()));
+    let mut object = raw.unwrap_or_default();
+    object.set("name", Value::from(tool.entry.exposed().as_str()).to_string());
+    if object.get("description").is_none() && !definition.description.is_empty() {
+        object.set("description", Value::from(definition.description.as_str()).to_string());
+    }
+    let sent: Option<Value> = object.get("inputSchema").and_then(|text| serde_json::from_str(text).ok());
+    if sent.as_ref() != Some(&definition.input_schema) {
+        object.set("inputSchema", definition.input_schema.to_string());
+    }
+    if let (None, Some(schema)) = (object.get("outputSchema"), &definition.output_schema) {
+        object.set("outputSchema", schema.to_string());
+    }
+    let annotations = object.get("annotations").and_then(|text| serde_json::from_str(text).ok());
+    if let Some(corrected) = corrected(annotations, tool.governed.effects) {
+        object.set("annotations", corrected.to_string());
+    }
+    object.to_string()
+}
+
+/// Returns the annotations with the effects that haft goes by; `None` if they already say so.
+fn corrected(annotations: Option<Value>, effects: Effects) -> Option<Value> {
+    let mut annotations = annotations.filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let is_read_only = match effects {
+        Effects::ReadOnly => true,
+        Effects::Idempotent | Effects::Mutating => false,
+        Effects::Unknown => return None,
+    };
+    let says_idempotent = annotations["idempotentHint"] == true;
+    if (annotations["readOnlyHint"] == true) == is_read_only
+        && (effects != Effects::Idempotent || says_idempotent)
+    {
+        return None;
+    }
+    annotations["readOnlyHint"] = is_read_only.into();
+    if effects == Effects::Idempotent {
+        annotations["idempotentHint"] = true.into();
+    }
+    Some(annotations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(names: &[&str]) -> ListedTools {
+        let tool =
+            |name: &&str| ListedTool { name: (*name).into(), json: format!("{{\"name\":\"{name}\"}}") };
+        ListedTools(names.iter().map(tool).collect())
+    }
+
+    #[test]
+    fn pages_cover_every_tool_once_also_when_the_list_changes() {
+        let names: Vec<String> = (0..2_500).map(|number| format!("t{number:04}")).collect();
+        let all = listed(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let first = all.page(None).unwrap();
+        assert_eq!(first.tools.matches("name").count(), PAGE_TOOLS_MAX);
+        // The tool that the cursor names has gone.
+        let less = listed(&names[1_000..].iter().map(String::as_str).collect::<Vec<_>>());
+        let second = less.page(first.next.as_deref()).unwrap();
+        assert!(second.tools.starts_with("{\"name\":\"t1000\"}"), "{:.40}", second.tools);
+        let third = less.page(second.next.as_deref()).unwrap();
+        assert_eq!((third.tools.matches("name").count(), third.next), (500, None));
+        assert_eq!(all.page(Some("*")).unwrap_err().code, INVALID_PARAMS);
+        assert_eq!(ListedTools::default().page(None).unwrap(), ToolPage { tools: String::new(), next: None });
+    }
+
+    #[test]
+    fn annotations_change_only_where_the_operator_says_otherwise() {
+        let check = |annotations: Option<Value>, effects: Effects, expected: Option<Value>| {
+            assert_eq!(corrected(annotations.clone(), effects), expected, "{annotations:?} {effects:?}");
+        };
+        check(None, Effects::Unknown, None);
+        check(None, Effects::Mutating, None);
+        check(None, Effects::ReadOnly, Some(json!({"readOnlyHint": true})));
+        check(Some(json!({"readOnlyHint": true, "title": "T"})), Effects::ReadOnly, None);
+        check(
+            Some(json!({"readOnlyHint": true, "title": "T"})),
+            Effects::Mutating,
+            Some(json!({"readOnlyHint": false, "title": "T"})),
+        );
+        check(None, Effects::Idempotent, Some(json!({"readOnlyHint": false, "idempotentHint": true})));
+    }
+}

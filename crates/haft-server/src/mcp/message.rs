@@ -1,0 +1,216 @@
+//! JSON-RPC messages of a client, and replies to it. Parameters and results stay raw JSON.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+pub(super) const PARSE_ERROR: i64 = -32_700;
+pub(super) const INVALID_REQUEST: i64 = -32_600;
+pub(super) const METHOD_NOT_FOUND: i64 = -32_601;
+pub(super) const INVALID_PARAMS: i64 = -32_602;
+pub(super) const INTERNAL_ERROR: i64 = -32_603;
+pub(super) const UNSUPPORTED_VERSION: i64 = -32_022;
+
+/// The longest id of a request, in bytes: the reply repeats it.
+const ID_BYTES_MAX: usize = 1024;
+
+/// The longest text of an error message, in characters. It may repeat what the client sent.
+const MESSAGE_CHARS_MAX: usize = 500;
+
+/// A message from a client.
+#[derive(Debug)]
+pub(super) enum ClientMessage {
+    Request(ClientRequest),
+    Notification {
+        method: String,
+        params: Option<Box<RawValue>>,
+    },
+    /// The reply to one of our requests.
+    Reply {
+        id: u64,
+        outcome: Result<Box<RawValue>, String>,
+    },
+}
+
+/// A request, with its id as the client wrote it.
+#[derive(Debug)]
+pub(super) struct ClientRequest {
+    pub(super) id: Box<RawValue>,
+    pub(super) method: String,
+    pub(super) params: Option<Box<RawValue>>,
+}
+
+/// An error reply.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RpcError {
+    pub(super) code: i64,
+    pub(super) message: String,
+    pub(super) data: Option<Value>,
+}
+
+impl RpcError {
+    pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
+        let message: String = message.into();
+        Self { code, message: message.chars().take(MESSAGE_CHARS_MAX).collect(), data: None }
+    }
+
+    pub(super) fn with_data(self, data: Value) -> Self {
+        Self { data: Some(data), ..self }
+    }
+}
+
+#[derive(Deserialize)]
+struct JsonRpcEnvelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+/// A line that is not a usable message, as the error reply to it.
+#[derive(Debug)]
+pub(super) struct UnusableMessage {
+    /// `None` if the message has no usable id.
+    pub(super) id: Option<Box<RawValue>>,
+    pub(super) error: RpcError,
+}
+
+/// Reads one line.
+pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
+    let unusable = |id, code, message: &str| UnusableMessage { id, error: RpcError::new(code, message) };
+    // An array would be read as the fields of the envelope in their order.
+    if line.trim_start().starts_with('[') {
+        return Err(unusable(None, INVALID_REQUEST, "batches of messages are not supported"));
+    }
+    let envelope: JsonRpcEnvelope<'_> = serde_json::from_str(line).map_err(|error| {
+        let code = if error.is_data() { INVALID_REQUEST } else { PARSE_ERROR };
+        unusable(None, code, &format!("the line is not a JSON-RPC message: {error}"))
+    })?;
+    let JsonRpcEnvelope { jsonrpc, id, method, params, result, error } = envelope;
+    let id = id.filter(|id| is_id(id)).map(ToOwned::to_owned);
+    if jsonrpc.as_deref() != Some("2.0") {
+        return Err(unusable(id, INVALID_REQUEST, "`jsonrpc` must be \"2.0\""));
+    }
+    let owned = |raw: Option<&RawValue>| raw.map(ToOwned::to_owned);
+    match (method, id) {
+        (Some(method), Some(id)) => {
+            Ok(ClientMessage::Request(ClientRequest { id, method: method.into(), params: owned(params) }))
+        }
+        (Some(method), None) => {
+            Ok(ClientMessage::Notification { method: method.into(), params: owned(params) })
+        }
+        (None, Some(id)) => {
+            let outcome = match (owned(result), error) {
+                (Some(result), None) => Ok(result),
+                (_, Some(error)) => Err(error_text(error)),
+                (None, None) => return Err(unusable(None, INVALID_REQUEST, "`method` is missing")),
+            };
+            // Our own ids are numbers; some clients return them as text.
+            let number = id.get().trim_matches('"').parse().ok();
+            let id = number.ok_or_else(|| unusable(None, INVALID_REQUEST, "unknown id of a reply"))?;
+            Ok(ClientMessage::Reply { id, outcome })
+        }
+        (None, None) => Err(unusable(None, INVALID_REQUEST, "`method` is missing")),
+    }
+}
+
+fn is_id(id: &RawValue) -> bool {
+    let text = id.get();
+    text.len() <= ID_BYTES_MAX && text.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit())
+}
+
+fn error_text(raw: &RawValue) -> String {
+    let error: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+    error["message"].as_str().unwrap_or("no reason was given").chars().take(MESSAGE_CHARS_MAX).collect()
+}
+
+/// Returns a reply with a result, which must be JSON.
+pub(super) fn success(id: &RawValue, result: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.get())
+}
+
+/// Returns an error reply; without an id the error belongs to no request.
+pub(super) fn failure(id: Option<&RawValue>, error: &RpcError) -> String {
+    let RpcError { code, message, data } = error;
+    let mut object = json!({ "code": code, "message": message });
+    if let Some(data) = data {
+        object["data"] = data.clone();
+    }
+    let id = id.map_or("null", RawValue::get);
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{object}}}")
+}
+
+/// Returns a notification.
+pub(super) fn notification(method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()
+}
+
+/// Returns a request to the client.
+pub(super) fn request(id: u64, method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}
+
+/// Reads the parameters of a request; absent ones count as an empty object.
+pub(super) fn params<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Result<T, RpcError> {
+    serde_json::from_str(raw.map_or("{}", RawValue::get))
+        .map_err(|error| RpcError::new(INVALID_PARAMS, format!("the parameters are not valid: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(line: &str) -> String {
+        match read(line) {
+            Ok(ClientMessage::Request(request)) => format!("{} ? {}", request.id.get(), request.method),
+            Ok(ClientMessage::Notification { method, .. }) => format!("* {method}"),
+            Ok(ClientMessage::Reply { id, outcome }) => format!("{id} = {}", outcome.is_ok()),
+            Err(unusable) => {
+                format!(
+                    "{} ! {}",
+                    unusable.id.map_or("-".into(), |id| id.get().to_owned()),
+                    unusable.error.code
+                )
+            }
+        }
+    }
+
+    #[test]
+    fn every_line_is_a_message_or_an_error_reply() {
+        let check = |line: &str, expected: &str| assert_eq!(kind(line), expected, "{line}");
+        check(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "1 ? ping");
+        check(r#"{"jsonrpc":"2.0","id":"a","method":"ping","params":{}}"#, "\"a\" ? ping");
+        check(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "* notifications/initialized");
+        check(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "7 = true");
+        check(r#"{"jsonrpc":"2.0","id":"7","error":{"code":1,"message":"no"}}"#, "7 = false");
+        check("garbage", "- ! -32700");
+        check("{", "- ! -32700");
+        check("", "- ! -32700");
+        check("[]", "- ! -32600");
+        check(r#"["2.0",1,"ping"]"#, "- ! -32600");
+        check("7", "- ! -32600");
+        check(r#"{"id":1,"method":"ping"}"#, "1 ! -32600");
+        check(r#"{"jsonrpc":"2.0"}"#, "- ! -32600");
+        check(r#"{"jsonrpc":"2.0","id":3}"#, "- ! -32600");
+        check(r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, "* ping");
+        check(r#"{"jsonrpc":"2.0","id":1,"method":7}"#, "- ! -32600");
+        let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, "x".repeat(2_000));
+        check(&long, "* ping");
+    }
+
+    #[test]
+    fn deeply_nested_parameters_are_kept_unparsed() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(kind(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{deep}}}"#)), "1 ? x");
+    }
+}

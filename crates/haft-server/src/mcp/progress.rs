@@ -1,0 +1,135 @@
+//! Progress notifications: the progress of tools, and heartbeats while a call waits.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use haft_core::event::{CallProgress, Event, EventSink};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::message;
+
+/// The time between two heartbeats of a call. Clients give up after 60 seconds without progress.
+pub(super) const HEARTBEAT_PAUSE: Duration = Duration::from_secs(15);
+
+/// The distance between two heartbeats in the value of progress. It is so small that heartbeats never pass a real value.
+const HEARTBEAT_STEP: f64 = 1e-6;
+
+/// The calls that want progress, by our own call ids.
+#[derive(Debug)]
+pub(super) struct ProgressRelay {
+    out: mpsc::Sender<String>,
+    wanted: Mutex<HashMap<String, ProgressCounter>>,
+}
+
+/// The progress of one call. The protocol requires that each value is greater than the one before.
+#[derive(Debug)]
+struct ProgressCounter {
+    token: Box<RawValue>,
+    last: f64,
+}
+
+impl ProgressCounter {
+    /// Returns the next notification. A message is one more step; only a fraction has a total.
+    fn next(&mut self, progress: Option<&CallProgress>) -> String {
+        let (value, message) = match progress {
+            None | Some(CallProgress::Output(_)) => (0.0, None),
+            Some(CallProgress::Message(text)) => (self.last.floor() + 1.0, Some(text.clone())),
+            Some(CallProgress::Part { fraction, message }) => (*fraction, message.clone()),
+        };
+        self.last = value.max(self.last + HEARTBEAT_STEP);
+        let token: Value = serde_json::from_str(self.token.get()).unwrap_or_default();
+        let mut params = json!({ "progressToken": token, "progress": self.last });
+        if matches!(progress, Some(CallProgress::Part { .. })) {
+            params["total"] = 1.into();
+        }
+        if let Some(message) = message {
+            params["message"] = message.into();
+        }
+        message::notification("notifications/progress", &params)
+    }
+}
+
+impl ProgressRelay {
+    pub(super) fn new(out: mpsc::Sender<String>) -> Self {
+        Self { out, wanted: Mutex::default() }
+    }
+
+    /// Reports the progress of a call until the guard is dropped.
+    pub(super) fn watch(&self, call: &str, token: Option<Box<RawValue>>) -> Option<WatchedProgress<'_>> {
+        let counter = ProgressCounter { token: token?, last: 0.0 };
+        self.wanted().insert(call.to_owned(), counter);
+        Some(WatchedProgress { relay: self, call: call.to_owned() })
+    }
+
+    /// A client that does not read loses progress, and nothing else.
+    fn send(&self, call: &str, progress: Option<&CallProgress>) {
+        if let Some(counter) = self.wanted().get_mut(call) {
+            let _ = self.out.try_send(counter.next(progress));
+        }
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, HashMap<String, ProgressCounter>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EventSink for ProgressRelay {
+    fn emit(&self, event: Event) {
+        if let Event::ToolProgress { operation, progress } = event {
+            self.send(&operation.call.0, Some(&progress));
+        }
+    }
+}
+
+/// A call whose progress the client wants.
+#[derive(Debug)]
+pub(super) struct WatchedProgress<'a> {
+    relay: &'a ProgressRelay,
+    call: String,
+}
+
+impl WatchedProgress<'_> {
+    /// Tells the client that the call goes on, so that it does not give up while a person is asked.
+    pub(super) fn beat(&self) {
+        self.relay.send(&self.call, None);
+    }
+}
+
+impl Drop for WatchedProgress<'_> {
+    fn drop(&mut self) {
+        self.relay.wanted().remove(&self.call);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_always_grows_and_heartbeats_stay_below_it() {
+        let token = RawValue::from_string("\"a\"".into()).unwrap();
+        let mut counter = ProgressCounter { token, last: 0.0 };
+        let part = |fraction| CallProgress::Part { fraction, message: Some("m".into()) };
+        let steps = [
+            None,
+            None,
+            Some(part(0.25)),
+            None,
+            Some(part(0.2)),
+            Some(part(1.0)),
+            Some(CallProgress::Message("x".into())),
+        ];
+        let mut last = 0.0;
+        for step in &steps {
+            let sent: Value = serde_json::from_str(&counter.next(step.as_ref())).unwrap();
+            let progress = sent["params"]["progress"].as_f64().unwrap();
+            assert!(progress > last, "{sent}");
+            assert_eq!(sent["params"]["progressToken"], "a");
+            last = progress;
+        }
+        assert!((last - 2.0).abs() < 0.001, "a message is one step: {last}");
+    }
+}
