@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 const COLUMNS: u16 = 112;
-const ROWS: u16 = 14;
+const ROWS: u16 = 20;
 
 /// Changes that follow faster than this share one frame.
 const FRAME_SECONDS: f64 = 0.08;

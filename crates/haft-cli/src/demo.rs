@@ -130,7 +130,7 @@ fn script() -> Script {
         write("/etc/total.txt"),
         write("total.txt"),
         ScriptStep::text(
-            "The two invoices add up to 200, and the checker came to the same total. I saved it in total.txt. \
+            "The two invoices add up to 200, and the checker came to the same total. I saved it in total.txt.\n\
              I first tried to save it in /etc, but the sandbox denied that.",
         ),
     ];

@@ -135,7 +135,7 @@ fn doctor_reports_kernel_sandbox_and_config() {
     for fragment in [
         "kernel ",
         "Landlock ABI ",
-        "sandbox mode, level ",
+        "workspace mode, level ",
         "seccomp",
         "haft.json (found)",
         "haft.json (not there)",

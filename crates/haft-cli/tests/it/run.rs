@@ -522,7 +522,7 @@ fn demo_shows_agents_a_denied_write_a_cost_and_the_next_command() {
         "The model in this demo follows a script",
         "✓ read january.csv",
         "✓ read february.csv",
-        "✓ bash",
+        "✓ checker: bash",
         "✓ agent__checker",
         "✗ write /etc/total.txt",
         "✓ write total.txt",
