@@ -63,7 +63,7 @@ struct LockFileVersion {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct LockFile {
+struct ToolLockFile {
     lock_version: u64,
     sources: BTreeMap<String, LockFileSource>,
 }
@@ -120,7 +120,7 @@ fn parse(text: &str) -> Result<ToolLock, LockFileProblem> {
         );
         return Err(LockFileProblem::whole(message));
     }
-    let LockFile { sources, .. } = serde_json::from_str(text).map_err(malformed)?;
+    let ToolLockFile { sources, .. } = serde_json::from_str(text).map_err(malformed)?;
     let sources = sources.into_iter().map(|(key, source)| read_source(&key, source).map(|read| (key, read)));
     Ok(ToolLock { sources: sources.collect::<Result<_, _>>()? })
 }
@@ -160,7 +160,8 @@ fn print(lock: &ToolLock) -> String {
         };
         (key.clone(), written)
     };
-    let file = LockFile { lock_version: LOCK_VERSION, sources: lock.sources.iter().map(source).collect() };
+    let file =
+        ToolLockFile { lock_version: LOCK_VERSION, sources: lock.sources.iter().map(source).collect() };
     // Serialization of maps with text keys cannot fail.
     let mut text = serde_json::to_string_pretty(&file).unwrap_or_default();
     text.push('\n');

@@ -18,7 +18,7 @@ pub use self::document::SearchedTool;
 use self::document::{FIELDS, SearchDocument, SearchField};
 use self::postings::{Posting, PostingLists};
 use self::synonyms::synonyms;
-use self::vocabulary::{TermId, Vocabulary};
+use self::vocabulary::{TermId, TermTable};
 use self::words::QueryTerm;
 
 /// The longest part of a query that counts, in bytes. Longer texts are documents, not queries.
@@ -49,7 +49,7 @@ pub struct SearchHit {
 /// An index over the definitions of tools.
 #[derive(Debug, Default)]
 pub struct ToolSearchIndex {
-    vocabulary: Arc<Vocabulary>,
+    vocabulary: Arc<TermTable>,
     documents: Vec<Arc<SearchDocument>>,
     /// The tools by their names in lower case.
     whole_names: HashMap<Box<str>, u32>,

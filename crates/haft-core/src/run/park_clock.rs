@@ -117,15 +117,15 @@ mod tests {
 
     #[test]
     fn end_of_the_parked_time_wakes_the_waiting_task() {
-        struct WakeCounter(std::sync::atomic::AtomicU32);
-        impl std::task::Wake for WakeCounter {
+        struct ParkWakeCounter(std::sync::atomic::AtomicU32);
+        impl std::task::Wake for ParkWakeCounter {
             fn wake(self: Arc<Self>) {
                 self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             }
         }
         let (root, now) = (Arc::new(ParkClock::default()), Instant::now());
         let below = root.below();
-        let counter = Arc::new(WakeCounter(0.into()));
+        let counter = Arc::new(ParkWakeCounter(0.into()));
         let waker = Waker::from(Arc::clone(&counter));
         let mut cx = Context::from_waker(&waker);
         assert!(root.poll_running(&mut cx).is_ready());

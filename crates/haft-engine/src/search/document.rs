@@ -3,7 +3,7 @@
 use haft_core::tool::ToolDefinition;
 use serde_json::Value;
 
-use super::vocabulary::{TermId, Vocabulary};
+use super::vocabulary::{TermId, TermTable};
 
 /// The depth of nested properties in a schema whose names and texts are indexed.
 const SCHEMA_DEPTH_MAX: usize = 4;
@@ -94,7 +94,7 @@ pub(super) struct TermCount {
 }
 
 impl SearchDocument {
-    pub(super) fn new(tool: &SearchedTool<'_>, vocabulary: &mut Vocabulary) -> Self {
+    pub(super) fn new(tool: &SearchedTool<'_>, vocabulary: &mut TermTable) -> Self {
         let (server, own) = tool.name.rsplit_once("__").unwrap_or(("", tool.name));
         let mut fields: [Vec<TermId>; FIELDS] = Default::default();
         let [name, description, parameter_names, parameter_texts, of_server] = &mut fields;
@@ -133,8 +133,8 @@ fn counted(fields: &[Vec<TermId>; FIELDS]) -> Box<[TermCount]> {
     counted.into()
 }
 
-fn joined_neighbours(name: &[TermId], vocabulary: &mut Vocabulary) -> Box<[TermId]> {
-    let pair = |pair: &[TermId], vocabulary: &Vocabulary| {
+fn joined_neighbours(name: &[TermId], vocabulary: &mut TermTable) -> Box<[TermId]> {
+    let pair = |pair: &[TermId], vocabulary: &TermTable| {
         format!("{}{}", vocabulary.term(pair[0]), vocabulary.term(pair[1]))
     };
     let texts: Vec<String> = name.windows(2).map(|two| pair(two, vocabulary)).collect();
@@ -148,7 +148,7 @@ fn joined_neighbours(name: &[TermId], vocabulary: &mut Vocabulary) -> Box<[TermI
 fn add_parameters(
     schema: &Value,
     depth: usize,
-    vocabulary: &mut Vocabulary,
+    vocabulary: &mut TermTable,
     (names, texts): (&mut Vec<TermId>, &mut Vec<TermId>),
 ) {
     let left = |terms: &Vec<TermId>| FIELD_TERMS_MAX.saturating_sub(terms.len());

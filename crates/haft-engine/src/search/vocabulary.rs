@@ -11,14 +11,14 @@ pub(super) type TermId = u32;
 
 /// The terms of an index. It only grows, so numbers stay valid when the list of tools changes.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Vocabulary {
+pub(super) struct TermTable {
     terms: Vec<Box<str>>,
     ids: HashMap<Box<str>, TermId>,
     /// The term of each word that was seen; `None` for a stop word.
     words: HashMap<Box<str>, Option<TermId>>,
 }
 
-impl Vocabulary {
+impl TermTable {
     /// Appends the terms of a text, at most `terms_max`.
     pub(super) fn add_text(&mut self, text: &str, terms_max: usize, terms: &mut Vec<TermId>) {
         let end = terms.len() + terms_max;

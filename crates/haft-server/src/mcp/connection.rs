@@ -18,9 +18,9 @@ use self::tools::ClientTools;
 use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATELESS, negotiated};
 use super::gateway::{McpGateway, ToolsOpener};
 use super::held::HeldCalls;
-use super::lines::{InputLine, next_line};
+use super::lines::{GatewayLine, next_line};
 use super::message::{
-    self, ClientMessage, ClientRequest, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, params,
+    self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST, METHOD_NOT_FOUND, params,
 };
 use super::progress::ProgressRelay;
 use super::questions::ClientQuestions;
@@ -124,12 +124,12 @@ impl ClientConnection {
         }
     }
 
-    async fn receive(self: &Arc<Self>, line: InputLine) {
+    async fn receive(self: &Arc<Self>, line: GatewayLine) {
         let text = match line {
-            InputLine::Text(text) => text,
-            InputLine::TooLong => {
+            GatewayLine::Text(text) => text,
+            GatewayLine::TooLong => {
                 let message = format!("a message may have at most {MESSAGE_BYTES_MAX} bytes");
-                return self.fail(None, &RpcError::new(INVALID_REQUEST, message)).await;
+                return self.fail(None, &GatewayError::new(INVALID_REQUEST, message)).await;
             }
         };
         if text.trim().is_empty() {
@@ -165,7 +165,7 @@ impl ClientConnection {
             }
             (method, _) => {
                 let message = format!("the method `{method}` is not supported");
-                Err(RpcError::new(METHOD_NOT_FOUND, message))
+                Err(GatewayError::new(METHOD_NOT_FOUND, message))
             }
         };
         match outcome {
@@ -188,7 +188,7 @@ impl ClientConnection {
         }
     }
 
-    fn initialize(self: &Arc<Self>, params: Option<&RawValue>) -> Result<String, RpcError> {
+    fn initialize(self: &Arc<Self>, params: Option<&RawValue>) -> Result<String, GatewayError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct InitializeParams {
@@ -236,7 +236,7 @@ impl ClientConnection {
     }
 
     /// Accepts every level that the protocol knows. haft itself logs only warnings about servers.
-    fn set_level(&self, params: Option<&RawValue>) -> Result<String, RpcError> {
+    fn set_level(&self, params: Option<&RawValue>) -> Result<String, GatewayError> {
         #[derive(Deserialize)]
         struct SetLevel {
             level: String,
@@ -244,7 +244,7 @@ impl ClientConnection {
         let SetLevel { level } = message::params(params)?;
         let Some(rank) = LOG_LEVELS.iter().position(|known| *known == level) else {
             let message = format!("unknown level `{level}`; known are {}", LOG_LEVELS.join(", "));
-            return Err(RpcError::new(message::INVALID_PARAMS, message));
+            return Err(GatewayError::new(message::INVALID_PARAMS, message));
         };
         self.log_rank.store(rank, Ordering::Relaxed);
         Ok("{}".into())
@@ -262,7 +262,7 @@ impl ClientConnection {
         let _ = self.out.send(message).await;
     }
 
-    async fn fail(&self, id: Option<&RawValue>, error: &RpcError) {
+    async fn fail(&self, id: Option<&RawValue>, error: &GatewayError) {
         self.send(message::failure(id, error)).await;
     }
 

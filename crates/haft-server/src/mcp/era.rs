@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::message::{INVALID_PARAMS, INVALID_REQUEST, RpcError, UNSUPPORTED_VERSION};
+use super::message::{GatewayError, INVALID_PARAMS, INVALID_REQUEST, UNSUPPORTED_VERSION};
 
 /// The protocol version without sessions.
 pub(super) const STATELESS: &str = "2026-07-28";
@@ -69,27 +69,27 @@ pub(super) enum ConnectionEra {
 
 impl ConnectionEra {
     /// Accepts a request, or returns the error reply to it.
-    pub(super) fn admit(&mut self, method: &str, meta: &RequestMeta) -> Result<RequestEra, RpcError> {
+    pub(super) fn admit(&mut self, method: &str, meta: &RequestMeta) -> Result<RequestEra, GatewayError> {
         match (meta.version.as_deref(), *self) {
             (None, Self::Open) if method == "initialize" => {
                 *self = Self::Handshake;
                 Ok(RequestEra::Handshake)
             }
             (None, Self::Handshake) if method == "initialize" => {
-                Err(RpcError::new(INVALID_REQUEST, "the connection is already initialized"))
+                Err(GatewayError::new(INVALID_REQUEST, "the connection is already initialized"))
             }
             (_, Self::Stateless) if method == "initialize" => Err(unsupported("the handshake")),
             (None, Self::Handshake) => Ok(RequestEra::Handshake),
             // A client may check the connection before the handshake.
             (None, Self::Open) if method == "ping" => Ok(RequestEra::Handshake),
-            (None, Self::Open) => Err(RpcError::new(
+            (None, Self::Open) => Err(GatewayError::new(
                 INVALID_REQUEST,
                 "send `initialize` first, or put the protocol version into `_meta` of every request",
             )),
             (None, Self::Stateless) => {
-                Err(RpcError::new(INVALID_PARAMS, "`_meta` of the request has no protocol version"))
+                Err(GatewayError::new(INVALID_PARAMS, "`_meta` of the request has no protocol version"))
             }
-            (Some(STATELESS), Self::Handshake) => Err(RpcError::new(
+            (Some(STATELESS), Self::Handshake) => Err(GatewayError::new(
                 INVALID_REQUEST,
                 "the connection began with `initialize`, and cannot change its protocol version",
             )),
@@ -104,9 +104,9 @@ impl ConnectionEra {
     }
 }
 
-fn unsupported(version: &str) -> RpcError {
+fn unsupported(version: &str) -> GatewayError {
     let message = format!("the protocol version `{version}` is not supported here");
-    RpcError::new(UNSUPPORTED_VERSION, message)
+    GatewayError::new(UNSUPPORTED_VERSION, message)
         .with_data(json!({ "supported": [STATELESS], "requested": version }))
 }
 

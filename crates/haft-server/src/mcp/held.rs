@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::message::{INVALID_PARAMS, RpcError};
+use super::message::{GatewayError, INVALID_PARAMS};
 use super::questions::{ANSWER_WAIT_MAX, CallQuestion, CarryingCall, ELICITATION};
 
 /// The most calls of one client that wait for answers.
@@ -101,18 +101,19 @@ impl HeldCalls {
         state: &str,
         request: Digest,
         answers: &Map<String, Value>,
-    ) -> Result<DetachedCall, RpcError> {
-        let unknown =
-            || RpcError::new(INVALID_PARAMS, "`requestState` is unknown, was used before, or has expired");
+    ) -> Result<DetachedCall, GatewayError> {
+        let unknown = || {
+            GatewayError::new(INVALID_PARAMS, "`requestState` is unknown, was used before, or has expired")
+        };
         let mut held = self.lock();
         let found = held.get(state).ok_or_else(unknown)?;
         if found.call.request != request {
             let message = "`requestState` belongs to a call with another tool or other arguments";
-            return Err(RpcError::new(INVALID_PARAMS, message));
+            return Err(GatewayError::new(INVALID_PARAMS, message));
         }
         let Some(answer) = answers.get(QUESTION_KEY) else {
             let message = format!("`inputResponses` has no `{QUESTION_KEY}`");
-            return Err(RpcError::new(INVALID_PARAMS, message));
+            return Err(GatewayError::new(INVALID_PARAMS, message));
         };
         let HeldCall { call, answer: waiting, until } = held.remove(state).ok_or_else(unknown)?;
         if until <= Instant::now() {

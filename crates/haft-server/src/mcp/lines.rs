@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
 /// One line of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum InputLine {
+pub(super) enum GatewayLine {
     Text(String),
     /// The line was longer than the limit and was skipped.
     TooLong,
@@ -17,7 +17,7 @@ pub(super) enum InputLine {
 pub(super) async fn next_line(
     input: &mut (impl AsyncBufRead + Unpin),
     bytes_max: usize,
-) -> io::Result<Option<InputLine>> {
+) -> io::Result<Option<GatewayLine>> {
     let mut line = Vec::new();
     let mut is_too_long = false;
     loop {
@@ -41,13 +41,13 @@ pub(super) async fn next_line(
     }
 }
 
-fn finished(line: Vec<u8>, is_too_long: bool) -> InputLine {
+fn finished(line: Vec<u8>, is_too_long: bool) -> GatewayLine {
     if is_too_long {
-        return InputLine::TooLong;
+        return GatewayLine::TooLong;
     }
     let text = String::from_utf8(line)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    InputLine::Text(text.trim_end_matches('\r').to_owned())
+    GatewayLine::Text(text.trim_end_matches('\r').to_owned())
 }
 
 #[cfg(test)]
@@ -65,8 +65,11 @@ mod tests {
             while let Some(line) = next_line(&mut input, 8).await.unwrap() {
                 lines.push(line);
             }
-            let text = |text: &str| InputLine::Text(text.into());
-            assert_eq!(lines, [text("one"), InputLine::TooLong, text("two"), text("\u{fffd}"), text("end")]);
+            let text = |text: &str| GatewayLine::Text(text.into());
+            assert_eq!(
+                lines,
+                [text("one"), GatewayLine::TooLong, text("two"), text("\u{fffd}"), text("end")]
+            );
         }
     }
 }

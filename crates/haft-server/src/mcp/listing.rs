@@ -8,7 +8,7 @@ use haft_core::tool::Effects;
 use haft_engine::OfferedTool;
 use serde_json::{Value, json};
 
-use super::message::{INVALID_PARAMS, RpcError};
+use super::message::{GatewayError, INVALID_PARAMS};
 use super::object::RawObject;
 
 /// The most tools on one page. Many clients read only the first one.
@@ -50,12 +50,13 @@ impl ListedTools {
 
     /// Returns the page after a cursor. A cursor names the last tool before it, so that it stays valid when tools come
     /// and go between two pages.
-    pub(super) fn page(&self, cursor: Option<&str>) -> Result<ToolPage, RpcError> {
+    pub(super) fn page(&self, cursor: Option<&str>) -> Result<ToolPage, GatewayError> {
         let begin = match cursor {
             None => 0,
             Some(cursor) => {
-                let last = decoded(cursor)
-                    .ok_or_else(|| RpcError::new(INVALID_PARAMS, "the cursor is not one of this server"))?;
+                let last = decoded(cursor).ok_or_else(|| {
+                    GatewayError::new(INVALID_PARAMS, "the cursor is not one of this server")
+                })?;
                 self.0.partition_point(|tool| tool.name <= last)
             }
         };

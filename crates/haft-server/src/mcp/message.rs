@@ -44,13 +44,13 @@ pub(super) struct ClientRequest {
 
 /// An error reply.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct RpcError {
+pub(super) struct GatewayError {
     pub(super) code: i64,
     pub(super) message: String,
     pub(super) data: Option<Value>,
 }
 
-impl RpcError {
+impl GatewayError {
     pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
         let message: String = message.into();
         Self { code, message: message.chars().take(MESSAGE_CHARS_MAX).collect(), data: None }
@@ -62,7 +62,7 @@ impl RpcError {
 }
 
 #[derive(Deserialize)]
-struct JsonRpcEnvelope<'a> {
+struct GatewayEnvelope<'a> {
     #[serde(borrow)]
     jsonrpc: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -82,21 +82,21 @@ struct JsonRpcEnvelope<'a> {
 pub(super) struct UnusableMessage {
     /// `None` if the message has no usable id.
     pub(super) id: Option<Box<RawValue>>,
-    pub(super) error: RpcError,
+    pub(super) error: GatewayError,
 }
 
 /// Reads one line.
 pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
-    let unusable = |id, code, message: &str| UnusableMessage { id, error: RpcError::new(code, message) };
+    let unusable = |id, code, message: &str| UnusableMessage { id, error: GatewayError::new(code, message) };
     // An array would be read as the fields of the envelope in their order.
     if line.trim_start().starts_with('[') {
         return Err(unusable(None, INVALID_REQUEST, "batches of messages are not supported"));
     }
-    let envelope: JsonRpcEnvelope<'_> = serde_json::from_str(line).map_err(|error| {
+    let envelope: GatewayEnvelope<'_> = serde_json::from_str(line).map_err(|error| {
         let code = if error.is_data() { INVALID_REQUEST } else { PARSE_ERROR };
         unusable(None, code, &format!("the line is not a JSON-RPC message: {error}"))
     })?;
-    let JsonRpcEnvelope { jsonrpc, id, method, params, result, error } = envelope;
+    let GatewayEnvelope { jsonrpc, id, method, params, result, error } = envelope;
     let id = id.filter(|id| is_id(id)).map(ToOwned::to_owned);
     if jsonrpc.as_deref() != Some("2.0") {
         return Err(unusable(id, INVALID_REQUEST, "`jsonrpc` must be \"2.0\""));
@@ -140,8 +140,8 @@ pub(super) fn success(id: &RawValue, result: &str) -> String {
 }
 
 /// Returns an error reply; without an id the error belongs to no request.
-pub(super) fn failure(id: Option<&RawValue>, error: &RpcError) -> String {
-    let RpcError { code, message, data } = error;
+pub(super) fn failure(id: Option<&RawValue>, error: &GatewayError) -> String {
+    let GatewayError { code, message, data } = error;
     let mut object = json!({ "code": code, "message": message });
     if let Some(data) = data {
         object["data"] = data.clone();
@@ -161,9 +161,9 @@ pub(super) fn request(id: u64, method: &str, params: &Value) -> String {
 }
 
 /// Reads the parameters of a request; absent ones count as an empty object.
-pub(super) fn params<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Result<T, RpcError> {
+pub(super) fn params<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Result<T, GatewayError> {
     serde_json::from_str(raw.map_or("{}", RawValue::get))
-        .map_err(|error| RpcError::new(INVALID_PARAMS, format!("the parameters are not valid: {error}")))
+        .map_err(|error| GatewayError::new(INVALID_PARAMS, format!("the parameters are not valid: {error}")))
 }
 
 #[cfg(test)]

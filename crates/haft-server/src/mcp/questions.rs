@@ -33,7 +33,7 @@ pub(super) struct CallQuestion {
 
 /// A running call of the era without sessions, which can only ask in its own reply.
 #[derive(Debug)]
-struct RunningCall {
+struct GatewayCall {
     number: u64,
     approval: ApprovalId,
     questions: mpsc::Sender<CallQuestion>,
@@ -47,7 +47,7 @@ pub(super) struct ClientQuestions {
     /// Questions that were sent as requests.
     sent: Mutex<HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>>>,
     /// Calls that carry questions in their replies; empty in the era with a handshake.
-    calls: Mutex<Vec<RunningCall>>,
+    calls: Mutex<Vec<GatewayCall>>,
 }
 
 impl ClientQuestions {
@@ -62,7 +62,7 @@ impl ClientQuestions {
         questions: mpsc::Sender<CallQuestion>,
     ) -> CarryingCall {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.calls().push(RunningCall { number, approval, questions });
+        self.calls().push(GatewayCall { number, approval, questions });
         CarryingCall { questions: Arc::clone(self), number }
     }
 
@@ -114,7 +114,7 @@ impl ClientQuestions {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn calls(&self) -> MutexGuard<'_, Vec<RunningCall>> {
+    fn calls(&self) -> MutexGuard<'_, Vec<GatewayCall>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

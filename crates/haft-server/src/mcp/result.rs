@@ -7,7 +7,7 @@ use haft_core::result::{ToolErrorKind, ToolResult};
 use serde_json::{Map, Value, json};
 
 use super::era::RequestEra;
-use super::message::{INVALID_PARAMS, RpcError};
+use super::message::{GatewayError, INVALID_PARAMS};
 use super::object::RawObject;
 
 /// The kind of output that the definition of a tool promises.
@@ -25,11 +25,11 @@ pub(super) fn call_result(
     declared: DeclaredOutput,
     hint: Option<String>,
     era: RequestEra,
-) -> Result<String, RpcError> {
+) -> Result<String, GatewayError> {
     match &result.outcome {
         Ok(output) => Ok(output_json(output, declared, era)),
         Err(error) if error.kind == ToolErrorKind::UnknownTool => {
-            Err(RpcError::new(INVALID_PARAMS, error.message.clone()))
+            Err(GatewayError::new(INVALID_PARAMS, error.message.clone()))
         }
         Err(error) => {
             let text = match hint {

@@ -258,7 +258,7 @@ const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
 
 #[test]
 fn open_tree_with_attributes() {
-    for mode in ["sandbox", "rwx"] {
+    for mode in ["workspace", "full"] {
         system_call(mode, SYS_OPEN_TREE_ATTR, "-100, b'/', 0, 0, 0");
     }
 }

@@ -22,7 +22,7 @@ use super::ClientConnection;
 use super::tools::{ClientTools, abilities_of};
 use crate::mcp::era::RequestEra;
 use crate::mcp::held::{AbortOnDrop, DetachedCall, DetachedStep};
-use crate::mcp::message::{self, ClientRequest, INTERNAL_ERROR, INVALID_REQUEST, RpcError};
+use crate::mcp::message::{self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST};
 use crate::mcp::progress::{HEARTBEAT_PAUSE, WatchedProgress};
 use crate::mcp::result::{DeclaredOutput, call_result};
 
@@ -112,7 +112,7 @@ impl ClientConnection {
         request: ClientRequest,
         work: impl FnOnce(ClientRequest) -> F + Send + 'static,
     ) where
-        F: Future<Output = (ClientRequest, Result<String, RpcError>)> + Send + 'static,
+        F: Future<Output = (ClientRequest, Result<String, GatewayError>)> + Send + 'static,
     {
         let connection = Arc::clone(self);
         let id = request.id.clone();
@@ -135,11 +135,11 @@ impl ClientConnection {
             // Without the id: the reply to the first request with this id must stay the only one.
             StartRefusal::IdInUse => {
                 let message = format!("the id {} belongs to a request that is still open", id.get());
-                self.fail(None, &RpcError::new(INVALID_REQUEST, message)).await;
+                self.fail(None, &GatewayError::new(INVALID_REQUEST, message)).await;
             }
             StartRefusal::TooMany => {
                 let message = format!("a client may have at most {REQUESTS_OPEN_MAX} open requests");
-                self.fail(Some(id), &RpcError::new(INTERNAL_ERROR, message)).await;
+                self.fail(Some(id), &GatewayError::new(INTERNAL_ERROR, message)).await;
             }
         }
     }
@@ -180,7 +180,7 @@ impl ClientConnection {
         params: CallParams,
         era: RequestEra,
         progress: Option<Box<RawValue>>,
-    ) -> Result<String, RpcError> {
+    ) -> Result<String, GatewayError> {
         if tools.orchestrator.catalog().resolve(&params.name).is_err() {
             // The server of the tool may still be starting.
             tools.until_ready(self.gateway.ready_wait).await;
@@ -211,7 +211,7 @@ impl ClientConnection {
         params: CallParams,
         id: String,
         era: RequestEra,
-    ) -> Result<String, RpcError> {
+    ) -> Result<String, GatewayError> {
         let mut call = match &params.request_state {
             Some(state) => self.held.resume(state, params.digest(), &params.input_responses)?,
             None => self.detach(tools, params, id),
@@ -222,7 +222,7 @@ impl ClientConnection {
                 let state = uuid::Uuid::new_v4().simple().to_string();
                 Ok(self.held.hold(call, question, state).to_string())
             }
-            DetachedStep::Lost => Err(RpcError::new(INTERNAL_ERROR, "the call was cancelled")),
+            DetachedStep::Lost => Err(GatewayError::new(INTERNAL_ERROR, "the call was cancelled")),
         }
     }
 
@@ -261,7 +261,7 @@ impl ClientConnection {
         tools: &ClientTools,
         result: &ToolResult,
         era: RequestEra,
-    ) -> Result<String, RpcError> {
+    ) -> Result<String, GatewayError> {
         let tool = tools.orchestrator.catalog().resolve(&result.call.name);
         let declared = match tool {
             Ok(tool) if tool.definition().output_schema.is_some() => DeclaredOutput::Structured,

@@ -23,7 +23,7 @@ use super::{ClientConnection, LIST_TTL_MS};
 use crate::mcp::era::{ClientAbilities, ConnectionEra, RequestEra};
 use crate::mcp::gateway::{OpenedTools, WarningSink};
 use crate::mcp::listing::{CachedListing, ListedTools};
-use crate::mcp::message::{self, ClientRequest, RpcError};
+use crate::mcp::message::{self, ClientRequest, GatewayError};
 
 /// The pause between two notifications about a changed list. An upstream server may change its list all the time.
 const LIST_CHANGED_PAUSE: Duration = Duration::from_secs(1);
@@ -211,7 +211,7 @@ impl ClientConnection {
         };
         if is_full {
             let message = format!("a client may listen with at most {SUBSCRIPTIONS_MAX} requests");
-            return self.fail(Some(&request.id), &RpcError::new(message::INTERNAL_ERROR, message)).await;
+            return self.fail(Some(&request.id), &GatewayError::new(message::INTERNAL_ERROR, message)).await;
         }
         let honored = if wanted.notifications.tools_list_changed {
             json!({ "toolsListChanged": true })
@@ -298,7 +298,7 @@ fn list_reply(
     tools: &ClientTools,
     selection: &ToolFilter,
     era: RequestEra,
-) -> Result<String, RpcError> {
+) -> Result<String, GatewayError> {
     #[derive(Deserialize)]
     struct ListParams {
         cursor: Option<String>,
