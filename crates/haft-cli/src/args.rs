@@ -59,6 +59,7 @@ Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 9 a limit of the run, 10 its budget, 42 bad input, 124 timeout, 130 interrupted, 141 output pipe closed, 143 terminated. `haft sandbox` passes on the code of its command.";
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "one value exists, for the life of the process")]
 pub(super) enum CliCommand {
     Run(RunArgs),
     Resume(ResumeArgs),

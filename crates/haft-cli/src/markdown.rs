@@ -105,13 +105,14 @@ impl MarkdownRenderer {
         let mut left = held.as_str();
         while !left.is_empty() {
             let taken = match self.table_step(left, rest, &mut shown) {
-                Some(taken) => taken,
-                None => {
+                TableStep::Taken(bytes) => bytes,
+                TableStep::Undecided => break,
+                TableStep::NoTable => {
                     let (seen, rest) = reach(left, rest);
-                    self.step(seen, rest, &mut shown)
+                    let Some(bytes) = self.step(seen, rest, &mut shown) else { break };
+                    bytes
                 }
             };
-            let Some(taken) = taken else { break };
             self.before = left[..taken].chars().next_back().unwrap_or(self.before);
             left = &left[taken..];
         }
@@ -119,32 +120,29 @@ impl MarkdownRenderer {
         shown
     }
 
-    /// Takes the next lines of a table. Returns `None` if there is no table here, and `Some(None)` while it is still
-    /// ambiguous.
-    fn table_step(
-        &mut self,
-        text: &str,
-        rest: TextCompleteness,
-        shown: &mut String,
-    ) -> Option<Option<usize>> {
+    /// Takes the next lines of a table.
+    fn table_step(&mut self, text: &str, rest: TextCompleteness, shown: &mut String) -> TableStep {
         match &mut self.place {
             MarkdownPosition::LineStart => match MarkdownTable::begin(text, rest) {
-                TableStart::Undecided => Some(None),
-                TableStart::NoTable => None,
+                TableStart::Undecided => TableStep::Undecided,
+                TableStart::NoTable => TableStep::NoTable,
                 TableStart::Table(table, taken) => {
                     self.place = MarkdownPosition::Table(table);
-                    Some(Some(taken))
+                    TableStep::Taken(taken)
                 }
             },
             MarkdownPosition::Table(table) => match table.push(text, rest) {
                 Some(0) => {
                     shown.push_str(&table.render(self.columns));
                     self.place = MarkdownPosition::LineStart;
-                    Some(Some(0))
+                    TableStep::Taken(0)
                 }
-                taken => Some(taken),
+                Some(taken) => TableStep::Taken(taken),
+                None => TableStep::Undecided,
             },
-            MarkdownPosition::Inside(_) | MarkdownPosition::Code(_) | MarkdownPosition::CodeLine(_) => None,
+            MarkdownPosition::Inside(_) | MarkdownPosition::Code(_) | MarkdownPosition::CodeLine(_) => {
+                TableStep::NoTable
+            }
         }
     }
 
@@ -246,6 +244,16 @@ fn end_of_line(text: &str, shown: &mut String) -> usize {
     let newline = usize::from(text.starts_with('\n'));
     shown.push_str(&text[..newline]);
     newline
+}
+
+/// The outcome of looking for the next lines of a table.
+enum TableStep {
+    /// The text here belongs to no table.
+    NoTable,
+    /// More text is needed to decide.
+    Undecided,
+    /// This many bytes belong to the table.
+    Taken(usize),
 }
 
 #[cfg(test)]

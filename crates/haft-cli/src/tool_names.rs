@@ -28,7 +28,7 @@ pub(super) fn unknown_selection(config: &ResolvedConfig, word: &str) -> Option<S
         .groups
         .keys()
         .chain(rest.tools.values().filter_map(|tool| tool.group.as_ref()))
-        .map(|group| group.as_str())
+        .map(haft_core::name::GroupName::as_str)
         .chain(config.mcp_servers.keys().chain(rest.specs.keys()).map(String::as_str))
         .chain(OWN_NAMESPACES)
         .chain([BUILTIN]);

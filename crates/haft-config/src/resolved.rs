@@ -29,6 +29,7 @@ pub use super::rest::{OpenapiSettings, RestCredentials, RestSettings, RestToolSe
 
 /// The effective configuration. Only [`load`](super::load) builds one, so code that has one need not check it again.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a key of haft.json")]
 pub struct ResolvedConfig {
     pub sandbox: SandboxSettings,
     pub naming: NamingScheme,

@@ -166,7 +166,7 @@ impl RunDriver<'_> {
         let mut seen = self.orchestrator.toolset_version(&self.options.context);
         let mut found = Vec::new();
         loop {
-            self.refresh_tools(run, &mut seen, std::mem::take(&mut found))?;
+            self.refresh_tools(run, &mut seen, &std::mem::take(&mut found))?;
             self.wait_for_reservations(run).await;
             let readings = self.readings(run);
             let step = run.next_step(&readings);
@@ -214,9 +214,9 @@ impl RunDriver<'_> {
         &self,
         run: &mut AgentRun,
         seen: &mut ToolsetVersion,
-        found: Vec<String>,
+        found: &[String],
     ) -> Result<(), DriveError> {
-        let live = self.tool_list_change(run, seen, &found);
+        let live = self.tool_list_change(run, seen, found);
         let change = match &self.observer {
             Some(observer) => observer.tools(self.options.place, live),
             None => live,

@@ -70,15 +70,12 @@ impl ToolFinder {
         record.reach_engine();
         let indexed = self.indexed(orchestrator.catalog().named_snapshot());
         let may_call = |tool: usize| is_callable(&indexed.tools[tool], orchestrator, scope, options);
-        let hits: Vec<(usize, f32)> = match selected(&query.query) {
-            Some(names) => {
-                let named = names.iter().filter_map(|name| named(&indexed, name));
-                named.filter(|tool| may_call(*tool)).take(query.hits_max()).map(|tool| (tool, 1.0)).collect()
-            }
-            None => {
-                let hits = indexed.index.search_where(&query.query, query.hits_max(), may_call);
-                hits.into_iter().map(|hit| (hit.tool, hit.coverage)).collect()
-            }
+        let hits: Vec<(usize, f32)> = if let Some(names) = selected(&query.query) {
+            let chosen = names.iter().filter_map(|name| named(&indexed, name));
+            chosen.filter(|tool| may_call(*tool)).take(query.hits_max()).map(|tool| (tool, 1.0)).collect()
+        } else {
+            let hits = indexed.index.search_where(&query.query, query.hits_max(), may_call);
+            hits.into_iter().map(|hit| (hit.tool, hit.coverage)).collect()
         };
         let found: Vec<FoundTool> =
             hits.into_iter().map(|(tool, coverage)| found(&indexed.tools[tool], coverage, scope)).collect();

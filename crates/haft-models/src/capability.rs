@@ -255,7 +255,7 @@ pub fn loads_tools(format: ModelApiFormat, model: &str) -> bool {
 /// no minor version.
 fn version_after(model: &str, family: &str) -> Option<(u32, u32)> {
     let (_, rest) = model.split_once(family)?;
-    let mut numbers = rest.split(['-', '.']).map(|word| word.parse::<u32>());
+    let mut numbers = rest.split(['-', '.']).map(str::parse::<u32>);
     let major = numbers.next()?.ok()?;
     let minor = numbers.next().and_then(Result::ok).filter(|minor| *minor < 1_000);
     Some((major, minor.unwrap_or(0)))

@@ -10,6 +10,9 @@ use crate::conversation_cache::ConversationState;
 use crate::unsupported_features::{FeatureSet, RequestFeature, UnsupportedFeature};
 use crate::wire::DecodeContext;
 
+/// The shown and the deferred tools of a request.
+type ToolLists = [Arc<[ModelTool]>; 2];
+
 /// The cache of one conversation in one format. A memo that does not match the request is reset, so using the wrong
 /// one costs time but is never incorrect.
 #[derive(Debug, Default)]
@@ -17,7 +20,7 @@ pub struct EncodeMemo {
     /// The name of the encoder that wrote the bytes.
     writer: &'static str,
     /// The shown and the deferred tools that the bytes encode.
-    tools: Option<([Arc<[ModelTool]>; 2], Vec<u8>)>,
+    tools: Option<(ToolLists, Vec<u8>)>,
     system: Option<(Arc<str>, Vec<u8>)>,
     seen: Vec<Arc<Message>>,
     said: EncodedMessages,

@@ -340,11 +340,15 @@ mod tests {
         let age = |path: &Path| fs::File::open(path).unwrap().set_modified(old).unwrap();
         file(root.join("Makefile"), "all: good");
         fs::create_dir(root.join("sub")).unwrap();
-        [root.join("Makefile"), root.join("sub"), root.clone()].iter().for_each(|path| age(path));
+        for path in [root.join("Makefile"), root.join("sub"), root.clone()] {
+            age(&path);
+        }
         let before = WorkspaceScan::of(&root);
         fs::write(root.join("Makefile"), "all: evil").unwrap();
         file(root.join("sub/.git/HEAD"), "x");
-        [root.join("Makefile"), root.join("sub"), root.clone()].iter().for_each(|path| age(path));
+        for path in [root.join("Makefile"), root.join("sub"), root.clone()] {
+            age(&path);
+        }
         let after = WorkspaceScan::of(&root);
         assert_eq!(after.changed_run_files(&before), [root.join("Makefile")]);
         assert_eq!(after.new_repositories(&before), [root.join("sub")]);

@@ -127,7 +127,7 @@ fn points(metric: Metric) -> Vec<CollectedPoint> {
         Some(Data::Sum(sum)) => {
             let value = |found: &NumberDataPoint| match found.value {
                 Some(number_data_point::Value::AsDouble(value)) => value,
-                Some(number_data_point::Value::AsInt(value)) => value as f64,
+                Some(number_data_point::Value::AsInt(value)) => f64::from(i32::try_from(value).unwrap()),
                 None => 0.0,
             };
             sum.data_points

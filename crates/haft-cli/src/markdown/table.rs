@@ -113,7 +113,7 @@ impl MarkdownTable {
         let mut text = String::new();
         if self.rows.is_empty() {
             let names = wrapped(&self.header.join(" "), columns);
-            return names.iter().map(|line| format!("{line}\n")).collect();
+            return names.join("\n") + "\n";
         }
         for row in &self.rows {
             for (column, cell) in row.iter().enumerate() {

@@ -48,11 +48,11 @@ impl McpClient {
     /// Starts a client that has made the handshake.
     fn handshake(place: &TestTree, flags: &[&str], capabilities: Value) -> Self {
         let mut client = Self::start(place, flags);
-        let params = json!({
+        let mut params = json!({
             "protocolVersion": "2025-11-25",
-            "capabilities": capabilities,
             "clientInfo": {"name": "test", "version": "1"},
         });
+        params["capabilities"] = capabilities;
         let greeted = client.ask("initialize", params);
         assert_eq!(greeted["protocolVersion"], "2025-11-25", "{greeted}");
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
@@ -62,11 +62,12 @@ impl McpClient {
     /// Starts a client of the era without sessions.
     fn stateless(place: &TestTree, flags: &[&str], capabilities: Value) -> Self {
         let mut client = Self::start(place, flags);
-        client.meta = Some(json!({
+        let mut meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": capabilities,
             "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-        }));
+        });
+        meta["io.modelcontextprotocol/clientCapabilities"] = capabilities;
+        client.meta = Some(meta);
         client
     }
 
@@ -94,7 +95,7 @@ impl McpClient {
     }
 
     fn receive(&mut self) -> Value {
-        serde_json::from_str(&self.output.next().expect("the server went away").unwrap()).unwrap()
+        serde_json::from_str(&self.output.next().unwrap().unwrap()).unwrap()
     }
 
     /// Waits for the reply to a request; keeps other messages.
@@ -138,7 +139,9 @@ impl McpClient {
     }
 
     fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({"name": tool, "arguments": arguments}))
+        let mut params = json!({"name": tool});
+        params["arguments"] = arguments;
+        self.ask("tools/call", params)
     }
 
     fn names(&mut self) -> Vec<String> {

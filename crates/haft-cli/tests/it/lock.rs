@@ -35,7 +35,9 @@ fn serve(place: &TestTree, tools: &[Value]) {
 }
 
 fn serve_with(place: &TestTree, tools: &[Value], greeting: Value) {
-    place.file("outside/tools.json", &json!({"tools": tools, "greeting": greeting}).to_string());
+    let mut served = json!({"tools": tools});
+    served["greeting"] = greeting;
+    place.file("outside/tools.json", &served.to_string());
 }
 
 fn place() -> TestTree {

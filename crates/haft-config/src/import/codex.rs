@@ -58,7 +58,6 @@ fn member(
             headers.insert("Authorization".into(), format!("Bearer {}", variable(name)).into());
         }
         ("enabled", Value::Bool(false)) => builder.set("disabled", true),
-        ("enabled", _) => {}
         ("enabled_tools", Value::Array(names)) => builder.set("toolsAllowed", names.clone()),
         ("disabled_tools", Value::Array(names)) => builder.set("toolsDenied", names.clone()),
         ("startup_timeout_sec", value) => {
@@ -67,7 +66,7 @@ fn member(
             }
         }
         ("required", Value::Bool(true)) => builder.set("startup", "required"),
-        ("required" | "tool_timeout_sec" | "supports_parallel_tool_calls", _) => {}
+        ("enabled" | "required" | "tool_timeout_sec" | "supports_parallel_tool_calls", _) => {}
         ("default_tools_approval_mode" | "tools", _) => {
             builder.note(format!("`{key}` was not taken over: haft's own rules decide about approvals"));
         }

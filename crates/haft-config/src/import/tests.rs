@@ -18,9 +18,9 @@ fn notes(source: ImportSource, text: &str) -> Vec<String> {
 }
 
 /// Checks the fixture of a program. The entries must also be valid entries of `haft.json`.
-fn check(source: ImportSource, text: &str, expected: Value, expected_notes: &[&str]) {
+fn check(source: ImportSource, text: &str, expected: &Value, expected_notes: &[&str]) {
     let found = imported(source, text);
-    assert_eq!(found, expected, "{}", source.name());
+    assert_eq!(&found, expected, "{}", source.name());
     let found_notes = notes(source, text);
     assert_eq!(found_notes.len(), expected_notes.len(), "{}: {found_notes:?}", source.name());
     for (note, expected) in found_notes.iter().zip(expected_notes) {
@@ -37,7 +37,7 @@ fn fixture_of_every_program_becomes_valid_entries() {
     check(
         ImportSource::ClaudeDesktop,
         include_str!("fixtures/claude-desktop.json"),
-        json!({
+        &json!({
             "files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/Documents"]},
             "github": {
                 "command": "docker",
@@ -50,7 +50,7 @@ fn fixture_of_every_program_becomes_valid_entries() {
     check(
         ImportSource::ClaudeCode,
         include_str!("fixtures/claude-code.json"),
-        json!({
+        &json!({
             "docs": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}},
             "time": {"type": "stdio", "command": "uvx", "args": ["mcp-server-time"], "env": {}},
         }),
@@ -59,7 +59,7 @@ fn fixture_of_every_program_becomes_valid_entries() {
     check(
         ImportSource::Cursor,
         include_str!("fixtures/cursor.json"),
-        json!({
+        &json!({
             "local": {"command": "node", "args": ["./server.js", "--home", "${HOME}"], "env": {"API_KEY": "${API_KEY}"}},
             "remote": {"url": "https://example.com/sse"},
         }),
@@ -68,7 +68,7 @@ fn fixture_of_every_program_becomes_valid_entries() {
     check(
         ImportSource::VsCode,
         include_str!("fixtures/vscode.json"),
-        json!({
+        &json!({
             "github": {"type": "http", "url": "https://api.example.com/mcp/"},
             "perplexity": {
                 "type": "stdio",
@@ -84,7 +84,7 @@ fn fixture_of_every_program_becomes_valid_entries() {
     check(
         ImportSource::Windsurf,
         include_str!("fixtures/windsurf.json"),
-        json!({
+        &json!({
             "off": {"command": "npx", "args": ["-y", "x"], "disabled": true},
             "remote": {"url": "https://example.com/mcp", "headers": {"API_KEY": "${REMOTE_KEY}"}},
         }),
@@ -93,7 +93,7 @@ fn fixture_of_every_program_becomes_valid_entries() {
     check(
         ImportSource::Cline,
         include_str!("fixtures/cline.json"),
-        json!({"remote": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer token"}}}),
+        &json!({"remote": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer token"}}}),
         &[],
     );
 }
@@ -103,7 +103,7 @@ fn fixture_of_every_other_program_becomes_valid_entries() {
     check(
         ImportSource::Gemini,
         include_str!("fixtures/gemini.json"),
-        json!({
+        &json!({
             "events": {"url": "https://example.com/sse"},
             "local": {
                 "command": "python",
@@ -120,7 +120,7 @@ fn fixture_of_every_other_program_becomes_valid_entries() {
     check(
         ImportSource::Opencode,
         include_str!("fixtures/opencode.jsonc"),
-        json!({
+        &json!({
             "local": {"command": "bun", "args": ["x", "my-mcp"], "env": {"KEY": "${MY_KEY}", "NOTE": "${NOTE_TXT}"}},
             "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${T}"}, "disabled": true},
         }),
@@ -132,7 +132,7 @@ fn fixture_of_every_other_program_becomes_valid_entries() {
     check(
         ImportSource::Goose,
         include_str!("fixtures/goose.yaml"),
-        json!({
+        &json!({
             "fetch": {"command": "uvx", "args": ["mcp-server-fetch"], "env": {"MODE": "fast", "FETCH_TOKEN": "${FETCH_TOKEN}"}},
             "remote": {"url": "https://example.com/mcp", "headers": {"X-Key": "value"}, "disabled": true},
         }),
@@ -141,7 +141,7 @@ fn fixture_of_every_other_program_becomes_valid_entries() {
     check(
         ImportSource::Codex,
         include_str!("fixtures/codex.toml"),
-        json!({
+        &json!({
             "docs": {
                 "command": "npx",
                 "args": ["-y", "docs-server"],

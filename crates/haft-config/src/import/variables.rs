@@ -34,23 +34,14 @@ fn rewrite_between(
     let (mut written, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once(open) {
         written.push_str(before);
-        match after.split_once('}') {
-            Some((inside, end)) => {
-                match meaning(inside, builder) {
-                    Some(variable) => written.push_str(&variable),
-                    None => {
-                        written.push_str(open);
-                        written.push_str(inside);
-                        written.push('}');
-                    }
-                }
-                rest = end;
-            }
-            None => {
-                written.push_str(open);
-                rest = after;
-            }
-        }
+        let Some((inside, end)) = after.split_once('}') else {
+            written.push_str(open);
+            rest = after;
+            continue;
+        };
+        let variable = meaning(inside, builder);
+        written.push_str(&variable.unwrap_or_else(|| format!("{open}{inside}}}")));
+        rest = end;
     }
     written + rest
 }

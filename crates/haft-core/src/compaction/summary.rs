@@ -1,6 +1,6 @@
 //! The summary of old turns: the request for it, the check of the reply, and the message that holds it.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use super::plan::CompactionPlan;
@@ -102,7 +102,7 @@ impl CompactionPlan {
     ) -> Result<ModelRequest, ConversationError> {
         let SummaryRequest { like, rules, record_bytes_max, fault } = about;
         let replaced: Vec<_> = self.replaced(conversation.messages()).collect();
-        let record = transcript::shortened(replaced.into_iter(), record_bytes_max);
+        let record = transcript::shortened(&replaced.into_iter(), record_bytes_max);
         let mut asked = Conversation::default();
         asked.push(Message::user(self.question(&record, fault)))?;
         Ok(ModelRequest {
@@ -206,16 +206,17 @@ impl SummaryText {
             words.trim_end()
         );
         if let Some(ArchiveSpan { handle, first, last }) = &self.span {
-            text.push_str(&format!(
+            let _ = write!(
+                text,
                 "The removed messages in full: tool_output(handle = \"{handle}\", extract = \"lines {first}-{last}\"). \
                  Search in everything that was removed: tool_output(handle = \"{handle}\", extract = \"grep PATTERN\").\n"
-            ));
+            );
         }
         for handle in &self.older {
-            text.push_str(&format!("Earlier messages: the same with handle = \"{handle}\".\n"));
+            let _ = writeln!(text, "Earlier messages: the same with handle = \"{handle}\".");
         }
         if let Some(status) = last_status(plan, conversation) {
-            text.push_str(&format!("{STATUS_LINE}{status}\n"));
+            let _ = writeln!(text, "{STATUS_LINE}{status}");
         }
         text
     }

@@ -77,12 +77,12 @@ fn text_of(conversation: &Conversation) -> String {
 
 #[test]
 fn plan_moves_outputs_first_and_summarizes_if_that_frees_too_little() {
+    use CompactionScope::{Outputs, Turns};
     let check = |outputs: &[usize], tokens: u64, expected: Option<(CompactionScope, usize)>| {
         let plan = CompactionPlan::of(&turns(outputs), &room(tokens));
         let found = plan.map(|plan| (plan.scope, plan.recent_from));
         assert_eq!(found, expected, "{outputs:?} in {tokens}");
     };
-    use CompactionScope::{Outputs, Turns};
     check(&[], 100, None);
     check(&[4000], 100, None);
     // Two turns stay: one before them is old.

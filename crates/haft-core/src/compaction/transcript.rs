@@ -24,7 +24,7 @@ pub(super) fn whole<'a>(messages: impl Iterator<Item = &'a Arc<Message>>) -> Str
 
 /// Returns the messages in at most about `bytes_max` bytes. Long parts lose their middle first.
 pub(super) fn shortened<'a>(
-    messages: impl Iterator<Item = &'a Arc<Message>> + Clone,
+    messages: &(impl Iterator<Item = &'a Arc<Message>> + Clone),
     bytes_max: usize,
 ) -> String {
     let mut chars_max = PART_CHARS_MAX;

@@ -3,6 +3,7 @@
 //! The run replaces a `tool_call` by the call inside it before anything else looks at it. Rules, approvals, queues, events
 //! and the journal therefore see the inner tool.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -134,7 +135,7 @@ pub fn compact_definition(tool: &ModelTool, bytes_max: usize) -> String {
             continue;
         }
         let room = (left(&text) - name.len()).min(PARAMETER_TEXT_BYTES_MAX);
-        text.push_str(&format!("\n  {name}: {}", shortened(&said, room)));
+        let _ = write!(text, "\n  {name}: {}", shortened(&said, room));
     }
     text
 }
@@ -238,8 +239,8 @@ mod tests {
         }
     }
 
-    fn check(arguments: Value, expected: Result<(&str, &str), &str>) {
-        match (unwrap(&call(&arguments)), expected) {
+    fn check(arguments: &Value, expected: Result<(&str, &str), &str>) {
+        match (unwrap(&call(arguments)), expected) {
             (Ok(found), Ok((name, text))) => {
                 assert_eq!((found.name.as_str(), found.arguments.as_text()), (name, text), "{arguments}");
                 assert_eq!(found.id.0, "1");
@@ -251,26 +252,26 @@ mod tests {
 
     #[test]
     fn wrapped_call_is_found_in_every_form_that_models_write() {
-        check(json!({"name": "a__b", "arguments": {"x": 1}}), Ok(("a__b", r#"{"x":1}"#)));
-        check(json!({"name": " a__b ", "arguments": "{\"x\": 1}"}), Ok(("a__b", "{\"x\": 1}")));
-        check(json!({"name": "a__b", "x": 1}), Ok(("a__b", r#"{"x":1}"#)));
-        check(json!({"name": "a__b"}), Ok(("a__b", "{}")));
+        check(&json!({"name": "a__b", "arguments": {"x": 1}}), Ok(("a__b", r#"{"x":1}"#)));
+        check(&json!({"name": " a__b ", "arguments": "{\"x\": 1}"}), Ok(("a__b", "{\"x\": 1}")));
+        check(&json!({"name": "a__b", "x": 1}), Ok(("a__b", r#"{"x":1}"#)));
+        check(&json!({"name": "a__b"}), Ok(("a__b", "{}")));
         check(
-            json!({"name": TOOL_CALL, "arguments": {"name": "a__b", "arguments": {"x": 1}}}),
+            &json!({"name": TOOL_CALL, "arguments": {"name": "a__b", "arguments": {"x": 1}}}),
             Ok(("a__b", r#"{"x":1}"#)),
         );
     }
 
     #[test]
     fn wrapper_without_a_tool_is_refused_with_the_reason() {
-        check(json!({}), Err("`name` must be"));
-        check(json!({"name": 7}), Err("`name` must be"));
-        check(json!({"name": "a", "arguments": [1]}), Err("must be an object"));
+        check(&json!({}), Err("`name` must be"));
+        check(&json!({"name": 7}), Err("`name` must be"));
+        check(&json!({"name": "a", "arguments": [1]}), Err("must be an object"));
         let mut deep = json!({"name": "a", "arguments": {}});
         for _ in 0..WRAPPERS_MAX {
             deep = json!({"name": TOOL_CALL, "arguments": deep});
         }
-        check(deep, Err("nested too deeply"));
+        check(&deep, Err("nested too deeply"));
     }
 
     #[test]

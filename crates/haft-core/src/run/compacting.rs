@@ -135,20 +135,8 @@ impl AgentRun {
         }
         let sizes = self.compaction_sizes(rules, limit, tokens, readings);
         let plan = CompactionPlan::of(self.conversation(), &sizes.room)?;
-        let stage = CompactionStage { plan, before_tokens: tokens, waits: CompactionWait::Archive };
-        self.is_affordable(&stage, readings).then_some(stage)
-    }
-
-    /// Tests if the budget pays for the summary and for the request after it.
-    fn is_affordable(&self, stage: &CompactionStage, readings: &DriverReadings) -> bool {
-        match stage.plan.scope {
-            CompactionScope::Outputs => true,
-            CompactionScope::Turns => {
-                let tokens = stage.before_tokens.saturating_mul(2);
-                let usd = readings.request_usd.unwrap_or(0.0) * 2.0;
-                !readings.left.is_below(tokens, usd)
-            }
-        }
+        let first = CompactionStage { plan, before_tokens: tokens, waits: CompactionWait::Archive };
+        is_affordable(&first, readings).then_some(first)
     }
 
     /// Converts the limits to estimated tokens. A provider may count more or fewer tokens than an estimate by length, so
@@ -361,4 +349,16 @@ impl AgentRun {
 
 fn threshold(limit: RunContextLimit, rules: &CompactionRules) -> u64 {
     limit.usable_tokens().saturating_mul(rules.at_percent.into()) / 100
+}
+
+/// Tests if the budget pays for the summary and for the request after it.
+fn is_affordable(stage: &CompactionStage, readings: &DriverReadings) -> bool {
+    match stage.plan.scope {
+        CompactionScope::Outputs => true,
+        CompactionScope::Turns => {
+            let tokens = stage.before_tokens.saturating_mul(2);
+            let usd = readings.request_usd.unwrap_or(0.0) * 2.0;
+            !readings.left.is_below(tokens, usd)
+        }
+    }
 }

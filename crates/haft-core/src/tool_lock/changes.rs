@@ -130,7 +130,7 @@ impl LockChange {
             }
             Self::InstructionsChanged { source, from, to } => {
                 let mut lines = vec![format!("~ {source}: other instructions for models")];
-                difference(&mut lines, text(from.as_deref()), text(to.as_deref()));
+                difference(&mut lines, &text(from.as_deref()), &text(to.as_deref()));
                 lines
             }
             Self::ToolAdded { source, tool, definition } => added(source, tool, definition),
@@ -154,7 +154,7 @@ fn added(source: &str, tool: &str, definition: &CanonicalTool) -> Vec<String> {
     let mut lines = vec![format!("+ {source} {}: new tool", one(tool))];
     for (name, value) in definition.members().iter().filter(|(name, _)| *name != "name") {
         lines.push(format!("    {name}"));
-        difference(&mut lines, Vec::new(), text_of(Some(value)));
+        difference(&mut lines, &[], &text_of(Some(value)));
     }
     lines
 }
@@ -172,16 +172,16 @@ fn changed(
     }
     for part in parts {
         lines.push(format!("    {}", part.name));
-        difference(&mut lines, text_of(part.from.as_ref()), text_of(part.to.as_ref()));
+        difference(&mut lines, &text_of(part.from.as_ref()), &text_of(part.to.as_ref()));
     }
     lines
 }
 
 /// Appends the lines that only one of two texts has, and a warning for lines that speak to the model.
-fn difference(lines: &mut Vec<String>, from: Vec<String>, to: Vec<String>) {
+fn difference(lines: &mut Vec<String>, from: &[String], to: &[String]) {
     let common = |line: &String, other: &[String]| other.contains(line);
-    lines.extend(from.iter().filter(|line| !common(line, &to)).map(|line| format!("    - {line}")));
-    for line in to.iter().filter(|line| !common(line, &from)) {
+    lines.extend(from.iter().filter(|line| !common(line, to)).map(|line| format!("    - {line}")));
+    for line in to.iter().filter(|line| !common(line, from)) {
         let mut shown = format!("    + {line}");
         if let Some(phrase) = model_directive(line) {
             let _ = write!(shown, "    <- speaks to the model: \"{phrase}\"");
@@ -263,20 +263,22 @@ fn of_tools(changes: &mut Vec<LockChange>, key: &str, before: &LockedSource, now
         match before.tools.get(tool) {
             Some(locked) if locked.digest() == definition.digest() => {}
             Some(locked) => changes.push(changed_tool(source, tool, locked, definition)),
-            None => match gone.get(&definition.nameless()).filter(|from| renamed.insert(**from)) {
-                Some(from) => {
-                    let (from, to) = ((*from).clone(), tool.clone());
-                    changes.push(LockChange::ToolRenamed { source, from, to });
-                }
-                None => {
-                    let (tool, definition) = (tool.clone(), definition.clone());
-                    changes.push(LockChange::ToolAdded { source, tool, definition });
-                }
-            },
+            None => {
+                let from = gone.get(&definition.nameless()).filter(|from| renamed.insert(**from));
+                changes.push(new_tool(source, tool, definition, from.copied()));
+            }
         }
     }
     for tool in before.tools.keys().filter(|tool| !now.tools.contains_key(*tool) && !renamed.contains(tool)) {
         changes.push(LockChange::ToolRemoved { source: key.to_owned(), tool: tool.clone() });
+    }
+}
+
+/// Describes a tool that the lock does not have under this name; `from` is its name there.
+fn new_tool(source: String, tool: &str, definition: &CanonicalTool, from: Option<&String>) -> LockChange {
+    match from.cloned() {
+        Some(from) => LockChange::ToolRenamed { source, from, to: tool.to_owned() },
+        None => LockChange::ToolAdded { source, tool: tool.to_owned(), definition: definition.clone() },
     }
 }
 

@@ -113,9 +113,9 @@ fn split_ascii(text: &[u8], mut each: impl FnMut(&str)) {
 
 const fn ascii_classes() -> [CharClass; 128] {
     let mut classes = [CharClass::Separator; 128];
-    let mut byte = 0;
-    while byte < classes.len() {
-        classes[byte] = match byte as u8 {
+    let mut byte = 0_u8;
+    while byte.is_ascii() {
+        classes[byte as usize] = match byte {
             b'a'..=b'z' => CharClass::Lower,
             b'A'..=b'Z' => CharClass::Upper,
             b'0'..=b'9' => CharClass::Digit,

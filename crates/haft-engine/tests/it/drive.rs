@@ -300,8 +300,8 @@ async fn time_that_a_sub_agent_is_parked_does_not_count_against_the_deadline() {
         below.unpark(Instant::now().into_std());
     };
     let mut run = run(RunPlan::default());
-    let (driven, ()) = tokio::join!(driver.drive(&mut run), parking);
-    assert_eq!(done(driven.unwrap()).reason.name(), "timed_out");
+    let (outcome, ()) = tokio::join!(driver.drive(&mut run), parking);
+    assert_eq!(done(outcome.unwrap()).reason.name(), "timed_out");
     assert_eq!(began.elapsed(), hour + Duration::from_secs(30));
     assert_eq!(scope.elapsed(Instant::now().into_std()), Duration::from_secs(30));
 }

@@ -237,7 +237,9 @@ fn write_message_item(
         item.put_some("phase", phase);
         if id.is_some() {
             item.array("content", |content| {
-                parts.iter().for_each(|part| say_output_piece(content, &part.body));
+                for part in parts {
+                    say_output_piece(content, &part.body);
+                }
             });
         } else {
             // Pieces of output belong to a message of this API, which has an id. Any other message is plain text.

@@ -78,7 +78,7 @@ fn complaints(bodies: &BTreeSet<String>) -> Vec<String> {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let text = bodies.iter().map(|body| format!("{body}\n")).collect::<String>();
+    let text = bodies.iter().fold(String::new(), |text, body| text + &body.to_string() + "\n");
     let mut stdin = child.stdin.take().unwrap();
     // A thread, because the program may stop reading before everything is written.
     let writer = std::thread::spawn(move || drop(stdin.write_all(text.as_bytes())));
@@ -97,5 +97,5 @@ fn python() -> PathBuf {
         .map(|place| place.join("tools/python"))
         .find(|place| place.join("installed.txt").is_file())
         .map(|place| place.join("bin/python3"))
-        .expect("the SDKs are not installed; run `cargo xtask install`")
+        .unwrap_or_else(|| panic!("the SDKs are not installed; run `cargo xtask install`"))
 }

@@ -144,8 +144,8 @@ impl EventSink for RecordingSink {
 impl RunObserver for RunRecorder {
     fn tools(&self, place: RunPosition, live: Option<ToolListChange>) -> Option<ToolListChange> {
         if let Some(change) = &live {
-            let line = RecordedToolsLine::of(place.session.to_string(), change);
-            self.tape.write(TYPE_TOOLS, &line);
+            let recorded = RecordedToolsLine::of(place.session.to_string(), change);
+            self.tape.write(TYPE_TOOLS, &recorded);
         }
         live
     }

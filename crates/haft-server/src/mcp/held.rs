@@ -87,12 +87,13 @@ impl HeldCalls {
             let oldest = held.iter().min_by_key(|(_, call)| call.until).map(|(state, _)| state.clone());
             oldest.and_then(|state| held.remove(&state));
         }
-        held.insert(state.clone(), HeldCall { call, answer, until: now + ANSWER_WAIT_MAX });
-        json!({
+        let reply = json!({
             "resultType": "input_required",
             "inputRequests": { QUESTION_KEY: { "method": ELICITATION, "params": params } },
             "requestState": state,
-        })
+        });
+        held.insert(state, HeldCall { call, answer, until: now + ANSWER_WAIT_MAX });
+        reply
     }
 
     /// Continues a call with the client's answer.

@@ -45,10 +45,13 @@ pub(super) struct ClientQuestions {
     out: mpsc::Sender<String>,
     next: AtomicU64,
     /// Questions that were sent as requests.
-    sent: Mutex<HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>>>,
+    sent: Mutex<SentQuestions>,
     /// Calls that carry questions in their replies; empty in the era with a handshake.
     calls: Mutex<Vec<GatewayCall>>,
 }
+
+/// The places that wait for answers, by the id of the request.
+type SentQuestions = HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>>;
 
 impl ClientQuestions {
     pub(super) fn new(out: mpsc::Sender<String>) -> Self {
@@ -110,7 +113,7 @@ impl ClientQuestions {
         serde_json::from_str(raw.get()).map_err(|error| error.to_string())
     }
 
-    fn sent(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>>> {
+    fn sent(&self) -> MutexGuard<'_, SentQuestions> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,9 +124,9 @@ impl ClientQuestions {
 
 async fn ask_in_reply(call: &mpsc::Sender<CallQuestion>, params: Value) -> Result<Value, String> {
     let (answer, answered) = oneshot::channel();
-    let gone = |_| "the call ended before the answer".to_owned();
-    call.send(CallQuestion { params, answer }).await.map_err(|_| gone(()))?;
-    answered.await.map_err(|_| gone(()))
+    let gone = || "the call ended before the answer".to_owned();
+    call.send(CallQuestion { params, answer }).await.map_err(|_| gone())?;
+    answered.await.map_err(|_| gone())
 }
 
 /// Withdraws a question that is not wanted any more.

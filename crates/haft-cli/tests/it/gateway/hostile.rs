@@ -40,7 +40,7 @@ fn overlong_message_is_skipped() {
     let mut client = McpClient::handshake(&place, &[], json!({}));
     let input = client.input.as_mut().unwrap();
     for _ in 0..40 {
-        input.write_all(&[b'x'; 1 << 20]).unwrap();
+        input.write_all(&vec![b'x'; 1 << 20]).unwrap();
     }
     input.write_all(b"\n").unwrap();
     assert_eq!(client.receive()["error"]["code"], -32_600);

@@ -43,7 +43,7 @@ fn turn(bench: &mut RunTestBench, number: usize, bytes: usize) {
         .run
         .tools_replied(vec![ToolResult { call: asked[0].clone(), outcome, receipt: Receipt::default() }])
         .unwrap();
-    bench.run.next_step(&Default::default());
+    bench.run.next_step(&crate::run::DriverReadings::default());
     bench.shrink();
     bench.log.clear();
 }
