@@ -187,7 +187,7 @@ fn workspace(grant: &Grant) -> Option<&str> {
 
 /// Formats a line with an indent of two columns.
 fn row(cells: [&str; 5]) -> String {
-    const WIDTHS: [usize; 5] = [ID_CHARS, 8, 11, 14, COLUMNS - 2 - ID_CHARS - 8 - 11 - 14 - 4 * 2];
+    const WIDTHS: [usize; 5] = [ID_CHARS, 8, 13, 14, COLUMNS - 2 - ID_CHARS - 8 - 13 - 14 - 4 * 2];
     let padded = cells.iter().zip(WIDTHS).map(|(cell, width)| {
         let cell = fitted(cell, width);
         let space = " ".repeat(width.saturating_sub(cell.width()));
@@ -281,7 +281,7 @@ mod tests {
         for line in text.lines() {
             assert!(line.width() <= COLUMNS, "{} columns: {line}", line.width());
         }
-        assert!(text.contains("sandbox+net  a-server-with…  (expired) git *"), "{text}");
+        assert!(text.contains("workspace+net  a-server-with…  (expired) git *"), "{text}");
         assert!(text.contains("(4 h left) rule ask x"), "{text}");
         assert_eq!(text.lines().count(), 1 + 3 + 5, "{text}");
     }

@@ -256,7 +256,7 @@ after
     fn narrow_table_wraps_cells_between_words() {
         let expected = "\
 name │ meaning
-─────┼─────────────
+─────┼──────────────
 read │ reads a text
      │ file or an
      │ image
