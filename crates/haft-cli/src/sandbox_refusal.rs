@@ -77,7 +77,7 @@ mod tests {
             assert_eq!(SandboxRefusal::find(tool, message, network), expected, "{tool}: {message}");
         };
         let (open, closed) = (ResourceAccess::Allow, ResourceAccess::Deny);
-        let outside = "Write denied: /srv/x is outside what sandbox mode may write: /w, /tmp";
+        let outside = "Write denied: /srv/x is outside what workspace mode may write: /w, /tmp";
         check("write", outside, closed, Some(SandboxRefusal::Write));
         check("write", "Write denied: /w/.git/config is a protected path", closed, Some(SandboxRefusal::Git));
         check("write", "Write denied: /h/haft.json is a protected path", closed, None);

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
 use std::process::ExitCode;
 
 use haft_core::name::Namespace;
@@ -13,9 +12,10 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, BufReader};
 
-use super::args::{FileArgs, ToolsSearchArgs};
+use super::args::ToolsSearchArgs;
 use super::exit::ExitReason;
 use super::lines::{InputLine, InputLineReader};
+use super::mcp::import;
 use super::settings::CliError;
 use super::tools::{first_sentence, listed};
 use super::{cancel, settings, terminal};
@@ -58,29 +58,20 @@ pub(super) async fn run(args: &ToolsSearchArgs) -> ExitCode {
     terminal::answer(&table(&found))
 }
 
+/// Lists the tools to search: those of the servers in `--mcp-config` files, or all tools of the configuration.
 async fn tools(args: &ToolsSearchArgs) -> Result<Vec<ToolDefinition>, CliError> {
-    let Some(file) = &args.mcp_config else {
-        let configuration = settings::configuration(&args.files)?;
+    let mut configuration = settings::configuration(&args.files)?;
+    if args.files.mcp_config.is_empty() {
         return listed(&args.files, None, configuration).await;
-    };
-    let names = server_names(file).map_err(|problem| {
-        let message =
-            format!("{}: {problem}\nhint: it must have the form {{\"mcpServers\": {{…}}}}", file.display());
-        (ExitReason::Input, message)
-    })?;
-    let files = FileArgs { config: Some(file.clone()), ..args.files.clone() };
-    let mut configuration = settings::configuration(&files)?;
+    }
+    let mut names = Vec::new();
+    for file in &args.files.mcp_config {
+        names.extend(import::servers_of(file)?.into_iter().map(|(name, _)| name));
+    }
     configuration.resolved.mcp_servers.retain(|name, _| names.contains(name));
-    let tools = listed(&files, None, configuration).await?;
+    let tools = listed(&args.files, None, configuration).await?;
     // Built-in and HTTP tools are this machine's own.
     Ok(tools.into_iter().filter(|tool| names.iter().any(|name| is_of_server(tool, name))).collect())
-}
-
-fn server_names(file: &Path) -> Result<Vec<String>, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    let servers = value["mcpServers"].as_object().ok_or("it has no `mcpServers`")?;
-    Ok(servers.keys().cloned().collect())
 }
 
 fn is_of_server(tool: &ToolDefinition, server: &str) -> bool {

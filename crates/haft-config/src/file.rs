@@ -19,7 +19,12 @@ pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
 pub(super) fn bytes_up_to(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, ConfigError> {
     match read(path, bytes_max) {
         Ok(bytes) => Ok(Some(bytes)),
-        Err(FileReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // The directory may be a file: a workspace that cannot be used is reported elsewhere, in better words.
+        Err(FileReadError::Io(error))
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(None)
+        }
         Err(FileReadError::Io(error)) => Err(whole(path, &format!("cannot be read: {error}"))),
         Err(FileReadError::NotAFile(what)) => Err(whole(path, &format!("expected a file; found {what}"))),
         Err(FileReadError::TooLarge) => {

@@ -195,12 +195,13 @@ impl StoredOutput {
     pub fn told(&self) -> String {
         let StoreEntry { handle, bytes, lines, .. } = &self.stored;
         let (reason, cut) = (self.reason.name(), self.stored.cut());
+        let lines = if *lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
         match &self.glimpse {
             OutputPreview::Text { tokens, preview } => {
                 let begins =
                     if preview.is_empty() { String::new() } else { format!("{PREVIEW_LINE}{preview}") };
                 format!(
-                    "Tool output is too large ({bytes} bytes, {lines} lines, {tokens} tokens; {reason}).{cut}\n{}{begins}",
+                    "Tool output is too large ({bytes} bytes, {lines}, {tokens} tokens; {reason}).{cut}\n{}{begins}",
                     self.stored.query_instruction()
                 )
             }
@@ -211,7 +212,7 @@ impl StoredOutput {
             OutputPreview::Shown { tokens } => {
                 let what = if self.stored.complete { "All of it" } else { "Only its beginning" };
                 format!(
-                    "{what} is stored ({bytes} bytes, {lines} lines, {tokens} tokens; {reason}).\n{}",
+                    "{what} is stored ({bytes} bytes, {lines}, {tokens} tokens; {reason}).\n{}",
                     self.stored.query_instruction()
                 )
             }

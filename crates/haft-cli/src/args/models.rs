@@ -36,10 +36,6 @@ pub(crate) struct ToolsSearchArgs {
     #[arg(long, conflicts_with = "query")]
     pub(crate) stdin: bool,
 
-    /// Search the tools of the MCP servers in this file instead of your own
-    #[arg(long, value_name = "FILE", conflicts_with = "config")]
-    pub(crate) mcp_config: Option<PathBuf>,
-
     /// The largest number of tools to print
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) limit: usize,

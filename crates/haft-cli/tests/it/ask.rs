@@ -138,10 +138,10 @@ fn unreachable_provider_and_missing_key_have_distinct_codes() {
 fn ask_reads_question_from_stdin_and_attaches_images() {
     let place = here();
     place.file("ws/picture", "\u{0}");
-    std::fs::write(place.path("ws/picture"), b"\x89PNG not really").unwrap();
+    std::fs::write(place.path("ws/picture"), b"\x89PNG\r\n\x1a\n not really").unwrap();
     let expected = RequestExpectation {
         user: Some("what is this".into()),
-        body_contains: vec!["iVBORyBub3QgcmVhbGx5".into()],
+        body_contains: vec!["iVBORw0KGgogbm90IHJlYWxseQ==".into()],
         ..RequestExpectation::default()
     };
     let server = server([ScriptStep::text("A picture.").expecting(expected)]);

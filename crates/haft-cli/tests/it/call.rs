@@ -161,7 +161,7 @@ fn bash_output_is_truncated_at_30000_characters() {
     let all = "x".repeat(30_000);
     check_bash("head -c 30000 /dev/zero | tr '\\0' x", 0, &format!("{all}\n"));
     let cut = format!(
-        "{all}\n... (output truncated: 30001 total chars, showing first 30000)\nAll of it is stored (30001 bytes, 0 lines, "
+        "{all}\n... (output truncated: 30001 total chars, showing first 30000)\nAll of it is stored (30001 bytes, 1 line, "
     );
     let ran = bash(&here(), "head -c 30001 /dev/zero | tr '\\0' x").expect_code(0);
     assert!(ran.stdout.starts_with(&cut), "{}", &ran.stdout[30_000..]);
@@ -363,7 +363,7 @@ fn denied_path_is_named_and_exit_code_is_4() {
     check_refused(
         write,
         4,
-        &[&format!("Write denied: {} is outside what sandbox mode may write", outside.display())],
+        &[&format!("Write denied: {} is outside what workspace mode may write", outside.display())],
     );
     assert_eq!(place.text("home/data/tokens"), "canary");
     assert!(!place.exists("outside/new"));

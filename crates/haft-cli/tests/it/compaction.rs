@@ -209,7 +209,7 @@ fn bad_summaries_do_not_end_the_run() {
         ("the model called tools", ScriptStep::say([read(0)])),
         ("the model refused", refusal),
         ("the summary is not shorter than the turns", long),
-        ("the request failed: no", ScriptStep::fail(ErrorResponse::new(403, "no"))),
+        ("the request failed: forbidden: no", ScriptStep::fail(ErrorResponse::new(403, "no"))),
     ];
     for (why, bad) in cases {
         let place = here();

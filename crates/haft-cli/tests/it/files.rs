@@ -119,7 +119,7 @@ fn read_truncates_text_at_50000_characters() {
     place.file("ws/exact", &"ä".repeat(50_000));
     place.file("ws/more", &"ä".repeat(50_001));
     assert_eq!(read(&place, "exact").expect_code(0).stdout, format!("{}\n", "ä".repeat(50_000)));
-    let notice = "\n... (output truncated: 50001 total chars, showing first 50000)\nAll of it is stored (100002 bytes, 0 lines, ";
+    let notice = "\n... (output truncated: 50001 total chars, showing first 50000)\nAll of it is stored (100002 bytes, 1 line, ";
     let shown = read(&place, "more").expect_code(0).stdout;
     assert!(shown.starts_with(&format!("{}{notice}", "ä".repeat(50_000))), "{}", &shown[100_000..]);
 }

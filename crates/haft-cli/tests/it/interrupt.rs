@@ -200,7 +200,8 @@ fn resumed_model_gets_the_output_of_the_interrupted_call() {
     let server = ModelServer::start(Script::of([bash("echo half done; touch begun; sleep 300")])).unwrap();
     let run = haft(&place, &server, &["--output-format", "json", "go"]);
     assert_aborted(&interrupted(run, "the command runs", |_| place.exists("ws/begun")));
-    let answers = ModelServer::start(Script::of([ScriptStep::text("I see.")])).unwrap();
+    // The resumed conversation has one reply of the model, so its next request is the second of a script.
+    let answers = ModelServer::start(Script::of([bash("exit 9"), ScriptStep::text("I see.")])).unwrap();
     assert_session_resumes(&place, &answers, "I see.");
     let request = answers.requests()[0].raw.clone();
     let told = "check before you repeat it.\\nThe end of its output until then:\\nhalf done";
