@@ -70,10 +70,10 @@ fn show(args: &ConfigFilesArgs) -> ExitCode {
     match load(&args.files) {
         Ok(loaded) if args.json => {
             let files: Vec<Value> = loaded.files.iter().map(file_json).collect();
-            let keys: Vec<Value> = loaded.rows.iter().map(row_json).collect();
+            let keys: Vec<Value> = loaded.rows().iter().map(row_json).collect();
             terminal::answer(&format!("{:#}", json!({ "files": files, "keys": keys })))
         }
-        Ok(loaded) => terminal::answer(&table(&loaded.rows)),
+        Ok(loaded) => terminal::answer(&table(&loaded.rows())),
         Err(errors) => terminal::failed(ExitReason::Input, &errors.to_string()),
     }
 }

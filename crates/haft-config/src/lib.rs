@@ -87,10 +87,17 @@ pub struct LoadedConfig {
     pub resolved: ResolvedConfig,
     /// The files that exist, lowest first.
     pub files: Vec<ConfigFile>,
-    pub rows: Vec<ConfigRow>,
     pub template: ConfigTemplate,
     /// Old names of keys and values in the files.
     pub warnings: Vec<ConfigError>,
+}
+
+impl LoadedConfig {
+    /// Returns every key with its value and origin. Only on demand: it needs the schema of all keys, which takes longer to
+    /// make than the rest of a load without files.
+    pub fn rows(&self) -> Vec<ConfigRow> {
+        rows::rows(&self.template.layers)
+    }
 }
 
 /// The merged files before `${VARIABLE}` was replaced in them, to resolve them again with the secrets of one run.
@@ -326,10 +333,9 @@ impl ConfigLoader<'_> {
         if !self.errors.is_empty() {
             return Err(ConfigErrors(self.errors));
         }
-        let rows = rows::rows(&self.layers);
         let template = ConfigTemplate { layers: Arc::new(self.layers), tool_lock: self.tool_lock };
         let resolved = template.resolve(self.variables)?;
-        Ok(LoadedConfig { resolved, files: self.files, rows, template, warnings: self.warnings })
+        Ok(LoadedConfig { resolved, files: self.files, template, warnings: self.warnings })
     }
 }
 

@@ -267,7 +267,8 @@ fn trusted_project_and_named_files_override_home() {
     assert_eq!(timeout(None), Duration::from_secs(2));
     let loaded = place.load(Some(&named)).unwrap();
     let from = |key: &str| {
-        let row = loaded.rows.iter().find(|row| row.key == key).unwrap();
+        let rows = loaded.rows();
+        let row = rows.iter().find(|row| row.key == key).unwrap();
         row.origin.as_ref().map(|origin| {
             origin.file.file_name().unwrap().to_str().unwrap().to_owned() + &origin.line.to_string()
         })
