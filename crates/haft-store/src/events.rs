@@ -2,10 +2,10 @@
 
 mod memory;
 
-use std::collections::HashMap;
-use std::fs::{DirBuilder, OpenOptions};
+use std::collections::{HashMap, VecDeque};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -28,6 +28,10 @@ const INDEX_EVERY: u64 = 256;
 /// was fenced writes one more batch of events at most, which is smaller.
 const TAIL_BYTES: u64 = 256 << 10;
 
+/// The number of logs whose files stay open. Few, because a server with thousands of runs needs its descriptors for
+/// connections.
+const OPEN_MAX: usize = 16;
+
 /// The number of logs whose index and length are kept in memory.
 const LOGS_MAX: usize = 4_096;
 
@@ -39,17 +43,25 @@ pub struct FileEvents {
     index: Mutex<HashMap<RunKey, Vec<(u64, u64)>>>,
     /// For each log that this process writes: its length after the last append.
     lengths: Mutex<HashMap<RunKey, u64>>,
+    /// The files of the logs that were written last. A run writes its log several times in each turn.
+    open: Mutex<VecDeque<(RunKey, Arc<File>)>>,
 }
 
 impl FileEvents {
     pub fn of(home: &Home) -> Self {
-        Self { root: home.data().join("events"), index: Mutex::default(), lengths: Mutex::default() }
+        Self {
+            root: home.data().join("events"),
+            index: Mutex::default(),
+            lengths: Mutex::default(),
+            open: Mutex::default(),
+        }
     }
 
     /// Removes the log of a run. A log that does not exist is no error.
     pub fn remove(&self, key: &RunKey) -> io::Result<()> {
         lock(&self.index).remove(key);
         lock(&self.lengths).remove(key);
+        self.close(key);
         match std::fs::remove_file(self.path(key)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -67,25 +79,19 @@ impl FileEvents {
     }
 
     fn append_now(&self, key: &RunKey, events: &[Arc<EventEnvelope>]) -> io::Result<()> {
-        let path = self.path(key);
         let mut lines = Vec::new();
         for event in events {
             serde_json::to_writer(&mut lines, &**event)?;
             lines.push(b'\n');
         }
-        let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        let mut file = match open() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let directory = path.parent().unwrap_or(&self.root);
-                DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-                open()?
-            }
-            opened => opened?,
-        };
-        // One write, so that a crash leaves at most one incomplete line, which readers skip.
-        file.write_all(&lines)?;
+        let mut written = self.write(key, &lines)?;
+        if written.nlink() == 0 {
+            // Another process removed the log since the last append.
+            self.close(key);
+            written = self.write(key, &lines)?;
+        }
         let own = events.last().map_or(0, |event| event.seq);
-        let length = file.metadata()?.len();
+        let length = written.len();
         let before = lock(&self.lengths).insert(key.clone(), length);
         let is_alone = before.is_none_or(|before| before + lines.len() as u64 == length);
         // Another process has written. If its numbers are lower, it was fenced and wrote its last batch; otherwise it
@@ -94,6 +100,44 @@ impl FileEvents {
             return Ok(());
         }
         Err(io::Error::other("another process continues the run and writes its events"))
+    }
+
+    /// Writes all lines at once, so that a crash leaves at most one incomplete line, which readers skip.
+    fn write(&self, key: &RunKey, lines: &[u8]) -> io::Result<Metadata> {
+        let file = self.file(key)?;
+        (&*file).write_all(lines)?;
+        file.metadata()
+    }
+
+    fn file(&self, key: &RunKey) -> io::Result<Arc<File>> {
+        let mut open = self.open();
+        if let Some((_, file)) = open.iter().find(|(of, _)| of == key) {
+            return Ok(Arc::clone(file));
+        }
+        let path = self.path(key);
+        let opened = || OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let file = match opened() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = path.parent().unwrap_or(&self.root);
+                DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+                opened()?
+            }
+            opened => opened?,
+        };
+        let file = Arc::new(file);
+        if open.len() >= OPEN_MAX {
+            open.pop_front();
+        }
+        open.push_back((key.clone(), Arc::clone(&file)));
+        Ok(file)
+    }
+
+    fn close(&self, key: &RunKey) {
+        self.open().retain(|(open, _)| open != key);
+    }
+
+    fn open(&self) -> MutexGuard<'_, VecDeque<(RunKey, Arc<File>)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read_now(&self, key: &RunKey, from: u64, count: usize) -> io::Result<Vec<EventEnvelope>> {

@@ -33,6 +33,17 @@ pub(crate) fn remove_unchanged(files: impl Iterator<Item = DirEntry>, keep: Dura
     }
 }
 
+/// Removes the directories below `root` to which nothing was added for longer than `keep`.
+pub fn remove_unused_directories(root: &Path, keep: Duration, now: SystemTime) {
+    for directory in entries(root) {
+        let changed =
+            directory.metadata().ok().filter(fs::Metadata::is_dir).and_then(|meta| meta.modified().ok());
+        if changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age > keep) {
+            let _ = fs::remove_dir_all(directory.path());
+        }
+    }
+}
+
 /// The entries of a directory, none if it cannot be read.
 pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten()
@@ -41,6 +52,18 @@ pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directories_without_a_new_entry_are_removed_with_their_content() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("one/below")).unwrap();
+        fs::write(root.path().join("file"), "").unwrap();
+        let hour = Duration::from_hours(1);
+        remove_unused_directories(root.path(), hour, SystemTime::now());
+        assert!(root.path().join("one/below").exists());
+        remove_unused_directories(root.path(), hour, SystemTime::now() + 2 * hour);
+        assert!(!root.path().join("one").exists() && root.path().join("file").exists());
+    }
 
     #[test]
     fn each_directory_is_due_once_per_interval() {

@@ -89,6 +89,28 @@ async fn events_are_visible_only_to_their_tenant() {
 }
 
 #[tokio::test]
+async fn log_that_another_process_removed_begins_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let events = FileEvents::of(&Home::at(directory.path()));
+    let runs: Vec<RunKey> =
+        (1..=30).map(|run| RunKey { tenant: "local".into(), run: SessionId(run) }).collect();
+    for seq in 1..=3 {
+        for run in &runs {
+            events.append(run, &[event(seq)]).await.unwrap();
+        }
+    }
+    for run in &runs {
+        assert_eq!(events.read(run, 1, 10).await.unwrap().len(), 3);
+    }
+    std::fs::remove_dir_all(directory.path().join("data/events")).unwrap();
+    let last = runs.last().unwrap();
+    events.append(last, &[event(4)]).await.unwrap();
+    events.append(last, &[event(5)]).await.unwrap();
+    let left: Vec<u64> = events.read(last, 4, 10).await.unwrap().iter().map(|event| event.seq).collect();
+    assert_eq!(left, [4, 5]);
+}
+
+#[tokio::test]
 async fn incomplete_last_line_is_skipped() {
     let directory = tempfile::tempdir().unwrap();
     let events = FileEvents::of(&Home::at(directory.path()));
