@@ -225,8 +225,8 @@ impl SummaryText {
 /// Returns the last task status in the replaced messages, word for word. It may be in an earlier summary.
 fn last_status(plan: &CompactionPlan, conversation: &Conversation) -> Option<String> {
     let messages = conversation.messages();
-    let is_in_recent = messages[plan.old(messages).end..].iter().flat_map(|message| message.calls());
-    if is_in_recent.into_iter().any(|call| call.name == TASK_STATUS) {
+    let mut recent = messages[plan.old(messages).end..].iter().flat_map(|message| message.calls());
+    if recent.any(|call| call.name == TASK_STATUS) {
         return None;
     }
     let statuses = plan.replaced(messages).filter_map(|message| {
