@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::step::{exists, run};
-use crate::{claude_code, conformance, mcp_servers, python};
+use crate::{claude_code, clients, conformance, mcp_servers, python};
 
 /// The programs that tests use, each with the Debian package that provides it.
 const PROGRAMS: [(&str, &str); 14] = [
@@ -29,6 +29,7 @@ pub(crate) fn install() -> Result<(), String> {
     python::install()?;
     crate::api::install()?;
     mcp_servers::install()?;
+    clients::install()?;
     claude_code::install()?;
     conformance::install()
 }

@@ -4,6 +4,7 @@
 mod api;
 mod check;
 mod claude_code;
+mod clients;
 mod conformance;
 mod deny;
 mod dependencies;

@@ -10,6 +10,7 @@ mod access;
 mod agents;
 mod auth;
 mod body;
+mod conversations;
 mod error;
 mod health;
 pub mod mcp;

@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
-use crate::{access, auth, health, models, request_id, responses};
+use crate::{access, auth, conversations, health, models, request_id, responses};
 
 /// The checks run from the outside in: the request gets its id, then host, origin and content type are checked, then the
 /// key. Health checks need no key.
@@ -29,9 +29,20 @@ fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
         .route("/models", get(models::list))
         .route("/models/{*id}", get(models::get))
         .route("/responses", post(responses::create).get(responses::list))
+        .route("/responses/input_tokens", post(responses::input_tokens))
         .route("/responses/{id}", get(responses::get).delete(responses::delete))
         .route("/responses/{id}/cancel", post(responses::cancel))
         .route("/responses/{id}/input_items", get(responses::input_items))
+        .route("/conversations", post(conversations::create))
+        .route(
+            "/conversations/{id}",
+            get(conversations::get).post(conversations::update).delete(conversations::delete),
+        )
+        .route("/conversations/{id}/items", get(conversations::list_items).post(conversations::add_items))
+        .route(
+            "/conversations/{id}/items/{item}",
+            get(conversations::get_item).delete(conversations::delete_item),
+        )
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), auth::check))

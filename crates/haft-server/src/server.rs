@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use haft_runtime::Runtime;
 use haft_store::api_keys::ApiKeyStore;
+use haft_store::conversations::ConversationStore;
+use haft_store::idempotency::FileIdempotencyKeys;
 use haft_store::responses::ResponseStore;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -17,6 +19,7 @@ use tokio::time::timeout;
 use crate::access::AccessRules;
 use crate::agents::AgentCatalog;
 use crate::auth::{KeyRing, now_ms};
+use crate::responses::LiveResponses;
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
 
@@ -35,6 +38,9 @@ pub(crate) struct ServerState {
     pub(crate) access: AccessRules,
     pub(crate) keys: KeyRing,
     pub(crate) responses: ResponseStore,
+    pub(crate) conversations: ConversationStore,
+    pub(crate) idempotency: FileIdempotencyKeys,
+    pub(crate) live: Arc<LiveResponses>,
     /// Set once the server was asked to stop.
     pub(crate) stopping: AtomicBool,
     /// When the server started, in seconds since 1970.
@@ -94,6 +100,8 @@ impl Server {
         let address = listener.local_addr().map_err(unusable)?;
         let access = AccessRules::of(&settings, address);
         let responses = ResponseStore::of(runtime.home());
+        let conversations = ConversationStore::of(runtime.home());
+        let idempotency = FileIdempotencyKeys::of(runtime.home());
         let state = ServerState {
             settings,
             runtime,
@@ -101,6 +109,9 @@ impl Server {
             access,
             keys,
             responses,
+            conversations,
+            idempotency,
+            live: Arc::default(),
             stopping: AtomicBool::new(false),
             started_s: now_ms() / 1000,
         };

@@ -9,6 +9,7 @@ pub mod api_keys;
 pub mod approvals_import;
 pub mod blobs;
 pub mod cache;
+pub mod conversations;
 pub mod events;
 pub mod grants;
 pub mod idempotency;

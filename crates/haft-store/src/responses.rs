@@ -39,6 +39,9 @@ pub struct ResponseRecord {
     pub messages: Vec<StoredMessage>,
     /// The ids of the calls that the client answers. The conversation holds a placeholder for each.
     pub open_calls: Vec<String>,
+    /// The events of the stream, for a response in the background, whose readers may come later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Value>,
 }
 
 /// The parts of a record that its maker chooses.
@@ -51,6 +54,7 @@ pub struct NewResponse {
     pub input: Vec<Value>,
     pub messages: Vec<StoredMessage>,
     pub open_calls: Vec<String>,
+    pub events: Vec<Value>,
 }
 
 /// The files of all responses.
@@ -70,7 +74,7 @@ impl ResponseStore {
         if let Some(directory) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        let NewResponse { id, run, created_ms, response, input, messages, open_calls } = new;
+        let NewResponse { id, run, created_ms, response, input, messages, open_calls, events } = new;
         let subject = owner.subject().to_owned();
         let record = ResponseRecord {
             version: VERSION,
@@ -82,6 +86,7 @@ impl ResponseStore {
             input,
             messages,
             open_calls,
+            events,
         };
         private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?, SystemTime::now())
     }
@@ -153,6 +158,7 @@ mod tests {
             input: vec![json!({"type": "message"})],
             messages: vec![StoredMessage::of(&Message::user("hi"))],
             open_calls: vec!["call_1".into()],
+            events: Vec::new(),
         }
     }
 

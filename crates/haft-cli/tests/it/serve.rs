@@ -5,8 +5,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
 
-use haft_testkit::{TestTree, TestUser, libc, send_signal};
-use serde_json::Value;
+use haft_model_server::{ModelServer, Script, ScriptStep};
+use haft_testkit::{HaftCommand, TestTree, TestUser, libc, send_signal};
+use serde_json::{Value, json};
+
+use super::mcp::configure;
 
 fn place() -> TestTree {
     TestTree::new(TestUser::Ourselves)
@@ -14,8 +17,11 @@ fn place() -> TestTree {
 
 /// Starts the server on a free port and returns it with its address and the first line of standard error.
 fn start(place: &TestTree, flags: &[&str]) -> (Child, String) {
-    let words = [&["serve", "--address", "127.0.0.1:0"], flags].concat();
-    let mut child = place.haft(&words).start();
+    listening(place.haft(&[&["serve", "--address", "127.0.0.1:0"], flags].concat()))
+}
+
+fn listening(command: HaftCommand) -> (Child, String) {
+    let mut child = command.start();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     (child, line.trim().trim_start_matches("http://").to_owned())
@@ -95,4 +101,43 @@ fn without_auth_the_local_user_needs_no_key() {
     let (child, address) = start(&place, &["--no-auth"]);
     assert!(get(&address, "/v1/models", "anything").starts_with("HTTP/1.1 200"));
     assert!(!stop(child).contains("API key"));
+}
+
+#[test]
+fn tools_of_a_configured_mcp_server_run_for_a_response_and_only_those_allowed() {
+    let place = place();
+    configure(&place, "good", &[], "");
+    let steps = [ScriptStep::call("bad__echo", json!({"text": "hi"})), ScriptStep::text("It said hi.")];
+    let model = ModelServer::start(Script::of(steps)).unwrap();
+    let serve = place.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]);
+    let serve = serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k");
+    let (child, address) = listening(serve);
+    let tools = json!([{"type": "mcp", "server_label": "bad", "allowed_tools": ["echo"]}]);
+    let response = post(&address, &json!({"model": "openai/m", "input": "x", "tools": tools}));
+    let item = &response["output"][0];
+    assert_eq!(
+        (&item["type"], &item["server_label"], &item["name"]),
+        (&json!("mcp_call"), &json!("bad"), &json!("echo")),
+        "{response}"
+    );
+    assert_eq!((&item["status"], &item["error"]), (&json!("completed"), &json!(null)), "{response}");
+    let shown = model.requests()[0].body["tools"].to_string();
+    assert!(shown.contains("bad__echo") && !shown.contains("bash"), "{shown}");
+    let unknown = json!([{"type": "mcp", "server_label": "none"}]);
+    let refused = post(&address, &json!({"model": "openai/m", "input": "x", "tools": unknown}));
+    assert_eq!(refused["error"]["param"], "tools[0].server_label");
+    stop(child);
+}
+
+fn post(address: &str, body: &Value) -> Value {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let body = body.to_string();
+    let head =
+        format!("POST /v1/responses HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
+    let head = format!("{head}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (_, reply) = text.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(reply).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use haft_core::conversation::Message;
 use haft_core::stored::StoredMessage;
 use haft_core::tool::ToolCall;
 use haft_runtime::{EventSeq, ParkReason, RunEvents, RunHandle, RunState};
@@ -11,7 +12,8 @@ use serde_json::Value;
 
 use super::fold::{ResponseFold, StreamEvent};
 use super::object::ResponseEnd;
-use crate::auth::now_ms;
+use crate::auth::{Caller, now_ms};
+use crate::conversations;
 use crate::server::ServerState;
 
 /// A response whose run works. Dropping it cancels the run, because a client that has gone needs no answer.
@@ -23,15 +25,37 @@ pub(crate) struct ActiveResponse {
     /// Resolves when the model calls functions of the client; `None` if it cannot, or has.
     parking: Option<BoxFuture<'static, Vec<ToolCall>>>,
     client_calls: Vec<ToolCall>,
-    input: Vec<Value>,
-    storage: ResponseStorage,
+    kept: KeptResponse,
+    /// All events, for a response whose readers may come later.
+    replayable: Vec<Value>,
     progress: ResponseProgress,
+}
+
+/// Everything that decides what remains of a response.
+#[derive(Debug)]
+pub(crate) struct KeptResponse {
+    pub(crate) caller: Caller,
+    /// The input items, as the wire shows them.
+    pub(crate) input: Vec<Value>,
+    pub(crate) storage: ResponseStorage,
+    /// The conversation that gets the items.
+    pub(crate) conversation: Option<String>,
+}
+
+/// The end of a response from which a connection continues, also if nothing is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Continuation {
+    pub(crate) id: String,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) open_calls: Vec<String>,
 }
 
 /// The fate of a response after it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseStorage {
     Stored,
+    /// Stored with its events, and from its beginning on.
+    StoredForReplay,
     /// The client keeps the conversation itself.
     Discarded,
 }
@@ -56,17 +80,65 @@ impl ActiveResponse {
         state: Arc<ServerState>,
         handle: RunHandle,
         fold: ResponseFold,
-        input: Vec<Value>,
-        storage: ResponseStorage,
+        kept: KeptResponse,
     ) -> Self {
         let events = handle.events(EventSeq::START);
         let parking = Some(parking(handle.clone()));
-        let (client_calls, progress) = (Vec::new(), ResponseProgress::New);
-        Self { state, handle, events, fold, parking, client_calls, input, storage, progress }
+        Self {
+            state,
+            handle,
+            events,
+            fold,
+            parking,
+            client_calls: Vec::new(),
+            kept,
+            replayable: Vec::new(),
+            progress: ResponseProgress::New,
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.fold.head().id
+    }
+
+    pub(crate) fn handle(&self) -> &RunHandle {
+        &self.handle
+    }
+
+    /// Returns the conversation after the response; `None` before its end.
+    pub(crate) fn continuation(&self) -> Option<Continuation> {
+        let conversation = self.handle.conversation()?;
+        Some(Continuation {
+            id: self.fold.head().id.clone(),
+            messages: conversation.messages().iter().map(|message| Message::clone(message)).collect(),
+            open_calls: self.open_calls(),
+        })
+    }
+
+    fn open_calls(&self) -> Vec<String> {
+        self.client_calls.iter().map(|call| call.id.0.clone()).collect()
+    }
+
+    /// Stores the response before it has ended, so that it can be found from the moment that the client knows its id.
+    pub(crate) async fn store_beginning(&mut self) {
+        let response = self.fold.head().object("in_progress", &[], None, &ResponseEnd::default());
+        self.store(&response).await;
     }
 
     /// Returns the next events of the stream; `None` after the last ones. Cancelling it loses nothing.
     pub(crate) async fn next(&mut self) -> Option<Vec<StreamEvent>> {
+        let events = self.next_events().await?;
+        if self.kept.storage == ResponseStorage::StoredForReplay && !self.has_ended() {
+            self.replayable.extend(events.iter().map(|event| event.data.clone()));
+        }
+        Some(events)
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.progress, ResponseProgress::Ended(_))
+    }
+
+    async fn next_events(&mut self) -> Option<Vec<StreamEvent>> {
         match self.progress {
             ResponseProgress::New => {
                 self.progress = ResponseProgress::Working;
@@ -133,15 +205,28 @@ impl ActiveResponse {
         let end = ResponseEnd { completed_s: (end.status == "completed").then(|| now_ms() / 1000), ..end };
         let (response, last) = self.fold.end(&end);
         events.extend(last);
+        if self.kept.storage == ResponseStorage::StoredForReplay {
+            self.replayable.extend(events.iter().map(|event| event.data.clone()));
+        }
         self.store(&response).await;
+        self.extend_conversation(&response).await;
         let tool_began = self.fold.tool_began();
         self.progress = ResponseProgress::Ended(Box::new(EndedResponse { response, end, tool_began }));
         events
     }
 
+    /// Adds the input and the output to the conversation. One that was deleted meanwhile stays deleted.
+    async fn extend_conversation(&mut self, response: &Value) {
+        let Some(id) = self.kept.conversation.clone() else { return };
+        let output = response["output"].as_array().cloned().unwrap_or_default();
+        let items = self.kept.input.iter().cloned().chain(output).collect();
+        let (state, caller) = (Arc::clone(&self.state), self.kept.caller.clone());
+        let _ = conversations::append(&state, &caller, &id, items).await;
+    }
+
     /// Stores the response before the client learns that it has ended, so that a follow-up request finds it.
     async fn store(&mut self, response: &Value) {
-        if self.storage == ResponseStorage::Discarded {
+        if self.kept.storage == ResponseStorage::Discarded {
             return;
         }
         let messages = self.handle.conversation().map(|conversation| {
@@ -152,9 +237,10 @@ impl ActiveResponse {
             run: self.handle.id().to_string(),
             created_ms: self.fold.head().created_s * 1000,
             response: response.clone(),
-            input: self.input.clone(),
+            input: self.kept.input.clone(),
             messages: messages.unwrap_or_default(),
-            open_calls: self.client_calls.iter().map(|call| call.id.0.clone()).collect(),
+            open_calls: self.open_calls(),
+            events: self.replayable.clone(),
         };
         let (store, owner) = (self.state.responses.clone(), self.handle.principal().clone());
         // The disk must not hold up the other requests of this thread.
@@ -164,7 +250,7 @@ impl ActiveResponse {
 
 impl Drop for ActiveResponse {
     fn drop(&mut self) {
-        if !matches!(self.progress, ResponseProgress::Ended(_)) {
+        if !self.has_ended() {
             self.handle.cancel();
         }
     }

@@ -20,6 +20,11 @@ pub(crate) struct StreamEvent {
 }
 
 impl StreamEvent {
+    /// Restores an event that was stored as its data.
+    pub(crate) fn of_data(data: Value) -> Self {
+        Self { kind: data["type"].as_str().unwrap_or_default().to_owned(), data }
+    }
+
     /// Returns the event as one block of server-sent events. Its lines end with LF: some clients lose events with CRLF.
     pub(crate) fn sse(&self) -> String {
         format!("event: {}\ndata: {}\n\n", self.kind, self.data)

@@ -7,6 +7,7 @@ mod drive;
 mod field;
 mod fold;
 mod items;
+mod live;
 mod object;
 mod request;
 mod spec;
@@ -14,59 +15,195 @@ mod sse;
 mod stored;
 mod tool_choice;
 mod tools;
+mod websocket;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use haft_core::conversation::Message;
+use haft_core::idempotency_store::IdempotencyStore as _;
+use haft_core::output_store::StoreError;
+use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
+use haft_core::tokens::Tokens;
 use haft_runtime::{AnswerSource, RunHooks, RunSecrets};
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::auth::{Caller, now_ms};
 use crate::body::JsonObject;
+use crate::conversations;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
-use drive::{ActiveResponse, EndedResponse, ResponseStorage};
-use field::invalid;
-use fold::ResponseFold;
+use drive::{ActiveResponse, Continuation, EndedResponse, KeptResponse, ResponseStorage};
+use fold::{ResponseFold, StreamEvent};
 use items::ConversationBuilder;
+use live::LiveResponse;
 use object::ResponseHead;
 use request::CreateRequest;
+use sse::EventSource;
 
-pub(crate) use stored::{cancel, delete, get, input_items, list};
+pub(crate) use field::{Field, invalid};
+pub(crate) use items::InputItem;
+pub(crate) use live::LiveResponses;
+pub(crate) use request::check_metadata;
+pub(crate) use stored::{Page, blocking, cancel, delete, get, input_items, list};
 
 /// `POST /v1/responses`.
 pub(crate) async fn create(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
+    headers: HeaderMap,
     JsonObject(body): JsonObject,
 ) -> Result<Response, ApiError> {
     let request = request::parse(body)?;
-    if request.background {
-        return Err(invalid("background", "`background: true` is not supported yet; leave it out"));
-    }
     let warnings = request.warnings.join("; ");
-    let (stream, active) = (request.stream, start(&state, &caller, request).await?);
-    let mut response = if stream { sse::stream_response(active) } else { whole(active.finished().await) };
+    let mut response = match idempotency_key(&headers)? {
+        None if request.background => detached(&state, &caller, request, new_id()).await?,
+        None => attached(&state, &caller, request).await?,
+        Some(key) => once(&state, &caller, request, key).await?,
+    };
     if let (false, Ok(value)) = (warnings.is_empty(), HeaderValue::from_str(&warnings)) {
         response.headers_mut().insert("haft-warnings", value);
     }
     Ok(response)
 }
 
+/// `POST /v1/responses/input_tokens`: an estimate of the size of a request, by its length.
+pub(crate) async fn input_tokens(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    JsonObject(body): JsonObject,
+) -> Result<Json<Value>, ApiError> {
+    let request = request::parse(body)?;
+    let messages = opening(&state, &caller, &request, None).await?;
+    let stored: Vec<StoredMessage> = messages.iter().map(StoredMessage::of).collect();
+    let messages = serde_json::to_string(&stored).map_or(0, |text| text.len());
+    let around = [&request.echo["instructions"], &request.echo["tools"]].map(|value| value.to_string().len());
+    let tokens = Tokens::by_length((messages + around.iter().sum::<usize>()) as u64);
+    Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens.count()})))
+}
+
+/// A response that ends with its connection.
+async fn attached(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    request: CreateRequest,
+) -> Result<Response, ApiError> {
+    let stream = request.stream;
+    let active = start(state, caller, request, new_id(), None).await?;
+    Ok(if stream {
+        sse::stream_response(EventSource::Active(Box::new(active)))
+    } else {
+        whole(active.finished().await)
+    })
+}
+
+/// A response that goes on without its connection.
+async fn detached(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    request: CreateRequest,
+    id: Uuid,
+) -> Result<Response, ApiError> {
+    let (stream, background) = (request.stream, request.background);
+    let mut active = start(state, caller, request, id, None).await?;
+    active.store_beginning().await;
+    let live = state.live.detach(active);
+    Ok(match (stream, background) {
+        (true, _) => sse::stream_response(EventSource::Follower(live.follow(0))),
+        (false, true) => Json(first_object(&live).await).into_response(),
+        (false, false) => whole(live.ended().await),
+    })
+}
+
+async fn first_object(live: &Arc<LiveResponse>) -> Value {
+    let first = live.follow(0).next().await.unwrap_or_default();
+    first.into_iter().next().map(|event| event.data["response"].clone()).unwrap_or_default()
+}
+
+/// Starts a response, or returns the one that an earlier request with the same key started.
+async fn once(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    request: CreateRequest,
+    key: String,
+) -> Result<Response, ApiError> {
+    let failed = |error: StoreError| {
+        ApiError::new(ApiErrorKind::ServerError, format!("the idempotency key cannot be stored: {error}"))
+    };
+    let (keys, owner, id) = (state.idempotency.clone(), caller.principal.clone(), new_id());
+    let bound = keys.bind(&owner, &key, SessionId(id.as_u128())).await.map_err(failed)?;
+    if bound.0 == id.as_u128() {
+        let started = detached(state, caller, request, id).await;
+        if started.is_err() {
+            // Nothing has begun, so that the corrected request may use the key.
+            keys.release(&owner, &key).await;
+        }
+        return started;
+    }
+    let first = response_id(Uuid::from_u128(bound.0));
+    if let Some(live) = state.live.get(&owner, &first) {
+        return Ok(if request.stream {
+            sse::stream_response(EventSource::Follower(live.follow(0)))
+        } else {
+            whole(live.ended().await)
+        });
+    }
+    let gone = || {
+        let message = "the response of this idempotency key was not stored, or was deleted";
+        ApiError::new(ApiErrorKind::Conflict, message).with_code("idempotency_key_in_use")
+    };
+    let record = stored::find(state, caller, &first).await?.ok_or_else(gone)?;
+    Ok(if request.stream {
+        let events = record.events.into_iter().map(StreamEvent::of_data).collect();
+        sse::stream_response(EventSource::Recorded(events))
+    } else {
+        Json(record.response).into_response()
+    })
+}
+
+/// The longest idempotency key.
+const KEY_CHARS_MAX: usize = 255;
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    match key.to_str() {
+        // The prefix keeps these keys apart from those of the runtime.
+        Ok(key) if !key.is_empty() && key.len() <= KEY_CHARS_MAX => Ok(Some(format!("response {key}"))),
+        _ => {
+            let message = format!("`Idempotency-Key` must have 1 to {KEY_CHARS_MAX} visible characters");
+            Err(invalid("Idempotency-Key", message))
+        }
+    }
+}
+
+fn new_id() -> Uuid {
+    Uuid::new_v4()
+}
+
+fn response_id(id: Uuid) -> String {
+    format!("resp_{}", id.simple())
+}
+
 async fn start(
     state: &Arc<ServerState>,
     caller: &Caller,
     request: CreateRequest,
+    id: Uuid,
+    last: Option<&Continuation>,
 ) -> Result<ActiveResponse, ApiError> {
-    let opening = opening(state, caller, &request).await?;
+    if state.stopping.load(Ordering::Relaxed) {
+        return Err(ApiError::new(ApiErrorKind::Unavailable, "the server is stopping"));
+    }
+    let opening = opening(state, caller, &request, last).await?;
     let spec = spec::build(state, caller, &request, opening)?;
     let head = ResponseHead {
-        id: format!("resp_{}", Uuid::new_v4().simple()),
+        id: response_id(id),
         created_s: now_ms() / 1000,
         model: request.model.clone().unwrap_or_else(|| default_model(state)),
         echo: request.echo,
@@ -80,26 +217,45 @@ async fn start(
     };
     let started = state.runtime.start_with(spec, RunSecrets::none(), hooks).await;
     let handle = started.map_err(|error| spec::not_started(&error))?;
-    let storage = if request.store { ResponseStorage::Stored } else { ResponseStorage::Discarded };
+    let storage = match (request.store, request.background) {
+        (false, _) => ResponseStorage::Discarded,
+        (true, false) => ResponseStorage::Stored,
+        (true, true) => ResponseStorage::StoredForReplay,
+    };
     let input = identified(&head.id, request.input_items);
-    Ok(ActiveResponse::new(Arc::clone(state), handle, ResponseFold::new(head), input, storage))
+    let kept = KeptResponse { caller: caller.clone(), input, storage, conversation: request.conversation };
+    Ok(ActiveResponse::new(Arc::clone(state), handle, ResponseFold::new(head), kept))
 }
 
-/// The whole conversation: that of the previous response, and the new items.
+/// The whole conversation: that of the previous response, and the new items. `last` is the last response of the same
+/// connection, which need not be stored.
 async fn opening(
     state: &ServerState,
     caller: &Caller,
     request: &CreateRequest,
+    last: Option<&Continuation>,
 ) -> Result<Vec<Message>, ApiError> {
     let mut builder = match &request.previous_response_id {
-        None if request.input.is_empty() => return Err(invalid("input", "`input` is missing or empty")),
+        None if request.input.is_empty() && request.conversation.is_none() => {
+            return Err(invalid("input", "`input` is missing or empty"));
+        }
         None => ConversationBuilder::default(),
+        Some(id) if last.is_some_and(|last| last.id == *id) => {
+            let last = last.cloned();
+            last.map_or_else(ConversationBuilder::default, |last| {
+                ConversationBuilder::after(last.messages, &last.open_calls)
+            })
+        }
         Some(id) => {
             let missing = || {
                 let message = format!("there is no stored response `{id}`");
                 invalid("previous_response_id", message).with_code("previous_response_not_found")
             };
             let record = stored::find(state, caller, id).await?.ok_or_else(missing)?;
+            if record.response["status"] == "in_progress" {
+                let message = format!("the response `{id}` has not ended");
+                return Err(invalid("previous_response_id", message));
+            }
             let messages = record.messages.into_iter().map(StoredMessage::into_message);
             let messages = messages.collect::<Result<Vec<_>, _>>().map_err(|error| {
                 ApiError::new(ApiErrorKind::ServerError, format!("the response {id} cannot be read: {error}"))
@@ -107,6 +263,12 @@ async fn opening(
             ConversationBuilder::after(messages, &record.open_calls)
         }
     };
+    if let Some(id) = &request.conversation {
+        let record = conversations::find(state, caller, id).await?;
+        for item in &record.items {
+            builder.push("conversation", InputItem::parse("conversation", item)?)?;
+        }
+    }
     for (at, item) in request.input.iter().enumerate() {
         builder.push(&format!("input[{at}]"), item.clone())?;
     }
@@ -118,14 +280,19 @@ fn default_model(state: &ServerState) -> String {
 }
 
 /// Gives each input item an id, for `/input_items`.
-fn identified(response: &str, items: Vec<serde_json::Value>) -> Vec<serde_json::Value> {
+pub(crate) fn identified(response: &str, items: Vec<Value>) -> Vec<Value> {
     let of_response = response.trim_start_matches("resp_");
-    let identify = |(at, mut item): (usize, serde_json::Value)| {
-        if item.get("id").is_none_or(serde_json::Value::is_null) {
+    let identify = |(at, mut item): (usize, Value)| {
+        if item.get("id").is_none_or(Value::is_null) {
             item["id"] = format!("item_{of_response}{at:04x}").into();
         }
-        if item.get("type").is_none_or(serde_json::Value::is_null) {
+        if item.get("type").is_none_or(Value::is_null) {
             item["type"] = "message".into();
+        }
+        let text = item["content"].as_str().filter(|_| item["type"] == "message").map(str::to_owned);
+        if let Some(text) = text {
+            let kind = if item["role"] == "assistant" { "output_text" } else { "input_text" };
+            item["content"] = json!([{"type": kind, "text": text}]);
         }
         item
     };

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::field::{Field, invalid};
+use super::field::{Field, invalid, required};
 use super::items::InputItem;
 use super::tool_choice::{self, RequestedChoice};
 use super::tools::{self, RequestTools};
@@ -38,6 +38,8 @@ pub(crate) struct CreateRequest {
     /// The items as the wire shows them.
     pub(crate) input_items: Vec<Value>,
     pub(crate) previous_response_id: Option<String>,
+    /// The id of the conversation that the response belongs to.
+    pub(crate) conversation: Option<String>,
     pub(crate) instructions: Option<String>,
     pub(crate) tools: RequestTools,
     pub(crate) tool_choice: RequestedChoice,
@@ -79,6 +81,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     let mut take = |name: &'static str| Field::new(name, body.remove(name));
     let (input, input_items) = input(take("input"))?;
     let previous_response_id = take("previous_response_id").text()?;
+    let conversation = conversation(&take("conversation"), &mut echo)?;
     let instructions = take("instructions").text()?;
     let written_tools = take("tools");
     echo_value(&mut echo, "tools", written_tools.value());
@@ -101,6 +104,10 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     echo_value(&mut echo, "previous_response_id", previous_response_id.clone().map(Value::from).as_ref());
     let unknown = body.keys().filter(|name| !IGNORED.contains(&name.as_str()));
     warnings.extend(unknown.map(|name| format!("ignored the unknown field `{name}`")));
+    if conversation.is_some() && previous_response_id.is_some() {
+        let message = "`conversation` and `previous_response_id` cannot be used together";
+        return Err(invalid("conversation", message));
+    }
     if background && !store {
         return Err(invalid(
             "background",
@@ -112,6 +119,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         input,
         input_items,
         previous_response_id,
+        conversation,
         instructions,
         tools,
         tool_choice,
@@ -167,6 +175,18 @@ fn input(field: Field) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> {
     let read = |(at, item): (usize, &Value)| InputItem::parse(&format!("input[{at}]"), item);
     let parsed = items.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
     Ok((parsed, items))
+}
+
+/// Reads an id, or an object with an id.
+fn conversation(field: &Field, echo: &mut Map<String, Value>) -> Result<Option<String>, ApiError> {
+    let id = match field.value() {
+        None => return Ok(None),
+        Some(Value::String(id)) => id.clone(),
+        Some(Value::Object(object)) => required("conversation", object, "id")?,
+        Some(_) => return Err(field.wrong("an id or an object with an id")),
+    };
+    echo.insert("conversation".into(), json!({"id": id}));
+    Ok(Some(id))
 }
 
 fn text(field: &Field, echo: &mut Map<String, Value>) -> Result<TextFormat, ApiError> {
@@ -253,7 +273,7 @@ fn refuse_unsupported(
     if take("top_logprobs").count(0)?.is_some_and(|count| count > 0) {
         return Err(invalid("top_logprobs", "`top_logprobs` is not supported; leave it out or send 0"));
     }
-    for name in ["prompt", "conversation", "context_management"] {
+    for name in ["prompt", "context_management"] {
         if take(name).value().is_some() {
             return Err(invalid(name, format!("`{name}` is not supported by this server")));
         }
@@ -284,7 +304,7 @@ fn copied(
     Ok(())
 }
 
-fn check_metadata(pairs: &Map<String, Value>) -> Result<(), ApiError> {
+pub(crate) fn check_metadata(pairs: &Map<String, Value>) -> Result<(), ApiError> {
     if pairs.len() > 16 {
         return Err(invalid("metadata", format!("`metadata` has {} pairs; the limit is 16", pairs.len())));
     }
@@ -342,6 +362,9 @@ mod tests {
         check(json!({"input": "x", "top_logprobs": 2}), "top_logprobs");
         check(json!({"input": "x", "presence_penalty": 1}), "presence_penalty");
         check(json!({"input": "x", "prompt": {"id": "p"}}), "prompt");
+        check(json!({"input": "x", "conversation": 1}), "conversation");
+        let both = json!({"input": "x", "conversation": "conv_1", "previous_response_id": "resp_1"});
+        check(both, "conversation");
         check(json!({"input": "x", "background": true, "store": false}), "background");
         check(json!({"input": "x", "prompt_cache_key": "k".repeat(65)}), "prompt_cache_key");
     }

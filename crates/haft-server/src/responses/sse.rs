@@ -11,6 +11,8 @@ use http::{HeaderValue, header};
 use tokio::time::timeout;
 
 use super::drive::ActiveResponse;
+use super::fold::StreamEvent;
+use super::live::LiveFollower;
 
 /// The longest silence. Proxies close connections that are quiet for longer, often after 30 or 60 seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
@@ -21,16 +23,37 @@ const PING: &[u8] = b": ping\n\n";
 /// The last block of every stream.
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
+/// The origin of the events of a stream.
+pub(crate) enum EventSource {
+    /// The run ends with the connection.
+    Active(Box<ActiveResponse>),
+    /// The run goes on without the connection.
+    Follower(LiveFollower),
+    /// The run has ended.
+    Recorded(Vec<StreamEvent>),
+}
+
+impl EventSource {
+    async fn next(&mut self) -> Option<Vec<StreamEvent>> {
+        match self {
+            Self::Active(active) => active.next().await,
+            Self::Follower(follower) => follower.next().await,
+            Self::Recorded(events) if events.is_empty() => None,
+            Self::Recorded(events) => Some(std::mem::take(events)),
+        }
+    }
+}
+
 enum StreamPhase {
-    Events(Box<ActiveResponse>),
+    Events(EventSource),
     /// Blocks that wait to be sent, the first one last.
-    Blocks(Box<ActiveResponse>, Vec<String>),
+    Blocks(EventSource, Vec<String>),
     Done,
 }
 
 /// Sends each event in a chunk of its own: some clients lose an event that arrives in two reads.
-pub(crate) fn stream_response(active: ActiveResponse) -> Response {
-    let blocks = stream::unfold(StreamPhase::Events(Box::new(active)), |phase| async {
+pub(crate) fn stream_response(source: EventSource) -> Response {
+    let blocks = stream::unfold(StreamPhase::Events(source), |phase| async {
         let (block, phase) = next_block(phase).await?;
         Some((Ok::<Bytes, Infallible>(block), phase))
     });
@@ -44,18 +67,18 @@ pub(crate) fn stream_response(active: ActiveResponse) -> Response {
 }
 
 async fn next_block(phase: StreamPhase) -> Option<(Bytes, StreamPhase)> {
-    let (mut active, mut blocks) = match phase {
+    let (mut source, mut blocks) = match phase {
         StreamPhase::Done => return None,
-        StreamPhase::Events(active) => (active, Vec::new()),
-        StreamPhase::Blocks(active, blocks) => (active, blocks),
+        StreamPhase::Events(source) => (source, Vec::new()),
+        StreamPhase::Blocks(source, blocks) => (source, blocks),
     };
     if blocks.is_empty() {
-        match timeout(PING_INTERVAL, active.next()).await {
-            Err(_) => return Some((Bytes::from_static(PING), StreamPhase::Events(active))),
+        match timeout(PING_INTERVAL, source.next()).await {
+            Err(_) => return Some((Bytes::from_static(PING), StreamPhase::Events(source))),
             Ok(None) => return Some((Bytes::from_static(DONE), StreamPhase::Done)),
             Ok(Some(events)) => blocks = events.iter().rev().map(|event| event.sse()).collect(),
         }
     }
     let block = blocks.pop()?;
-    Some((Bytes::from(block), StreamPhase::Blocks(active, blocks)))
+    Some((Bytes::from(block), StreamPhase::Blocks(source, blocks)))
 }

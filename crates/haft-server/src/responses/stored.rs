@@ -3,12 +3,18 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
 use haft_store::responses::ResponseRecord;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::field::invalid;
+use super::fold::StreamEvent;
+use super::sse::{self, EventSource};
+use super::websocket;
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
@@ -27,25 +33,59 @@ pub(crate) struct Page {
     order: Option<String>,
 }
 
-/// `GET /v1/responses/{id}`.
+/// The query of `GET /v1/responses/{id}`.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Retrieval {
+    stream: Option<String>,
+    starting_after: Option<String>,
+}
+
+/// `GET /v1/responses/{id}`: the object, or the stream of a response in the background from any event on.
 pub(crate) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
-    found(&state, &caller, &id).await.map(|record| Json(record.response))
+    Query(query): Query<Retrieval>,
+) -> Result<Response, ApiError> {
+    let live = state.live.get(&caller.principal, &id);
+    if query.stream.as_deref() != Some("true") {
+        return Ok(match live {
+            Some(live) => Json(live.snapshot()).into_response(),
+            None => Json(found(&state, &caller, &id).await?.response).into_response(),
+        });
+    }
+    let from = match query.starting_after.as_deref().map(str::parse::<usize>) {
+        None => 0,
+        Some(Ok(number)) => number.saturating_add(1),
+        Some(Err(_)) => {
+            return Err(invalid("starting_after", "`starting_after` must be the number of an event"));
+        }
+    };
+    if let Some(live) = live {
+        return Ok(sse::stream_response(EventSource::Follower(live.follow(from))));
+    }
+    let record = found(&state, &caller, &id).await?;
+    if record.events.is_empty() {
+        return Err(invalid("stream", "only a response with `background: true` can be streamed again"));
+    }
+    let events = record.events.into_iter().skip(from).map(StreamEvent::of_data).collect();
+    Ok(sse::stream_response(EventSource::Recorded(events)))
 }
 
-/// `GET /v1/responses`: the responses of the caller, the newest first.
+/// `GET /v1/responses`: the responses of the caller, the newest first. With an upgrade it is the WebSocket.
 pub(crate) async fn list(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Query(page): Query<Page>,
-) -> Result<Json<Value>, ApiError> {
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    if let Ok(upgrade) = upgrade {
+        return Ok(websocket::accept(upgrade, state, caller));
+    }
     let store = state.responses.clone();
     let listed = blocking(move || store.list(&caller.principal)).await?;
     let responses = listed.into_iter().map(|record| record.response).collect();
-    page.of(responses).map(Json)
+    page.of(responses).map(|list| Json(list).into_response())
 }
 
 /// `DELETE /v1/responses/{id}`.
@@ -67,9 +107,11 @@ pub(crate) async fn cancel(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
+    if let Some(live) = state.live.get(&caller.principal, &id) {
+        return Ok(Json(live.cancel().await.response));
+    }
     let record = found(&state, &caller, &id).await?;
-    let is_background = record.response["background"] == true;
-    if !is_background {
+    if record.response["background"] != true {
         let message = "only a response with `background: true` can be cancelled";
         return Err(ApiError::new(ApiErrorKind::InvalidRequest, message));
     }
@@ -90,8 +132,13 @@ pub(crate) async fn input_items(
 }
 
 impl Page {
+    /// A page with the most entries, the oldest first.
+    pub(crate) fn all() -> Self {
+        Self { after: None, limit: Some(PAGE_MAX.to_string()), order: Some("asc".into()) }
+    }
+
     /// Cuts the page out of `newest_first`.
-    fn of(&self, newest_first: Vec<Value>) -> Result<Value, ApiError> {
+    pub(crate) fn of(&self, newest_first: Vec<Value>) -> Result<Value, ApiError> {
         let limit = match self.limit.as_deref().map(str::parse::<usize>) {
             None => PAGE_DEFAULT,
             Some(Ok(limit)) if (1..=PAGE_MAX).contains(&limit) => limit,
@@ -133,7 +180,14 @@ pub(crate) async fn find(
 }
 
 async fn found(state: &ServerState, caller: &Caller, id: &str) -> Result<ResponseRecord, ApiError> {
-    find(state, caller, id).await?.ok_or_else(|| missing(id))
+    let mut record = find(state, caller, id).await?.ok_or_else(|| missing(id))?;
+    if record.response["status"] == "in_progress" && state.live.get(&caller.principal, id).is_none() {
+        // The process that ran it is gone.
+        record.response["status"] = "failed".into();
+        let message = "the server ended before the response was complete";
+        record.response["error"] = json!({"code": "server_error", "message": message});
+    }
+    Ok(record)
 }
 
 fn missing(id: &str) -> ApiError {
@@ -141,7 +195,7 @@ fn missing(id: &str) -> ApiError {
 }
 
 /// Reads or writes files on another thread, because the disk must not hold up other requests.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let failed =

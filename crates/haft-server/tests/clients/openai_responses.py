@@ -94,7 +94,7 @@ def stream(model):
         final = events.get_final_response()
     for event in client.responses.create(model=model, input="Stream, please.", stream=True):
         unknown += extras(EVENT.validate_python(json.loads(event.to_json())))
-    return {"kinds": kinds, "text": final.output_text, "extras": unknown + checked(final), "id": final.id}
+    return {"kinds": kinds, "text": final.output_text, "extras": unknown, "id": final.id}
 
 
 def stored(model):
@@ -118,6 +118,70 @@ def stored(model):
         "items": [[item.type, item.content[0].text] for item in items.data],
         "gone": gone,
         "kept": kept,
+    }
+
+
+def conversations(model):
+    conversation = client.conversations.create(
+        metadata={"topic": "demo"}, items=[{"type": "message", "role": "user", "content": "I am Ann."}]
+    )
+    response = client.responses.create(model=model, conversation=conversation.id, input="Who am I?")
+    items = client.conversations.items.list(conversation.id, order="asc")
+    first = items.data[0].id
+    client.conversations.items.create(
+        conversation.id, items=[{"type": "message", "role": "user", "content": "One more."}]
+    )
+    one = client.conversations.items.retrieve(first, conversation_id=conversation.id)
+    client.conversations.items.delete(first, conversation_id=conversation.id)
+    left = client.conversations.items.list(conversation.id)
+    updated = client.conversations.update(conversation.id, metadata={"topic": "other"})
+    again = client.conversations.retrieve(conversation.id)
+    deleted = client.conversations.delete(conversation.id)
+    try:
+        client.conversations.retrieve(conversation.id)
+        gone = "found"
+    except openai.NotFoundError as error:
+        gone = error.status_code
+    return {
+        "text": response.output_text,
+        "conversation": response.conversation.id == conversation.id,
+        "items": [[item.type, item.role, item.content[0].text] for item in items.data],
+        "one": one.content[0].text,
+        "left": len(left.data),
+        "metadata": [conversation.metadata, updated.metadata, again.metadata],
+        "deleted": deleted.deleted,
+        "gone": gone,
+    }
+
+
+def turn(connection, **body):
+    """Sends one request and returns the final response, or the code of the error."""
+    connection.response.create(**body)
+    kinds = []
+    while True:
+        event = json.loads(connection.recv_bytes())
+        kinds.append(event["type"])
+        if event["type"] == "error":
+            return event["error"]["code"]
+        if event["type"] in ("response.completed", "response.failed", "response.incomplete"):
+            assert kinds[0] == "response.created", kinds
+            return Response.model_validate(event["response"])
+
+
+def websocket(model):
+    with client.responses.connect() as connection:
+        first = turn(connection, model=model, input="One.", store=False)
+        second = turn(connection, model=model, input="Two.", store=False, previous_response_id=first.id)
+        output = {"type": "function_call_output", "call_id": "none", "output": "x"}
+        wrong = turn(connection, model=model, input=[output], store=False, previous_response_id=second.id)
+        evicted = turn(connection, model=model, input="x", store=False, previous_response_id=second.id)
+        clean = turn(connection, model=model, input="Three.", store=False)
+    with client.responses.connect() as connection:
+        other = turn(connection, model=model, input="x", store=False, previous_response_id=clean.id)
+        fresh = turn(connection, model=model, input="Four.", store=False)
+    return {
+        "texts": [response.output_text for response in (first, second, clean, fresh)],
+        "errors": [wrong, evicted, other],
     }
 
 
@@ -146,7 +210,8 @@ def models():
 
 def main():
     model = os.environ.get("MODEL", "openai/m")
-    parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors}
+    parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
+             "conversations": conversations, "websocket": websocket}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use haft_model_server::{ErrorResponse, RequestExpectation, Script, ScriptPart, ScriptStep};
+use haft_model_server::{
+    ErrorResponse, RequestExpectation, RequestOutcome, ResponsePace, Script, ScriptPart, ScriptStep,
+};
+use haft_testkit::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -27,12 +30,17 @@ fn python(server: &TestServer, part: &str, model: &str) -> Value {
     serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"))
 }
 
-/// The Python interpreter with the SDKs, which `xtask` installs beside the build products.
+/// The Python interpreter with the SDKs.
 fn interpreter() -> PathBuf {
+    tools("python").join("bin/python3")
+}
+
+/// A directory of packages that `xtask` installs beside the build products.
+fn tools(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let tools = own.ancestors().map(|place| place.join("tools/python"));
-    let installed = tools.into_iter().find(|place| place.join("installed.txt").is_file());
-    installed.map(|place| place.join("bin/python3")).unwrap_or_else(|| panic!("run `cargo xtask install`"))
+    let mut places = own.ancestors().map(|place| place.join("tools").join(name));
+    let installed = places.find(|place| place.join("installed.txt").is_file());
+    installed.unwrap_or_else(|| panic!("`{name}` is not installed; run `cargo xtask install`"))
 }
 
 fn post(server: &TestServer, body: &Value) -> Reply {
@@ -282,4 +290,187 @@ fn skipped_tools_and_unknown_fields_are_named_in_a_header() {
     let reply = post(&server, &body);
     let warnings = reply.headers["haft-warnings"].to_str().unwrap();
     assert!(warnings.contains("web_search") && warnings.contains("shiny"), "{warnings}");
+}
+
+fn poll(server: &TestServer, id: &str, until: &str) -> Value {
+    let path = format!("/v1/responses/{id}");
+    let mut response = Value::Null;
+    eventually(&format!("{id} is {until}"), || {
+        response = server.get(&path).json();
+        response["status"] == until
+    });
+    response
+}
+
+#[test]
+fn a_response_in_the_background_is_polled_followed_and_replayed_from_any_event() {
+    let server = answering("Worked in the background.");
+    let started = ask(&server, &json!({"model": "openai/m", "input": "x", "background": true}));
+    assert_eq!((&started["status"], &started["background"]), (&json!("in_progress"), &json!(true)));
+    let id = started["id"].as_str().unwrap();
+    let response = poll(&server, id, "completed");
+    assert_eq!(text(&response), "Worked in the background.");
+    let all = events(&server.get(&format!("/v1/responses/{id}?stream=true")));
+    let rest = events(&server.get(&format!("/v1/responses/{id}?stream=true&starting_after=1")));
+    assert_eq!((all[0].0.as_str(), &all[2..]), ("response.created", &rest[..]));
+    let streamed = json!({"model": "openai/m", "input": "x", "background": true, "stream": true});
+    let streamed = events(&post(&server, &streamed));
+    let kinds = |events: &[(String, String)]| events.iter().map(|(kind, _)| kind.clone()).collect::<Vec<_>>();
+    assert_eq!(kinds(&streamed), kinds(&all), "a stream and its replay are the same");
+    let foreground = ask(&server, &json!({"model": "openai/m", "input": "x"}));
+    let path = format!("/v1/responses/{}?stream=true", foreground["id"].as_str().unwrap());
+    assert_eq!(server.get(&path).status, 400);
+}
+
+/// A model that takes a minute for its reply.
+fn slow() -> TestServer {
+    let pace = ResponsePace { between_milliseconds: 60_000, ..ResponsePace::default() };
+    TestServer::start(Script::of([ScriptStep::text("Late.").at_pace(pace)]))
+}
+
+#[test]
+fn cancelling_a_response_in_the_background_stops_its_run() {
+    let server = slow();
+    let started = ask(&server, &json!({"model": "openai/m", "input": "x", "background": true}));
+    let id = started["id"].as_str().unwrap();
+    let follow_up = json!({"model": "openai/m", "input": "y", "previous_response_id": id});
+    assert_eq!(post(&server, &follow_up).json()["error"]["param"], "previous_response_id");
+    let cancelled = server.send(server.request(Method::POST, &format!("/v1/responses/{id}/cancel"))).json();
+    assert_eq!(cancelled["status"], "cancelled");
+    assert_eq!(poll(&server, id, "cancelled"), cancelled);
+}
+
+#[test]
+fn a_client_that_disconnects_cancels_its_response() {
+    let server = slow();
+    let body = json!({"model": "openai/m", "input": "x", "stream": true}).to_string();
+    let request =
+        server.request(Method::POST, "/v1/responses").header("content-type", "application/json").body(body);
+    server.executor.block_on(async {
+        let mut response = request.send().await.unwrap();
+        assert!(response.chunk().await.unwrap().is_some());
+    });
+    eventually("the request to the model is cut", || {
+        server.model.requests().iter().any(|request| request.outcome == RequestOutcome::Abandoned)
+    });
+}
+
+#[test]
+fn two_requests_with_one_idempotency_key_are_one_response() {
+    let server = answering("Once.");
+    let send = |key: &str, stream: bool| {
+        let body = json!({"model": "openai/m", "input": "x", "stream": stream}).to_string();
+        let request =
+            server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+        server.send(request.header("idempotency-key", key).body(body))
+    };
+    let (first, second, other) = (send("a", false).json(), send("a", false).json(), send("b", false).json());
+    assert_eq!(first["id"], second["id"]);
+    assert_ne!(first["id"], other["id"]);
+    assert_eq!((first, server.model.requests().len()), (second, 2));
+    assert_eq!(send("", false).status, 400);
+}
+
+#[test]
+fn tools_of_an_agent_run_on_the_server_and_are_items_of_the_response() {
+    let agents = [("clock", "---\nmodels: openai/m\ntools: [current_date]\n---\nYou know the date.\n")];
+    let steps = [ScriptStep::call("current_date", json!({})), ScriptStep::text("It is today.")];
+    let server = TestServer::configured(Script::of(steps), &json!({}), &agents);
+    let response = ask(&server, &json!({"model": "clock", "input": "x"}));
+    let items = response["output"].as_array().unwrap();
+    let types: Vec<&str> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["haft:tool_call", "message"], "{response}");
+    assert_eq!((&items[0]["name"], &items[0]["status"]), (&json!("current_date"), &json!("completed")));
+    assert!(items[0]["output"].as_str().is_some_and(|output| output.contains("20")), "{}", items[0]);
+    let replayed = json!({"model": "clock", "input": [items[0], {"role": "user", "content": "And?"}]});
+    assert_eq!(text(&ask(&server, &replayed)), "It is today.");
+}
+
+#[test]
+fn input_tokens_grow_with_the_input() {
+    let server = answering("x");
+    let count = |input: &str| {
+        let body = json!({"model": "openai/m", "input": input}).to_string();
+        let request = server.request(Method::POST, "/v1/responses/input_tokens");
+        let reply = server.send(request.header("content-type", "application/json").body(body)).json();
+        assert_eq!(reply["object"], "response.input_tokens");
+        reply["input_tokens"].as_u64().unwrap()
+    };
+    assert!(count(&"word ".repeat(1000)) > count("word") + 500);
+}
+
+#[test]
+fn a_conversation_collects_the_items_of_its_responses() {
+    let server = answering("You are Ann.");
+    let seen = python(&server, "conversations", "openai/m");
+    let items = json!([
+        ["message", "user", "I am Ann."],
+        ["message", "user", "Who am I?"],
+        ["message", "assistant", "You are Ann."],
+    ]);
+    assert_eq!(seen["items"], items);
+    assert_eq!((&seen["text"], &seen["conversation"]), (&json!("You are Ann."), &json!(true)));
+    assert_eq!((&seen["one"], &seen["left"]), (&json!("I am Ann."), &json!(3)));
+    let (demo, other) = (json!({"topic": "demo"}), json!({"topic": "other"}));
+    assert_eq!(seen["metadata"], json!([demo, other, other]));
+    assert_eq!((&seen["deleted"], &seen["gone"]), (&json!(true), &json!(404)));
+    assert!(server.model.requests()[0].raw.contains("I am Ann."));
+}
+
+#[test]
+fn conversations_of_another_subject_do_not_exist() {
+    let server = answering("x");
+    let post = |path: &str, key: &str, body: &Value| {
+        let request = server.without_key(Method::POST, path).bearer_auth(key);
+        server.send(request.header("content-type", "application/json").body(body.to_string()))
+    };
+    let id = post("/v1/conversations", &server.key, &json!({})).json()["id"].as_str().unwrap().to_owned();
+    let eve = key(&server.store, "default", "eve", None);
+    let path = format!("/v1/conversations/{id}");
+    assert_eq!(post(&path, &eve, &json!({"metadata": {}})).status, 404);
+    assert_eq!(
+        post(&format!("{path}/items"), &eve, &json!({"items": [{"role": "user", "content": "x"}]})).status,
+        404
+    );
+    let response = json!({"model": "openai/m", "input": "x", "conversation": id});
+    assert_eq!(post("/v1/responses", &eve, &response).status, 404);
+    for path in [path.clone(), format!("{path}/items")] {
+        assert_eq!(server.send(server.without_key(Method::GET, &path).bearer_auth(&eve)).status, 404);
+    }
+    let many: Vec<Value> = (0..21).map(|_| json!({"role": "user", "content": "x"})).collect();
+    let refused = post(&format!("{path}/items"), &server.key, &json!({"items": many}));
+    assert_eq!(refused.json()["error"]["param"], "items");
+}
+
+#[test]
+fn official_javascript_client_creates_streams_and_deletes() {
+    let calls = [ScriptStep::call("weather", json!({}))];
+    let script = Script::of([ScriptStep::text("Hello.")]).about("Use a function", calls);
+    let server = TestServer::start(script);
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/openai_responses.mjs");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let packages = tools("clients").to_string_lossy().into_owned();
+    let variables =
+        [("SERVER", &*server.url), ("KEY", &*server.key), ("PACKAGES", &*packages), ("PATH", &*path)];
+    let ran = Command::new("node").arg(program).env_clear().envs(variables).output().unwrap();
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{errors}");
+    let seen: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let expected = json!({
+        "text": "Hello.", "streamed": "Hello.", "last": "response.completed", "same": true, "gone": 404,
+        "called": "function_call",
+    });
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_websocket_chains_responses_that_are_not_stored_and_forgets_them_after_a_mistake() {
+    let server = answering("Answer.");
+    let seen = python(&server, "websocket", "openai/m");
+    assert_eq!(seen["texts"], json!(["Answer.", "Answer.", "Answer.", "Answer."]));
+    let missing = "previous_response_not_found";
+    assert_eq!(seen["errors"], json!(["invalid_request_error", missing, missing]));
+    let second = &server.model.requests()[1].raw;
+    assert!(second.contains("One.") && second.contains("Two."), "{second}");
+    assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "nothing is stored");
 }

@@ -1,0 +1,197 @@
+//! `/v1/conversations`: items that several responses share.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use haft_store::conversations::ConversationRecord;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use crate::auth::{Caller, now_ms};
+use crate::body::JsonObject;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::responses::{Field, InputItem, Page, blocking, check_metadata, identified, invalid};
+use crate::server::ServerState;
+
+/// The most items that one request adds.
+const ITEMS_PER_REQUEST_MAX: usize = 20;
+
+/// The most items of a conversation.
+pub(crate) const ITEMS_MAX: usize = 10_000;
+
+/// `POST /v1/conversations`.
+pub(crate) async fn create(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    JsonObject(body): JsonObject,
+) -> Result<Json<Value>, ApiError> {
+    let id = Uuid::new_v4().simple().to_string();
+    let metadata = metadata(&body)?.unwrap_or_default();
+    let items = items(&body, &id)?;
+    let (store, owner, id) = (state.conversations.clone(), caller.principal, format!("conv_{id}"));
+    let created = blocking(move || {
+        store.create(&owner, &id, now_ms() / 1000)?;
+        store.change(&owner, &id, |record| {
+            record.metadata = metadata;
+            record.items = items;
+        })
+    });
+    created.await?.map(|record| Json(object(&record))).ok_or_else(|| missing("of this request"))
+}
+
+/// `GET /v1/conversations/{id}`.
+pub(crate) async fn get(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    find(&state, &caller, &id).await.map(|record| Json(object(&record)))
+}
+
+/// `POST /v1/conversations/{id}`: replaces the metadata.
+pub(crate) async fn update(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    JsonObject(body): JsonObject,
+) -> Result<Json<Value>, ApiError> {
+    let metadata = metadata(&body)?.ok_or_else(|| invalid("metadata", "`metadata` must be an object"))?;
+    let changed = change(&state, &caller, &id, move |record| record.metadata = metadata).await?;
+    Ok(Json(object(&changed)))
+}
+
+/// `DELETE /v1/conversations/{id}`. Its responses stay.
+pub(crate) async fn delete(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let (store, deleted) = (state.conversations.clone(), id.clone());
+    if blocking(move || store.delete(&caller.principal, &deleted)).await? {
+        return Ok(Json(json!({"id": id, "object": "conversation.deleted", "deleted": true})));
+    }
+    Err(missing(&id))
+}
+
+/// `POST /v1/conversations/{id}/items`.
+pub(crate) async fn add_items(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    JsonObject(body): JsonObject,
+) -> Result<Json<Value>, ApiError> {
+    let added = items(&body, &Uuid::new_v4().simple().to_string())?;
+    if added.is_empty() {
+        return Err(invalid("items", "`items` is missing or empty"));
+    }
+    let listed = Page::all().of(added.iter().rev().cloned().collect())?;
+    append(&state, &caller, &id, added).await?;
+    Ok(Json(listed))
+}
+
+/// `GET /v1/conversations/{id}/items`.
+pub(crate) async fn list_items(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(page): Query<Page>,
+) -> Result<Json<Value>, ApiError> {
+    let record = find(&state, &caller, &id).await?;
+    page.of(record.items.into_iter().rev().collect()).map(Json)
+}
+
+/// `GET /v1/conversations/{id}/items/{item}`.
+pub(crate) async fn get_item(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path((id, item)): Path<(String, String)>,
+) -> Result<Json<Value>, ApiError> {
+    let record = find(&state, &caller, &id).await?;
+    let found = record.items.into_iter().find(|one| one["id"] == item);
+    found.map(Json).ok_or_else(|| no_item(&item))
+}
+
+/// `DELETE /v1/conversations/{id}/items/{item}`.
+pub(crate) async fn delete_item(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path((id, item)): Path<(String, String)>,
+) -> Result<Json<Value>, ApiError> {
+    let before = find(&state, &caller, &id).await?;
+    if before.items.iter().all(|one| one["id"] != item) {
+        return Err(no_item(&item));
+    }
+    let changed = change(&state, &caller, &id, move |record| record.items.retain(|one| one["id"] != item));
+    changed.await.map(|record| Json(object(&record)))
+}
+
+/// Returns a conversation of the caller.
+pub(crate) async fn find(
+    state: &ServerState,
+    caller: &Caller,
+    id: &str,
+) -> Result<ConversationRecord, ApiError> {
+    let (store, owner, wanted) = (state.conversations.clone(), caller.principal.clone(), id.to_owned());
+    blocking(move || store.get(&owner, &wanted)).await?.ok_or_else(|| missing(id))
+}
+
+/// Appends items, within the limit of a conversation.
+pub(crate) async fn append(
+    state: &ServerState,
+    caller: &Caller,
+    id: &str,
+    items: Vec<Value>,
+) -> Result<(), ApiError> {
+    let before = find(state, caller, id).await?;
+    if before.items.len() + items.len() > ITEMS_MAX {
+        let message = format!("a conversation has at most {ITEMS_MAX} items");
+        return Err(invalid("items", message));
+    }
+    change(state, caller, id, move |record| record.items.extend(items)).await.map(|_| ())
+}
+
+async fn change(
+    state: &ServerState,
+    caller: &Caller,
+    id: &str,
+    change: impl FnOnce(&mut ConversationRecord) + Send + 'static,
+) -> Result<ConversationRecord, ApiError> {
+    let (store, owner, wanted) = (state.conversations.clone(), caller.principal.clone(), id.to_owned());
+    blocking(move || store.change(&owner, &wanted, change)).await?.ok_or_else(|| missing(id))
+}
+
+fn metadata(body: &Map<String, Value>) -> Result<Option<Map<String, Value>>, ApiError> {
+    let field = Field::new("metadata", body.get("metadata").cloned());
+    let Some(pairs) = field.object()? else { return Ok(None) };
+    check_metadata(pairs)?;
+    Ok(Some(pairs.clone()))
+}
+
+/// Returns the items of a request, each with an id.
+fn items(body: &Map<String, Value>, unique: &str) -> Result<Vec<Value>, ApiError> {
+    let field = Field::new("items", body.get("items").cloned());
+    let Some(items) = field.array()? else { return Ok(Vec::new()) };
+    if items.len() > ITEMS_PER_REQUEST_MAX {
+        let message = format!("`items` has {} items; the limit is {ITEMS_PER_REQUEST_MAX}", items.len());
+        return Err(invalid("items", message));
+    }
+    for (at, item) in items.iter().enumerate() {
+        InputItem::parse(&format!("items[{at}]"), item)?;
+    }
+    Ok(identified(unique, items.clone()))
+}
+
+fn object(record: &ConversationRecord) -> Value {
+    json!({
+        "id": record.id, "object": "conversation", "created_at": record.created_s, "metadata": record.metadata,
+    })
+}
+
+fn missing(id: &str) -> ApiError {
+    ApiError::new(ApiErrorKind::NotFound, format!("there is no conversation `{id}`"))
+}
+
+fn no_item(id: &str) -> ApiError {
+    ApiError::new(ApiErrorKind::NotFound, format!("the conversation has no item `{id}`"))
+}

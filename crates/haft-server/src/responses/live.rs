@@ -1,0 +1,143 @@
+//! Responses that go on without a connection: those in the background, and those with an idempotency key. Any number of
+//! readers follow one of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use haft_core::principal::Principal;
+use haft_runtime::RunHandle;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::drive::{ActiveResponse, EndedResponse};
+use super::fold::StreamEvent;
+
+/// The detached responses of this process, by id.
+#[derive(Debug, Default)]
+pub(crate) struct LiveResponses(Mutex<HashMap<String, Arc<LiveResponse>>>);
+
+/// One detached response, with all events so far.
+#[derive(Debug)]
+pub(crate) struct LiveResponse {
+    owner: Principal,
+    handle: RunHandle,
+    state: Mutex<LiveState>,
+    /// Counts the changes, so that followers wake up.
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct LiveState {
+    events: Vec<StreamEvent>,
+    ended: Option<EndedResponse>,
+}
+
+impl LiveResponses {
+    /// Drives a response in a task of its own. It leaves the list when it has ended and is stored.
+    pub(crate) fn detach(self: &Arc<Self>, mut active: ActiveResponse) -> Arc<LiveResponse> {
+        let live = Arc::new(LiveResponse {
+            owner: active.handle().principal().clone(),
+            handle: active.handle().clone(),
+            state: Mutex::default(),
+            changed: watch::Sender::new(0),
+        });
+        let id = active.id().to_owned();
+        self.all().insert(id.clone(), Arc::clone(&live));
+        let (all, driven) = (Arc::clone(self), Arc::clone(&live));
+        tokio::spawn(async move {
+            while let Some(events) = active.next().await {
+                driven.change(|state| state.events.extend(events));
+            }
+            let ended = active.finished().await;
+            // Readers that come later find the stored response.
+            all.all().remove(&id);
+            driven.change(|state| state.ended = Some(ended));
+        });
+        live
+    }
+
+    /// Returns the response of this id, if it belongs to the principal.
+    pub(crate) fn get(&self, owner: &Principal, id: &str) -> Option<Arc<LiveResponse>> {
+        self.all().get(id).filter(|live| live.owner.is_subject_of(owner)).map(Arc::clone)
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<LiveResponse>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LiveResponse {
+    /// Follows the stream from an event number on.
+    pub(crate) fn follow(self: &Arc<Self>, from: usize) -> LiveFollower {
+        LiveFollower { live: Arc::clone(self), next: from, changed: self.changed.subscribe() }
+    }
+
+    /// Ends the run now and waits for the final object.
+    pub(crate) async fn cancel(&self) -> EndedResponse {
+        self.handle.cancel();
+        self.ended().await
+    }
+
+    /// Waits for the final object.
+    pub(crate) async fn ended(&self) -> EndedResponse {
+        let mut changed = self.changed.subscribe();
+        loop {
+            if let Some(ended) = self.state().ended.clone() {
+                return ended;
+            }
+            // The sender lives as long as this response.
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// Returns the object so far: the first one of the stream, with the items that are done.
+    pub(crate) fn snapshot(&self) -> Value {
+        let state = self.state();
+        let first = state.events.first().map(|event| event.data["response"].clone());
+        let mut response = first.unwrap_or_default();
+        let done = state.events.iter().filter(|event| event.kind == "response.output_item.done");
+        let mut items: Vec<&Value> = done.map(|event| &event.data).collect();
+        items.sort_by_key(|data| data["output_index"].as_u64());
+        response["output"] = items.into_iter().map(|data| data["item"].clone()).collect();
+        response
+    }
+
+    fn change(&self, change: impl FnOnce(&mut LiveState)) {
+        change(&mut self.state());
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    fn state(&self) -> MutexGuard<'_, LiveState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the events of a detached response: first the past ones, then the new ones. Dropping it changes nothing.
+#[derive(Debug)]
+pub(crate) struct LiveFollower {
+    live: Arc<LiveResponse>,
+    next: usize,
+    changed: watch::Receiver<u64>,
+}
+
+impl LiveFollower {
+    /// Returns the next events; `None` after the last ones. Cancelling it loses nothing.
+    pub(crate) async fn next(&mut self) -> Option<Vec<StreamEvent>> {
+        loop {
+            self.changed.borrow_and_update();
+            let (more, has_ended) = {
+                let state = self.live.state();
+                (state.events.get(self.next..).unwrap_or_default().to_vec(), state.ended.is_some())
+            };
+            if !more.is_empty() {
+                self.next += more.len();
+                return Some(more);
+            }
+            if has_ended {
+                return None;
+            }
+            // The sender lives as long as `live`.
+            let _ = self.changed.changed().await;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Responses over a WebSocket: one after the other on one connection, which remembers the last of them.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::{Message as SocketMessage, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::drive::{ActiveResponse, Continuation};
+use super::field::invalid;
+use super::{new_id, request, start};
+use crate::auth::Caller;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+
+/// The longest life of a connection.
+const CONNECTION_MAX: Duration = Duration::from_mins(60);
+
+/// The most requests that wait for the response before them.
+const WAITING_MAX: usize = 16;
+
+/// The connection is gone, so that there is no one to answer.
+struct SocketClosed;
+
+/// A connection and everything that it remembers.
+struct ResponseSocket {
+    socket: WebSocket,
+    state: Arc<ServerState>,
+    caller: Caller,
+    /// Requests that arrived while a response was in progress.
+    waiting: VecDeque<String>,
+    /// The last response, also if it is not stored.
+    last: Option<Continuation>,
+}
+
+/// Answers the handshake.
+pub(crate) fn accept(upgrade: WebSocketUpgrade, state: Arc<ServerState>, caller: Caller) -> Response {
+    let bytes_max = state.settings.body_bytes_max;
+    upgrade.max_message_size(bytes_max).max_frame_size(bytes_max).on_upgrade(move |socket| async move {
+        let connection = ResponseSocket { socket, state, caller, waiting: VecDeque::new(), last: None };
+        // A closed connection needs no further work.
+        let _ = connection.serve().await;
+    })
+}
+
+impl ResponseSocket {
+    async fn serve(mut self) -> Result<(), SocketClosed> {
+        let end = Instant::now() + CONNECTION_MAX;
+        loop {
+            let Ok(received) = timeout_at(end, self.next_request()).await else {
+                let message = "this connection has reached its longest life; open another one";
+                let error = ApiError::new(ApiErrorKind::InvalidRequest, message);
+                return self.refuse(&error.with_code("websocket_connection_limit_reached")).await;
+            };
+            let text = received?;
+            self.answer(&text).await?;
+        }
+    }
+
+    async fn next_request(&mut self) -> Result<String, SocketClosed> {
+        loop {
+            if let Some(text) = self.waiting.pop_front() {
+                return Ok(text);
+            }
+            let received = self.socket.recv().await;
+            self.receive(received)?;
+        }
+    }
+
+    fn receive(&mut self, received: Option<Result<SocketMessage, axum::Error>>) -> Result<(), SocketClosed> {
+        match received {
+            Some(Ok(SocketMessage::Text(text))) if self.waiting.len() < WAITING_MAX => {
+                self.waiting.push_back(text.to_string());
+                Ok(())
+            }
+            Some(Ok(SocketMessage::Binary(_) | SocketMessage::Ping(_) | SocketMessage::Pong(_))) => Ok(()),
+            // A client that sends more than it reads is cut off.
+            Some(Ok(SocketMessage::Text(_) | SocketMessage::Close(_)) | Err(_)) | None => Err(SocketClosed),
+        }
+    }
+
+    async fn answer(&mut self, text: &str) -> Result<(), SocketClosed> {
+        match self.begin(text).await {
+            Ok(active) => self.send_events(active).await,
+            Err(error) => {
+                // A failed continuation ends the chain of this connection.
+                self.last = None;
+                self.refuse(&error).await
+            }
+        }
+    }
+
+    async fn begin(&mut self, text: &str) -> Result<ActiveResponse, ApiError> {
+        let request = request::parse(create_body(text)?)?;
+        start(&self.state, &self.caller, request, new_id(), self.last.as_ref()).await
+    }
+
+    /// Sends the events of a response. Requests that arrive meanwhile wait; a closed connection cancels the run.
+    async fn send_events(&mut self, mut active: ActiveResponse) -> Result<(), SocketClosed> {
+        loop {
+            let events = {
+                let mut next = pin!(active.next());
+                loop {
+                    let received = tokio::select! {
+                        biased;
+                        events = &mut next => break events,
+                        received = self.socket.recv() => received,
+                    };
+                    self.receive(received)?;
+                }
+            };
+            let Some(events) = events else { break };
+            for event in events {
+                self.send(&event.data).await?;
+            }
+        }
+        self.last = active.continuation();
+        Ok(())
+    }
+
+    async fn refuse(&mut self, error: &ApiError) -> Result<(), SocketClosed> {
+        let (status, kind) = error.kind.row();
+        let code = error.code.unwrap_or(kind);
+        let body = json!({"type": kind, "code": code, "message": error.message, "param": error.param});
+        self.send(&json!({"type": "error", "status": status.as_u16(), "error": body})).await
+    }
+
+    async fn send(&mut self, value: &Value) -> Result<(), SocketClosed> {
+        let sent = self.socket.send(SocketMessage::Text(value.to_string().into())).await;
+        sent.map_err(|_| SocketClosed)
+    }
+}
+
+/// Returns the body of a `response.create`. A connection always streams, and nothing runs in its background.
+fn create_body(text: &str) -> Result<Map<String, Value>, ApiError> {
+    let wrong = |message: String| ApiError::new(ApiErrorKind::InvalidRequest, message);
+    let value =
+        serde_json::from_str(text).map_err(|error| wrong(format!("the message is not JSON: {error}")))?;
+    let Value::Object(mut body) = value else {
+        return Err(wrong("the message must be a JSON object".into()));
+    };
+    match body.remove("type") {
+        Some(Value::String(kind)) if kind == "response.create" => {}
+        _ => return Err(invalid("type", "`type` must be `response.create`")),
+    }
+    for name in ["stream", "stream_options", "background"] {
+        if body.contains_key(name) {
+            return Err(invalid(name, format!("`{name}` is not used over a WebSocket; leave it out")));
+        }
+    }
+    for name in ["stream_id", "generate"] {
+        body.remove(name);
+    }
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_create_messages_are_accepted() {
+        let param = |text: &str| create_body(text).map(|_| ()).unwrap_err().param;
+        assert!(create_body("{\"type\":\"response.create\",\"input\":\"x\"}").unwrap().contains_key("input"));
+        assert_eq!(param("{\"type\":\"response.steer\"}").as_deref(), Some("type"));
+        assert_eq!(param("{\"type\":\"response.create\",\"stream\":true}").as_deref(), Some("stream"));
+        assert_eq!(
+            param("{\"type\":\"response.create\",\"background\":false}").as_deref(),
+            Some("background")
+        );
+        assert_eq!(param("["), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! Stored conversations of the server: one file each, below the directory of its tenant.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use haft_core::home::Home;
+use haft_core::principal::Principal;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::grants::lock;
+use crate::private_file;
+use crate::sweep;
+use crate::tenant::directory_of;
+
+/// The version of a file that is written, and the only one that is read.
+const VERSION: u32 = 1;
+
+/// A conversation: items in the form of the wire, the oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConversationRecord {
+    version: u32,
+    /// The id on the wire, which is also the name of the file.
+    pub id: String,
+    subject: String,
+    /// Seconds since 1970.
+    pub created_s: u64,
+    pub metadata: Map<String, Value>,
+    pub items: Vec<Value>,
+}
+
+/// The files of all conversations.
+#[derive(Debug, Clone)]
+pub struct ConversationStore {
+    root: PathBuf,
+}
+
+impl ConversationStore {
+    pub fn of(home: &Home) -> Self {
+        Self { root: home.data().join("conversations") }
+    }
+
+    /// Creates an empty conversation.
+    pub fn create(&self, owner: &Principal, id: &str, created_s: u64) -> io::Result<ConversationRecord> {
+        let path = self.path(owner, id).ok_or_else(|| io::Error::other("not the id of a conversation"))?;
+        if let Some(directory) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let record = ConversationRecord {
+            version: VERSION,
+            id: id.to_owned(),
+            subject: owner.subject().to_owned(),
+            created_s,
+            metadata: Map::new(),
+            items: Vec::new(),
+        };
+        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?, SystemTime::now())?;
+        Ok(record)
+    }
+
+    /// Returns a conversation; `None` if there is none, or if it belongs to another subject or tenant.
+    pub fn get(&self, owner: &Principal, id: &str) -> io::Result<Option<ConversationRecord>> {
+        let Some(path) = self.path(owner, id) else { return Ok(None) };
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let record: ConversationRecord = serde_json::from_slice(&bytes)?;
+        let is_own = record.version == VERSION && record.subject == owner.subject();
+        Ok(is_own.then_some(record))
+    }
+
+    /// Changes a conversation while no other process does, and returns it. `None` if there is none.
+    pub fn change(
+        &self,
+        owner: &Principal,
+        id: &str,
+        change: impl FnOnce(&mut ConversationRecord),
+    ) -> io::Result<Option<ConversationRecord>> {
+        let Some(path) = self.path(owner, id) else { return Ok(None) };
+        if self.get(owner, id)?.is_none() {
+            return Ok(None);
+        }
+        let _lock = lock(&path.with_extension("lock"))?;
+        let Some(mut record) = self.get(owner, id)? else { return Ok(None) };
+        change(&mut record);
+        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?, SystemTime::now())?;
+        Ok(Some(record))
+    }
+
+    /// Deletes a conversation and returns false if the owner has none of this id.
+    pub fn delete(&self, owner: &Principal, id: &str) -> io::Result<bool> {
+        match (self.get(owner, id)?, self.path(owner, id)) {
+            (Some(_), Some(path)) => {
+                let _ = std::fs::remove_file(path.with_extension("lock"));
+                std::fs::remove_file(path).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Removes conversations that did not change for this long.
+    pub fn sweep(&self, keep: Duration, now: SystemTime) {
+        let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
+        sweep::remove_unchanged(of_tenants, keep, now);
+    }
+
+    /// An id of a client becomes a file name only if it has the form of our ids.
+    fn path(&self, owner: &Principal, id: &str) -> Option<PathBuf> {
+        let rest = id.strip_prefix("conv_")?;
+        let is_plain =
+            !rest.is_empty() && rest.len() <= 64 && rest.bytes().all(|b| b.is_ascii_alphanumeric());
+        is_plain.then(|| self.root.join(directory_of(owner.tenant())).join(format!("{id}.json")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_conversation_is_visible_to_its_subject_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ConversationStore::of(&Home::at(directory.path()));
+        let anna = Principal::new("acme", "anna", "k");
+        store.create(&anna, "conv_1", 1).unwrap();
+        let changed = store.change(&anna, "conv_1", |record| record.items.push(json!({"id": "a"}))).unwrap();
+        assert_eq!(changed.as_ref().map(|record| record.items.len()), Some(1));
+        assert_eq!(store.get(&anna, "conv_1").unwrap(), changed);
+        for other in [Principal::new("acme", "bert", "k"), Principal::new("other", "anna", "k")] {
+            assert_eq!(store.get(&other, "conv_1").unwrap(), None);
+            assert_eq!(store.change(&other, "conv_1", |record| record.items.clear()).unwrap(), None);
+            assert!(!store.delete(&other, "conv_1").unwrap());
+        }
+        for id in ["conv_", "conv_../conv_1", "resp_1", "conv_a/b"] {
+            assert!(store.get(&anna, id).unwrap().is_none() && store.create(&anna, id, 1).is_err(), "{id}");
+        }
+        assert!(store.delete(&anna, "conv_1").unwrap() && !store.delete(&anna, "conv_1").unwrap());
+    }
+}
