@@ -100,8 +100,18 @@ impl SpanCollector {
     }
 }
 
-async fn take_metrics(State(received): State<ReceivedMetrics>, body: Bytes) -> StatusCode {
-    let Ok(request) = ExportMetricsServiceRequest::decode(body) else { return StatusCode::BAD_REQUEST };
+async fn take_metrics(
+    State(received): State<ReceivedMetrics>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    let request: Option<ExportMetricsServiceRequest> =
+        match headers.get("content-type").and_then(|value| value.to_str().ok()) {
+            Some("application/x-protobuf") => ExportMetricsServiceRequest::decode(body).ok(),
+            Some("application/json") => serde_json::from_slice(&body).ok(),
+            Some(_) | None => None,
+        };
+    let Some(request) = request else { return StatusCode::BAD_REQUEST };
     let scopes = request.resource_metrics.into_iter().flat_map(|group| group.scope_metrics);
     for metric in scopes.flat_map(|scope| scope.metrics) {
         received.lock().unwrap().extend(points(metric));

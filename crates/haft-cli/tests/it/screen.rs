@@ -338,6 +338,6 @@ fn a_table_of_an_answer_is_laid_out_for_the_terminal() {
     let mut terminal = vt100::Parser::new(20, 60, 0);
     terminal.process(written.as_bytes());
     let seen = terminal.screen().contents();
-    assert!(seen.contains("one  │ reads a whole text file or an image for the model that"), "{seen}");
-    assert!(seen.contains("     │ asked for it"), "{seen}");
+    assert!(seen.contains("one  │ reads a whole text file or an image for the model\n"), "{seen}");
+    assert!(seen.contains("     │ that asked for it"), "{seen}");
 }

@@ -206,10 +206,10 @@ impl SummaryText {
             words.trim_end()
         );
         if let Some(ArchiveSpan { handle, first, last }) = &self.span {
-            let _ = write!(
+            let _ = writeln!(
                 text,
                 "The removed messages in full: tool_output(handle = \"{handle}\", extract = \"lines {first}-{last}\"). \
-                 Search in everything that was removed: tool_output(handle = \"{handle}\", extract = \"grep PATTERN\").\n"
+                 Search in everything that was removed: tool_output(handle = \"{handle}\", extract = \"grep PATTERN\")."
             );
         }
         for handle in &self.older {

@@ -78,7 +78,7 @@ fn complaints(bodies: &BTreeSet<String>) -> Vec<String> {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let text = bodies.iter().fold(String::new(), |text, body| text + &body.to_string() + "\n");
+    let text = bodies.iter().fold(String::new(), |text, body| text + body + "\n");
     let mut stdin = child.stdin.take().unwrap();
     // A thread, because the program may stop reading before everything is written.
     let writer = std::thread::spawn(move || drop(stdin.write_all(text.as_bytes())));
@@ -93,9 +93,8 @@ fn complaints(bodies: &BTreeSet<String>) -> Vec<String> {
 /// is too.
 fn python() -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    own.ancestors()
-        .map(|place| place.join("tools/python"))
-        .find(|place| place.join("installed.txt").is_file())
-        .map(|place| place.join("bin/python3"))
-        .unwrap_or_else(|| panic!("the SDKs are not installed; run `cargo xtask install`"))
+    let mut places = own.ancestors().map(|place| place.join("tools/python"));
+    let place = places.find(|place| place.join("installed.txt").is_file());
+    assert!(place.is_some(), "the SDKs are not installed; run `cargo xtask install`");
+    place.unwrap().join("bin/python3")
 }

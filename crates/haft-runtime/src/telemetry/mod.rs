@@ -35,7 +35,7 @@ pub struct Telemetry {
     spans: Arc<CallSpans>,
     provider: SdkTracerProvider,
     metrics: Option<RunningMetrics>,
-    trouble: ExportFailure,
+    span_failure: ExportFailure,
     collector: String,
 }
 
@@ -43,6 +43,7 @@ pub struct Telemetry {
 struct RunningMetrics {
     sink: Arc<CallMetrics>,
     provider: SdkMeterProvider,
+    failure: ExportFailure,
 }
 
 impl Telemetry {
@@ -56,14 +57,13 @@ impl Telemetry {
     }
 
     fn start(settings: ExporterSettings) -> Result<Self, String> {
-        let trouble = ExportFailure::default();
-        let exporter = exporter(&settings, &trouble)?;
+        let span_failure = ExportFailure::default();
+        let exporter = exporter(&settings, &span_failure)?;
         let provider =
             SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
         let spans = Arc::new(CallSpans::new(&provider, settings.parent()));
-        let metrics =
-            settings.metrics.map(|protocol| RunningMetrics::start(protocol, &trouble)).transpose()?;
-        Ok(Self { spans, provider, metrics, trouble, collector: settings.collector })
+        let metrics = settings.metrics.map(RunningMetrics::start).transpose()?;
+        Ok(Self { spans, provider, metrics, span_failure, collector: settings.collector })
     }
 
     /// Returns the sink for the engine's events.
@@ -81,31 +81,32 @@ impl Telemetry {
     /// Sends the remaining spans and metrics within a bounded time; the error names the first failure.
     pub fn finish(self) -> Result<(), String> {
         let until = Instant::now() + FLUSH_MAX;
-        let metrics = self.metrics.map(RunningMetrics::shut_down);
+        let metrics = self.metrics.map(|metrics| (metrics.failure.clone(), metrics.shut_down()));
         let spans = self.provider.shutdown_with_timeout(FLUSH_MAX);
         let left = until.saturating_duration_since(Instant::now());
-        let metrics = metrics.is_none_or(|ended| matches!(ended.recv_timeout(left), Ok(Ok(()))));
-        let (what, is_delivered) = match (spans, metrics) {
-            (Err(_), _) => ("spans", false),
-            (Ok(()), false) => ("metrics", false),
-            (Ok(()), true) => ("spans", true),
-        };
-        let reason = match (self.trouble.first(), is_delivered) {
-            (Some(reason), _) => reason,
-            (None, false) => format!("no answer within {} s", FLUSH_MAX.as_secs()),
-            (None, true) => return Ok(()),
-        };
-        Err(format!("{what} could not be delivered to {}: {reason}", self.collector))
+        let spans = undelivered(&self.span_failure, spans.is_ok()).map(|reason| ("spans", reason));
+        let metrics = metrics.and_then(|(failure, ended)| {
+            let is_sent = matches!(ended.recv_timeout(left), Ok(Ok(())));
+            undelivered(&failure, is_sent).map(|reason| ("metrics", reason))
+        });
+        // Both go to the same collector, so one warning is enough.
+        match spans.or(metrics) {
+            None => Ok(()),
+            Some((what, reason)) => {
+                Err(format!("{what} could not be delivered to {}: {reason}", self.collector))
+            }
+        }
     }
 }
 
 impl RunningMetrics {
-    fn start(protocol: Protocol, trouble: &ExportFailure) -> Result<Self, String> {
-        let exporter = metric_exporter(protocol, trouble)?;
+    fn start(protocol: Protocol) -> Result<Self, String> {
+        let failure = ExportFailure::default();
+        let exporter = metric_exporter(protocol, &failure)?;
         let provider =
             SdkMeterProvider::builder().with_periodic_exporter(exporter).with_resource(resource()).build();
         let sink = Arc::new(CallMetrics::new(&provider.meter("haft")));
-        Ok(Self { sink, provider })
+        Ok(Self { sink, provider, failure })
     }
 
     /// Sends the last metrics. The provider has no timeout of its own, so a thread waits for it.
@@ -117,6 +118,13 @@ impl RunningMetrics {
         });
         ended
     }
+}
+
+/// Returns the reason why an export failed. The SDK reports success for some failures, so the exporter's own record counts
+/// first.
+fn undelivered(failure: &ExportFailure, is_sent: bool) -> Option<String> {
+    let late = || (!is_sent).then(|| format!("no answer within {} s", FLUSH_MAX.as_secs()));
+    failure.first().or_else(late)
 }
 
 impl fmt::Debug for Telemetry {
