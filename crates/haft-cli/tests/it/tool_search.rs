@@ -1,7 +1,9 @@
 //! Tools that a run hides behind a search: what the model sees, finds and calls, in every wire format.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
+use haft_core::tokens::tokens_of;
 use haft_model_server::{ModelServer, ScriptPart, ScriptStep};
+use haft_runtime::tokens::Vocabulary;
 use haft_testkit::TestTree;
 use serde_json::{Value, json};
 
@@ -357,6 +359,38 @@ fn prompt_of_each_turn_is_the_beginning_of_the_next_one_in_every_format() {
             // Without the brackets that close the list of messages and a message that is continued.
             let before = pair[0].trim_end_matches([']', '}']);
             assert!(pair[1].starts_with(before), "{model}: the prompt of turn {} changes", turn + 1);
+        }
+    }
+}
+
+/// The most tokens of all definitions in a request whose tools are searched, with those of the built-in tools.
+const SHOWN_TOKENS_MAX: u64 = 1_400;
+
+/// The most tokens of the answer of a search.
+const ANSWER_TOKENS_MAX: u64 = 820;
+
+fn tokens(text: &str) -> u64 {
+    tokens_of(&Vocabulary, text).count()
+}
+
+/// Prints one line per format and number of tools.
+#[test]
+fn definitions_and_answers_take_few_tokens_for_any_number_of_tools() {
+    for model in FORMATS {
+        for tools in [10, 100, 1_000] {
+            let place = here();
+            shop(&place, tools, &[], "");
+            let model_server = server([search("create an invoice"), ScriptStep::text("Done.")]);
+            haft(&place, &model_server, &["run", "-m", model, "go"]).output().expect_code(0);
+            let shown = tokens(&tool_lists(&model_server)[0].to_string());
+            println!("{model}: {tools} tools, {shown} tokens");
+            assert!(tools < 100 || shown <= SHOWN_TOKENS_MAX, "{model}: {tools} tools, {shown} tokens");
+            let [first, second] = &model_server.requests()[..] else { panic!("{model}: two requests") };
+            let answer = tokens(&prompt(&second.body)) - tokens(&prompt(&first.body));
+            assert!(
+                answer <= ANSWER_TOKENS_MAX + 80,
+                "{model}: the call and its answer take {answer} tokens"
+            );
         }
     }
 }
