@@ -171,9 +171,10 @@ for line in sys.stdin:
                        "serverInfo": {"name": "process", "version": "1"}},
         "tools/list": {"tools": [{"name": "name", "inputSchema": {"type": "object"}}]},
         "tools/call": {"content": [{"type": "text", "text": "process " + me}]},
-    }.get(request.get("method"), {})
+    }.get(request.get("method"))
+    reply = {"error": {"code": -32601, "message": "unknown method"}} if result is None else {"result": result}
     if "id" in request:
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
 "#;
 
 #[tokio::test]
