@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, pending};
 use futures_util::{FutureExt, StreamExt};
+use haft_core::conversation::ToolReply;
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
@@ -228,11 +229,11 @@ impl RunPlayer {
             observer: Some(Arc::new(self.clone())),
         };
         let Some(why) = self.0.left.aborted(&beginning.session) else {
-            return to_the_end(&driver, run).await;
+            return self.to_the_end(&driver, run, &beginning.session).await;
         };
         tokio::select! {
             biased;
-            finish = to_the_end(&driver, run) => return finish,
+            finish = self.to_the_end(&driver, run, &beginning.session) => return finish,
             () = self.quiet(AbandonedWork::Run, beginning.start.path.len()) => {}
         }
         match driver.abort(run, why).await? {
@@ -240,6 +241,42 @@ impl RunPlayer {
             DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {
                 Err(unreadable(&"the recorded run has no end"))
             }
+        }
+    }
+
+    /// Drives the run to its end, with the recorded decisions about parked calls and the recorded outputs of the caller's
+    /// functions.
+    async fn to_the_end(
+        &self,
+        driver: &RunDriver<'_>,
+        run: &mut AgentRun,
+        session: &str,
+    ) -> Result<RunFinish, RunError> {
+        loop {
+            match driver.drive(run).await? {
+                DriveOutcome::Done(finish) => return Ok(finish),
+                DriveOutcome::AwaitsApproval(calls) => {
+                    for call in calls {
+                        let denied = RunInput::Judged { call: call.id, verdict: ApprovalVerdict::Denied };
+                        driver.apply_input(run, self.from_outside(session, denied).await)?;
+                    }
+                }
+                DriveOutcome::AwaitsClient(calls) => {
+                    let none = |call: &ToolCall| ToolReply::error(call, "the recording has no output of it");
+                    let none = RunInput::ClientReplied(calls.iter().map(none).collect());
+                    driver.apply_input(run, self.from_outside(session, none).await)?;
+                }
+            }
+        }
+    }
+
+    /// Returns the next recorded input from outside. A run that was aborted while it waited never gets one, and any other
+    /// run gets `missing`.
+    async fn from_outside(&self, session: &str, missing: RunInput) -> RunInput {
+        match (self.0.left.from_outside(session), self.0.left.aborted(session)) {
+            (Some(input), _) => input,
+            (None, Some(_)) => pending().await,
+            (None, None) => missing,
         }
     }
 
@@ -351,19 +388,6 @@ fn session_id(text: &str) -> Result<SessionId, RunError> {
 
 fn unreadable(problem: &dyn std::fmt::Display) -> RunError {
     RunError::Unreadable { problem: problem.to_string() }
-}
-
-/// Drives the run to its end. It denies calls that wait for an approval or a client: a replay has neither.
-async fn to_the_end(driver: &RunDriver<'_>, run: &mut AgentRun) -> Result<RunFinish, RunError> {
-    loop {
-        let calls = match driver.drive(run).await? {
-            DriveOutcome::Done(finish) => return Ok(finish),
-            DriveOutcome::AwaitsClient(calls) | DriveOutcome::AwaitsApproval(calls) => calls,
-        };
-        for call in calls {
-            driver.apply_input(run, RunInput::Judged { call: call.id, verdict: ApprovalVerdict::Denied })?;
-        }
-    }
 }
 
 impl RunObserver for RunPlayer {

@@ -51,7 +51,9 @@ pub(super) struct RemainingRecording {
 struct ReplayState {
     steps: HashMap<String, VecDeque<RecordedStep>>,
     archives: HashMap<String, VecDeque<ArchiveOutcome>>,
-    made: HashMap<RecordedCallId, RecordedCall>,
+    outside: HashMap<String, VecDeque<RunInput>>,
+    /// A call that waited for an approval was made twice: until it waited, and after the decision.
+    made: HashMap<RecordedCallId, VecDeque<RecordedCall>>,
     difference: Option<String>,
 }
 
@@ -83,8 +85,9 @@ impl RemainingRecording {
             .next()
             .map(|line| recording.parse::<RecordedEndLine>(line))
             .transpose()?;
-        let RecordedInputs { steps, archives, aborts } = inputs(recording)?;
-        let open = Mutex::new(ReplayState { steps, archives, made: made(recording)?, difference: None });
+        let RecordedInputs { steps, archives, outside, aborts } = inputs(recording)?;
+        let made = made(recording)?;
+        let open = Mutex::new(ReplayState { steps, archives, outside, made, difference: None });
         Ok(Self { first, runs, aborts, end, open })
     }
 
@@ -127,9 +130,15 @@ impl RemainingRecording {
         self.open().archives.get_mut(&place.session.to_string())?.pop_front()
     }
 
+    /// Returns the next decision of a person, or the next outputs of the caller's functions.
+    pub(super) fn from_outside(&self, session: &str) -> Option<RunInput> {
+        self.open().outside.get_mut(session)?.pop_front()
+    }
+
     /// Takes the recorded call, or returns an error when the recorded run did not make the same one.
     pub(super) fn take(&self, which: &RecordedCallId, call: &ToolCall) -> Result<RecordedCall, String> {
-        let made = self.open().made.remove(which).ok_or_else(|| format!("the recording has no {which}"))?;
+        let made = self.open().made.get_mut(which).and_then(VecDeque::pop_front);
+        let made = made.ok_or_else(|| format!("the recording has no {which}"))?;
         match &made.given {
             Some(given) => given.fits(call)?,
             None if self.has_more_steps(which.session()) => {
@@ -174,6 +183,7 @@ impl RemainingRecording {
 struct RecordedInputs {
     steps: HashMap<String, VecDeque<RecordedStep>>,
     archives: HashMap<String, VecDeque<ArchiveOutcome>>,
+    outside: HashMap<String, VecDeque<RunInput>>,
     aborts: HashMap<String, AbortReason>,
 }
 
@@ -199,13 +209,14 @@ fn inputs(recording: &Recording) -> Result<RecordedInputs, RecordingError> {
                 RunInput::Archived(outcome) => {
                     inputs.archives.entry(session).or_default().push_back(outcome);
                 }
+                given @ (RunInput::ClientReplied(_) | RunInput::Judged { .. }) => {
+                    inputs.outside.entry(session).or_default().push_back(given);
+                }
                 RunInput::Replied(_)
                 | RunInput::Summarized(_)
                 | RunInput::SummaryFailed(_)
                 | RunInput::Failed(_)
                 | RunInput::Ended(_)
-                | RunInput::ClientReplied(_)
-                | RunInput::Judged { .. }
                 | RunInput::Stopped
                 | RunInput::Appended(_)
                 | RunInput::Requested(_) => {}
@@ -215,20 +226,39 @@ fn inputs(recording: &Recording) -> Result<RecordedInputs, RecordingError> {
     Ok(inputs)
 }
 
-fn made(recording: &Recording) -> Result<HashMap<RecordedCallId, RecordedCall>, RecordingError> {
-    let mut made: HashMap<RecordedCallId, RecordedCall> = HashMap::new();
-    for line in recording.of_type(TYPE_EVENT) {
-        let CallEventLine { which, what } = recording.parse(line)?;
-        made.entry(which).or_default().happened.push(what);
-    }
-    for line in recording.of_type(TYPE_ATTEMPT) {
-        let aside: CallAttemptLine = recording.parse(line)?;
-        made.entry(aside.which.clone()).or_default().asides.push(aside);
-    }
-    for line in recording.of_type(TYPE_RESULT) {
-        let given: CallResultLine = recording.parse(line)?;
-        let which = given.which.clone();
-        made.entry(which).or_default().given = Some(given);
+/// Reads the calls. The lines of a call end with its result; later lines belong to the same call made again.
+fn made(recording: &Recording) -> Result<HashMap<RecordedCallId, VecDeque<RecordedCall>>, RecordingError> {
+    let mut made: HashMap<RecordedCallId, VecDeque<RecordedCall>> = HashMap::new();
+    for line in recording.lines() {
+        match line.kind.as_str() {
+            TYPE_EVENT => {
+                let CallEventLine { which, what } = recording.parse(line)?;
+                open_call(&mut made, which).happened.push(what);
+            }
+            TYPE_ATTEMPT => {
+                let aside: CallAttemptLine = recording.parse(line)?;
+                open_call(&mut made, aside.which.clone()).asides.push(aside);
+            }
+            TYPE_RESULT => {
+                let given: CallResultLine = recording.parse(line)?;
+                let call = open_call(&mut made, given.which.clone());
+                call.given = Some(given);
+            }
+            _ => {}
+        }
     }
     Ok(made)
+}
+
+/// Returns the call that has no result yet.
+fn open_call(
+    made: &mut HashMap<RecordedCallId, VecDeque<RecordedCall>>,
+    which: RecordedCallId,
+) -> &mut RecordedCall {
+    let calls = made.entry(which).or_default();
+    if calls.back().is_none_or(|call| call.given.is_some()) {
+        calls.push_back(RecordedCall::default());
+    }
+    let last = calls.len() - 1;
+    &mut calls[last]
 }

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use haft_core::approval::ApprovalId;
 use haft_core::conversation::ToolReply;
+use haft_core::event::NoEvents;
 use haft_core::run::finish::FinishReason;
 use haft_core::tool::ToolCall;
 use haft_model_server::{RequestExpectation, ScriptPart, ScriptStep};
+use haft_models::cassette::{Recording, Tape};
+use haft_runtime::recordings::{RunPlayer, RunRecorder};
 use haft_runtime::runtime::{RunListPage, StartError, Takeover};
 use haft_runtime::spec::FunctionTool;
 use haft_runtime::{
@@ -223,6 +226,46 @@ fn run_continues_in_another_runtime_with_all_stores_in_memory() {
     assert_eq!(fixture.calls.count(), 1);
     let data: Vec<_> = std::fs::read_dir(fixture.home().data()).into_iter().flatten().flatten().collect();
     assert!(data.is_empty(), "no store wrote a file: {data:?}");
+}
+
+#[tokio::test]
+async fn recorded_run_replays_its_parked_calls() {
+    let both = ScriptStep::say([
+        ScriptPart::call("note", json!({"text": "a"})),
+        ScriptPart::call("note", json!({"text": "b"})),
+    ]);
+    let weather_call = ScriptStep::call("weather", json!({"town": "Rome"}));
+    let fixture = RuntimeFixture::new([both, weather_call, told(ScriptStep::text("sunny"), "31 degrees")]);
+    let runtime = fixture.runtime(&asking()).await;
+    let path = fixture.directory.path().join("run.jsonl");
+    let tape = Arc::new(Tape::create(&path, []).unwrap());
+    let recorder = Arc::new(RunRecorder::new(Arc::clone(&tape)));
+    let hooks = RunHooks { recorder: Some((tape, Arc::clone(&recorder))), ..RunHooks::default() };
+    let spec = RunSpec { functions: vec![weather()], ..fixture.spec("go") };
+    let run = runtime.start_with(spec, RunSecrets::none(), hooks).await.unwrap();
+    let waiting = loop {
+        let waiting = pending(&run).await;
+        if waiting.len() == 2 {
+            break waiting;
+        }
+        tokio::task::yield_now().await;
+    };
+    let is_a = |waiting: &&PendingApproval| waiting.arguments == json!({"text": "a"});
+    let allowed = waiting.iter().find(is_a).unwrap().id;
+    let denied = waiting.iter().find(|waiting| !is_a(waiting)).unwrap().id;
+    run.decide(denied, ApprovalDecision::Deny).unwrap();
+    run.decide(allowed, ApprovalDecision::Allow).unwrap();
+    let [call] = functions(&run).await.try_into().unwrap();
+    run.submit(vec![ToolReply::text(&call, "31 degrees")]).unwrap();
+    let outcome = finished(&run).await;
+    assert_eq!(answer(&outcome), "sunny");
+    recorder.end(std::time::Duration::from_secs(1), None);
+    run.closed().await;
+    let recording = Recording::read(&path).unwrap();
+    let replayed = RunPlayer::of(&recording, Arc::new(NoEvents)).unwrap().play().await.unwrap();
+    assert_eq!(replayed.difference, None);
+    assert_eq!((replayed.finish, replayed.turns), (outcome.finish, outcome.turns));
+    assert_eq!(fixture.calls.count(), 1, "the replay called no tool");
 }
 
 fn weather() -> FunctionTool {

@@ -4,7 +4,7 @@ use haft_core::event_log::LogEvent;
 use haft_core::principal::Principal;
 use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
 use haft_runtime::spec::UserHomeView;
-use haft_runtime::{ApprovalDecision, ParkReason, RunHandle, RunSecrets, RunSpec, RunState};
+use haft_runtime::{ApprovalDecision, EventSeq, ParkReason, RunHandle, RunSecrets, RunSpec, RunState};
 use serde_json::json;
 
 use crate::fixture::{RuntimeFixture, answer, asking, events, finished, note};
@@ -158,6 +158,55 @@ async fn principals_share_no_file_in_tmp_and_see_no_home() {
     let [shell, _] = start("anna").await.try_into().unwrap();
     assert!(shell.starts_with("of anna"), "a principal keeps its /tmp between runs: {shell}");
     assert!(!std::path::Path::new("/tmp").join(&name).exists());
+}
+
+/// An MCP server whose only tool returns a name of its process.
+const PROCESS_SERVER: &str = r#"
+import json, random, sys
+me = str(random.getrandbits(64))
+for line in sys.stdin:
+    request = json.loads(line)
+    result = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": "process", "version": "1"}},
+        "tools/list": {"tools": [{"name": "name", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "process " + me}]},
+    }.get(request.get("method"))
+    reply = {"error": {"code": -32601, "message": "unknown method"}} if result is None else {"result": result}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
+"#;
+
+#[tokio::test]
+async fn mcp_server_is_shared_by_runs_of_one_principal_only() {
+    let steps = || [ScriptStep::call("process__name", json!({})), note("waits")];
+    let fixture = RuntimeFixture::in_order([steps(), steps(), steps()].concat());
+    let script = fixture.directory.path().join("server.py");
+    std::fs::write(&script, PROCESS_SERVER).unwrap();
+    let mut config = asking();
+    config["mcpServers"] = json!({"process": {"command": "python3", "args": [script]}});
+    let runtime = fixture.runtime(&config).await;
+    let agent = "---\nmodels: openai/m\ntools: [process__name, note]\n---\nYou work.\n";
+    let mut runs = Vec::new();
+    for subject in ["anna", "anna", "bert"] {
+        let spec = RunSpec { principal: principal(subject), ..fixture.spec_of(agent, "go") };
+        let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
+        let state = run.wait().await.unwrap();
+        assert!(matches!(state, RunState::Parked(_)), "{subject}: {state:?}");
+        let mut events = run.events(EventSeq::START);
+        let process = loop {
+            if let LogEvent::ToolResult { text, .. } = &events.next().await.unwrap().unwrap().event.kind {
+                break text.clone();
+            }
+        };
+        // The handle keeps the run, and the run its server.
+        runs.push((process, run));
+    }
+    let names: Vec<&str> = runs.iter().map(|(process, _)| process.as_str()).collect();
+    assert!(names.iter().all(|name| name.starts_with("process ")), "{names:?}");
+    assert_eq!(names[0], names[1]);
+    assert_ne!(names[0], names[2]);
+    runtime.shut_down().await;
 }
 
 #[tokio::test]
