@@ -21,7 +21,8 @@ const OPENAI: [(&str, &[&str], bool); 9] = [
 ];
 
 /// Models of Ollama with the capability `thinking`.
-const OLLAMA_THINKING: [&str; 5] = ["qwen3:", "deepseek-r1", "deepseek-v3", "gpt-oss", "magistral"];
+const OLLAMA_THINKING: [&str; 6] =
+    ["qwen3:", "qwen3-vl", "deepseek-r1", "deepseek-v3", "gpt-oss", "magistral"];
 
 /// Ranges of the thinking budget of Gemini. Other models with a thinking budget are refused.
 const GEMINI_BUDGETS: [(&str, u64, u64); 3] = [

@@ -238,7 +238,7 @@ async fn recorded_run_replays_its_parked_calls() {
     let fixture = RuntimeFixture::new([both, weather_call, told(ScriptStep::text("sunny"), "31 degrees")]);
     let runtime = fixture.runtime(&asking()).await;
     let path = fixture.directory.path().join("run.jsonl");
-    let tape = Arc::new(Tape::create(&path, []).unwrap());
+    let tape = Tape::create(&path, []).unwrap();
     let recorder = Arc::new(RunRecorder::new(Arc::clone(&tape)));
     let hooks = RunHooks { recorder: Some((tape, Arc::clone(&recorder))), ..RunHooks::default() };
     let spec = RunSpec { functions: vec![weather()], ..fixture.spec("go") };

@@ -29,7 +29,8 @@ def extras(value, path=""):
     """Returns the paths of all fields that the client's types do not declare."""
     found = []
     if isinstance(value, BaseModel):
-        found += [f"{path}.{name}" for name in (value.model_extra or {})]
+        # The client adds `parsed` to its own copy of a text.
+        found += [f"{path}.{name}" for name in (value.model_extra or {}) if name != "parsed"]
         for name in type(value).model_fields:
             found += extras(getattr(value, name, None), f"{path}.{name}")
     elif isinstance(value, list):
