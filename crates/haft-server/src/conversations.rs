@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::auth::{Caller, now_ms};
 use crate::body::JsonObject;
 use crate::error::{ApiError, ApiErrorKind};
-use crate::responses::{Field, InputItem, Page, blocking, check_metadata, identified, invalid};
+use crate::responses::{InputItem, ListPage, RequestField, blocking, check_metadata, identified, invalid};
 use crate::server::ServerState;
 
 /// The most items that one request adds.
@@ -85,7 +85,7 @@ pub(crate) async fn add_items(
     if added.is_empty() {
         return Err(invalid("items", "`items` is missing or empty"));
     }
-    let listed = Page::all().of(added.iter().rev().cloned().collect())?;
+    let listed = ListPage::all().of(added.iter().rev().cloned().collect())?;
     append(&state, &caller, &id, added).await?;
     Ok(Json(listed))
 }
@@ -95,7 +95,7 @@ pub(crate) async fn list_items(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(page): Query<Page>,
+    Query(page): Query<ListPage>,
 ) -> Result<Json<Value>, ApiError> {
     let record = find(&state, &caller, &id).await?;
     page.of(record.items.into_iter().rev().collect()).map(Json)
@@ -162,7 +162,7 @@ async fn change(
 }
 
 fn metadata(body: &Map<String, Value>) -> Result<Option<Map<String, Value>>, ApiError> {
-    let field = Field::new("metadata", body.get("metadata").cloned());
+    let field = RequestField::new("metadata", body.get("metadata").cloned());
     let Some(pairs) = field.object()? else { return Ok(None) };
     check_metadata(pairs)?;
     Ok(Some(pairs.clone()))
@@ -170,7 +170,7 @@ fn metadata(body: &Map<String, Value>) -> Result<Option<Map<String, Value>>, Api
 
 /// Returns the items of a request, each with an id.
 fn items(body: &Map<String, Value>, unique: &str) -> Result<Vec<Value>, ApiError> {
-    let field = Field::new("items", body.get("items").cloned());
+    let field = RequestField::new("items", body.get("items").cloned());
     let Some(items) = field.array()? else { return Ok(Vec::new()) };
     if items.len() > ITEMS_PER_REQUEST_MAX {
         let message = format!("`items` has {} items; the limit is {ITEMS_PER_REQUEST_MAX}", items.len());

@@ -44,7 +44,7 @@ pub(crate) struct KeptResponse {
 
 /// The end of a response from which a connection continues, also if nothing is stored.
 #[derive(Debug, Clone)]
-pub(crate) struct Continuation {
+pub(crate) struct LastResponse {
     pub(crate) id: String,
     pub(crate) messages: Vec<Message>,
     pub(crate) open_calls: Vec<String>,
@@ -106,9 +106,9 @@ impl ActiveResponse {
     }
 
     /// Returns the conversation after the response; `None` before its end.
-    pub(crate) fn continuation(&self) -> Option<Continuation> {
+    pub(crate) fn continuation(&self) -> Option<LastResponse> {
         let conversation = self.handle.conversation()?;
-        Some(Continuation {
+        Some(LastResponse {
             id: self.fold.head().id.clone(),
             messages: conversation.messages().iter().map(|message| Message::clone(message)).collect(),
             open_calls: self.open_calls(),

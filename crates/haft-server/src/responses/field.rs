@@ -6,7 +6,7 @@ use crate::error::ApiError;
 
 /// A field that may be absent. `null` counts as absent.
 #[derive(Debug, Clone)]
-pub(crate) struct Field {
+pub(crate) struct RequestField {
     name: String,
     value: Option<Value>,
 }
@@ -15,7 +15,7 @@ pub(crate) fn invalid(param: impl Into<String>, message: impl Into<String>) -> A
     ApiError::invalid(param, message)
 }
 
-impl Field {
+impl RequestField {
     pub(crate) fn new(name: impl Into<String>, value: Option<Value>) -> Self {
         Self { name: name.into(), value: value.filter(|value| !value.is_null()) }
     }
@@ -80,6 +80,6 @@ impl Field {
 
 /// Returns a required text below an object at `path`.
 pub(crate) fn required(path: &str, object: &Map<String, Value>, name: &str) -> Result<String, ApiError> {
-    let field = Field::new(format!("{path}.{name}"), object.get(name).cloned());
+    let field = RequestField::new(format!("{path}.{name}"), object.get(name).cloned());
     field.text()?.ok_or_else(|| field.wrong("a string"))
 }

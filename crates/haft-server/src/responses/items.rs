@@ -10,7 +10,7 @@ use haft_core::output::OutputContent;
 use haft_core::tool::{CallId, ToolCall};
 use serde_json::{Map, Value};
 
-use super::field::{Field, invalid, required};
+use super::field::{RequestField, invalid, required};
 use crate::error::ApiError;
 
 /// The longest id of a call.
@@ -98,7 +98,7 @@ fn call_id(path: &str, item: &Map<String, Value>, name: &str) -> Result<String, 
 }
 
 fn message(path: &str, item: &Map<String, Value>) -> Result<InputItem, ApiError> {
-    let role = Field::new(format!("{path}.role"), item.get("role").cloned());
+    let role = RequestField::new(format!("{path}.role"), item.get("role").cloned());
     let word = role.word(&["user", "assistant", "system", "developer"])?;
     let role = match word.ok_or_else(|| role.wrong("one of user, assistant, system, developer"))? {
         "user" => Role::User,
@@ -151,7 +151,7 @@ fn image(path: &str, part: &Map<String, Value>) -> Result<Media, ApiError> {
 }
 
 fn file(path: &str, part: &Map<String, Value>) -> Result<MessagePart, ApiError> {
-    let name = Field::new(format!("{path}.filename"), part.get("filename").cloned()).text()?;
+    let name = RequestField::new(format!("{path}.filename"), part.get("filename").cloned()).text()?;
     let media = match part.get("file_data") {
         Some(Value::String(data)) if data.starts_with("data:") => {
             media(&format!("{path}.file_data"), data, "")?

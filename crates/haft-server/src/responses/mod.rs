@@ -39,7 +39,7 @@ use crate::body::JsonObject;
 use crate::conversations;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
-use drive::{ActiveResponse, Continuation, EndedResponse, KeptResponse, ResponseStorage};
+use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseStorage};
 use fold::{ResponseFold, StreamEvent};
 use items::ConversationBuilder;
 use live::LiveResponse;
@@ -47,11 +47,11 @@ use object::ResponseHead;
 use request::CreateRequest;
 use sse::EventSource;
 
-pub(crate) use field::{Field, invalid};
+pub(crate) use field::{RequestField, invalid};
 pub(crate) use items::InputItem;
 pub(crate) use live::LiveResponses;
 pub(crate) use request::check_metadata;
-pub(crate) use stored::{Page, blocking, cancel, delete, get, input_items, list};
+pub(crate) use stored::{ListPage, blocking, cancel, delete, get, input_items, list};
 
 /// `POST /v1/responses`.
 pub(crate) async fn create(
@@ -195,7 +195,7 @@ async fn start(
     caller: &Caller,
     request: CreateRequest,
     id: Uuid,
-    last: Option<&Continuation>,
+    last: Option<&LastResponse>,
 ) -> Result<ActiveResponse, ApiError> {
     if state.stopping.load(Ordering::Relaxed) {
         return Err(ApiError::new(ApiErrorKind::Unavailable, "the server is stopping"));
@@ -233,7 +233,7 @@ async fn opening(
     state: &ServerState,
     caller: &Caller,
     request: &CreateRequest,
-    last: Option<&Continuation>,
+    last: Option<&LastResponse>,
 ) -> Result<Vec<Message>, ApiError> {
     let mut builder = match &request.previous_response_id {
         None if request.input.is_empty() && request.conversation.is_none() => {

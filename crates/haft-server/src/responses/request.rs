@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::field::{Field, invalid, required};
+use super::field::{RequestField, invalid, required};
 use super::items::InputItem;
 use super::tool_choice::{self, RequestedChoice};
 use super::tools::{self, RequestTools};
@@ -78,7 +78,7 @@ pub(crate) enum TextFormat {
 pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiError> {
     let mut echo = defaults();
     let mut warnings = Vec::new();
-    let mut take = |name: &'static str| Field::new(name, body.remove(name));
+    let mut take = |name: &'static str| RequestField::new(name, body.remove(name));
     let (input, input_items) = input(take("input"))?;
     let previous_response_id = take("previous_response_id").text()?;
     let conversation = conversation(&take("conversation"), &mut echo)?;
@@ -154,7 +154,7 @@ fn echo_value(echo: &mut Map<String, Value>, name: &str, value: Option<&Value>) 
     }
 }
 
-fn input(field: Field) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> {
+fn input(field: RequestField) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> {
     let Some(value) = field.into_value() else { return Ok((Vec::new(), Vec::new())) };
     let items = match value {
         Value::String(text) => {
@@ -178,7 +178,7 @@ fn input(field: Field) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> {
 }
 
 /// Reads an id, or an object with an id.
-fn conversation(field: &Field, echo: &mut Map<String, Value>) -> Result<Option<String>, ApiError> {
+fn conversation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<Option<String>, ApiError> {
     let id = match field.value() {
         None => return Ok(None),
         Some(Value::String(id)) => id.clone(),
@@ -189,9 +189,9 @@ fn conversation(field: &Field, echo: &mut Map<String, Value>) -> Result<Option<S
     Ok(Some(id))
 }
 
-fn text(field: &Field, echo: &mut Map<String, Value>) -> Result<TextFormat, ApiError> {
+fn text(field: &RequestField, echo: &mut Map<String, Value>) -> Result<TextFormat, ApiError> {
     let Some(object) = field.object()? else { return Ok(TextFormat::Text) };
-    let verbosity = Field::new("text.verbosity", object.get("verbosity").cloned());
+    let verbosity = RequestField::new("text.verbosity", object.get("verbosity").cloned());
     verbosity.word(&["low", "medium", "high"])?;
     let mut shown = object.clone();
     shown.entry("format").or_insert_with(|| json!({"type": "text"}));
@@ -201,7 +201,7 @@ fn text(field: &Field, echo: &mut Map<String, Value>) -> Result<TextFormat, ApiE
     if shown.get("verbosity").is_some_and(Value::is_null) {
         shown.remove("verbosity");
     }
-    let format = Field::new("text.format", object.get("format").cloned());
+    let format = RequestField::new("text.format", object.get("format").cloned());
     let parsed = match format.object()? {
         None => TextFormat::Text,
         Some(format) => match format.get("type").and_then(Value::as_str) {
@@ -222,7 +222,7 @@ fn text(field: &Field, echo: &mut Map<String, Value>) -> Result<TextFormat, ApiE
 }
 
 fn parameters(
-    take: &mut dyn FnMut(&'static str) -> Field,
+    take: &mut dyn FnMut(&'static str) -> RequestField,
     echo: &mut Map<String, Value>,
 ) -> Result<ModelFields, ApiError> {
     let temperature = take("temperature").number(0.0, 2.0)?;
@@ -234,8 +234,8 @@ fn parameters(
     let effort = match reasoning.object()? {
         None => None,
         Some(object) => {
-            let written = Field::new("reasoning.effort", object.get("effort").cloned());
-            Field::new("reasoning.summary", object.get("summary").cloned())
+            let written = RequestField::new("reasoning.effort", object.get("effort").cloned());
+            RequestField::new("reasoning.summary", object.get("summary").cloned())
                 .word(&["concise", "detailed", "auto"])?;
             let (effort, summary) = (object.get("effort"), object.get("summary"));
             echo.insert("reasoning".into(), json!({"effort": effort, "summary": summary}));
@@ -262,7 +262,7 @@ fn parameters(
 
 /// Fields that would change the answer and that haft cannot pass on: it refuses them instead of ignoring them.
 fn refuse_unsupported(
-    take: &mut dyn FnMut(&'static str) -> Field,
+    take: &mut dyn FnMut(&'static str) -> RequestField,
     echo: &mut Map<String, Value>,
 ) -> Result<(), ApiError> {
     for name in ["presence_penalty", "frequency_penalty"] {
@@ -284,7 +284,7 @@ fn refuse_unsupported(
 
 /// Fields that are checked and repeated.
 fn copied(
-    take: &mut dyn FnMut(&'static str) -> Field,
+    take: &mut dyn FnMut(&'static str) -> RequestField,
     echo: &mut Map<String, Value>,
 ) -> Result<(), ApiError> {
     for name in ["safety_identifier", "prompt_cache_key"] {

@@ -27,7 +27,7 @@ const PAGE_DEFAULT: usize = 20;
 
 /// The part of a list that a request asks for.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Page {
+pub(crate) struct ListPage {
     after: Option<String>,
     limit: Option<String>,
     order: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Page {
 
 /// The query of `GET /v1/responses/{id}`.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Retrieval {
+pub(crate) struct RetrieveQuery {
     stream: Option<String>,
     starting_after: Option<String>,
 }
@@ -45,7 +45,7 @@ pub(crate) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(query): Query<Retrieval>,
+    Query(query): Query<RetrieveQuery>,
 ) -> Result<Response, ApiError> {
     let live = state.live.get(&caller.principal, &id);
     if query.stream.as_deref() != Some("true") {
@@ -76,7 +76,7 @@ pub(crate) async fn get(
 pub(crate) async fn list(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
-    Query(page): Query<Page>,
+    Query(page): Query<ListPage>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     if let Ok(upgrade) = upgrade {
@@ -123,7 +123,7 @@ pub(crate) async fn input_items(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(page): Query<Page>,
+    Query(page): Query<ListPage>,
 ) -> Result<Json<Value>, ApiError> {
     let record = found(&state, &caller, &id).await?;
     // Lists begin with the newest item unless the client asks otherwise.
@@ -131,7 +131,7 @@ pub(crate) async fn input_items(
     page.of(items).map(Json)
 }
 
-impl Page {
+impl ListPage {
     /// A page with the most entries, the oldest first.
     pub(crate) fn all() -> Self {
         Self { after: None, limit: Some(PAGE_MAX.to_string()), order: Some("asc".into()) }
@@ -218,8 +218,11 @@ mod tests {
             data.map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
         };
         let page = |after: Option<&str>, order: Option<&str>| {
-            let page =
-                Page { after: after.map(Into::into), limit: Some("2".into()), order: order.map(Into::into) };
+            let page = ListPage {
+                after: after.map(Into::into),
+                limit: Some("2".into()),
+                order: order.map(Into::into),
+            };
             page.of(all.clone()).unwrap()
         };
         let first = page(None, None);
@@ -231,10 +234,10 @@ mod tests {
         );
         assert_eq!(ids(&page(None, Some("asc"))), ["i4", "i3"]);
         for limit in ["0", "101", "x"] {
-            let page = Page { limit: Some(limit.into()), ..Page::default() };
+            let page = ListPage { limit: Some(limit.into()), ..ListPage::default() };
             assert_eq!(page.of(all.clone()).unwrap_err().param.as_deref(), Some("limit"));
         }
-        let page = Page { after: Some("none".into()), ..Page::default() };
+        let page = ListPage { after: Some("none".into()), ..ListPage::default() };
         assert_eq!(page.of(all.clone()).unwrap_err().param.as_deref(), Some("after"));
     }
 }

@@ -3,7 +3,7 @@
 use haft_core::model_request::{MustCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
-use super::field::{Field, invalid};
+use super::field::{RequestField, invalid};
 use crate::error::ApiError;
 
 /// The tools that the model may or must call, as the client asks.
@@ -30,7 +30,11 @@ impl RequestedChoice {
 }
 
 /// `allowed` and `forced` are the top-level fields `allowed_tools` and `forced_tool` that some clients send.
-pub(crate) fn parse(choice: Field, allowed: Field, forced: Field) -> Result<RequestedChoice, ApiError> {
+pub(crate) fn parse(
+    choice: RequestField,
+    allowed: RequestField,
+    forced: RequestField,
+) -> Result<RequestedChoice, ApiError> {
     if let Some(object) = forced.object()? {
         return named("forced_tool", object);
     }
@@ -69,9 +73,11 @@ fn structured(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> 
         },
         Some("allowed_tools") => allowed_tools(object),
         Some("mcp") => mcp(object),
-        Some(word @ ("auto" | "none" | "required")) => {
-            parse(Field::new("tool_choice", Some(word.into())), Field::new("", None), Field::new("", None))
-        }
+        Some(word @ ("auto" | "none" | "required")) => parse(
+            RequestField::new("tool_choice", Some(word.into())),
+            RequestField::new("", None),
+            RequestField::new("", None),
+        ),
         Some(kind) => {
             let message = format!("`{kind}` is not a tool that this server can be told to call");
             Err(invalid("tool_choice.type", message))
@@ -95,9 +101,9 @@ fn mcp(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
 }
 
 fn allowed_tools(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
-    let mode = Field::new("tool_choice.mode", object.get("mode").cloned());
+    let mode = RequestField::new("tool_choice.mode", object.get("mode").cloned());
     let mode = mode.word(&["auto", "required", "none"])?.unwrap_or("auto");
-    let tools = Field::new("tool_choice.tools", object.get("tools").cloned());
+    let tools = RequestField::new("tool_choice.tools", object.get("tools").cloned());
     let tools = tools.array()?.ok_or_else(|| tools.wrong("an array"))?;
     let names = tools.iter().enumerate().map(|(at, tool)| {
         let path = format!("tool_choice.tools[{at}]");
@@ -138,7 +144,12 @@ mod tests {
     #[test]
     fn every_form_of_tool_choice_has_one_meaning() {
         let of = |value: Value| {
-            parse(Field::new("tool_choice", Some(value)), Field::new("", None), Field::new("", None)).unwrap()
+            parse(
+                RequestField::new("tool_choice", Some(value)),
+                RequestField::new("", None),
+                RequestField::new("", None),
+            )
+            .unwrap()
         };
         let named = ToolChoice::Named("f".into());
         assert_eq!(of(json!("auto")).choice, ToolChoice::Auto);
@@ -159,13 +170,18 @@ mod tests {
 
     #[test]
     fn top_level_spellings_become_the_form_of_the_responses_api() {
-        let allowed = Field::new("allowed_tools", Some(json!(["f"])));
-        let chosen =
-            parse(Field::new("tool_choice", Some(json!("required"))), allowed, Field::new("", None)).unwrap();
+        let allowed = RequestField::new("allowed_tools", Some(json!(["f"])));
+        let chosen = parse(
+            RequestField::new("tool_choice", Some(json!("required"))),
+            allowed,
+            RequestField::new("", None),
+        )
+        .unwrap();
         let expected = json!({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]});
         assert_eq!(chosen.wire(), expected);
-        let forced = Field::new("forced_tool", Some(json!({"type": "function", "name": "f"})));
-        let chosen = parse(Field::new("tool_choice", None), Field::new("", None), forced).unwrap();
+        let forced = RequestField::new("forced_tool", Some(json!({"type": "function", "name": "f"})));
+        let chosen =
+            parse(RequestField::new("tool_choice", None), RequestField::new("", None), forced).unwrap();
         assert_eq!(chosen.wire(), json!({"type": "function", "name": "f"}));
     }
 }

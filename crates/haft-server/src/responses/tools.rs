@@ -6,7 +6,7 @@ use haft_core::glob::ToolGlob;
 use haft_runtime::spec::FunctionTool;
 use serde_json::{Map, Value, json};
 
-use super::field::{Field, invalid, required};
+use super::field::{RequestField, invalid, required};
 use crate::error::ApiError;
 
 /// The most tools of a request.
@@ -67,7 +67,7 @@ impl ServerTool {
     }
 }
 
-pub(crate) fn parse(field: Field, warnings: &mut Vec<String>) -> Result<RequestTools, ApiError> {
+pub(crate) fn parse(field: RequestField, warnings: &mut Vec<String>) -> Result<RequestTools, ApiError> {
     let mut tools = RequestTools::default();
     let Some(written) = field.array()? else { return Ok(tools) };
     if written.len() > TOOLS_MAX {
@@ -117,8 +117,8 @@ fn function(
     if before.iter().any(|other| other.name == name) {
         return Err(invalid(param, format!("two functions have the name `{name}`")));
     }
-    let description = Field::new(format!("{path}.description"), tool.get("description").cloned());
-    let parameters = Field::new(format!("{path}.parameters"), tool.get("parameters").cloned());
+    let description = RequestField::new(format!("{path}.description"), tool.get("description").cloned());
+    let parameters = RequestField::new(format!("{path}.parameters"), tool.get("parameters").cloned());
     let schema = parameters
         .object()?
         .cloned()
@@ -138,7 +138,7 @@ fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
             return Err(invalid(format!("{path}.{name}"), message));
         }
     }
-    let allowed = Field::new(format!("{path}.allowed_tools"), tool.get("allowed_tools").cloned());
+    let allowed = RequestField::new(format!("{path}.allowed_tools"), tool.get("allowed_tools").cloned());
     let names = match allowed.value() {
         None => None,
         Some(Value::Array(names)) => Some(names.clone()),

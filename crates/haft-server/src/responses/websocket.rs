@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::drive::{ActiveResponse, Continuation};
+use super::drive::{ActiveResponse, LastResponse};
 use super::field::invalid;
 use super::{new_id, request, start};
 use crate::auth::Caller;
@@ -34,7 +34,7 @@ struct ResponseSocket {
     /// Requests that arrived while a response was in progress.
     waiting: VecDeque<String>,
     /// The last response, also if it is not stored.
-    last: Option<Continuation>,
+    last: Option<LastResponse>,
 }
 
 /// Answers the handshake.
