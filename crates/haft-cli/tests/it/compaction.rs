@@ -46,6 +46,16 @@ fn run(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
     haft(place, server, &[&first, words].concat()).output()
 }
 
+/// Returns the `stream-json` output of a run that compacts its conversation.
+pub(super) fn compacted_stream() -> HaftOutput {
+    let place = here();
+    files(&place, 20, 1_500);
+    let steps = (0..20).map(|number| ScriptStep::say([read(number)])).chain([ScriptStep::text("done")]);
+    let server = server(8_192, steps.collect(), vec![ScriptStep::text("The files were read."); 80]);
+    let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--output-format", "stream-json", "go"];
+    run(&place, &server, &words).expect_code(0)
+}
+
 fn journal(place: &TestTree) -> Vec<String> {
     let mut paths = std::fs::read_dir(place.path("home/data/sessions")).unwrap();
     let text = std::fs::read_to_string(paths.next().unwrap().unwrap().path()).unwrap();

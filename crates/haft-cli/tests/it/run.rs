@@ -248,7 +248,8 @@ fn stream_json_events_match_documentation_and_schema() {
         let errors: Vec<String> = schema.iter_errors(envelope).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{envelope}: {errors:?}");
     }
-    let events: Vec<Value> = ran.events();
+    let compacted = super::compaction::compacted_stream();
+    let events: Vec<Value> = ran.events().into_iter().chain(compacted.events()).collect();
     for (types, fields) in &documented {
         for name in types {
             let found: Vec<&Value> = events.iter().filter(|event| event["type"] == **name).collect();

@@ -258,13 +258,13 @@ impl RunPlayer {
                 DriveOutcome::AwaitsApproval(calls) => {
                     for call in calls {
                         let denied = RunInput::Judged { call: call.id, verdict: ApprovalVerdict::Denied };
-                        driver.apply_input(run, self.from_outside(session, denied).await)?;
+                        driver.apply_input(run, self.outside_input(session, denied).await)?;
                     }
                 }
                 DriveOutcome::AwaitsClient(calls) => {
                     let none = |call: &ToolCall| ToolReply::error(call, "the recording has no output of it");
                     let none = RunInput::ClientReplied(calls.iter().map(none).collect());
-                    driver.apply_input(run, self.from_outside(session, none).await)?;
+                    driver.apply_input(run, self.outside_input(session, none).await)?;
                 }
             }
         }
@@ -272,8 +272,8 @@ impl RunPlayer {
 
     /// Returns the next recorded input from outside. A run that was aborted while it waited never gets one, and any other
     /// run gets `missing`.
-    async fn from_outside(&self, session: &str, missing: RunInput) -> RunInput {
-        match (self.0.left.from_outside(session), self.0.left.aborted(session)) {
+    async fn outside_input(&self, session: &str, missing: RunInput) -> RunInput {
+        match (self.0.left.outside_input(session), self.0.left.aborted(session)) {
             (Some(input), _) => input,
             (None, Some(_)) => pending().await,
             (None, None) => missing,

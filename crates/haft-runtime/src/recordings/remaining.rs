@@ -131,7 +131,7 @@ impl RemainingRecording {
     }
 
     /// Returns the next decision of a person, or the next outputs of the caller's functions.
-    pub(super) fn from_outside(&self, session: &str) -> Option<RunInput> {
+    pub(super) fn outside_input(&self, session: &str) -> Option<RunInput> {
         self.open().outside.get_mut(session)?.pop_front()
     }
 

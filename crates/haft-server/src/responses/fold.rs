@@ -170,9 +170,8 @@ impl ResponseFold {
         }
         let kind = match end.status {
             "failed" => "response.failed",
-            "incomplete" => "response.incomplete",
             // There is no event for a cancelled response, and the stream must have a last one.
-            "cancelled" => "response.incomplete",
+            "incomplete" | "cancelled" => "response.incomplete",
             _ => "response.completed",
         };
         events.push(self.event(kind, json!({"response": response})));
@@ -300,13 +299,15 @@ impl ResponseFold {
 
     fn add(&mut self, item: Value) -> StreamEvent {
         let index = self.output.len();
-        self.output.push(item.clone());
-        self.event("response.output_item.added", json!({"output_index": index, "item": item}))
+        let added = self.event("response.output_item.added", json!({"output_index": index, "item": &item}));
+        self.output.push(item);
+        added
     }
 
     fn done(&mut self, index: usize, item: Value) -> StreamEvent {
-        self.output[index] = item.clone();
-        self.event("response.output_item.done", json!({"output_index": index, "item": item}))
+        let done = self.event("response.output_item.done", json!({"output_index": index, "item": &item}));
+        self.output[index] = item;
+        done
     }
 
     fn item_id(&self, prefix: &str, index: usize) -> String {

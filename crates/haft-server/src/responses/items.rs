@@ -362,8 +362,8 @@ mod tests {
             json!({"role": "user", "content": "And now?"}),
         ];
         let messages = build(ConversationBuilder::default(), &items).unwrap();
-        use Role::{Assistant, System, Tool, User};
-        assert_eq!(roles(&messages), [System, User, Assistant, Tool, Assistant, Tool, User]);
+        let (assistant, tool, user) = (Role::Assistant, Role::Tool, Role::User);
+        assert_eq!(roles(&messages), [Role::System, user, assistant, tool, assistant, tool, user]);
     }
 
     #[test]

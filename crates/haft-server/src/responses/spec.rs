@@ -42,7 +42,7 @@ pub(crate) fn build(
     let mut spec = match &target {
         ModelTarget::Agent(graph) => {
             let mut spec = RunSpec::new(graph, text, workspace);
-            spec.changes = changes_to_agent(&graph.first().agent, request)?;
+            spec.changes = changes_to_agent(&graph.first().agent, request);
             spec
         }
         ModelTarget::Model(name) => {
@@ -170,7 +170,7 @@ fn changes_to_model(request: &CreateRequest) -> AgentChanges {
 }
 
 /// The instructions follow the text of the agent, which stays in force.
-fn changes_to_agent(agent: &AgentDefinition, request: &CreateRequest) -> Result<AgentChanges, ApiError> {
+fn changes_to_agent(agent: &AgentDefinition, request: &CreateRequest) -> AgentChanges {
     let lower = |own: Option<u32>, asked: Option<u32>| match (own, asked) {
         (Some(own), Some(asked)) => Some(own.min(asked)),
         (own, asked) => own.or(asked),
@@ -181,12 +181,12 @@ fn changes_to_agent(agent: &AgentDefinition, request: &CreateRequest) -> Result<
     parameters.max_tool_calls =
         parameters.max_tool_calls.and_then(|asked| lower(agent.limits.tool_calls_max, Some(asked)));
     let system = request.instructions.as_ref().map(|more| format!("{}\n\n{more}", agent.body.trim_end()));
-    Ok(AgentChanges {
+    AgentChanges {
         system,
         output_schema: schema(request),
         overrides: AgentOverrides(overrides(&parameters, &request.format)),
         ..AgentChanges::default()
-    })
+    }
 }
 
 fn schema(request: &CreateRequest) -> Option<Arc<Value>> {
@@ -245,9 +245,8 @@ pub(crate) fn not_started(error: &StartError) -> ApiError {
         StartError::Models(ModelsError::Unknown { .. } | ModelsError::Name(_) | ModelsError::NoModel) => {
             unknown_model(message)
         }
-        StartError::Input { .. } => invalid("input", message),
+        StartError::Input { .. } | StartError::Run(_) => invalid("input", message),
         StartError::ToolChoice { .. } => invalid("tool_choice", message),
-        StartError::Run(_) => invalid("input", message),
         StartError::AlreadyStarted { .. } => ApiError::new(ApiErrorKind::Conflict, message),
         StartError::Agent(_)
         | StartError::Config(_)

@@ -76,7 +76,7 @@ async fn next_block(phase: StreamPhase) -> Option<(Bytes, StreamPhase)> {
         match timeout(PING_INTERVAL, source.next()).await {
             Err(_) => return Some((Bytes::from_static(PING), StreamPhase::Events(source))),
             Ok(None) => return Some((Bytes::from_static(DONE), StreamPhase::Done)),
-            Ok(Some(events)) => blocks = events.iter().rev().map(|event| event.sse()).collect(),
+            Ok(Some(events)) => blocks = events.iter().rev().map(super::fold::StreamEvent::sse).collect(),
         }
     }
     let block = blocks.pop()?;

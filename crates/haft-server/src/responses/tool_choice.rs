@@ -31,9 +31,9 @@ impl RequestedChoice {
 
 /// `allowed` and `forced` are the top-level fields `allowed_tools` and `forced_tool` that some clients send.
 pub(crate) fn parse(
-    choice: RequestField,
-    allowed: RequestField,
-    forced: RequestField,
+    choice: &RequestField,
+    allowed: &RequestField,
+    forced: &RequestField,
 ) -> Result<RequestedChoice, ApiError> {
     if let Some(object) = forced.object()? {
         return named("forced_tool", object);
@@ -51,7 +51,7 @@ pub(crate) fn parse(
                 .map(str::to_owned)
                 .ok_or_else(|| invalid(path.clone(), format!("`{path}` must be a string")))
         });
-        return of_names(mode.unwrap_or("auto"), names.collect::<Result<_, _>>()?);
+        return Ok(of_names(mode.unwrap_or("auto"), names.collect::<Result<_, _>>()?));
     }
     let choice = match mode {
         None | Some("auto") => ToolChoice::Auto,
@@ -74,9 +74,9 @@ fn structured(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> 
         Some("allowed_tools") => allowed_tools(object),
         Some("mcp") => mcp(object),
         Some(word @ ("auto" | "none" | "required")) => parse(
-            RequestField::new("tool_choice", Some(word.into())),
-            RequestField::new("", None),
-            RequestField::new("", None),
+            &RequestField::new("tool_choice", Some(word.into())),
+            &RequestField::new("", None),
+            &RequestField::new("", None),
         ),
         Some(kind) => {
             let message = format!("`{kind}` is not a tool that this server can be told to call");
@@ -119,14 +119,14 @@ fn allowed_tools(object: &Map<String, Value>) -> Result<RequestedChoice, ApiErro
         }
     });
     let names = names.collect::<Result<_, _>>()?;
-    let mut chosen = of_names(mode, names)?;
+    let mut chosen = of_names(mode, names);
     let mut wire = object.clone();
     wire.insert("mode".into(), mode.into());
     chosen.wire = Value::Object(wire);
     Ok(chosen)
 }
 
-fn of_names(mode: &str, names: Vec<String>) -> Result<RequestedChoice, ApiError> {
+fn of_names(mode: &str, names: Vec<String>) -> RequestedChoice {
     let tools: Vec<Value> = names.iter().map(|name| json!({"type": "function", "name": name})).collect();
     let wire = json!({"type": "allowed_tools", "mode": mode, "tools": tools});
     let choice = match mode {
@@ -134,7 +134,7 @@ fn of_names(mode: &str, names: Vec<String>) -> Result<RequestedChoice, ApiError>
         "required" => ToolChoice::Allowed { names, must_call: MustCall::Yes },
         _ => ToolChoice::Allowed { names, must_call: MustCall::No },
     };
-    Ok(RequestedChoice { choice, wire })
+    RequestedChoice { choice, wire }
 }
 
 #[cfg(test)]
@@ -145,9 +145,9 @@ mod tests {
     fn every_form_of_tool_choice_has_one_meaning() {
         let of = |value: Value| {
             parse(
-                RequestField::new("tool_choice", Some(value)),
-                RequestField::new("", None),
-                RequestField::new("", None),
+                &RequestField::new("tool_choice", Some(value)),
+                &RequestField::new("", None),
+                &RequestField::new("", None),
             )
             .unwrap()
         };
@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(mcp.choice, ToolChoice::Named("s__t".into()));
         let tools =
             json!([{"type": "function", "name": "f"}, {"type": "mcp", "server_label": "s", "name": "t"}]);
-        let allowed = of(json!({"type": "allowed_tools", "mode": "required", "tools": tools}));
-        let names = vec!["f".to_owned(), "s__t".to_owned()];
-        assert_eq!(allowed.choice, ToolChoice::Allowed { names, must_call: MustCall::Yes });
+        let listed = of(json!({"type": "allowed_tools", "mode": "required", "tools": tools}));
+        let both = vec!["f".to_owned(), "s__t".to_owned()];
+        assert_eq!(listed.choice, ToolChoice::Allowed { names: both, must_call: MustCall::Yes });
         assert_eq!(of(json!({"type": "allowed_tools", "tools": []})).wire()["mode"], "auto");
     }
 
@@ -172,16 +172,16 @@ mod tests {
     fn top_level_spellings_become_the_form_of_the_responses_api() {
         let allowed = RequestField::new("allowed_tools", Some(json!(["f"])));
         let chosen = parse(
-            RequestField::new("tool_choice", Some(json!("required"))),
-            allowed,
-            RequestField::new("", None),
+            &RequestField::new("tool_choice", Some(json!("required"))),
+            &allowed,
+            &RequestField::new("", None),
         )
         .unwrap();
         let expected = json!({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]});
         assert_eq!(chosen.wire(), expected);
         let forced = RequestField::new("forced_tool", Some(json!({"type": "function", "name": "f"})));
         let chosen =
-            parse(RequestField::new("tool_choice", None), RequestField::new("", None), forced).unwrap();
+            parse(&RequestField::new("tool_choice", None), &RequestField::new("", None), &forced).unwrap();
         assert_eq!(chosen.wire(), json!({"type": "function", "name": "f"}));
     }
 }

@@ -67,7 +67,7 @@ impl ServerTool {
     }
 }
 
-pub(crate) fn parse(field: RequestField, warnings: &mut Vec<String>) -> Result<RequestTools, ApiError> {
+pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<RequestTools, ApiError> {
     let mut tools = RequestTools::default();
     let Some(written) = field.array()? else { return Ok(tools) };
     if written.len() > TOOLS_MAX {

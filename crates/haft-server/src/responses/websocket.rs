@@ -18,7 +18,7 @@ use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
 /// The longest life of a connection.
-const CONNECTION_MAX: Duration = Duration::from_mins(60);
+const CONNECTION_MAX: Duration = Duration::from_hours(1);
 
 /// The most requests that wait for the response before them.
 const WAITING_MAX: usize = 16;
