@@ -346,10 +346,14 @@ fn a_client_that_disconnects_cancels_its_response() {
     let body = json!({"model": "openai/m", "input": "x", "stream": true}).to_string();
     let request =
         server.request(Method::POST, "/v1/responses").header("content-type", "application/json").body(body);
-    server.executor.block_on(async {
+    let response = server.executor.block_on(async {
         let mut response = request.send().await.unwrap();
         assert!(response.chunk().await.unwrap().is_some());
+        response
     });
+    // A run that is cancelled before it asks its model has no request to cut.
+    eventually("the model is asked", || !server.model.requests().is_empty());
+    drop(response);
     eventually("the request to the model is cut", || {
         server.model.requests().iter().any(|request| request.outcome == RequestOutcome::Abandoned)
     });
