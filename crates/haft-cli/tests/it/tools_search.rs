@@ -133,7 +133,8 @@ fn tools_of_large_real_apis_are_found_within_one_answer() {
 /// Compares a tool name with an operation id, without separators: a tool name cannot hold all characters, and a long one
 /// ends with a digest.
 fn same_words(one: &str, other: &str) -> bool {
-    let cut = one.rsplit_once('_').filter(|(_, digest)| digest.len() == 8 && one.len() > 50);
+    let is_digest = |word: &str| word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let cut = one.rsplit_once('_').filter(|(_, last)| is_digest(last) && one.len() > 40);
     if let Some((beginning, _)) = cut {
         return other.starts_with(beginning);
     }
