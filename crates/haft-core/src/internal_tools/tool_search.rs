@@ -115,7 +115,7 @@ fn inner(call: &ToolCall) -> Result<ToolCall, String> {
 }
 
 /// Returns the definition of a tool as compact text: a signature with types, then the descriptions, in at most about
-/// `bytes_max` bytes. Descriptions are cut first; of the parameters only those beyond [`SIGNATURE_BYTES_MAX`] are.
+/// `bytes_max` bytes. Descriptions are cut first; of the parameters only those beyond `SIGNATURE_BYTES_MAX` are.
 pub fn compact_definition(tool: &ModelTool, bytes_max: usize) -> String {
     let properties = tool.input_schema.get("properties").and_then(Value::as_object);
     let parameters = signature(&tool.input_schema, SIGNATURE_DEPTH_MAX);

@@ -164,7 +164,7 @@ impl Stores {
     }
 
     /// Keeps remembered approvals in a store of the program, such as
-    /// [`MemoryGrants`](haft_core::grant_store::MemoryGrants).
+    /// [`MemoryGrants`].
     #[must_use]
     pub fn with_grants(mut self, grants: Arc<dyn GrantStore>) -> Self {
         self.grants = grants;
