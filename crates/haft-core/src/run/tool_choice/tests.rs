@@ -105,3 +105,12 @@ fn unsupported_tool_choice_is_sent_as_text_to_the_model() {
     let shown = allowed(&["a", FINAL_REPORT], MustCall::No);
     check(allowed(&["a", "gone"], MustCall::No), all, shown, None);
 }
+
+#[test]
+fn list_of_allowed_tools_does_not_refuse_the_search_for_tools() {
+    let choice = allowed(&["a__b"], MustCall::No);
+    for own in [TOOL_SEARCH, TOOL_CALL, FINAL_REPORT, "a__b"] {
+        assert_eq!(refusal(&choice, own), None, "{own}");
+    }
+    assert!(refusal(&choice, "a__c").is_some_and(|why| why.contains("`a__c` is not allowed")));
+}
