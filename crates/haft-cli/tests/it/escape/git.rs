@@ -13,54 +13,54 @@ const REPOSITORY: EscapeTrial<'static> =
     EscapeTrial { setup: INIT, watched: &["ws/.git/hooks", "ws/.git/config"], ..TRIAL };
 
 #[test]
-fn write_a_hook() {
+fn cannot_write_a_hook() {
     REPOSITORY.attempt("echo 'touch /tmp/x' > .git/hooks/pre-commit");
 }
 
 #[test]
-fn write_a_hook_without_hooks_directory() {
+fn cannot_write_a_hook_without_hooks_directory() {
     let watched = &["ws/.git/hooks/pre-commit"];
     EscapeTrial { setup: r#"git init -q --template= "$ws"; rm -rf "$ws/.git/hooks""#, watched, ..TRIAL }
         .attempt("mkdir -p .git/hooks; echo x > .git/hooks/pre-commit");
 }
 
 #[test]
-fn replace_the_hooks() {
+fn cannot_replace_the_hooks() {
     REPOSITORY.attempt("mv .git/hooks .git/old; mkdir .git/hooks; echo x > .git/hooks/pre-commit");
 }
 
 #[test]
-fn link_the_hooks_elsewhere() {
+fn cannot_link_the_hooks_elsewhere() {
     REPOSITORY.attempt("mkdir evil; rm -rf .git/hooks; ln -sfn ../evil .git/hooks");
 }
 
 #[test]
-fn set_the_configuration() {
+fn cannot_set_the_configuration() {
     REPOSITORY.attempt("git config core.pager evil");
 }
 
 #[test]
-fn write_the_configuration() {
+fn cannot_write_the_configuration() {
     REPOSITORY.attempt("echo '[core] fsmonitor = evil' >> .git/config");
 }
 
 #[test]
-fn replace_the_configuration() {
+fn cannot_replace_the_configuration() {
     REPOSITORY.attempt("cp .git/config c; echo '[core] fsmonitor = evil' >> c; mv -f c .git/config");
 }
 
 #[test]
-fn replace_the_repository() {
+fn cannot_replace_the_repository() {
     REPOSITORY.attempt("mv .git old; cp -r old .git; echo x > .git/hooks/pre-commit");
 }
 
 #[test]
-fn delete_the_repository() {
+fn cannot_delete_the_repository() {
     REPOSITORY.attempt("rm -rf .git");
 }
 
 #[test]
-fn write_hooks_and_config_in_network_and_full_mode() {
+fn cannot_write_hooks_and_config_in_network_and_full_mode() {
     for mode in ["network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..REPOSITORY }
             .attempt("echo x > .git/hooks/pre-commit; git config a.b c");
@@ -85,13 +85,13 @@ const EVIL_DIRECTORY: &str = "cp -r .git evil; echo '[core] pager = EVIL' >> evi
     printf '#!/bin/sh\\necho EVIL' > evil/hooks/pre-commit; chmod +x evil/hooks/pre-commit";
 
 #[test]
-fn point_the_repository_to_another_common_directory() {
+fn cannot_point_the_repository_to_another_common_directory() {
     assert_git_executes_nothing_planted(&[&format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir")]);
 }
 
 /// An editor queries git all the time, also while a call runs.
 #[test]
-fn point_the_repository_elsewhere_while_the_call_runs() {
+fn cannot_point_the_repository_elsewhere_while_the_call_runs() {
     for user in users() {
         let place = EscapeTrial { setup: r#"git init -q "$ws"; mkfifo "$ws/go""#, ..REPOSITORY }.arena(user);
         let mut call =
@@ -104,7 +104,7 @@ fn point_the_repository_elsewhere_while_the_call_runs() {
 
 /// The second call starts while the file of the first call exists, and writes it again after it was removed.
 #[test]
-fn point_the_repository_elsewhere_by_two_calls_at_once() {
+fn cannot_point_the_repository_elsewhere_by_two_calls_at_once() {
     for user in users() {
         let place = EscapeTrial { setup: r#"git init -q "$ws"; mkfifo "$ws/go" "$ws/go2""#, ..REPOSITORY }
             .arena(user);
@@ -141,20 +141,20 @@ impl WaitingCall {
 }
 
 #[test]
-fn move_head_away_before_the_next_call() {
+fn cannot_move_head_away_before_the_next_call() {
     let evil = "printf '#!/bin/sh\\necho EVIL' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; mv .git/H .git/HEAD";
     assert_git_executes_nothing_planted(&["mv .git/HEAD .git/H", evil]);
 }
 
 #[test]
-fn hide_the_head_behind_a_dangling_link() {
+fn cannot_hide_the_head_behind_a_dangling_link() {
     let evil =
         "git config core.pager EVIL; echo '[core] pager = EVIL' >> .git/config; mv -f .git/H .git/HEAD";
     assert_git_executes_nothing_planted(&["mv .git/HEAD .git/H; ln -s nowhere .git/HEAD", evil]);
 }
 
 #[test]
-fn write_hooks_and_config_of_a_worktree() {
+fn cannot_write_hooks_and_config_of_a_worktree() {
     let setup = r#"git init -q "$outside/main"; cd "$outside/main"
         git -c user.name=n -c user.email=e commit -qm x --allow-empty; git worktree add -q "$ws/tree""#;
     let way = EscapeTrial {
@@ -170,7 +170,7 @@ fn write_hooks_and_config_of_a_worktree() {
 }
 
 #[test]
-fn write_hooks_of_a_separate_git_directory() {
+fn cannot_write_hooks_of_a_separate_git_directory() {
     let setup = r#"git init -q --separate-git-dir="$ws/real" "$ws""#;
     let way = EscapeTrial { setup, watched: &["ws/.git", "ws/real/hooks", "ws/real/config"], ..TRIAL };
     way.attempt("echo x > real/hooks/pre-commit");

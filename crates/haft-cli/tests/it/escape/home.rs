@@ -31,13 +31,13 @@ fn assert_home_is_not_read(script: &str) {
 }
 
 #[test]
-fn read_the_database() {
+fn cannot_read_the_database() {
     assert_home_is_not_read(r#"cat "$home/data/db""#);
 }
 
 /// Caches of MCP servers may hold tokens.
 #[test]
-fn read_a_cache() {
+fn cannot_read_a_cache() {
     for way in WAYS {
         EscapeTrial {
             setup: r#"mkdir -p "$home/cache/server"; cp "$home/data/db" "$home/cache/server/token""#,
@@ -48,12 +48,12 @@ fn read_a_cache() {
 }
 
 #[test]
-fn read_the_configuration() {
+fn cannot_read_the_configuration() {
     assert_home_is_not_read(r#"cat "$home/haft.json""#);
 }
 
 #[test]
-fn read_through_dots_and_links() {
+fn cannot_read_through_dots_and_links() {
     assert_home_is_not_read(
         r#"cd /; cat ".$home/../home/./data//db"; ln -s "$home" "$ws/link"; cat "$ws/link/data/db"
            ln -s "$home/data/db" "$ws/link2"; cat "$ws/link2"; cat "/proc/self/root$home/data/db"; cat "/proc/1/root$home/data/db""#,
@@ -61,21 +61,21 @@ fn read_through_dots_and_links() {
 }
 
 #[test]
-fn read_through_a_hard_link() {
+fn cannot_read_through_a_hard_link() {
     assert_home_is_not_read(
         r#"for to in /tmp . "$home/workspace"; do ln "$home/data/db" "$to/hard-$$" && cat "$to/hard-$$"; rm -f "$to/hard-$$"; done"#,
     );
 }
 
 #[test]
-fn read_after_moving_home() {
+fn cannot_read_after_moving_home() {
     assert_home_is_not_read(
         r#"mv "$home" "$home.moved"; cat "$home.moved/data/db"; mv "$home.moved" "$home"; cat "$home/data/db""#,
     );
 }
 
 #[test]
-fn list_the_data() {
+fn cannot_list_the_data() {
     for way in WAYS {
         way.refused(
             r#"ls "$home/data" | grep db && echo ESCAPED; find "$home" -name db | grep . && echo ESCAPED"#,
@@ -84,56 +84,56 @@ fn list_the_data() {
 }
 
 #[test]
-fn write_the_database() {
+fn cannot_write_the_database() {
     assert_home_is_unchanged(r#"echo x > "$home/data/db""#);
 }
 
 #[test]
-fn write_the_configuration() {
+fn cannot_write_the_configuration() {
     assert_home_is_unchanged(r#"echo x > "$home/haft.json""#);
 }
 
 #[test]
-fn delete_home() {
+fn cannot_delete_home() {
     assert_home_is_unchanged(r#"rm -rf "$home/data" "$home/haft.json""#);
 }
 
 #[test]
-fn add_to_home() {
+fn cannot_add_to_home() {
     assert_home_is_unchanged(
         r#"echo x > "$home/new"; mkdir "$home/data/new" "$home/agents"; echo x > "$home/data/journal""#,
     );
 }
 
 #[test]
-fn write_skills() {
+fn cannot_write_skills() {
     assert_home_is_unchanged(r#"echo x > "$home/skills/one"; echo x > "$home/skills/two""#);
 }
 
 #[test]
-fn move_home_away() {
+fn cannot_move_home_away() {
     assert_home_is_unchanged(r#"mv "$home" "$home.moved""#);
 }
 
 #[test]
-fn move_the_parent_of_home_away() {
+fn cannot_move_the_parent_of_home_away() {
     assert_home_is_unchanged(r#"mv "$root" "$root.moved" || mv "$home" "$home.moved""#);
 }
 
 #[test]
-fn swap_home_for_a_link() {
+fn cannot_swap_home_for_a_link() {
     assert_home_is_unchanged(r#"mkdir "$ws/evil"; mv "$home" "$home.moved"; ln -sfn "$ws/evil" "$home""#);
 }
 
 #[test]
-fn create_missing_config_file() {
+fn cannot_create_missing_config_file() {
     for way in WAYS {
         EscapeTrial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
     }
 }
 
 #[test]
-fn create_missing_haft_home() {
+fn cannot_create_missing_haft_home() {
     for user in users() {
         let place = arena("/tmp", user);
         let home = place.root().join("later/home");
@@ -149,7 +149,7 @@ fn create_missing_haft_home() {
 }
 
 #[test]
-fn read_or_write_symlinked_haft_home() {
+fn cannot_read_or_write_symlinked_haft_home() {
     for user in users() {
         let place = arena("/tmp", user);
         let link = place.root().join("link");
@@ -166,7 +166,7 @@ fn read_or_write_symlinked_haft_home() {
 
 /// Protection is by name: a file created while a command runs is hidden like one that existed before.
 #[test]
-fn read_home_files_created_while_the_command_runs() {
+fn cannot_read_home_files_created_while_the_command_runs() {
     for user in users() {
         for way in WAYS {
             let setup = r#"rm "$home/haft.json"; mkfifo "$ws/go" "$home/workspace/go""#;
@@ -202,7 +202,7 @@ fn only_the_workspace_of_home_is_writable() {
 }
 
 #[test]
-fn read_secrets() {
+fn cannot_read_secrets() {
     for mode in ["workspace", "network"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.attempt_to_read(
             r#"cat "$user/.ssh/id_ed25519" "$user/.netrc" "$user/.docker/config.json" "$user/.config/gcloud/token"
@@ -212,20 +212,20 @@ fn read_secrets() {
 }
 
 #[test]
-fn read_secrets_through_links() {
+fn cannot_read_secrets_through_links() {
     attempt_to_read(
         r#"ln "$user/.netrc" hard; cat hard; ln -s "$user/.ssh" soft; cat soft/id_ed25519; cat "/proc/1/root$user/.netrc""#,
     );
 }
 
 #[test]
-fn read_secrets_at_the_target_of_a_symlink() {
+fn cannot_read_secrets_behind_a_symlink() {
     EscapeTrial { setup: r#"mv "$user/.ssh" "$user/dotfiles"; ln -s dotfiles "$user/.ssh""#, ..TRIAL }
         .attempt_to_read(r#"cat "$user/dotfiles/id_ed25519" "$user/.ssh/id_ed25519""#);
 }
 
 #[test]
-fn read_secrets_in_a_writable_directory() {
+fn cannot_read_secrets_in_a_writable_directory() {
     EscapeTrial { below: "/tmp", watched: &["user/.ssh", "user/.netrc"], ..TRIAL }.attempt_to_read(
         r#"mv "$user/.ssh" "$user/x"; cat "$user/x/id_ed25519"; mv "$user" "$user.x"; cat "$user.x/.netrc""#,
     );
@@ -284,7 +284,7 @@ fn writable_flag_opens_only_the_named_directory() {
 
 /// With root working in the project of another user, the command runs as that user, whose secrets must stay hidden.
 #[test]
-fn read_secrets_of_the_workspace_owner() {
+fn cannot_read_secrets_of_the_workspace_owner() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }

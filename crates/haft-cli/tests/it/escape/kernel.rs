@@ -9,24 +9,24 @@ use haft_testkit::{TestUser, copy_program, libc, users};
 use super::{CANARY, EscapeTrial, TRIAL, python, refused, tried, whole};
 
 #[test]
-fn mount_tmpfs_over_a_directory() {
+fn cannot_mount_tmpfs_over_a_directory() {
     refused(r#"mount -t tmpfs none "$outside" && echo ESCAPED"#);
 }
 
 #[test]
-fn bind_mount_a_directory() {
+fn cannot_bind_mount_a_directory() {
     refused(r#"mkdir copy; mount --bind "$outside" copy && echo ESCAPED"#);
 }
 
 #[test]
-fn mount_an_overlay() {
+fn cannot_mount_an_overlay() {
     refused(
         r#"mkdir up work; mount -t overlay none -o "lowerdir=$outside,upperdir=up,workdir=work" "$outside" && echo ESCAPED"#,
     );
 }
 
 #[test]
-fn remount_the_root_writable() {
+fn cannot_remount_the_root_writable() {
     refused(
         r#"mount -o remount,rw / && echo ESCAPED; mount -o remount,rw,bind / && echo ESCAPED
            mount -o remount,rw,bind "$ws" && echo ESCAPED; echo x > "$outside/file""#,
@@ -34,46 +34,46 @@ fn remount_the_root_writable() {
 }
 
 #[test]
-fn unmount_the_cover_of_haft_home() {
+fn cannot_unmount_the_cover_of_haft_home() {
     refused(
         r#"umount "$home" && echo ESCAPED; umount -l "$home" && echo ESCAPED; cat "$home/data/db" && echo ESCAPED"#,
     );
 }
 
 #[test]
-fn unmount_the_workspace_and_proc() {
+fn cannot_unmount_the_workspace_and_proc() {
     refused(
         r#"umount -l "$ws" && echo ESCAPED; umount -l /proc && echo ESCAPED; umount -l / && echo ESCAPED"#,
     );
 }
 
 #[test]
-fn pivot_root() {
+fn cannot_pivot_root() {
     refused("mkdir -p new/old; pivot_root new new/old && echo ESCAPED");
 }
 
 #[test]
-fn chroot() {
+fn cannot_chroot() {
     refused("chroot / true && echo ESCAPED");
 }
 
 #[test]
-fn unshare_a_user_namespace() {
+fn cannot_unshare_a_user_namespace() {
     refused("unshare -Ur true && echo ESCAPED; unshare -Urm mount -o remount,rw,bind / && echo ESCAPED");
 }
 
 #[test]
-fn unshare_other_namespaces() {
+fn cannot_unshare_other_namespaces() {
     refused("for kind in m n p i u C T; do unshare -$kind true && echo ESCAPED; done");
 }
 
 #[test]
-fn enter_the_namespaces_of_the_first_process() {
+fn cannot_enter_the_namespaces_of_the_first_process() {
     refused("nsenter -t 1 -m -- true && echo ESCAPED; nsenter -t 1 -a -- true && echo ESCAPED");
 }
 
 #[test]
-fn clone_into_a_new_user_namespace() {
+fn cannot_clone_into_a_new_user_namespace() {
     refused(&python(&format!(
         "for flags in ({}, {}, {}):
     got = call({}, flags | signal.SIGCHLD, 0, 0, 0, 0)
@@ -87,7 +87,7 @@ fn clone_into_a_new_user_namespace() {
 }
 
 #[test]
-fn clone3_into_a_new_user_namespace() {
+fn cannot_clone3_into_a_new_user_namespace() {
     refused(&python(&format!(
         "words = struct.pack('8Q', {}, 0, 0, 0, signal.SIGCHLD, 0, 0, 0)
 got = call({}, words, len(words))
@@ -99,7 +99,7 @@ print('ESCAPED' if got > 0 else errno.errorcode[ctypes.get_errno()])",
 }
 
 #[test]
-fn make_a_device_and_read_the_disk() {
+fn cannot_make_a_device_and_read_the_disk() {
     refused(
         r#"for place in . /tmp /dev/shm; do
              for disk in /sys/block/*/dev; do
@@ -111,14 +111,14 @@ fn make_a_device_and_read_the_disk() {
 }
 
 #[test]
-fn read_a_disk() {
+fn cannot_read_a_disk() {
     refused(
         r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; ls /sys/block > /dev/null"#,
     );
 }
 
 #[test]
-fn write_a_disk() {
+fn cannot_write_a_disk() {
     refused(
         r#"for disk in /sys/block/*; do dd if=/dev/null of="/dev/${disk##*/}" conv=notrunc && echo ESCAPED; done"#,
     );
@@ -145,7 +145,7 @@ for place, _, names in os.walk('/dev'):
 }
 
 #[test]
-fn open_fuse_kvm_memory_and_terminal_devices() {
+fn cannot_open_fuse_kvm_memory_and_terminal_devices() {
     refused(
         r#"for name in fuse kvm mem port kmsg tty console ptmx pts/ptmx; do (exec 3<> "/dev/$name") && echo "ESCAPED $name"; done"#,
     );
@@ -164,7 +164,7 @@ for place in PLACES:
             except OSError: pass";
 
 #[test]
-fn set_a_kernel_parameter() {
+fn cannot_set_a_kernel_parameter() {
     let script = python(&OPEN_ALL_FOR_WRITING.replace("PLACES", "['/proc/sys', '/proc/irq', '/proc/fs']"));
     for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
@@ -172,19 +172,19 @@ fn set_a_kernel_parameter() {
 }
 
 #[test]
-fn set_the_program_for_core_dumps() {
+fn cannot_set_the_program_for_core_dumps() {
     refused(
         ": >> /proc/sys/kernel/core_pattern && echo ESCAPED; : >> /proc/sys/kernel/modprobe && echo ESCAPED",
     );
 }
 
 #[test]
-fn trigger_magic_sysrq() {
+fn cannot_trigger_magic_sysrq() {
     refused(": >> /proc/sysrq-trigger && echo ESCAPED; : >> /proc/sys/kernel/sysrq && echo ESCAPED");
 }
 
 #[test]
-fn write_below_sys() {
+fn cannot_write_below_sys() {
     let script = python(
         &OPEN_ALL_FOR_WRITING
             .replace("PLACES", "['/sys/kernel', '/sys/module', '/sys/class', '/sys/power', '/sys/block']"),
@@ -195,7 +195,7 @@ fn write_below_sys() {
 }
 
 #[test]
-fn move_to_another_cgroup() {
+fn cannot_move_to_another_cgroup() {
     let script = r#"for place in /sys/fs/cgroup /sys/fs/cgroup/*; do
         mkdir "$place/haft-test" && echo ESCAPED && rmdir "$place/haft-test"; echo $$ > "$place/cgroup.procs" && echo ESCAPED; done"#;
     for mode in ["workspace", "full"] {
@@ -257,7 +257,7 @@ refused_system_calls! { "full":
 const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
 
 #[test]
-fn open_tree_with_attributes() {
+fn cannot_open_tree_with_attributes() {
     for mode in ["workspace", "full"] {
         system_call(mode, SYS_OPEN_TREE_ATTR, "-100, b'/', 0, 0, 0");
     }
@@ -346,13 +346,13 @@ fn program_with_file_capabilities_gains_no_privileges() {
 }
 
 #[test]
-fn read_kernel_memory_and_log() {
+fn cannot_read_kernel_memory_and_log() {
     refused("head -c 1 /proc/kcore > /dev/null && echo ESCAPED; dmesg > /dev/null && echo ESCAPED");
 }
 
 /// A setuid file that root left in the workspace would give root privileges to any user who runs it later.
 #[test]
-fn create_setuid_program() {
+fn cannot_create_setuid_program() {
     refused(
         "cp /usr/bin/id one && chmod 2755 one && echo ESCAPED; install -m 2755 /usr/bin/id five && echo ESCAPED",
     );

@@ -136,7 +136,7 @@ attempt(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3)",
 
 /// A netlink socket may query interfaces but not change them. The request would set the loopback to its current state.
 #[test]
-fn change_an_interface_by_netlink() {
+fn cannot_change_an_interface_by_netlink() {
     for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "

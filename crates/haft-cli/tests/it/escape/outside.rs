@@ -5,42 +5,42 @@ use haft_testkit::libc;
 use super::{EscapeTrial, TRIAL, attempt, python, refused};
 
 #[test]
-fn write() {
+fn cannot_write_a_file() {
     attempt(r#"echo x > "$outside/file""#);
 }
 
 #[test]
-fn write_in_rx() {
+fn cannot_write_in_network_mode() {
     EscapeTrial { flags: &["--mode", "network"], ..TRIAL }.attempt(r#"echo x > "$outside/file""#);
 }
 
 #[test]
-fn append() {
+fn cannot_append_to_a_file() {
     attempt(r#"echo x >> "$outside/file""#);
 }
 
 #[test]
-fn truncate() {
+fn cannot_truncate_a_file() {
     attempt(r#"truncate -s 0 "$outside/file""#);
 }
 
 #[test]
-fn truncate_through_an_open_descriptor() {
+fn cannot_truncate_through_an_open_descriptor() {
     attempt(&python("os.ftruncate(os.open(outside + '/file', os.O_RDWR), 0)"));
 }
 
 #[test]
-fn punch_a_hole() {
+fn cannot_punch_a_hole() {
     attempt(r#"fallocate -p -o 0 -l 4 "$outside/file""#);
 }
 
 #[test]
-fn write_through_shared_memory() {
+fn cannot_write_through_shared_memory() {
     attempt(&python("mmap.mmap(os.open(outside + '/file', os.O_RDWR), 0)[0:1] = b'x'"));
 }
 
 #[test]
-fn write_a_read_only_mapping_through_proc_self_mem() {
+fn cannot_write_a_read_only_mapping_through_proc_self_mem() {
     refused(&python(
         "
 view = mmap.mmap(os.open(outside + '/file', os.O_RDONLY), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
@@ -50,73 +50,73 @@ attempt(lambda: os.pwrite(os.open('/proc/self/mem', os.O_RDWR), b'x', int(line.s
 }
 
 #[test]
-fn create() {
+fn cannot_create_a_file() {
     attempt(r#"touch "$outside/new""#);
 }
 
 #[test]
-fn create_unnamed_file_and_link_it() {
+fn cannot_create_unnamed_file_and_link_it() {
     attempt(&link("os.open(outside, os.O_TMPFILE | os.O_RDWR)", "outside + '/new'"));
 }
 
 #[test]
-fn make_a_directory() {
+fn cannot_make_a_directory() {
     attempt(r#"mkdir "$outside/new""#);
 }
 
 #[test]
-fn make_a_fifo() {
+fn cannot_make_a_fifo() {
     attempt(r#"mkfifo "$outside/new""#);
 }
 
 #[test]
-fn make_a_symlink() {
+fn cannot_make_a_symlink() {
     attempt(r#"ln -s x "$outside/new""#);
 }
 
 #[test]
-fn bind_a_socket() {
+fn cannot_bind_a_socket() {
     EscapeTrial { flags: &["--unix-sockets", "allow"], ..TRIAL }
         .attempt(&python("socket.socket(socket.AF_UNIX).bind(outside + '/new')"));
 }
 
 #[test]
-fn delete() {
+fn cannot_delete_a_file() {
     attempt(r#"rm -f "$outside/file""#);
 }
 
 #[test]
-fn delete_everything() {
+fn cannot_delete_anything_outside() {
     attempt(r#"rm -rf "$outside" "$user""#);
 }
 
 #[test]
-fn rename() {
+fn cannot_rename_a_file() {
     attempt(r#"mv "$outside/file" "$outside/other""#);
 }
 
 #[test]
-fn rename_into_the_workspace() {
+fn cannot_rename_into_the_workspace() {
     attempt(&python("os.rename(outside + '/file', ws + '/taken')"));
 }
 
 #[test]
-fn rename_out_of_the_workspace() {
+fn cannot_rename_out_of_the_workspace() {
     attempt(&python("os.rename(ws + '/own', outside + '/file')"));
 }
 
 #[test]
-fn rename_a_directory() {
+fn cannot_rename_a_directory() {
     attempt(r#"mv "$outside/dir" "$outside/other""#);
 }
 
 #[test]
-fn rename_the_directory_above() {
+fn cannot_rename_the_directory_above() {
     attempt(r#"mv "$outside" "$outside.gone""#);
 }
 
 #[test]
-fn exchange_files_with_renameat2() {
+fn cannot_exchange_files_with_renameat2() {
     attempt(&python(&format!(
         "call({}, -100, (ws + '/own').encode(), -100, (outside + '/file').encode(), 2)",
         libc::SYS_renameat2
@@ -124,17 +124,17 @@ fn exchange_files_with_renameat2() {
 }
 
 #[test]
-fn hard_link_into_the_workspace() {
+fn cannot_hard_link_into_the_workspace() {
     attempt(r#"ln "$outside/file" hard && echo x > hard"#);
 }
 
 #[test]
-fn hard_link_through_an_open_descriptor() {
+fn cannot_hard_link_through_an_open_descriptor() {
     attempt(&link("os.open(outside + '/file', os.O_RDONLY)", "ws + '/hard'"));
 }
 
 #[test]
-fn hard_link_out_of_the_workspace() {
+fn cannot_hard_link_out_of_the_workspace() {
     attempt(r#"ln own "$outside/new""#);
 }
 
@@ -177,69 +177,69 @@ fn symlink_swapped_while_writing() {
 }
 
 #[test]
-fn change_the_mode() {
+fn cannot_change_the_mode() {
     attempt(r#"chmod 600 "$outside/file""#);
 }
 
 #[test]
-fn change_the_mode_of_a_directory() {
+fn cannot_change_the_mode_of_a_directory() {
     attempt(r#"chmod 777 "$outside""#);
 }
 
 #[test]
-fn change_the_mode_through_a_read_only_descriptor() {
+fn cannot_change_the_mode_through_a_read_only_descriptor() {
     attempt(&python("os.fchmod(os.open(outside + '/file', os.O_RDONLY), 0o600)"));
 }
 
 #[test]
-fn change_the_mode_through_proc() {
+fn cannot_change_the_mode_through_proc() {
     attempt(r#"exec 3< "$outside/file"; chmod 600 /proc/self/fd/3"#);
 }
 
 #[test]
-fn change_the_owner() {
+fn cannot_change_the_owner() {
     refused(r#"chown 1:1 "$outside/file" && echo ESCAPED; chgrp -h 1 "$outside/dir" && echo ESCAPED"#);
 }
 
 #[test]
-fn change_the_times() {
+fn cannot_change_the_times() {
     attempt(r#"touch -d 2001-01-01 "$outside/file""#);
 }
 
 #[test]
-fn change_the_times_through_a_read_only_descriptor() {
+fn cannot_change_the_times_through_a_read_only_descriptor() {
     attempt(&python("os.utime(os.open(outside + '/file', os.O_RDONLY), (1, 1))"));
 }
 
 #[test]
-fn set_an_attribute() {
+fn cannot_set_an_attribute() {
     attempt(&python("os.setxattr(outside + '/file', 'user.mark', b'x')"));
 }
 
 #[test]
-fn set_an_attribute_through_a_read_only_descriptor() {
+fn cannot_set_an_attribute_through_a_read_only_descriptor() {
     attempt(&python("os.setxattr(os.open(outside + '/file', os.O_RDONLY), 'user.mark', b'x')"));
 }
 
 #[test]
-fn set_an_inode_flag() {
+fn cannot_set_an_inode_flag() {
     refused(&python(
         "attempt(fcntl.ioctl, os.open(outside + '/file', os.O_RDONLY), 0x40086602, struct.pack('l', 0x40))",
     ));
 }
 
 #[test]
-fn write_through_proc_self_root() {
+fn cannot_write_through_proc_self_root() {
     attempt(r#"echo x > "/proc/self/root$outside/file""#);
 }
 
 #[test]
-fn write_through_the_root_of_any_process() {
+fn cannot_write_through_the_root_of_any_process() {
     attempt(r#"for process in /proc/[0-9]*; do echo x > "$process/root$outside/file"; done"#);
 }
 
 #[test]
-fn write_through_the_directory_of_any_process() {
+fn cannot_write_through_the_directory_of_any_process() {
     // Only where it leads outside: the unconfined run must not write into directories of unrelated processes.
     attempt(
         r#"cd "$outside"; for process in /proc/[0-9]*; do
@@ -249,24 +249,24 @@ fn write_through_the_directory_of_any_process() {
 }
 
 #[test]
-fn reopen_a_read_only_descriptor_for_writing() {
+fn cannot_reopen_a_read_only_descriptor_for_writing() {
     attempt(r#"exec 3< "$outside/file"; echo x > /proc/self/fd/3"#);
 }
 
 #[test]
-fn change_into_a_directory_by_descriptor() {
+fn cannot_change_into_a_directory_by_descriptor() {
     attempt(&python("os.fchdir(os.open(outside, os.O_RDONLY)); open('file', 'w').write('x')"));
 }
 
 #[test]
-fn open_relative_to_a_directory() {
+fn cannot_open_relative_to_a_directory() {
     attempt(&python(
         "directory = os.open(outside, os.O_PATH); os.write(os.open('file', os.O_WRONLY, dir_fd=os.dup(directory)), b'x')",
     ));
 }
 
 #[test]
-fn open_with_openat2() {
+fn cannot_open_with_openat2() {
     attempt(&python(&format!(
         "how = struct.pack('QQQ', os.O_WRONLY | os.O_TRUNC, 0, 0)
 call({}, -100, (outside + '/file').encode(), how, len(how))",
@@ -275,7 +275,7 @@ call({}, -100, (outside + '/file').encode(), how, len(how))",
 }
 
 #[test]
-fn reopen_a_path_descriptor() {
+fn cannot_reopen_a_path_descriptor() {
     attempt(&python(
         "os.write(os.open('/proc/self/fd/%d' % os.open(outside + '/file', os.O_PATH), os.O_WRONLY), b'x')",
     ));
@@ -289,7 +289,7 @@ fn copy_with_copy_file_range() {
 }
 
 #[test]
-fn unpack_an_archive_with_absolute_names() {
+fn cannot_unpack_an_archive_with_absolute_names() {
     attempt(
         r#"mkdir new; echo x > new/file; tar -C new -cPf pack.tar --transform "s,^,$outside/," file; tar -xPf pack.tar"#,
     );
@@ -305,13 +305,13 @@ os.execve('/proc/self/fd/%d' % memory, ['touch', outside + '/new'], {})",
 }
 
 #[test]
-fn open_a_fifo_for_writing() {
+fn cannot_open_a_fifo_for_writing() {
     let setup = r#"mkfifo "$outside/pipe""#;
     EscapeTrial { setup, ..TRIAL }.refused(r#"if exec 3<> "$outside/pipe"; then echo ESCAPED; fi"#);
 }
 
 #[test]
-fn make_a_repository() {
+fn cannot_make_a_repository() {
     attempt(r#"cd "$outside" && git init -q ."#);
 }
 

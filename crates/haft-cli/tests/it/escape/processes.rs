@@ -1,11 +1,11 @@
-//! Other processes, and things that a command could inherit by mistake: environment, descriptors, a terminal.
+//! Attempts to escape through other processes, and through things that a command could inherit by mistake: environment, descriptors, a terminal.
 
 use haft_testkit::{HaftOutput, TestTree, libc, users};
 
 use super::{CANARY, ESCAPED, EscapeTrial, TRIAL, python, refused, tried, whole};
 
 #[test]
-fn read_the_environment_of_any_process() {
+fn cannot_read_the_environment_of_any_process() {
     assert_environment_is_not_leaked(
         &[],
         r"cat /proc/*/environ | tr '\0' '\n'; cat /proc/*/task/*/environ | tr '\0' '\n'",
@@ -13,12 +13,12 @@ fn read_the_environment_of_any_process() {
 }
 
 #[test]
-fn read_the_environment_in_full_mode() {
+fn cannot_read_the_environment_in_full_mode() {
     assert_environment_is_not_leaked(&["--mode", "full"], r"env; cat /proc/*/environ | tr '\0' '\n'");
 }
 
 #[test]
-fn read_the_memory_of_the_keeper() {
+fn cannot_read_the_memory_of_the_keeper() {
     let read_all = "
 for line in open('/proc/1/maps'):
     low, high = (int(part, 16) for part in line.split()[0].split('-'))
@@ -37,12 +37,12 @@ for line in open('/proc/1/maps'):
 }
 
 #[test]
-fn read_secret_variable_from_own_environment() {
+fn cannot_read_secret_variable_from_own_environment() {
     assert_environment_is_not_leaked(&[], "env; set");
 }
 
 #[test]
-fn inject_code_through_environment_variables() {
+fn cannot_inject_code_through_environment_variables() {
     for user in users() {
         let place = TRIAL.arena(user);
         let evil = place.file("outside/evil.sh", "echo ESCAPED");
@@ -97,7 +97,7 @@ fn environment_contains_only_allowlisted_variables() {
 }
 
 #[test]
-fn write_to_an_inherited_descriptor() {
+fn cannot_write_to_an_inherited_descriptor() {
     inherited(
         "exec 9>> FILE",
         "echo x >&9; echo x > /proc/self/fd/9; for fd in /proc/*/fd/*; do echo x >> $fd; done 2> /dev/null",
@@ -105,7 +105,7 @@ fn write_to_an_inherited_descriptor() {
 }
 
 #[test]
-fn walk_from_an_inherited_directory() {
+fn cannot_walk_from_an_inherited_directory() {
     inherited(
         "exec 9< DIR",
         "cd /proc/self/fd/9 && echo x > file; echo x > /proc/self/fd/9/file; echo x > /dev/fd/9/file",
@@ -113,7 +113,7 @@ fn walk_from_an_inherited_directory() {
 }
 
 #[test]
-fn take_the_control_socket_of_the_keeper() {
+fn cannot_take_the_control_socket_of_the_keeper() {
     let take = python(&format!(
         "keeper = os.pidfd_open(1)
 for number in range(3, 20): refused({}, keeper, number, 0)",
@@ -125,7 +125,7 @@ for number in range(3, 20): refused({}, keeper, number, 0)",
 }
 
 #[test]
-fn trace_the_keeper_in_full_mode() {
+fn cannot_trace_the_keeper_in_full_mode() {
     // Detaches at once: a keeper that stays stopped would block the test.
     let attach = python(&format!(
         "refused({0}, 16, 1, 0, 0)\nos.waitpid(1, 0)\ncall({0}, 17, 1, 0, 0)",
@@ -135,24 +135,24 @@ fn trace_the_keeper_in_full_mode() {
 }
 
 #[test]
-fn signal_a_process_outside() {
+fn cannot_signal_a_process_outside() {
     assert_cannot_reach_test_process("kill -0 PID && echo ESCAPED; kill -CONT PID && echo ESCAPED");
 }
 
 #[test]
-fn limit_a_process_outside() {
+fn cannot_limit_a_process_outside() {
     assert_cannot_reach_test_process("prlimit --pid PID --nofile && echo ESCAPED");
 }
 
 #[test]
-fn renice_a_process_outside() {
+fn cannot_renice_a_process_outside() {
     assert_cannot_reach_test_process(
         "renice -n 5 -p PID && echo ESCAPED; ionice -c 3 -p PID && echo ESCAPED; taskset -p 1 PID && echo ESCAPED",
     );
 }
 
 #[test]
-fn see_a_process_outside() {
+fn cannot_see_a_process_outside() {
     assert_cannot_reach_test_process(
         "ls -d /proc/PID && echo ESCAPED; grep -l 'haft-test-binar[y]' /proc/[0-9]*/cmdline | grep -v /proc/1/ && echo ESCAPED",
     );
@@ -160,7 +160,7 @@ fn see_a_process_outside() {
 
 /// A confined process cannot create a wider sandbox, neither by running haft nor by calling its launcher.
 #[test]
-fn escape_by_running_haft_inside_the_sandbox() {
+fn cannot_escape_by_running_haft_inside_the_sandbox() {
     let haft = haft_testkit::binary();
     refused(&format!(
         r#"export HAFT_HOME="$ws/home"; mkdir "$HAFT_HOME"
@@ -174,7 +174,7 @@ fn escape_by_running_haft_inside_the_sandbox() {
 }
 
 #[test]
-fn write_to_the_directory_haft_started_in() {
+fn cannot_write_to_the_directory_haft_started_in() {
     for user in users() {
         let place = TRIAL.arena(user);
         let before = place.snapshot();
@@ -193,17 +193,17 @@ fn write_to_the_directory_haft_started_in() {
 }
 
 #[test]
-fn kill_the_keeper() {
+fn cannot_kill_the_keeper() {
     refused("kill -KILL 1; kill -TERM 1; kill -INT 1; kill -HUP 1; kill -CHLD 1; kill -SEGV 1; kill -SYS 1");
 }
 
 #[test]
-fn stop_the_keeper() {
+fn cannot_stop_the_keeper() {
     refused("kill -STOP 1; kill -TSTP 1; kill -TTIN 1");
 }
 
 #[test]
-fn attach_to_shared_memory_of_others() {
+fn cannot_attach_to_shared_memory_of_others() {
     use std::process::Command;
     let made = Command::new("ipcmk").args(["-M", "4096", "-p", "0666"]).output().unwrap();
     let text = String::from_utf8(made.stdout).unwrap();
@@ -213,14 +213,14 @@ fn attach_to_shared_memory_of_others() {
 }
 
 #[test]
-fn leave_something_in_shared_memory() {
+fn cannot_leave_something_in_shared_memory() {
     let name = haft_testkit::unique_marker();
     refused(&format!("echo x > /dev/shm/{name} || echo ESCAPED no shared memory at all"));
     assert!(!std::path::Path::new("/dev/shm").join(&name).exists());
 }
 
 #[test]
-fn read_shared_memory_of_others() {
+fn cannot_read_shared_memory_of_others() {
     let path = std::path::Path::new("/dev/shm").join(haft_testkit::unique_marker());
     std::fs::write(&path, CANARY).unwrap();
     refused(&format!("cat {} && echo ESCAPED; ls -A /dev/shm | grep . && echo ESCAPED", path.display()));
@@ -229,7 +229,7 @@ fn read_shared_memory_of_others() {
 
 /// Otherwise a command could type into the terminal on which haft runs.
 #[test]
-fn type_into_the_terminal() {
+fn cannot_type_into_the_terminal() {
     let on_a_terminal = ["python3", "-c", "import pty, sys; pty.spawn(sys.argv[1:])"];
     for user in users() {
         let place = TRIAL.arena(user);

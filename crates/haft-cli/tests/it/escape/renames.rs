@@ -99,21 +99,21 @@ fn no_silent_change(user: TestUser, trial: EscapeTrial<'_>, attack: &str) {
 }
 
 #[test]
-fn write_a_configuration_that_git_replaces() {
+fn cannot_write_a_configuration_that_git_replaces() {
     for user in users() {
         no_silent_change(user, REPOSITORY, WRITE);
     }
 }
 
 #[test]
-fn rename_over_a_configuration_that_git_replaces() {
+fn cannot_rename_over_a_configuration_that_git_replaces() {
     for user in users() {
         no_silent_change(user, REPOSITORY, RENAME);
     }
 }
 
 #[test]
-fn write_a_configuration_that_git_replaces_without_namespaces() {
+fn cannot_write_a_configuration_that_git_replaces_without_namespaces() {
     for user in users() {
         no_silent_change(user, EscapeTrial { wrapper: WITHOUT_NAMESPACES, ..REPOSITORY }, WRITE);
     }
@@ -155,7 +155,7 @@ fn a_replaced_repository_ends_the_command() {
 
 /// Reads secrets without a pause while they are replaced.
 #[test]
-fn read_secrets_that_are_replaced() {
+fn cannot_read_secrets_that_are_replaced() {
     const NAMES: [&str; 3] = ["user/.git-credentials", "user/.docker/config.json", "user/.ssh"];
     let read = python(
         "
@@ -199,7 +199,7 @@ fn replace_directory(place: &TestTree, name: &str) {
 /// A running command swaps `.git` for a link while other calls start. haft, which is not confined, must not create its
 /// placeholders behind the link.
 #[test]
-fn swap_the_repository_for_a_link_while_calls_start() {
+fn cannot_swap_the_repository_for_a_link_while_calls_start() {
     let swap = "
 print('ready', flush=True)
 os.makedirs('dir/objects', exist_ok=True)
