@@ -1,4 +1,4 @@
-//! Installs the real `claude` command that tests call, from the npm registry, beside the build products.
+//! Installs the real `claude` command that tests call, from the npm registry, next to the build products.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Installs the JavaScript clients that the tests of the server use, beside the build products.
+//! Installs the JavaScript clients that the tests of the server use, next to the build products.
 
 use std::fs;
 

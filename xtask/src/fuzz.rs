@@ -34,7 +34,7 @@ pub(crate) fn fuzz(seconds: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs one target. New inputs go beside the build products; the corpus in the repository is only read.
+/// Runs one target. New inputs go next to the build products; the corpus in the repository is only read.
 fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String> {
     let corpus = format!("fuzz/corpus/{target}");
     if !Path::new(&corpus).is_dir() {

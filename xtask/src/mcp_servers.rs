@@ -1,4 +1,4 @@
-//! Installs the real MCP servers that tests call, from npm and PyPI, beside the build products.
+//! Installs the real MCP servers that tests call, from npm and PyPI, next to the build products.
 
 use std::fs;
 use std::path::{Path, PathBuf};

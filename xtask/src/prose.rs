@@ -150,7 +150,7 @@ impl ProseCounts {
     }
 }
 
-/// A share with one decimal.
+/// Returns a share with one decimal.
 fn share(of: f64, count: f64, all: f64) -> Value {
     json!((of * count / all * 10.0).round() / 10.0)
 }

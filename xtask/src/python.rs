@@ -1,4 +1,4 @@
-//! Installs the Python packages that tests use, in environments beside the build products.
+//! Installs the Python packages that tests use, in environments next to the build products.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -40,7 +40,7 @@ pub(crate) fn exists(program: &str) -> bool {
     std::env::split_paths(&path).any(|place| place.join(program).is_file())
 }
 
-/// Returns the directory for tools that the machine's package manager does not provide, beside the build products.
+/// Returns the directory for tools that the machine's package manager does not provide, next to the build products.
 pub(crate) fn tools_directory() -> PathBuf {
     target_directory().join("tools")
 }

@@ -205,7 +205,7 @@ fn script(turns: u32, first_byte_milliseconds: u32) -> Value {
     json!({ "steps": steps })
 }
 
-/// The scripted model server, in a process of its own.
+/// The scripted model server, in a separate process.
 struct ModelServerProcess {
     child: Child,
     url: String,

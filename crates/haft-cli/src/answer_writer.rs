@@ -14,9 +14,9 @@ enum TextTreatment {
     Raw,
     /// For a terminal without colours: Markdown is most readable when its markers stay.
     Harmless,
-    /// For text with colours of its own: only bidirectional controls are removed.
+    /// For text with its own colours: only bidirectional controls are removed.
     Coloured,
-    /// For text with colours of its own on a terminal without colours: all escape codes are removed.
+    /// For text with its own colours on a terminal without colours: all escape codes are removed.
     Uncoloured,
     Styled(MarkdownRenderer),
 }
@@ -38,12 +38,12 @@ impl Default for AnswerWriter {
 }
 
 impl AnswerWriter {
-    /// A writer for text that is not Markdown.
+    /// Creates a writer for text that is not Markdown.
     pub(super) fn plain() -> Self {
         Self::on_terminal(TextTreatment::Harmless, || TextTreatment::Harmless)
     }
 
-    /// A writer for text with colours of its own. The caller must already have removed all other escape codes.
+    /// Creates a writer for text that has its own colours. The caller must already have removed all other escape codes.
     pub(super) fn coloured() -> Self {
         Self::on_terminal(TextTreatment::Uncoloured, || TextTreatment::Coloured)
     }

@@ -427,7 +427,7 @@ pub(super) struct PolicyCommandArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
-    /// Show which rule decides about a call, and why; the call is not made
+    /// Show which rule applies to a call, and why; the call is not made
     #[command(
         after_help = "Examples:\n  haft policy explain bash '{\"command\":\"git push && ls\"}'\n  haft policy explain write"
     )]

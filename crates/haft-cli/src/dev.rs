@@ -37,7 +37,7 @@ pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
     }
 }
 
-/// The schema that `stream-json`, stored event logs, JSON log lines and accounting follow.
+/// Prints the schema that `stream-json`, stored event logs, JSON log lines and accounting follow.
 pub(super) fn events() -> ExitCode {
     terminal::answer(&format!("{:#}", haft_core::event_log::schema()))
 }

@@ -1,5 +1,5 @@
 //! The command line: arguments in, an exit code out. Answers go to standard output, everything else to standard error.
-//! Start reading at `dispatch`: each command has a module of its own.
+//! Start reading at `dispatch`: each command has a separate module.
 
 mod agents;
 mod answer_writer;

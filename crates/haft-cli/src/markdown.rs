@@ -73,7 +73,7 @@ fn inline_text(text: &str) -> String {
 }
 
 impl MarkdownRenderer {
-    /// A renderer for a terminal of this width.
+    /// Creates a renderer for a terminal of this width.
     pub(super) fn new(columns: usize) -> Self {
         Self { place: MarkdownPosition::LineStart, held: String::new(), before: '\n', columns }
     }

@@ -1,4 +1,4 @@
-//! `haft policy explain`: which rule decides about a call, and why.
+//! `haft policy explain`: shows which rule applies to a call, and why.
 
 use std::process::ExitCode;
 

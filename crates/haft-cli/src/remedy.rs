@@ -58,7 +58,7 @@ fn server<'a>(
         let own = tool.strip_prefix(Namespace::sanitize(name).as_str())?.strip_prefix('_')?;
         Some((name.as_str(), server, own.trim_start_matches('_')))
     });
-    // The longest match wins: `a_b` may be a server beside `a`.
+    // The longest match wins: `a_b` may be a server as well as `a`.
     named.max_by_key(|(name, ..)| name.len())
 }
 

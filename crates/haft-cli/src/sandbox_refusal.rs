@@ -23,7 +23,7 @@ const NO_NETWORK: [&str; 6] = [
 ];
 
 impl SandboxRefusal {
-    /// Finds the refusal in the message of a failed call. The tools of servers have errors of their own, which say
+    /// Finds the refusal in the message of a failed call. The tools of servers have their own errors, which say
     /// nothing about this sandbox.
     pub(super) fn find(tool: &str, message: &str, network: ResourceAccess) -> Option<Self> {
         if !wiring::is_builtin(tool) {

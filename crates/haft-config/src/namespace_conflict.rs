@@ -7,7 +7,7 @@ use haft_core::name::Namespace;
 
 use super::mcp::McpServerSettings;
 
-/// Returns the reason a server cannot be used beside the others: another enabled server has its namespace for tools,
+/// Returns the reason a server cannot be used together with the others: another enabled server has its namespace for tools,
 /// files and caches.
 pub fn namespace_conflict(servers: &BTreeMap<String, McpServerSettings>, name: &str) -> Option<String> {
     let namespace = Namespace::sanitize(name);

@@ -10,7 +10,7 @@ use crate::{UntrustedReason, file_bytes, trusted};
 /// The names of the files, in the order in which models read them.
 pub const FILE_NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
-/// The import with which a `CLAUDE.md` repeats an `AGENTS.md` beside it.
+/// The import with which a `CLAUDE.md` repeats an `AGENTS.md` in the same directory.
 const IMPORT: &str = "@AGENTS.md";
 
 /// One instruction file, as it was read when the run started.

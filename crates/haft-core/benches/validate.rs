@@ -1,4 +1,4 @@
-//! Measures argument validation beside the validator alone, in checks per second of CPU time.
+//! Measures argument validation compared with the validator alone, in checks per second of CPU time.
 
 #![expect(
     clippy::unwrap_used,

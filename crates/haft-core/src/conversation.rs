@@ -94,7 +94,7 @@ impl Conversation {
         &self.messages
     }
 
-    /// Returns the first `messages` messages as a conversation of their own, or `None` if there are fewer.
+    /// Returns the first `messages` messages as a separate conversation, or `None` if there are fewer.
     pub fn beginning(&self, messages: usize) -> Option<Self> {
         Some(Self { messages: self.messages.get(..messages)?.to_vec() })
     }

@@ -26,7 +26,7 @@ pub trait EventStore: Send + Sync {
         events: &'a [Arc<EventEnvelope>],
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// The number of the last stored event; 0 when there is none.
+    /// Returns the number of the last stored event; 0 when there is none.
     fn last<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<u64, StoreError>>;
 
     /// Up to `count` events from the number `from` on; empty when there are none yet.

@@ -83,7 +83,7 @@ pub enum GrantScope {
     Rule(String),
 }
 
-/// The origin of a grant.
+/// The approver of a grant, and the time of the approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantDecision {
     /// The name of the approver.

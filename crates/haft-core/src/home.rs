@@ -9,12 +9,12 @@ pub struct Home {
 }
 
 impl Home {
-    /// The path as it is given; the sandbox resolves symbolic links when it makes a policy.
+    /// Takes the path as it is given; the sandbox resolves symbolic links when it makes a policy.
     pub fn at(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// The directory itself, as it was given to [`at`](Self::at).
+    /// Returns the directory itself, as it was given to [`at`](Self::at).
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -24,29 +24,30 @@ impl Home {
         self.root.join("data")
     }
 
-    /// The operator's configuration file, which need not exist.
+    /// Returns the path of the operator's configuration file, which need not exist.
     pub fn config(&self) -> PathBuf {
         self.root.join("haft.json")
     }
 
-    /// The default workspace of servers and services, and the only directory of home that tools write.
+    /// Returns the default workspace of servers and services, the only directory of home that tools may write.
     pub fn workspace(&self) -> PathBuf {
         self.root.join("workspace")
     }
 
-    /// The download cache of one server. The name becomes a single path component.
+    /// Returns the download cache of one server. The name becomes a single path component.
     pub fn cache(&self, name: &str) -> PathBuf {
         let name: String = name.chars().map(|c| if c == '/' || c == '\0' { '_' } else { c }).collect();
         let name = if name.chars().all(|c| c == '.') { "_".to_owned() } else { name };
         self.caches().join(name)
     }
 
-    /// The directory of all caches. A process sees only its own one.
+    /// Returns the directory of all caches. A process sees only its own one.
     pub fn caches(&self) -> PathBuf {
         self.root.join("cache")
     }
 
-    /// The directories that commands of other principals than the local user see as `/tmp`, one per principal.
+    /// Returns the directory whose subdirectories replace `/tmp` for commands of principals other than the local user,
+    /// one per principal.
     pub fn private_tmps(&self) -> PathBuf {
         self.root.join("tmp")
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}; {}", .kind.name(), .kind.row().hint)]
 pub struct ModelError {
-    /// The kind of error, which decides about retries.
+    /// The kind of error, which determines whether a retry can help.
     pub kind: ModelErrorKind,
     /// The provider's message, or haft's own.
     pub message: String,

@@ -26,7 +26,7 @@ pub trait ModelProvider: Send + Sync {
 
     /// Sends a request. Once the stream has yielded an event, the provider must not retry, because it cannot take an
     /// event back. The context is cheap to clone. The stream does not borrow the context, so a provider that wraps
-    /// another one may pass a context of its own.
+    /// another one may pass its own context.
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_>;
 }
 

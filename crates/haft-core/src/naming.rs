@@ -259,7 +259,7 @@ impl NameTable {
     }
 }
 
-/// The most similar first, and equally similar ones by name.
+/// Orders the most similar name first, and equally similar ones alphabetically.
 fn by_similarity(left: &(f64, &ToolName), right: &(f64, &ToolName)) -> Ordering {
     right.0.total_cmp(&left.0).then_with(|| left.1.cmp(right.1))
 }

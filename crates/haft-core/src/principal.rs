@@ -29,17 +29,17 @@ impl Principal {
         Self(Arc::new(PrincipalIdentity { tenant, subject, credential }))
     }
 
-    /// The person at the terminal, or the program that embeds the library.
+    /// Returns the person at the terminal, or the program that embeds the library.
     pub fn local() -> Self {
         Self::new(LOCAL, LOCAL, "")
     }
 
-    /// The organisation; tenants share nothing.
+    /// Returns the organisation; tenants share nothing.
     pub fn tenant(&self) -> &str {
         &self.0.tenant
     }
 
-    /// The user within the tenant.
+    /// Returns the user within the tenant.
     pub fn subject(&self) -> &str {
         &self.0.subject
     }
@@ -49,7 +49,7 @@ impl Principal {
         (self.tenant(), self.subject()) == (other.tenant(), other.subject())
     }
 
-    /// The id of the credential; empty where none was used.
+    /// Returns the id of the credential; empty where none was used.
     pub fn credential_id(&self) -> &str {
         &self.0.credential
     }

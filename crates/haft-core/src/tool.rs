@@ -76,7 +76,7 @@ pub enum OutputFact {
     /// Not at all: the operator's limit holds.
     #[default]
     Unlimited,
-    /// At a limit of its own, beyond which it stores the rest. The operator's general limit does not apply.
+    /// At its own limit, beyond which it stores the rest. The operator's general limit does not apply.
     CapsItself,
     /// In pages of at most this many characters. A page is truncated, never stored again.
     Pages {

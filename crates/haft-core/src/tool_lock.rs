@@ -25,7 +25,7 @@ pub use suspicious::model_directive;
 const LOCKED_MEMBERS: [&str; 6] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
 
-/// A tool in the form that is compared: all parts that a model reads, or that decide about calls.
+/// A tool in the form that is compared: all parts that a model reads, or that influence calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CanonicalTool {
     members: Map<String, Value>,

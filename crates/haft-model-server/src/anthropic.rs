@@ -142,7 +142,7 @@ fn deferred(body: &Value) -> Result<Vec<String>, String> {
     deferred.into_iter().map(tool_name).collect()
 }
 
-/// Checks the references in tool results: each names a deferred tool of this request, and stands beside no other block.
+/// Checks the references in tool results: each names a deferred tool of this request, and is next to no other block.
 fn check_references(message: &Value, deferred: &[String]) -> Result<(), String> {
     let results = entries(message, "content").iter().filter(|block| block["type"] == "tool_result");
     for result in results {

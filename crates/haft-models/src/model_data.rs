@@ -16,7 +16,7 @@ static DATA: LazyLock<ModelData> = LazyLock::new(|| serde_json::from_str(FILE).u
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ModelData {
-    /// The date of every row without one of its own.
+    /// The date of every row that has none.
     pub(crate) date: String,
     pub(crate) models: Vec<ModelRow>,
     pub(crate) families: Vec<ModelFamily>,
@@ -55,7 +55,7 @@ pub struct ModelFamily {
     /// The smallest and the largest thinking budget in tokens.
     pub budget_min: Option<u32>,
     pub budget_max: Option<u32>,
-    /// False if chat completions refuse an effort beside tools.
+    /// False if chat completions refuse an effort together with tools.
     pub chat_effort_with_tools: Option<bool>,
     pub context_tokens: Option<u32>,
     /// False if the models of the family read no images.
@@ -68,7 +68,7 @@ pub struct ModelFamily {
 pub enum SamplingRule {
     Always,
     Never,
-    /// Only a request that turns reasoning off, because the model reasons unless it is told otherwise.
+    /// Only a request that turns reasoning off, because the model reasons by default.
     ReasoningOff,
     /// Any request that asks for no reasoning.
     NoReasoning,
@@ -76,7 +76,7 @@ pub enum SamplingRule {
     NoReasoningOne,
 }
 
-/// The way in which a request asks for reasoning.
+/// The request field that turns reasoning on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningRule {
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// A row below a shorter prefix would never count.
+    /// Checks the order of rows: a row below one with a shorter prefix would never be found.
     #[test]
     fn every_family_is_found_by_its_example() {
         for family in families() {

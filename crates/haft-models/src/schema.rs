@@ -110,7 +110,7 @@ enum TypeRule {
     Scalars,
 }
 
-/// The keywords that are allowed beside `anyOf`.
+/// The keywords that are allowed next to `anyOf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnyOfSiblings {
     Anything,

@@ -25,7 +25,7 @@ pub struct DefinitionWatch {
 }
 
 impl DefinitionWatch {
-    /// Watches with the lock file of the configuration, or with the pins in haft's data.
+    /// Compares definitions with the lock file of the configuration, or with the pins in haft's data if there is none.
     pub fn new(config: &ResolvedConfig, home: &Home) -> Self {
         Self { lock: config.tool_lock.clone(), pins: ToolPins::of(home) }
     }
@@ -125,7 +125,7 @@ pub fn locked_server(server: &McpServerSettings, status: &McpServerStatus) -> Lo
     }
 }
 
-/// Returns the source of a provider that has neither an address nor a version of its own.
+/// Returns the source of a provider that has neither an address nor a version.
 pub fn locked_provider(provider: &dyn ToolProvider) -> LockedSource {
     let tools = provider.tools();
     let tools = tools.iter().map(|definition| {

@@ -43,7 +43,7 @@ pub struct RestConfigProblem {
     pub message: String,
 }
 
-/// The inputs of loading beside the configuration.
+/// The inputs of loading, apart from the configuration.
 #[derive(Clone, Copy)]
 pub struct RestLoadContext<'a> {
     /// The home whose cache stores fetched descriptions.

@@ -55,7 +55,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 /// The event numbers that a takeover leaves unused, so that it shares none with the last events of a fenced process.
 const SKIPPED_AT_TAKEOVER: u64 = 1_000_000;
 
-/// The newest events of a resumed run that are searched for the output of interrupted calls.
+/// The number of newest events that are searched for the output of interrupted calls, when a run resumes.
 const PARTIAL_EVENTS_MAX: usize = 2048;
 
 /// Runs agents. Clones share everything.
@@ -85,8 +85,8 @@ struct PreparedRun {
 }
 
 impl Runtime {
-    /// A builder over a configuration. If it was loaded from files, the secrets of a run also replace `${VARIABLE}` in
-    /// them.
+    /// Returns a builder over a configuration. If it was loaded from files, the secrets of a run also replace
+    /// `${VARIABLE}` in them.
     pub fn builder(config: impl Into<RuntimeConfig>) -> RuntimeBuilder {
         RuntimeBuilder::new(config.into())
     }
@@ -190,7 +190,7 @@ impl Runtime {
         self.resume_for(&Principal::local(), id, more, secrets).await
     }
 
-    /// The same for a principal: the run of another is not found.
+    /// Resumes a run of this principal. Runs of other principals are not found.
     pub async fn resume_for(
         &self,
         principal: &Principal,
@@ -297,7 +297,7 @@ impl Runtime {
         self.attach_for(&Principal::local(), id)
     }
 
-    /// The same for a principal: the run of another is not found.
+    /// Attaches to a run of this principal. Runs of other principals are not found.
     pub fn attach_for(&self, principal: &Principal, id: SessionId) -> Result<RunHandle, SessionError> {
         let found = self.runs().get(&id).filter(|run| run.principal.is_subject_of(principal)).map(Arc::clone);
         found.map(RunHandle::new).ok_or_else(|| SessionError::NotFound { id: id.to_string() })

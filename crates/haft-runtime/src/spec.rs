@@ -104,7 +104,7 @@ pub struct WorkspaceSpec {
     pub writable: Vec<PathBuf>,
     /// Secrets of the user that tools may read despite the default protection.
     pub readable: Vec<PathBuf>,
-    /// Paths that tools must not read, beside the built-in list of secrets.
+    /// Paths that tools must not read, in addition to the built-in list of secrets.
     pub secrets: Vec<PathBuf>,
     /// Names of environment variables that commands see; their values are read when a command starts.
     pub environment: Vec<String>,
@@ -126,7 +126,7 @@ pub enum UserHomeView {
     Covered,
 }
 
-/// The files that the configuration of a run came from, beside haft's own directory.
+/// The files that the configuration of a run came from, apart from haft's own directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigFiles {
     /// A file that the operator named.

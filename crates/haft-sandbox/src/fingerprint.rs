@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::path::is_within;
 
-/// Computes the number from the writable directories, and from the names beside the hidden paths.
+/// Computes the number from the writable directories, and from the names next to the hidden paths.
 pub(crate) fn fingerprint(writable: &[PathBuf], hidden: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for directory in writable {

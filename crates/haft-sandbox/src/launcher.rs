@@ -36,7 +36,7 @@ impl Launcher {
         Self { path: path.into() }
     }
 
-    /// Finds the launcher: our own binary after `init`, else `HAFT_LAUNCHER`, else a `haft` beside us, else a `haft` on
+    /// Finds the launcher: our own binary after `init`, else `HAFT_LAUNCHER`, else a `haft` next to our binary, else a `haft` on
     /// PATH.
     pub fn find() -> Result<Self, SandboxError> {
         if INITIALISED.get().is_some() {
@@ -51,7 +51,7 @@ impl Launcher {
     }
 }
 
-/// Looks for `haft` beside our own binary, and one directory up if that is `deps`: cargo puts test binaries there,
+/// Looks for `haft` next to our own binary, and one directory up if that is `deps`: cargo puts test binaries there,
 /// below the programs they are built with.
 fn beside_own_binary() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;

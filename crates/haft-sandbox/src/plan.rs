@@ -28,7 +28,7 @@ pub(crate) struct SandboxPlan {
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
     /// Frozen paths of repositories below the root of the workspace. Landlock alone cannot freeze them: it would also
-    /// refuse new files beside each of them.
+    /// refuse new files next to each of them.
     pub(crate) nested: Vec<PathBuf>,
     /// The number of repositories below the root that are not protected at any level.
     pub(crate) unprotected_repositories: usize,

@@ -166,7 +166,7 @@ impl SandboxPolicy {
         Ok(self)
     }
 
-    /// Creates `cache/NAME` in haft's home and grants write access to it. With a cache of its own, a server cannot
+    /// Creates `cache/NAME` in haft's home and grants write access to it. With its own cache, a server cannot
     /// change the downloads of another one.
     pub fn cache(mut self, name: &str) -> Result<Self, PolicyError> {
         let directory = self.home.cache(name);

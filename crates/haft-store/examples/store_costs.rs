@@ -1,6 +1,6 @@
 //! Prints how the costs of the store grow with the data that it keeps: `cargo run --release --example store_costs`.
 //!
-//! It generates all data below a temporary directory, about 1 GB. A start is a process of its own, because the store sweeps
+//! It generates all data below a temporary directory, about 1 GB. A start is a separate process, because the store sweeps
 //! once per process.
 #![allow(clippy::print_stdout, reason = "a program that prints figures")]
 

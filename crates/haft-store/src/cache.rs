@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use file::FileCache;
 pub use memory::MemoryCache;
 
-/// The wall clock in milliseconds, which all processes share.
+/// Reads the wall clock in milliseconds, which all processes share.
 fn clock_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

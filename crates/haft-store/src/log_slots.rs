@@ -3,7 +3,7 @@
 /// Each doubling of a number has 2^7 slots.
 const SLOT_BITS: u32 = 7;
 
-/// Returns the slot of a number. Numbers below 256 have a slot of their own; a larger number has a larger slot.
+/// Returns the slot of a number. Numbers below 256 have a separate slot; a larger number has a larger slot.
 pub(crate) fn slot_of(number: u64) -> u32 {
     let bits = u64::BITS - number.leading_zeros();
     let shift = bits.saturating_sub(SLOT_BITS + 1);

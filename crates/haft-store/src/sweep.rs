@@ -44,7 +44,7 @@ pub fn remove_unused_directories(root: &Path, keep: Duration, now: SystemTime) {
     }
 }
 
-/// The entries of a directory, none if it cannot be read.
+/// Lists the entries of a directory; none if it cannot be read.
 pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten()
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Finds the processes whose command line contains `marker`. Each test needs a marker of its own.
+/// Finds the processes whose command line contains `marker`. Each test needs its own marker.
 pub fn processes_with(marker: &str) -> Vec<i32> {
     let own = std::process::id().to_string();
     let entries = fs::read_dir("/proc").unwrap().flatten();

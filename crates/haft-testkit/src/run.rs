@@ -92,7 +92,7 @@ impl HaftCommand {
 }
 
 impl HaftOutput {
-    /// The events of `stream-json`, each with its run as `session`.
+    /// Returns the events of `stream-json`, each with its run as `session`.
     pub fn events(&self) -> Vec<Value> {
         stream_events(&self.stdout)
     }

@@ -58,7 +58,7 @@ impl TerminalRun {
         stdin.write_all(keys.as_bytes()).and_then(|()| stdin.flush()).unwrap();
     }
 
-    /// Everything that the terminal has shown.
+    /// Returns everything that the terminal has shown.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }

@@ -21,7 +21,7 @@ use haft_tools::registry::{AlreadyRegistered, Registry, Tool};
 /// An agent that a program puts together and asks.
 ///
 /// It has the tools of the program and of the MCP servers that are named here, and no others; add `builtin_tools` for the
-/// shell and files. Calls that the operator's rules want approved are denied: use a [`Runtime`] to decide about them.
+/// shell and files. Calls that the operator's rules want approved are denied: use a [`Runtime`] to decide them.
 #[derive(Debug)]
 pub struct Agent {
     model: String,
@@ -102,7 +102,7 @@ pub enum AgentBuildError {
 }
 
 impl Agent {
-    /// An agent that asks this model, written `provider/model`.
+    /// Creates an agent that asks this model, written `provider/model`.
     pub fn new(model: impl Into<String>) -> Self {
         Self {
             model: model.into(),
@@ -117,7 +117,7 @@ impl Agent {
         }
     }
 
-    /// The text that the model gets before the request.
+    /// Sets the text that the model gets before the request.
     #[must_use]
     pub fn system(mut self, text: impl Into<String>) -> Self {
         self.system = text.into();
@@ -150,7 +150,7 @@ impl Agent {
         self
     }
 
-    /// The directory that tools work in; by default `workspace` in haft's own directory.
+    /// Sets the directory that tools work in; by default `workspace` in haft's own directory.
     #[must_use]
     pub fn workspace(mut self, directory: impl Into<PathBuf>) -> Self {
         self.workspace = Some(directory.into());
@@ -218,7 +218,7 @@ impl Agent {
         Ok((builder.build().await.map_err(AgentBuildError::Home)?, spec))
     }
 
-    /// The tools that the model is shown.
+    /// Returns the tools that the model sees.
     fn tool_globs(&self) -> Vec<String> {
         if self.builtin {
             return vec!["*".into()];

@@ -1,4 +1,4 @@
-//! The servers under test, fast enough that the benchmark measures the client. They run in processes of their own.
+//! The servers under test, fast enough that the benchmark measures the client. They run in separate processes.
 
 use std::io::{BufRead, Write};
 use std::time::Duration;

@@ -20,7 +20,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP:PORT", default_value_t = default_address())]
     pub(crate) address: SocketAddr,
 
-    /// A host name under which clients reach the server, beside localhost and the address
+    /// A host name under which clients reach the server, in addition to localhost and the address
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
 

@@ -100,7 +100,7 @@ fn choices(schema: &Value) -> Option<Vec<String>> {
 }
 
 impl FormField {
-    /// The field for a request that asks for agreement only.
+    /// Creates the field for a request that asks for agreement only.
     pub(super) fn agreement() -> Self {
         let (name, title) = ("agree".to_owned(), String::new());
         Self { name, title, kind: FormFieldKind::YesOrNo, default: None, required: true }

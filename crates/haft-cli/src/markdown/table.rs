@@ -108,7 +108,7 @@ impl MarkdownTable {
         text
     }
 
-    /// Shows each row as a list of its cells, where the columns do not fit beside each other.
+    /// Shows each row as a list of its cells, where the columns do not fit next to each other.
     fn as_list(&self, columns: usize) -> String {
         let mut text = String::new();
         if self.rows.is_empty() {

@@ -164,7 +164,7 @@ fn insert_pairs(server: &mut Map<String, Value>, key: &str, pairs: &[(String, St
 /// A changed file.
 pub(super) struct ChangedFile {
     pub(super) file: String,
-    /// The next step for the user, on a line of its own.
+    /// The next step for the user, on a separate line.
     hint: String,
 }
 

@@ -39,7 +39,7 @@ use haft_runtime::runtime::{ResumeFailure, StartError, Takeover};
 use haft_runtime::spec::{RunSecrets, RunSpec};
 use haft_runtime::{AnswerSource, RunHandle, RunHooks, Runtime};
 
-/// The configuration and environment of a run, beside its spec.
+/// The configuration and environment of a run, apart from its spec.
 pub(crate) struct RunSetup {
     pub(crate) configuration: Configuration,
     pub(crate) skills: Skills,

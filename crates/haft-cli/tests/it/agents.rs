@@ -230,7 +230,7 @@ fn budget_covers_agent_and_its_sub_agents() {
     let ran = run(&place, script(helper), &["--output-format", "json", "@lead.md", "LEAD"]).expect_code(10);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&said["finish"], &said["answer"]), (&"budget".into(), &"what we have".into()));
-    // With a budget of its own, only the helper is cut short.
+    // With its own budget, only the helper is cut short.
     place.file("ws/helper.md", "---\nbudget: {calls: 1}\n---\n");
     let helper = vec![
         ScriptStep::say([

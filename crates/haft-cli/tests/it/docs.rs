@@ -40,7 +40,7 @@ fn readme_counts_the_providers() {
     assert!(readme.contains(&format!("[{word} providers]")), "{count} providers: {listed}");
 }
 
-/// Every block has a place of its own; its lines run there in order, as a reader would type them.
+/// Every block has a separate place; its lines run there in order, as a reader would type them.
 #[test]
 fn documented_commands_exit_with_documented_code() {
     let blocks: Vec<Vec<DocumentedCommand>> =

@@ -1,4 +1,4 @@
-//! The library, embedded in a program that is not haft: this test binary, started again in a place of its own.
+//! The library, embedded in a program that is not haft: this test binary, started again in a separate place.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::path::Path;
@@ -144,7 +144,7 @@ impl Tool for CountingTool {
     }
 }
 
-/// Returns a registry beside the built-in tools, governed by a configuration of the embedding program.
+/// Returns a registry in addition to the built-in tools, governed by a configuration of the embedding program.
 fn with_registry(
     place: &TestTree,
     change: impl FnOnce(&mut ResolvedConfig),

@@ -16,7 +16,7 @@ mod call;
 mod files;
 // `haft run` and `haft demo`: models, tools, limits and endings.
 mod run;
-// Standard input beside a request.
+// Standard input together with a request.
 mod piped;
 // Instruction files of a project, and images.
 mod instructions;

@@ -380,7 +380,7 @@ fn a_workspace_that_was_replaced_can_be_written() {
     stream.expect_end(0);
 }
 
-/// A file beside a secret that appears later is an ordinary file.
+/// A file next to a secret that appears later is an ordinary file.
 #[test]
 fn a_file_that_appears_beside_a_secret_can_be_read() {
     let place = here();

@@ -94,7 +94,7 @@ impl AgentGraph {
         Ok(graph)
     }
 
-    /// The texts and links of all agents.
+    /// Returns the texts and links of all agents.
     pub fn source(&self) -> AgentGraphSource {
         let name = |file: &PathBuf| file.to_string_lossy().into_owned();
         let names = |files: &[PathBuf]| files.iter().map(name).collect();
@@ -143,7 +143,7 @@ impl AgentGraph {
         Ok(graph)
     }
 
-    /// The agent that is asked, for changes that a caller makes to it.
+    /// Returns the first agent, which gets the request, so that a caller can change it.
     pub fn first_mut(&mut self) -> Option<&mut AgentDefinition> {
         self.nodes.get_mut(&self.first).map(|node| &mut node.agent)
     }

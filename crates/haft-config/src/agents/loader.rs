@@ -104,7 +104,7 @@ impl AgentLoader {
         self.read_file(file, &AgentOverrides::default())
     }
 
-    /// Finds the file of an agent that another agent's file names: beside that file or below, else in one of the
+    /// Finds the file of an agent that another agent's file names: in the directory of that file or below, else in one of the
     /// directories.
     pub fn find_beside(&self, file: &Path, name: &str) -> Result<PathBuf, AgentLoadError> {
         let beside = file.parent().unwrap_or(Path::new(""));
@@ -198,7 +198,7 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Lists the files of a project's agents and the files beside them, trusted or not.
+/// Lists the files of a project's agents and the files next to them, trusted or not.
 pub fn project_agent_files(project: &Path) -> Vec<PathBuf> {
     let loader = AgentLoader::new(None, Some(project));
     loader.project.iter().flat_map(|place| files_in(place)).collect()
@@ -286,14 +286,14 @@ pub fn default_agent(overrides: &AgentOverrides) -> Result<AgentFile, AgentError
     of_text("run", "", overrides)
 }
 
-/// An agent from a text that is in no file. It can include nothing.
+/// Loads an agent from a text that is in no file. It can include no other file.
 pub fn of_text(name: &str, text: &str, overrides: &AgentOverrides) -> Result<AgentFile, AgentError> {
     let source = AgentSource { file: name.to_owned(), text: text.to_owned(), includes: BTreeMap::new() };
     let agent = source.resolve(overrides, &environment)?;
     Ok(AgentFile { agent, file: PathBuf::new(), source })
 }
 
-/// Returns the path of an include, which must lie beside the agent or below.
+/// Returns the path of an include, which must be in the directory of the agent or below.
 fn inside(directory: &Path, name: &str) -> Result<PathBuf, String> {
     let stays =
         Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));

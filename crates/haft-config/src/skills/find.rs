@@ -76,7 +76,7 @@ pub fn project_skill_files(project: &Path) -> Vec<PathBuf> {
     places.flat_map(|place| files_in(&place)).collect()
 }
 
-/// Returns true for a skill that is a single Markdown file without a directory of its own. Other Markdown files, such as
+/// Returns true for a skill that is a single Markdown file without a separate directory. Other Markdown files, such as
 /// a README, do not begin with keys.
 fn is_flat_skill(path: &Path) -> bool {
     let begins_with_keys = |path: &Path| {

@@ -22,7 +22,7 @@ use crate::ResolvedConfig;
 use crate::expand::VariableSource;
 use crate::resolved::McpServerSettings;
 
-/// The name of a skill's file, which lies in a directory of its own.
+/// The name of a skill's file, which lies in a separate directory.
 pub const FILE_NAME: &str = "SKILL.md";
 
 /// The largest file that is read, in bytes.
@@ -43,7 +43,7 @@ pub struct Skill {
     pub path: PathBuf,
     /// The whole file. A run stores it, so that it continues with the same skill after the file has changed.
     pub text: String,
-    /// The keys that haft does not know. Skills of other programs have keys of their own.
+    /// The keys that haft does not know. Skills of other programs have their own keys.
     pub warnings: Vec<SkillError>,
 }
 

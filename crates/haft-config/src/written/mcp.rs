@@ -25,20 +25,20 @@ pub(crate) struct RawMcpServer {
     /// The program of a `stdio` server
     pub(crate) command: Option<TemplateText>,
 
-    /// Its arguments
+    /// The arguments of `command`
     #[schemars(extend("default" = []))]
     pub(crate) args: Option<Vec<TemplateText>>,
 
-    /// Environment variables for it, in addition to those of every server
+    /// Environment variables for the server, in addition to those that every server gets
     pub(crate) env: Option<BTreeMap<String, TemplateText>>,
 
-    /// The directory that it runs in and may write to; by default the workspace
+    /// The directory that the server runs in and may write to; by default the workspace
     pub(crate) cwd: Option<TemplateText>,
 
     /// The URL of a remote server
     pub(crate) url: Option<TemplateText>,
 
-    /// Headers of every request to `url`
+    /// Headers that haft sends with every request to the server
     pub(crate) headers: Option<BTreeMap<String, TemplateText>>,
 
     /// Login with OAuth, used if the server requires a token and `headers` have no `Authorization`
@@ -52,68 +52,68 @@ pub(crate) struct RawMcpServer {
     #[schemars(extend("default" = false))]
     pub(crate) disabled: Option<bool>,
 
-    /// Patterns of its tools to use, by its own tool names
+    /// The server's tools to use: patterns of their names, as the server spells them
     #[schemars(extend("default" = ["*"]))]
     pub(crate) tools_allowed: Option<Vec<GlobText>>,
 
-    /// Patterns of its tools to leave out; they win over `toolsAllowed`
+    /// The server's tools to leave out: patterns of their names, as the server spells them; they win over `toolsAllowed`
     #[schemars(extend("default" = []))]
     pub(crate) tools_denied: Option<Vec<GlobText>>,
 
-    /// Input schemas that replace those of the server, by its own tool names
+    /// Input schemas that replace those of the server; each key is a tool name as the server spells it
     pub(crate) tool_schemas: Option<BTreeMap<String, AnyJson>>,
 
-    /// The effects of its tools, by patterns of its own tool names; they replace the effects that the server declares
+    /// The effects of the server's tools, which replace those that the server declares; each key is a pattern of tool names as the server spells them
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(crate) effects: Option<BTreeMap<String, RawEffects>>,
 
-    /// The time for which outputs of its tools are cached, or `off`
+    /// The time for which outputs of the server's tools are cached, or `off`
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(crate) cache: Option<Ttl>,
 
-    /// The same as `cache` for some of its tools, by patterns of its own tool names
+    /// The same as `cache`, for some tools of the server; each key is a pattern of tool names as the server spells them
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(crate) tools_cache: Option<BTreeMap<String, Ttl>>,
 
-    /// The queue for calls of its tools
+    /// The queue for calls of the server's tools
     pub(crate) queue: Option<QueueText>,
 
     /// Whether all runs of one haft process share the server process or connection
     #[schemars(extend("default" = true))]
     pub(crate) shared: Option<bool>,
 
-    /// The longest time without a reply or progress
+    /// The longest time that a request waits for a reply or for progress
     #[schemars(extend("default" = default::MCP_REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) request_timeout: Option<Millis>,
 
-    /// The longest time to start, including a download
+    /// The longest time that the server may take to start, including a download
     #[schemars(extend("default" = default::MCP_STARTUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) startup_timeout: Option<Millis>,
 
-    /// `background`: a run waits for it `mcp.readyWait` at most; `required`: a run waits until it is ready or `startupTimeout` is over
+    /// `background`: a run waits for the server `mcp.readyWait` at most; `required`: a run waits until the server is ready or `startupTimeout` is over
     #[schemars(extend("default" = "background"))]
     pub(crate) startup: Option<McpStartup>,
 
-    /// Whether it gets the workspace as its root when it asks; some servers restrict themselves to the root
+    /// Whether the server gets the workspace as its root when it asks; some servers restrict themselves to the root
     #[schemars(extend("default" = false))]
     pub(crate) roots: Option<bool>,
 
     /// Use of models by the server; without this key haft does not offer sampling
     pub(crate) sampling: Option<RawMcpSampling>,
 
-    /// The request that checks if it is alive after a call without a reply
+    /// The request that checks if the server is alive after a call without a reply
     #[schemars(extend("default" = "ping"))]
     pub(crate) health_probe: Option<RawHealthProbe>,
 
-    /// Whether it runs in the sandbox, where it can read and use the network, and write only to some directories
+    /// Whether the server runs in the sandbox, where it can read and use the network, and write only to some directories
     #[schemars(extend("default" = true))]
     pub(crate) sandbox: Option<bool>,
 
-    /// More directories that it may write to
+    /// More directories that the server may write to
     #[schemars(extend("default" = []))]
     pub(crate) writable: Option<Vec<TemplateText>>,
 
-    /// Whether it may open unix sockets
+    /// Whether the server may open unix sockets
     #[schemars(extend("default" = "deny"))]
     pub(crate) unix_sockets: Option<RawAccess>,
 }

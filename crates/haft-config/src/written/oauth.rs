@@ -12,7 +12,7 @@ pub(crate) struct RawMcpOauth {
     /// The client id at the authorization server; without this key haft uses a client metadata document or registers itself
     pub(crate) client_id: Option<TemplateText>,
 
-    /// The issuer identifier of the only authorization server that may issue tokens and get `clientSecret`; by default the one that the server names
+    /// The issuer of the authorization server to trust; no other one gets `clientSecret` or may issue tokens. By default the issuer that the MCP server announces
     pub(crate) issuer: Option<TemplateText>,
 
     /// The secret of `clientId`; use a variable

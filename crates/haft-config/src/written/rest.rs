@@ -25,7 +25,7 @@ pub(crate) struct RawRestTool {
     /// Headers of the request; `${VAR}` is a variable, `${parameters.x}` an argument
     pub(crate) headers: Option<BTreeMap<String, SecretText>>,
 
-    /// A group that the tool belongs to, beside those of `groups` that match its name
+    /// A group that the tool belongs to, in addition to those of `groups` that match its name
     pub(crate) group: Option<GroupText>,
 
     /// The queue for its calls

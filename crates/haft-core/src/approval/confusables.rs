@@ -12,7 +12,7 @@ pub(super) fn imitates_ascii_word(word: &str) -> bool {
 /// Returns true for a sign that looks like one with a meaning in a command line.
 pub(super) fn imitates_ascii_sign(c: char) -> bool {
     matches!(c,
-        // Hyphens, the en dash and minus signs. The em dash is longer and common in prose.
+        // Hyphens, the en dash and minus signs. The em dash is not listed: it is longer, and common in prose.
         '\u{2010}'..='\u{2013}' | '\u{2212}' | '\u{2d7}' | '\u{2796}'
         // Quotation marks, primes and accents.
         | '\u{2018}'..='\u{201f}' | '\u{2032}'..='\u{2037}' | '\u{2b9}'..='\u{2bf}' | '\u{2ca}' | '\u{2cb}' | '\u{1fef}'

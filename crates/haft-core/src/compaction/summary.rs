@@ -41,7 +41,7 @@ const CHARS_PER_WORD: u64 = 6;
 /// The inputs of a request for a summary that do not come from the plan.
 #[derive(Debug, Clone, Copy)]
 pub struct SummaryRequest<'a> {
-    /// The request of the run, which lends its model and its settings.
+    /// The request of the run; its model and settings are used for the summary too.
     pub like: &'a ModelRequest,
     /// The settings of compaction.
     pub rules: &'a CompactionRules,

@@ -5,7 +5,7 @@ use crate::run::final_turn::FinalTurnReason;
 use crate::run::{Compaction, RunNote, SummaryAuthor};
 use crate::text::controls_terminal;
 
-/// A note as a sentence for a person.
+/// Returns a note as a sentence for a person.
 pub fn note_text(note: &RunNote) -> String {
     match note {
         RunNote::Status(status) => status.now.clone(),
@@ -60,7 +60,7 @@ fn listed(names: &[String]) -> String {
 /// The longest tool name that a note repeats.
 const NAME_CHARS_MAX: usize = 60;
 
-/// The first line of a text that a model wrote, without control characters.
+/// Returns the first line of a text that a model wrote, without control characters.
 fn one_line(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let mut shown: String = line.chars().filter(|c| !controls_terminal(*c)).take(NAME_CHARS_MAX).collect();

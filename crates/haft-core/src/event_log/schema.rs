@@ -10,7 +10,7 @@ struct EventKindSchema {
     optional: usize,
 }
 
-/// The schema of one [`EventEnvelope`](super::EventEnvelope).
+/// Returns the schema of one [`EventEnvelope`](super::EventEnvelope).
 pub fn schema() -> Value {
     let events: Vec<Value> = kinds().into_iter().map(event).collect();
     json!({
@@ -44,7 +44,7 @@ fn kinds() -> Vec<EventKindSchema> {
     [start_kinds(), model_kinds(), tool_kinds(), decision_kinds()].into_iter().flatten().collect()
 }
 
-/// The start of a run and of its turns.
+/// Returns the schemas of events at the start of a run and of its turns.
 fn start_kinds() -> Vec<EventKindSchema> {
     vec![
         kind(

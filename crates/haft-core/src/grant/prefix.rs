@@ -93,7 +93,8 @@ fn prefix_of(judged: &JudgedCommand) -> Option<Vec<String>> {
     (prefix.len() > 1 || !is_interpreter(program)).then_some(prefix)
 }
 
-/// A bare name. A path is not offered, because the file behind it may change.
+/// Returns whether the word is a bare name of a program. A path is not offered as a prefix, because the file behind it
+/// may change.
 fn is_program(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.+".contains(&byte);
     word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') && word.bytes().all(is_plain)

@@ -251,7 +251,7 @@ mod tests {
         );
     }
 
-    /// A newline inside a string is not JSON, so the text takes the way of the repairs, which close open strings.
+    /// A newline inside a string is not JSON, so the repair code reads the text and closes open strings.
     #[test]
     fn truncated_batch_that_needs_a_repair_runs_only_its_complete_calls() {
         let cut = "{\"calls\": [{\"tool\": \"a\", \"parameters\": {\"x\": \"1\n2\"}}, {\"tool\": \"rm\", \"parameters\": {\"path\": \"/tm";

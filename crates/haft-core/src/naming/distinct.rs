@@ -1,4 +1,4 @@
-//! Gives every tool a name of its own. A name depends on the set of tools, never on their order.
+//! Gives every tool a unique name. A name depends on the set of tools, never on their order.
 
 use std::collections::HashMap;
 

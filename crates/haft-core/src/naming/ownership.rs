@@ -75,8 +75,9 @@ impl NamingSources {
     }
 }
 
-/// The lowest owns the names of a namespace that providers of several kinds share. An operator chooses the name of an
-/// MCP server freely; the namespaces of the other kinds are fixed.
+/// Returns the rank of a kind of provider. The lowest rank owns the names of a namespace that providers of several
+/// kinds share. An operator chooses the name of an MCP server freely, so it comes last; the namespaces of the other
+/// kinds are fixed.
 fn rank(kind: ProviderKind) -> u8 {
     match kind {
         ProviderKind::Builtin => 0,

@@ -31,7 +31,7 @@ impl PermissionRules {
         (in_data || reading.commands.iter().any(in_arguments)) && phrase.has_arguments(reading)
     }
 
-    /// Returns true if an allow rule whose pattern has the word decides about the command.
+    /// Returns true if an allow rule whose pattern has the word applies to the command.
     fn is_named_by_allow(&self, tool: &str, read: &ReadCommand, word: &DeniedWord) -> bool {
         let ruling = self.by_command(tool, &read.command);
         let rule = ruling.rule.and_then(|index| self.rules.get(index));

@@ -47,7 +47,7 @@ pub enum RawResults {
     /// Only the parsed content is kept, because the text would double the size of every output.
     #[default]
     Dropped,
-    /// The text stays beside the parsed content until a stage changes the output.
+    /// The text stays next to the parsed content until a stage changes the output.
     Kept,
 }
 

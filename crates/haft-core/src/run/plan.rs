@@ -32,7 +32,7 @@ pub struct RunPlan {
     pub client_tools: BTreeSet<String>,
     /// The tool choices that the provider enforces.
     pub support: ChoiceSupport,
-    /// The way in which the model gives its answer.
+    /// The form in which the model returns its answer.
     pub report: FinalReport,
     /// The agents that the model may hand the request to.
     pub routes: HandoffRoutes,

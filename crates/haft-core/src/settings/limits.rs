@@ -1,4 +1,4 @@
-//! What one confined command may use up. Every limit has its unit in its name.
+//! The resources that one confined command may use. Every limit has its unit in its name.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct CommandLimits {
     pub cpu_seconds_max: u64,
     /// Private writable memory per process.
     pub memory_bytes_max: u64,
-    /// What may be put into the private `/dev/shm`.
+    /// The size of the private `/dev/shm`.
     pub shm_bytes_max: u64,
 }
 
@@ -39,7 +39,7 @@ pub const PROCESSES_MIN: u64 = 301;
 const PROCESSES: &str = "processes";
 
 impl CommandLimits {
-    /// The names under which the limits are set, with what each means.
+    /// The names under which the limits are set, each with its description.
     pub const NAMES: [(&'static str, &'static str); 6] = [
         (PROCESSES, "processes and threads alive at once"),
         ("open-files", "open files per process"),

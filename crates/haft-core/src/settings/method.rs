@@ -1,4 +1,4 @@
-//! HTTP methods, and what each says about the effects of a call.
+//! HTTP methods, and the effects that each one implies.
 
 use crate::tool::Effects;
 
@@ -33,7 +33,7 @@ impl Method {
         Method::Patch,
     ];
 
-    /// In capitals, as it stands on the wire.
+    /// Returns the method in capitals, as HTTP sends it.
     pub fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -46,12 +46,13 @@ impl Method {
         }
     }
 
-    /// In any case.
+    /// Parses a method in upper or lower case.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name().eq_ignore_ascii_case(text))
     }
 
-    /// What the standard promises of it. A server that breaks the promise needs a word of the operator.
+    /// Returns the effects that RFC 9110, section 9.2, defines for the method. For a server that does not keep to it,
+    /// the operator sets `effects`.
     pub fn effects(self) -> Effects {
         match self {
             Method::Get | Method::Head | Method::Options => Effects::ReadOnly,
@@ -60,7 +61,7 @@ impl Method {
         }
     }
 
-    /// Whether a request may be sent again when nobody knows what became of the first.
+    /// Returns whether a request may be sent again if the outcome of the first one is unknown: an idempotent method.
     pub fn is_repeatable(self) -> bool {
         match self.effects() {
             Effects::ReadOnly | Effects::Idempotent => true,

@@ -14,7 +14,7 @@ pub struct StoreLimits {
 }
 
 impl StoreLimits {
-    /// For readers: nothing is removed.
+    /// Returns limits that remove nothing, for readers.
     pub fn untouched() -> Self {
         Self { output_bytes_max: u64::MAX, total_bytes_max: u64::MAX, keep: Duration::MAX }
     }
@@ -26,7 +26,7 @@ impl Default for StoreLimits {
     }
 }
 
-/// The settings by which `tool_output` reads an output when the question names no part of it.
+/// Settings of `tool_output` for a question that selects no part of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputReadSettings {
     /// `auto` returns an output whole when it has at most this many chunks.

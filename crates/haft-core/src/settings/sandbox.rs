@@ -24,7 +24,7 @@ impl ResourceAccess {
 /// The parts of the sandbox that an approval is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxBinding {
-    /// The mode, which decides about writes.
+    /// The mode, which determines what may be written.
     pub mode: SandboxMode,
     /// The access to the network.
     pub network: ResourceAccess,

@@ -7,7 +7,7 @@ use crate::glob::ToolGlob;
 pub struct ToolSearchSettings {
     /// Decides if tools are hidden behind a search.
     pub mode: ToolSearchMode,
-    /// Tools that are always shown, beside the built-in ones.
+    /// Tools that are always shown, in addition to the built-in ones.
     pub always_show: Vec<ToolGlob>,
     /// The way in which found tools reach the model.
     pub expose: ToolExposeForm,

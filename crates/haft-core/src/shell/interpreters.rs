@@ -1,4 +1,4 @@
-//! Programs whose arguments need a parser of their own: shells, `eval`, `trap`, `sed`, `awk` and database clients.
+//! Programs whose arguments need a separate parser: shells, `eval`, `trap`, `sed`, `awk` and database clients.
 
 use super::nested_commands::{WrappedCommand, join, unseen, unseen_if};
 use super::{ShellWord, sed};
@@ -59,7 +59,7 @@ fn shell(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
         let long = text.strip_prefix("--").or_else(|| text.strip_prefix('-')).unwrap_or_default();
         match text {
             "--version" | "--help" => return Vec::new(),
-            // The file is a script of its own, and the shell goes on with its standard input or `-c`.
+            // The file is a separate script, and the shell goes on with its standard input or `-c`.
             _ if matches!(long, "rcfile" | "init-file") => return unseen(),
             _ if BASH_LONG.contains(&long) => {}
             "--" if takes_line => {
@@ -114,7 +114,7 @@ fn sqlite_runs(arguments: &[ShellWord]) -> bool {
     let others = arguments.iter().filter(|word| !word.text.starts_with('-'));
     let informs =
         arguments.iter().any(|word| matches!(word.text.as_str(), "-version" | "-help" | "--version"));
-    // The first word beside the options is the file. Without another one, statements come from standard input.
+    // The first word that is not an option is the file. Without another one, statements come from standard input.
     !informs
         && (others.clone().count() < 2 || others.skip(1).any(has_command) || arguments.iter().any(has_mark))
 }

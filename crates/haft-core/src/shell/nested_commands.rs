@@ -9,7 +9,7 @@ use super::{ShellCommand, ShellWord, interpreters};
 /// The command in the arguments of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WrappedCommand {
-    /// A command line of its own.
+    /// A separate command line.
     Line(String),
     Command(ShellCommand),
     /// The command runs something that the parser cannot see.

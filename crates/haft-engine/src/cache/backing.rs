@@ -107,7 +107,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.min(super::TTL_MAX).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The wall clock, because processes share no other.
+/// Reads the wall clock, because processes share no other clock.
 fn clock_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

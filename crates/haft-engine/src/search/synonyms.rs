@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::words::words;
 
-/// Each line holds words that stand for each other.
+/// Each line holds synonyms.
 const GROUPS: [&str; 30] = [
     "list get fetch show retrieve read view",
     "create add new make insert open",

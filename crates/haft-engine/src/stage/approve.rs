@@ -19,7 +19,7 @@ use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 
 /// Succeeds if the rules allow the call, a stored grant covers it, or the user approves it now. Without an approver the
-/// call is denied. A grant that the user gives counts for `lifetime`, or until it is revoked.
+/// call is denied. A grant that the user gives is valid for `lifetime`, or until it is revoked.
 pub(crate) async fn approve(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
@@ -142,7 +142,7 @@ async fn remember(record: &mut CallRecord, grants: impl Iterator<Item = Grant>, 
     }
 }
 
-/// A clock before 1970 counts as the largest time, so that every grant with an end has expired.
+/// Returns the time. A clock before 1970 counts as the largest time, so that every grant with an end has expired.
 fn now_ms() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     elapsed.and_then(|elapsed| u64::try_from(elapsed.as_millis()).ok()).unwrap_or(u64::MAX)

@@ -1,7 +1,7 @@
 //! Untrusted: calls after a run has read text of strangers, and the delimiters around such text.
 //!
 //! A web page or an issue may hold instructions, and a model may follow them. The engine cannot see that. It can know that
-//! the run has read such text, and then let a person decide about calls that change or send something.
+//! the run has read such text, and then let a person decide on calls that change or send something.
 
 use haft_core::digest::Digest;
 use haft_core::event::PolicyDecision;

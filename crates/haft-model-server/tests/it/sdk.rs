@@ -220,7 +220,7 @@ fn run(program: &str) -> (Value, Vec<RecordedRequest>) {
     (told, server.requests())
 }
 
-/// Returns the Python interpreter with the SDKs. `xtask` installs it beside the build products, where this test
+/// Returns the Python interpreter with the SDKs. `xtask` installs it next to the build products, where this test
 /// binary is too.
 fn python() -> PathBuf {
     let own = std::env::current_exe().unwrap();

@@ -64,7 +64,7 @@ fn is_without_tools(settings: &ClaudeCodeSettings, request: &ModelRequest) -> bo
 }
 
 /// Returns how the command's text messages are to be read. Without tools there is a single message and it is the
-/// answer, except with an output schema: the command then returns the answer in a field of its own.
+/// answer, except with an output schema: the command then returns the answer in a separate field.
 pub(super) fn texts(settings: &ClaudeCodeSettings, request: &ModelRequest) -> TextMeaning {
     match request.output {
         OutputShape::Text | OutputShape::Json if is_without_tools(settings, request) => TextMeaning::Answer,

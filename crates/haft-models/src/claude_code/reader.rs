@@ -165,7 +165,7 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Reads a piece of a message that is still being written. The whole message follows on a line of its own.
+    /// Reads a piece of a message that is still being written. The whole message follows on a separate line.
     fn live(&mut self, event: &Value) {
         match event["type"].as_str() {
             Some("message_start") => self.live_message(event["message"]["id"].as_str()),

@@ -29,7 +29,7 @@ pub(crate) fn first_page(format: ModelApiFormat) -> String {
     }
 }
 
-/// Adds the headers that a list requires beside the key.
+/// Adds the headers that a list requires in addition to the key.
 pub(crate) fn add_headers(format: ModelApiFormat, headers: &mut HeaderMap) {
     if format == ModelApiFormat::Anthropic {
         let name = HeaderName::from_static("anthropic-version");

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share lies outside of test functions")]
 
-/// Formats, requests and files that these tests share; no tests of its own.
+/// Formats, requests and files that these tests share; no tests.
 mod fixture;
 
 /// Request fields that one provider or model accepts and another rejects.

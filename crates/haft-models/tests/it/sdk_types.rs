@@ -89,7 +89,7 @@ fn complaints(bodies: &BTreeSet<String>) -> Vec<String> {
     complaints.as_array().unwrap().iter().map(|one| one.as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns the Python interpreter with the SDKs. `xtask` installs it beside the build products, where this test binary
+/// Returns the Python interpreter with the SDKs. `xtask` installs it next to the build products, where this test binary
 /// is too.
 fn python() -> PathBuf {
     let own = std::env::current_exe().unwrap();

@@ -24,7 +24,7 @@ const LINKED: [&str; 10] = [
     "skills",
 ];
 
-/// The start of the names of these directories. No name of an MCP server, which has a cache of its own, begins with a
+/// The start of the names of these directories. No name of an MCP server, which has its own cache, begins with a
 /// dot.
 const PREFIX: &str = ".claude-code-";
 

@@ -1,4 +1,4 @@
-//! Records a run and its sub-agents, beside the model traffic: their journals, and what a replay needs beyond them.
+//! Records a run and its sub-agents, in addition to the model traffic: their journals, and what a replay needs beyond them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -478,7 +478,7 @@ struct CompactionModel {
     models: Arc<dyn ModelProvider>,
 }
 
-/// Returns the rules of compaction; `None` if it is off. A provider with tools of its own keeps its own conversation and
+/// Returns the rules of compaction; `None` if it is off. A provider with its own tools keeps its own conversation and
 /// compacts it by itself.
 fn compaction(
     environment: &RunEnvironment,

@@ -31,7 +31,7 @@ use crate::spec::{ModelChoice, RunSpec, SkillSource};
 use crate::wiring::{self, McpClientSettings, ServerPatience};
 
 impl Runtime {
-    /// Everything of a run that must be there before its first step.
+    /// Builds everything that a run needs before its first step.
     pub(super) async fn prepare(
         &self,
         id: SessionId,
@@ -186,7 +186,7 @@ impl Runtime {
     }
 }
 
-/// The configuration with the servers of the run's skills, and the skills as the model learns of them.
+/// Returns the configuration with the servers of the run's skills, and the skills as the model sees them.
 fn with_skills(
     generation: &ConfigGeneration,
     spec: &RunSpec,

@@ -109,7 +109,7 @@ impl RunningMetrics {
         Ok(Self { sink, provider, failure })
     }
 
-    /// Sends the last metrics. The provider has no timeout of its own, so a thread waits for it.
+    /// Sends the last metrics. The provider has no timeout, so a thread waits for it.
     fn shut_down(self) -> mpsc::Receiver<OTelSdkResult> {
         let (tell, ended) = mpsc::channel();
         std::thread::spawn(move || {

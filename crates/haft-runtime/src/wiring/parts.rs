@@ -37,7 +37,7 @@ pub struct OrchestratorParts {
     definitions: SharedDefinitions,
 }
 
-/// The settings of a single orchestrator, beside the shared parts.
+/// The settings of a single orchestrator, apart from the shared parts.
 #[derive(Default)]
 pub struct OrchestratorOptions {
     /// Additional tool providers.
@@ -118,7 +118,7 @@ impl OrchestratorParts {
         Self::with_engine(settings, others, &engine)
     }
 
-    /// The same with given queues and cache.
+    /// Does the same with given queues and cache.
     pub fn with_engine(
         settings: ToolSettings,
         others: Vec<Arc<dyn ToolProvider>>,

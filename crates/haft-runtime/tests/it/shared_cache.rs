@@ -53,7 +53,7 @@ impl ToolProvider for CountingProvider {
     }
 }
 
-/// Runs one call in a runtime of its own for each subject, and returns the number of calls that reached the tool.
+/// Runs one call in a separate runtime for each subject, and returns the number of calls that reached the tool.
 async fn calls_of(subjects: &[&str], choose: impl Fn(Stores) -> Stores) -> usize {
     let calls = Arc::<AtomicUsize>::default();
     let steps =

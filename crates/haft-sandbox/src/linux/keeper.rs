@@ -125,7 +125,7 @@ fn run_command(watcher: Option<Pid>, control: &ControlSocket) -> Result<CommandE
     let mut words = env::args_os().skip(2);
     let program = words.next().ok_or_else(|| StageError::new("start", "no program was given"))?;
     let mut command = Command::new(&program);
-    // A process group of its own, so that SIGTERM reaches all of it.
+    // A separate process group, so that SIGTERM reaches all of it.
     command.args(words).process_group(0);
     let child = supervise::unblock_signals(&mut command)
         .spawn()

@@ -84,7 +84,7 @@ fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetC
     let mut rules = rules.create()?;
     if attempt.has_namespaces() {
         // A mount that covers a secret vanishes when someone outside replaces the secret by a rename. The new file has
-        // no rule of its own, and none of its parents has one, so it stays unreadable.
+        // no rule, and none of its parents has one, so it stays unreadable.
         rules = grant(rules, &[PathBuf::from("/")], AccessFs::ReadDir.into())?;
         rules = grant(rules, &around(Path::new("/"), &plan.hidden, &entries), read)?;
         rules = grant(rules, &plan.writable, handled & !make_devices())?;

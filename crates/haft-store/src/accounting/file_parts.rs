@@ -41,7 +41,7 @@ pub(super) fn parts(file: &File, count: usize, bytes_min: u64) -> io::Result<Vec
     Ok(parts)
 }
 
-/// The offset behind the first end of a line at or after `offset`.
+/// Returns the offset after the first line end at or after `offset`.
 fn line_end(file: &File, mut offset: u64) -> io::Result<u64> {
     let mut buffer = [0; 4 << 10];
     loop {

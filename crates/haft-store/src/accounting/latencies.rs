@@ -44,7 +44,7 @@ impl Latencies {
         }
     }
 
-    /// The smallest latency that at least `percent` of all do not exceed; zero for none.
+    /// Returns the smallest latency that at least `percent` of all do not exceed; zero if there are none.
     pub(super) fn percentile(&self, percent: u64) -> u64 {
         let rank = self.count.saturating_mul(percent).div_ceil(100).max(1);
         if self.slots.is_empty() {

@@ -49,7 +49,7 @@ impl ModelSums {
         }
     }
 
-    /// The dearest first.
+    /// Returns the models, the most expensive one first.
     pub(super) fn into_stats(self) -> Vec<ModelStats> {
         let mut stats: Vec<ModelStats> = self.by_model.into_values().collect();
         stats.sort_by(|a, b| {

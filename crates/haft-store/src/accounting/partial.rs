@@ -203,7 +203,7 @@ impl PartialEvent<'_> {
     }
 }
 
-/// The end of the fields that sums need, in a line that is whole.
+/// Returns the end of the fields that the sums need, in a complete line.
 fn summed_fields_end(line: &[u8]) -> Option<usize> {
     let is_whole_call = line.starts_with(CALL_START) && line.ends_with(b"}");
     is_whole_call.then(|| memchr::memmem::find(line, CALL_REST))?

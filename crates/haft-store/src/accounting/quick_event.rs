@@ -60,7 +60,7 @@ fn model_line<'a>(cursor: &mut LineCursor<'a>) -> Option<PartialModelLine<'a>> {
     })
 }
 
-/// The tokens of the input, of the output, and those read from a cache.
+/// Reads the tokens of the input, of the output, and those read from a cache.
 fn tokens(cursor: &mut LineCursor<'_>) -> Option<[u64; 3]> {
     if cursor.skip(br#","usage":null"#).is_some() {
         return Some([0; 3]);
@@ -100,7 +100,7 @@ impl<'a> LineCursor<'a> {
         (is_true || self.skip(b"false").is_some()).then_some(is_true)
     }
 
-    /// A string without escapes.
+    /// Reads a string without escapes.
     fn text_after(&mut self, field: &[u8]) -> Option<&'a [u8]> {
         self.skip(field)?;
         self.skip(b"\"")?;
@@ -110,7 +110,7 @@ impl<'a> LineCursor<'a> {
         Some(text)
     }
 
-    /// False for `null`, true for a string.
+    /// Returns false for `null` and true for a string.
     fn is_present_after(&mut self, field: &[u8]) -> Option<bool> {
         if self.text_after(field).is_some() {
             return Some(true);

@@ -47,7 +47,7 @@ impl ToolSums {
         }
     }
 
-    /// The most called first.
+    /// Returns the tools, the most called one first.
     pub(super) fn into_stats(self) -> Vec<ToolStats> {
         let mut stats: Vec<ToolStats> =
             self.by_tool.into_iter().map(|(tool, sum)| sum.into_stats(tool)).collect();

@@ -146,7 +146,7 @@ pub(super) mod tests {
     }
 
     impl OldLine {
-        /// The same call or attempt as it is written now.
+        /// Returns the call or attempt in the current form of the file.
         fn event(&self) -> EventEnvelope {
             let (at, run, parent, turn, kind) = match self.clone() {
                 Self::Tool(record) => {

@@ -90,7 +90,7 @@ struct MemoryRunOutputs {
 }
 
 impl MemoryRunOutputs {
-    /// A handle of another session gives the same error as one that never existed.
+    /// Returns the key of a handle. A handle of another session gives the same error as one that never existed.
     fn key(&self, handle: &Handle) -> Result<OutputKey, StoreError> {
         if handle.session() != self.run.run.to_string() {
             return Err(StoreError::NotFound);

@@ -50,7 +50,7 @@ struct AppendedLines {
 }
 
 impl SessionJournal {
-    /// Builds the journal from a claim, which a store gives out.
+    /// Builds the journal from a claim, which a store returns.
     pub fn new(session: SessionId, claim: Box<dyn JournalClaim>) -> Self {
         let (written, secured) = (Mutex::default(), tokio::sync::Mutex::default());
         Self { session, claim, written, secured }

@@ -1,4 +1,4 @@
-//! The beginning of a line, read without the rest of it.
+//! Reads only the beginning of a line, so that a list of sessions does not parse whole journals.
 
 use haft_core::model_reply::TokenUsage;
 use haft_core::price::Cost;
@@ -96,7 +96,7 @@ struct QuickModelLine {
     cost_nano_usd: Option<u64>,
 }
 
-/// A number and the text after it.
+/// Reads a number, and returns it with the text after it.
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let end = text.iter().position(|byte| !byte.is_ascii_digit())?;
     let (digits, rest) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! Removes sessions that are too old, beside the work of the process.
+//! Removes sessions that are too old, in the background.
 
 use std::fs::{self, File};
 use std::thread;

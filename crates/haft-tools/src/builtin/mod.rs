@@ -155,7 +155,7 @@ impl ToolProvider for BuiltinTools {
         self.tools.clone()
     }
 
-    /// The version, because a later one may do the same call differently, and the confinement.
+    /// Includes the version, because a later version may handle the same call differently, and the sandbox policy.
     fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {
         let policy = format!("{:?}", self.files.policy());
         Some(Digest::of_parts([env!("CARGO_PKG_VERSION").as_bytes(), policy.as_bytes()]))

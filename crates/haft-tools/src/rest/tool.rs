@@ -29,7 +29,7 @@ pub struct RestTool {
 }
 
 impl RestTool {
-    /// The credentials that requests of this tool carry.
+    /// Returns the credentials that requests of this tool carry.
     pub(super) fn used_credentials(&self) -> impl Iterator<Item = &Credential> {
         self.credentials.iter().filter_map(|name| self.service.credentials.get(name))
     }

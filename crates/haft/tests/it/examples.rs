@@ -32,7 +32,7 @@ impl ExampleFixture {
     }
 }
 
-/// Cargo builds examples before it runs tests, beside the test binaries.
+/// Cargo builds examples before it runs tests, next to the test binaries.
 fn program(example: &str) -> PathBuf {
     let deps = std::env::current_exe().unwrap();
     deps.ancestors().nth(2).unwrap().join("examples").join(example)

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{configure, place};
 use haft_testkit::{TestTree, eventually, processes_with, send_signal, unique_marker};
 
-/// Starts one run: an orchestrator of its own over the servers of the configuration.
+/// Starts one run: a separate orchestrator over the servers of the configuration.
 fn run(place: &TestTree, face: &McpClientSettings) -> Orchestrator {
     let home = Home::at(&place.path("home"));
     haft_config::home::create(&home).unwrap();

@@ -87,7 +87,7 @@ fn sessions_show_prints_a_recording_like_its_session() {
     assert_eq!((&of_session["state"], &of_session["calls"]), (&json!("completed"), &json!(4)));
     let drawn = place.haft(&["sessions", "show", "./r.jsonl"]).output().expect_code(0).stdout;
     assert!(drawn.contains("completed: LEAD") && drawn.contains("1-1.1-1 bash"), "{drawn}");
-    // The lines that name a session are a journal of their own.
+    // The lines that name a session are a separate journal.
     let id = of_session["session"].as_str().unwrap();
     let journal: Vec<String> = place
         .text("ws/r.jsonl")

@@ -21,7 +21,7 @@ impl Drop for ShopServer {
     }
 }
 
-/// Returns the Python that `cargo xtask install` puts beside the build products.
+/// Returns the Python that `cargo xtask install` puts next to the build products.
 pub(super) fn python() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let python =

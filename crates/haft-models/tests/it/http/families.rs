@@ -32,7 +32,7 @@ fn samplings() -> [SamplingParameters; 3] {
     [none, both, all]
 }
 
-/// The scripted server refuses what the real models refuse, by tables of its own. Every combination of settings must
+/// The scripted server refuses what the real models refuse, by its own tables. Every combination of settings must
 /// get through to every family in every format, and nothing may be dropped without a note.
 #[tokio::test]
 async fn every_family_accepts_every_request_in_every_format() {

@@ -77,7 +77,7 @@ impl SweepState {
         self.excess.is_some()
     }
 
-    /// True when the file has to make room.
+    /// Returns true when the sweep has to remove the file to make room.
     pub(super) fn claims(&mut self, file: &OutputFile) -> bool {
         self.excess.as_mut().is_some_and(|excess| excess.claims(file))
     }

@@ -62,7 +62,7 @@ impl Iterator for StoreWalk {
     }
 }
 
-/// The names in a directory, in order. The store makes only names of letters and digits, so that others are skipped.
+/// Lists the names in a directory, sorted. The store creates only names of letters and digits; others are skipped.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();

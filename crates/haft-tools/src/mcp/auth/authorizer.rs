@@ -330,7 +330,7 @@ impl Authorizer {
         asked.scopes()
     }
 
-    /// Stores the scopes that the server demanded beside the earlier ones, so that the next login requests them all.
+    /// Stores the scopes that the server demanded, in addition to the earlier ones, so that the next login requests them all.
     async fn store_demanded_scopes(
         &self,
         found: &OauthDiscovery,

@@ -239,7 +239,7 @@ impl<'a> Importer<'a> {
         })
     }
 
-    /// Returns the server of an operation. If it has one of its own, the operator must have allowed its origin.
+    /// Returns the server of an operation. If it has its own server, the operator must have allowed its origin.
     fn server(&self, operation: &OpenApiOperation<'_>) -> Result<Url, String> {
         let own =
             servers::first(&operation.node, self.at).or_else(|| servers::first(&operation.item, self.at));

@@ -18,7 +18,7 @@ use haft_core::settings::method::Method;
 /// The number of content types that are examined in one body or response.
 pub(super) const MEDIA_TYPES_MAX: usize = 50;
 
-/// An operation of a description.
+/// One operation (path and method) of an OpenAPI description.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenApiOperation<'a> {
     pub(super) path: &'a str,

@@ -89,7 +89,7 @@ fn required(value: &Value) -> Option<Value> {
     (1..=NAMES_MAX).contains(&names.len()).then(|| json!(names))
 }
 
-/// Converts the exclusive limits of older dialects, in which they are flags beside `minimum` and `maximum`.
+/// Converts the exclusive limits of older dialects, in which they are flags next to `minimum` and `maximum`.
 pub(super) fn settle(written: &mut Map<String, Value>) {
     for (flag, limit) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         match written.get(flag).and_then(Value::as_bool) {
