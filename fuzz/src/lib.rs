@@ -265,7 +265,7 @@ impl RunningCommand for FuzzedCommand {
     }
 
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>> {
-        Box::pin(async { Ok(ClaudeExit { how: "ended".into(), last_words: String::new() }) })
+        Box::pin(async { Ok(ClaudeExit { how: "ended".into(), stderr_tail: String::new() }) })
     }
 }
 

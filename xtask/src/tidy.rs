@@ -77,14 +77,15 @@ fn check_crates(slips: &mut Vec<String>) {
 
 /// The crates that each crate may depend on, apart from dev-dependencies. The crates of the middle row do not know each
 /// other: `haft-runtime` joins them.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("haft-core", &[]),
+    ("haft-fs", &[]),
     ("haft-sandbox", &["haft-core"]),
-    ("haft-config", &["haft-core"]),
-    ("haft-store", &["haft-core"]),
+    ("haft-config", &["haft-core", "haft-fs"]),
+    ("haft-store", &["haft-core", "haft-fs"]),
     ("haft-engine", &["haft-core"]),
     ("haft-models", &["haft-core"]),
-    ("haft-tools", &["haft-core", "haft-sandbox"]),
+    ("haft-tools", &["haft-core", "haft-fs", "haft-sandbox"]),
     ("haft-model-server", &["haft-core"]),
     ("haft-testkit", &["haft-core", "haft-tools"]),
     (
@@ -93,6 +94,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "haft-config",
             "haft-core",
             "haft-engine",
+            "haft-fs",
             "haft-model-server",
             "haft-models",
             "haft-sandbox",
@@ -120,6 +122,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "haft-config",
             "haft-core",
             "haft-engine",
+            "haft-fs",
             "haft-models",
             "haft-runtime",
             "haft-sandbox",

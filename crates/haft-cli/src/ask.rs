@@ -193,7 +193,8 @@ fn from_standard_input() -> Result<String, CliError> {
     let read = std::io::stdin().take(QUESTION_BYTES_MAX + 1).read_to_string(&mut text);
     read.map_err(|error| unreadable(&error))?;
     if text.len() as u64 > QUESTION_BYTES_MAX {
-        return Err(unreadable(&format!("it has more than {QUESTION_BYTES_MAX} bytes")));
+        let message = format!("the question has more than {QUESTION_BYTES_MAX} bytes; shorten it");
+        return Err((ExitReason::Input, message));
     }
     Ok(text)
 }
@@ -226,7 +227,7 @@ async fn ask(args: &AskArgs, question: ModelQuestion) -> ExitCode {
     if shown.prose.end().is_err() {
         return ExitReason::ClosedPipe.into();
     }
-    tell(&QuestionOutcome { reply, failure, fit })
+    print_outcome(&QuestionOutcome { reply, failure, fit })
 }
 
 /// The outcome of the request.
@@ -268,7 +269,7 @@ impl StreamedAnswer {
 }
 
 /// Reports everything besides the streamed text, and returns the exit code.
-fn tell(answered: &QuestionOutcome) -> ExitCode {
+fn print_outcome(answered: &QuestionOutcome) -> ExitCode {
     for note in &answered.reply.notes {
         terminal::warn(&note.to_string());
     }

@@ -65,7 +65,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         }
         Ok(result) => {
             end(&orchestrator, &definitions).await;
-            watch.tell(&result);
+            watch.log_result(&result);
             print(args, &result, &watch)
         }
     };
@@ -264,7 +264,8 @@ fn message_with_hint(error: &ToolError, result: &ToolResult, policy: &PolicyArgs
     hints::with(&message, hint(error, result, policy))
 }
 
-/// Only errors about arguments have a label on every line; in other errors a line may be output of a command.
+/// Removes the label `Error:`. Only errors about arguments have it on every line; in other errors a line may be output
+/// of a command.
 fn strip_error_label(line: &str, kind: ToolErrorKind) -> &str {
     match kind {
         ToolErrorKind::InvalidArguments => line.strip_prefix("Error: ").unwrap_or(line),

@@ -41,7 +41,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         }
         Ok(served) => {
             end(&orchestrator, &definitions).await;
-            served.map_or_else(CallStreamError::told, |()| ExitReason::Success.into())
+            served.map_or_else(CallStreamError::report, |()| ExitReason::Success.into())
         }
     };
     watch.draw_tree();
@@ -56,7 +56,7 @@ enum CallStreamError {
 }
 
 impl CallStreamError {
-    fn told(self) -> ExitCode {
+    fn report(self) -> ExitCode {
         match self {
             CallStreamError::Reading(error) => {
                 terminal::failed(ExitReason::Internal, &format!("standard input cannot be read: {error}"))
@@ -81,7 +81,7 @@ async fn serve(
         tokio::select! {
             biased;
             Some((id, result)) = running.next() => {
-                watch.tell(&result);
+                watch.log_result(&result);
                 CallOutputLine::of(id, &result).print().await.map_err(CallStreamError::Writing)?;
             }
             line = lines.next(), if open && running.len() < usize::from(args.jobs) => match line.map_err(CallStreamError::Reading)? {
@@ -108,9 +108,7 @@ fn perform<'a>(
     let call_id = CallId(id.as_ref().map_or("null", |id| id.get()).to_owned());
     let call = ToolCall { id: call_id, name: tool, arguments };
     match order {
-        Some(order) => {
-            orchestrator.execute_in_turn_with(order, call, options).map(|result| (id, result)).boxed()
-        }
+        Some(order) => orchestrator.execute_in_turn(order, call, options).map(|result| (id, result)).boxed(),
         None => orchestrator.execute_with(call, options).map(|result| (id, result)).boxed(),
     }
 }

@@ -28,13 +28,13 @@ pub(super) struct SignalListener(oneshot::Receiver<SignalNotice>);
 type SignalNotice = (ExitReason, oneshot::Sender<()>);
 
 /// The time within which the command must acknowledge a signal: it may be blocked on a pipe without a writer.
-const HEARD_WITHIN: Duration = Duration::from_secs(3);
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl SignalListener {
     /// Starts to listen. Exits the process when the command does not acknowledge the first signal in time, or when a
     /// second signal arrives. Confined processes end with the process.
     pub(super) fn begin() -> Self {
-        let (tell, told) = oneshot::channel();
+        let (notice_sender, notice) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
         // A separate thread, because the main thread may block on a pipe without a writer.
         let listen = move || {
@@ -42,17 +42,17 @@ impl SignalListener {
             runtime.block_on(async {
                 let signals = CancelSignals::listen();
                 let _ = ready.send(());
-                forward_signals(signals, tell).await;
+                forward_signals(signals, notice_sender).await;
             });
         };
         if thread::Builder::new().name("signals".into()).spawn(listen).is_ok() {
             let _ = is_ready.recv();
         }
-        Self(told)
+        Self(notice)
     }
 
     /// Waits for the first signal, acknowledges it and returns its exit code. After that it never resolves again.
-    pub(super) async fn heard(&mut self) -> ExitReason {
+    pub(super) async fn first_signal(&mut self) -> ExitReason {
         match (&mut self.0).await {
             Ok((exit, acknowledge)) => {
                 let _ = acknowledge.send(());
@@ -63,10 +63,12 @@ impl SignalListener {
     }
 }
 
-async fn forward_signals(mut signals: CancelSignals, tell: oneshot::Sender<SignalNotice>) {
+async fn forward_signals(mut signals: CancelSignals, notice_sender: oneshot::Sender<SignalNotice>) {
     let exit = signals.first().await;
     let (acknowledge, acknowledged) = oneshot::channel();
-    if tell.send((exit, acknowledge)).is_ok() && timeout(HEARD_WITHIN, acknowledged).await.is_err() {
+    if notice_sender.send((exit, acknowledge)).is_ok()
+        && timeout(ACKNOWLEDGE_TIMEOUT, acknowledged).await.is_err()
+    {
         exit_immediately(exit);
     }
     exit_immediately(signals.next().await);
@@ -148,19 +150,19 @@ async fn arrives(signal: &mut Option<Signal>) {
 /// Notifies when the reader of standard output is gone. `poll` reports a pipe with a closed reading end at once, before
 /// any write fails.
 fn watch_reader() -> oneshot::Receiver<()> {
-    let (tell, told) = oneshot::channel();
+    let (notice_sender, notice) = oneshot::channel();
     let watch = move || {
         let stdout = io::stdout();
         let fd = stdout.as_fd();
         let mut fds = [PollFd::new(&fd, PollFlags::empty())];
         while let Err(rustix::io::Errno::INTR) = poll(&mut fds, None) {}
         if fds[0].revents().contains(PollFlags::ERR) {
-            let _ = tell.send(());
+            let _ = notice_sender.send(());
         }
     };
     // A separate thread and not one of the pool: it may block for the whole life of the process.
     let _ = thread::Builder::new().name("stdout-watch".into()).spawn(watch);
-    told
+    notice
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(super) const BINARY_OUTPUT: &str = "--raw prints the bytes, -o FILE writes t
 pub(super) const SPANS_LOST: &str =
     "OTEL_EXPORTER_OTLP_ENDPOINT names the collector; OTEL_SDK_DISABLED=true turns telemetry off";
 
-/// Adds a hint to the text of an error, on a line of its own.
+/// Adds a hint to the text of an error, on a separate line.
 pub(super) fn with(error: &dyn Display, hint: Option<impl Display>) -> String {
     match hint {
         Some(hint) => format!("{error}\nhint: {hint}"),
@@ -81,7 +81,7 @@ pub(super) fn models(error: &ModelsError) -> Option<String> {
     match error {
         ModelsError::NoModel => Some("choose a model with -m PROVIDER/MODEL".into()),
         ModelsError::NoPrice { .. } => {
-            Some("--allow-unpriced runs it anyway; its requests then count for no dollars".into())
+            Some("--allow-unpriced runs it anyway; its requests then cost nothing in the budget".into())
         }
         ModelsError::Name(_)
         | ModelsError::Unknown { .. }
@@ -145,7 +145,7 @@ pub(super) fn policy(error: &PolicyError) -> &'static str {
         PolicyError::NotADirectory { .. } => "name the directory that contains it",
         PolicyError::Unreadable { .. } => "`ls -ld` shows its owner and its permissions",
         PolicyError::InPrivateTmp { .. } => "choose a workspace outside /tmp",
-        PolicyError::WholeFileSystem => "work in a project directory",
+        PolicyError::WholeFileSystem => "change to a project directory, or choose one with `--workspace`",
         PolicyError::ExposesHome { .. } => {
             "work in a project directory below it, or move haft's home with HAFT_HOME"
         }
@@ -183,7 +183,7 @@ pub(super) fn login(server: &str, error: &AuthError) -> Option<String> {
     }
 }
 
-/// The hint for a server that needs a login.
+/// Returns the hint for a server that needs a login.
 pub(super) fn login_at(server: &str) -> String {
     format!("`haft mcp login {server}` logs in")
 }

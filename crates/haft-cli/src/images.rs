@@ -14,17 +14,18 @@ const IMAGE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 
 /// Reads an image. Its first bytes say the format, because a file name may be wrong.
 pub(super) fn image(path: &Path) -> Result<Media, CliError> {
-    let refused = |reason: String| {
-        let hint = "hint: use a PNG, JPEG, GIF or WebP image";
-        (ExitReason::Input, format!("{}: {reason}\n{hint}", path.display()))
-    };
+    let refused = |reason: String| (ExitReason::Input, format!("{}: {reason}", path.display()));
     let file = std::fs::File::open(path).map_err(|error| refused(error.to_string()))?;
     let mut bytes = Vec::new();
     file.take(IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| refused(error.to_string()))?;
     if bytes.len() as u64 > IMAGE_BYTES_MAX {
-        return Err(refused(format!("the image has more than {IMAGE_BYTES_MAX} bytes")));
+        let mebibytes = IMAGE_BYTES_MAX >> 20;
+        return Err(refused(format!(
+            "the image has more than {mebibytes} MiB\nhint: make the image smaller"
+        )));
     }
     let media_type = media::sniff(&bytes).filter(|kind| kind.starts_with("image/"));
-    let media_type = media_type.ok_or_else(|| refused("unknown image format".into()))?;
+    let media_type = media_type
+        .ok_or_else(|| refused("unknown image format\nhint: use a PNG, JPEG, GIF or WebP image".into()))?;
     Ok(Media { media_type: media_type.into(), source: MediaSource::Bytes(bytes.into()) })
 }

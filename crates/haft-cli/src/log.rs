@@ -84,7 +84,7 @@ impl LogWriter {
     }
 
     /// Logs the details that only the receipt of a call has.
-    pub(super) fn tell(&self, result: &ToolResult) {
+    pub(super) fn log_result(&self, result: &ToolResult) {
         if let Some(warning) = weaker(result)
             && !self.warned.swap(true, Ordering::Relaxed)
         {
@@ -158,7 +158,7 @@ impl<'e> ToolLogLine<'e> {
             | Event::ModelStarted { .. }
             | Event::ModelFinished { .. }
             | Event::Run { .. } => return None,
-            Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
+            Event::ToolFinished { operation, tool, failure, latency, account, content: _ } => {
                 let latency_ms = latency.as_millis();
                 (operation, tool, ToolLogPhase::Response { latency_ms, failure: *failure, account })
             }
@@ -205,7 +205,7 @@ impl<'e> ToolLogLine<'e> {
                 );
                 if let Some(kind) = failure {
                     // Writing to a string cannot fail.
-                    let _ = write!(line, " {}: {}", kind.name(), kind.row().told);
+                    let _ = write!(line, " {}: {}", kind.name(), kind.row().message);
                 }
                 if let Some(rule) = rule(account) {
                     let _ = write!(line, " (rule: {})", shown(rule));

@@ -12,7 +12,7 @@ use super::ask::refused;
 use super::settings::{self, CliError};
 use super::{cancel, terminal};
 use haft_config::{ResolvedConfig, environment};
-use haft_runtime::models::{self, ModelsError, ProbeScope, ServerState};
+use haft_runtime::models::{self, ModelsError, ProbeScope, ServerProbeOutcome};
 
 pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
     let config = match settings::configuration(&args.files) {
@@ -73,7 +73,7 @@ struct ProviderLine {
     format: &'static str,
     /// The reason the provider cannot be used.
     problem: Option<String>,
-    server: ServerState,
+    server: ServerProbeOutcome,
 }
 
 /// Lists the known providers, whether each has a key, and whether its server answers. Only servers on this machine are
@@ -93,9 +93,9 @@ async fn providers(args: &ModelsArgs, config: &ResolvedConfig) -> ExitCode {
 fn lines_json(lines: &[ProviderLine]) -> String {
     let list = lines.iter().map(|line| {
         let server = match line.server {
-            ServerState::NotAsked => Value::Null,
-            ServerState::Answers => true.into(),
-            ServerState::Silent => false.into(),
+            ServerProbeOutcome::NotAsked => Value::Null,
+            ServerProbeOutcome::Answers => true.into(),
+            ServerProbeOutcome::Silent => false.into(),
         };
         let state = line.problem.as_deref().unwrap_or("ready");
         json!({ "provider": line.name, "format": line.format, "state": state, "serverAnswers": server })
@@ -109,9 +109,9 @@ fn lines_text(lines: &[ProviderLine]) -> String {
     for ProviderLine { name, format, problem, server } in lines {
         let state = if problem.is_none() { "ready" } else { "not ready" };
         let server = match server {
-            ServerState::NotAsked => "",
-            ServerState::Answers => "answers",
-            ServerState::Silent => "silent",
+            ServerProbeOutcome::NotAsked => "",
+            ServerProbeOutcome::Answers => "answers",
+            ServerProbeOutcome::Silent => "silent",
         };
         let needs = problem.as_deref().map(remedy).unwrap_or_default();
         let line = format!("{name:<18} {format:<18} {state:<9} {server:<9} {needs}");

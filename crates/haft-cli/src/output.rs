@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use haft_core::media;
 use haft_core::output_store::{Handle, StoreError, WHOLE_OUTPUT};
+use haft_fs::private_file;
 use haft_sandbox::{SandboxMode, SandboxPolicy, WorkerPool, user_home};
 use haft_store::outputs::{FileStore, StoreLimits};
 use haft_tools::output::{EXTRACT_WORKER, ExtractError, OutputQuery, about_binary, ask};
@@ -14,7 +15,6 @@ use super::args::{FileArgs, OutputArgs};
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
 use super::{hints, terminal};
-use haft_tools::private_file;
 
 pub(super) async fn run(args: &OutputArgs) -> ExitCode {
     let content = match content(&args.handle) {
@@ -87,7 +87,8 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
     Ok(answered)
 }
 
-/// Only a regular file is replaced: to rename over a device would take the device away.
+/// Writes the content to a file. Replaces only a regular file: a rename over a device such as `/dev/null` would remove
+/// the device.
 fn write(file: &Path, content: &[u8]) -> ExitCode {
     let shown = file.display();
     if std::fs::symlink_metadata(file).is_ok_and(|meta| !meta.is_file()) {

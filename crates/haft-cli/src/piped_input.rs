@@ -1,4 +1,4 @@
-//! Standard input that is piped into a command beside its request, as in `git diff | haft run "Review this"`.
+//! Standard input that is piped into a command together with its request, as in `git diff | haft run "Review this"`.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -50,7 +50,11 @@ pub(super) async fn read(wait: Duration) -> Result<Option<String>, CliError> {
         PipeContent::Bytes(bytes) => bytes,
     };
     if bytes.len() as u64 > PIPED_BYTES_MAX {
-        return Err(unusable(&format!("it has more than {PIPED_BYTES_MAX} bytes")));
+        let message = format!(
+            "standard input has more than {PIPED_BYTES_MAX} bytes\nhint: write it to a file in the workspace and name \
+             the file in the request"
+        );
+        return Err((ExitReason::Input, message));
     }
     let text = String::from_utf8(bytes).map_err(|error| unusable(&error))?;
     Ok(Some(text).filter(|text| !text.trim().is_empty()))

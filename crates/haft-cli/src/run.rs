@@ -44,7 +44,7 @@ async fn started(args: &RunArgs) -> Result<StartedRun, CliError> {
     Box::pin(begin(args, given, StdinPolicy::Read)).await
 }
 
-/// The use of standard input beside a request.
+/// The use of standard input together with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StdinPolicy {
     Read,
@@ -91,7 +91,7 @@ async fn unless_signalled<T>(
 ) -> Result<T, CliError> {
     tokio::select! {
         biased;
-        exit = listening.heard() => Err((exit, "ended before the run began".into())),
+        exit = listening.first_signal() => Err((exit, "ended before the run began".into())),
         started = start => started,
     }
 }
@@ -103,7 +103,7 @@ async fn to_the_end(started: StartedRun, mut listening: SignalListener) -> ExitC
         () = started.handle.closed() => {}
         // The run is over and its result is known: a signal now must not wait for servers that shut down slowly. After
         // an earlier signal this branch stays off, because `heard` resolves only once.
-        _ = listening.heard(), if stopped_by.is_none() => {}
+        _ = listening.first_signal(), if stopped_by.is_none() => {}
     }
     for warning in started.handle.warnings().iter().skip(started.shown_warnings) {
         warn(warning);
@@ -126,7 +126,7 @@ async fn watched(
         tokio::select! {
             biased;
             outcome = &mut finished => return (outcome, stopped_by),
-            exit = listening.heard(), if stopped_by.is_none() => {
+            exit = listening.first_signal(), if stopped_by.is_none() => {
                 stopped_by = Some(exit);
                 started.show.clear_key_echo();
                 started.handle.cancel();

@@ -37,7 +37,7 @@ pub(super) async fn run(args: &ServeArgs) -> ExitCode {
         terminal::note(&format!("API key, shown only now: {key}"));
     }
     let stop = async move {
-        signals.heard().await;
+        signals.first_signal().await;
     };
     match server.run(stop).await {
         Ok(()) => ExitReason::Success.into(),
@@ -65,7 +65,7 @@ async fn prepare(args: &ServeArgs) -> Result<Server, CliError> {
     Server::bind(settings, runtime, agents).await.map_err(|error| refused(&error))
 }
 
-/// The sandbox of runs, from the configuration. The server replaces the directory by that of the caller.
+/// Returns the sandbox of runs, from the configuration. The server replaces the directory by that of the caller.
 fn workspace(directory: &std::path::Path, configuration: &Configuration) -> WorkspaceSpec {
     let config = &configuration.resolved.sandbox;
     WorkspaceSpec {

@@ -108,7 +108,7 @@ fn check(args: &SkillsCheckArgs) -> ExitCode {
     match errors {
         Err((exit, message)) => terminal::failed(exit, &message),
         Ok(errors) => {
-            let code = terminal::answer(&if args.json { told_json(&errors) } else { told(&errors) });
+            let code = terminal::answer(&if args.json { errors_json(&errors) } else { error_lines(&errors) });
             if code == ExitCode::SUCCESS && !errors.is_empty() { ExitReason::Input.into() } else { code }
         }
     }
@@ -124,14 +124,14 @@ fn errors_of(path: &Path) -> Result<Vec<SkillError>, CliError> {
     Ok(read.map(|skill| warn_of_keys(&[skill])).err().unwrap_or_default())
 }
 
-fn told(errors: &[SkillError]) -> String {
+fn error_lines(errors: &[SkillError]) -> String {
     if errors.is_empty() {
         return "no errors".into();
     }
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-fn told_json(errors: &[SkillError]) -> String {
+fn errors_json(errors: &[SkillError]) -> String {
     let error = |error: &SkillError| {
         let SkillError { path, line, message, hint } = error;
         json!({ "file": path.to_string_lossy(), "line": line, "message": message, "hint": hint })

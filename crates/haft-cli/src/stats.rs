@@ -21,7 +21,9 @@ pub(super) fn run(args: &StatsArgs) -> ExitCode {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = args.since.map_or(0, |since| now.saturating_sub(since).as_millis());
     match accounting::summarize(&home, u64::try_from(since).unwrap_or(0)) {
-        Err(error) => terminal::failed(ExitReason::Internal, &format!("the journal cannot be read: {error}")),
+        Err(error) => {
+            terminal::failed(ExitReason::Internal, &format!("the accounting cannot be read: {error}"))
+        }
         Ok(summary) => {
             warn(&summary);
             terminal::answer(&if args.models {
@@ -36,11 +38,13 @@ pub(super) fn run(args: &StatsArgs) -> ExitCode {
 fn warn(summary: &AccountingSummary) {
     let AccountingSummary { unreadable_lines, lost_lines, .. } = summary;
     if *unreadable_lines > 0 {
-        terminal::warn(&format!("{unreadable_lines} lines of the journal cannot be read and were skipped"));
+        terminal::warn(&format!(
+            "{unreadable_lines} lines of the accounting cannot be read and were skipped"
+        ));
     }
     if *lost_lines > 0 {
         terminal::warn(&format!(
-            "{lost_lines} records are missing because the journal could not be written\nhint: look for a full disk"
+            "{lost_lines} records are missing because the accounting could not be written\nhint: look for a full disk"
         ));
     }
 }

@@ -18,7 +18,7 @@ const REFRESH: Duration = Duration::from_millis(200);
 const LINE_CHARS_MAX: usize = 70;
 
 /// Waits for `work`, and after a second shows a status line with the elapsed time. A log file gets no such line.
-pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl Future<Output = T>) -> T {
+pub(super) async fn waiting<T>(what: &str, detail: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     if !terminal::can_redraw() {
         return work.await;
@@ -34,13 +34,13 @@ pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl
             return done;
         }
         shown = true;
-        terminal::moving(&line(what, began.elapsed(), &said()), "");
+        terminal::moving(&line(what, began.elapsed(), &detail()), "");
     }
 }
 
 /// Formats the line. Untrusted text must not reach the terminal as control sequences.
-fn line(what: &str, elapsed: Duration, said: &str) -> String {
-    let text = format!("{}s {what} {said}", elapsed.as_secs());
+fn line(what: &str, elapsed: Duration, detail: &str) -> String {
+    let text = format!("{}s {what} {detail}", elapsed.as_secs());
     text.chars().filter(|c| !controls_terminal(*c)).take(LINE_CHARS_MAX).collect()
 }
 

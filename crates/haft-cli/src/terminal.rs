@@ -36,7 +36,7 @@ pub(super) fn written(written: io::Result<()>) -> ExitCode {
     match written {
         Ok(()) => ExitReason::Success.into(),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitReason::ClosedPipe.into(),
-        Err(error) => failed(ExitReason::Internal, &format!("the answer could not be written: {error}")),
+        Err(error) => failed(ExitReason::Internal, &format!("cannot write to standard output: {error}")),
     }
 }
 
@@ -59,7 +59,7 @@ fn say(label: &str, message: &str) {
     coloured(&format!("{label}{}", harmless(message.trim_end())));
 }
 
-/// Prints a line with colours of its own. The caller must already have removed all other control sequences. `anstream`
+/// Prints a line with its own colours. The caller must already have removed all other control sequences. `anstream`
 /// removes the colours where they are not wanted: with `NO_COLOR`, or without a terminal. While a question is open, the
 /// line waits until it is answered.
 pub(super) fn coloured(line: &str) {

@@ -356,7 +356,7 @@ mod tests {
             failure: None,
             latency: Duration::from_millis(5),
             account: account.clone(),
-            said: None,
+            content: None,
         };
         let mut tree = OpTree::default();
         let (first, agent) = (operation(1, 1, 1, None), operation(2, 1, 2, None));

@@ -187,8 +187,8 @@ fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let digest = FileDigest::of(&bytes);
     let text = String::from_utf8_lossy(&bytes);
     let skill = Skill::read(path, &text, &haft_config::environment).map_err(|errors| {
-        let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        (ExitReason::Input, format!("`{shown}` is not trusted: {}", told.join("\n")))
+        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        (ExitReason::Input, format!("`{shown}` is not trusted: {}", messages.join("\n")))
     })?;
     let servers: Vec<&String> = skill.servers.keys().collect();
     let programs = programs::of_skill(project, &skill);
@@ -196,7 +196,7 @@ fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     runs.extend(programs::servers_of_skill(&skill));
     Ok(ProjectFile {
         path: path.to_owned(),
-        content: format!("{}{}", printable_lines(&text), programs::told(&programs)),
+        content: format!("{}{}", printable_lines(&text), programs::uncovered_lines(&programs)),
         runs,
         json: json!({
             "path": path.to_string_lossy(), "sha256": digest.as_str(), "skill": skill.name, "servers": servers,
@@ -221,7 +221,7 @@ fn inspect_config(project: &Path, path: &Path) -> Result<ProjectFile, CliError> 
     runs.extend(programs::commands_of_rows(&rows));
     Ok(ProjectFile {
         path: path.to_owned(),
-        content: format!("{}{}", table.trim_end(), programs::told(&programs)),
+        content: format!("{}{}", table.trim_end(), programs::uncovered_lines(&programs)),
         runs,
         json: json!({
             "path": path.to_string_lossy(), "sha256": digest.as_str(), "sets": sets, "notCovered": programs,
@@ -237,9 +237,9 @@ fn printable_lines(text: &str) -> String {
 fn revoke(home: &Home, path: &Path) -> Result<TrustCommandOutput, CliError> {
     let mut removed = None;
     change(home, |record| removed = record.files.remove(path))?;
-    let said = if removed.is_some() { "no longer trusted" } else { "was not trusted" };
+    let outcome = if removed.is_some() { "no longer trusted" } else { "was not trusted" };
     Ok(TrustCommandOutput {
-        text: format!("{said}: {}", named(path)),
+        text: format!("{outcome}: {}", named(path)),
         json: json!({ "path": path.to_string_lossy(), "revoked": removed.is_some() }),
     })
 }

@@ -144,8 +144,8 @@ impl CommandWatchers {
         RunPosition::first(self.session)
     }
 
-    pub(super) fn tell(&self, result: &ToolResult) {
-        self.log.tell(result);
+    pub(super) fn log_result(&self, result: &ToolResult) {
+        self.log.log_result(result);
     }
 
     /// Returns the tree as JSON.

@@ -2,16 +2,15 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use haft_fs::{file_lock, private_file};
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
-use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use super::error::ConfigErrors;
 use super::{environment, file, read};
-use crate::private_file;
 
 /// An entry of a section, for example the server `time` of `mcpServers`.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +39,6 @@ pub enum EditError {
 
 /// The longest wait for another haft process that edits the same file, and the pause between two attempts.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
-const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// Adds an entry. It creates the file if there is none, and replaces it atomically.
 pub fn add(path: &Path, entry: ConfigEntry<'_>, value: &Value) -> Result<(), EditError> {
@@ -78,17 +76,10 @@ pub fn remove(path: &Path, entry: ConfigEntry<'_>) -> Result<(), EditError> {
 fn lock(path: &Path) -> Result<File, EditError> {
     let unwritable = |error: std::io::Error| EditError::Unwritable(path.to_owned(), error);
     let directory = File::open(path.parent().unwrap_or(Path::new("/"))).map_err(unwritable)?;
-    let given_up = Instant::now() + LOCK_WAIT;
-    loop {
-        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(directory),
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < given_up => std::thread::sleep(LOCK_POLL),
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(unwritable(std::io::Error::other("another haft is changing it; try again")));
-            }
-            Err(error) => return Err(unwritable(error.into())),
-        }
+    if file_lock::lock_within(&directory, LOCK_WAIT).map_err(unwritable)? {
+        return Ok(directory);
     }
+    Err(unwritable(std::io::Error::other("another haft process is changing it; try again")))
 }
 
 fn text(path: &Path) -> Result<Option<String>, EditError> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// One configuration error.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     pub file: PathBuf,
     /// Line and column, counted from 1; `None` when the whole file is wrong.
@@ -32,10 +32,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl std::error::Error for ConfigError {}
-
 /// All errors, in the order of the files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
 /// The largest number of errors shown; the rest is only counted.
@@ -55,5 +53,3 @@ impl fmt::Display for ConfigErrors {
         }
     }
 }
-
-impl std::error::Error for ConfigErrors {}

@@ -1,6 +1,6 @@
 //! Variables in values: `${VAR}`, `${VAR:-default}` and `${env:VAR}`.
 
-use std::fmt;
+use crate::printable::excerpt;
 
 /// The source of variables. Passed in, so that expansion does not depend on the environment.
 pub type VariableSource<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
@@ -47,30 +47,15 @@ fn value(inside: &str, lookup: VariableSource<'_>) -> Result<String, ExpandError
 }
 
 /// The reasons a text cannot be expanded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
+    #[error("variable `{0}` is not set; set it, or give a default as in ${{{0}:-value}}", excerpt(name))]
     Unset { name: String },
+    #[error("expected ${{NAME}} or ${{NAME:-default}}; got `${{{}}}`", excerpt(written))]
     NotAVariable { written: String },
+    #[error("`${{` is not closed by `}}`")]
     Open,
 }
-
-impl fmt::Display for ExpandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = super::printable::excerpt;
-        match self {
-            Self::Unset { name } => {
-                let name = shown(name);
-                write!(f, "variable `{name}` is not set; set it, or give a default as in ${{{name}:-value}}")
-            }
-            Self::NotAVariable { written } => {
-                write!(f, "expected ${{NAME}} or ${{NAME:-default}}; got `${{{}}}`", shown(written))
-            }
-            Self::Open => write!(f, "`${{` is not closed by `}}`"),
-        }
-    }
-}
-
-impl std::error::Error for ExpandError {}
 
 #[cfg(test)]
 mod tests {

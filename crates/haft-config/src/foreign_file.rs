@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use haft_fs::private_file;
 use serde_json::Value;
 
 use crate::edit::{self, ConfigEntry, EditError};
-use crate::{file, private_file};
+use crate::file;
 
 /// The largest file of another program that is changed, in bytes.
 const FOREIGN_BYTES_MAX: u64 = 16 << 20;

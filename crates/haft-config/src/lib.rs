@@ -27,7 +27,6 @@ pub mod namespace_conflict;
 mod oauth;
 mod position;
 mod printable;
-mod private_file;
 pub mod project_instructions;
 mod read;
 mod renamed;
@@ -157,27 +156,20 @@ pub fn defaults() -> Result<ResolvedConfig, ConfigErrors> {
 
 /// Reads and resolves all files, or returns every error in them.
 pub fn load(sources: ConfigSources<'_>, variables: VariableSource<'_>) -> Result<LoadedConfig, ConfigErrors> {
-    let mut gathered = ConfigLoader {
-        variables,
-        layers: ConfigLayers::default(),
-        files: Vec::new(),
-        errors: Vec::new(),
-        warnings: Vec::new(),
-        tool_lock: None,
-    };
+    let mut loader = ConfigLoader::new(variables);
     let of_home = sources.home.map(Home::config);
     if let Some(path) = &of_home {
-        gathered.trusted_file(path);
+        loader.trusted_file(path);
     }
     let of_project = sources.project.and_then(|directory| trust::project_files(directory).ok());
     for path in of_project.into_iter().flatten().filter(|path| Some(path) != of_home.as_ref()) {
-        gathered.project_file(&path, sources.home);
+        loader.project_file(&path, sources.home);
     }
     if let Some(path) = sources.named {
-        gathered.named_file(path);
+        loader.named_file(path);
     }
-    gathered.tool_lock = gathered.read_lock(sources);
-    gathered.finish()
+    loader.tool_lock = loader.read_lock(sources);
+    loader.finish()
 }
 
 /// Reads and resolves the text of one file, as if it were the only one.
@@ -186,19 +178,12 @@ pub fn load_text(
     text: &str,
     variables: VariableSource<'_>,
 ) -> Result<ResolvedConfig, ConfigErrors> {
-    let mut loader = ConfigLoader {
-        variables,
-        layers: ConfigLayers::default(),
-        files: Vec::new(),
-        errors: Vec::new(),
-        warnings: Vec::new(),
-        tool_lock: None,
-    };
+    let mut loader = ConfigLoader::new(variables);
     loader.add(file, text.as_bytes().to_vec());
     loader.finish().map(|loaded| loaded.resolved)
 }
 
-/// Reads a project file, trusted or not, for a user who decides about it. References to keys of other files are not
+/// Reads a project file, trusted or not, for a user who decides whether to trust it. References to keys of other files are not
 /// checked, because the file is read alone.
 pub fn inspect(path: &Path, variables: VariableSource<'_>) -> Result<Option<InspectedFile>, ConfigErrors> {
     let failed = |error| ConfigErrors(vec![error]);
@@ -262,7 +247,18 @@ struct ConfigLoader<'a> {
     tool_lock: Option<Arc<ToolLock>>,
 }
 
-impl ConfigLoader<'_> {
+impl<'a> ConfigLoader<'a> {
+    fn new(variables: VariableSource<'a>) -> Self {
+        Self {
+            variables,
+            layers: ConfigLayers::default(),
+            files: Vec::new(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            tool_lock: None,
+        }
+    }
+
     fn trusted_file(&mut self, path: &Path) {
         if let Some(bytes) = self.bytes(path) {
             self.add(path, bytes);

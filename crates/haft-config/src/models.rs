@@ -195,7 +195,7 @@ impl ConfigResolver<'_> {
             }
             _ => (of_a_command.as_slice(), "this key is only for `claude-code`"),
         };
-        for (key, _) in keys.iter().filter(|(_, said)| *said) {
+        for (key, _) in keys.iter().filter(|(_, is_set)| *is_set) {
             self.wrong(&child(path, key), whose.into());
         }
     }

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use haft_core::digest::Digest;
 use haft_core::home::Home;
 use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock};
+use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::error::ConfigError;
-use super::{file, private_file};
+use super::file;
 
 /// The name of the lock file, in a project and in home.
 pub const LOCK_FILE_NAME: &str = "haft.lock";
@@ -28,7 +29,7 @@ const LOCK_BYTES_MAX: u64 = 64 << 20;
 /// The beginnings of lines that a version control system leaves in a file with a conflict.
 const CONFLICT_MARKERS: [&str; 3] = ["<<<<<<< ", "=======", ">>>>>>> "];
 
-/// The path of the lock file that a project uses: its own, else the one in home. The file need not exist.
+/// Returns the path of the lock file that a project uses: its own, else the one in home. The file need not exist.
 pub fn path_for(project: Option<&Path>, home: Option<&Home>) -> Option<PathBuf> {
     let of_project =
         project.and_then(|directory| directory.canonicalize().ok()).map(|at| at.join(LOCK_FILE_NAME));

@@ -12,11 +12,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use haft_core::home::Home;
-use rustix::fs::{FlockOperation, flock};
+use haft_fs::{file_lock, private_file};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-
-use crate::private_file;
 
 /// The SHA-256 of a file, in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,8 +76,9 @@ impl TrustRecord {
         let directory = File::open(home.data())?;
         // Closing the directory releases the lock. Without the lock, one of two concurrent writers would lose its
         // change.
-        flock(&directory, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| io::Error::other("another haft is writing it; try again"))?;
+        if !file_lock::try_lock(&directory)? {
+            return Err(io::Error::other("another haft process is writing it; try again"));
+        }
         let mut record = Self::load(home)?;
         change(&mut record);
         private_file::replace(&path_in(home), &serde_json::to_vec_pretty(&record)?)?;

@@ -5,6 +5,7 @@ mod repair;
 
 use serde_json::{Map, Value};
 
+use crate::json_depth;
 use crate::result::{ToolError, ToolErrorKind};
 
 pub use excerpt::LineColumn;
@@ -102,7 +103,7 @@ impl RawArguments {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentsError {
     /// The text is longer than the limit; it was not parsed.
-    #[error("the arguments are too large: {bytes} bytes, at most {bytes_max} are allowed")]
+    #[error("the arguments have {bytes} bytes; the limit is {bytes_max}")]
     TooLarge {
         /// The length of the text.
         bytes: usize,
@@ -215,27 +216,11 @@ fn not_json(text: &str, error: &serde_json::Error) -> ArgumentsError {
     ArgumentsError::NotJson { problem: problem.to_owned(), spot }
 }
 
-/// Checks the nesting depth of valid JSON without recursion.
 fn check_depth(text: &str, depth_max: usize) -> Result<(), ArgumentsError> {
-    // Ordinary arguments have fewer brackets than levels are allowed. Counting them is much faster than following them.
-    if text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count() <= depth_max {
-        return Ok(());
+    match json_depth::first_too_deep(text.as_bytes(), depth_max) {
+        Some(at) => Err(ArgumentsError::TooDeep { depth_max, spot: LineColumn::at(text, at) }),
+        None => Ok(()),
     }
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => depth += 1,
-            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > depth_max {
-            return Err(ArgumentsError::TooDeep { depth_max, spot: LineColumn::at(text, at) });
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

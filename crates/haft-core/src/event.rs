@@ -52,7 +52,7 @@ pub enum Event {
         /// Sizes, digests and decisions for the audit record.
         account: CallAccount,
         /// The content of the call, if the operator enabled content capture.
-        said: Option<Arc<CapturedContent>>,
+        content: Option<Arc<CapturedContent>>,
     },
     /// A request to a model started.
     ModelStarted {

@@ -52,7 +52,7 @@ pub struct EventEnvelope {
 pub struct TurnEvent {
     /// Counted from 1 in each session; 0 for events before the first turn.
     pub turn: u32,
-    /// The event; JSON writes its fields beside `turn`.
+    /// The event; JSON writes its fields next to `turn`.
     #[serde(flatten)]
     pub kind: LogEvent,
 }
@@ -95,7 +95,7 @@ pub enum LogEvent {
         /// The new text, to be appended to earlier deltas of the turn.
         text: String,
     },
-    /// One attempt at a model ended. Each retry and each fallback model is an attempt of its own.
+    /// One attempt at a model ended. Each retry and each fallback model is a separate attempt.
     ModelFinished {
         /// In the form `provider/model`.
         model: String,
@@ -226,7 +226,7 @@ pub enum LogEvent {
         /// The author of the text that replaces old turns: `model` or `list`; `None` if only outputs left.
         summary: Option<String>,
     },
-    /// The last event of a run. A sub-agent has one of its own.
+    /// The last event of a run. A sub-agent has its own.
     RunFinished {
         /// The name of the finish reason, such as `completed` or `max_turns`.
         finish: String,
@@ -274,7 +274,7 @@ impl LogEvent {
         }
     }
 
-    /// The same event without anything that a model, a tool or a person wrote: for logs and accounting.
+    /// Returns the event without anything that a model, a tool or a person wrote, for logs and accounting.
     #[must_use]
     pub fn without_content(mut self) -> Option<Self> {
         match &mut self {
@@ -327,12 +327,13 @@ enum PartKind {
 }
 
 impl EventReader {
-    /// A reader that also fills the audit fields and the captured content of calls: for log lines and accounting.
+    /// Creates a reader that also fills the audit fields and the captured content of calls, for log lines and
+    /// accounting.
     pub fn with_audit() -> Self {
         Self { detail: AuditDetail::Audit, ..Self::default() }
     }
 
-    /// The place and the JSON form of an event; nothing for events that readers do not see.
+    /// Returns the position and the JSON form of an event; `None` for events that readers do not see.
     pub fn read(&mut self, event: &Event) -> Option<(RunPosition, LogEvent)> {
         let (place, mut kind) = self.read_plain(event)?;
         match self.detail {
@@ -381,10 +382,10 @@ impl EventReader {
                 LogEvent::RunStarted { agents: path.clone(), model: model.clone(), tools: tools.clone() }
             }
             RunEvent::Asked => LogEvent::TurnStarted,
-            RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => {
+            RunEvent::Model(ModelEvent::Noted(note)) if note.is_alarm() => {
                 LogEvent::Note { kind: "alarm".into(), text: note.to_string(), status: None }
             }
-            RunEvent::Said(event) => return self.model_event(place.session, event),
+            RunEvent::Model(event) => return self.model_event(place.session, event),
             RunEvent::Called(call) => LogEvent::ToolCall {
                 id: call.id.0.clone(),
                 tool: call.name.clone(),

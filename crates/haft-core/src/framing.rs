@@ -20,7 +20,7 @@ impl StreamLimits {
 
 /// A line, an event or the whole stream exceeds its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the stream has a line or an event that is too large, or is too large itself")]
+#[error("the stream, or one of its lines or events, is too large")]
 pub struct FrameTooLarge;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";

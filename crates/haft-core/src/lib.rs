@@ -6,7 +6,7 @@
 //! events into a tree. [`conversation`], [`model_request`], [`model_event`] and [`model_reply`] describe the traffic with
 //! models, and [`model_provider`] is its interface. [`run`] is the state machine of a run, [`internal_tools`] are the
 //! tools that belong to it, and [`stored`] is the stored form of all of these. [`settings`] holds values that operators
-//! set, and [`home`] the paths of haft's own directory.
+//! set, [`home`] the paths of haft's own directory, and [`redact`] removes secrets from texts.
 //!
 //! This crate does no IO, starts no task and reads no clock. Only trait methods in it are `async`.
 
@@ -31,6 +31,7 @@ pub mod grant_store;
 pub mod home;
 pub mod idempotency_store;
 pub mod internal_tools;
+pub mod json_depth;
 pub mod media;
 pub mod model_error;
 pub mod model_event;
@@ -47,6 +48,7 @@ pub mod price;
 pub mod principal;
 pub mod priority;
 pub mod provider;
+pub mod redact;
 pub mod result;
 pub mod rules;
 pub mod run;

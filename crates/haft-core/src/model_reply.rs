@@ -47,18 +47,7 @@ impl ModelReply {
 
     /// Returns the concatenated text, without reasoning.
     pub fn text(&self) -> String {
-        let texts = self.parts.iter().filter_map(|part| match &part.body {
-            PartBody::Text { text, .. } => Some(text.as_str()),
-            PartBody::Refusal(_)
-            | PartBody::Image(_)
-            | PartBody::Audio(_)
-            | PartBody::File { .. }
-            | PartBody::Reasoning(_)
-            | PartBody::Call(_)
-            | PartBody::Reply(_)
-            | PartBody::Opaque => None,
-        });
-        texts.collect()
+        self.parts.iter().filter_map(MessagePart::as_text).collect()
     }
 
     /// Returns the tool calls of the reply, in the order in which the model wrote them.
@@ -136,7 +125,7 @@ pub enum ReplyNote {
         sent_tokens_min: u64,
     },
     /// A request feature that the provider does not support, and the substitute.
-    NotSaid {
+    FeatureDropped {
         /// The feature, in words for the operator.
         what: String,
         /// The substitute that was used.
@@ -160,7 +149,7 @@ pub enum ReplyNote {
         problem: String,
     },
     /// The first model failed, and a fallback model received the request.
-    SteppedIn {
+    FallbackUsed {
         /// The model that failed, as `provider/model`.
         failed: String,
         /// The error of the failed model.
@@ -173,13 +162,13 @@ impl ReplyNote {
     /// wrong.
     pub fn is_alarm(&self) -> bool {
         match self {
-            Self::PromptCut { .. } | Self::CallUnread { .. } | Self::SteppedIn { .. } => true,
+            Self::PromptCut { .. } | Self::CallUnread { .. } | Self::FallbackUsed { .. } => true,
             Self::CallIdGiven { .. }
             | Self::UnknownStopReason { .. }
             | Self::UnknownPart { .. }
             | Self::NoEnd
             | Self::Empty
-            | Self::NotSaid { .. }
+            | Self::FeatureDropped { .. }
             | Self::EventSkipped { .. }
             | Self::CallRepaired { .. } => false,
         }
@@ -201,10 +190,12 @@ impl fmt::Display for ReplyNote {
                 "the server cut the prompt: it read {read_tokens} tokens of at least {sent_tokens_min}; \
                  raise `contextTokens` of the model below `models.settings`, or `contextWindow` of the agent"
             ),
-            Self::NotSaid { what, instead } => write!(f, "the provider does not support {what}: {instead}"),
+            Self::FeatureDropped { what, instead } => {
+                write!(f, "the provider does not support {what}: {instead}")
+            }
             Self::EventSkipped { reason } => write!(f, "an event of the stream was skipped: {reason}"),
             Self::CallRepaired { name, how } => write!(f, "the call to `{name}` was repaired: {how}"),
-            Self::SteppedIn { failed, problem } => {
+            Self::FallbackUsed { failed, problem } => {
                 write!(f, "{failed} failed, so a fallback model was used: {problem}")
             }
             Self::CallUnread { problem } => {

@@ -184,7 +184,7 @@ impl OpTree {
             Event::ToolProgress { .. } => {}
             Event::Run { place, event } => match &**event {
                 RunEvent::Noted(RunNote::Compacted(compaction)) => self.compact(*place, *compaction),
-                RunEvent::Said(ModelEvent::PartStarted { part: PartStart::Call { id, name }, .. }) => {
+                RunEvent::Model(ModelEvent::PartStarted { part: PartStart::Call { id, name }, .. }) => {
                     self.add_own_call(*place, id, name);
                 }
                 _ => {}

@@ -121,7 +121,7 @@ impl OutputContent {
                 format!("[{}{from}]", described("binary", media_type.as_deref(), bytes))
             }
             OutputContent::FoundTools(found) => found.text.clone(),
-            OutputContent::Stored(stored) => stored.told(),
+            OutputContent::Stored(stored) => stored.notice(),
         }
     }
 }

@@ -144,7 +144,7 @@ impl StoreReason {
 /// The longest preview of a stored output, in characters.
 pub const PREVIEW_CHARS_MAX: usize = 1_000;
 
-/// The beginnings of the texts that stand for a stored output, see [`StoredOutput::told`]. Media begin with a bracket.
+/// The beginnings of the texts that refer to a stored output, see [`StoredOutput::notice`]. Media begin with a bracket.
 pub const STORED_BEGINNINGS: [&str; 4] =
     ["Tool output is too large (", "All of it is stored (", "Only its beginning is stored (", "["];
 
@@ -192,7 +192,7 @@ pub enum OutputPreview {
 impl StoredOutput {
     /// Returns the text for the model: the handle, the sizes, instructions for querying, and a description or the
     /// beginning.
-    pub fn told(&self) -> String {
+    pub fn notice(&self) -> String {
         let StoreEntry { handle, bytes, lines, .. } = &self.stored;
         let (reason, cut) = (self.reason.name(), self.stored.cut());
         let lines = if *lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
@@ -287,12 +287,12 @@ mod tests {
         let stored =
             StoreEntry { handle: Handle::new(NAME, NAME).unwrap(), bytes: 20_000, lines: 7, complete: false };
         let check = |reason: StoreReason, glimpse: OutputPreview, parts: &[&str]| {
-            let told = StoredOutput { stored: stored.clone(), reason, glimpse }.told();
+            let notice = StoredOutput { stored: stored.clone(), reason, glimpse }.notice();
             let handle = format!("handle = \"session-{NAME}/{NAME}\"");
             for part in parts.iter().copied().chain([handle.as_str(), "tool_output"]) {
-                assert!(told.contains(part), "{part} is not in {told}");
+                assert!(notice.contains(part), "{part} is not in {notice}");
             }
-            assert!(!told.contains("All of it"), "{told}");
+            assert!(!notice.contains("All of it"), "{notice}");
         };
         let tokens = Tokens::Counted(4_000);
         check(

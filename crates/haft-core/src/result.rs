@@ -1,7 +1,6 @@
 //! The result of a call: an output or an error, always with a receipt.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -56,9 +55,10 @@ pub struct Receipt {
 }
 
 /// The reason why a call returned no output. `message` is written for the model; `source` is for developers.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {message}", kind.name())]
 pub struct ToolError {
-    /// The kind, which decides about retries.
+    /// The kind, which determines whether a retry can help.
     pub kind: ToolErrorKind,
     /// The text for the model: the problem, and a way around it.
     pub message: String,
@@ -76,18 +76,6 @@ impl ToolError {
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
-    }
-}
-
-impl fmt::Display for ToolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind.name(), self.message)
-    }
-}
-
-impl std::error::Error for ToolError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
     }
 }
 
@@ -128,7 +116,7 @@ pub struct ErrorRow {
     /// True if the same call may succeed without changes.
     pub retryable: bool,
     /// The message for the model if there is no better one.
-    pub told: &'static str,
+    pub message: &'static str,
 }
 
 impl ToolErrorKind {
@@ -150,7 +138,7 @@ impl ToolErrorKind {
 
     /// Returns the properties of this kind.
     pub fn row(self) -> ErrorRow {
-        let (name, retryable, told) = match self {
+        let (name, retryable, message) = match self {
             Self::UnknownTool => ("unknown_tool", false, "there is no tool of that name"),
             Self::Denied => ("denied", false, "this call is not permitted"),
             Self::ApprovalPending => ("approval_pending", false, "this call waits for approval"),
@@ -168,7 +156,7 @@ impl ToolErrorKind {
                 ("unknown_outcome", false, "it is not known whether the call took effect")
             }
         };
-        ErrorRow { name, retryable, told }
+        ErrorRow { name, retryable, message }
     }
 
     /// Returns the stable name for all wire formats.
@@ -187,7 +175,7 @@ mod tests {
     fn tool_error_kinds_have_unique_names() {
         let names: HashSet<_> = ToolErrorKind::ALL.iter().map(|kind| kind.name()).collect();
         assert_eq!(names.len(), ToolErrorKind::ALL.len());
-        assert!(ToolErrorKind::ALL.iter().all(|kind| !kind.row().told.is_empty()));
+        assert!(ToolErrorKind::ALL.iter().all(|kind| !kind.row().message.is_empty()));
     }
 
     #[test]

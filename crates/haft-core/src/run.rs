@@ -336,8 +336,8 @@ impl AgentRun {
         if let Some(finish) = self.state.ending.take() {
             return self.end(finish);
         }
-        for words in std::mem::take(&mut self.state.to_tell) {
-            self.tell(words);
+        for words in std::mem::take(&mut self.state.pending_instructions) {
+            self.add_instruction(words);
         }
     }
 
@@ -362,7 +362,7 @@ impl AgentRun {
         self.state.final_turn = Some(why);
         self.notes.push(RunNote::FinalTurn(why));
         if why != FinalTurnReason::OnlyTurn {
-            self.tell(format!("{} {}", why.told(), self.plan.report.last_words()));
+            self.add_instruction(format!("{} {}", why.message(), self.plan.report.final_instruction()));
         }
     }
 
@@ -414,11 +414,11 @@ impl AgentRun {
     fn ask(&mut self) -> RunStep {
         let (sent, words) = tool_choice::sent(&self.choice(), self.plan.support, &self.request.tools);
         if words != self.state.told_choice {
-            let told = words.clone().unwrap_or_else(|| "You may call any tool now, or answer.".into());
+            let prompt = words.clone().unwrap_or_else(|| "You may call any tool now, or answer.".into());
             self.state.told_choice = words;
             // In the final turn `begin_final_turn` has already given the instruction.
             if self.state.final_turn.is_none() {
-                self.tell(told);
+                self.add_instruction(prompt);
             }
         }
         self.request.tool_choice = sent;
@@ -468,7 +468,7 @@ impl AgentRun {
     }
 
     /// Appends a message of the operator. No call is open at this point, so the conversation always accepts it.
-    fn tell(&mut self, words: impl Into<String>) {
+    fn add_instruction(&mut self, words: impl Into<String>) {
         if let Err(error) = self.say(Message::system(words)) {
             self.end_on_conversation_error(&error);
         }

@@ -15,11 +15,11 @@ use crate::run::scope::RunScope;
 
 /// Asks a model on behalf of a server.
 pub trait Sampler: Send + Sync {
-    /// The server gets the error text. Dropping the future ends the request to the model.
+    /// Asks the model. The server gets the error text. Dropping the future ends the request to the model.
     fn sample<'a>(
         &'a self,
         wanted: SamplingRequest,
-        caller: &'a Caller,
+        caller: &'a OriginatingCall,
     ) -> BoxFuture<'a, Result<SamplingReply, String>>;
 }
 
@@ -55,20 +55,20 @@ pub struct SamplingReply {
 
 /// The call that a server works for when it asks for something. Its run pays, and its principal answers.
 #[derive(Clone)]
-pub struct Caller {
+pub struct OriginatingCall {
     /// The context of the run that makes the call.
     pub run: Arc<RunContext>,
     /// The operation of the call, which is the parent of the request in events.
     pub operation: OperationId,
     /// The session and turn of the call.
     pub place: RunPosition,
-    /// Budget and deadline of the run; none for a call that stands alone.
+    /// Budget and deadline of the run; none for a call outside of a run.
     pub scope: Option<Arc<RunScope>>,
     /// Receives the events of work that is done for the call, and adds up its cost.
     pub events: Arc<dyn EventSink>,
 }
 
-impl Caller {
+impl OriginatingCall {
     /// Returns the call that a provider executes.
     pub fn of(cx: &CallContext) -> Self {
         let operation = cx.operation();
@@ -82,8 +82,8 @@ impl Caller {
     }
 }
 
-impl fmt::Debug for Caller {
+impl fmt::Debug for OriginatingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller").field("operation", &self.operation).finish_non_exhaustive()
+        f.debug_struct("OriginatingCall").field("operation", &self.operation).finish_non_exhaustive()
     }
 }

@@ -128,7 +128,7 @@ impl fmt::Display for ShellCommand {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShellError {
     /// The line is longer than the parser accepts.
-    #[error("the line is {bytes} bytes long, at most {LINE_BYTES_MAX} are read")]
+    #[error("the line has {bytes} bytes; the limit is {LINE_BYTES_MAX}")]
     TooLong {
         /// The length of the line.
         bytes: usize,

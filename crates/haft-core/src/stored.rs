@@ -22,7 +22,7 @@ pub use request::{StoredRequest, StoredTool, StoredToolChoice};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoredError {
     /// An unknown name of an enum value.
-    #[error("it has an unknown {what} `{found}`")]
+    #[error("the stored data has an unknown {what} `{found}`; a newer version of haft may have written it")]
     UnknownWord {
         /// The kind of value, such as `model error`.
         what: &'static str,
@@ -30,7 +30,7 @@ pub enum StoredError {
         found: String,
     },
     /// Two parts of the data contradict each other.
-    #[error("it is damaged: {problem}")]
+    #[error("the stored data is damaged: {problem}")]
     Broken {
         /// The parts that contradict each other.
         problem: String,

@@ -112,8 +112,8 @@ impl Schema {
             }
             Self::Checked(schema) if schema.validator.is_valid(value) => Ok(()),
             Self::Checked(schema) => {
-                let told = schema.complaints(value, bytes);
-                Err(told.replace("Error: the arguments ", "the value ").replace("Error: ", ""))
+                let message = schema.complaints(value, bytes);
+                Err(message.replace("Error: the arguments ", "the value ").replace("Error: ", ""))
             }
             Self::Unchecked { reason } => Err(reason.clone()),
         }

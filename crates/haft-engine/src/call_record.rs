@@ -68,7 +68,7 @@ impl CallRecord {
             tool: ToolReference::Written(beginning(&call.name).to_owned()),
             began: Instant::now(),
             failure: Some(ToolErrorKind::Cancelled),
-            said: None,
+            content: None,
             events,
         };
         let output = OutputPolicy::Truncate { chars_max: usize::MAX };
@@ -164,9 +164,9 @@ impl CallRecord {
         self.end.account.cached = self.receipt.notes.contains_key("cache");
         self.end.account.handle = self.receipt.notes.get("stored").and_then(first_handle);
         self.end.failure = outcome.as_ref().err().map(|error| error.kind);
-        self.end.said = match self.capture {
+        self.end.content = match self.capture {
             ContentCapture::Nothing => None,
-            ContentCapture::Content => Some(Arc::new(said(&self.call, &outcome))),
+            ContentCapture::Content => Some(Arc::new(captured_content(&self.call, &outcome))),
         };
         ToolResult { call: self.call, outcome, receipt: self.receipt }
     }
@@ -180,7 +180,7 @@ struct EndGuard {
     tool: ToolReference,
     began: Instant,
     failure: Option<ToolErrorKind>,
-    said: Option<Arc<CapturedContent>>,
+    content: Option<Arc<CapturedContent>>,
     events: Arc<dyn EventSink>,
 }
 
@@ -192,7 +192,7 @@ impl Drop for EndGuard {
             failure: self.failure,
             latency: self.began.elapsed(),
             account: self.account.clone(),
-            said: self.said.take(),
+            content: self.content.take(),
         });
     }
 }
@@ -213,7 +213,7 @@ fn beginning(written: &str) -> &str {
     written.char_indices().nth(WRITTEN_CHARS_MAX).map_or(written, |(end, _)| &written[..end])
 }
 
-fn said(call: &ToolCall, outcome: &Result<ToolOutput, ToolError>) -> CapturedContent {
+fn captured_content(call: &ToolCall, outcome: &Result<ToolOutput, ToolError>) -> CapturedContent {
     let result = match outcome {
         Ok(output) => output.as_text(),
         Err(error) => error.message.clone(),

@@ -71,7 +71,7 @@ pub enum DriveOutcome {
     Done(RunFinish),
     /// The client executes these calls and reports the results to the run; then the driver can continue.
     AwaitsClient(Vec<ToolCall>),
-    /// A user decides about these calls and the caller reports the decisions to the run; then the driver can continue.
+    /// A user decides these calls and the caller reports the decisions to the run; then the driver can continue.
     AwaitsApproval(Vec<ToolCall>),
 }
 
@@ -155,7 +155,7 @@ impl RunDriver<'_> {
     async fn stopped(&self, run: &AgentRun, driven: DriveOutcome) -> Result<DriveOutcome, RunError> {
         if let DriveOutcome::Done(finish) = &driven {
             let place = self.place(run.counts().turns);
-            self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
+            self.emit(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
         // The error can be ignored: no later action depends on this sync.
         let _ = self.sync(Durability::Synced).await;
@@ -172,7 +172,7 @@ impl RunDriver<'_> {
             let step = run.next_step(&readings);
             self.append(&RunInput::Stepped(readings))?;
             for note in run.take_notes() {
-                self.tell(self.place(run.counts().turns), RunEvent::Noted(note));
+                self.emit(self.place(run.counts().turns), RunEvent::Noted(note));
             }
             match step {
                 RunStep::CallModel(request) => {
@@ -241,7 +241,7 @@ impl RunDriver<'_> {
             budget.set_schemas(run.tools().iter().map(definition));
         }
         if let Some(note) = note {
-            self.tell(self.place(run.counts().turns), RunEvent::Noted(note));
+            self.emit(self.place(run.counts().turns), RunEvent::Noted(note));
         }
         Ok(())
     }
@@ -382,14 +382,14 @@ impl RunDriver<'_> {
     async fn ask(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
         // The run counts a turn only after a usable reply, so the pending turn is the next one.
         let place = self.place(run.counts().turns.saturating_add(1));
-        self.tell(place, RunEvent::Asked);
+        self.emit(place, RunEvent::Asked);
         let cx = self.model_context(format!("{}/{}", place.session, place.turn), place);
         let mut events = self.models.ask(request, &cx);
         let mut fold = ReplyFold::default();
         while let Some(event) = events.next().await {
             let event = event?;
             if fold.apply(&event) {
-                self.tell(place, RunEvent::Said(event));
+                self.emit(place, RunEvent::Model(event));
             }
         }
         let reply = fold.finish();
@@ -405,7 +405,7 @@ impl RunDriver<'_> {
         let scope = Some(Arc::clone(&self.scope));
         let options = CallOptions { place, scope, search: search_scope(run), ..self.options.clone() };
         let carried_out = calls.into_iter().map(|call| {
-            self.tell(place, RunEvent::Called(call.clone()));
+            self.emit(place, RunEvent::Called(call.clone()));
             let ends = self.carry_out(&order, call, options.clone());
             let held = self.scope.meter.hold(SpendAmount { tokens: 0, calls: 1 });
             async {
@@ -417,7 +417,7 @@ impl RunDriver<'_> {
                 let input = RunInput::Ended(vec![CallEnd::of(result)]);
                 self.append(&input)?;
                 self.sync(durability).await?;
-                self.tell(place, answered);
+                self.emit(place, answered);
                 Ok(input)
             }
         });
@@ -431,7 +431,7 @@ impl RunDriver<'_> {
         options: CallOptions,
     ) -> BoxFuture<'a, ToolResult> {
         let recorded = self.observer.as_ref().and_then(|observer| observer.instead(&call, &options));
-        recorded.unwrap_or_else(|| Box::pin(self.orchestrator.execute_in_turn_with(order, call, options)))
+        recorded.unwrap_or_else(|| Box::pin(self.orchestrator.execute_in_turn(order, call, options)))
     }
 
     fn append(&self, input: &RunInput) -> Result<(), JournalError> {
@@ -481,12 +481,12 @@ impl RunDriver<'_> {
         RunPosition { turn: before.saturating_add(turn.max(1)), ..self.options.place }
     }
 
-    fn tell(&self, place: RunPosition, event: RunEvent) {
+    fn emit(&self, place: RunPosition, event: RunEvent) {
         self.scope.meter.emit(Event::Run { place, event: Arc::new(event) });
     }
 }
 
-/// Replaces the conversation of a context budget by that of a run, with the system text.
+/// Measures the run's system text and conversation, and stores the sizes in the context budget.
 pub fn measure_conversation(budget: &ContextWindow, run: &AgentRun) {
     let contents: Vec<VisibleContent> =
         run.conversation().messages().iter().map(|message| VisibleContent::of(message)).collect();

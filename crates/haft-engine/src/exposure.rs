@@ -41,7 +41,7 @@ pub struct ModelToolLimits {
     pub window_tokens: Option<u64>,
 }
 
-/// The wishes of one run.
+/// The tool settings of one run.
 #[derive(Debug, Clone, Copy)]
 pub struct ExposureRequest<'a> {
     /// The operator's settings.
@@ -131,9 +131,9 @@ impl Orchestrator {
     /// Returns the first sentence of a source's instructions for models.
     fn line_about(&self, source: &str) -> String {
         let providers = self.catalog().providers();
-        let said = providers.iter().find(|provider| provider.namespace().as_str() == source);
-        let said = said.and_then(|provider| provider.instructions()).unwrap_or_default();
-        let sentence = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let instructions = providers.iter().find(|provider| provider.namespace().as_str() == source);
+        let instructions = instructions.and_then(|provider| provider.instructions()).unwrap_or_default();
+        let sentence = instructions.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         let sentence = sentence.split_once(". ").map_or(sentence, |(first, _)| first).trim_end_matches('.');
         let sentence: String = sentence.chars().take(ROSTER_LINE_CHARS_MAX).collect();
         if sentence.is_empty() { String::new() } else { format!(". {sentence}") }

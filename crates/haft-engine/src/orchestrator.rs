@@ -179,30 +179,16 @@ impl Orchestrator {
         self.carry_out(self.begin(call, &options), options).await
     }
 
-    /// Executes the calls of one turn and returns the results in call order. Read-only calls run concurrently; every
-    /// other call waits for the calls before it and blocks the calls after it.
-    pub async fn execute_all(&self, calls: Vec<ToolCall>) -> Vec<ToolResult> {
-        self.execute_all_with(calls, CallOptions::default()).await
-    }
-
-    /// Executes the calls of one turn as [`execute_all`](Self::execute_all) does, each with the same options.
-    pub async fn execute_all_with(&self, calls: Vec<ToolCall>, options: CallOptions) -> Vec<ToolResult> {
+    /// Executes the calls of one turn, each with these options, and returns the results in call order. Read-only calls
+    /// run concurrently; every other call waits for the calls before it and blocks the calls after it.
+    pub async fn execute_all(&self, calls: Vec<ToolCall>, options: CallOptions) -> Vec<ToolResult> {
         let order = EffectOrder::default();
-        join_all(calls.into_iter().map(|call| self.execute_in_turn_with(&order, call, options.clone()))).await
+        join_all(calls.into_iter().map(|call| self.execute_in_turn(&order, call, options.clone()))).await
     }
 
     /// Executes one call when its turn comes. This function takes the position in the order immediately, not when the
     /// future is first polled, so a caller that receives calls one by one can start each on arrival.
     pub fn execute_in_turn<'a>(
-        &'a self,
-        order: &EffectOrder,
-        call: ToolCall,
-    ) -> impl Future<Output = ToolResult> + Send + use<'a> {
-        self.execute_in_turn_with(order, call, CallOptions::default())
-    }
-
-    /// Executes one call as [`execute_in_turn`](Self::execute_in_turn) does, with the options of its run.
-    pub fn execute_in_turn_with<'a>(
         &'a self,
         order: &EffectOrder,
         call: ToolCall,
@@ -270,7 +256,8 @@ impl Orchestrator {
         }
     }
 
-    /// A sub-agent's call takes no position in the order, because the calls inside the sub-agent take their own.
+    /// Returns whether a call waits for the calls before it. A call of a sub-agent does not, because the calls inside
+    /// the sub-agent take their own positions.
     fn waits_for_turn(&self, written_name: &str) -> bool {
         let is_agent = |tool: Arc<CatalogEntry>| tool.identity().kind == ProviderKind::Agent;
         !self.catalog.resolve(written_name).is_ok_and(is_agent)

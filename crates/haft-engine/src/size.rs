@@ -33,7 +33,7 @@ fn piece_bytes(content: &OutputContent) -> usize {
         | OutputContent::Binary { bytes, .. } => bytes.len(),
         OutputContent::Resource { text, .. } => text.as_ref().map_or(0, String::len),
         // A stored output counts with its description, because only the description goes to the model.
-        OutputContent::Stored(stored) => stored.told().len(),
+        OutputContent::Stored(stored) => stored.notice().len(),
     }
 }
 

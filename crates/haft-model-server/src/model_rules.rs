@@ -103,7 +103,9 @@ fn check_gemini(model: &str, config: &Value) -> Result<(), String> {
     }
     let Some(budget) = thinking["thinkingBudget"].as_u64() else { return Ok(()) };
     let range = GEMINI_BUDGETS.iter().find(|(name, ..)| model.contains(name));
-    let Some((_, least, most)) = range else { return Err("thinking_budget: use thinking_level".to_owned()) };
+    let Some((_, least, most)) = range else {
+        return Err("thinking_budget is not supported by this model; use thinking_level".to_owned());
+    };
     let may_be_off = !model.contains("pro");
     let is_accepted = (*least..=*most).contains(&budget) || budget == 0 && may_be_off;
     if !is_accepted {

@@ -14,15 +14,15 @@ use crate::wire::Codec;
 /// The Messages API. Cache markers go after the tools, the system prompt and the last two user turns.
 pub const ANTHROPIC: Codec = Codec {
     format: ModelApiFormat::Anthropic,
-    unsaid: UNSAID,
+    unsupported: UNSUPPORTED,
     encode: request::encode,
     decode: response::decode,
-    stream_decoder: |asked| {
-        Box::new(FramedDecoder::new(Framing::sse(), stream::AnthropicStreamReader::new(asked)))
+    stream_decoder: |decode_context| {
+        Box::new(FramedDecoder::new(Framing::sse(), stream::AnthropicStreamReader::new(decode_context)))
     },
 };
 
-const UNSAID: &[UnsupportedFeature] = &[
+const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature {
         feature: RequestFeature::SystemInside,
         instead: "sent as the user, between `<system>` tags",

@@ -26,7 +26,7 @@ pub(crate) struct RunningAttempt {
     reply_bytes: u64,
     /// The cost that the provider itself reported. It takes precedence over the cost computed from the price.
     cost: Option<Cost>,
-    told: bool,
+    reported: bool,
 }
 
 impl RunningAttempt {
@@ -42,7 +42,7 @@ impl RunningAttempt {
             prompt_bytes: 0,
             reply_bytes: 0,
             cost: None,
-            told: false,
+            reported: false,
         }
     }
 
@@ -84,16 +84,16 @@ impl RunningAttempt {
     }
 
     pub(crate) fn succeeded(&mut self) {
-        self.tell(None, AttemptFollowUp::Nothing);
+        self.report(None, AttemptFollowUp::Nothing);
     }
 
     pub(crate) fn failed(&mut self, kind: ModelErrorKind, next: AttemptFollowUp) {
-        self.tell(Some(kind), next);
+        self.report(Some(kind), next);
     }
 
-    fn tell(&mut self, failure: Option<ModelErrorKind>, next: AttemptFollowUp) {
+    fn report(&mut self, failure: Option<ModelErrorKind>, next: AttemptFollowUp) {
         // A guard reports once: `Drop` runs after `succeeded` and `failed` too.
-        if std::mem::replace(&mut self.told, true) {
+        if std::mem::replace(&mut self.reported, true) {
             return;
         }
         let usage = self.counted_usage();
@@ -108,6 +108,6 @@ impl RunningAttempt {
 
 impl Drop for RunningAttempt {
     fn drop(&mut self) {
-        self.tell(Some(ModelErrorKind::Cancelled), AttemptFollowUp::Nothing);
+        self.report(Some(ModelErrorKind::Cancelled), AttemptFollowUp::Nothing);
     }
 }

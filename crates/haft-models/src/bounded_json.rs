@@ -1,5 +1,6 @@
 //! Parses untrusted JSON, with limits on size and depth before any recursion.
 
+use haft_core::json_depth;
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -18,7 +19,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ModelEr
     if bytes.len() > REPLY_BYTES_MAX {
         return Err(too_large());
     }
-    if is_too_deep(bytes) {
+    if json_depth::first_too_deep(bytes, REPLY_DEPTH_MAX).is_some() {
         return Err(malformed(format!("the reply nests deeper than {REPLY_DEPTH_MAX} levels")));
     }
     serde_json::from_slice(bytes).map_err(|error| malformed(format!("{error}, in `{}`", excerpt(bytes))))
@@ -44,29 +45,6 @@ fn excerpt(bytes: &[u8]) -> String {
     let start = &bytes[..bytes.len().min(4 * EXCERPT_CHARS_MAX)];
     let text: String = String::from_utf8_lossy(start).chars().take(EXCERPT_CHARS_MAX).collect();
     crate::redact::redact(&text)
-}
-
-/// Measures the nesting without recursion. Invalid JSON is left to the parser that runs next.
-fn is_too_deep(bytes: &[u8]) -> bool {
-    // Most replies have fewer brackets than this in total, and counting them is fast.
-    if bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= REPLY_DEPTH_MAX {
-        return false;
-    }
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in bytes {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => depth += 1,
-            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > REPLY_DEPTH_MAX {
-            return true;
-        }
-    }
-    false
 }
 
 #[cfg(test)]

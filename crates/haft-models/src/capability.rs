@@ -45,21 +45,12 @@ pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
 
 /// Returns whether a request asks for reasoning.
 fn thinks(effort: Option<ReasoningEffort>) -> bool {
-    match effort {
-        None | Some(ReasoningEffort::Off) => false,
-        Some(
-            ReasoningEffort::Minimal
-            | ReasoningEffort::Low
-            | ReasoningEffort::Medium
-            | ReasoningEffort::High
-            | ReasoningEffort::Highest,
-        ) => true,
-    }
+    effort.is_some_and(|effort| effort != ReasoningEffort::Off)
 }
 
 impl FittedRequest {
     fn note(&mut self, feature: RequestFeature, instead: impl Into<String>) {
-        self.notes.push(ReplyNote::NotSaid { what: feature.name().into(), instead: instead.into() });
+        self.notes.push(ReplyNote::FeatureDropped { what: feature.name().into(), instead: instead.into() });
     }
 
     fn drop_effort(&mut self, why: &str) {
@@ -123,7 +114,7 @@ impl FittedRequest {
         }
     }
 
-    /// Keeps the temperature where a model takes it or top-p, not both.
+    /// Drops top-p if a temperature is set, for models that accept only one of them.
     fn keep_one(&mut self) {
         let sampling = &mut self.request.sampling;
         if sampling.temperature.is_some() && sampling.top_p.take().is_some() {

@@ -28,16 +28,16 @@ impl<T: ConversationState> ConversationCache<T> {
     /// Removes and returns the entry that covers most of a conversation, or a new one. The entry is taken out so
     /// that no lock is held while it is used.
     pub(crate) fn take(&self, conversation: &Conversation) -> T {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = kept.iter().enumerate().filter_map(|(at, one)| Some((one.knows(conversation)?, at)));
-        known.max().map(|(_, at)| kept.remove(at)).unwrap_or_default()
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = cached.iter().enumerate().filter_map(|(at, one)| Some((one.knows(conversation)?, at)));
+        known.max().map(|(_, at)| cached.remove(at)).unwrap_or_default()
     }
 
     pub(crate) fn put(&self, one: T) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(one);
-        while kept.len() > CONVERSATIONS_MAX || kept.iter().map(T::bytes).sum::<usize>() > BYTES_MAX {
-            kept.remove(0);
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.push(one);
+        while cached.len() > CONVERSATIONS_MAX || cached.iter().map(T::bytes).sum::<usize>() > BYTES_MAX {
+            cached.remove(0);
         }
     }
 }

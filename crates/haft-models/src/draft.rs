@@ -21,7 +21,7 @@ const NOTES_MAX: usize = CALLS_PER_REPLY_MAX + 100;
 
 /// A kind of text that continues until another part begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TextKind {
+pub(crate) enum TextChannel {
     Text,
     Reasoning,
     Refusal,
@@ -38,13 +38,13 @@ struct TypedItem<'a> {
 #[derive(Debug)]
 pub(crate) struct ReplyDraft {
     format: ModelApiFormat,
-    asked: DecodeContext,
+    decode_context: DecodeContext,
     events: Vec<ModelEvent>,
     parts: usize,
     calls: usize,
     notes: usize,
     call_ids: HashSet<String>,
-    flowing: Option<(TextKind, usize)>,
+    flowing: Option<(TextChannel, usize)>,
     last_text: Option<usize>,
     stop: Option<StopReason>,
     started: bool,
@@ -52,10 +52,10 @@ pub(crate) struct ReplyDraft {
 }
 
 impl ReplyDraft {
-    pub(crate) fn new(format: ModelApiFormat, asked: &DecodeContext) -> Self {
+    pub(crate) fn new(format: ModelApiFormat, decode_context: &DecodeContext) -> Self {
         Self {
             format,
-            asked: *asked,
+            decode_context: *decode_context,
             events: Vec::new(),
             parts: 0,
             calls: 0,
@@ -69,8 +69,8 @@ impl ReplyDraft {
         }
     }
 
-    pub(crate) fn asked(&self) -> &DecodeContext {
-        &self.asked
+    pub(crate) fn decode_context(&self) -> &DecodeContext {
+        &self.decode_context
     }
 
     /// Emits `Started` once. Chat servers repeat id and model in every chunk; only the first chunk counts.
@@ -124,7 +124,7 @@ impl ReplyDraft {
         }
         let given = id.filter(|id| !id.is_empty() && !self.call_ids.contains(*id)).map(str::to_owned);
         let is_given = given.is_some();
-        let id = given.unwrap_or_else(|| call_id::generate_call_id(self.asked.turn, self.calls));
+        let id = given.unwrap_or_else(|| call_id::generate_call_id(self.decode_context.turn, self.calls));
         self.calls += 1;
         self.call_ids.insert(id.clone());
         let index = self.open(PartStart::Call { id: CallId(id.clone()), name: name.to_owned() }, mark);
@@ -159,13 +159,13 @@ impl ReplyDraft {
         }
     }
 
-    /// Appends text that has no part index of its own.
-    pub(crate) fn flow(&mut self, flow: TextKind, text: &str) {
+    /// Appends text that has no part index.
+    pub(crate) fn flow(&mut self, flow: TextChannel, text: &str) {
         self.flow_with_state(flow, text, None);
     }
 
     /// Like `flow`, for text that the same format wants back in the next request.
-    pub(crate) fn flow_with_state(&mut self, flow: TextKind, text: &str, state: Option<&str>) {
+    pub(crate) fn flow_with_state(&mut self, flow: TextChannel, text: &str, state: Option<&str>) {
         if !text.is_empty() {
             let index = self.flow_part(flow, state);
             self.add(index, text);
@@ -173,14 +173,14 @@ impl ReplyDraft {
     }
 
     /// Returns the part that such text is appended to, and opens it if another part came in between.
-    pub(crate) fn flow_part(&mut self, flow: TextKind, state: Option<&str>) -> usize {
+    pub(crate) fn flow_part(&mut self, flow: TextChannel, state: Option<&str>) -> usize {
         match self.flowing {
             Some((current, index)) if current == flow => index,
             _ => {
                 let part = match flow {
-                    TextKind::Text => PartStart::Text,
-                    TextKind::Reasoning => PartStart::Reasoning,
-                    TextKind::Refusal => PartStart::Refusal,
+                    TextChannel::Text => PartStart::Text,
+                    TextChannel::Reasoning => PartStart::Reasoning,
+                    TextChannel::Refusal => PartStart::Refusal,
                 };
                 let index = self.open(part, self.mark(None, state));
                 self.flowing = Some((flow, index));

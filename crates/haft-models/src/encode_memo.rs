@@ -23,7 +23,7 @@ pub struct EncodeMemo {
     tools: Option<(ToolLists, Vec<u8>)>,
     system: Option<(Arc<str>, Vec<u8>)>,
     seen: Vec<Arc<Message>>,
-    said: EncodedMessages,
+    messages: EncodedMessages,
     encoded: EncodeCounters,
 }
 
@@ -104,7 +104,7 @@ pub(crate) trait Encoder {
 /// The large parts of a request, encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedPrompt<'a> {
-    pub(crate) said: &'a EncodedMessages,
+    pub(crate) messages: &'a EncodedMessages,
     pub(crate) system: &'a [u8],
     pub(crate) tools: &'a [u8],
 }
@@ -126,10 +126,10 @@ impl EncodeMemo {
             *self = Self { writer: encoder.name(), encoded: self.encoded, ..Self::default() };
         }
         for message in &messages[self.seen.len()..] {
-            encoder.message(&mut self.said.tail, message);
+            encoder.message(&mut self.messages.tail, message);
             self.encoded.messages += 1;
-            self.said.features.add_message(message);
-            self.said.text_bytes += text_bytes(message);
+            self.messages.features.add_message(message);
+            self.messages.text_bytes += text_bytes(message);
             self.seen.push(message.clone());
         }
         let lists = [&request.tools, &request.deferred];
@@ -150,7 +150,7 @@ impl EncodeMemo {
             counts.systems += 1;
             (request.system.clone(), encoder.system(&request.system))
         });
-        EncodedPrompt { said: &self.said, system: &system.1, tools: &tools.1 }
+        EncodedPrompt { messages: &self.messages, system: &system.1, tools: &tools.1 }
     }
 
     /// Returns whether the cached messages are the beginning of this conversation. Comparing pointers is enough,
@@ -170,22 +170,26 @@ impl ConversationState for EncodeMemo {
     fn bytes(&self) -> usize {
         let tools = self.tools.as_ref().map_or(0, |(_, bytes)| bytes.len());
         let system = self.system.as_ref().map_or(0, |(_, bytes)| bytes.len());
-        self.said.tail.bytes.len() + tools + system
+        self.messages.tail.bytes.len() + tools + system
     }
 }
 
 impl EncodedPrompt<'_> {
     /// Returns the facts about the request that the decoder needs.
-    pub(crate) fn asked(&self, request: &ModelRequest) -> DecodeContext {
-        let text_bytes = self.said.text_bytes + self.system.len() + self.tools.len();
+    pub(crate) fn decode_context(&self, request: &ModelRequest) -> DecodeContext {
+        let text_bytes = self.messages.text_bytes + self.system.len() + self.tools.len();
         DecodeContext { turn: request.conversation.messages().len(), text_bytes, context_tokens: None }
     }
 
     /// Returns the features of the request that are in `list`.
-    pub(crate) fn unsaid(&self, request: &ModelRequest, list: &[UnsupportedFeature]) -> Vec<RequestFeature> {
-        let mut features = self.said.features;
+    pub(crate) fn unsupported(
+        &self,
+        request: &ModelRequest,
+        list: &[UnsupportedFeature],
+    ) -> Vec<RequestFeature> {
+        let mut features = self.messages.features;
         features.add_request(request);
-        features.unsaid(list)
+        features.unsupported(list)
     }
 }
 

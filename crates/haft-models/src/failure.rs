@@ -78,10 +78,10 @@ const FAMILIES: &[(&str, ModelErrorKind)] = &[
 pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
     let body: Value = bounded_json::read(body)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()));
-    let said = ErrorBodyFields::of(&body);
-    let mut error = said.error(find(WORDS, &said.words()).unwrap_or_else(|| by_status(head.status)));
+    let fields = ErrorBodyFields::of(&body);
+    let mut error = fields.error(find(WORDS, &fields.words()).unwrap_or_else(|| by_status(head.status)));
     error.retry_after = head.delay().max(error.retry_after);
-    if said.message.is_empty() && said.codes.is_empty() {
+    if fields.message.is_empty() && fields.codes.is_empty() {
         error.message = format!("the server answered with status {}", head.status);
     }
     error
@@ -90,10 +90,10 @@ pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
 /// Decodes an error inside a response whose status was a success. `body` is the error itself or an object that
 /// wraps it.
 pub(crate) fn inside(body: &Value) -> ModelError {
-    let said = ErrorBodyFields::of(body);
-    let words = said.words();
-    let kind = find(WORDS, &words).or(said.status.map(by_status)).or_else(|| find(FAMILIES, &words));
-    said.error(kind.unwrap_or(ModelErrorKind::ServerFailed))
+    let fields = ErrorBodyFields::of(body);
+    let words = fields.words();
+    let kind = find(WORDS, &words).or(fields.status.map(by_status)).or_else(|| find(FAMILIES, &words));
+    fields.error(kind.unwrap_or(ModelErrorKind::ServerFailed))
 }
 
 fn by_status(status: u16) -> ModelErrorKind {

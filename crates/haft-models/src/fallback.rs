@@ -69,7 +69,7 @@ impl<'a> StartedReply<'a> {
                 let _ = write!(error.message, "; before that, {failed} failed: {problem}");
             }
         }
-        let note = |(failed, problem)| ModelEvent::Noted(ReplyNote::SteppedIn { failed, problem });
+        let note = |(failed, problem)| ModelEvent::Noted(ReplyNote::FallbackUsed { failed, problem });
         self.notes.extend(failures.into_iter().map(note));
         self
     }

@@ -14,15 +14,15 @@ use crate::wire::Codec;
 /// `generateContent` and `streamGenerateContent`.
 pub const GEMINI: Codec = Codec {
     format: ModelApiFormat::Gemini,
-    unsaid: UNSAID,
+    unsupported: UNSUPPORTED,
     encode: request::encode,
     decode: response::decode,
-    stream_decoder: |asked| {
-        Box::new(FramedDecoder::new(Framing::sse(), stream::GeminiStreamReader::new(asked)))
+    stream_decoder: |decode_context| {
+        Box::new(FramedDecoder::new(Framing::sse(), stream::GeminiStreamReader::new(decode_context)))
     },
 };
 
-const UNSAID: &[UnsupportedFeature] = &[
+const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature {
         feature: RequestFeature::SystemInside,
         instead: "sent as the user, between `<system>` tags",

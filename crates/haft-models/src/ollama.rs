@@ -15,15 +15,15 @@ use crate::wire::Codec;
 /// `/api/chat`. Every request states the context size, because the server silently truncates longer prompts.
 pub const OLLAMA: Codec = Codec {
     format: ModelApiFormat::Ollama,
-    unsaid: UNSAID,
+    unsupported: UNSUPPORTED,
     encode: request::encode,
     decode: response::decode,
-    stream_decoder: |asked| {
-        Box::new(FramedDecoder::new(Framing::lines(), stream::OllamaStreamReader::new(asked)))
+    stream_decoder: |decode_context| {
+        Box::new(FramedDecoder::new(Framing::lines(), stream::OllamaStreamReader::new(decode_context)))
     },
 };
 
-const UNSAID: &[UnsupportedFeature] = &[
+const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature { feature: RequestFeature::ImageUrl, instead: "the URL is sent as text" },
     UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "described in the text" },
     UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" },

@@ -18,7 +18,7 @@ use crate::wire::{DecodeContext, EncodedRequest, StreamDecoder, WireFormat};
 use haft_core::settings::models::ReplyDelivery;
 
 pub use dialect::Dialect;
-pub(crate) use request::effort_name;
+pub(crate) use request::{effort_name, write_tools};
 
 /// Chat completions in the dialect of one server.
 #[derive(Debug, Clone, Copy)]
@@ -29,8 +29,8 @@ impl WireFormat for OpenaiChat {
         ModelApiFormat::OpenaiChat
     }
 
-    fn unsaid(&self) -> &'static [UnsupportedFeature] {
-        self.0.unsaid
+    fn unsupported(&self) -> &'static [UnsupportedFeature] {
+        self.0.unsupported
     }
 
     fn encode(
@@ -42,11 +42,11 @@ impl WireFormat for OpenaiChat {
         request::encode(self.0, request, delivery, memo)
     }
 
-    fn decode(&self, body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
-        response::decode(body, asked)
+    fn decode(&self, body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+        response::decode(body, decode_context)
     }
 
-    fn stream_decoder(&self, asked: &DecodeContext) -> Box<dyn StreamDecoder> {
-        Box::new(FramedDecoder::new(Framing::sse(), stream::ChatStreamReader::new(asked)))
+    fn stream_decoder(&self, decode_context: &DecodeContext) -> Box<dyn StreamDecoder> {
+        Box::new(FramedDecoder::new(Framing::sse(), stream::ChatStreamReader::new(decode_context)))
     }
 }

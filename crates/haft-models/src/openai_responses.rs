@@ -14,15 +14,15 @@ use crate::wire::Codec;
 /// The Responses API without server-side state: every request contains the whole conversation.
 pub const OPENAI_RESPONSES: Codec = Codec {
     format: ModelApiFormat::OpenaiResponses,
-    unsaid: UNSAID,
+    unsupported: UNSUPPORTED,
     encode: request::encode,
     decode: response::decode,
-    stream_decoder: |asked| {
-        Box::new(FramedDecoder::new(Framing::sse(), stream::ResponsesStreamReader::new(asked)))
+    stream_decoder: |decode_context| {
+        Box::new(FramedDecoder::new(Framing::sse(), stream::ResponsesStreamReader::new(decode_context)))
     },
 };
 
-const UNSAID: &[UnsupportedFeature] = &[
+const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature {
         feature: RequestFeature::ReplyError,
         instead: "the text of the reply begins with `Error: `",

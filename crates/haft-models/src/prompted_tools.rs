@@ -27,7 +27,7 @@ const ONE_AT_A_TIME: &str = "Make one call at a time.";
 pub struct PromptedConversation {
     seen: Vec<Arc<Message>>,
     plain: Conversation,
-    told: Option<ToolPrompt>,
+    tool_prompt: Option<ToolPrompt>,
 }
 
 /// A system prompt with its tools, and the text that replaces both.
@@ -71,19 +71,7 @@ impl PromptedConversation {
     /// Returns the size of the rewritten text.
     pub(crate) fn text_bytes(&self) -> usize {
         let parts = self.plain.messages().iter().flat_map(|message| &message.parts);
-        parts
-            .map(|part| match &part.body {
-                PartBody::Text { text, .. } => text.len(),
-                PartBody::Refusal(_)
-                | PartBody::Image(_)
-                | PartBody::Audio(_)
-                | PartBody::File { .. }
-                | PartBody::Reasoning(_)
-                | PartBody::Call(_)
-                | PartBody::Reply(_)
-                | PartBody::Opaque => 0,
-            })
-            .sum()
+        parts.filter_map(MessagePart::as_text).map(str::len).sum()
     }
 
     /// Returns the system prompt with the tools. The tool choice changes from turn to turn, so it comes last and
@@ -92,14 +80,15 @@ impl PromptedConversation {
         if request.tools.is_empty() || request.tool_choice == ToolChoice::None {
             return request.system.clone();
         }
-        let fits =
-            |told: &ToolPrompt| told.system == request.system && Arc::ptr_eq(&told.tools, &request.tools);
-        let told = self.told.take().filter(fits).unwrap_or_else(|| ToolPrompt {
+        let fits = |tool_prompt: &ToolPrompt| {
+            tool_prompt.system == request.system && Arc::ptr_eq(&tool_prompt.tools, &request.tools)
+        };
+        let tool_prompt = self.tool_prompt.take().filter(fits).unwrap_or_else(|| ToolPrompt {
             system: request.system.clone(),
             tools: request.tools.clone(),
             text: described(&request.system, &request.tools).into(),
         });
-        let text = self.told.insert(told).text.clone();
+        let text = self.tool_prompt.insert(tool_prompt).text.clone();
         let one = (request.parallel_calls == ParallelCalls::OneAtATime).then(|| ONE_AT_A_TIME.to_owned());
         match one.into_iter().chain(tool_choice_text(&request.tool_choice)).collect::<Vec<_>>().join(" ") {
             nothing if nothing.is_empty() => text,
@@ -157,8 +146,11 @@ fn plain_parts(part: &MessagePart) -> Vec<MessagePart> {
         PartBody::Reply(reply) => {
             let outcome = if reply.is_error { " outcome=\"error\"" } else { "" };
             let text = media::text_beside_images(reply);
-            let told = format!("<tool_result name=\"{}\"{outcome}>\n{text}\n</tool_result>\n", reply.name);
-            std::iter::once(MessagePart::text(told)).chain(reply.content.iter().filter_map(shown)).collect()
+            let tool_prompt =
+                format!("<tool_result name=\"{}\"{outcome}>\n{text}\n</tool_result>\n", reply.name);
+            std::iter::once(MessagePart::text(tool_prompt))
+                .chain(reply.content.iter().filter_map(shown))
+                .collect()
         }
         PartBody::Text { .. }
         | PartBody::Refusal(_)

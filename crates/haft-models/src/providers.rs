@@ -270,8 +270,8 @@ impl ProviderRow {
                 UrlNotation::Host => host_address(written),
             };
             // Some users include the path in the variable already.
-            let said = !variable.below.is_empty() && base.ends_with(variable.below);
-            Some(if said { base } else { base + variable.below })
+            let has_suffix = !variable.below.is_empty() && base.ends_with(variable.below);
+            Some(if has_suffix { base } else { base + variable.below })
         })
     }
 

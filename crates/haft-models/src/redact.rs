@@ -1,6 +1,7 @@
-//! Redacts keys and account names in provider messages, because errors end up in logs.
+//! Redacts keys and account names of providers by their form, because errors end up in logs. It finds keys that haft
+//! does not know, such as those of a proxy; [`haft_core::redact`] removes the known ones.
 
-pub(crate) const REDACTED: &str = "[redacted]";
+use haft_core::redact::REDACTED;
 
 /// The prefixes of keys and account names of the known providers.
 const PREFIXES: [&str; 12] =

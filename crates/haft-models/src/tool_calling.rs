@@ -91,7 +91,8 @@ impl ToolCallingProvider {
     /// Asks with tools in the prompt. Calls can be parsed only from the complete text, so the reply comes in one
     /// piece.
     fn ask_prompted(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
-        let asked = DecodeContext { turn: request.conversation.messages().len(), ..DecodeContext::default() };
+        let decode_context =
+            DecodeContext { turn: request.conversation.messages().len(), ..DecodeContext::default() };
         let cx = cx.clone();
         let reply = async move {
             let mut replies = self.inner.ask(self.rewritten(&request)?, &cx);
@@ -99,7 +100,7 @@ impl ToolCallingProvider {
             while let Some(event) = replies.next().await {
                 fold.apply(&event?);
             }
-            Ok(read_calls(fold.finish(), &asked).into_events())
+            Ok(read_calls(fold.finish(), &decode_context).into_events())
         };
         stream::once(reply).flat_map(|reply| stream::iter(each(reply))).boxed()
     }

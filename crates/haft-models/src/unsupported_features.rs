@@ -131,7 +131,7 @@ impl FeatureSet {
     }
 
     /// Returns the features of the set that are in the format's table.
-    pub(crate) fn unsaid(self, list: &[UnsupportedFeature]) -> Vec<RequestFeature> {
+    pub(crate) fn unsupported(self, list: &[UnsupportedFeature]) -> Vec<RequestFeature> {
         list.iter().map(|row| row.feature).filter(|feature| self.contains(*feature)).collect()
     }
 
@@ -208,15 +208,7 @@ impl FeatureSet {
         match request.reasoning {
             None => {}
             Some(ReasoningEffort::Off) => self.insert(RequestFeature::EffortOff),
-            Some(
-                ReasoningEffort::Minimal
-                | ReasoningEffort::Low
-                | ReasoningEffort::Medium
-                | ReasoningEffort::High
-                | ReasoningEffort::Highest,
-            ) => {
-                self.insert(RequestFeature::Effort);
-            }
+            Some(_) => self.insert(RequestFeature::Effort),
         }
         let one = request.parallel_calls == ParallelCalls::OneAtATime;
         self.insert_if(RequestFeature::OneCallAtATime, one.then_some(()));

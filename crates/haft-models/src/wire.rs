@@ -18,7 +18,7 @@ pub trait WireFormat: Send + Sync {
     fn format(&self) -> ModelApiFormat;
 
     /// Returns the features that this format does not support, with their substitutes.
-    fn unsaid(&self) -> &'static [UnsupportedFeature];
+    fn unsupported(&self) -> &'static [UnsupportedFeature];
 
     /// Encodes a request. `memo` belongs to one conversation in one format and saves encoding the earlier turns
     /// again.
@@ -29,9 +29,9 @@ pub trait WireFormat: Send + Sync {
         memo: &mut EncodeMemo,
     ) -> EncodedRequest;
 
-    fn decode(&self, body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError>;
+    fn decode(&self, body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError>;
 
-    fn stream_decoder(&self, asked: &DecodeContext) -> Box<dyn StreamDecoder>;
+    fn stream_decoder(&self, decode_context: &DecodeContext) -> Box<dyn StreamDecoder>;
 
     /// Decodes a response with an error status.
     fn decode_error(&self, head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
@@ -43,7 +43,7 @@ pub trait WireFormat: Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub struct Codec {
     pub(crate) format: ModelApiFormat,
-    pub(crate) unsaid: &'static [UnsupportedFeature],
+    pub(crate) unsupported: &'static [UnsupportedFeature],
     pub(crate) encode: fn(&ModelRequest, ReplyDelivery, &mut EncodeMemo) -> EncodedRequest,
     pub(crate) decode: fn(&[u8], &DecodeContext) -> Result<ModelReply, ModelError>,
     pub(crate) stream_decoder: fn(&DecodeContext) -> Box<dyn StreamDecoder>,
@@ -54,8 +54,8 @@ impl WireFormat for Codec {
         self.format
     }
 
-    fn unsaid(&self) -> &'static [UnsupportedFeature] {
-        self.unsaid
+    fn unsupported(&self) -> &'static [UnsupportedFeature] {
+        self.unsupported
     }
 
     fn encode(
@@ -67,12 +67,12 @@ impl WireFormat for Codec {
         (self.encode)(request, delivery, memo)
     }
 
-    fn decode(&self, body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
-        (self.decode)(body, asked)
+    fn decode(&self, body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+        (self.decode)(body, decode_context)
     }
 
-    fn stream_decoder(&self, asked: &DecodeContext) -> Box<dyn StreamDecoder> {
-        (self.stream_decoder)(asked)
+    fn stream_decoder(&self, decode_context: &DecodeContext) -> Box<dyn StreamDecoder> {
+        (self.stream_decoder)(decode_context)
     }
 }
 
@@ -85,9 +85,9 @@ pub struct EncodedRequest {
     pub headers: &'static [(&'static str, &'static str)],
     pub body: Vec<u8>,
     /// The facts about the request that the decoder needs.
-    pub asked: DecodeContext,
+    pub decode_context: DecodeContext,
     /// The features of this request that the format does not support.
-    pub unsaid: Vec<RequestFeature>,
+    pub unsupported: Vec<RequestFeature>,
 }
 
 /// The facts about a request that matter for decoding its reply.

@@ -54,7 +54,7 @@ fn round(dir: &std::path::Path, readers: usize, stored: bool) -> Duration {
         runtime.spawn(async move { while events.next().await.is_some() {} });
     }
     let place = RunPosition::first(SessionId(1));
-    let said = |event| Event::Run { place, event: Arc::new(RunEvent::Said(event)) };
+    let said = |event| Event::Run { place, event: Arc::new(RunEvent::Model(event)) };
     log.emit(said(ModelEvent::PartStarted { index: 0, part: PartStart::Text, mark: None }));
     let delta = said(ModelEvent::PartDelta { index: 0, delta: PartDelta::Text("word ".into()) });
     let asked = Event::Run { place, event: Arc::new(RunEvent::Asked) };

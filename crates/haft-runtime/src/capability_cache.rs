@@ -6,10 +6,9 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use haft_fs::private_file;
 use haft_sandbox::Home;
 use serde::{Deserialize, Serialize};
-
-use haft_tools::private_file;
 
 /// The lifetime of an entry. A model may gain native tool calling, so it is tried natively again after this time.
 const KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
@@ -57,9 +56,9 @@ impl CapabilityCacheFile {
             oldest.and_then(|name| written.prompted.remove(&name));
         }
         let text = serde_json::to_vec_pretty(&written).unwrap_or_default();
-        let made = self.path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let created = private_file::create_parent_dir(&self.path);
         // Errors are ignored: a lost entry costs the next process one request.
-        let _ = made.and_then(|()| private_file::replace(&self.path, &text));
+        let _ = created.and_then(|()| private_file::replace(&self.path, &text));
     }
 
     /// Reads the file. An unreadable file counts as empty, and its entries are found again.

@@ -200,7 +200,7 @@ struct ClaudeCodeProcess {
     program: String,
     child: SandboxedChild,
     stdout: Option<pipe::Receiver>,
-    last_words: Arc<Mutex<Vec<u8>>>,
+    stderr_tail: Arc<Mutex<Vec<u8>>>,
     tasks: Vec<JoinHandle<()>>,
     /// The file that lists MCP servers; removed when the command ends.
     _file: Option<PrivateFile>,
@@ -208,7 +208,7 @@ struct ClaudeCodeProcess {
 
 impl ClaudeCodeProcess {
     fn over(program: &str, mut child: SandboxedChild, input: Vec<u8>, file: Option<PrivateFile>) -> Self {
-        let last_words = Arc::<Mutex<Vec<u8>>>::default();
+        let stderr_tail = Arc::<Mutex<Vec<u8>>>::default();
         let mut tasks = Vec::new();
         if let Some(mut stdin) = child.stdin.take() {
             tasks.push(tokio::spawn(async move {
@@ -217,13 +217,13 @@ impl ClaudeCodeProcess {
             }));
         }
         if let Some(stderr) = child.stderr.take() {
-            tasks.push(tokio::spawn(keep_stderr_tail(stderr, Arc::clone(&last_words))));
+            tasks.push(tokio::spawn(keep_stderr_tail(stderr, Arc::clone(&stderr_tail))));
         }
         Self {
             program: program.to_owned(),
             stdout: child.stdout.take(),
             child,
-            last_words,
+            stderr_tail,
             tasks,
             _file: file,
         }
@@ -248,8 +248,8 @@ impl RunningCommand for ClaudeCodeProcess {
                 Ok(CommandExit::Signal(signal)) => format!("was killed by signal {signal}"),
                 Err(error) => return Err(cannot_start(&self.program, &error)),
             };
-            let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Ok(ClaudeExit { how, last_words: String::from_utf8_lossy(&words).into_owned() })
+            let words = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Ok(ClaudeExit { how, stderr_tail: String::from_utf8_lossy(&words).into_owned() })
         })
     }
 }
@@ -268,10 +268,10 @@ fn cannot_start(program: &str, error: &dyn std::fmt::Display) -> String {
 pub(crate) const HOW_TO_INSTALL: &str =
     "install it with `npm install -g @anthropic-ai/claude-code`, or name it in `command` of the provider";
 
-async fn keep_stderr_tail(mut stderr: pipe::Receiver, last_words: Arc<Mutex<Vec<u8>>>) {
+async fn keep_stderr_tail(mut stderr: pipe::Receiver, stderr_tail: Arc<Mutex<Vec<u8>>>) {
     let mut piece = vec![0; PIECE_BYTES];
     while let Ok(read @ 1..) = stderr.read(&mut piece).await {
-        let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut words = stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
         words.extend_from_slice(&piece[..read]);
         let too_much = words.len().saturating_sub(LAST_WORDS_BYTES_MAX);
         words.drain(..too_much);

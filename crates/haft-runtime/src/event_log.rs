@@ -144,7 +144,7 @@ impl EventLog {
         let wanted = self.shared.state().next;
         let mut next = self.shared.next.subscribe();
         // The channel closes only together with the log.
-        let _ = next.wait_for(|told| *told >= wanted).await;
+        let _ = next.wait_for(|position| *position >= wanted).await;
     }
 
     /// Reads from any number on: first the past events, then the new ones, without gap or repeat.
@@ -153,7 +153,7 @@ impl EventLog {
         RunEvents {
             shared: Arc::clone(&self.shared),
             next: from,
-            told: self.shared.next.subscribe(),
+            position: self.shared.next.subscribe(),
             read: VecDeque::new(),
         }
     }
@@ -301,14 +301,16 @@ async fn step(shared: &EventLogShared) -> bool {
 pub struct RunEvents {
     shared: Arc<EventLogShared>,
     next: u64,
-    told: watch::Receiver<u64>,
+    position: watch::Receiver<u64>,
     /// Events that were read from the store and not returned yet.
     read: VecDeque<Arc<EventEnvelope>>,
 }
 
 /// Events that a slow reader has missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("events {first} to {last} were not stored, or were left out by a takeover")]
+#[error(
+    "events {first} to {last} are missing: they were not stored, or another process had taken the run over"
+)]
 pub struct EventGap {
     /// The number of the first missed event.
     pub first: u64,
@@ -350,7 +352,7 @@ impl RunEvents {
                     }
                 }
                 NextEvent::NotYet => {
-                    if self.told.changed().await.is_err() {
+                    if self.position.changed().await.is_err() {
                         return None;
                     }
                 }

@@ -26,6 +26,7 @@ use crate::capability_cache::CapabilityCacheFile;
 use haft_config::ResolvedConfig;
 use haft_config::agents::loader::read_bounded;
 use haft_config::expand::{VariableSource, expand};
+use haft_config::printable;
 use haft_config::resolved::{ModelName, ProviderSettings, SecretTemplate};
 
 /// The longest time that a probe waits for a server.
@@ -129,7 +130,7 @@ impl ModelProviders {
         variables: VariableSource<'_>,
     ) -> Result<ToolCallingProvider, ModelsError> {
         let provider = provider_of(config, name, variables, &self.clients)?;
-        let fitted = ToolCallingProvider::new(Box::new(provider), said(config, name));
+        let fitted = ToolCallingProvider::new(Box::new(provider), tool_calling_overrides(config, name));
         let Some(home) = home else { return Ok(fitted) };
         let learned = CapabilityCacheFile::of(home, name);
         let known = learned.prompted();
@@ -153,14 +154,22 @@ fn command(
     let usual = || ProviderSettings::of_kind(claude_code::NAME);
     let wanted = config.providers.get(name).cloned().unwrap_or_else(usual);
     let command = Box::new(crate::claude_code::provider(config, name, &wanted, policy)?);
-    let said = said(config, name);
-    Ok(if said.is_empty() { command } else { Box::new(ToolCallingProvider::new(command, said)) })
+    let tool_calling_overrides = tool_calling_overrides(config, name);
+    Ok(if tool_calling_overrides.is_empty() {
+        command
+    } else {
+        Box::new(ToolCallingProvider::new(command, tool_calling_overrides))
+    })
 }
 
 /// Returns the operator's tool-calling settings for the models of a provider.
-fn said(config: &ResolvedConfig, name: &str) -> HashMap<String, ToolCalling> {
+fn tool_calling_overrides(config: &ResolvedConfig, name: &str) -> HashMap<String, ToolCalling> {
     let settings = config.models.settings.iter().filter(|(model, _)| model.provider == name);
-    settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect()
+    settings
+        .filter_map(|(model, tool_calling_overrides)| {
+            Some((model.model.clone(), tool_calling_overrides.tool_calling?))
+        })
+        .collect()
 }
 
 /// Returns the kind of a provider, by its name.
@@ -214,10 +223,11 @@ fn provider_of(
         .endpoint(wishes, variables)
         .map_err(|error| ModelsError::Setup { provider: name.to_owned(), error })?;
     let own = config.models.settings.iter().filter(|(model, _)| model.provider == name);
-    let prices = own.fold(Prices::of_list(row.price_list), |prices, (model, said)| match said.price {
-        Some(price) => prices.with(model.model.clone(), price),
-        None => prices,
-    });
+    let prices =
+        own.fold(Prices::of_list(row.price_list), |prices, (model, settings)| match settings.price {
+            Some(price) => prices.with(model.model.clone(), price),
+            None => prices,
+        });
     let (delivery, timeouts, retry) = (wanted.delivery, wanted.timeouts, wanted.retry);
     let authorities = authorities(name, wanted.ca_file.as_ref(), variables)?;
     let settings =
@@ -370,7 +380,7 @@ pub enum ProbeScope {
 
 /// The answer of a server to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerState {
+pub enum ServerProbeOutcome {
     /// The provider is outside the scope, has no key, or is a command.
     NotAsked,
     /// The server sent a response of any status.
@@ -385,18 +395,18 @@ pub async fn server_state(
     name: &str,
     variables: VariableSource<'_>,
     scope: ProbeScope,
-) -> ServerState {
+) -> ServerProbeOutcome {
     if kind(config, name) == claude_code::NAME {
-        return ServerState::NotAsked;
+        return ServerProbeOutcome::NotAsked;
     }
-    let Ok(provider) = provider(config, name, variables) else { return ServerState::NotAsked };
+    let Ok(provider) = provider(config, name, variables) else { return ServerProbeOutcome::NotAsked };
     match scope {
-        ProbeScope::Local if !provider.is_local() => ServerState::NotAsked,
+        ProbeScope::Local if !provider.is_local() => ServerProbeOutcome::NotAsked,
         ProbeScope::Local | ProbeScope::All => {
             if provider.answers(PROBE_TIMEOUT).await {
-                ServerState::Answers
+                ServerProbeOutcome::Answers
             } else {
-                ServerState::Silent
+                ServerProbeOutcome::Silent
             }
         }
     }
@@ -439,13 +449,21 @@ fn wishes(
 }
 
 /// The reason no model can be used; a message for the operator.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ModelsError {
     /// Neither the caller, the agent nor the configuration names a model.
+    #[error("no model is named; set `models.default` in the configuration")]
     NoModel,
     /// An invalid model name.
+    #[error("{0}")]
     Name(String),
     /// The name before the `/` of a model is no configured or built-in provider.
+    #[error(
+        "there is no provider `{}`; {}known providers: {}",
+        printable(provider),
+        did_you_mean(provider, known),
+        known.join(", ")
+    )]
     Unknown {
         /// The name before the `/`.
         provider: String,
@@ -453,6 +471,7 @@ pub enum ModelsError {
         known: Vec<String>,
     },
     /// A variable that is not set, or a file that cannot be used.
+    #[error("{key}: {message}")]
     Variable {
         /// The configuration key of the value.
         key: String,
@@ -460,6 +479,7 @@ pub enum ModelsError {
         message: String,
     },
     /// The provider has no API key or no address, or its address is not valid.
+    #[error("{provider}: {error}")]
     Setup {
         /// The name of the provider.
         provider: String,
@@ -467,6 +487,12 @@ pub enum ModelsError {
         error: SetupError,
     },
     /// A budget in US dollars cannot limit a model whose price is unknown.
+    #[error(
+        "`{}` has a budget in US dollars, but the price of `{}` is not known, so the budget would never end the run; \
+         set the price below `models.settings`, or use `budget.tokens`",
+        printable(agent),
+        printable(&model.to_string())
+    )]
     NoPrice {
         /// The agent with the budget.
         agent: String,
@@ -474,8 +500,10 @@ pub enum ModelsError {
         model: ModelName,
     },
     /// The HTTP client could not be built, or the provider did not list its models.
+    #[error("{0}")]
     Client(ModelError),
     /// A problem with a provider that runs a command.
+    #[error("{provider}: {problem}")]
     Command {
         /// The name of the provider.
         provider: String,
@@ -484,33 +512,10 @@ pub enum ModelsError {
     },
 }
 
-impl fmt::Display for ModelsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoModel => f.write_str("no model is named; set `models.default` in the configuration"),
-            Self::Name(problem) => f.write_str(problem),
-            Self::Unknown { provider, known } => {
-                let provider = haft_config::printable(provider);
-                let near = haft_config::nearest(&provider, known.iter());
-                let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-                write!(f, "there is no provider `{provider}`; {near}known providers: {}", known.join(", "))
-            }
-            Self::Variable { key, message } => write!(f, "{key}: {message}"),
-            Self::Setup { provider, error } => write!(f, "{provider}: {error}"),
-            Self::Command { provider, problem } => write!(f, "{provider}: {problem}"),
-            Self::NoPrice { agent, model } => write!(
-                f,
-                "`{}` has a budget in US dollars, but the price of `{}` is not known, so the budget would never end \
-                 the run; set the price below `models.settings`, or use `budget.tokens`",
-                haft_config::printable(agent),
-                haft_config::printable(&model.to_string())
-            ),
-            Self::Client(error) => error.fmt(f),
-        }
-    }
+fn did_you_mean(provider: &str, known: &[String]) -> String {
+    let nearest = haft_config::nearest(&printable(provider), known.iter());
+    nearest.map(|name| format!("did you mean `{name}`? ")).unwrap_or_default()
 }
-
-impl std::error::Error for ModelsError {}
 
 #[cfg(test)]
 mod tests {

@@ -101,19 +101,19 @@ pub struct PendingElicitation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecideError {
     /// No question with this id is pending.
-    #[error("no approval is pending under {id}")]
+    #[error("no approval with the id {id} is pending")]
     NotPending {
         /// The id that the caller gave.
         id: String,
     },
     /// The approval was decided before; the first decision holds.
-    #[error("the approval {id} was decided before")]
+    #[error("the approval {id} has already been decided")]
     AlreadyDecided {
         /// The id that the caller gave.
         id: String,
     },
     /// The call has no prefix or no rule that could be allowed. It still waits.
-    #[error("the approval {id} offers no such decision")]
+    #[error("the approval {id} does not offer this decision")]
     NotOffered {
         /// The id that the caller gave.
         id: String,

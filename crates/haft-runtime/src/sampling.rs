@@ -13,7 +13,7 @@ use haft_core::model_request::{ModelRequest, PromptCaching, SamplingParameters, 
 use haft_core::position::SessionId;
 use haft_core::run::meter::{SpendAmount, SpendReservation};
 use haft_sandbox::SandboxPolicy;
-use haft_tools::mcp::{Caller, Sampler, SamplingReply, SamplingRequest};
+use haft_tools::mcp::{OriginatingCall, Sampler, SamplingReply, SamplingRequest};
 
 use crate::models::{self, ModelProviders};
 use crate::runs::Variables;
@@ -52,7 +52,11 @@ impl ModelSampler {
         Self { config, policy: policy.clone(), variables, providers, usual }
     }
 
-    async fn write(&self, wanted: SamplingRequest, caller: &Caller) -> Result<SamplingReply, String> {
+    async fn write(
+        &self,
+        wanted: SamplingRequest,
+        caller: &OriginatingCall,
+    ) -> Result<SamplingReply, String> {
         let model = self.model(&wanted)?;
         let (request, _held) = within_budget(request(&wanted, &model), &wanted, caller)?;
         let unusable = |error: models::ModelsError| error.to_string();
@@ -87,7 +91,7 @@ impl Sampler for ModelSampler {
     fn sample<'a>(
         &'a self,
         wanted: SamplingRequest,
-        caller: &'a Caller,
+        caller: &'a OriginatingCall,
     ) -> BoxFuture<'a, Result<SamplingReply, String>> {
         Box::pin(self.write(wanted, caller))
     }
@@ -120,7 +124,7 @@ fn request(wanted: &SamplingRequest, model: &ModelName) -> ModelRequest {
 fn within_budget(
     mut request: ModelRequest,
     wanted: &SamplingRequest,
-    caller: &Caller,
+    caller: &OriginatingCall,
 ) -> Result<(ModelRequest, Option<SpendReservation>), String> {
     let Some(scope) = &caller.scope else { return Ok((request, None)) };
     let left = scope.meter.left(scope.elapsed(Instant::now()));
@@ -134,7 +138,7 @@ fn within_budget(
 }
 
 /// Returns the context of a new session below the call.
-fn context(caller: &Caller) -> ModelContext {
+fn context(caller: &OriginatingCall) -> ModelContext {
     let session = SessionId(uuid::Uuid::new_v4().as_u128());
     let place = caller.place.below(session, caller.operation);
     let events = Arc::clone(&caller.events);
@@ -178,7 +182,7 @@ mod tests {
         let meter = Meter::new(Arc::new(NoEvents), SpendLimit { tokens, ..SpendLimit::default() });
         let (began, until) = (Instant::now(), Instant::now() + Duration::from_mins(1));
         let scope = RunScope::new(Arc::clone(&meter), Vec::new(), began, until);
-        let caller = Caller {
+        let caller = OriginatingCall {
             run: Arc::default(),
             operation: OperationId(1),
             place: RunPosition::default(),

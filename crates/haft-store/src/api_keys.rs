@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use haft_core::digest::Digest;
 use haft_core::home::Home;
 use haft_core::principal::Principal;
+use haft_fs::private_file;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use crate::grants::lock;
-use crate::private_file;
 
 /// The version of the file that is written, and the only one that is read.
 const VERSION: u32 = 1;

@@ -1,9 +1,8 @@
 //! Immutable blobs under their digest: the agents and skills of runs. Many runs share one blob.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -13,6 +12,7 @@ use haft_core::blob_store::BlobStore;
 use haft_core::digest::Digest;
 use haft_core::home::Home;
 use haft_core::output_store::StoreError;
+use haft_fs::private_file;
 
 use crate::sweep;
 use crate::tenant::directory_of;
@@ -35,8 +35,8 @@ impl FileBlobs {
             file.set_modified(SystemTime::now())?;
             return Ok(digest);
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(&self.root))?;
-        crate::private_file::replace(&path, bytes)?;
+        private_file::create_parent_dir(&path)?;
+        private_file::replace(&path, bytes)?;
         Ok(digest)
     }
 

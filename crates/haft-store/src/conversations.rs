@@ -1,18 +1,16 @@
 //! Stored conversations of the server: one file each, below the directory of its tenant.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use haft_core::home::Home;
 use haft_core::principal::Principal;
+use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::grants::lock;
-use crate::private_file;
 use crate::sweep;
 use crate::tenant::directory_of;
 
@@ -46,9 +44,7 @@ impl ConversationStore {
     /// Creates an empty conversation.
     pub fn create(&self, owner: &Principal, id: &str, created_s: u64) -> io::Result<ConversationRecord> {
         let path = self.path(owner, id).ok_or_else(|| io::Error::other("not the id of a conversation"))?;
-        if let Some(directory) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        }
+        private_file::create_parent_dir(&path)?;
         let record = ConversationRecord {
             version: VERSION,
             id: id.to_owned(),
@@ -57,7 +53,7 @@ impl ConversationStore {
             metadata: Map::new(),
             items: Vec::new(),
         };
-        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?, SystemTime::now())?;
+        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)?;
         Ok(record)
     }
 
@@ -88,7 +84,7 @@ impl ConversationStore {
         let _lock = lock(&path.with_extension("lock"))?;
         let Some(mut record) = self.get(owner, id)? else { return Ok(None) };
         change(&mut record);
-        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?, SystemTime::now())?;
+        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)?;
         Ok(Some(record))
     }
 
@@ -109,7 +105,8 @@ impl ConversationStore {
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
-    /// An id of a client becomes a file name only if it has the form of our ids.
+    /// Returns the path of a conversation. An id that a client sent becomes a file name only if it has the form of our
+    /// ids; otherwise `../` in it could leave the directory.
     fn path(&self, owner: &Principal, id: &str) -> Option<PathBuf> {
         let rest = id.strip_prefix("conv_")?;
         let is_plain =

@@ -3,9 +3,9 @@
 mod memory;
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -15,6 +15,7 @@ use haft_core::event_log::EventEnvelope;
 use haft_core::event_store::{EventStore, RunKey};
 use haft_core::home::Home;
 use haft_core::output_store::StoreError;
+use haft_fs::private_file;
 
 use crate::sweep;
 use crate::tenant::directory_of;
@@ -118,8 +119,7 @@ impl FileEvents {
         let opened = || OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
         let file = match opened() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let directory = path.parent().unwrap_or(&self.root);
-                DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+                private_file::create_parent_dir(&path)?;
                 opened()?
             }
             opened => opened?,

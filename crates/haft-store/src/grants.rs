@@ -2,18 +2,16 @@
 
 mod record;
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use futures_util::future::BoxFuture;
 use haft_core::grant::{Grant, GrantId, GrantOwner};
 use haft_core::grant_store::{GrantStore, GrantStoreError, OwnedGrants};
 use haft_core::home::Home;
-use rustix::fs::{FlockOperation, flock};
+use haft_fs::{file_lock, private_file};
 
-use crate::private_file;
 use crate::tenant::directory_of;
 use record::GrantsFile;
 
@@ -69,11 +67,9 @@ fn read(path: &Path, owner: &GrantOwner) -> io::Result<OwnedGrants> {
 
 /// Waits for the lock. Closing the file releases it; a process holds it only while it replaces a small file.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
-    if let Some(directory) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    }
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    flock(&file, FlockOperation::LockExclusive)?;
+    private_file::create_parent_dir(path)?;
+    let file = file_lock::open_lock_file(path)?;
+    file.lock()?;
     Ok(file)
 }
 

@@ -1,9 +1,9 @@
 //! Idempotency keys: starting a run twice under one key returns the first run.
 
 use std::collections::HashMap;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -15,6 +15,7 @@ use haft_core::idempotency_store::IdempotencyStore;
 use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
+use haft_fs::private_file;
 
 use crate::sweep;
 use crate::tenant::directory_of;
@@ -32,7 +33,7 @@ impl FileIdempotencyKeys {
 
     fn bind_now(&self, principal: &Principal, key: &str, run: SessionId) -> io::Result<SessionId> {
         let path = self.path(principal, key);
-        DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(&self.root))?;
+        private_file::create_parent_dir(&path)?;
         let temporary = path.with_extension(run.to_string());
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

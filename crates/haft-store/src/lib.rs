@@ -17,7 +17,6 @@ pub mod journals;
 mod lock_file;
 mod log_slots;
 pub mod outputs;
-mod private_file;
 pub mod responses;
 pub mod sessions;
 pub mod sweep;

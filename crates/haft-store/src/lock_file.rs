@@ -1,11 +1,11 @@
 //! Lock files that vanish with their holder.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use haft_fs::{file_lock, private_file};
 
 /// A locked file. Dropping it removes the file and frees the lock; the kernel frees the lock of a killed process.
 #[derive(Debug)]
@@ -17,11 +17,9 @@ pub(crate) struct LockFile {
 impl LockFile {
     /// Locks the file at `path`; `None` while another holder has it.
     pub(crate) fn try_lock(path: &Path) -> io::Result<Option<Self>> {
-        if let Some(directory) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        }
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        private_file::create_parent_dir(path)?;
+        let file = file_lock::open_lock_file(path)?;
+        if !file_lock::try_lock(&file).unwrap_or(false) {
             return Ok(None);
         }
         let lock = Self { file, path: path.to_owned() };
@@ -33,7 +31,7 @@ impl LockFile {
     pub(crate) fn replace(path: &Path) -> io::Result<Self> {
         let temporary = path.with_extension(uuid::Uuid::new_v4().to_string());
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        file_lock::try_lock(&file)?;
         fs::rename(&temporary, path)?;
         Ok(Self { file, path: path.to_owned() })
     }
@@ -41,7 +39,7 @@ impl LockFile {
     /// Returns true while a process holds the file at `path`. Removes a file that a killed process left.
     pub(crate) fn is_held(path: &Path) -> bool {
         let Ok(file) = File::open(path) else { return false };
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !file_lock::try_lock(&file).unwrap_or(false) {
             return true;
         }
         drop(Self { file, path: path.to_owned() });

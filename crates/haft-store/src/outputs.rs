@@ -5,10 +5,10 @@ mod memory;
 mod session;
 mod sweep;
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,7 @@ use haft_core::output_store::{Handle, OutputStore, OutputStores, Spool, StoreEnt
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 pub use haft_core::settings::outputs::StoreLimits;
+use haft_fs::private_file;
 use uuid::Uuid;
 
 use self::session::SessionOutputs;
@@ -31,7 +32,7 @@ use crate::tenant::directory_of;
 pub use self::memory::MemoryOutputs;
 
 /// The outputs of all runs, as files: `outputs/session-ID/NAME` for the local user and `outputs/tenant-TENANT/session-ID/NAME`
-/// for other tenants, each with limits of its own.
+/// for other tenants, each with its own limits.
 #[derive(Debug, Clone)]
 pub struct FileOutputs {
     root: PathBuf,
@@ -51,7 +52,8 @@ impl FileOutputs {
         }
     }
 
-    /// The prefix keeps a tenant's directory apart from that of a session, whatever the name of the tenant.
+    /// Returns the directory of a tenant. Its prefix keeps it apart from the directory of a session, whatever the name
+    /// of the tenant.
     fn tenant_root(&self, tenant: &str) -> PathBuf {
         if tenant == Principal::local().tenant() {
             self.root.clone()
@@ -68,7 +70,7 @@ impl OutputStores for FileOutputs {
     }
 }
 
-/// Outputs of one session, beside those of other sessions, which it stores but does not read.
+/// Outputs of one session, next to those of other sessions, which it stores but does not read.
 #[derive(Debug, Clone)]
 pub struct FileStore {
     root: PathBuf,
@@ -79,7 +81,7 @@ pub struct FileStore {
     unswept_bytes: Arc<AtomicU64>,
 }
 
-/// The name of a file ends like this until the output is whole.
+/// The suffix of a file name until the output is complete.
 const PART_SUFFIX: &str = ".part";
 
 /// The number of times that `create` makes a directory again after a sweep of another run removed it. A sweep leaves a new
@@ -101,7 +103,7 @@ impl FileStore {
     /// Opens the store for a session, which reads the outputs that earlier processes stored for it. The cost does not depend
     /// on the number of stored outputs.
     pub fn of_session(root: &Path, session: SessionId, limits: StoreLimits) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        private_file::create_dir_all(root)?;
         let directory = root.join(Handle::directory(&session.to_string()));
         let store = Self {
             root: root.to_path_buf(),
@@ -129,7 +131,8 @@ impl FileStore {
         self.root.join(Handle::directory(handle.session())).join(handle.file())
     }
 
-    /// For a handle of another session it gives the same error as for one that never existed.
+    /// Checks that the handle belongs to this session. The error is the same as for a handle that never existed, so
+    /// that a caller cannot find out which handles exist.
     fn check_own(&self, handle: &Handle) -> Result<(), StoreError> {
         if handle.session() == self.id.to_string() { Ok(()) } else { Err(StoreError::NotFound) }
     }
@@ -152,7 +155,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Starts a sweep in a thread of its own when its time has come. The thread ends with the process at the latest; the
+    /// Starts a sweep in a separate thread when its time has come. The thread ends with the process at the latest; the
     /// next process continues the sweep.
     fn sweep_when_due(&self) -> Option<JoinHandle<()>> {
         let urgency = self.due()?;
@@ -179,7 +182,7 @@ impl FileStore {
         let part = directory.join(format!("{name}{PART_SUFFIX}"));
         let mut tries = 0..DIRECTORY_TRIES;
         loop {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+            let made = private_file::create_dir_all(directory);
             let opened =
                 made.and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part));
             match opened {
@@ -321,7 +324,7 @@ fn last_byte(file: &File, bytes: u64) -> io::Result<u8> {
     Ok(last[0])
 }
 
-/// A file that is not whole yet. Dropping it removes the file.
+/// A file that is not complete yet. Dropping it removes the file.
 struct UnfinishedFile(Option<PathBuf>);
 
 impl Drop for UnfinishedFile {

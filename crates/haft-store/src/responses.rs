@@ -1,18 +1,16 @@
 //! Stored responses of the server: one file each, below the directory of its tenant.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use haft_core::home::Home;
 use haft_core::principal::Principal;
 use haft_core::stored::StoredMessage;
+use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::private_file;
 use crate::sweep;
 use crate::tenant::directory_of;
 
@@ -71,9 +69,7 @@ impl ResponseStore {
     /// Stores a response, or replaces it. After a power cut the newest responses may be missing.
     pub fn put(&self, owner: &Principal, new: NewResponse) -> io::Result<()> {
         let path = self.path(owner, &new.id).ok_or_else(|| io::Error::other("not the id of a response"))?;
-        if let Some(directory) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        }
+        private_file::create_parent_dir(&path)?;
         let NewResponse { id, run, created_ms, response, input, messages, open_calls, events } = new;
         let subject = owner.subject().to_owned();
         let record = ResponseRecord {
@@ -88,7 +84,7 @@ impl ResponseStore {
             open_calls,
             events,
         };
-        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?, SystemTime::now())
+        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)
     }
 
     /// Returns a response; `None` if there is none, or if it belongs to another subject or tenant.
@@ -133,7 +129,8 @@ impl ResponseStore {
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
-    /// An id of a client becomes a file name only if it has the form of our ids.
+    /// Returns the path of a response. An id that a client sent becomes a file name only if it has the form of our ids;
+    /// otherwise `../` in it could leave the directory.
     fn path(&self, owner: &Principal, id: &str) -> Option<PathBuf> {
         let rest = id.strip_prefix("resp_")?;
         let is_plain =

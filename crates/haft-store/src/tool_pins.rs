@@ -6,9 +6,8 @@ use std::io;
 use std::path::PathBuf;
 
 use haft_core::home::Home;
+use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
-
-use crate::private_file;
 
 /// The digests of definitions, by source and tool.
 pub type ToolDigests = BTreeMap<String, BTreeMap<String, String>>;

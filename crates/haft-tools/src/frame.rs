@@ -2,7 +2,6 @@
 //!
 //! A worker uses [`read_frame`] and [`write_frame`]; its client uses `exchange`, which does the same without blocking.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 
 use serde::Serialize;
@@ -15,14 +14,17 @@ pub const FRAME_HEADER_BYTES: usize = 4;
 pub const FRAME_BODY_BYTES_MAX: usize = 72 * 1024 * 1024;
 
 /// The reason why a frame could not be sent or received.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The body is longer than [`FRAME_BODY_BYTES_MAX`]; `bytes` is its length if known.
-    TooLong { bytes: Option<usize> },
+    /// The body is longer than [`FRAME_BODY_BYTES_MAX`].
+    #[error("the message has more than the {FRAME_BODY_BYTES_MAX} bytes that fit a frame")]
+    TooLong,
     /// The body is not the JSON of the expected message.
-    Malformed(serde_json::Error),
+    #[error("the message is malformed: {0}")]
+    Malformed(#[source] serde_json::Error),
     /// The stream failed, or ended in the middle of a frame.
-    Stream(io::Error),
+    #[error("the connection to the file worker broke: {0}")]
+    Stream(#[source] io::Error),
 }
 
 /// Returns the whole frame of a message, including the header.
@@ -30,8 +32,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     let mut frame = BoundedFrame { bytes: vec![0; FRAME_HEADER_BYTES] };
     serde_json::to_writer(&mut frame, message).map_err(encode_error)?;
     let mut bytes = frame.bytes;
-    let length = u32::try_from(bytes.len() - FRAME_HEADER_BYTES)
-        .map_err(|_| FrameError::TooLong { bytes: Some(bytes.len()) })?;
+    let length = u32::try_from(bytes.len() - FRAME_HEADER_BYTES).map_err(|_| FrameError::TooLong)?;
     bytes[..FRAME_HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
     Ok(bytes)
 }
@@ -40,7 +41,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 pub fn body_bytes(header: [u8; FRAME_HEADER_BYTES]) -> Result<usize, FrameError> {
     match announced_bytes(header) {
         bytes if bytes <= FRAME_BODY_BYTES_MAX => Ok(bytes),
-        bytes => Err(FrameError::TooLong { bytes: Some(bytes) }),
+        _ => Err(FrameError::TooLong),
     }
 }
 
@@ -96,7 +97,7 @@ fn ended_early() -> FrameError {
 }
 
 fn encode_error(error: serde_json::Error) -> FrameError {
-    if error.is_io() { FrameError::TooLong { bytes: None } } else { FrameError::Malformed(error) }
+    if error.is_io() { FrameError::TooLong } else { FrameError::Malformed(error) }
 }
 
 /// A writer that refuses to exceed the limit: JSON escapes can make a body six times as long as its text.
@@ -115,34 +116,6 @@ impl Write for BoundedFrame {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FrameError::TooLong { bytes: Some(bytes) } => {
-                write!(
-                    f,
-                    "the message has {bytes} bytes, more than the {FRAME_BODY_BYTES_MAX} that fit a frame"
-                )
-            }
-            FrameError::TooLong { bytes: None } => {
-                write!(f, "the message has more than the {FRAME_BODY_BYTES_MAX} bytes that fit a frame")
-            }
-            FrameError::Malformed(error) => write!(f, "the message is malformed: {error}"),
-            FrameError::Stream(error) => write!(f, "the connection to the file worker broke: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for FrameError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            FrameError::TooLong { .. } => None,
-            FrameError::Malformed(error) => Some(error),
-            FrameError::Stream(error) => Some(error),
-        }
     }
 }
 
@@ -194,14 +167,14 @@ mod tests {
         let mut stream = io::Cursor::new(too_long.to_le_bytes())
             .chain(io::repeat(b'x').take(u64::from(too_long)))
             .chain(next.as_slice());
-        assert!(matches!(read_frame(&mut stream), Err(FrameError::TooLong { .. })));
+        assert!(matches!(read_frame(&mut stream), Err(FrameError::TooLong)));
         assert_eq!(read_frame(&mut stream).unwrap().unwrap(), b"\"next\"");
     }
 
     #[test]
     fn message_too_long_after_escaping_is_not_encoded() {
         let content = "\u{1}".repeat(FRAME_BODY_BYTES_MAX / 6 + 1);
-        assert!(matches!(encode(&content), Err(FrameError::TooLong { .. })));
+        assert!(matches!(encode(&content), Err(FrameError::TooLong)));
     }
 
     proptest! {

@@ -7,10 +7,9 @@
 pub mod builtin;
 pub mod files;
 pub mod frame;
+mod http_client;
 pub mod mcp;
 pub mod output;
-pub mod private_file;
-pub mod redact;
 pub mod registry;
 pub mod rest;
 mod worker_request;

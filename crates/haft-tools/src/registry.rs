@@ -72,8 +72,8 @@ impl Registry {
     /// Adds a tool. Fails if the name is already registered.
     pub fn register(&self, tool: impl Tool) -> Result<(), AlreadyRegistered> {
         let definition = tool.definition();
-        let held = RegisteredTool { definition, tool: Box::new(tool), ready: OnceCell::new() };
-        self.registered.write().unwrap_or_else(PoisonError::into_inner).add(held)?;
+        let registered = RegisteredTool { definition, tool: Box::new(tool), ready: OnceCell::new() };
+        self.registered.write().unwrap_or_else(PoisonError::into_inner).add(registered)?;
         self.changes.announce();
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Registry {
 
     /// Returns the definition of a tool.
     pub fn get(&self, name: &str) -> Option<ToolDefinition> {
-        self.read().get(name).map(|held| held.definition.clone())
+        self.read().get(name).map(|registered| registered.definition.clone())
     }
 
     /// Returns all tools, in the order of registration.
@@ -101,20 +101,20 @@ impl Registry {
         self.registered.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self, name: &ToolName) -> Result<Arc<RegisteredTool>, ToolError> {
-        let held = self.read().get(name.as_str()).map(Arc::clone);
-        held.ok_or_else(|| ToolError::new(ToolErrorKind::UnknownTool, format!("Unknown tool: {name}")))
+    fn registered(&self, name: &ToolName) -> Result<Arc<RegisteredTool>, ToolError> {
+        let registered = self.read().get(name.as_str()).map(Arc::clone);
+        registered.ok_or_else(|| ToolError::new(ToolErrorKind::UnknownTool, format!("Unknown tool: {name}")))
     }
 }
 
 impl ToolTable {
-    fn add(&mut self, held: RegisteredTool) -> Result<(), AlreadyRegistered> {
-        let name = held.definition.name.clone();
+    fn add(&mut self, registered: RegisteredTool) -> Result<(), AlreadyRegistered> {
+        let name = registered.definition.name.clone();
         if self.numbers.contains_key(&name) {
             return Err(AlreadyRegistered(name));
         }
         self.numbers.insert(name, self.next);
-        self.tools.insert(self.next, Arc::new(held));
+        self.tools.insert(self.next, Arc::new(registered));
         self.next += 1;
         self.listed.take();
         Ok(())
@@ -135,7 +135,7 @@ impl ToolTable {
     }
 
     fn list(&self) -> Arc<[ToolDefinition]> {
-        let listed = || self.tools.values().map(|held| held.definition.clone()).collect();
+        let listed = || self.tools.values().map(|registered| registered.definition.clone()).collect();
         Arc::clone(self.listed.get_or_init(listed))
     }
 
@@ -171,7 +171,9 @@ impl ToolProvider for Registry {
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         let tools = self.read().all();
         Box::pin(async move {
-            let each = tools.iter().map(|held| async { (&held.definition.name, held.make_ready().await) });
+            let each = tools
+                .iter()
+                .map(|registered| async { (&registered.definition.name, registered.make_ready().await) });
             let failed: Vec<String> = join_all(each)
                 .await
                 .into_iter()
@@ -191,17 +193,17 @@ impl ToolProvider for Registry {
         cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let held = self.held(tool)?;
-            held.make_ready().await?;
-            held.tool.call(arguments, cx).await
+            let registered = self.registered(tool)?;
+            registered.make_ready().await?;
+            registered.tool.call(arguments, cx).await
         })
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         let tools = self.read().all();
         Box::pin(async move {
-            let ready = tools.iter().filter(|held| held.ready.initialized());
-            join_all(ready.map(|held| held.tool.shutdown())).await;
+            let ready = tools.iter().filter(|registered| registered.ready.initialized());
+            join_all(ready.map(|registered| registered.tool.shutdown())).await;
         })
     }
 }
@@ -209,7 +211,8 @@ impl ToolProvider for Registry {
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let registered = self.read();
-        let names: Vec<&str> = registered.tools.values().map(|held| held.definition.name.as_str()).collect();
+        let names: Vec<&str> =
+            registered.tools.values().map(|registered| registered.definition.name.as_str()).collect();
         f.debug_struct("Registry")
             .field("namespace", &self.namespace)
             .field("tools", &names)

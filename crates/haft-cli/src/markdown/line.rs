@@ -48,8 +48,8 @@ fn fence(text: &str, indent: usize, mark: &str, rest: TextCompleteness) -> Optio
     if mark.starts_with('`') && text[indent + mark.len()..taken].contains('`') {
         return Some((indent, MarkdownLine::Text));
     }
-    let told = (taken, MarkdownLine::Fence(mark.to_owned()));
-    if end.is_some() { Some(told) } else { known(rest, told) }
+    let parsed = (taken, MarkdownLine::Fence(mark.to_owned()));
+    if end.is_some() { Some(parsed) } else { known(rest, parsed) }
 }
 
 /// A line between two fences.
@@ -67,14 +67,14 @@ impl CodeLine {
         let line = text[..end].trim();
         let is_run = line.chars().all(|c| mark.starts_with(c));
         let closes = is_run && line.len() >= mark.len();
-        let told = if closes { CodeLine::Close(end) } else { CodeLine::Code };
-        if newline.is_some() || !is_run { Some(told) } else { known(rest, told) }
+        let parsed = if closes { CodeLine::Close(end) } else { CodeLine::Code };
+        if newline.is_some() || !is_run { Some(parsed) } else { known(rest, parsed) }
     }
 }
 
-fn known<T>(rest: TextCompleteness, told: T) -> Option<T> {
+fn known<T>(rest: TextCompleteness, parsed: T) -> Option<T> {
     match rest {
         TextCompleteness::MayCome => None,
-        TextCompleteness::IsThere => Some(told),
+        TextCompleteness::IsThere => Some(parsed),
     }
 }

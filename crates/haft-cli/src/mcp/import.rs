@@ -109,7 +109,8 @@ fn files_of(source: ImportSource) -> Vec<FoundFile> {
 fn text(path: &Path) -> Result<Option<String>, String> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() && metadata.len() <= IMPORT_BYTES_MAX => {}
-        Ok(_) => return Err(format!("it is not a file of at most {IMPORT_BYTES_MAX} bytes")),
+        Ok(found) if !found.is_file() => return Err("it is not a regular file".to_owned()),
+        Ok(_) => return Err(format!("it is too large; the limit is {IMPORT_BYTES_MAX} bytes")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     }

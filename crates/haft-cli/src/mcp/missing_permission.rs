@@ -36,13 +36,19 @@ impl MissingPermission {
 
 /// Returns a hint for a server that could not be started or reached, or that rejected the credentials.
 pub(crate) fn config_hint(server: &str, reason: &str) -> Option<String> {
-    let said = |words: &[&str]| words.iter().any(|words| reason.contains(words));
+    let reason_has = |words: &[&str]| words.iter().any(|words| reason.contains(words));
     let key = match () {
-        () if said(&[LOGIN_NEEDED]) => return Some(hints::login_at(server)),
-        () if said(&["the sandbox cannot be set up"]) => return Some(hints::SANDBOX_LAYERS.to_owned()),
-        () if said(&["could not be run"]) => "command",
-        () if said(&["rejected the credentials"]) => "headers",
-        () if said(&["cannot be reached", "the server answered 4", "is not MCP", "the server redirects"]) => {
+        () if reason_has(&[LOGIN_NEEDED]) => return Some(hints::login_at(server)),
+        () if reason_has(&["the sandbox cannot be set up"]) => return Some(hints::SANDBOX_LAYERS.to_owned()),
+        () if reason_has(&["could not be run"]) => "command",
+        () if reason_has(&["rejected the credentials"]) => "headers",
+        () if reason_has(&[
+            "cannot be reached",
+            "the server answered 4",
+            "is not MCP",
+            "the server redirects",
+        ]) =>
+        {
             "url"
         }
         () => return None,
@@ -91,18 +97,18 @@ fn refused(line: &str, before: &[&str], is_directory: &impl Fn(&str) -> bool) ->
     if !not_written && !not_permitted {
         return None;
     }
-    let told = path(line);
+    let found = path(line);
     let of_sockets = |line: &str| OF_SOCKETS.iter().any(|found| line.to_ascii_lowercase().contains(found));
-    let is_socket = told.as_deref().is_some_and(has_socket_extension) || (not_permitted && of_sockets(line));
-    match (is_socket, told) {
-        (true, told) => Some(MissingPermission::Socket(told)),
+    let is_socket = found.as_deref().is_some_and(has_socket_extension) || (not_permitted && of_sockets(line));
+    match (is_socket, found) {
+        (true, found) => Some(MissingPermission::Socket(found)),
         (false, Some(path)) => Some(writing(path, is_directory)),
         (false, None) if not_permitted => {
             before.iter().any(|line| of_sockets(line)).then_some(MissingPermission::Socket(None))
         }
         (false, None) => {
-            let told = before.iter().rev().filter(|line| !is_frame(line)).find_map(|line| path(line));
-            told.map(|path| writing(path, is_directory))
+            let found = before.iter().rev().filter(|line| !is_frame(line)).find_map(|line| path(line));
+            found.map(|path| writing(path, is_directory))
         }
     }
 }

@@ -43,8 +43,8 @@ pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliErro
         return Err((ExitReason::Input, format!("MCP server `{}` cannot be used: {reason}", args.name)));
     };
     let began = Instant::now();
-    let said = || server.log(1).pop().unwrap_or_default();
-    let outcome = waiting(&format!("starting `{}`", args.name), said, server.start()).await;
+    let last_log_line = || server.log(1).pop().unwrap_or_default();
+    let outcome = waiting(&format!("starting `{}`", args.name), last_log_line, server.start()).await;
     let took = began.elapsed();
     let status = server.status();
     let answer = match outcome {
@@ -112,12 +112,12 @@ fn failed(
     server: &Arc<SupervisedServer>,
 ) -> McpCommandOutput {
     let reason = status.reason.clone().unwrap_or_else(|| message.to_owned());
-    let said = server.log(LINES_SHOWN_MAX);
+    let log = server.log(LINES_SHOWN_MAX);
     let all = server.log(usize::MAX);
     let lines = all.iter().map(String::as_str).chain(reason.lines());
     let lacked = lacked(lines, |path| Path::new(path).is_dir());
     let mut text = format!("`{name}` is not ready: {}\n", reason.trim_end());
-    for line in &said {
+    for line in &log {
         let _ = writeln!(text, "  | {}", printable(line));
     }
     let hint = lacked.as_ref().map(|lacked| lacked.hint(name)).or_else(|| config_hint(name, &reason));
@@ -129,7 +129,7 @@ fn failed(
         "ready": false,
         "state": status.state,
         "reason": reason,
-        "log": said,
+        "log": log,
         "grant": lacked.as_ref().map(super::missing_permission::MissingPermission::key),
         "hint": hint,
     });

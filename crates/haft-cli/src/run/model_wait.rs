@@ -33,12 +33,12 @@ enum WaitPhase {
 }
 
 impl ModelWait {
-    /// An attempt has begun.
-    pub(super) fn asked(attempt: &ModelAttempt, now: Instant) -> Self {
+    /// Starts the wait for an attempt that has begun.
+    pub(super) fn started(attempt: &ModelAttempt, now: Instant) -> Self {
         Self { model: name(attempt), phase: WaitPhase::Asked, began: now }
     }
 
-    /// An attempt has failed; returns `None` if it has succeeded.
+    /// Starts the wait after a failed attempt; returns `None` if the attempt succeeded.
     pub(super) fn failed(attempt: &ModelAttempt, account: &ModelAccount, now: Instant) -> Option<Self> {
         let kind = account.failure?;
         let phase = match account.next {
@@ -48,7 +48,7 @@ impl ModelWait {
         Some(Self { model: name(attempt), phase, began: now })
     }
 
-    /// The model has begun to reason.
+    /// Notes that the model has begun to reason.
     pub(super) fn think(&mut self) {
         self.phase = WaitPhase::Thinking;
     }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_wait_says_for_whom_and_how_long() {
         let now = Instant::now();
-        let mut wait = ModelWait::asked(&attempt("m"), now);
+        let mut wait = ModelWait::started(&attempt("m"), now);
         assert_eq!(wait.status(now), None);
         let later = now + Duration::from_secs(2);
         assert_eq!(wait.status(later), Some(("waiting for openai/m".into(), "2.0 s".into())));

@@ -119,8 +119,8 @@ impl RunOutput {
     /// Shows the text of the root run as it arrives. The text of sub-agents is not part of the answer.
     fn show(&self, place: RunPosition, event: &RunEvent) {
         match event {
-            RunEvent::Said(event) if place.parent.is_none() => self.said(event),
-            RunEvent::Said(_) | RunEvent::Finished { .. } => {}
+            RunEvent::Model(event) if place.parent.is_none() => self.model_event(event),
+            RunEvent::Model(_) | RunEvent::Finished { .. } => {}
             RunEvent::Began(RunStart { speaks, .. }) => {
                 self.end_line();
                 if place.parent.is_none() {
@@ -133,7 +133,7 @@ impl RunOutput {
         }
     }
 
-    fn said(&self, event: &ModelEvent) {
+    fn model_event(&self, event: &ModelEvent) {
         let mut reply = lock(&self.reply);
         match event {
             ModelEvent::Started { .. } => *reply = ArrivingReply::default(),

@@ -170,7 +170,8 @@ pub(super) async fn written_request(word: &str) -> Result<String, CliError> {
         _ => word.to_owned(),
     };
     if text.len() as u64 > REQUEST_BYTES_MAX {
-        return Err(unusable(&format!("it has more than {REQUEST_BYTES_MAX} bytes")));
+        let message = format!("the request has more than {REQUEST_BYTES_MAX} bytes; shorten it");
+        return Err((ExitReason::Input, message));
     }
     if text.trim().is_empty() {
         return Err(unusable(&"it is empty"));

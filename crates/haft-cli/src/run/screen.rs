@@ -29,7 +29,7 @@ use crate::{question, terminal};
 /// The longest prefix of a call's arguments that is shown.
 const ARGUMENTS_CHARS_MAX: usize = 60;
 
-/// The longest prefix of a call that is shown beside its output.
+/// The longest prefix of a call that is shown next to its output.
 const CALL_CHARS_MAX: usize = 30;
 
 /// The part of a call's output that is kept while it runs.
@@ -72,7 +72,7 @@ struct ScreenState {
     below: HashMap<SessionId, Vec<String>>,
     frame: usize,
     /// The text of the model in this turn.
-    said: String,
+    answer_text: String,
     /// For each part of the reply, true when it is text.
     texts: Vec<bool>,
     /// The request of the root run to a model, until its text appears.
@@ -168,7 +168,7 @@ impl RunScreen {
         let mut state = self.state();
         let fallback = state.model.as_ref().and_then(|wait| wait.fallback_line(attempt));
         self.tell_wait(fallback);
-        state.model = Some(ModelWait::asked(attempt, Instant::now()));
+        state.model = Some(ModelWait::started(attempt, Instant::now()));
     }
 
     fn model_finished(&self, attempt: &ModelAttempt, account: &ModelAccount) {
@@ -205,17 +205,17 @@ impl RunScreen {
                 let below = began.path.iter().skip(1).cloned().collect();
                 state.below.insert(place.session, below);
             }
-            RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => warn(note),
+            RunEvent::Model(ModelEvent::Noted(note)) if note.is_alarm() => warn(note),
             // The text of a sub-agent is the output of a call, not a message to the user.
-            RunEvent::Asked | RunEvent::Said(_) if place.parent.is_some() => {}
+            RunEvent::Asked | RunEvent::Model(_) if place.parent.is_some() => {}
             RunEvent::Asked => {
-                state.said.clear();
+                state.answer_text.clear();
                 state.texts.clear();
             }
-            RunEvent::Said(ModelEvent::Noted(note)) if self.words == ScreenVerbosity::Many => {
+            RunEvent::Model(ModelEvent::Noted(note)) if self.words == ScreenVerbosity::Many => {
                 warn(note);
             }
-            RunEvent::Said(event) => {
+            RunEvent::Model(event) => {
                 self.follow_reply(&mut state, event);
                 keep_text(&mut state, event);
             }
@@ -235,15 +235,15 @@ impl RunScreen {
 
     /// Shows the text that the model wrote before a tool call. It is not part of the answer, but useful to read.
     fn show_interim_text(&self, state: &mut ScreenState) {
-        let said = std::mem::take(&mut state.said);
-        let said = terminal::harmless(said.trim());
-        if said.is_empty() {
+        let answer_text = std::mem::take(&mut state.answer_text);
+        let answer_text = terminal::harmless(answer_text.trim());
+        if answer_text.is_empty() {
             return;
         }
         match self.output.texts() {
             // The terminal already shows the streamed text.
             TextDestination::Streamed => {}
-            TextDestination::Held => self.say(&format!("\x1b[2m{said}\x1b[0m")),
+            TextDestination::Held => self.say(&format!("\x1b[2m{answer_text}\x1b[0m")),
         }
     }
 
@@ -410,7 +410,7 @@ fn keep_text(state: &mut ScreenState, event: &ModelEvent) {
         ModelEvent::PartStarted { part, .. } => state.texts.push(matches!(part, PartStart::Text)),
         ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } => {
             if state.texts.get(*index).copied().unwrap_or_default() {
-                state.said.push_str(text);
+                state.answer_text.push_str(text);
             }
         }
         ModelEvent::Started { .. }
@@ -425,13 +425,13 @@ fn keep_text(state: &mut ScreenState, event: &ModelEvent) {
 /// Formats the tool and the beginning of its arguments on one line, without terminal control characters.
 fn describe(call: &ToolCall) -> String {
     let text = call.arguments.as_text();
-    let said = match serde_json::from_str::<Value>(text) {
+    let summary = match serde_json::from_str::<Value>(text) {
         Ok(Value::Object(fields)) => most_informative_argument(&fields).to_owned(),
         Ok(_) | Err(_) => text.to_owned(),
     };
     let name = first_line(&call.name);
-    let said = first_line(&said);
-    if said.is_empty() { name } else { format!("{name} {said}") }
+    let summary = first_line(&summary);
+    if summary.is_empty() { name } else { format!("{name} {summary}") }
 }
 
 /// Returns the most informative argument: one with a well-known name, else the first string.

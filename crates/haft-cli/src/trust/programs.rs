@@ -74,7 +74,7 @@ pub(super) fn servers_of_skill(skill: &Skill) -> Vec<String> {
 }
 
 /// Formats the warning about the files.
-pub(super) fn told(programs: &[PathBuf]) -> String {
+pub(super) fn uncovered_lines(programs: &[PathBuf]) -> String {
     let lines = programs.iter().map(|path| {
         format!(
             "\nnot covered: {}, which it starts or reads; anyone who can write to the project can change it later",

@@ -306,7 +306,7 @@ fn recorded_answer_replays_without_key_or_server() {
     assert!(!place.text("ws/r.jsonl").contains(KEY));
     let ran = haft(&place, &server, &words).output().expect_code(42);
     assert!(
-        ran.stderr.contains("r.jsonl exists already, and a recording is never overwritten\nhint: "),
+        ran.stderr.contains("r.jsonl: the file exists already, and a recording is never overwritten\nhint: "),
         "{}",
         ran.stderr
     );
@@ -324,7 +324,7 @@ fn recorded_answer_replays_without_key_or_server() {
     assert!(missed.stderr.contains(expected), "{}", missed.stderr);
     place.file("ws/garbage", "hello");
     let refused = place.haft(&["ask", "--replay", "garbage", "x"]).output().expect_code(42);
-    assert!(refused.stderr.contains("garbage is not a recording\nhint: "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("garbage: it is not a recording\nhint: "), "{}", refused.stderr);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Standard input beside a request.
+//! Standard input together with a request.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{ModelServer, RequestExpectation, ScriptStep};
@@ -93,7 +93,7 @@ fn input_that_is_not_text_or_too_long_is_an_error() {
 }
 
 #[test]
-fn an_agent_that_takes_json_gets_its_request_alone() {
+fn piped_input_is_not_added_to_a_json_request() {
     let place = here();
     place.file("ws/a.md", "---\ninput: {format: json}\n---\n");
     let server = server([ScriptStep::text("x")]);

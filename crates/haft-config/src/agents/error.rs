@@ -5,7 +5,7 @@ use std::fmt;
 use crate::printable;
 
 /// An error in an agent's file, for its author.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct AgentError {
     pub file: Box<str>,
     /// The line, counted from 1.
@@ -41,5 +41,3 @@ impl fmt::Display for AgentError {
         self.next.as_ref().map_or(Ok(()), |next| write!(f, "\n{next}"))
     }
 }
-
-impl std::error::Error for AgentError {}

@@ -45,11 +45,11 @@ pub(super) fn read_vs_code(file: &Map<String, Value>) -> ImportedServers {
     of_section(file.get("servers"), &mut found);
     let inputs = file.get("inputs").and_then(Value::as_array).into_iter().flatten();
     for input in inputs {
-        let (id, told) = (input["id"].as_str().unwrap_or_default(), input["description"].as_str());
+        let (id, description) = (input["id"].as_str().unwrap_or_default(), input["description"].as_str());
         for server in &mut found.servers {
             for note in server.notes.iter_mut().filter(|note| note.contains(&format!("`{id}`"))) {
-                if let Some(told) = told {
-                    *note = format!("{note} ({told})");
+                if let Some(description) = description {
+                    *note = format!("{note} ({description})");
                 }
             }
         }

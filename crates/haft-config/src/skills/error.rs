@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::printable;
 
 /// An error in a skill, for its author.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct SkillError {
     pub path: PathBuf,
     /// The line, counted from 1.
@@ -28,5 +28,3 @@ impl fmt::Display for SkillError {
         self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {}", printable(hint)))
     }
 }
-
-impl std::error::Error for SkillError {}

@@ -38,7 +38,7 @@ pub(super) fn split(text: &str) -> Result<SkillFileParts<'_>, &'static str> {
         }
         at += line.len();
     }
-    Err("the front matter has no closing line like its first line")
+    Err("the front matter is not closed; end it with a line that equals its first line (`---` or `+++`)")
 }
 
 /// Detects the language. Some existing skills put TOML between `---`, so the first line decides.

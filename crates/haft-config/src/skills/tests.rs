@@ -125,7 +125,7 @@ fn invalid_skill_keys_are_reported_with_line_and_hint() {
     let yaml = |more: &str| format!("---\nname: a\ndescription: b\n{more}\n---\n");
     let toml = |more: &str| format!("+++\nname = 'a'\ndescription = 'b'\n{more}\n+++\n");
     check("no keys", 1, "must begin with front matter");
-    check("---\nname: a\n", 1, "no closing line");
+    check("---\nname: a\n", 1, "the front matter is not closed");
     check("---\nname: a\n---\n", 2, "`description` is missing");
     check(&yaml("requires: 7"), 4, "must be a list of words");
     check(&yaml("requires: {bin: [a]}"), 4, "there are `bins` and `env`");

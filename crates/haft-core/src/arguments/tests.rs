@@ -117,7 +117,7 @@ fn parse_rejects_arguments_over_the_size_or_depth_limit() {
     let check = |text: &str, expected: &str| {
         assert_eq!(RawArguments::from_text(text).parse(&limits).unwrap_err().to_string(), expected);
     };
-    check("{\"a\":12345}", "the arguments are too large: 11 bytes, at most 10 are allowed");
+    check("{\"a\":12345}", "the arguments have 11 bytes; the limit is 10");
     check(
         "{\"a\":[[]]}",
         "the arguments nest too deep: more than 2 levels at line 1 column 7, near `{\"a\":[[]]}`",

@@ -96,7 +96,11 @@ impl CompactionPlan {
 pub(super) fn freed_by_outputs(messages: &[Arc<Message>], recent_from: usize) -> u64 {
     let moved = old_outputs(messages, recent_from);
     let freed = moved.map(|output| text_tokens(&output.text).saturating_sub(REFERENCE_TOKENS)).sum::<u64>();
-    let replies = messages.iter().take(recent_from).flat_map(|message| &message.parts).filter_map(as_reply);
+    let replies = messages
+        .iter()
+        .take(recent_from)
+        .flat_map(|message| &message.parts)
+        .filter_map(MessagePart::as_reply);
     freed.saturating_add(replies.flat_map(|reply| &reply.content).map(preview_tokens).sum())
 }
 
@@ -119,26 +123,12 @@ fn old_outputs(messages: &[Arc<Message>], recent_from: usize) -> impl Iterator<I
     old.iter().enumerate().flat_map(move |(at, message)| {
         let calls = at.checked_sub(1).and_then(|at| old.get(at));
         message.parts.iter().filter_map(move |part| {
-            let reply = as_reply(part)?;
+            let reply = part.as_reply()?;
             let text = movable_text(reply)?;
             let call = calls.and_then(|calls| calls.calls().find(|call| call.id == reply.call));
             Some(OldOutput { call, reply, text })
         })
     })
-}
-
-fn as_reply(part: &MessagePart) -> Option<&ToolReply> {
-    match &part.body {
-        PartBody::Reply(reply) => Some(reply),
-        PartBody::Text { .. }
-        | PartBody::Refusal(_)
-        | PartBody::Image(_)
-        | PartBody::Audio(_)
-        | PartBody::File { .. }
-        | PartBody::Reasoning(_)
-        | PartBody::Call(_)
-        | PartBody::Opaque => None,
-    }
 }
 
 /// Returns the text of a reply that can move to the archive; `None` if it is too short to be worth it. A reference to
@@ -166,14 +156,14 @@ fn is_movable(piece: &OutputContent) -> bool {
     }
 }
 
-/// Tests if a text stands for an output that is stored already.
+/// Tests if a text refers to an output that is stored already.
 fn is_stored(text: &str) -> bool {
     let begins = STORED_BEGINNINGS.iter().chain([&MOVED_BEGINNING]).any(|words| text.starts_with(words));
     begins && text.contains(HANDLE_ARGUMENT)
 }
 
 fn referring(part: &MessagePart, span: &ArchiveSpan, line: &mut u64) -> MessagePart {
-    let Some(reply) = as_reply(part) else { return part.clone() };
+    let Some(reply) = part.as_reply() else { return part.clone() };
     let mut content: Vec<OutputContent> = reply.content.iter().map(without_preview).collect();
     if let Some(text) = movable_text(reply) {
         let lines = line_ends(&text);

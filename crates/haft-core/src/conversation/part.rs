@@ -28,7 +28,7 @@ pub enum PartBody {
     Refusal(String),
     /// An image for a model that reads images, or from one that draws them.
     Image(Media),
-    /// A sound for a model that hears, or from one that speaks.
+    /// Audio for a model, or from one.
     Audio(Media),
     /// A document, such as a PDF.
     File {
@@ -156,19 +156,24 @@ impl MessagePart {
         self
     }
 
+    /// Returns the text; `None` for every other kind of part.
+    pub fn as_text(&self) -> Option<&str> {
+        if let PartBody::Text { text, .. } = &self.body { Some(text) } else { None }
+    }
+
+    /// Returns the text of a refusal; `None` for every other kind of part.
+    pub fn as_refusal(&self) -> Option<&str> {
+        if let PartBody::Refusal(text) = &self.body { Some(text) } else { None }
+    }
+
     /// Returns the tool call; `None` for every other kind of part.
     pub fn as_call(&self) -> Option<&ToolCall> {
-        match &self.body {
-            PartBody::Call(call) => Some(call),
-            PartBody::Text { .. }
-            | PartBody::Refusal(_)
-            | PartBody::Image(_)
-            | PartBody::Audio(_)
-            | PartBody::File { .. }
-            | PartBody::Reasoning(_)
-            | PartBody::Reply(_)
-            | PartBody::Opaque => None,
-        }
+        if let PartBody::Call(call) = &self.body { Some(call) } else { None }
+    }
+
+    /// Returns the reply of a tool; `None` for every other kind of part.
+    pub fn as_reply(&self) -> Option<&ToolReply> {
+        if let PartBody::Reply(reply) = &self.body { Some(reply) } else { None }
     }
 
     /// Returns the part's id in `format`, or `None` if the part came from another format.

@@ -99,10 +99,10 @@ impl LogEvent {
             }
             (
                 Self::ToolFinished { audit, content, .. },
-                Event::ToolFinished { operation, tool, account, said, .. },
+                Event::ToolFinished { operation, tool, account, content: captured, .. },
             ) => {
                 *audit = Some(Box::new(CallAudit::new(operation.place, tool, account)));
-                *content = said.as_deref().map(|said| Box::new(CallContent::of(said)));
+                *content = captured.as_deref().map(|captured| Box::new(CallContent::of(captured)));
             }
             (
                 _,
@@ -162,8 +162,8 @@ impl DecisionAudit {
 }
 
 impl CallContent {
-    fn of(said: &CapturedContent) -> Self {
-        Self { arguments: said.arguments.clone(), result: said.result.clone() }
+    fn of(content: &CapturedContent) -> Self {
+        Self { arguments: content.arguments.clone(), result: content.result.clone() }
     }
 }
 

@@ -135,7 +135,7 @@ fn deltas_get_the_kind_of_their_part_within_their_session() {
     let mut reader = EventReader::default();
     let (one, other) = (RunPosition::first(SessionId(1)), RunPosition::first(SessionId(2)));
     let mut read = |place: RunPosition, event: ModelEvent| {
-        reader.read(&Event::Run { place, event: Arc::new(RunEvent::Said(event)) }).map(|(_, kind)| kind)
+        reader.read(&Event::Run { place, event: Arc::new(RunEvent::Model(event)) }).map(|(_, kind)| kind)
     };
     let start = |index, part| ModelEvent::PartStarted { index, part, mark: None };
     let delta = |index| ModelEvent::PartDelta { index, delta: PartDelta::Text("t".into()) };
@@ -205,7 +205,7 @@ fn audited_events() -> [Event; 3] {
             failure: None,
             latency: Duration::from_millis(1),
             account,
-            said: Some(Arc::new(said)),
+            content: Some(Arc::new(said)),
         },
         Event::ModelFinished {
             id: "r".into(),

@@ -138,7 +138,7 @@ impl TaskState {
 
 impl TaskCompletion {
     /// Returns the reply to the model.
-    pub fn told(self) -> &'static str {
+    pub fn message(self) -> &'static str {
         match self {
             Self::Working => "noted; go on with the task",
             Self::Complete => "noted; the task is complete: give your final answer now",

@@ -105,7 +105,7 @@ fn inner(call: &ToolCall) -> Result<ToolCall, String> {
         Some(Value::Object(arguments)) => RawArguments::from_value(&Value::Object(arguments)),
         // Models also write the object as a JSON text. The parse stage repairs it by the same rules as all arguments.
         Some(Value::String(text)) => RawArguments::from_text(text),
-        // Models also write the arguments beside the name.
+        // Models also write the arguments next to the name.
         None | Some(Value::Null) => RawArguments::from_value(&Value::Object(written)),
         Some(Value::Bool(_) | Value::Number(_) | Value::Array(_)) => {
             return Err("`arguments` must be an object with the arguments of the tool".into());
@@ -129,13 +129,13 @@ pub fn compact_definition(tool: &ModelTool, bytes_max: usize) -> String {
         text.push_str(shortened(&description, room));
     }
     for (name, schema) in properties.into_iter().flatten() {
-        let Some(said) = schema.get("description").and_then(Value::as_str) else { continue };
-        let said = one_line(said);
-        if said.is_empty() || left(&text) < name.len() + PARAMETER_TEXT_BYTES_MIN {
+        let Some(description) = schema.get("description").and_then(Value::as_str) else { continue };
+        let description = one_line(description);
+        if description.is_empty() || left(&text) < name.len() + PARAMETER_TEXT_BYTES_MIN {
             continue;
         }
         let room = (left(&text) - name.len()).min(PARAMETER_TEXT_BYTES_MAX);
-        let _ = write!(text, "\n  {name}: {}", shortened(&said, room));
+        let _ = write!(text, "\n  {name}: {}", shortened(&description, room));
     }
     text
 }

@@ -49,7 +49,7 @@ fn finished(operation: &Arc<CallOperation>, failure: Option<ToolErrorKind>) -> E
         failure,
         latency: Duration::from_millis(5),
         account,
-        said: None,
+        content: None,
     }
 }
 
@@ -223,7 +223,7 @@ fn calls_of_the_runs_own_tools_are_nodes_of_their_turn() {
     let place = RunPosition::first(SessionId(1));
     let said = |index: usize, id: &str, name: &str| {
         let part = PartStart::Call { id: CallId(id.into()), name: name.into() };
-        let event = RunEvent::Said(ModelEvent::PartStarted { index, part, mark: None });
+        let event = RunEvent::Model(ModelEvent::PartStarted { index, part, mark: None });
         Event::Run { place, event: Arc::new(event) }
     };
     let mut tree = OpTree::default();

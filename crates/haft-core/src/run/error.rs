@@ -7,7 +7,9 @@ use crate::tool::CallId;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// The run waits for another input.
-    #[error("the run got {given}, but waits for {waits_for}; do the step it names next")]
+    #[error(
+        "the run got {given}, but waits for {waits_for}; call `next_step` and answer the step that it returns"
+    )]
     Unexpected {
         /// The kind of input that the driver gave.
         given: &'static str,
@@ -27,7 +29,7 @@ pub enum RunError {
         call: CallId,
     },
     /// The conversation cannot hold the reply.
-    #[error("the reply does not fit: {0}")]
+    #[error("the reply cannot be added to the conversation: {0}")]
     Misfit(ConversationError),
     /// The stored run is not usable.
     #[error("the stored run cannot be used: {problem}")]

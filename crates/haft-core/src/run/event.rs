@@ -20,7 +20,7 @@ pub enum RunEvent {
     /// The run sends a request to the model in this turn.
     Asked,
     /// A part of the model's reply arrived.
-    Said(ModelEvent),
+    Model(ModelEvent),
     /// The model requested this call, and the run executes it.
     Called(ToolCall),
     /// A call ended, and the model will get this text.
@@ -42,7 +42,7 @@ impl RunEvent {
         match self {
             Self::Began(_) => "began",
             Self::Asked => "asked",
-            Self::Said(_) => "said",
+            Self::Model(_) => "said",
             Self::Called(_) => "called",
             Self::Answered(_) => "answered",
             Self::Noted(_) => "noted",

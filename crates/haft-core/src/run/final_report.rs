@@ -3,7 +3,7 @@
 use crate::internal_tools::final_report::{ReportShape, RunReport};
 use crate::model_reply::StopReason;
 
-/// The way in which the model gives its answer.
+/// The form in which the model returns its answer.
 #[derive(Debug, Clone)]
 pub enum FinalReport {
     /// The last text is the answer.
@@ -79,7 +79,7 @@ impl FinalReport {
     }
 
     /// Returns the instruction for the last turn.
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn final_instruction(&self) -> String {
         match self {
             Self::None => "Call no more tools. Answer now with what you have.".into(),
             Self::Text(_) => format!("Call no more tools. Answer now with what you have. {}", self.rule()),
@@ -198,6 +198,6 @@ mod tests {
         assert!(FinalReport::Tool(shape.clone()).rule().contains("agent__final_report"));
         let xml = FinalReport::Xml { shape, nonce: "ab12".into() };
         assert!(xml.rule().contains(r#"<haft-ab12-FINAL format="markdown">"#));
-        assert!(xml.last_words().contains("haft-ab12-FINAL"));
+        assert!(xml.final_instruction().contains("haft-ab12-FINAL"));
     }
 }

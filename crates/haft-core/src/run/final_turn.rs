@@ -25,7 +25,7 @@ pub enum FinalTurnReason {
 
 impl FinalTurnReason {
     /// Returns the explanation for the model.
-    pub(super) fn told(self) -> &'static str {
+    pub(super) fn message(self) -> &'static str {
         match self {
             Self::Stopped => "The run was asked to stop.",
             Self::Budget => "The budget of this run is used up.",

@@ -24,7 +24,7 @@ pub enum RunInput {
     /// The client executed its calls.
     ClientReplied(Vec<ToolReply>),
     /// A user decided about a call that waits for approval.
-    Judged {
+    Decided {
         /// The id of the call.
         call: CallId,
         /// The user's decision.
@@ -112,7 +112,7 @@ impl AgentRun {
             RunInput::Failed(error) => return self.model_failed(&error),
             RunInput::Ended(ends) => return self.calls_ended(ends),
             RunInput::ClientReplied(replies) => return self.client_replied(replies),
-            RunInput::Judged { call, verdict } => return self.approval_given(&call, verdict),
+            RunInput::Decided { call, verdict } => return self.approval_given(&call, verdict),
             RunInput::Stopped => self.stop(),
             RunInput::Aborted(why) => self.abort(why),
             RunInput::Appended(names) => self.note_appended(names),

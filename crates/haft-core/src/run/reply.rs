@@ -8,7 +8,7 @@ use super::state::RunPhase;
 use super::tool_choice;
 use super::turn::{ClassifiedTurn, ClassifierInput};
 use super::{AgentRun, FinalTurnReason, RunError, RunNote};
-use crate::conversation::PartBody;
+use crate::conversation::{MessagePart, PartBody};
 use crate::internal_tools::final_report::{FINAL_REPORT, RunReport};
 use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::ToolChoice;
@@ -24,9 +24,9 @@ const CONTINUATIONS_MAX: u32 = 1;
 const CROWDED_TURNS_MAX: u32 = 2;
 
 /// The number of consecutive turns with nothing but searches after which the run warns the model.
-const SEARCH_TURNS_TOLD: u32 = 4;
+const SEARCH_TURNS_WARNED: u32 = 4;
 
-/// The number after which the run ends.
+/// The number of such turns after which the run ends: a model that keeps searching does not find a tool.
 const SEARCH_TURNS_MAX: u32 = 10;
 
 /// The kind of a reply.
@@ -61,7 +61,7 @@ impl ReplyKind {
         if reply.calls().next().is_some() {
             return Self::Calls;
         }
-        let refusal: String = reply.parts.iter().filter_map(refusal).collect();
+        let refusal: String = reply.parts.iter().filter_map(MessagePart::as_refusal).collect();
         match &reply.stop {
             StopReason::Refusal => Self::Refusal(refusal),
             _ if !refusal.is_empty() => Self::Refusal(refusal),
@@ -83,23 +83,9 @@ impl ReplyKind {
     }
 }
 
-fn refusal(part: &crate::conversation::MessagePart) -> Option<&str> {
-    match &part.body {
-        PartBody::Refusal(words) => Some(words),
-        PartBody::Text { .. }
-        | PartBody::Image(_)
-        | PartBody::Audio(_)
-        | PartBody::File { .. }
-        | PartBody::Reasoning(_)
-        | PartBody::Call(_)
-        | PartBody::Reply(_)
-        | PartBody::Opaque => None,
-    }
-}
-
 impl ReplyFault {
     /// Returns the message for the model, or `None` if the run only has to ask again.
-    fn told(&self) -> Option<String> {
+    fn message(&self) -> Option<String> {
         match self {
             Self::Empty => Some("Your last reply was empty. Call a tool, or write your answer.".into()),
             Self::Cut => Some("Your last reply was cut off. Reply again, from the beginning.".into()),
@@ -203,7 +189,8 @@ impl AgentRun {
             (FinalReport::Tool(shape), None) if !shape.format().is_structured() => {
                 self.take_fault(reply, &ReplyFault::NoReport)
             }
-            // A text that fits is the answer, however it came: programs want the answer and not the way to it.
+            // Accept a text that matches the schema even without the report tool: the caller needs the data, and the
+            // retry would cost another request.
             (FinalReport::Tool(shape) | FinalReport::Text(shape), None) => {
                 match shape.read_text(None, unfenced(&text)) {
                     Ok(report) => self.take_answer(reply, RunAnswer::Report(report)),
@@ -227,7 +214,7 @@ impl AgentRun {
             return Ok(());
         }
         self.state.partial = Some(text);
-        self.tell(
+        self.add_instruction(
             "Your last reply was cut off by the limit of its length. Continue exactly where it stopped, and repeat \
              nothing.",
         );
@@ -249,7 +236,7 @@ impl AgentRun {
     fn answered(&self, answer: RunAnswer) -> RunFinish {
         let reason = match self.state.final_turn {
             None => FinishReason::Completed,
-            // The model answered of its own accord: the last turn kept it from nothing.
+            // The model answered without asking for another call, so the turn limit changed nothing.
             Some(FinalTurnReason::LastTurn) if !self.state.wanted_more => FinishReason::Completed,
             Some(why) => why.answered(),
         };
@@ -264,8 +251,8 @@ impl AgentRun {
         }
         if let Some(finish) = self.give_up(fault) {
             self.end(finish.with_answer(answer));
-        } else if let Some(words) = fault.told() {
-            self.tell(self.with_last_words(words));
+        } else if let Some(words) = fault.message() {
+            self.add_instruction(self.with_final_instruction(words));
         }
         Ok(())
     }
@@ -296,8 +283,8 @@ impl AgentRun {
         Some(RunFinish::new(why.unwrap_or_else(|| fault.reason())).with_detail(fault.detail()))
     }
 
-    fn with_last_words(&self, words: String) -> String {
-        let rule = self.plan.report.last_words();
+    fn with_final_instruction(&self, words: String) -> String {
+        let rule = self.plan.report.final_instruction();
         match (self.state.final_turn, &self.plan.report) {
             (Some(_), _) => format!("{words} {rule}"),
             (None, FinalReport::Text(_) | FinalReport::Tool(_) | FinalReport::Xml { .. }) => {
@@ -331,7 +318,7 @@ impl AgentRun {
         Ok(())
     }
 
-    /// Returns a report that the model wrote as text beside calls. The run accepts it after the calls have ended.
+    /// Returns a report that the model wrote as text next to calls. The run accepts it after the calls have ended.
     fn report_in(&self, reply: &ModelReply) -> Option<RunReport> {
         let FinalReport::Xml { shape, nonce } = &self.plan.report else { return None };
         match final_report::find(shape, nonce, &reply.text(), &reply.stop) {
@@ -360,7 +347,7 @@ impl AgentRun {
         self.state.ending = self.give_up(&fault).map(|finish| finish.with_answer(answer));
         // The results of the calls explain the fault. Only the last turn needs its instruction again.
         if self.state.final_turn.is_some() {
-            self.state.to_tell.push(self.plan.report.last_words());
+            self.state.pending_instructions.push(self.plan.report.final_instruction());
         }
         self.state.phase = RunPhase::Calls(OpenCalls(turn.calls));
     }
@@ -417,15 +404,15 @@ impl AgentRun {
         counts.search_turns
     }
 
-    /// Warns a model that searches again and again with other words, and ends the run if it does not stop.
+    /// Warns a model that keeps searching with different words, and ends the run if it does not stop.
     fn limit_searches(&mut self, open: &mut OpenCalls, turns: u32) {
         if turns >= SEARCH_TURNS_MAX {
             open.refuse_all("Error: the run was stopped because it only searches for tools");
             let detail = format!("the model only searched for tools in {turns} turns in a row");
             let doom = RunFinish::new(FinishReason::DoomLoop).with_detail(detail);
             self.state.ending.get_or_insert(doom);
-        } else if turns >= SEARCH_TURNS_TOLD {
-            self.state.to_tell.push(format!(
+        } else if turns >= SEARCH_TURNS_WARNED {
+            self.state.pending_instructions.push(format!(
                 "You only searched for tools in {turns} turns in a row. Call a tool that you found, or answer with what \
                  you have."
             ));
@@ -433,7 +420,7 @@ impl AgentRun {
     }
 
     fn warn_of_repeats(&mut self, tool: String, times: u32) {
-        self.state.to_tell.push(format!(
+        self.state.pending_instructions.push(format!(
             "You called `{tool}` with the same arguments in {times} turns in a row. The answer will not change: \
              do something else, or answer with what you have."
         ));

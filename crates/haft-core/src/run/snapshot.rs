@@ -145,9 +145,9 @@ impl RunSnapshot {
 impl AgentRun {
     /// Checks that the calls the run waits for are the open calls of the conversation.
     fn check_calls(&self) -> Result<(), SnapshotError> {
-        let said = self.conversation().open_calls().map(|call| &call.id);
+        let open_calls = self.conversation().open_calls().map(|call| &call.id);
         let waited = self.state.phase.turn_calls();
-        if said.eq(waited) {
+        if open_calls.eq(waited) {
             return Ok(());
         }
         Err(SnapshotError::Broken {

@@ -22,7 +22,7 @@ pub(super) struct AgentRunState {
     /// The end of the run, once the calls of this turn have ended.
     pub(super) ending: Option<RunFinish>,
     /// The messages for the model after the calls of this turn.
-    pub(super) to_tell: Vec<String>,
+    pub(super) pending_instructions: Vec<String>,
     /// Set when the model called a tool that it may not call at that moment, above all in its last turn.
     pub(super) wanted_more: bool,
     /// The text so far of a reply that reached the limit of output tokens and is being continued.

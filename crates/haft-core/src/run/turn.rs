@@ -198,16 +198,16 @@ impl ClassifiedTurn {
 
     fn accept_handoff(&mut self, call: &ToolCall, handoff: Handoff) {
         self.useful += 1;
-        let told = format!("`{}` takes over", handoff.agent);
+        let message = format!("`{}` takes over", handoff.agent);
         self.handoff = Some(handoff);
-        self.put(call.clone(), CallPosition::Turn, CallState::Ended(ToolReply::text(call, told)));
+        self.put(call.clone(), CallPosition::Turn, CallState::Ended(ToolReply::text(call, message)));
     }
 
     fn accept_status(&mut self, call: &ToolCall, place: CallPosition, status: TaskStatus) {
         self.useful += 1;
-        let told = status.completion().told();
+        let message = status.completion().message();
         self.statuses.push(status);
-        self.put(call.clone(), place, CallState::Ended(ToolReply::text(call, told)));
+        self.put(call.clone(), place, CallState::Ended(ToolReply::text(call, message)));
     }
 
     /// Refuses a call of one of the run's own tools whose arguments do not parse. It counts as a turn, like any failed

@@ -22,7 +22,7 @@ pub const PROVIDER_NAMES: &[&str] = &[
     "compatible",
 ];
 
-/// The provider for servers that speak an OpenAI-compatible API and have no row of their own.
+/// The provider for servers that speak an OpenAI-compatible API and have no row.
 pub const COMPATIBLE: &str = "compatible";
 
 /// The provider that is a command: Claude Code.
@@ -42,7 +42,7 @@ pub const CLAUDE_CODE_RESUMES_MAX: u32 = 5;
 pub enum ReplyDelivery {
     /// The provider sends the reply at once when it is complete.
     Whole,
-    /// The provider sends the reply as it is written.
+    /// The provider sends the reply in pieces, while the model writes it.
     Streamed,
 }
 
@@ -57,7 +57,8 @@ pub enum ToolCalling {
     None,
 }
 
-/// The retries of a request. Only a request that failed before its first token is retried.
+/// The retries of a request. A model's request is retried only before its first token, one to an HTTP service only
+/// when its method is repeatable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The first attempt counts too.
@@ -89,6 +90,22 @@ impl RetryPolicy {
         delay_max: Duration::ZERO,
         retry_after_max: Duration::ZERO,
     };
+
+    /// Returns the wait after failed attempt `number`, counted from 1, or `None` when no attempt is left or the server
+    /// asks for a wait that is too long. `jitter` is between 0 and 1; it spreads out the retries of clients that failed
+    /// at the same time.
+    pub fn delay(&self, number: u32, retry_after: Option<Duration>, jitter: f64) -> Option<Duration> {
+        let requested = retry_after.unwrap_or_default();
+        if number >= self.attempts_max || requested > self.retry_after_max {
+            return None;
+        }
+        let doublings = number.saturating_sub(1).min(16);
+        let backoff = self.delay_first.saturating_mul(1 << doublings).min(self.delay_max);
+        let spread = backoff.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
+        // The server's delay is a lower bound. The jitter on top keeps clients that got the same delay from returning
+        // all at once.
+        Some(if requested.is_zero() { spread } else { requested + spread / 4 })
+    }
 }
 
 /// The time limits of the parts of a request.

@@ -227,11 +227,11 @@ impl StoredNote {
             ReplyNote::PromptCut { read_tokens, sent_tokens_min } => {
                 Self::PromptCut { read_tokens, sent_tokens_min }
             }
-            ReplyNote::NotSaid { what, instead } => Self::NotSaid { what, instead },
+            ReplyNote::FeatureDropped { what, instead } => Self::NotSaid { what, instead },
             ReplyNote::EventSkipped { reason } => Self::EventSkipped { reason },
             ReplyNote::CallRepaired { name, how } => Self::CallRepaired { name, how },
             ReplyNote::CallUnread { problem } => Self::CallUnread { problem },
-            ReplyNote::SteppedIn { failed, problem } => Self::SteppedIn { failed, problem },
+            ReplyNote::FallbackUsed { failed, problem } => Self::SteppedIn { failed, problem },
         }
     }
 
@@ -245,11 +245,11 @@ impl StoredNote {
             Self::PromptCut { read_tokens, sent_tokens_min } => {
                 ReplyNote::PromptCut { read_tokens, sent_tokens_min }
             }
-            Self::NotSaid { what, instead } => ReplyNote::NotSaid { what, instead },
+            Self::NotSaid { what, instead } => ReplyNote::FeatureDropped { what, instead },
             Self::EventSkipped { reason } => ReplyNote::EventSkipped { reason },
             Self::CallRepaired { name, how } => ReplyNote::CallRepaired { name, how },
             Self::CallUnread { problem } => ReplyNote::CallUnread { problem },
-            Self::SteppedIn { failed, problem } => ReplyNote::SteppedIn { failed, problem },
+            Self::SteppedIn { failed, problem } => ReplyNote::FallbackUsed { failed, problem },
         }
     }
 }

@@ -102,7 +102,7 @@ fn every_stored_event_round_trips() {
         ReplyNote::NoEnd,
         ReplyNote::Empty,
         ReplyNote::PromptCut { read_tokens: 1, sent_tokens_min: 2 },
-        ReplyNote::NotSaid { what: "w".into(), instead: "i".into() },
+        ReplyNote::FeatureDropped { what: "w".into(), instead: "i".into() },
         ReplyNote::EventSkipped { reason: "r".into() },
     ];
     let stops = [

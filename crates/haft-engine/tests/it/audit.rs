@@ -164,18 +164,18 @@ async fn all_events_of_a_call_share_one_operation_id_and_position() {
 
 #[tokio::test]
 async fn arguments_and_results_are_captured_only_when_configured() {
-    let said = async |capture: ContentCapture| {
+    let content = async |capture: ContentCapture| {
         let config = OrchestratorConfig { capture, ..OrchestratorConfig::default() };
         let (orchestrator, kept) = watched(FakeProvider::builtins(SharedLog::default()), config);
         orchestrator.execute(call("echo", r#"{"text": "x"}"#)).await;
         match kept.last() {
-            Event::ToolFinished { said, .. } => said.map(Arc::unwrap_or_clone),
+            Event::ToolFinished { content, .. } => content.map(Arc::unwrap_or_clone),
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(said(ContentCapture::Nothing).await, None);
+    assert_eq!(content(ContentCapture::Nothing).await, None);
     let words = CapturedContent { arguments: r#"{"text": "x"}"#.into(), result: "echo: x".into() };
-    assert_eq!(said(ContentCapture::Content).await, Some(words));
+    assert_eq!(content(ContentCapture::Content).await, Some(words));
 }
 
 /// A provider that fails in the way its arguments name, and puts the secret into every text it returns.

@@ -30,13 +30,13 @@ enum ProviderFault {
 }
 
 struct BadProvider {
-    vice: ProviderFault,
+    fault: ProviderFault,
     namespace: Namespace,
 }
 
 impl BadProvider {
-    fn with(vice: ProviderFault) -> Arc<dyn ToolProvider> {
-        Arc::new(Self { vice, namespace: Namespace::new("bad").unwrap() })
+    fn with(fault: ProviderFault) -> Arc<dyn ToolProvider> {
+        Arc::new(Self { fault, namespace: Namespace::new("bad").unwrap() })
     }
 }
 
@@ -50,9 +50,9 @@ impl ToolProvider for BadProvider {
     }
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
-        assert_ne!(self.vice, ProviderFault::PanicsInTools, "secret detail");
+        assert_ne!(self.fault, ProviderFault::PanicsInTools, "secret detail");
         let tool = |name: &str| definition(name, Effects::ReadOnly, json!({"type": "object"}));
-        match self.vice {
+        match self.fault {
             ProviderFault::ListsThis(tools) => (0..tools).map(|number| tool(&format!("t{number}"))).collect(),
             ProviderFault::ListsOneTwice => [tool("x"), tool("x"), tool("y")].into(),
             _ => [tool("x")].into(),
@@ -61,7 +61,7 @@ impl ToolProvider for BadProvider {
 
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         Box::pin(async {
-            match self.vice {
+            match self.fault {
                 ProviderFault::PanicsInWarmup => panic!("secret detail"),
                 ProviderFault::HangsInWarmup => std::future::pending().await,
                 ProviderFault::FailsToWarmUp => {
@@ -79,7 +79,7 @@ impl ToolProvider for BadProvider {
         _: &'a CallContext,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async {
-            match self.vice {
+            match self.fault {
                 ProviderFault::Gives(bytes) => Ok(ToolOutput::text("x".repeat(bytes))),
                 _ => Ok(ToolOutput::text("fine")),
             }
@@ -88,7 +88,7 @@ impl ToolProvider for BadProvider {
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            match self.vice {
+            match self.fault {
                 ProviderFault::PanicsInShutdown => panic!("secret detail"),
                 ProviderFault::HangsInShutdown => std::future::pending().await,
                 _ => {}
@@ -98,30 +98,31 @@ impl ToolProvider for BadProvider {
 }
 
 /// Returns an orchestrator with a bad provider before a good one.
-fn orchestrator_with_faulty_provider(vice: ProviderFault) -> Orchestrator {
+fn orchestrator_with_faulty_provider(fault: ProviderFault) -> Orchestrator {
     let good = Arc::new(FakeProvider::builtins(SharedLog::default()));
     Orchestrator::new(
-        Catalog::new(vec![BadProvider::with(vice), good], NamingScheme::Double),
+        Catalog::new(vec![BadProvider::with(fault), good], NamingScheme::Double),
         OrchestratorConfig::default(),
     )
 }
 
-/// Returns all warnings from start to end, and checks that the good provider works.
-async fn provider_warnings(vice: ProviderFault) -> Vec<String> {
-    let orchestrator = orchestrator_with_faulty_provider(vice);
+/// Returns the warnings of building and warming up a catalog with one faulty provider. The healthy provider must still
+/// work.
+async fn provider_warnings(fault: ProviderFault) -> Vec<String> {
+    let orchestrator = orchestrator_with_faulty_provider(fault);
     let mut warnings = orchestrator.catalog().warnings();
     warnings.extend(orchestrator.catalog().warm_up().await);
     let answer = orchestrator.execute(call("echo", r#"{"text": "hi"}"#)).await;
-    assert_eq!(said(&answer), "echo: hi", "{vice:?}");
+    assert_eq!(said(&answer), "echo: hi", "{fault:?}");
     warnings.extend(orchestrator.catalog().shut_down().await);
     warnings.iter().map(ToString::to_string).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
-    let check = async |vice: ProviderFault, expected: &[&str]| {
+    let check = async |fault: ProviderFault, expected: &[&str]| {
         let expected: Vec<String> = expected.iter().map(|line| format!("provider `bad`: {line}")).collect();
-        assert_eq!(provider_warnings(vice).await, expected, "{vice:?}");
+        assert_eq!(provider_warnings(fault).await, expected, "{fault:?}");
     };
     check(ProviderFault::PanicsInTools, &["it panicked while listing its tools; none of them can be used"])
         .await;
@@ -152,8 +153,8 @@ async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn tools_of_a_provider_that_failed_warm_up_still_work() {
-    for vice in [ProviderFault::PanicsInWarmup, ProviderFault::HangsInWarmup, ProviderFault::FailsToWarmUp] {
-        let orchestrator = orchestrator_with_faulty_provider(vice);
+    for fault in [ProviderFault::PanicsInWarmup, ProviderFault::HangsInWarmup, ProviderFault::FailsToWarmUp] {
+        let orchestrator = orchestrator_with_faulty_provider(fault);
         orchestrator.catalog().warm_up().await;
         assert_eq!(said(&orchestrator.execute(call("bad__x", "{}")).await), "fine");
     }

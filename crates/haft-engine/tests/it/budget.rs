@@ -65,7 +65,7 @@ async fn calls_of_one_turn_share_the_remaining_context() {
     let (orchestrator, _) = passing(Some(FakeOutputStore::default()));
     let budget = budget(4_000);
     let calls = (0..3).map(|_| echo(2_500)).collect();
-    let results = orchestrator.execute_all_with(calls, options(&budget)).await;
+    let results = orchestrator.execute_all(calls, options(&budget)).await;
     let reasons: Vec<Value> = results
         .iter()
         .map(|result| result.receipt.notes.get("stored").map_or(Value::Null, |note| note["reason"].clone()))

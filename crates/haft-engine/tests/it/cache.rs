@@ -109,7 +109,7 @@ async fn cached_output_is_not_shared_across_principals_or_workspaces() {
 async fn ten_concurrent_equal_calls_reach_the_provider_once() {
     let orchestrator = caching_orchestrator();
     let began = Instant::now();
-    let results = orchestrator.execute_all(vec![call("count", "{}"); 10]).await;
+    let results = orchestrator.execute_all(vec![call("count", "{}"); 10], CallOptions::default()).await;
     assert_eq!(began.elapsed().as_secs(), 1);
     assert!(results.iter().all(|result| result.text() == "0"));
     assert_eq!(results.iter().filter(|result| is_hit(result)).count(), 9);
@@ -131,10 +131,12 @@ async fn cancelled_leader_hands_over_to_a_waiting_equal_call() {
 #[tokio::test(start_paused = true)]
 async fn failed_leader_hands_over_to_a_waiting_equal_call() {
     let orchestrator = caching_orchestrator();
-    let results = orchestrator.execute_all(vec![call("count_fail", "{}"); 3]).await;
+    let results = orchestrator.execute_all(vec![call("count_fail", "{}"); 3], CallOptions::default()).await;
     let said: Vec<_> = results.iter().map(said).collect();
     assert_eq!(said, ["failed: 0", "failed: 1", "failed: 2"]);
-    let results = orchestrator.execute_all(vec![call("panic", "{}"), call("panic", "{}")]).await;
+    let results = orchestrator
+        .execute_all(vec![call("panic", "{}"), call("panic", "{}")], CallOptions::default())
+        .await;
     assert!(results.iter().all(|result| result.error_kind() == Some(ToolErrorKind::Internal)));
     assert_eq!(orchestrator.config().cache.snapshot().flights, 0);
 }
@@ -160,7 +162,7 @@ async fn waiting_for_an_equal_call_ends_at_the_timeout() {
 async fn output_too_large_to_cache_still_answers_waiting_equal_calls() {
     let cache = Cache::new(CacheConfig { entries_max: 10, bytes_max: 0 });
     let (orchestrator, _) = orchestrator_from(OrchestratorConfig { cache, ..caching_config() });
-    let results = orchestrator.execute_all(vec![call("count", "{}"); 3]).await;
+    let results = orchestrator.execute_all(vec![call("count", "{}"); 3], CallOptions::default()).await;
     assert!(results.iter().all(|result| result.text() == "0"));
     check(&orchestrator, "count", "{}", "1", false).await;
 }

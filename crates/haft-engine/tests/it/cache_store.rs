@@ -203,10 +203,10 @@ async fn damaged_cache_entry_is_a_miss() {
 async fn concurrent_equal_calls_query_the_store_once() {
     let store = Arc::<FakeStore>::default();
     let first = process(&store);
-    let results = first.execute_all(vec![call("count", "{}"); 10]).await;
+    let results = first.execute_all(vec![call("count", "{}"); 10], CallOptions::default()).await;
     assert!(results.iter().all(|result| result.text() == "0"));
     assert_eq!(store.asked(), 3, "a `get` before and under the lease, and one `put`");
-    let results = process(&store).execute_all(vec![call("count", "{}"); 10]).await;
+    let results = process(&store).execute_all(vec![call("count", "{}"); 10], CallOptions::default()).await;
     assert!(results.iter().all(|result| result.text() == "0" && !result.receipt.executed));
     assert_eq!(store.asked(), 4);
 }

@@ -340,24 +340,17 @@ impl TestRig {
         self.orchestrator.execute_with(call, self.options(options)).await
     }
 
-    pub(crate) async fn execute_all(&self, calls: Vec<ToolCall>) -> Vec<ToolResult> {
-        self.execute_all_with(calls, CallOptions::default()).await
-    }
-
-    pub(crate) async fn execute_all_with(
-        &self,
-        calls: Vec<ToolCall>,
-        options: CallOptions,
-    ) -> Vec<ToolResult> {
-        self.orchestrator.execute_all_with(calls, self.options(options)).await
+    pub(crate) async fn execute_all(&self, calls: Vec<ToolCall>, options: CallOptions) -> Vec<ToolResult> {
+        self.orchestrator.execute_all(calls, self.options(options)).await
     }
 
     pub(crate) fn execute_in_turn(
         &self,
         order: &EffectOrder,
         call: ToolCall,
+        options: CallOptions,
     ) -> impl Future<Output = ToolResult> + Send {
-        self.orchestrator.execute_in_turn_with(order, call, self.options(CallOptions::default()))
+        self.orchestrator.execute_in_turn(order, call, self.options(options))
     }
 
     fn options(&self, options: CallOptions) -> CallOptions {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use haft_core::naming::NamingScheme;
 use haft_core::provider::ProviderKind;
 use haft_core::tool::{Effects, ToolCall};
-use haft_engine::{Catalog, Orchestrator, OrchestratorConfig};
+use haft_engine::{CallOptions, Catalog, Orchestrator, OrchestratorConfig};
 use serde_json::json;
 
 use crate::fake::{FakeProvider, SharedLog, call, orchestrator, schema};
@@ -20,7 +20,7 @@ fn calls(letters: &str) -> Vec<ToolCall> {
 async fn check(letters: &str, seconds: u64, expected_log: &str) {
     let (orchestrator, log) = orchestrator();
     let started = tokio::time::Instant::now();
-    let results = orchestrator.execute_all(calls(letters)).await;
+    let results = orchestrator.execute_all(calls(letters), CallOptions::default()).await;
     assert_eq!(started.elapsed().as_secs(), seconds, "{letters}");
     let texts: String = results.iter().map(haft_core::result::ToolResult::text).collect();
     assert_eq!(texts, letters, "results stand in call order");
@@ -41,7 +41,7 @@ async fn reads_run_concurrently_and_writes_run_alone() {
 async fn alternating_reads_and_writes_of_a_long_turn_run_in_order() {
     let (orchestrator, _) = orchestrator();
     let started = tokio::time::Instant::now();
-    let results = orchestrator.execute_all(calls(&"aB".repeat(50))).await;
+    let results = orchestrator.execute_all(calls(&"aB".repeat(50)), CallOptions::default()).await;
     assert_eq!(started.elapsed().as_secs(), 100);
     assert!(results.iter().all(|result| result.outcome.is_ok()));
 }
@@ -61,7 +61,7 @@ async fn sub_agent_calls_run_outside_the_effect_order() {
     let ask = |text: &str| call("agent__slow_write", &json!({ "text": text }).to_string());
     let started = tokio::time::Instant::now();
     let calls = [calls("A"), vec![ask("x"), ask("y")], calls("B")].concat();
-    orchestrator.execute_all(calls).await;
+    orchestrator.execute_all(calls, CallOptions::default()).await;
     assert_eq!(started.elapsed().as_secs(), 2, "both agents beside A, then B");
     assert_eq!(log.lines()[..3], ["A in", "x in", "y in"]);
 }

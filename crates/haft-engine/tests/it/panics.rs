@@ -1,6 +1,7 @@
 use std::error::Error;
 
 use haft_core::result::ToolErrorKind;
+use haft_engine::CallOptions;
 
 use crate::fake::{call, orchestrator, said};
 
@@ -9,7 +10,7 @@ async fn panicking_tool_fails_only_its_own_call() {
     for tool in ["panic", "panic_early"] {
         let (orchestrator, log) = orchestrator();
         let calls = vec![call(tool, "{}"), call("echo", r#"{"text": "hi"}"#)];
-        let results = orchestrator.execute_all(calls).await;
+        let results = orchestrator.execute_all(calls, CallOptions::default()).await;
         assert_eq!(results[0].error_kind(), Some(ToolErrorKind::Internal));
         assert_eq!(
             results[0].text(),

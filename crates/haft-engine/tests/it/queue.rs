@@ -59,7 +59,8 @@ fn fill(orchestrator: &Orchestrator) -> (usize, usize) {
 async fn queue_limits_concurrent_calls() {
     let (orchestrator, log) = orchestrator_from(through(queue(2, 10)));
     let began = Instant::now();
-    let results = orchestrator.execute_all(["a", "b", "c", "d", "e"].map(slow).into()).await;
+    let results =
+        orchestrator.execute_all(["a", "b", "c", "d", "e"].map(slow).into(), CallOptions::default()).await;
     assert_eq!(began.elapsed().as_secs(), 3);
     assert_eq!(entered(&log).join(""), "abcde");
     assert!(results.iter().all(|result| result.outcome.is_ok()));
@@ -79,7 +80,7 @@ async fn a_thousand_calls_pass_a_queue_of_eight_in_order() {
     let (orchestrator, log) = orchestrator_from(config);
     let names: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
     let began = Instant::now();
-    orchestrator.execute_all(names.iter().map(|name| slow(name)).collect()).await;
+    orchestrator.execute_all(names.iter().map(|name| slow(name)).collect(), CallOptions::default()).await;
     assert_eq!(entered(&log), names);
     assert_eq!(began.elapsed().as_secs(), 125);
     assert_eq!(fill(&orchestrator), (0, 0));
@@ -88,7 +89,7 @@ async fn a_thousand_calls_pass_a_queue_of_eight_in_order() {
 #[tokio::test(start_paused = true)]
 async fn call_to_a_full_queue_fails_immediately() {
     let (orchestrator, _) = orchestrator_from(through(queue(1, 1)));
-    let results = orchestrator.execute_all(["a", "b", "c"].map(slow).into()).await;
+    let results = orchestrator.execute_all(["a", "b", "c"].map(slow).into(), CallOptions::default()).await;
     assert_eq!(said(&results[2]), "queue_full: queue `slow` is full: 1 calls are waiting; try again later");
     assert!(!results[2].receipt.executed);
     assert_eq!(results[2].receipt.latency, Duration::ZERO);
@@ -140,7 +141,7 @@ async fn queue_wait_counts_toward_the_timeout_named_in_the_message() {
         let mut config = through(QueueConfig { timeout_default, ..queue(1, 10) });
         config.policies.default.timeout = Duration::from_secs(tool_secs);
         let (orchestrator, log) = orchestrator_from(config);
-        let ahead = orchestrator.execute_all(vec![call("hang", "{}")]);
+        let ahead = orchestrator.execute_all(vec![call("hang", "{}")], CallOptions::default());
         let (ahead, waiting) = join(ahead, orchestrator.execute(call("note", "{}"))).await;
         assert_eq!(waiting.text(), format!("Tool `note` {expected} while still waiting for a slot"));
         assert_eq!(waiting.error_kind(), Some(ToolErrorKind::Timeout));
@@ -188,7 +189,7 @@ async fn slot_of_a_dropped_call_passes_to_the_next_waiter() {
 async fn panicking_call_releases_its_slot() {
     let (orchestrator, _) = orchestrator_from(through(queue(1, 10)));
     let calls = vec![call("panic", "{}"), call("panic_early", "{}"), slow("a")];
-    let results = orchestrator.execute_all(calls).await;
+    let results = orchestrator.execute_all(calls, CallOptions::default()).await;
     assert_eq!(said(&results[2]), "a");
     assert_eq!(fill(&orchestrator), (0, 0));
 }
@@ -198,7 +199,7 @@ async fn tools_without_a_queue_use_the_default_queue() {
     let queues = Queues::new([(name(QUEUE_DEFAULT), queue(1, 10))]);
     let (orchestrator, _) = orchestrator_from(OrchestratorConfig { queues, ..Default::default() });
     let began = Instant::now();
-    orchestrator.execute_all(["a", "b"].map(slow).into()).await;
+    orchestrator.execute_all(["a", "b"].map(slow).into(), CallOptions::default()).await;
     assert_eq!(began.elapsed().as_secs(), 2);
 }
 
@@ -274,7 +275,7 @@ fn ask(text: &str) -> ToolCall {
 #[tokio::test(start_paused = true)]
 async fn sub_agent_holds_no_slot_while_its_calls_wait() {
     let (orchestrator, _) = nested(ProviderKind::Agent);
-    let results = orchestrator.execute_all(vec![ask("a"), ask("b"), ask("c")]).await;
+    let results = orchestrator.execute_all(vec![ask("a"), ask("b"), ask("c")], CallOptions::default()).await;
     let texts: Vec<_> = results.iter().map(said).collect();
     assert_eq!(texts, ["a", "b", "c"]);
 }
@@ -286,7 +287,7 @@ async fn batch_holding_a_slot_deadlocks_unless_it_bypasses_the_queue() {
     assert_eq!(stuck.error_kind(), Some(ToolErrorKind::Timeout), "{}", said(&stuck));
     assert_eq!(fill(&orchestrator), (0, 0));
     let options = CallOptions { concurrency: Concurrency::Bypass, ..CallOptions::default() };
-    let through = orchestrator.execute_all_with(vec![ask("a"), ask("b")], options).await;
+    let through = orchestrator.execute_all(vec![ask("a"), ask("b")], options).await;
     assert_eq!(through.iter().map(said).collect::<Vec<_>>(), ["a", "b"]);
 }
 

@@ -120,7 +120,7 @@ async fn partial_output_is_always_returned_on_a_real_clock() {
     let mut policies = ToolPolicies::default();
     policies.default.timeout = Duration::from_millis(20);
     let (orchestrator, _) = orchestrator_with(policies);
-    let results = orchestrator.execute_all(vec![call("partial", "{}"); 100]).await;
+    let results = orchestrator.execute_all(vec![call("partial", "{}"); 100], CallOptions::default()).await;
     assert!(results.iter().all(|result| said(result) == "half of it"));
 }
 

@@ -9,7 +9,7 @@ use haft_core::model_request::{
 use haft_core::output::{FoundTools, OutputContent};
 use haft_core::tool::ToolCall;
 
-use super::UNSAID;
+use super::UNSUPPORTED;
 use crate::call_id::CallIdRule;
 use crate::capability::thinks_by_budget;
 use crate::encode_memo::{EncodeMemo, EncodedTail, Encoder};
@@ -38,14 +38,14 @@ pub(super) fn encode(
 ) -> EncodedRequest {
     let encoder = AnthropicEncoder { caching: request.caching, deferred: &request.deferred };
     let recalled = memo.encode_cached(&encoder, request);
-    let tail = &recalled.said.tail;
+    let tail = &recalled.messages.tail;
     let mut body = Vec::with_capacity(tail.bytes.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
         body.put("model", &request.model);
         body.put("max_tokens", &output_tokens(request));
         if !request.tools.is_empty() {
             body.raw("tools", recalled.tools);
-            say_choice(body, request);
+            write_choice(body, request);
         }
         if !recalled.system.is_empty() {
             body.raw("system", recalled.system);
@@ -55,8 +55,8 @@ pub(super) fn encode(
             PromptCaching::None => unmarked(tail),
         };
         body.raw_pieces("messages", &messages);
-        say_thinking(body, request);
-        say_output_config(body, request);
+        write_thinking(body, request);
+        write_output_config(body, request);
         body.put_some("temperature", request.sampling.temperature.as_ref());
         body.put_some("top_p", request.sampling.top_p.as_ref());
         body.put_some("top_k", request.sampling.top_k.as_ref());
@@ -70,8 +70,8 @@ pub(super) fn encode(
         path: "messages".into(),
         headers: &[("anthropic-version", "2023-06-01")],
         body,
-        asked: recalled.asked(request),
-        unsaid: recalled.unsaid(request, UNSAID),
+        decode_context: recalled.decode_context(request),
+        unsupported: recalled.unsupported(request, UNSUPPORTED),
     }
 }
 
@@ -122,17 +122,17 @@ impl Encoder for AnthropicEncoder<'_> {
     fn message(&self, tail: &mut EncodedTail, message: &Message) {
         let mut blocks = Vec::new();
         match message.role {
-            Role::System => message.parts.iter().for_each(|part| say_system_inside(&mut blocks, part)),
-            Role::User => message.parts.iter().for_each(|part| say_input(&mut blocks, &part.body)),
+            Role::System => message.parts.iter().for_each(|part| write_system_inside(&mut blocks, part)),
+            Role::User => message.parts.iter().for_each(|part| write_input(&mut blocks, &part.body)),
             Role::Tool => {
-                message.parts.iter().for_each(|part| say_reply(&mut blocks, part, self.deferred));
-                // The API accepts no text beside references, and results come before all text.
+                message.parts.iter().for_each(|part| write_reply(&mut blocks, part, self.deferred));
+                // The API accepts no text next to references, and results come before all text.
                 for found in message.parts.iter().filter_map(|part| loaded(part, self.deferred)) {
-                    say_text(&mut blocks, &found.rest, &[]);
+                    write_text(&mut blocks, &found.rest, &[]);
                 }
             }
             Role::Assistant => {
-                message.parts.iter().for_each(|part| say_output(&mut blocks, part));
+                message.parts.iter().for_each(|part| write_output(&mut blocks, part));
                 tail.push_blocks("assistant", &blocks, (br#"{"role":"assistant","content":["#, b"]}"));
                 return;
             }
@@ -165,7 +165,7 @@ impl Encoder for AnthropicEncoder<'_> {
         json_text::array(&mut out, |list| {
             for (number, tool) in tools.iter().enumerate() {
                 list.object(|entry| {
-                    say_tool(entry, tool);
+                    write_tool(entry, tool);
                     if number + 1 == tools.len() {
                         self.mark(entry);
                     }
@@ -173,7 +173,7 @@ impl Encoder for AnthropicEncoder<'_> {
             }
             for tool in deferred {
                 list.object(|entry| {
-                    say_tool(entry, tool);
+                    write_tool(entry, tool);
                     entry.put("defer_loading", &true);
                 });
             }
@@ -182,7 +182,7 @@ impl Encoder for AnthropicEncoder<'_> {
     }
 }
 
-fn say_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
+fn write_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
     entry.put("name", &tool.name);
     entry.put("description", &tool.description);
     entry.put("input_schema", &schema::downgrade(&tool.input_schema, SchemaDialect::Anthropic).schema);
@@ -224,7 +224,7 @@ fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
-fn say_text(blocks: &mut Vec<u8>, text: &str, annotations: &[Annotation]) {
+fn write_text(blocks: &mut Vec<u8>, text: &str, annotations: &[Annotation]) {
     if is_blank(text) {
         return;
     }
@@ -242,21 +242,21 @@ fn say_text(blocks: &mut Vec<u8>, text: &str, annotations: &[Annotation]) {
     });
 }
 
-fn say_system_inside(blocks: &mut Vec<u8>, part: &MessagePart) {
+fn write_system_inside(blocks: &mut Vec<u8>, part: &MessagePart) {
     if let PartBody::Text { text, .. } = &part.body {
-        say_text(blocks, &format!("<system>\n{text}\n</system>"), &[]);
+        write_text(blocks, &format!("<system>\n{text}\n</system>"), &[]);
     }
 }
 
-fn say_input(blocks: &mut Vec<u8>, body: &PartBody) {
+fn write_input(blocks: &mut Vec<u8>, body: &PartBody) {
     match body {
-        PartBody::Text { text, .. } => say_text(blocks, text, &[]),
-        PartBody::Image(media) => block(blocks, |block| say_media(block, "image", media)),
+        PartBody::Text { text, .. } => write_text(blocks, text, &[]),
+        PartBody::Image(media) => block(blocks, |block| write_media(block, "image", media)),
         PartBody::File { name, media } => block(blocks, |block| {
-            say_media(block, "document", media);
+            write_media(block, "document", media);
             block.put_some("title", name.as_deref());
         }),
-        PartBody::Audio(media) => say_text(blocks, &media::described("audio", media), &[]),
+        PartBody::Audio(media) => write_text(blocks, &media::described("audio", media), &[]),
         // User messages never hold these parts.
         PartBody::Refusal(_)
         | PartBody::Reasoning(_)
@@ -266,7 +266,7 @@ fn say_input(blocks: &mut Vec<u8>, body: &PartBody) {
     }
 }
 
-fn say_media(block: &mut ObjectWriter<'_>, kind: &str, media: &Media) {
+fn write_media(block: &mut ObjectWriter<'_>, kind: &str, media: &Media) {
     block.put("type", kind);
     block.object("source", |source| match &media.source {
         MediaSource::Url(url) => {
@@ -278,23 +278,23 @@ fn say_media(block: &mut ObjectWriter<'_>, kind: &str, media: &Media) {
             source.put("media_type", "text/plain");
             source.put("data", &String::from_utf8_lossy(bytes));
         }
-        MediaSource::Bytes(bytes) => say_base64(source, &media.media_type, bytes),
+        MediaSource::Bytes(bytes) => write_base64(source, &media.media_type, bytes),
     });
 }
 
-fn say_base64(source: &mut ObjectWriter<'_>, media_type: &str, bytes: &[u8]) {
+fn write_base64(source: &mut ObjectWriter<'_>, media_type: &str, bytes: &[u8]) {
     source.put("type", "base64");
     source.put("media_type", media_type);
     source.put("data", &media::base64(bytes));
 }
 
-fn say_output(blocks: &mut Vec<u8>, part: &MessagePart) {
+fn write_output(blocks: &mut Vec<u8>, part: &MessagePart) {
     match &part.body {
-        PartBody::Text { text, annotations } => say_text(blocks, text, annotations),
-        PartBody::Refusal(text) => say_text(blocks, text, &[]),
-        PartBody::Image(media) => say_text(blocks, &media::described("image", media), &[]),
-        PartBody::Audio(media) => say_text(blocks, &media::described("audio", media), &[]),
-        PartBody::File { media, .. } => say_text(blocks, &media::described("file", media), &[]),
+        PartBody::Text { text, annotations } => write_text(blocks, text, annotations),
+        PartBody::Refusal(text) => write_text(blocks, text, &[]),
+        PartBody::Image(media) => write_text(blocks, &media::described("image", media), &[]),
+        PartBody::Audio(media) => write_text(blocks, &media::described("audio", media), &[]),
+        PartBody::File { media, .. } => write_text(blocks, &media::described("file", media), &[]),
         PartBody::Reasoning(text) => {
             if let Some(signature) = part.state_for(FORMAT) {
                 block(blocks, |block| {
@@ -304,7 +304,7 @@ fn say_output(blocks: &mut Vec<u8>, part: &MessagePart) {
                 });
             }
         }
-        PartBody::Call(call) => block(blocks, |block| say_call(block, call)),
+        PartBody::Call(call) => block(blocks, |block| write_call(block, call)),
         PartBody::Opaque => {
             if let Some(json) = part.state_for(FORMAT) {
                 raw_block(blocks, |out| out.extend_from_slice(json.as_bytes()));
@@ -314,22 +314,22 @@ fn say_output(blocks: &mut Vec<u8>, part: &MessagePart) {
     }
 }
 
-fn say_call(block: &mut ObjectWriter<'_>, call: &ToolCall) {
+fn write_call(block: &mut ObjectWriter<'_>, call: &ToolCall) {
     block.put("type", "tool_use");
     block.put("id", &CallIdRule::USUAL.fit(&call.id.0));
     block.put("name", &call.name);
     block.raw("input", object_json(&call.arguments).as_bytes());
 }
 
-fn say_reply(blocks: &mut Vec<u8>, part: &MessagePart, deferred: &[ModelTool]) {
+fn write_reply(blocks: &mut Vec<u8>, part: &MessagePart, deferred: &[ModelTool]) {
     let PartBody::Reply(reply) = &part.body else { return };
     block(blocks, |block| {
         block.put("type", "tool_result");
         block.put("tool_use_id", &CallIdRule::USUAL.fit(&reply.call.0));
         if let Some(found) = loaded(part, deferred) {
-            block.array("content", |content| say_references(content, found));
+            block.array("content", |content| write_references(content, found));
         } else if media::images(reply).next().is_some() {
-            block.array("content", |content| say_reply_pieces(content, reply));
+            block.array("content", |content| write_reply_pieces(content, reply));
         } else {
             block.put("content", &media::reply_text(reply));
         }
@@ -339,7 +339,7 @@ fn say_reply(blocks: &mut Vec<u8>, part: &MessagePart, deferred: &[ModelTool]) {
     });
 }
 
-fn say_references(content: &mut ArrayWriter<'_>, found: &FoundTools) {
+fn write_references(content: &mut ArrayWriter<'_>, found: &FoundTools) {
     for name in &found.defined {
         content.object(|block| {
             block.put("type", "tool_reference");
@@ -348,24 +348,24 @@ fn say_references(content: &mut ArrayWriter<'_>, found: &FoundTools) {
     }
 }
 
-fn say_reply_pieces(content: &mut ArrayWriter<'_>, reply: &ToolReply) {
+fn write_reply_pieces(content: &mut ArrayWriter<'_>, reply: &ToolReply) {
     for piece in &reply.content {
         match piece {
             OutputContent::Image { media_type, bytes } => content.object(|block| {
                 block.put("type", "image");
-                block.object("source", |source| say_base64(source, media_type, bytes));
+                block.object("source", |source| write_base64(source, media_type, bytes));
             }),
             OutputContent::Text(_)
             | OutputContent::Audio { .. }
             | OutputContent::Resource { .. }
             | OutputContent::Binary { .. }
             | OutputContent::FoundTools(_)
-            | OutputContent::Stored(_) => say_reply_text(content, &piece.as_text()),
+            | OutputContent::Stored(_) => write_reply_text(content, &piece.as_text()),
         }
     }
 }
 
-fn say_reply_text(content: &mut ArrayWriter<'_>, text: &str) {
+fn write_reply_text(content: &mut ArrayWriter<'_>, text: &str) {
     if !is_blank(text) {
         content.object(|block| {
             block.put("type", "text");
@@ -374,7 +374,7 @@ fn say_reply_text(content: &mut ArrayWriter<'_>, text: &str) {
     }
 }
 
-fn say_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
+fn write_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let one = request.parallel_calls == ParallelCalls::OneAtATime;
     let (kind, name) = match &request.tool_choice {
         ToolChoice::Auto | ToolChoice::Allowed { must_call: MustCall::No, .. } => ("auto", None),
@@ -396,7 +396,7 @@ fn say_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
 
 /// Writes `thinking`. The API rejects thinking together with a forced tool call; the forced call wins because the
 /// caller asked for it.
-fn say_thinking(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
+fn write_thinking(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let forced = match &request.tool_choice {
         ToolChoice::Required
         | ToolChoice::Named(_)
@@ -406,13 +406,7 @@ fn say_thinking(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     match request.reasoning {
         None => {}
         Some(ReasoningEffort::Off) => body.object("thinking", |thinking| thinking.put("type", "disabled")),
-        Some(
-            ReasoningEffort::Minimal
-            | ReasoningEffort::Low
-            | ReasoningEffort::Medium
-            | ReasoningEffort::High
-            | ReasoningEffort::Highest,
-        ) if forced => {}
+        Some(_) if forced => {}
         Some(effort) if thinks_by_budget(&request.model) => {
             // No thinking if `output_tokens_max` leaves no room for the smallest budget; such an answer is short
             // anyway.
@@ -423,15 +417,7 @@ fn say_thinking(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
                 });
             }
         }
-        Some(
-            ReasoningEffort::Minimal
-            | ReasoningEffort::Low
-            | ReasoningEffort::Medium
-            | ReasoningEffort::High
-            | ReasoningEffort::Highest,
-        ) => {
-            body.object("thinking", |thinking| thinking.put("type", "adaptive"));
-        }
+        Some(_) => body.object("thinking", |thinking| thinking.put("type", "adaptive")),
     }
 }
 
@@ -468,7 +454,7 @@ fn budget_wanted(effort: ReasoningEffort) -> u32 {
     }
 }
 
-fn say_output_config(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
+fn write_output_config(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let effort = request.reasoning.filter(|_| !thinks_by_budget(&request.model));
     let effort = effort.and_then(|effort| match effort {
         ReasoningEffort::Off => None,

@@ -58,7 +58,7 @@ struct AnthropicOutputDetails {
     thinking_tokens: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let message: AnthropicMessage<'_> = bounded_json::read(body)?;
     if let Some(error) = &message.error {
         return Err(failure::inside(error));
@@ -66,10 +66,10 @@ pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, M
     let Some(content) = &message.content else {
         return Err(bounded_json::malformed("it has no `content`"));
     };
-    let mut draft = ReplyDraft::new(ModelApiFormat::Anthropic, asked);
+    let mut draft = ReplyDraft::new(ModelApiFormat::Anthropic, decode_context);
     draft.start(message.id.as_deref(), message.model.as_deref());
     for raw in content {
-        say_block(&mut draft, raw)?;
+        write_block(&mut draft, raw)?;
     }
     if let Some(usage) = &message.usage {
         draft.usage(usage.read());
@@ -78,7 +78,7 @@ pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, M
     Ok(draft.into_reply())
 }
 
-fn say_block(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
+fn write_block(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
     if draft.skips_call(raw, |kind| kind == "tool_use") {
         return Ok(());
     }

@@ -29,13 +29,13 @@ struct OpenBlock {
     signature: String,
     /// The input of the call in its start event. It counts only if no input delta follows.
     input: Option<String>,
-    kept: Option<UnknownBlock>,
+    unknown: Option<UnknownBlock>,
 }
 
 impl OpenBlock {
     /// Returns the state of a call that is left out.
     fn skipped() -> Self {
-        Self { part: LEFT_OUT, signature: String::new(), input: None, kept: None }
+        Self { part: LEFT_OUT, signature: String::new(), input: None, unknown: None }
     }
 }
 
@@ -76,9 +76,9 @@ struct AnthropicDelta<'a> {
 }
 
 impl AnthropicStreamReader {
-    pub(super) fn new(asked: &DecodeContext) -> Self {
+    pub(super) fn new(decode_context: &DecodeContext) -> Self {
         Self {
-            draft: ReplyDraft::new(ModelApiFormat::Anthropic, asked),
+            draft: ReplyDraft::new(ModelApiFormat::Anthropic, decode_context),
             open: HashMap::new(),
             usage: AnthropicUsage::default(),
         }
@@ -125,7 +125,7 @@ impl AnthropicStreamReader {
         let part = response::open(&mut self.draft, &block, raw.get());
         self.draft.add(part, block.text.as_deref().or(block.thinking.as_deref()).unwrap_or_default());
         let kind = block.kind.as_deref().unwrap_or_default();
-        let kept = match kind {
+        let unknown = match kind {
             "text" | "thinking" | "tool_use" => None,
             _ => {
                 let id = block.id.as_deref().map(str::to_owned);
@@ -134,7 +134,7 @@ impl AnthropicStreamReader {
         };
         let input = block.input.filter(|_| kind == "tool_use").map(|input| input.get().to_owned());
         let signature = block.signature.as_deref().unwrap_or_default().to_owned();
-        self.open.insert(event.index, OpenBlock { part, signature, input, kept });
+        self.open.insert(event.index, OpenBlock { part, signature, input, unknown });
         Ok(())
     }
 
@@ -155,8 +155,8 @@ impl AnthropicStreamReader {
         }
         if let Some(json) = delta.partial_json.as_deref().filter(|json| !json.is_empty()) {
             open.input = None;
-            match &mut open.kept {
-                Some(kept) => kept.input.push_str(json),
+            match &mut open.unknown {
+                Some(unknown) => unknown.input.push_str(json),
                 None => self.draft.add(open.part, json),
             }
         }
@@ -167,8 +167,8 @@ impl AnthropicStreamReader {
         if let Some(input) = &open.input {
             self.draft.add(open.part, input);
         }
-        let mark = match open.kept {
-            Some(kept) => self.draft.mark(kept.id.as_deref(), Some(&kept.whole())),
+        let mark = match open.unknown {
+            Some(unknown) => self.draft.mark(unknown.id.as_deref(), Some(&unknown.whole())),
             None => self.draft.mark(None, Some(open.signature.as_str()).filter(|text| !text.is_empty())),
         };
         self.draft.close(open.part, mark);

@@ -10,30 +10,30 @@ const EXCERPT_CHARS_MAX: usize = 60;
 
 /// Returns a similarity score; higher is more alike. Messages weigh more than settings, and equal messages at the
 /// beginning weigh most, because a conversation that begins in the same way is probably the same one.
-pub(super) fn similarity(recorded: &Value, asked: &Value) -> usize {
+pub(super) fn similarity(recorded: &Value, actual: &Value) -> usize {
     let messages = |value: &Value| value["messages"].as_array().cloned().unwrap_or_default();
-    let (recorded_messages, asked_messages) = (messages(recorded), messages(asked));
-    let pairs = || recorded_messages.iter().zip(&asked_messages);
+    let (recorded_messages, actual_messages) = (messages(recorded), messages(actual));
+    let pairs = || recorded_messages.iter().zip(&actual_messages);
     let from_the_beginning = pairs().take_while(|(one, other)| one == other).count();
     let equal = pairs().filter(|(one, other)| one == other).count();
-    let as_long = usize::from(recorded_messages.len() == asked_messages.len());
-    let (Some(one), Some(other)) = (recorded.as_object(), asked.as_object()) else { return 0 };
+    let as_long = usize::from(recorded_messages.len() == actual_messages.len());
+    let (Some(one), Some(other)) = (recorded.as_object(), actual.as_object()) else { return 0 };
     let settings = one.iter().filter(|(key, value)| other.get(*key) == Some(value)).count();
     (from_the_beginning * 4 + equal * 2 + as_long) * 32 + settings
 }
 
 /// Returns the first few differences between two requests, each with its path.
-pub(super) fn differences(recorded: &Value, asked: &Value) -> Vec<String> {
+pub(super) fn differences(recorded: &Value, actual: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    walk(&mut found, "", recorded, asked);
+    walk(&mut found, "", recorded, actual);
     found
 }
 
-fn walk(found: &mut Vec<String>, path: &str, recorded: &Value, asked: &Value) {
-    if found.len() >= DIFFERENCES_MAX || recorded == asked {
+fn walk(found: &mut Vec<String>, path: &str, recorded: &Value, actual: &Value) {
+    if found.len() >= DIFFERENCES_MAX || recorded == actual {
         return;
     }
-    match (recorded, asked) {
+    match (recorded, actual) {
         (Value::Object(one), Value::Object(other)) => {
             for (key, value) in one {
                 walk(found, &below(path, key), value, other.get(key).unwrap_or(&Value::Null));
@@ -54,7 +54,7 @@ fn walk(found: &mut Vec<String>, path: &str, recorded: &Value, asked: &Value) {
             let (one, other) = excerpts(one, other);
             found.push(format!("`{path}` is `{one}` instead of `{other}`"));
         }
-        (_, _) => found.push(format!("`{path}` is {} instead of {}", short(recorded), short(asked))),
+        (_, _) => found.push(format!("`{path}` is {} instead of {}", short(recorded), short(actual))),
     }
 }
 
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn differences_name_the_path_and_both_values() {
-        let check = |recorded: Value, asked: Value, expected: &[&str]| {
-            assert_eq!(differences(&recorded, &asked), expected);
+        let check = |recorded: Value, actual: Value, expected: &[&str]| {
+            assert_eq!(differences(&recorded, &actual), expected);
         };
         check(json!({"a": 1}), json!({"a": 1}), &[]);
         check(json!({"a": 1}), json!({"a": null}), &["`a` is `1` instead of nothing"]);
@@ -112,9 +112,9 @@ mod tests {
     #[test]
     fn shared_message_prefix_makes_a_request_more_similar() {
         let request = |messages: &[&str], choice: &str| json!({"messages": messages, "tool_choice": choice});
-        let asked = request(&["a", "b", "c"], "auto");
-        let nearer = similarity(&request(&["a", "b", "x"], "none"), &asked);
-        let farther = similarity(&request(&["x", "b", "c"], "auto"), &asked);
+        let actual = request(&["a", "b", "c"], "auto");
+        let nearer = similarity(&request(&["a", "b", "x"], "none"), &actual);
+        let farther = similarity(&request(&["x", "b", "c"], "auto"), &actual);
         assert!(nearer > farther);
     }
 }

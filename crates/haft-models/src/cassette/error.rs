@@ -7,25 +7,37 @@ use std::path::{Path, PathBuf};
 use super::{VERSION, VERSION_OLDEST};
 
 /// An error about a recording file, written for the operator who named it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
 pub struct RecordingError {
     pub path: PathBuf,
     pub problem: RecordingProblem,
 }
 
-/// The reason of a `RecordingError`.
-#[derive(Debug)]
+/// The reason of a `RecordingError`, as a sentence about the file.
+#[derive(Debug, thiserror::Error)]
 pub enum RecordingProblem {
+    #[error("the file exists already, and a recording is never overwritten")]
     Exists,
+    #[error("{0}")]
     Io(io::Error),
+    #[error("it is not a file")]
     NotAFile,
+    #[error("it has more than {bytes_max} bytes")]
     TooLarge { bytes_max: u64 },
+    #[error("it is not a recording")]
     NotARecording,
+    #[error("it has version {found}, but this program reads versions {VERSION_OLDEST} to {VERSION}")]
     UnknownVersion { found: u32 },
+    #[error("line {line} cannot be read: {problem}")]
     BadLine { line: usize, problem: String },
+    #[error("it contains no exchange with a model")]
     NoModel,
+    #[error("it contains no run")]
     NoRun,
+    #[error("it contains no journal of this session")]
     NoJournal,
+    #[error("its journal cannot be read: {problem}")]
     BadJournal { problem: String },
 }
 
@@ -38,35 +50,3 @@ impl RecordingError {
         Self::new(path, RecordingProblem::BadLine { line, problem: problem.to_string() })
     }
 }
-
-impl fmt::Display for RecordingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        match &self.problem {
-            RecordingProblem::Exists => {
-                write!(f, "{path} exists already, and a recording is never overwritten")
-            }
-            RecordingProblem::Io(error) => write!(f, "{path}: {error}"),
-            RecordingProblem::NotAFile => write!(f, "{path} is not a file"),
-            RecordingProblem::TooLarge { bytes_max } => write!(f, "{path} has more than {bytes_max} bytes"),
-            RecordingProblem::NotARecording => write!(f, "{path} is not a recording"),
-            RecordingProblem::UnknownVersion { found } => {
-                write!(
-                    f,
-                    "{path} has version {found}, but this program reads versions {VERSION_OLDEST} to {VERSION}"
-                )
-            }
-            RecordingProblem::BadLine { line, problem } => {
-                write!(f, "{path}: line {line} cannot be read: {problem}")
-            }
-            RecordingProblem::NoModel => write!(f, "{path} contains no exchange with a model"),
-            RecordingProblem::NoRun => write!(f, "{path} contains no run"),
-            RecordingProblem::NoJournal => write!(f, "{path} contains no journal of this session"),
-            RecordingProblem::BadJournal { problem } => {
-                write!(f, "{path}: its journal cannot be read: {problem}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RecordingError {}

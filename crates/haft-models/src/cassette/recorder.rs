@@ -129,8 +129,8 @@ impl<P: ModelProvider> ExchangeInProgress<'_, P> {
         let moments = self.notes.take();
         let whole = std::mem::take(&mut self.fold).finish().into_events();
         let whole: Vec<StoredEvent> = whole.iter().map(StoredEvent::of).collect();
-        let said = serde_json::to_string(&whole).unwrap_or_default();
-        if !self.recorder.tape.holds_secret(&said) {
+        let json = serde_json::to_string(&whole).unwrap_or_default();
+        if !self.recorder.tape.holds_secret(&json) {
             return moments;
         }
         let at = moments.iter().position(|StoredMoment(_, what)| matches!(what, StoredReplyEvent::Event(_)));

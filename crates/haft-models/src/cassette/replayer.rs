@@ -114,11 +114,11 @@ impl Replayer {
             let times = if same == 1 { "once".to_owned() } else { format!("{same} times") };
             return format!("this request was recorded {times} and has been sent once more than that");
         }
-        let asked = normalize::request(request);
+        let actual = normalize::request(request);
         let requests = self.requests();
         let recorded = self.exchanges.iter().filter_map(|exchange| {
             let request = normalize::request(requests.get(&exchange.number)?);
-            Some((difference::similarity(&request, &asked), exchange, request))
+            Some((difference::similarity(&request, &actual), exchange, request))
         });
         // On a tie the first one wins.
         let nearest = recorded.reduce(|best, next| if next.0 > best.0 { next } else { best });
@@ -126,7 +126,7 @@ impl Replayer {
             return "no recorded request matches, and no request of the recording can be read".into();
         };
         let line = exchange.line;
-        match difference::differences(&recorded, &asked).join("; ").as_str() {
+        match difference::differences(&recorded, &actual).join("; ").as_str() {
             // The digest was computed before redaction, so the stored request differs from the original only in the
             // redacted secret.
             "" => {
@@ -145,7 +145,7 @@ impl Replayer {
             [] => "after no calls".to_owned(),
             names => format!("after calls to {}", names.join(", ")),
         };
-        let asked = format!("turn {} {}", prints.turn, after(&prints.called));
+        let actual = format!("turn {} {}", prints.turn, after(&prints.called));
         let same_turn = self.exchanges.iter().filter(|exchange| exchange.prints.turn == prints.turn);
         let recorded: Vec<String> = same_turn
             .map(|exchange| format!("line {} {}", exchange.line, after(&exchange.prints.called)))
@@ -153,10 +153,10 @@ impl Replayer {
         match recorded.as_slice() {
             [] => {
                 let last = self.exchanges.iter().map(|exchange| exchange.prints.turn).max().unwrap_or(0);
-                format!("no recorded request matches {asked}: the recording ends with turn {last}")
+                format!("no recorded request matches {actual}: the recording ends with turn {last}")
             }
             [..] => format!(
-                "no recorded request matches {asked}: the recording has this turn on {}",
+                "no recorded request matches {actual}: the recording has this turn on {}",
                 recorded.join(", ")
             ),
         }
@@ -186,12 +186,12 @@ impl ModelProvider for Replayer {
                 Ok(happenings) => stream::iter(happenings),
                 Err(error) => stream::iter(vec![ReplayEvent::Error(error)]),
             })
-            .filter_map(move |happening| future::ready(tell(happening, &cx)))
+            .filter_map(move |happening| future::ready(deliver(happening, &cx)))
             .boxed()
     }
 }
 
-fn tell(happening: ReplayEvent, cx: &ModelContext) -> Option<Result<ModelEvent, ModelError>> {
+fn deliver(happening: ReplayEvent, cx: &ModelContext) -> Option<Result<ModelEvent, ModelError>> {
     match happening {
         ReplayEvent::Attempt(attempt) => cx.attempt_started(&attempt),
         ReplayEvent::Account(attempt, account) => cx.attempt_finished(&attempt, account),

@@ -6,25 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use haft_core::redact::SecretRedactor;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
 use super::error::RecordingProblem;
 use super::{LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, TYPE_HEAD, VERSION};
 
-/// The shortest secret that is redacted, in bytes. A shorter value may be an ordinary word, and no real key is so
-/// short.
-const SECRET_BYTES_MIN: usize = 8;
-
-const REDACTED: &str = "[redacted]";
-
 /// Appends lines of any type and redacts the secrets that it was created with. Every line is written at once, so it
 /// survives a crash of the process. After the first failed write the tape keeps the error as
 /// [`problem`](Self::problem) and writes nothing more.
 pub struct Tape {
     path: PathBuf,
-    /// Escaped as they appear inside JSON strings.
-    secrets: Vec<SecretString>,
+    redactor: SecretRedactor,
     written: Mutex<TapeFile>,
     numbers: AtomicU64,
 }
@@ -66,9 +60,10 @@ impl Tape {
                 if exists { RecordingProblem::Exists } else { RecordingProblem::Io(error) },
             )
         })?;
+        let secrets: Vec<SecretString> = secrets.into_iter().collect();
         let tape = Self {
             path: path.to_owned(),
-            secrets: secrets.into_iter().filter_map(|secret| as_json(&secret)).collect(),
+            redactor: SecretRedactor::of(secrets.iter().map(ExposeSecret::expose_secret)),
             written: Mutex::new(TapeFile { file, bytes: 0, problem: None }),
             numbers: AtomicU64::new(1),
         };
@@ -76,7 +71,7 @@ impl Tape {
         Ok(Arc::new(tape))
     }
 
-    /// Appends a line of this type. `entry` must be an object without a `type` field of its own.
+    /// Appends a line of this type. `entry` must be an object without a `type` field.
     pub fn write(&self, kind: &str, entry: &impl Serialize) {
         self.append(&TapeLine { kind, entry });
     }
@@ -86,7 +81,7 @@ impl Tape {
         let line = serde_json::to_string(line);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if written.problem.is_none() {
-            let put = line.map_err(io::Error::from).and_then(|line| written.put(&self.redacted(line)));
+            let put = line.map_err(io::Error::from).and_then(|line| written.put(&self.redactor.redact(line)));
             written.problem = put.err().map(|error| format!("{}: {error}", self.path.display()));
         }
     }
@@ -102,16 +97,7 @@ impl Tape {
     }
 
     pub(super) fn holds_secret(&self, json: &str) -> bool {
-        self.secrets.iter().any(|secret| json.contains(secret.expose_secret()))
-    }
-
-    fn redacted(&self, mut line: String) -> String {
-        for secret in &self.secrets {
-            if line.contains(secret.expose_secret()) {
-                line = line.replace(secret.expose_secret(), REDACTED);
-            }
-        }
-        line
+        self.redactor.is_in(json)
     }
 }
 
@@ -128,13 +114,6 @@ impl TapeFile {
         self.bytes = bytes;
         Ok(())
     }
-}
-
-fn as_json(secret: &SecretString) -> Option<SecretString> {
-    let text = secret.expose_secret();
-    let quoted = serde_json::to_string(text).ok()?;
-    // Without the surrounding quotes, so that the secret is also found inside longer strings.
-    (text.len() >= SECRET_BYTES_MIN).then(|| quoted[1..quoted.len() - 1].into())
 }
 
 impl std::fmt::Debug for Tape {
@@ -171,7 +150,7 @@ mod tests {
         let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let written = Mutex::new(TapeFile { file, bytes: 0, problem: None });
         let path = PathBuf::from("r.jsonl");
-        let tape = Tape { path, secrets: Vec::new(), written, numbers: AtomicU64::new(1) };
+        let tape = Tape { path, redactor: SecretRedactor::default(), written, numbers: AtomicU64::new(1) };
         tape.write("clock", &json!({}));
         assert!(tape.problem().unwrap().starts_with("r.jsonl: "));
     }

@@ -104,7 +104,7 @@ fn reader_skips_unknown_line_types_and_a_truncated_last_line() {
     let recording = read(&format!("{HEAD}{{\"type\":\"clock\",\"now\":1}}\n{{\"type\":\"exch")).unwrap();
     assert_eq!((recording.lines().len(), recording.cut_off()), (1, true));
     let error = Replayer::new(&recording, MatchRule::Digest).unwrap_err().to_string();
-    assert!(error.contains("r.jsonl contains no exchange with a model"), "{error}");
+    assert!(error.contains("r.jsonl: it contains no exchange with a model"), "{error}");
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn invalid_recording_is_rejected_with_the_file_and_reason() {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains(expected) && error.contains("r.jsonl"), "{text}: {error}");
     };
-    check("", "r.jsonl is not a recording");
-    check("hello\n", "r.jsonl is not a recording");
-    check(&"x".repeat(1 << 20), "r.jsonl is not a recording");
-    check("{\"type\":\"exchange\"}\n", "r.jsonl is not a recording");
+    check("", "r.jsonl: it is not a recording");
+    check("hello\n", "r.jsonl: it is not a recording");
+    check(&"x".repeat(1 << 20), "r.jsonl: it is not a recording");
+    check("{\"type\":\"exchange\"}\n", "r.jsonl: it is not a recording");
     check(
         "{\"type\":\"recording\",\"version\":9}\n",
         "has version 9, but this program reads versions 2 to 3",

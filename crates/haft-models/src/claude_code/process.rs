@@ -37,5 +37,5 @@ pub struct ClaudeExit {
     /// The exit code or signal, in words.
     pub how: String,
     /// The last text on standard error.
-    pub last_words: String,
+    pub stderr_tail: String,
 }

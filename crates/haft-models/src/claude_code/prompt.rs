@@ -48,12 +48,12 @@ fn words(body: &PartBody) -> Option<String> {
 }
 
 /// Lists the features of a request that the command does not support.
-pub(super) fn unsaid(request: &ModelRequest) -> Vec<ReplyNote> {
+pub(super) fn unsupported(request: &ModelRequest) -> Vec<ReplyNote> {
     let parts = || request.conversation.messages().iter().flat_map(|message| &message.parts);
     let media = |part: &MessagePart| {
         matches!(part.body, PartBody::Image(_) | PartBody::Audio(_) | PartBody::File { .. })
     };
-    let held = [
+    let dropped = [
         (parts().any(media), "images, audio and files", "they are left out"),
         (request.sampling != SamplingParameters::default(), "sampling", "the command decides"),
         (request.output_tokens_max.is_some(), "a limit of output tokens", "the command decides"),
@@ -61,8 +61,10 @@ pub(super) fn unsaid(request: &ModelRequest) -> Vec<ReplyNote> {
         (request.output == OutputShape::Json, "JSON without a schema", "it is not requested"),
         (request.reasoning == Some(ReasoningEffort::Off), "reasoning off", "the command decides"),
     ];
-    let held = held.into_iter().filter(|(held, _, _)| *held);
-    held.map(|(_, what, instead)| ReplyNote::NotSaid { what: what.into(), instead: instead.into() }).collect()
+    let dropped = dropped.into_iter().filter(|(dropped, _, _)| *dropped);
+    dropped
+        .map(|(_, what, instead)| ReplyNote::FeatureDropped { what: what.into(), instead: instead.into() })
+        .collect()
 }
 
 #[cfg(test)]

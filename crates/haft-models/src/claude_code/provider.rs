@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::ClaudeCodeSettings;
 use super::command::{order, texts};
 use super::process::{ClaudeExit, RunningCommand, StartCommand};
-use super::prompt::unsaid;
+use super::prompt::unsupported;
 use super::reader::{ClaudeFailure, ClaudeOutcome, ClaudeOutputReader, ClaudeSpend};
 use super::resume::{ResumeDecision, decide};
 use super::session::{ClaudeInput, ClaudeSession};
@@ -47,7 +47,7 @@ impl ModelProvider for ClaudeCode {
             provider: self,
             cx: cx.clone(),
             turn: session.turn(&request),
-            notes: unsaid(&request).into_iter().map(ModelEvent::Noted).collect(),
+            notes: unsupported(&request).into_iter().map(ModelEvent::Noted).collect(),
             ready: VecDeque::new(),
             reader: ClaudeOutputReader::new(texts(&self.settings, &request)),
             request,
@@ -153,7 +153,7 @@ impl ClaudeRequest<'_> {
         if over { self.end().await } else { Ok(()) }
     }
 
-    /// Handles the end of the output: reports the answer, or decides about a retry.
+    /// Handles the end of the output: reports the answer, or decides whether to retry.
     async fn end(&mut self) -> Result<(), ModelError> {
         let ClaudePhase::Reading(reading) = std::mem::replace(&mut self.phase, ClaudePhase::Over) else {
             return Ok(());
@@ -173,7 +173,7 @@ impl ClaudeRequest<'_> {
                 self.reader.finish(answer);
                 self.ready.extend(self.reader.take_events());
                 if let Some(session) = self.reader.session.clone() {
-                    self.provider.sessions.put(ClaudeSession::heard(session, &self.request));
+                    self.provider.sessions.put(ClaudeSession::after_reply(session, &self.request));
                 }
                 Ok(())
             }
@@ -213,8 +213,8 @@ impl ClaudeRequest<'_> {
 }
 
 fn died(ended: &ClaudeExit) -> ClaudeFailure {
-    let ClaudeExit { how, last_words } = ended;
-    let words = redact(last_words.trim());
+    let ClaudeExit { how, stderr_tail } = ended;
+    let words = redact(stderr_tail.trim());
     let said = if words.is_empty() { String::new() } else { format!(": {words}") };
     ClaudeFailure::Died(format!("the command {how} before it answered{said}"))
 }

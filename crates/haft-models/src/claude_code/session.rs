@@ -43,7 +43,7 @@ impl ClaudeSession {
     }
 
     /// Returns the session after an answer: it has seen the whole request.
-    pub(super) fn heard(id: String, request: &ModelRequest) -> Self {
+    pub(super) fn after_reply(id: String, request: &ModelRequest) -> Self {
         Self { id: Some(id), seen: request.conversation.messages().to_vec() }
     }
 }
@@ -83,7 +83,7 @@ mod tests {
         let turn = ClaudeSession::default().turn(&first);
         let expected = ClaudeInput { session: None, system: "s".into(), prompt: "one".into() };
         assert_eq!(turn, expected);
-        let session = ClaudeSession::heard("id".into(), &first);
+        let session = ClaudeSession::after_reply("id".into(), &first);
         conversation.push(Message::assistant(vec![MessagePart::text("reply")])).unwrap();
         conversation.push(Message::user("two")).unwrap();
         let second = ModelRequest { conversation: Arc::new(conversation), ..first };

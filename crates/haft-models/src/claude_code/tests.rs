@@ -49,7 +49,7 @@ impl RunningCommand for ScriptedCommand {
 
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>> {
         Box::pin(async {
-            Ok(ClaudeExit { how: "ended with code 1".into(), last_words: "key sk-0123456789".into() })
+            Ok(ClaudeExit { how: "ended with code 1".into(), stderr_tail: "key sk-0123456789".into() })
         })
     }
 }

@@ -2,13 +2,11 @@
 
 use std::fmt::Write as _;
 
-use haft_core::conversation::{
-    Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
-};
+use haft_core::conversation::{Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role};
 use haft_core::model_request::{ModelRequest, ModelTool, MustCall, OutputShape, ReasoningEffort, ToolChoice};
 use haft_core::tool::ToolCall;
 
-use super::UNSAID;
+use super::UNSUPPORTED;
 use crate::encode_memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::json_text::{self, ObjectWriter};
 use crate::model_data::{self, EffortName, ModelFamily, ReasoningRule};
@@ -29,7 +27,7 @@ pub(super) fn encode(
     memo: &mut EncodeMemo,
 ) -> EncodedRequest {
     let recalled = memo.encode_cached(&GeminiEncoder, request);
-    let tail = &recalled.said.tail;
+    let tail = &recalled.messages.tail;
     let mut body = Vec::with_capacity(tail.bytes.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
         if !recalled.system.is_empty() {
@@ -38,17 +36,17 @@ pub(super) fn encode(
         // The API rejects an empty list of declarations.
         if !request.tools.is_empty() {
             body.raw("tools", recalled.tools);
-            say_choice(body, &request.tool_choice);
+            write_choice(body, &request.tool_choice);
         }
         body.raw_pieces("contents", &[b"[", &tail.bytes, tail.closing(b"]}"), b"]"]);
-        body.object("generationConfig", |config| say_config(config, request));
+        body.object("generationConfig", |config| write_config(config, request));
     });
     EncodedRequest {
         path: path(&request.model, delivery),
         headers: &[],
         body,
-        asked: recalled.asked(request),
-        unsaid: recalled.unsaid(request, UNSAID),
+        decode_context: recalled.decode_context(request),
+        unsupported: recalled.unsupported(request, UNSUPPORTED),
     }
 }
 
@@ -81,11 +79,11 @@ impl Encoder for GeminiEncoder {
     fn message(&self, tail: &mut EncodedTail, message: &Message) {
         let mut parts = EncodedParts::default();
         match message.role {
-            Role::System => message.parts.iter().for_each(|part| say_system_inside(&mut parts, part)),
-            Role::User => message.parts.iter().for_each(|part| say_input(&mut parts, &part.body)),
-            Role::Tool => say_replies(&mut parts, &message.parts),
+            Role::System => message.parts.iter().for_each(|part| write_system_inside(&mut parts, part)),
+            Role::User => message.parts.iter().for_each(|part| write_input(&mut parts, &part.body)),
+            Role::Tool => write_replies(&mut parts, &message.parts),
             Role::Assistant => {
-                message.parts.iter().for_each(|part| say_output(&mut parts, part));
+                message.parts.iter().for_each(|part| write_output(&mut parts, part));
                 tail.push_blocks("model", &parts.bytes, (br#"{"role":"model","parts":["#, b"]}"));
                 return;
             }
@@ -109,7 +107,7 @@ impl Encoder for GeminiEncoder {
             list.object(|entry| {
                 entry.array("functionDeclarations", |declarations| {
                     for tool in tools {
-                        declarations.object(|out| say_tool(out, tool));
+                        declarations.object(|out| write_tool(out, tool));
                     }
                 });
             });
@@ -120,7 +118,7 @@ impl Encoder for GeminiEncoder {
 
 /// Writes a tool declaration. A tool without parameters gets no `parameters` field, because the API rejects an
 /// object without properties.
-fn say_tool(out: &mut ObjectWriter<'_>, tool: &ModelTool) {
+fn write_tool(out: &mut ObjectWriter<'_>, tool: &ModelTool) {
     out.put("name", &tool.name);
     out.put("description", &tool.description);
     let parameters = schema::downgrade(&tool.input_schema, SchemaDialect::Gemini).schema;
@@ -165,17 +163,17 @@ impl EncodedParts {
     }
 }
 
-fn say_system_inside(parts: &mut EncodedParts, part: &MessagePart) {
+fn write_system_inside(parts: &mut EncodedParts, part: &MessagePart) {
     if let PartBody::Text { text, .. } = &part.body {
         parts.text(&format!("<system>\n{text}\n</system>"), None);
     }
 }
 
-fn say_input(parts: &mut EncodedParts, body: &PartBody) {
+fn write_input(parts: &mut EncodedParts, body: &PartBody) {
     match body {
         PartBody::Text { text, .. } => parts.text(text, None),
         PartBody::Image(media) | PartBody::Audio(media) | PartBody::File { media, .. } => {
-            say_media(parts, media, None);
+            write_media(parts, media, None);
         }
         // User messages never hold these parts.
         PartBody::Refusal(_)
@@ -186,10 +184,10 @@ fn say_input(parts: &mut EncodedParts, body: &PartBody) {
     }
 }
 
-fn say_media(parts: &mut EncodedParts, media: &Media, signature: Option<&str>) {
+fn write_media(parts: &mut EncodedParts, media: &Media, signature: Option<&str>) {
     parts.add(|part| {
         match &media.source {
-            MediaSource::Bytes(bytes) => say_bytes(part, &media.media_type, bytes),
+            MediaSource::Bytes(bytes) => write_bytes(part, &media.media_type, bytes),
             MediaSource::Url(url) => part.object("fileData", |data| {
                 data.put("mimeType", &media.media_type);
                 data.put("fileUri", url);
@@ -199,20 +197,20 @@ fn say_media(parts: &mut EncodedParts, media: &Media, signature: Option<&str>) {
     });
 }
 
-fn say_bytes(part: &mut ObjectWriter<'_>, media_type: &str, bytes: &[u8]) {
+fn write_bytes(part: &mut ObjectWriter<'_>, media_type: &str, bytes: &[u8]) {
     part.object("inlineData", |data| {
         data.put("mimeType", media_type);
         data.put("data", &media::base64(bytes));
     });
 }
 
-fn say_output(parts: &mut EncodedParts, part: &MessagePart) {
+fn write_output(parts: &mut EncodedParts, part: &MessagePart) {
     let signature = part.state_for(FORMAT);
     match &part.body {
         PartBody::Text { text, .. } => parts.text(text, signature),
         PartBody::Refusal(text) => parts.text(text, None),
         PartBody::Image(media) | PartBody::Audio(media) | PartBody::File { media, .. } => {
-            say_media(parts, media, signature);
+            write_media(parts, media, signature);
         }
         PartBody::Reasoning(text) => {
             if let Some(signature) = signature {
@@ -223,14 +221,14 @@ fn say_output(parts: &mut EncodedParts, part: &MessagePart) {
                 });
             }
         }
-        PartBody::Call(call) => say_call(parts, call, signature),
+        PartBody::Call(call) => write_call(parts, call, signature),
         PartBody::Opaque => signature.into_iter().for_each(|json| parts.raw(json)),
         PartBody::Reply(_) => {}
     }
 }
 
 /// Writes a call. The API signs and checks only the first call of a turn.
-fn say_call(parts: &mut EncodedParts, call: &ToolCall, signature: Option<&str>) {
+fn write_call(parts: &mut EncodedParts, call: &ToolCall, signature: Option<&str>) {
     let is_first = !std::mem::replace(&mut parts.has_call, true);
     let signature = signature.or(is_first.then_some(FOREIGN_SIGNATURE));
     parts.add(|part| {
@@ -249,8 +247,8 @@ fn known_id(id: &str) -> Option<&str> {
 }
 
 /// Writes all results first, then their images.
-fn say_replies(parts: &mut EncodedParts, said: &[MessagePart]) {
-    let replies = || said.iter().filter_map(as_reply);
+fn write_replies(parts: &mut EncodedParts, messages: &[MessagePart]) {
+    let replies = || messages.iter().filter_map(MessagePart::as_reply);
     for reply in replies() {
         parts.add(|part| {
             part.object("functionResponse", |function| {
@@ -264,15 +262,11 @@ fn say_replies(parts: &mut EncodedParts, said: &[MessagePart]) {
         });
     }
     for (media_type, bytes) in replies().flat_map(media::images) {
-        parts.add(|part| say_bytes(part, media_type, bytes));
+        parts.add(|part| write_bytes(part, media_type, bytes));
     }
 }
 
-fn as_reply(part: &MessagePart) -> Option<&ToolReply> {
-    if let PartBody::Reply(reply) = &part.body { Some(reply) } else { None }
-}
-
-fn say_choice(body: &mut ObjectWriter<'_>, choice: &ToolChoice) {
+fn write_choice(body: &mut ObjectWriter<'_>, choice: &ToolChoice) {
     let one;
     let (mode, names): (_, &[String]) = match choice {
         ToolChoice::Auto => return,
@@ -295,7 +289,7 @@ fn say_choice(body: &mut ObjectWriter<'_>, choice: &ToolChoice) {
     });
 }
 
-fn say_config(config: &mut ObjectWriter<'_>, request: &ModelRequest) {
+fn write_config(config: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let sampling = &request.sampling;
     config.put_some("temperature", sampling.temperature.as_ref());
     config.put_some("topP", sampling.top_p.as_ref());
@@ -317,10 +311,10 @@ fn say_config(config: &mut ObjectWriter<'_>, request: &ModelRequest) {
     match model_data::family_of(&request.model).filter(|family| family.reasoning == ReasoningRule::Budget) {
         Some(family) => {
             if let Some(tokens) = thinking_budget(family, effort, request.output_tokens_max) {
-                config.object("thinkingConfig", |thinking| say_thinking_budget(thinking, tokens, effort));
+                config.object("thinkingConfig", |thinking| write_thinking_budget(thinking, tokens, effort));
             }
         }
-        None => config.object("thinkingConfig", |thinking| say_thinking_level(thinking, effort)),
+        None => config.object("thinkingConfig", |thinking| write_thinking_level(thinking, effort)),
     }
 }
 
@@ -346,14 +340,14 @@ fn thinking_budget(
     (least <= room).then(|| wanted.clamp(least, room))
 }
 
-fn say_thinking_budget(thinking: &mut ObjectWriter<'_>, tokens: u32, effort: ReasoningEffort) {
+fn write_thinking_budget(thinking: &mut ObjectWriter<'_>, tokens: u32, effort: ReasoningEffort) {
     thinking.put("thinkingBudget", &tokens);
     if effort != ReasoningEffort::Off {
         thinking.put("includeThoughts", &true);
     }
 }
 
-fn say_thinking_level(thinking: &mut ObjectWriter<'_>, effort: ReasoningEffort) {
+fn write_thinking_level(thinking: &mut ObjectWriter<'_>, effort: ReasoningEffort) {
     let level = match effort {
         ReasoningEffort::Off => return thinking.put("thinkingBudget", &0),
         ReasoningEffort::Minimal => "MINIMAL",

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::draft::{ReplyDraft, TextKind};
+use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure, media};
 
@@ -97,12 +97,12 @@ struct GeminiUsage {
     tool_use: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: GeminiResponse<'_> = bounded_json::read(body)?;
     if response.candidates.is_none() && response.prompt_feedback.is_none() && response.error.is_none() {
         return Err(bounded_json::malformed("it has no `candidates`"));
     }
-    let mut draft = ReplyDraft::new(ModelApiFormat::Gemini, asked);
+    let mut draft = ReplyDraft::new(ModelApiFormat::Gemini, decode_context);
     apply(&mut draft, &response)?;
     if !draft.has_stopped() {
         draft.stop(StopReason::EndOfTurn);
@@ -121,7 +121,7 @@ pub(super) fn apply(draft: &mut ReplyDraft, response: &GeminiResponse<'_>) -> Re
         draft.stop(StopReason::Filtered);
     }
     if let Some(candidate) = response.candidates.iter().flatten().next() {
-        say_candidate(draft, candidate)?;
+        write_candidate(draft, candidate)?;
     }
     if let Some(usage) = &response.usage_metadata {
         draft.usage(usage.read());
@@ -129,10 +129,10 @@ pub(super) fn apply(draft: &mut ReplyDraft, response: &GeminiResponse<'_>) -> Re
     Ok(())
 }
 
-fn say_candidate(draft: &mut ReplyDraft, candidate: &GeminiCandidate<'_>) -> Result<(), ModelError> {
+fn write_candidate(draft: &mut ReplyDraft, candidate: &GeminiCandidate<'_>) -> Result<(), ModelError> {
     let parts = candidate.content.as_ref().and_then(|content| content.parts.as_ref());
     for raw in parts.into_iter().flatten() {
-        say_part(draft, raw)?;
+        write_part(draft, raw)?;
     }
     for metadata in [candidate.grounding_metadata, candidate.citation_metadata].into_iter().flatten() {
         if !["null", "{}"].contains(&metadata.get()) {
@@ -146,7 +146,7 @@ fn say_candidate(draft: &mut ReplyDraft, candidate: &GeminiCandidate<'_>) -> Res
     Ok(())
 }
 
-fn say_part(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
+fn write_part(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
     let part: GeminiPart<'_> = bounded_json::read_raw(raw)?;
     if part.function_call.is_some() && !draft.has_room_for_calls() {
         draft.skip_calls(1);
@@ -159,20 +159,20 @@ fn say_part(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
         draft.add(index, call.args.map_or("{}", RawValue::get));
         draft.close(index, None);
     } else if let Some(text) = part.text.as_deref() {
-        let flow = if part.thought == Some(true) { TextKind::Reasoning } else { TextKind::Text };
-        say_text(draft, flow, text, signature);
+        let flow = if part.thought == Some(true) { TextChannel::Reasoning } else { TextChannel::Text };
+        write_text(draft, flow, text, signature);
     } else if let Some(media) = part.inline_data.as_ref().and_then(GeminiBlob::read) {
         let mark = draft.mark(None, signature);
         let index = draft.open(media_part(media), mark);
         draft.close(index, None);
     } else {
-        say_opaque(draft, raw);
+        write_opaque(draft, raw);
     }
     Ok(())
 }
 
 /// Appends text. A signature closes the part, so that it is sent back with exactly that text.
-fn say_text(draft: &mut ReplyDraft, flow: TextKind, text: &str, signature: Option<&str>) {
+fn write_text(draft: &mut ReplyDraft, flow: TextChannel, text: &str, signature: Option<&str>) {
     draft.flow(flow, text);
     if signature.is_some() {
         draft.flow_part(flow, None);
@@ -181,7 +181,7 @@ fn say_text(draft: &mut ReplyDraft, flow: TextKind, text: &str, signature: Optio
     }
 }
 
-fn say_opaque(draft: &mut ReplyDraft, raw: &RawValue) {
+fn write_opaque(draft: &mut ReplyDraft, raw: &RawValue) {
     let kind = serde_json::from_str::<Value>(raw.get()).ok();
     let kind = kind.and_then(|part| part.as_object()?.keys().next().cloned());
     let mark = draft.mark(None, Some(raw.get()));

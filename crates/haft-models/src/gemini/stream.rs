@@ -15,8 +15,8 @@ pub(super) struct GeminiStreamReader {
 }
 
 impl GeminiStreamReader {
-    pub(super) fn new(asked: &DecodeContext) -> Self {
-        Self { draft: ReplyDraft::new(ModelApiFormat::Gemini, asked) }
+    pub(super) fn new(decode_context: &DecodeContext) -> Self {
+        Self { draft: ReplyDraft::new(ModelApiFormat::Gemini, decode_context) }
     }
 }
 

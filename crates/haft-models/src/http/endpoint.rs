@@ -10,15 +10,11 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
 use super::extra_body;
-use crate::redact::REDACTED;
 use crate::wire::{EncodedRequest, WireFormat};
+use haft_core::redact::SecretRedactor;
 
 /// The largest request that is sent, in bytes; no provider accepts more.
 pub(crate) const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-/// The shortest secret that is redacted, in bytes. A shorter value may be an ordinary word, and no real key is so
-/// short.
-const SECRET_BYTES_MIN: usize = 8;
 
 /// A base URL with its wire format and credentials.
 pub struct Endpoint {
@@ -108,18 +104,15 @@ impl Endpoint {
         // The scheme in front, such as `Bearer`, is not secret.
         let text = value.expose_secret();
         let bare = text.split_once(' ').map_or(text, |(_, bare)| bare).trim();
-        if bare.len() >= SECRET_BYTES_MIN {
-            self.secrets.push(bare.into());
-        }
+        self.secrets.push(bare.into());
         Ok(())
     }
 
     /// Redacts the secrets in an error. Servers repeat a wrong key in their message, and not every key matches the
     /// patterns of `redact`.
     pub(crate) fn redact_secrets(&self, error: ModelError) -> ModelError {
-        let clean =
-            |message: String, secret: &SecretString| message.replace(secret.expose_secret(), REDACTED);
-        ModelError { message: self.secrets.iter().fold(error.message, clean), ..error }
+        let redactor = SecretRedactor::of(self.secrets.iter().map(ExposeSecret::expose_secret));
+        ModelError { message: redactor.redact(error.message), ..error }
     }
 
     pub(crate) fn wire(&self) -> &dyn WireFormat {
@@ -151,8 +144,7 @@ impl Endpoint {
         let EncodedRequest { path, headers, body, .. } = encoded;
         let body = if self.extra_body.is_empty() { body } else { extra_body::merge(&body, &self.extra_body) };
         if body.len() > REQUEST_BYTES_MAX {
-            let message =
-                format!("the request has {} bytes; at most {REQUEST_BYTES_MAX} are sent", body.len());
+            let message = format!("the request has {} bytes; the limit is {REQUEST_BYTES_MAX}", body.len());
             return Err(ModelError::new(ModelErrorKind::RequestTooLarge, message));
         }
         Ok(EndpointRequest { path, headers, body: body.into() })

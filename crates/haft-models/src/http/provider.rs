@@ -20,7 +20,7 @@ use super::client_pool::ClientPool;
 use super::endpoint::{Endpoint, EndpointRequest};
 use super::model_list::{self, ListedModel};
 use super::reply_reader::{self, HttpReplyReader};
-use super::retry::{self, RetryDecision};
+use super::retry;
 use crate::attempt::RunningAttempt;
 use crate::bounded_json::REPLY_BYTES_MAX;
 use crate::capability::{self, FittedRequest};
@@ -53,7 +53,7 @@ pub struct HttpProvider {
 }
 
 impl HttpProvider {
-    /// Creates a provider with connections of its own.
+    /// Creates a provider with its own connections.
     pub fn new(settings: HttpSettings) -> Result<Self, ModelError> {
         Self::sharing(settings, &ClientPool::default())
     }
@@ -87,16 +87,16 @@ impl HttpProvider {
         deadline: Instant,
     ) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
         for number in 1.. {
-            let asked = tokio::time::timeout_at(deadline, self.page(path)).await;
-            let error = match asked.unwrap_or_else(|_| Err(reply_reader::out_of_time())) {
+            let decode_context = tokio::time::timeout_at(deadline, self.page(path)).await;
+            let error = match decode_context.unwrap_or_else(|_| Err(reply_reader::out_of_time())) {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
-            match retry::decide(&self.settings.retry, &error, number, random_fraction()) {
-                RetryDecision::Again { after } if Instant::now() + after < deadline => {
+            match retry::delay(&self.settings.retry, &error, number, random_fraction()) {
+                Some(after) if Instant::now() + after < deadline => {
                     tokio::time::sleep(after).await;
                 }
-                RetryDecision::Again { .. } | RetryDecision::GiveUp => return Err(error),
+                Some(_) | None => return Err(error),
             }
         }
         Err(reply_reader::out_of_time())
@@ -126,15 +126,15 @@ impl HttpProvider {
         let FittedRequest { request, mut notes } = capability::fit(request.clone(), endpoint.wire().format());
         let encoded = endpoint.wire().encode(&request, self.settings.delivery, &mut memo);
         self.memos.put(memo);
-        notes.extend(unsupported_feature_notes(endpoint.wire(), &encoded.unsaid));
-        let asked = encoded.asked;
-        Ok((endpoint.outgoing(encoded)?, asked, notes))
+        notes.extend(unsupported_feature_notes(endpoint.wire(), &encoded.unsupported));
+        let decode_context = encoded.decode_context;
+        Ok((endpoint.outgoing(encoded)?, decode_context, notes))
     }
 
     /// Sends the request until a reply begins or a retry is pointless.
     async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Result<HttpReply<'_>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
-        let (outgoing, asked, notes) = self.encode(&request)?;
+        let (outgoing, decode_context, notes) = self.encode(&request)?;
         let mut attempt = ModelAttempt {
             provider: Arc::clone(&self.settings.name),
             model: request.model.as_str().into(),
@@ -143,8 +143,8 @@ impl HttpProvider {
         loop {
             let price = self.settings.prices.of(&request.model);
             let mut running = RunningAttempt::start(cx.clone(), attempt.clone(), price);
-            running.sent(asked.text_bytes);
-            let begun = tokio::time::timeout_at(deadline, self.send(&outgoing, &asked)).await;
+            running.sent(decode_context.text_bytes);
+            let begun = tokio::time::timeout_at(deadline, self.send(&outgoing, &decode_context)).await;
             let error = match begun.unwrap_or_else(|_| Err(reply_reader::out_of_time())) {
                 Ok(arriving) => {
                     let (endpoint, arriving) = (&self.settings.endpoint, arriving.noting(notes));
@@ -152,14 +152,14 @@ impl HttpProvider {
                 }
                 Err(error) => error,
             };
-            match retry::decide(&self.settings.retry, &error, attempt.number, random_fraction()) {
+            match retry::delay(&self.settings.retry, &error, attempt.number, random_fraction()) {
                 // No retry if the request would run out of time before it starts.
-                RetryDecision::Again { after } if Instant::now() + after < deadline => {
+                Some(after) if Instant::now() + after < deadline => {
                     running.failed(error.kind, AttemptFollowUp::Retry { after });
                     tokio::time::sleep(after).await;
                     attempt.number += 1;
                 }
-                RetryDecision::Again { .. } | RetryDecision::GiveUp => {
+                Some(_) | None => {
                     running.failed(error.kind, AttemptFollowUp::Nothing);
                     return Err(error);
                 }
@@ -170,14 +170,15 @@ impl HttpProvider {
     async fn send(
         &self,
         outgoing: &EndpointRequest,
-        asked: &DecodeContext,
+        decode_context: &DecodeContext,
     ) -> Result<HttpReplyReader, ModelError> {
         let endpoint = &self.settings.endpoint;
         let request = endpoint.request(outgoing);
         let address = address(request.url());
         let answer = self.client.send(request).await?;
         let status = answer.status();
-        let begun = HttpReplyReader::begin(endpoint.wire(), answer, asked, self.settings.delivery).await;
+        let begun =
+            HttpReplyReader::begin(endpoint.wire(), answer, decode_context, self.settings.delivery).await;
         begun.map_err(|error| endpoint.redact_secrets(with_address(error, status, &address)))
     }
 
@@ -265,9 +266,9 @@ impl HttpReply<'_> {
 }
 
 /// Returns notes about the features of the request that the format does not support.
-fn unsupported_feature_notes(wire: &dyn WireFormat, unsaid: &[RequestFeature]) -> Vec<ReplyNote> {
-    let rows = wire.unsaid().iter().filter(|row| unsaid.contains(&row.feature));
-    rows.map(|row| ReplyNote::NotSaid { what: row.feature.name().into(), instead: row.instead.into() })
+fn unsupported_feature_notes(wire: &dyn WireFormat, unsupported: &[RequestFeature]) -> Vec<ReplyNote> {
+    let rows = wire.unsupported().iter().filter(|row| unsupported.contains(&row.feature));
+    rows.map(|row| ReplyNote::FeatureDropped { what: row.feature.name().into(), instead: row.instead.into() })
         .collect()
 }
 

@@ -43,13 +43,13 @@ impl HttpReplyReader {
     pub(crate) async fn begin(
         wire: &dyn WireFormat,
         mut answer: ModelHttpResponse,
-        asked: &DecodeContext,
+        decode_context: &DecodeContext,
         delivery: ReplyDelivery,
     ) -> Result<Self, ModelError> {
         match (answer.status(), ReplyBodyKind::of(&answer, delivery)) {
             (200..=299, ReplyBodyKind::Page) => Err(bounded_json::malformed("it is an HTML page")),
-            (200..=299, ReplyBodyKind::Whole) => Self::whole(wire, answer, asked).await,
-            (200..=299, ReplyBodyKind::Stream) => Self::streamed(wire, answer, asked).await,
+            (200..=299, ReplyBodyKind::Whole) => Self::whole(wire, answer, decode_context).await,
+            (200..=299, ReplyBodyKind::Stream) => Self::streamed(wire, answer, decode_context).await,
             (300..=399, _) => Err(redirected(&answer)),
             (_, _) => Err(refused(wire, &mut answer).await),
         }
@@ -60,12 +60,12 @@ impl HttpReplyReader {
     async fn whole(
         wire: &dyn WireFormat,
         mut answer: ModelHttpResponse,
-        asked: &DecodeContext,
+        decode_context: &DecodeContext,
     ) -> Result<Self, ModelError> {
         let body = answer.body(REPLY_BYTES_MAX).await?;
-        let events = match wire.decode(&body, asked) {
+        let events = match wire.decode(&body, decode_context) {
             Ok(reply) => reply.into_events(),
-            Err(error) => decode_whole_stream(wire, &body, asked).ok_or(error)?,
+            Err(error) => decode_whole_stream(wire, &body, decode_context).ok_or(error)?,
         };
         Ok(Self { body: ReplyBody::Over, ready: events.into() })
     }
@@ -73,9 +73,9 @@ impl HttpReplyReader {
     async fn streamed(
         wire: &dyn WireFormat,
         answer: ModelHttpResponse,
-        asked: &DecodeContext,
+        decode_context: &DecodeContext,
     ) -> Result<Self, ModelError> {
-        let body = ReplyBody::Streamed { answer, decoder: wire.stream_decoder(asked) };
+        let body = ReplyBody::Streamed { answer, decoder: wire.stream_decoder(decode_context) };
         let mut arriving = Self { body, ready: VecDeque::new() };
         loop {
             arriving.read().await;
@@ -139,8 +139,12 @@ impl HttpReplyReader {
 }
 
 /// Decodes a body as a stream; returns `None` if it is not a stream with a regular end.
-fn decode_whole_stream(wire: &dyn WireFormat, body: &[u8], asked: &DecodeContext) -> Option<Vec<ModelEvent>> {
-    let (mut decoder, mut events) = (wire.stream_decoder(asked), Vec::new());
+fn decode_whole_stream(
+    wire: &dyn WireFormat,
+    body: &[u8],
+    decode_context: &DecodeContext,
+) -> Option<Vec<ModelEvent>> {
+    let (mut decoder, mut events) = (wire.stream_decoder(decode_context), Vec::new());
     decoder.push(body, &mut events).ok()?;
     let ended = |events: &[ModelEvent]| {
         events
@@ -173,8 +177,8 @@ enum ReplyBodyKind {
 impl ReplyBodyKind {
     /// Returns the kind. A response without a known content type is taken for the kind that was requested.
     fn of(answer: &ModelHttpResponse, delivery: ReplyDelivery) -> Self {
-        let said = answer.header("content-type").unwrap_or_default();
-        let media_type = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let content_type = answer.header("content-type").unwrap_or_default();
+        let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match media_type.as_str() {
             "application/json" => ReplyBodyKind::Whole,
             "text/html" | "application/xhtml+xml" => ReplyBodyKind::Page,

@@ -2,37 +2,19 @@
 
 use std::time::Duration;
 
-use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_error::ModelError;
 use haft_core::settings::models::RetryPolicy;
 
-/// The reaction to a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RetryDecision {
-    GiveUp,
-    Again { after: Duration },
-}
-
-/// Decides after attempt `number`, counted from 1. `jitter` is between 0 and 1; it spreads out the retries of
-/// clients that failed at the same time.
-pub fn decide(policy: &RetryPolicy, error: &ModelError, number: u32, jitter: f64) -> RetryDecision {
-    let wanted = error.retry_after.unwrap_or_default();
-    if !is_worth_it(error.kind) || number >= policy.attempts_max || wanted > policy.retry_after_max {
-        return RetryDecision::GiveUp;
-    }
-    let backoff = policy.delay_first.saturating_mul(1 << (number - 1).min(16)).min(policy.delay_max);
-    let spread = backoff.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
-    // The provider's delay is a lower bound. The jitter on top keeps clients that got the same delay from returning
-    // all at once.
-    RetryDecision::Again { after: if wanted.is_zero() { spread } else { wanted + spread / 4 } }
-}
-
-/// Returns whether a retry can succeed. It cannot for a spent quota, a wrong key or an invalid request.
-fn is_worth_it(kind: ModelErrorKind) -> bool {
-    kind.row().retryable
+/// Returns the wait before the next attempt, or `None` to give up. A retry cannot succeed for a spent quota, a wrong
+/// key or an invalid request.
+pub fn delay(policy: &RetryPolicy, error: &ModelError, number: u32, jitter: f64) -> Option<Duration> {
+    if error.kind.row().retryable { policy.delay(number, error.retry_after, jitter) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
+    use haft_core::model_error::ModelErrorKind;
+
     use super::*;
 
     const POLICY: RetryPolicy = RetryPolicy {
@@ -45,11 +27,8 @@ mod tests {
     fn check(kind: ModelErrorKind, retry_after: Option<u64>, number: u32, expected: Option<u64>) {
         let retry_after = retry_after.map(Duration::from_secs);
         let error = ModelError { retry_after, ..ModelError::new(kind, "x") };
-        let expected = match expected {
-            Some(millis) => RetryDecision::Again { after: Duration::from_millis(millis) },
-            None => RetryDecision::GiveUp,
-        };
-        assert_eq!(decide(&POLICY, &error, number, 1.0), expected, "{kind:?} {retry_after:?} {number}");
+        let expected = expected.map(Duration::from_millis);
+        assert_eq!(delay(&POLICY, &error, number, 1.0), expected, "{kind:?} {retry_after:?} {number}");
     }
 
     #[test]
@@ -78,7 +57,6 @@ mod tests {
     #[test]
     fn jitter_at_most_halves_the_delay() {
         let error = ModelError::new(ModelErrorKind::Overloaded, "x");
-        let least = decide(&POLICY, &error, 1, 0.0);
-        assert_eq!(least, RetryDecision::Again { after: Duration::from_millis(500) });
+        assert_eq!(delay(&POLICY, &error, 1, 0.0), Some(Duration::from_millis(500)));
     }
 }

@@ -32,10 +32,11 @@ pub(super) fn tokens_for(text_bytes: usize, output_tokens_max: Option<u32>) -> u
 /// Returns the smallest possible token count of the prompt if the server read fewer tokens, or `None` if it may
 /// have read all. When the prompt probably exceeds the context, the likely size is the bound: the server read at
 /// most a context's worth, so it truncated the prompt.
-pub(super) fn truncated_prompt_tokens(asked: &DecodeContext, read_tokens: u64) -> Option<u64> {
-    let (least, likely) = (asked.text_bytes / BYTES_PER_TOKEN_MAX, asked.text_bytes / BYTES_PER_TOKEN_LIKELY);
+pub(super) fn truncated_prompt_tokens(decode_context: &DecodeContext, read_tokens: u64) -> Option<u64> {
+    let (least, likely) =
+        (decode_context.text_bytes / BYTES_PER_TOKEN_MAX, decode_context.text_bytes / BYTES_PER_TOKEN_LIKELY);
     let (least, likely) = (least as u64, likely as u64);
-    let fits = asked.context_tokens.is_none_or(|context| likely <= context);
+    let fits = decode_context.context_tokens.is_none_or(|context| likely <= context);
     let read_all = read_tokens >= if fits { least } else { likely };
     (!read_all).then_some(if fits { least } else { likely })
 }
@@ -47,8 +48,8 @@ mod tests {
     #[test]
     fn truncated_prompt_is_detected_from_the_token_count() {
         let check = |text_bytes: usize, context_tokens: Option<u64>, read: u64, expected: Option<u64>| {
-            let asked = DecodeContext { turn: 1, text_bytes, context_tokens };
-            assert_eq!(truncated_prompt_tokens(&asked, read), expected, "{asked:?} {read}");
+            let decode_context = DecodeContext { turn: 1, text_bytes, context_tokens };
+            assert_eq!(truncated_prompt_tokens(&decode_context, read), expected, "{decode_context:?} {read}");
         };
         // Nearly all of the prompt is missing.
         check(63_000, None, 2000, Some(7875));

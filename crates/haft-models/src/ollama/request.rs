@@ -6,11 +6,12 @@ use haft_core::model_request::{
 };
 use haft_core::tool::ToolCall;
 
-use super::{UNSAID, context};
+use super::{UNSUPPORTED, context};
 use crate::encode_memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::json_text::{self, ObjectWriter};
 use crate::model_data::sizes_of;
 use crate::object_arguments::object_json;
+use crate::openai_chat::write_tools;
 use crate::schema::{self, SchemaDialect};
 use crate::wire::{DecodeContext, EncodedRequest};
 use crate::{call_id, media};
@@ -24,11 +25,11 @@ pub(super) fn encode(
     memo: &mut EncodeMemo,
 ) -> EncodedRequest {
     let recalled = memo.encode_cached(&OllamaEncoder, request);
-    let asked = recalled.asked(request);
-    let context_tokens = context_tokens(request, asked.text_bytes);
+    let decode_context = recalled.decode_context(request);
+    let context_tokens = context_tokens(request, decode_context.text_bytes);
     let output_tokens_max = request.output_tokens_max.unwrap_or(context::OUTPUT_TOKENS_DEFAULT);
-    let asked = DecodeContext { context_tokens: Some(context_tokens as u64), ..asked };
-    let messages = &recalled.said.tail.bytes;
+    let decode_context = DecodeContext { context_tokens: Some(context_tokens as u64), ..decode_context };
+    let messages = &recalled.messages.tail.bytes;
     let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
     let mut body = Vec::with_capacity(messages.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
@@ -45,12 +46,12 @@ pub(super) fn encode(
                 body.put("format", &schema::downgrade(schema, SchemaDialect::Ollama).schema);
             }
         }
-        say_effort(body, &request.model, request.reasoning);
+        write_effort(body, &request.model, request.reasoning);
         body.object("options", |options| {
             options.put("num_ctx", &context_tokens);
             // Without a limit the server lets a model that repeats itself go on for hours.
             options.put("num_predict", &output_tokens_max);
-            say_sampling(options, &request.sampling);
+            write_sampling(options, &request.sampling);
         });
         body.put("stream", &(delivery == ReplyDelivery::Streamed));
     });
@@ -58,8 +59,8 @@ pub(super) fn encode(
         path: "api/chat".into(),
         headers: &[],
         body,
-        asked,
-        unsaid: recalled.unsaid(request, UNSAID),
+        decode_context,
+        unsupported: recalled.unsupported(request, UNSUPPORTED),
     }
 }
 
@@ -82,35 +83,19 @@ impl Encoder for OllamaEncoder {
 
     fn message(&self, tail: &mut EncodedTail, message: &Message) {
         match message.role {
-            Role::System => say_input(tail, "system", &message.parts),
-            Role::User => say_input(tail, "user", &message.parts),
-            Role::Assistant => say_assistant(tail, &message.parts),
-            Role::Tool => say_replies(tail, &message.parts),
+            Role::System => write_input(tail, "system", &message.parts),
+            Role::User => write_input(tail, "user", &message.parts),
+            Role::Assistant => write_assistant(tail, &message.parts),
+            Role::Tool => write_replies(tail, &message.parts),
         }
     }
 
     fn system(&self, system: &str) -> Vec<u8> {
-        if system.is_empty() { Vec::new() } else { say(|message| say_plain(message, "system", system)) }
+        if system.is_empty() { Vec::new() } else { say(|message| write_plain(message, "system", system)) }
     }
 
     fn tools(&self, tools: &[ModelTool], _: &[ModelTool]) -> Vec<u8> {
-        let mut out = Vec::new();
-        json_text::array(&mut out, |list| {
-            for tool in tools {
-                list.object(|entry| {
-                    entry.put("type", "function");
-                    entry.object("function", |function| {
-                        function.put("name", &tool.name);
-                        function.put("description", &tool.description);
-                        function.put(
-                            "parameters",
-                            &schema::downgrade(&tool.input_schema, SchemaDialect::Ollama).schema,
-                        );
-                    });
-                });
-            }
-        });
-        out
+        write_tools(tools, SchemaDialect::Ollama)
     }
 }
 
@@ -120,18 +105,18 @@ fn say(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Vec<u8> {
     out
 }
 
-fn say_plain(message: &mut ObjectWriter<'_>, role: &str, text: &str) {
+fn write_plain(message: &mut ObjectWriter<'_>, role: &str, text: &str) {
     message.put("role", role);
     message.put("content", text);
 }
 
-fn say_images(message: &mut ObjectWriter<'_>, images: &[String]) {
+fn write_images(message: &mut ObjectWriter<'_>, images: &[String]) {
     if !images.is_empty() {
         message.put("images", images);
     }
 }
 
-fn say_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
+fn write_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
     let (mut texts, mut images) = (Vec::new(), Vec::new());
     for part in parts {
         match &part.body {
@@ -151,8 +136,8 @@ fn say_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
         }
     }
     tail.push(&say(|message| {
-        say_plain(message, role, &texts.join("\n"));
-        say_images(message, &images);
+        write_plain(message, role, &texts.join("\n"));
+        write_images(message, &images);
     }));
 }
 
@@ -184,25 +169,25 @@ impl<'a> OllamaAssistantMessage<'a> {
     }
 }
 
-fn say_assistant(tail: &mut EncodedTail, parts: &[MessagePart]) {
+fn write_assistant(tail: &mut EncodedTail, parts: &[MessagePart]) {
     let answer = OllamaAssistantMessage::of(parts);
     if answer.text.is_empty() && answer.calls.is_empty() {
         return;
     }
     tail.push(&say(|message| {
-        say_plain(message, "assistant", &answer.text);
+        write_plain(message, "assistant", &answer.text);
         if !answer.thinking.is_empty() {
             message.put("thinking", &answer.thinking);
         }
         if !answer.calls.is_empty() {
             message.array("tool_calls", |calls| {
-                answer.calls.iter().for_each(|call| calls.object(|out| say_call(out, call)));
+                answer.calls.iter().for_each(|call| calls.object(|out| write_call(out, call)));
             });
         }
     }));
 }
 
-fn say_call(out: &mut ObjectWriter<'_>, call: &ToolCall) {
+fn write_call(out: &mut ObjectWriter<'_>, call: &ToolCall) {
     out.put_some("id", known_id(&call.id.0));
     out.object("function", |function| {
         function.put("name", &call.name);
@@ -215,11 +200,11 @@ fn known_id(id: &str) -> Option<&str> {
     Some(id).filter(|id| !call_id::is_generated_id(id))
 }
 
-fn say_replies(tail: &mut EncodedTail, parts: &[MessagePart]) {
-    let replies: Vec<&ToolReply> = parts.iter().filter_map(as_reply).collect();
+fn write_replies(tail: &mut EncodedTail, parts: &[MessagePart]) {
+    let replies: Vec<&ToolReply> = parts.iter().filter_map(MessagePart::as_reply).collect();
     for reply in &replies {
         tail.push(&say(|message| {
-            say_plain(message, "tool", &media::flagged_text(reply, media::text_beside_images(reply)));
+            write_plain(message, "tool", &media::flagged_text(reply, media::text_beside_images(reply)));
             message.put("tool_name", &reply.name);
             message.put_some("tool_call_id", known_id(&reply.call.0));
         }));
@@ -231,32 +216,20 @@ fn say_replies(tail: &mut EncodedTail, parts: &[MessagePart]) {
         .collect();
     if !images.is_empty() {
         tail.push(&say(|message| {
-            say_plain(message, "user", "Images from the tool replies above:");
-            say_images(message, &images);
+            write_plain(message, "user", "Images from the tool replies above:");
+            write_images(message, &images);
         }));
     }
 }
 
-fn as_reply(part: &MessagePart) -> Option<&ToolReply> {
-    if let PartBody::Reply(reply) = &part.body { Some(reply) } else { None }
-}
-
 /// Writes `think`. Only gpt-oss models take a level; all others take a boolean, and the server rejects a level for
 /// them.
-fn say_effort(body: &mut ObjectWriter<'_>, model: &str, effort: Option<ReasoningEffort>) {
+fn write_effort(body: &mut ObjectWriter<'_>, model: &str, effort: Option<ReasoningEffort>) {
     match effort {
         None => {}
         Some(ReasoningEffort::Off) => body.put("think", &false),
         Some(effort) if model.contains("gpt-oss") => body.put("think", level(effort)),
-        Some(
-            ReasoningEffort::Minimal
-            | ReasoningEffort::Low
-            | ReasoningEffort::Medium
-            | ReasoningEffort::High
-            | ReasoningEffort::Highest,
-        ) => {
-            body.put("think", &true);
-        }
+        Some(_) => body.put("think", &true),
     }
 }
 
@@ -268,7 +241,7 @@ fn level(effort: ReasoningEffort) -> &'static str {
     }
 }
 
-fn say_sampling(options: &mut ObjectWriter<'_>, sampling: &SamplingParameters) {
+fn write_sampling(options: &mut ObjectWriter<'_>, sampling: &SamplingParameters) {
     let SamplingParameters { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } =
         sampling;
     options.put_some("temperature", temperature.as_ref());

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::context;
 use crate::call_list::CallList;
-use crate::draft::{ReplyDraft, TextKind};
+use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure};
 
@@ -54,12 +54,12 @@ struct OllamaFunction<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: OllamaResponse<'_> = bounded_json::read(body)?;
     if response.message.is_none() && response.error.is_none() {
         return Err(bounded_json::malformed("it has no `message`"));
     }
-    let mut draft = ReplyDraft::new(ModelApiFormat::Ollama, asked);
+    let mut draft = ReplyDraft::new(ModelApiFormat::Ollama, decode_context);
     apply(&mut draft, &response)?;
     Ok(draft.into_reply())
 }
@@ -71,7 +71,7 @@ pub(super) fn apply(draft: &mut ReplyDraft, response: &OllamaResponse<'_>) -> Re
     }
     draft.start(None, response.model.as_deref());
     if let Some(message) = &response.message {
-        say_message(draft, message);
+        write_message(draft, message);
     }
     if response.done {
         end(draft, response);
@@ -79,13 +79,13 @@ pub(super) fn apply(draft: &mut ReplyDraft, response: &OllamaResponse<'_>) -> Re
     Ok(())
 }
 
-fn say_message(draft: &mut ReplyDraft, message: &OllamaMessage<'_>) {
+fn write_message(draft: &mut ReplyDraft, message: &OllamaMessage<'_>) {
     draft.flow_with_state(
-        TextKind::Reasoning,
+        TextChannel::Reasoning,
         message.thinking.as_deref().unwrap_or_default(),
         Some("thinking"),
     );
-    draft.flow(TextKind::Text, message.content.as_deref().unwrap_or_default());
+    draft.flow(TextChannel::Text, message.content.as_deref().unwrap_or_default());
     for call in message.tool_calls.iter().flat_map(|calls| &calls.items) {
         let function = call.function.as_ref();
         let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
@@ -104,7 +104,7 @@ fn end(draft: &mut ReplyDraft, response: &OllamaResponse<'_>) {
         ..TokenUsage::default()
     });
     if let Some(read_tokens) = read_tokens.filter(|read| *read > 0)
-        && let Some(sent_tokens_min) = context::truncated_prompt_tokens(draft.asked(), read_tokens)
+        && let Some(sent_tokens_min) = context::truncated_prompt_tokens(draft.decode_context(), read_tokens)
     {
         draft.note(ReplyNote::PromptCut { read_tokens, sent_tokens_min });
     }

@@ -15,8 +15,8 @@ pub(super) struct OllamaStreamReader {
 }
 
 impl OllamaStreamReader {
-    pub(super) fn new(asked: &DecodeContext) -> Self {
-        Self { draft: ReplyDraft::new(ModelApiFormat::Ollama, asked) }
+    pub(super) fn new(decode_context: &DecodeContext) -> Self {
+        Self { draft: ReplyDraft::new(ModelApiFormat::Ollama, decode_context) }
     }
 }
 

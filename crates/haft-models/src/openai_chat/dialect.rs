@@ -19,7 +19,7 @@ pub struct Dialect {
     pub(crate) replay: ReasoningReplay,
     pub(crate) after_replies: AfterToolResults,
     pub(crate) stream_usage: StreamUsage,
-    pub(crate) unsaid: &'static [UnsupportedFeature],
+    pub(crate) unsupported: &'static [UnsupportedFeature],
 }
 
 /// The field for the reasoning effort.
@@ -76,7 +76,7 @@ impl Dialect {
     }
 }
 
-/// All dialects. [`COMPATIBLE`] is for every server without a row of its own.
+/// All dialects. [`COMPATIBLE`] is for every server that has no row.
 pub const DIALECTS: &[&Dialect] =
     &[&OPENAI, &AZURE, &OPENROUTER, &GROQ, &MISTRAL, &DEEPSEEK, &XAI, &TOGETHER, &VLLM, &COMPATIBLE];
 
@@ -91,7 +91,7 @@ pub const OPENAI: Dialect = Dialect {
     replay: ReasoningReplay::Nothing,
     after_replies: AfterToolResults::Anybody,
     stream_usage: StreamUsage::Asked,
-    unsaid: OPENAI_UNSAID,
+    unsupported: OPENAI_UNSUPPORTED,
 };
 
 /// Any OpenAI-compatible server: the most common fields, and each call's `extra_content` is sent back.
@@ -101,7 +101,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     system_role: "system",
     output_tokens_key: "max_tokens",
     refusal: RefusalField::Text,
-    unsaid: COMPATIBLE_UNSAID,
+    unsupported: COMPATIBLE_UNSUPPORTED,
     ..OPENAI
 };
 
@@ -112,7 +112,7 @@ pub const OPENROUTER: Dialect = Dialect {
     effort: EffortKey::Nested,
     replay: ReasoningReplay::Details,
     stream_usage: StreamUsage::Unasked,
-    unsaid: OPENROUTER_UNSAID,
+    unsupported: OPENROUTER_UNSUPPORTED,
     ..COMPATIBLE
 };
 pub const GROQ: Dialect = Dialect {
@@ -129,14 +129,14 @@ pub const MISTRAL: Dialect = Dialect {
     effort: EffortKey::Nowhere,
     after_replies: AfterToolResults::Assistant,
     stream_usage: StreamUsage::Unasked,
-    unsaid: NO_EFFORT_UNSAID,
+    unsupported: NO_EFFORT_UNSUPPORTED,
     ..COMPATIBLE
 };
 pub const DEEPSEEK: Dialect = Dialect {
     name: "deepseek",
     effort: EffortKey::Nowhere,
     replay: ReasoningReplay::Field("reasoning_content"),
-    unsaid: DEEPSEEK_UNSAID,
+    unsupported: DEEPSEEK_UNSUPPORTED,
     ..COMPATIBLE
 };
 pub const XAI: Dialect = Dialect {
@@ -147,7 +147,7 @@ pub const XAI: Dialect = Dialect {
 };
 pub const TOGETHER: Dialect = Dialect { name: "together", replay: ReasoningReplay::Nothing, ..COMPATIBLE };
 /// vLLM and servers that are built on it or behave like it, such as llama.cpp and LM Studio.
-pub const VLLM: Dialect = Dialect { name: "vllm", unsaid: VLLM_UNSAID, ..COMPATIBLE };
+pub const VLLM: Dialect = Dialect { name: "vllm", unsupported: VLLM_UNSUPPORTED, ..COMPATIBLE };
 
 const ERROR_PREFIX: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::ReplyError,
@@ -181,14 +181,14 @@ const SCHEMA: UnsupportedFeature = UnsupportedFeature {
     instead: "requested as any JSON; the schema is in the system prompt",
 };
 
-const OPENAI_UNSAID: &[UnsupportedFeature] =
+const OPENAI_UNSUPPORTED: &[UnsupportedFeature] =
     &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT];
-const COMPATIBLE_UNSAID: &[UnsupportedFeature] =
+const COMPATIBLE_UNSUPPORTED: &[UnsupportedFeature] =
     &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT, ALLOWED];
-const OPENROUTER_UNSAID: &[UnsupportedFeature] =
+const OPENROUTER_UNSUPPORTED: &[UnsupportedFeature] =
     &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, CONTEXT, ALLOWED];
-const VLLM_UNSAID: &[UnsupportedFeature] = OPENROUTER_UNSAID;
-const NO_EFFORT_UNSAID: &[UnsupportedFeature] = &[
+const VLLM_UNSUPPORTED: &[UnsupportedFeature] = OPENROUTER_UNSUPPORTED;
+const NO_EFFORT_UNSUPPORTED: &[UnsupportedFeature] = &[
     ERROR_PREFIX,
     REPLY_IMAGE,
     REPLY_AUDIO,
@@ -202,7 +202,7 @@ const NO_EFFORT_UNSAID: &[UnsupportedFeature] = &[
     EFFORT_OFF,
 ];
 
-const DEEPSEEK_UNSAID: &[UnsupportedFeature] = &[
+const DEEPSEEK_UNSUPPORTED: &[UnsupportedFeature] = &[
     ERROR_PREFIX,
     REPLY_IMAGE,
     REPLY_AUDIO,
@@ -219,6 +219,6 @@ const DEEPSEEK_UNSAID: &[UnsupportedFeature] = &[
 
 impl Dialect {
     pub(crate) fn says(&self, feature: RequestFeature) -> bool {
-        self.unsaid.iter().all(|row| row.feature != feature)
+        self.unsupported.iter().all(|row| row.feature != feature)
     }
 }

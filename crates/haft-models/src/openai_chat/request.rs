@@ -30,7 +30,7 @@ pub(super) fn encode(
 ) -> EncodedRequest {
     let request = &*with_schema_in_prompt(dialect, request);
     let recalled = memo.encode_cached(dialect, request);
-    let messages = &recalled.said.tail.bytes;
+    let messages = &recalled.messages.tail.bytes;
     let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
     let mut body = Vec::with_capacity(messages.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
@@ -38,20 +38,20 @@ pub(super) fn encode(
         body.raw_pieces("messages", &[b"[", recalled.system, comma, messages, b"]"]);
         if !request.tools.is_empty() {
             body.raw("tools", recalled.tools);
-            say_choice(dialect, body, request);
+            write_choice(dialect, body, request);
         }
-        say_output(dialect, body, &request.output);
-        say_sampling(dialect, body, &request.sampling);
-        say_effort(dialect, body, request.reasoning);
+        write_output(dialect, body, &request.output);
+        write_sampling(dialect, body, &request.sampling);
+        write_effort(dialect, body, request.reasoning);
         body.put_some(dialect.output_tokens_key, request.output_tokens_max.as_ref());
-        say_delivery(dialect, body, delivery);
+        write_delivery(dialect, body, delivery);
     });
     EncodedRequest {
         path: "chat/completions".into(),
         headers: &[],
         body,
-        asked: recalled.asked(request),
-        unsaid: recalled.unsaid(request, dialect.unsaid),
+        decode_context: recalled.decode_context(request),
+        unsupported: recalled.unsupported(request, dialect.unsupported),
     }
 }
 
@@ -78,15 +78,15 @@ impl Encoder for Dialect {
     }
 
     fn system(&self, system: &str) -> Vec<u8> {
-        say_system(self, system)
+        write_system(self, system)
     }
 
     fn tools(&self, tools: &[ModelTool], _: &[ModelTool]) -> Vec<u8> {
-        say_tools(tools)
+        write_tools(tools, SchemaDialect::Json)
     }
 }
 
-fn say_system(dialect: &Dialect, system: &str) -> Vec<u8> {
+fn write_system(dialect: &Dialect, system: &str) -> Vec<u8> {
     let mut out = Vec::new();
     if !system.is_empty() {
         json_text::object(&mut out, |message| {
@@ -107,12 +107,12 @@ fn say(dialect: &Dialect, tail: &mut EncodedTail, message: &Message) {
     }
     match message.role {
         Role::System => {
-            let text: Vec<_> = message.parts.iter().filter_map(plain_text).collect();
-            tail.push(&say_system(dialect, &text.join("\n")));
+            let text: Vec<_> = message.parts.iter().filter_map(MessagePart::as_text).collect();
+            tail.push(&write_system(dialect, &text.join("\n")));
         }
-        Role::User => say_user(tail, &message.parts),
-        Role::Assistant => say_assistant(dialect, tail, &message.parts),
-        Role::Tool => say_replies(dialect, tail, &message.parts),
+        Role::User => write_user(tail, &message.parts),
+        Role::Assistant => write_assistant(dialect, tail, &message.parts),
+        Role::Tool => write_replies(dialect, tail, &message.parts),
     }
 }
 
@@ -124,40 +124,26 @@ fn write_bridge_message(dialect: &Dialect, tail: &mut EncodedTail) {
     }
 }
 
-fn plain_text(part: &MessagePart) -> Option<&str> {
-    match &part.body {
-        PartBody::Text { text, .. } => Some(text),
-        PartBody::Refusal(_)
-        | PartBody::Image(_)
-        | PartBody::Audio(_)
-        | PartBody::File { .. }
-        | PartBody::Reasoning(_)
-        | PartBody::Call(_)
-        | PartBody::Reply(_)
-        | PartBody::Opaque => None,
-    }
-}
-
 /// Writes a user message. A single text becomes a string, which every server accepts.
-fn say_user(tail: &mut EncodedTail, parts: &[MessagePart]) {
+fn write_user(tail: &mut EncodedTail, parts: &[MessagePart]) {
     let mut out = Vec::new();
     json_text::object(&mut out, |message| {
         message.put("role", "user");
         match parts {
-            [part] if plain_text(part).is_some() => message.put_some("content", plain_text(part)),
+            [part] if part.as_text().is_some() => message.put_some("content", part.as_text()),
             _ => message
-                .array("content", |content| parts.iter().for_each(|part| say_input(content, &part.body))),
+                .array("content", |content| parts.iter().for_each(|part| write_input(content, &part.body))),
         }
     });
     tail.push(&out);
 }
 
-fn say_input(content: &mut ArrayWriter<'_>, body: &PartBody) {
+fn write_input(content: &mut ArrayWriter<'_>, body: &PartBody) {
     match body {
-        PartBody::Text { text, .. } => say_text(content, text),
-        PartBody::Image(media) => say_image(content, &media::url(media)),
-        PartBody::Audio(media) => say_audio(content, media),
-        PartBody::File { name, media } => say_file(content, name.as_deref(), media),
+        PartBody::Text { text, .. } => write_text(content, text),
+        PartBody::Image(media) => write_image(content, &media::url(media)),
+        PartBody::Audio(media) => write_audio(content, media),
+        PartBody::File { name, media } => write_file(content, name.as_deref(), media),
         // User messages never hold these parts.
         PartBody::Refusal(_)
         | PartBody::Reasoning(_)
@@ -167,23 +153,23 @@ fn say_input(content: &mut ArrayWriter<'_>, body: &PartBody) {
     }
 }
 
-fn say_text(content: &mut ArrayWriter<'_>, text: &str) {
+fn write_text(content: &mut ArrayWriter<'_>, text: &str) {
     content.object(|part| {
         part.put("type", "text");
         part.put("text", text);
     });
 }
 
-fn say_image(content: &mut ArrayWriter<'_>, url: &str) {
+fn write_image(content: &mut ArrayWriter<'_>, url: &str) {
     content.object(|part| {
         part.put("type", "image_url");
         part.object("image_url", |image| image.put("url", url));
     });
 }
 
-fn say_audio(content: &mut ArrayWriter<'_>, media: &Media) {
+fn write_audio(content: &mut ArrayWriter<'_>, media: &Media) {
     match &media.source {
-        MediaSource::Url(_) => say_text(content, &media::described("audio", media)),
+        MediaSource::Url(_) => write_text(content, &media::described("audio", media)),
         MediaSource::Bytes(bytes) => content.object(|part| {
             part.put("type", "input_audio");
             part.object("input_audio", |audio| {
@@ -194,9 +180,9 @@ fn say_audio(content: &mut ArrayWriter<'_>, media: &Media) {
     }
 }
 
-fn say_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) {
+fn write_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) {
     match &media.source {
-        MediaSource::Url(_) => say_text(content, &media::described("file", media)),
+        MediaSource::Url(_) => write_text(content, &media::described("file", media)),
         MediaSource::Bytes(_) => content.object(|part| {
             part.put("type", "file");
             part.object("file", |file| {
@@ -256,7 +242,7 @@ fn field_name(state: &str) -> &'static str {
     if state == "reasoning_content" { "reasoning_content" } else { "reasoning" }
 }
 
-fn say_assistant(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart]) {
+fn write_assistant(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart]) {
     let answer = ChatAssistantMessage::of(parts, dialect);
     if answer.is_empty() {
         return;
@@ -285,7 +271,7 @@ fn say_assistant(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart
             message.array("tool_calls", |calls| {
                 for (call, extras) in &answer.calls {
                     let extras = extras.filter(|_| dialect.replay == ReasoningReplay::CallExtras);
-                    calls.object(|out| say_call(dialect, out, call, extras));
+                    calls.object(|out| write_call(dialect, out, call, extras));
                 }
             });
         }
@@ -294,7 +280,7 @@ fn say_assistant(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart
     tail.open = None;
 }
 
-fn say_call(dialect: &Dialect, out: &mut ObjectWriter<'_>, call: &ToolCall, extras: Option<&str>) {
+fn write_call(dialect: &Dialect, out: &mut ObjectWriter<'_>, call: &ToolCall, extras: Option<&str>) {
     out.put("id", &dialect.call_ids.fit(&call.id.0));
     out.put("type", "function");
     out.object("function", |function| {
@@ -307,8 +293,8 @@ fn say_call(dialect: &Dialect, out: &mut ObjectWriter<'_>, call: &ToolCall, extr
 }
 
 /// Writes one message per tool result. Images follow in a user message, because a result can only be text here.
-fn say_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart]) {
-    let replies: Vec<&ToolReply> = parts.iter().filter_map(as_reply).collect();
+fn write_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart]) {
+    let replies: Vec<&ToolReply> = parts.iter().filter_map(MessagePart::as_reply).collect();
     for reply in &replies {
         let mut out = Vec::new();
         json_text::object(&mut out, |message| {
@@ -326,9 +312,9 @@ fn say_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart])
         json_text::object(&mut out, |message| {
             message.put("role", "user");
             message.array("content", |content| {
-                say_text(content, "Images from the tool replies above:");
+                write_text(content, "Images from the tool replies above:");
                 for (media_type, bytes) in &images {
-                    say_image(content, &media::data_url(media_type, bytes));
+                    write_image(content, &media::data_url(media_type, bytes));
                 }
             });
         });
@@ -336,11 +322,8 @@ fn say_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart])
     }
 }
 
-fn as_reply(part: &MessagePart) -> Option<&ToolReply> {
-    if let PartBody::Reply(reply) = &part.body { Some(reply) } else { None }
-}
-
-fn say_tools(tools: &[ModelTool]) -> Vec<u8> {
+/// Writes the tools as functions, in the form that Ollama has adopted too.
+pub(crate) fn write_tools(tools: &[ModelTool], dialect: SchemaDialect) -> Vec<u8> {
     let mut out = Vec::new();
     json_text::array(&mut out, |list| {
         for tool in tools {
@@ -349,10 +332,7 @@ fn say_tools(tools: &[ModelTool]) -> Vec<u8> {
                 entry.object("function", |function| {
                     function.put("name", &tool.name);
                     function.put("description", &tool.description);
-                    function.put(
-                        "parameters",
-                        &schema::downgrade(&tool.input_schema, SchemaDialect::Json).schema,
-                    );
+                    function.put("parameters", &schema::downgrade(&tool.input_schema, dialect).schema);
                 });
             });
         }
@@ -360,7 +340,7 @@ fn say_tools(tools: &[ModelTool]) -> Vec<u8> {
     out
 }
 
-fn say_choice(dialect: &Dialect, body: &mut ObjectWriter<'_>, request: &ModelRequest) {
+fn write_choice(dialect: &Dialect, body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let function = |choice: &mut ObjectWriter<'_>, name: &str| {
         choice.put("type", "function");
         choice.object("function", |function| function.put("name", name));
@@ -395,7 +375,7 @@ fn say_choice(dialect: &Dialect, body: &mut ObjectWriter<'_>, request: &ModelReq
     }
 }
 
-fn say_output(dialect: &Dialect, body: &mut ObjectWriter<'_>, output: &OutputShape) {
+fn write_output(dialect: &Dialect, body: &mut ObjectWriter<'_>, output: &OutputShape) {
     let any_json = |body: &mut ObjectWriter<'_>| {
         body.object("response_format", |format| format.put("type", "json_object"));
     };
@@ -414,7 +394,7 @@ fn say_output(dialect: &Dialect, body: &mut ObjectWriter<'_>, output: &OutputSha
     }
 }
 
-fn say_sampling(dialect: &Dialect, body: &mut ObjectWriter<'_>, sampling: &SamplingParameters) {
+fn write_sampling(dialect: &Dialect, body: &mut ObjectWriter<'_>, sampling: &SamplingParameters) {
     let SamplingParameters { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } =
         sampling;
     body.put_some("temperature", temperature.as_ref());
@@ -426,7 +406,7 @@ fn say_sampling(dialect: &Dialect, body: &mut ObjectWriter<'_>, sampling: &Sampl
     body.put_some("stop", Some(stop).filter(|stop| !stop.is_empty()));
 }
 
-fn say_effort(dialect: &Dialect, body: &mut ObjectWriter<'_>, effort: Option<ReasoningEffort>) {
+fn write_effort(dialect: &Dialect, body: &mut ObjectWriter<'_>, effort: Option<ReasoningEffort>) {
     let Some(effort) = effort.map(effort_name) else { return };
     match dialect.effort {
         EffortKey::Flat => body.put("reasoning_effort", effort),
@@ -447,7 +427,7 @@ pub(crate) fn effort_name(effort: ReasoningEffort) -> &'static str {
     }
 }
 
-fn say_delivery(dialect: &Dialect, body: &mut ObjectWriter<'_>, delivery: ReplyDelivery) {
+fn write_delivery(dialect: &Dialect, body: &mut ObjectWriter<'_>, delivery: ReplyDelivery) {
     match delivery {
         ReplyDelivery::Whole => {}
         ReplyDelivery::Streamed => {

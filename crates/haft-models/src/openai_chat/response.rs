@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::stream::ChatStreamCalls;
 use crate::call_list::CallList;
-use crate::draft::{ReplyDraft, TextKind};
+use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure, media};
 
@@ -124,12 +124,12 @@ struct ChatCompletionDetails {
     reasoning_tokens: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let completion: ChatCompletion<'_> = bounded_json::read(body)?;
     if completion.choices.as_ref().is_none_or(Vec::is_empty) && completion.error.is_none() {
         return Err(bounded_json::malformed("it has no `choices`"));
     }
-    let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiChat, asked);
+    let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiChat, decode_context);
     let mut calls = ChatStreamCalls::default();
     apply(&mut draft, &mut calls, &completion, CompletionExtent::Whole)?;
     calls.finish(&mut draft);
@@ -156,7 +156,7 @@ pub(super) fn apply(
     for choice in completion.choices.iter().flatten().filter(|choice| choice.index == 0) {
         let message = choice.said(piece);
         if let Some(message) = message {
-            say_message(draft, calls, message)?;
+            write_message(draft, calls, message)?;
         }
         if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
             let refused = message.is_some_and(ChatMessage::refuses) || calls.refused;
@@ -169,7 +169,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-fn say_message(
+fn write_message(
     draft: &mut ReplyDraft,
     calls: &mut ChatStreamCalls,
     message: &ChatMessage<'_>,
@@ -177,14 +177,14 @@ fn say_message(
     let fields = [("reasoning_content", &message.reasoning_content), ("reasoning", &message.reasoning)];
     // Some servers send the same text in both fields.
     if let Some((field, Some(text))) = fields.into_iter().find(|(_, text)| text.is_some()) {
-        draft.flow_with_state(TextKind::Reasoning, text, Some(field));
+        draft.flow_with_state(TextChannel::Reasoning, text, Some(field));
     }
     if let Some(details) = message.reasoning_details {
         calls.add_details(details)?;
     }
-    say_content(draft, message.content)?;
+    write_content(draft, message.content)?;
     if let Some(refusal) = message.refusal.as_deref() {
-        draft.flow(TextKind::Refusal, refusal);
+        draft.flow(TextChannel::Refusal, refusal);
     }
     calls.refused |= message.refuses();
     for annotation in message.annotations.iter().flatten() {
@@ -193,7 +193,7 @@ fn say_message(
         draft.annotate_text(annotation);
     }
     if let Some(audio) = &message.audio {
-        say_audio(draft, audio);
+        write_audio(draft, audio);
     }
     for call in message.tool_calls.iter().flat_map(|calls| &calls.items) {
         calls.add(draft, call)?;
@@ -203,15 +203,15 @@ fn say_message(
 }
 
 /// Reads the content, which is a string or a list of pieces.
-fn say_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(), ModelError> {
+fn write_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(), ModelError> {
     let Some(content) = content.filter(|content| content.get() != "null") else { return Ok(()) };
     if !content.get().starts_with('[') {
-        draft.flow(TextKind::Text, &bounded_json::read_raw::<Cow<'_, str>>(content)?);
+        draft.flow(TextChannel::Text, &bounded_json::read_raw::<Cow<'_, str>>(content)?);
         return Ok(());
     }
     bounded_json::read_raw::<Vec<ChatContentPiece<'_>>>(content)?
         .iter()
-        .try_for_each(|piece| say_piece(draft, piece))
+        .try_for_each(|piece| write_piece(draft, piece))
 }
 
 /// Any piece of a content list; its type decides which fields are present.
@@ -228,13 +228,13 @@ struct ChatContentPiece<'a> {
     thinking: Option<&'a RawValue>,
 }
 
-fn say_piece(draft: &mut ReplyDraft, piece: &ChatContentPiece<'_>) -> Result<(), ModelError> {
+fn write_piece(draft: &mut ReplyDraft, piece: &ChatContentPiece<'_>) -> Result<(), ModelError> {
     match piece {
-        ChatContentPiece { text: Some(text), .. } => draft.flow(TextKind::Text, text),
-        ChatContentPiece { refusal: Some(refusal), .. } => draft.flow(TextKind::Refusal, refusal),
+        ChatContentPiece { text: Some(text), .. } => draft.flow(TextChannel::Text, text),
+        ChatContentPiece { refusal: Some(refusal), .. } => draft.flow(TextChannel::Refusal, refusal),
         ChatContentPiece { thinking: Some(thinking), .. } => {
             for thought in bounded_json::read_raw::<Vec<ChatContentPiece<'_>>>(thinking)? {
-                draft.flow(TextKind::Reasoning, thought.text.as_deref().unwrap_or_default());
+                draft.flow(TextChannel::Reasoning, thought.text.as_deref().unwrap_or_default());
             }
         }
         ChatContentPiece { kind, .. } => {
@@ -245,14 +245,14 @@ fn say_piece(draft: &mut ReplyDraft, piece: &ChatContentPiece<'_>) -> Result<(),
     Ok(())
 }
 
-fn say_audio(draft: &mut ReplyDraft, audio: &ChatAudio<'_>) {
+fn write_audio(draft: &mut ReplyDraft, audio: &ChatAudio<'_>) {
     let data = audio.data.as_deref().and_then(|data| media::from_base64("audio/mpeg", data));
     if let Some(data) = data {
         let mark = draft.mark(audio.id.as_deref(), None);
         let index = draft.open(PartStart::Audio(data), mark);
         draft.close(index, None);
     }
-    draft.flow(TextKind::Text, audio.transcript.as_deref().unwrap_or_default());
+    draft.flow(TextChannel::Text, audio.transcript.as_deref().unwrap_or_default());
 }
 
 fn annotation_url(json: &str) -> Option<String> {

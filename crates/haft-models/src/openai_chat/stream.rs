@@ -21,8 +21,11 @@ pub(super) struct ChatStreamReader {
 }
 
 impl ChatStreamReader {
-    pub(super) fn new(asked: &DecodeContext) -> Self {
-        Self { draft: ReplyDraft::new(ModelApiFormat::OpenaiChat, asked), calls: ChatStreamCalls::default() }
+    pub(super) fn new(decode_context: &DecodeContext) -> Self {
+        Self {
+            draft: ReplyDraft::new(ModelApiFormat::OpenaiChat, decode_context),
+            calls: ChatStreamCalls::default(),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use haft_core::model_request::{
 use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::tool::ToolCall;
 
-use super::UNSAID;
+use super::UNSUPPORTED;
 use crate::call_id::CallIdRule;
 use crate::capability::may_reason;
 use crate::encode_memo::{EncodeMemo, EncodedTail, Encoder};
@@ -31,7 +31,7 @@ pub(super) fn encode(
 ) -> EncodedRequest {
     let encoder = ResponsesEncoder { deferred: &request.deferred };
     let recalled = memo.encode_cached(&encoder, request);
-    let items = &recalled.said.tail.bytes;
+    let items = &recalled.messages.tail.bytes;
     let mut body = Vec::with_capacity(items.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
         body.put("model", &request.model);
@@ -41,10 +41,10 @@ pub(super) fn encode(
         body.raw_pieces("input", &[b"[", items, b"]"]);
         if !request.tools.is_empty() {
             body.raw("tools", recalled.tools);
-            say_choice(body, request);
+            write_choice(body, request);
         }
-        say_output(body, &request.output);
-        say_reasoning(body, request.reasoning);
+        write_output(body, &request.output);
+        write_reasoning(body, request.reasoning);
         body.put_some("temperature", request.sampling.temperature.as_ref());
         body.put_some("top_p", request.sampling.top_p.as_ref());
         body.put_some("max_output_tokens", request.output_tokens_max.as_ref());
@@ -63,14 +63,14 @@ pub(super) fn encode(
         path: "responses".into(),
         headers: &[],
         body,
-        asked: recalled.asked(request),
-        unsaid: recalled.unsaid(request, UNSAID),
+        decode_context: recalled.decode_context(request),
+        unsupported: recalled.unsupported(request, UNSUPPORTED),
     }
 }
 
 /// Encodes messages as items.
 struct ResponsesEncoder<'a> {
-    /// The tools that a reply to a search may load. If there are any, searches have items of their own.
+    /// The tools that a reply to a search may load. If there are any, searches have separate items.
     deferred: &'a [ModelTool],
 }
 
@@ -81,10 +81,10 @@ impl Encoder for ResponsesEncoder<'_> {
 
     fn message(&self, tail: &mut EncodedTail, message: &Message) {
         match message.role {
-            Role::System => say_input(tail, "developer", &message.parts),
-            Role::User => say_input(tail, "user", &message.parts),
-            Role::Assistant => say_assistant(tail, &message.parts, self.deferred),
-            Role::Tool => message.parts.iter().for_each(|part| say_reply(tail, part, self.deferred)),
+            Role::System => write_input(tail, "developer", &message.parts),
+            Role::User => write_input(tail, "user", &message.parts),
+            Role::Assistant => write_assistant(tail, &message.parts, self.deferred),
+            Role::Tool => message.parts.iter().for_each(|part| write_reply(tail, part, self.deferred)),
         }
     }
 
@@ -103,9 +103,9 @@ impl Encoder for ResponsesEncoder<'_> {
             for tool in tools {
                 list.object(|entry| {
                     if is_search(&tool.name, deferred) {
-                        say_search_tool(entry, tool);
+                        write_search_tool(entry, tool);
                     } else {
-                        say_tool(entry, tool);
+                        write_tool(entry, tool);
                     }
                 });
             }
@@ -119,7 +119,7 @@ fn is_search(name: &str, deferred: &[ModelTool]) -> bool {
     name == TOOL_SEARCH && !deferred.is_empty()
 }
 
-fn say_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
+fn write_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
     entry.put("type", "function");
     entry.put("name", &tool.name);
     entry.put("description", &tool.description);
@@ -128,29 +128,29 @@ fn say_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
     entry.put("strict", &false);
 }
 
-fn say_search_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
+fn write_search_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
     entry.put("type", "tool_search");
     entry.put("execution", "client");
     entry.put("description", &tool.description);
     entry.put("parameters", &schema::downgrade(&tool.input_schema, SchemaDialect::Json).schema);
 }
 
-fn say_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
+fn write_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "message");
         item.put("role", role);
-        item.array("content", |content| parts.iter().for_each(|part| say_piece(content, &part.body)));
+        item.array("content", |content| parts.iter().for_each(|part| write_piece(content, &part.body)));
     });
     tail.push(&out);
 }
 
-fn say_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
+fn write_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
     match body {
-        PartBody::Text { text, .. } => say_text(content, text),
-        PartBody::Image(media) => say_image(content, &media::url(media)),
-        PartBody::Audio(media) => say_text(content, &media::described("audio", media)),
-        PartBody::File { name, media } => say_file(content, name.as_deref(), media),
+        PartBody::Text { text, .. } => write_text(content, text),
+        PartBody::Image(media) => write_image(content, &media::url(media)),
+        PartBody::Audio(media) => write_text(content, &media::described("audio", media)),
+        PartBody::File { name, media } => write_file(content, name.as_deref(), media),
         // User messages never hold these parts.
         PartBody::Refusal(_)
         | PartBody::Reasoning(_)
@@ -160,14 +160,14 @@ fn say_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
     }
 }
 
-fn say_text(content: &mut ArrayWriter<'_>, text: &str) {
+fn write_text(content: &mut ArrayWriter<'_>, text: &str) {
     content.object(|part| {
         part.put("type", "input_text");
         part.put("text", text);
     });
 }
 
-fn say_image(content: &mut ArrayWriter<'_>, url: &str) {
+fn write_image(content: &mut ArrayWriter<'_>, url: &str) {
     content.object(|part| {
         part.put("type", "input_image");
         part.put("image_url", url);
@@ -175,7 +175,7 @@ fn say_image(content: &mut ArrayWriter<'_>, url: &str) {
     });
 }
 
-fn say_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) {
+fn write_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) {
     content.object(|part| {
         part.put("type", "input_file");
         match &media.source {
@@ -190,7 +190,7 @@ fn say_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) {
 
 /// Writes an assistant message. Adjacent texts of one message item are written as one item; every other part is an
 /// item of its own.
-fn say_assistant(tail: &mut EncodedTail, parts: &[MessagePart], deferred: &[ModelTool]) {
+fn write_assistant(tail: &mut EncodedTail, parts: &[MessagePart], deferred: &[ModelTool]) {
     let mut at = 0;
     while at < parts.len() {
         let own = item_of(&parts[at]);
@@ -199,7 +199,7 @@ fn say_assistant(tail: &mut EncodedTail, parts: &[MessagePart], deferred: &[Mode
         if same > 0 {
             write_message_item(tail, own, &parts[at..at + same]);
         } else {
-            say_item(tail, &parts[at], deferred);
+            write_item(tail, &parts[at], deferred);
         }
         at += same.max(1);
     }
@@ -238,7 +238,7 @@ fn write_message_item(
         if id.is_some() {
             item.array("content", |content| {
                 for part in parts {
-                    say_output_piece(content, &part.body);
+                    write_output_piece(content, &part.body);
                 }
             });
         } else {
@@ -261,12 +261,12 @@ fn plain_text(parts: &[MessagePart]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-fn say_output_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
+fn write_output_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
     match body {
-        PartBody::Text { text, annotations } => say_output_text(content, text, annotations),
-        PartBody::Image(media) => say_output_text(content, &media::described("image", media), &[]),
-        PartBody::Audio(media) => say_output_text(content, &media::described("audio", media), &[]),
-        PartBody::File { media, .. } => say_output_text(content, &media::described("file", media), &[]),
+        PartBody::Text { text, annotations } => write_output_text(content, text, annotations),
+        PartBody::Image(media) => write_output_text(content, &media::described("image", media), &[]),
+        PartBody::Audio(media) => write_output_text(content, &media::described("audio", media), &[]),
+        PartBody::File { media, .. } => write_output_text(content, &media::described("file", media), &[]),
         PartBody::Refusal(text) => content.object(|part| {
             part.put("type", "refusal");
             part.put("refusal", text);
@@ -276,7 +276,7 @@ fn say_output_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
     }
 }
 
-fn say_output_text(content: &mut ArrayWriter<'_>, text: &str, annotations: &[Annotation]) {
+fn write_output_text(content: &mut ArrayWriter<'_>, text: &str, annotations: &[Annotation]) {
     content.object(|part| {
         part.put("type", "output_text");
         part.put("text", text);
@@ -287,14 +287,14 @@ fn say_output_text(content: &mut ArrayWriter<'_>, text: &str, annotations: &[Ann
     });
 }
 
-/// Writes a part that is an item of its own. Reasoning and unknown items are sent back unchanged, and only to the
+/// Writes a part that is a separate item. Reasoning and unknown items are sent back unchanged, and only to the
 /// format they came from.
-fn say_item(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) {
+fn write_item(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) {
     match &part.body {
         PartBody::Call(call) if is_search(&call.name, deferred) => {
-            say_search_call(tail, call, part.id_for(FORMAT));
+            write_search_call(tail, call, part.id_for(FORMAT));
         }
-        PartBody::Call(call) => say_call(tail, call, part.id_for(FORMAT)),
+        PartBody::Call(call) => write_call(tail, call, part.id_for(FORMAT)),
         PartBody::Reasoning(_) | PartBody::Opaque => {
             if let Some(item) = part.state_for(FORMAT) {
                 tail.push(item.as_bytes());
@@ -309,7 +309,7 @@ fn say_item(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) 
     }
 }
 
-fn say_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
+fn write_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "function_call");
@@ -324,7 +324,7 @@ fn say_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
     tail.push(&out);
 }
 
-fn say_search_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
+fn write_search_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "tool_search_call");
@@ -339,7 +339,7 @@ fn say_search_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
 
 /// Writes the reply to a search: the definitions of the found tools, and the rest of the answer as a message, because the
 /// item has no place for text.
-fn say_search_reply(tail: &mut EncodedTail, reply: &ToolReply, deferred: &[ModelTool]) {
+fn write_search_reply(tail: &mut EncodedTail, reply: &ToolReply, deferred: &[ModelTool]) {
     let found = reply.content.iter().find_map(|piece| match piece {
         OutputContent::FoundTools(found) => Some(&**found),
         _ => None,
@@ -356,7 +356,7 @@ fn say_search_reply(tail: &mut EncodedTail, reply: &ToolReply, deferred: &[Model
         item.array("tools", |list| {
             for tool in &tools {
                 list.object(|entry| {
-                    say_tool(entry, tool);
+                    write_tool(entry, tool);
                     entry.put("defer_loading", &true);
                 });
             }
@@ -368,21 +368,21 @@ fn say_search_reply(tail: &mut EncodedTail, reply: &ToolReply, deferred: &[Model
         Some(_) | None => media::reply_text(reply),
     };
     if !text.is_empty() {
-        say_input(tail, "developer", &[MessagePart::text(text)]);
+        write_input(tail, "developer", &[MessagePart::text(text)]);
     }
 }
 
-fn say_reply(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) {
+fn write_reply(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) {
     let PartBody::Reply(reply) = &part.body else { return };
     if is_search(&reply.name, deferred) {
-        return say_search_reply(tail, reply, deferred);
+        return write_search_reply(tail, reply, deferred);
     }
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "function_call_output");
         item.put("call_id", &CallIdRule::USUAL.fit(&reply.call.0));
         if media::images(reply).next().is_some() {
-            item.array("output", |output| say_reply_pieces(output, reply));
+            item.array("output", |output| write_reply_pieces(output, reply));
         } else {
             item.put("output", &media::flagged_text(reply, media::reply_text(reply)));
         }
@@ -390,14 +390,14 @@ fn say_reply(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool])
     tail.push(&out);
 }
 
-fn say_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
+fn write_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
     if reply.is_error {
-        say_text(output, "Error:");
+        write_text(output, "Error:");
     }
     for piece in &reply.content {
         match piece {
             OutputContent::Image { media_type, bytes } => {
-                say_image(output, &media::data_url(media_type, bytes));
+                write_image(output, &media::data_url(media_type, bytes));
             }
             OutputContent::Text(_)
             | OutputContent::Audio { .. }
@@ -406,13 +406,13 @@ fn say_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
             | OutputContent::FoundTools(_)
             | OutputContent::Stored(_) => {
                 let alone = ToolOutput { content: vec![piece.clone()], ..ToolOutput::default() };
-                say_text(output, &alone.as_text());
+                write_text(output, &alone.as_text());
             }
         }
     }
 }
 
-fn say_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
+fn write_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let function = |choice: &mut ObjectWriter<'_>, name: &str| {
         if is_search(name, &request.deferred) {
             return choice.put("type", "tool_search");
@@ -447,7 +447,7 @@ fn say_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     }
 }
 
-fn say_output(body: &mut ObjectWriter<'_>, output: &OutputShape) {
+fn write_output(body: &mut ObjectWriter<'_>, output: &OutputShape) {
     match output {
         OutputShape::Text => {}
         OutputShape::Json => {
@@ -464,7 +464,7 @@ fn say_output(body: &mut ObjectWriter<'_>, output: &OutputShape) {
     }
 }
 
-fn say_reasoning(body: &mut ObjectWriter<'_>, effort: Option<ReasoningEffort>) {
+fn write_reasoning(body: &mut ObjectWriter<'_>, effort: Option<ReasoningEffort>) {
     let Some(effort) = effort else { return };
     body.object("reasoning", |reasoning| {
         reasoning.put("effort", effort_name(effort));

@@ -84,23 +84,26 @@ struct ResponsesOutputDetails {
     reasoning_tokens: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], asked: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: ResponsesObject<'_> = bounded_json::read(body)?;
     if response.output.is_none() && response.error.is_none() {
         return Err(bounded_json::malformed("it has no `output`"));
     }
-    let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, asked);
+    let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, decode_context);
     draft.start(response.id.as_deref(), response.model.as_deref());
-    let refused = say_items(&mut draft, &response)?;
+    let refused = write_items(&mut draft, &response)?;
     end(&mut draft, &response, refused.then_some(StopReason::Refusal))?;
     Ok(draft.into_reply())
 }
 
 /// Adds every item to the draft and returns whether one of them is a refusal.
-pub(super) fn say_items(draft: &mut ReplyDraft, response: &ResponsesObject<'_>) -> Result<bool, ModelError> {
+pub(super) fn write_items(
+    draft: &mut ReplyDraft,
+    response: &ResponsesObject<'_>,
+) -> Result<bool, ModelError> {
     let mut refused = false;
     for raw in response.output.iter().flatten() {
-        refused |= say_item(draft, raw)?;
+        refused |= write_item(draft, raw)?;
     }
     Ok(refused)
 }
@@ -132,13 +135,13 @@ pub(super) fn end(
 }
 
 /// Adds one whole item to the draft and returns whether it is a refusal.
-fn say_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError> {
+fn write_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError> {
     if draft.skips_call(raw, |kind| kind == "function_call") {
         return Ok(false);
     }
     let item: ResponsesItem<'_> = bounded_json::read_raw(raw)?;
     match item.kind.as_deref() {
-        Some("message") => return Ok(say_message(draft, &item)),
+        Some("message") => return Ok(write_message(draft, &item)),
         Some("function_call") => {
             let mark = draft.mark(item.id.as_deref(), None);
             let name = item.name.as_deref().unwrap_or_default();
@@ -158,19 +161,19 @@ fn say_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError> 
             draft.add(index, &item.reasoning_text());
             draft.close(index, None);
         }
-        kind => say_opaque(draft, kind, &item, raw),
+        kind => write_opaque(draft, kind, &item, raw),
     }
     Ok(false)
 }
 
-fn say_opaque(draft: &mut ReplyDraft, kind: Option<&str>, item: &ResponsesItem<'_>, raw: &RawValue) {
+fn write_opaque(draft: &mut ReplyDraft, kind: Option<&str>, item: &ResponsesItem<'_>, raw: &RawValue) {
     let mark = draft.mark(item.id.as_deref(), Some(raw.get()));
     let index = draft.open(PartStart::Opaque, mark);
     draft.close(index, None);
     draft.note(ReplyNote::UnknownPart { kind: kind.unwrap_or("nothing").to_owned() });
 }
 
-fn say_message(draft: &mut ReplyDraft, item: &ResponsesItem<'_>) -> bool {
+fn write_message(draft: &mut ReplyDraft, item: &ResponsesItem<'_>) -> bool {
     let mut refused = false;
     for piece in item.content.iter().flatten() {
         let mark = draft.mark(item.id.as_deref(), item.phase.as_deref());

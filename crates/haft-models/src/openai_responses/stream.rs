@@ -77,8 +77,8 @@ struct ResponsesEvent<'a> {
 }
 
 impl ResponsesStreamReader {
-    pub(super) fn new(asked: &DecodeContext) -> Self {
-        let draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, asked);
+    pub(super) fn new(decode_context: &DecodeContext) -> Self {
+        let draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, decode_context);
         Self { draft, open: Vec::new(), done: HashSet::new(), skipped: HashSet::new(), refused: false }
     }
 
@@ -157,18 +157,18 @@ impl ResponsesStreamReader {
             Some("refusal") => OpenPartKind::Refusal,
             _ => return,
         };
-        self.spoken(event, kind);
+        self.open_part(event, kind);
     }
 
-    fn spoken_place(&self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> Option<usize> {
+    fn open_part_place(&self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> Option<usize> {
         self.open.iter().position(|open| {
             (open.output, open.content, open.kind) == (event.output_index, event.content_index, kind)
         })
     }
 
     /// Returns the index of a text or refusal, and opens it if it was not announced.
-    fn spoken(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> usize {
-        if let Some(place) = self.spoken_place(event, kind) {
+    fn open_part(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> usize {
+        if let Some(place) = self.open_part_place(event, kind) {
             return place;
         }
         let start = if kind == OpenPartKind::Refusal { PartStart::Refusal } else { PartStart::Text };
@@ -181,7 +181,7 @@ impl ResponsesStreamReader {
     }
 
     fn text(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind, delta: &str) {
-        let place = self.spoken(event, kind);
+        let place = self.open_part(event, kind);
         self.add(place, delta);
     }
 
@@ -213,7 +213,7 @@ impl ResponsesStreamReader {
 
     fn annotation(&mut self, event: &ResponsesEvent<'_>) {
         if let Some(annotation) = event.annotation {
-            let place = self.spoken(event, OpenPartKind::Text);
+            let place = self.open_part(event, OpenPartKind::Text);
             self.annotate(place, annotation);
         }
     }
@@ -281,7 +281,7 @@ impl ResponsesStreamReader {
     }
 
     fn fill_message(&mut self, event: &ResponsesEvent<'_>, item: &ResponsesItem<'_>) {
-        let came = self.open.iter().any(|open| open.output == event.output_index && open.bytes > 0);
+        let was_streamed = self.open.iter().any(|open| open.output == event.output_index && open.bytes > 0);
         for (number, piece) in (0_u64..).zip(item.content.iter().flatten()) {
             let kind = if piece.refusal.is_some() { OpenPartKind::Refusal } else { OpenPartKind::Text };
             let event = ResponsesEvent {
@@ -289,8 +289,8 @@ impl ResponsesStreamReader {
                 item_id: item.id.clone(),
                 ..ResponsesEvent::at(event.output_index)
             };
-            if !came {
-                let place = self.spoken(&event, kind);
+            if !was_streamed {
+                let place = self.open_part(&event, kind);
                 self.add(place, piece.refusal.as_deref().or(piece.text.as_deref()).unwrap_or_default());
             }
             self.fill_annotations(&event, kind, piece);
@@ -304,7 +304,7 @@ impl ResponsesStreamReader {
         kind: OpenPartKind,
         piece: &ResponsesContent<'_>,
     ) {
-        let Some(place) = self.spoken_place(event, kind) else { return };
+        let Some(place) = self.open_part_place(event, kind) else { return };
         if self.open[place].annotations == 0 {
             for annotation in piece.annotations.iter().flatten() {
                 self.annotate(place, annotation);
@@ -320,7 +320,7 @@ impl ResponsesStreamReader {
         self.close_all();
         // Some servers send the items only in the final event.
         if self.draft.is_empty() {
-            self.refused |= response::say_items(&mut self.draft, response)?;
+            self.refused |= response::write_items(&mut self.draft, response)?;
         }
         response::end(&mut self.draft, response, self.refused.then_some(StopReason::Refusal))?;
         self.draft.end();

@@ -16,20 +16,12 @@ use crate::wire::DecodeContext;
 const CALLS_MAX: usize = 64;
 
 /// Returns the reply with its tagged texts as calls. A tag without a valid call stays text, and a note reports it.
-pub fn read_calls(mut reply: ModelReply, asked: &DecodeContext) -> ModelReply {
+pub fn read_calls(mut reply: ModelReply, decode_context: &DecodeContext) -> ModelReply {
     let mut found = ParsedText::default();
     for part in std::mem::take(&mut reply.parts) {
-        match &part.body {
-            PartBody::Text { text, .. } if text.contains(OPEN) => found.split(text, asked),
-            PartBody::Text { .. }
-            | PartBody::Refusal(_)
-            | PartBody::Image(_)
-            | PartBody::Audio(_)
-            | PartBody::File { .. }
-            | PartBody::Reasoning(_)
-            | PartBody::Call(_)
-            | PartBody::Reply(_)
-            | PartBody::Opaque => found.parts.push(part),
+        match part.as_text() {
+            Some(text) if text.contains(OPEN) => found.split(text, decode_context),
+            Some(_) | None => found.parts.push(part),
         }
     }
     reply.parts = found.parts;
@@ -49,7 +41,7 @@ struct ParsedText {
 }
 
 impl ParsedText {
-    fn split(&mut self, text: &str, asked: &DecodeContext) {
+    fn split(&mut self, text: &str, decode_context: &DecodeContext) {
         let mut plain = String::new();
         let mut rest = text;
         while let Some((before, tagged)) = rest.split_once(OPEN).filter(|_| self.calls < CALLS_MAX) {
@@ -64,7 +56,7 @@ impl ParsedText {
                         let how = repairs.join(", ");
                         self.notes.push(ReplyNote::CallRepaired { name: name.clone(), how });
                     }
-                    let id = CallId(call_id::generate_call_id(asked.turn, self.calls));
+                    let id = CallId(call_id::generate_call_id(decode_context.turn, self.calls));
                     self.parts.push(MessagePart::new(PartBody::Call(ToolCall { id, name, arguments })));
                     self.calls += 1;
                 }
@@ -109,7 +101,7 @@ fn written(inside: &str) -> Result<ParsedCall, String> {
     let read = RawArguments::from_text(inside).parse(&ArgumentLimits::default());
     let read = read.map_err(|error| error.to_string())?;
     if read.cut_off() {
-        return Err("it is incomplete".into());
+        return Err("the JSON of the call is incomplete".into());
     }
     let named = read.object().get("name").and_then(Value::as_str).ok_or("it has no `name`")?;
     let arguments = ["arguments", "parameters"].iter().find_map(|key| read.object().get(*key));

@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::NullNotation;
 
-pub(super) fn is_or_has(types: &Value, wanted: &str) -> bool {
-    types == wanted || types.as_array().is_some_and(|all| all.iter().any(|kind| kind == wanted))
+pub(super) fn is_or_has(types: &Value, name: &str) -> bool {
+    types == name || types.as_array().is_some_and(|all| all.iter().any(|kind| kind == name))
 }
 
 /// Returns the types of values: a string for one type, a list for several.
@@ -29,42 +29,42 @@ pub(super) fn types_of(values: &[Value]) -> Value {
     }
 }
 
-pub(super) fn make_nullable(said: &mut Map<String, Value>, nulls: NullNotation) {
+pub(super) fn make_nullable(schema: &mut Map<String, Value>, nulls: NullNotation) {
     if nulls == NullNotation::AsFlag {
-        said.insert("nullable".into(), Value::Bool(true));
+        schema.insert("nullable".into(), Value::Bool(true));
         return;
     }
-    if let Some(Value::Array(values)) = said.get_mut("enum")
+    if let Some(Value::Array(values)) = schema.get_mut("enum")
         && !values.contains(&Value::Null)
     {
         values.push(Value::Null);
     }
-    match said.get_mut("type") {
+    match schema.get_mut("type") {
         Some(Value::String(kind)) if kind != "null" => {
             let kind = std::mem::take(kind);
-            said.insert("type".into(), json!([kind, "null"]));
+            schema.insert("type".into(), json!([kind, "null"]));
         }
         Some(Value::Array(kinds)) if !kinds.contains(&json!("null")) => kinds.push("null".into()),
         Some(_) => {}
         None => {
-            if let Some(Value::Array(branches)) = said.get_mut("anyOf") {
+            if let Some(Value::Array(branches)) = schema.get_mut("anyOf") {
                 branches.push(json!({"type": "null"}));
             }
         }
     }
 }
 
-pub(super) fn tell_default(said: &mut Map<String, Value>, value: &Value) {
-    tell(said, &format!("Default: {value}."));
+pub(super) fn describe_default(schema: &mut Map<String, Value>, value: &Value) {
+    append_description(schema, &format!("Default: {value}."));
 }
 
 /// Appends a sentence to the description.
-pub(super) fn tell(said: &mut Map<String, Value>, sentence: &str) {
-    let text = match said.get("description").and_then(Value::as_str) {
+pub(super) fn append_description(schema: &mut Map<String, Value>, sentence: &str) {
+    let text = match schema.get("description").and_then(Value::as_str) {
         Some(text) if !text.is_empty() => format!("{text} {sentence}"),
         _ => sentence.to_owned(),
     };
-    said.insert("description".into(), text.into());
+    schema.insert("description".into(), text.into());
 }
 
 /// Adds a keyword to every branch that lacks it, and for a nested choice to that choice's branches.

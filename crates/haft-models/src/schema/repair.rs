@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keywords::tell;
+use super::keywords::append_description;
 use super::{SchemaDialect, SchemaLoss};
 
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
@@ -95,13 +95,13 @@ impl SchemaRepair<'_> {
     }
 
     fn object(&mut self, object: Map<String, Value>) -> Value {
-        let mut kept = Map::new();
-        let mut told = Vec::new();
+        let mut repaired_object = Map::new();
+        let mut described = Vec::new();
         for (keyword, value) in object {
             let repaired = match (keyword.as_str(), value) {
                 ("type", value) => self.types(value),
                 ("items", Value::Array(schemas)) => Some(self.tuple(schemas)),
-                ("properties", Value::Object(all)) => Some(self.properties(all, &mut told)),
+                ("properties", Value::Object(all)) => Some(self.properties(all, &mut described)),
                 (word, Value::Object(all)) if NAMED.contains(&word) => Some(self.named(word, all)),
                 (word, Value::Array(all)) if LISTED.contains(&word) && !all.is_empty() => {
                     Some(self.listed(word, all))
@@ -114,11 +114,11 @@ impl SchemaRepair<'_> {
                 }
             };
             if let Some(value) = repaired {
-                kept.insert(keyword, value);
+                repaired_object.insert(keyword, value);
             }
         }
-        self.keep_required(&mut kept, &told);
-        Value::Object(kept)
+        self.keep_required(&mut repaired_object, &described);
+        Value::Object(repaired_object)
     }
 
     /// Returns the known types; `None` if there is none.
@@ -164,31 +164,31 @@ impl SchemaRepair<'_> {
     }
 
     /// Repairs the properties. `told` receives those whose name the provider does not accept.
-    fn properties(&mut self, all: Map<String, Value>, told: &mut Vec<(String, Value)>) -> Value {
-        let (keys, mut kept) = (self.keys, Map::new());
+    fn properties(&mut self, all: Map<String, Value>, described: &mut Vec<(String, Value)>) -> Value {
+        let (keys, mut repaired_object) = (self.keys, Map::new());
         for (name, schema) in all {
             let schema = self.below(&["properties", &name], schema);
             if keys.accepts(&name) {
-                kept.insert(name, schema);
+                repaired_object.insert(name, schema);
             } else {
-                told.push((name, schema));
+                described.push((name, schema));
             }
         }
-        Value::Object(kept)
+        Value::Object(repaired_object)
     }
 
     /// Describes the properties that cannot be named in the schema, so that a model can still set them.
-    fn keep_required(&mut self, kept: &mut Map<String, Value>, told: &[(String, Value)]) {
-        if told.is_empty() {
+    fn keep_required(&mut self, repaired_object: &mut Map<String, Value>, described: &[(String, Value)]) {
+        if described.is_empty() {
             return;
         }
         self.lose("properties", "have a name that is not accepted there; the description names them");
-        let is_told = |name: &Value| told.iter().any(|(told, _)| name == told);
-        if let Some(Value::Array(required)) = kept.get_mut("required") {
-            required.retain(|name| !is_told(name));
+        let is_described = |name: &Value| described.iter().any(|(described, _)| name == described);
+        if let Some(Value::Array(required)) = repaired_object.get_mut("required") {
+            required.retain(|name| !is_described(name));
         }
-        for (name, schema) in told {
-            tell(kept, &format!("It also has the property `{name}`: {schema}."));
+        for (name, schema) in described {
+            append_description(repaired_object, &format!("It also has the property `{name}`: {schema}."));
         }
     }
 }
@@ -248,9 +248,12 @@ mod tests {
     fn names_that_a_provider_does_not_accept_move_to_the_description() {
         let schema = json!({"type": "object", "properties": {"$filter": {"type": "string"}, "a": {}}, "required": ["$filter", "a"]});
         let mut losses = Vec::new();
-        let said = repaired(schema.clone(), SchemaDialect::Anthropic, &mut losses);
-        assert_eq!((&said["properties"], &said["required"]), (&json!({"a": {}}), &json!(["a"])));
-        assert!(said["description"].as_str().unwrap().contains("`$filter`"), "{said}");
+        let repaired_schema = repaired(schema.clone(), SchemaDialect::Anthropic, &mut losses);
+        assert_eq!(
+            (&repaired_schema["properties"], &repaired_schema["required"]),
+            (&json!({"a": {}}), &json!(["a"]))
+        );
+        assert!(repaired_schema["description"].as_str().unwrap().contains("`$filter`"), "{repaired_schema}");
         assert_eq!(losses.len(), 1);
         assert_eq!(repaired(schema.clone(), SchemaDialect::Json, &mut losses), schema);
     }

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keywords::{is_or_has, make_nullable, set_in_each_branch, tell, tell_default, types_of};
+use super::keywords::{
+    append_description, describe_default, is_or_has, make_nullable, set_in_each_branch, types_of,
+};
 use super::reference::resolve;
 use super::{AnyOfSiblings, EnumRule, NullNotation, ObjectRule, SchemaLoss, SchemaRules, TypeRule};
 
@@ -22,8 +24,8 @@ pub(super) fn walk(root: &Value, rules: &'static SchemaRules) -> (Value, Vec<Sch
         schemas: 0,
         losses: Vec::new(),
     };
-    let said = walk.unfinished(root);
-    let schema = walk.finished(said);
+    let translated = walk.unfinished(root);
+    let schema = walk.finished(translated);
     (schema, walk.losses)
 }
 
@@ -69,8 +71,8 @@ impl<'a> SchemaWalk<'a> {
     }
 
     fn below(&mut self, steps: &[&str], schema: &'a Value) -> Value {
-        let said = self.unfinished_below(steps, schema);
-        self.finished(said)
+        let translated = self.unfinished_below(steps, schema);
+        self.finished(translated)
     }
 
     fn unfinished_below(&mut self, steps: &[&str], schema: &'a Value) -> TranslatedSchema {
@@ -80,10 +82,10 @@ impl<'a> SchemaWalk<'a> {
             self.at.push_str(&step.replace('~', "~0").replace('/', "~1"));
         }
         self.depth += 1;
-        let said = self.unfinished(schema);
+        let translated = self.unfinished(schema);
         self.depth -= 1;
         self.at.truncate(length);
-        said
+        translated
     }
 
     /// Translates a schema by itself. An enclosing `allOf` may add more about the same value, so missing types are
@@ -103,9 +105,9 @@ impl<'a> SchemaWalk<'a> {
     }
 
     /// Adds the keywords that the language requires in every schema.
-    fn finished(&mut self, said: TranslatedSchema) -> Value {
-        let may_be_null = said.may_be_null();
-        let mut words = said.words;
+    fn finished(&mut self, translated: TranslatedSchema) -> Value {
+        let may_be_null = translated.may_be_null();
+        let mut words = translated.words;
         self.complete(&mut words);
         if may_be_null {
             make_nullable(&mut words, self.rules.nulls);
@@ -118,28 +120,30 @@ impl<'a> SchemaWalk<'a> {
 
     /// Returns a choice without other keywords. The description and `nullable` move into each branch. A choice that
     /// only narrows the other keywords is dropped.
-    fn alone(&mut self, mut said: Map<String, Value>) -> Value {
-        let narrows = ["properties", "items", "enum"].iter().any(|key| said.contains_key(*key))
-            || said.get("type").is_some_and(|kind| kind != "object");
-        let Some(Value::Array(mut branches)) = said.remove("anyOf") else { return Value::Object(said) };
+    fn alone(&mut self, mut translated: Map<String, Value>) -> Value {
+        let narrows = ["properties", "items", "enum"].iter().any(|key| translated.contains_key(*key))
+            || translated.get("type").is_some_and(|kind| kind != "object");
+        let Some(Value::Array(mut branches)) = translated.remove("anyOf") else {
+            return Value::Object(translated);
+        };
         if narrows {
             self.lose("anyOf", "is not allowed beside other keywords and is omitted");
             // Only the branches may have stated the type.
-            self.complete(&mut said);
-            return Value::Object(said);
+            self.complete(&mut translated);
+            return Value::Object(translated);
         }
-        if said.get("type").is_some_and(|kind| branches.iter().any(|branch| branch["type"] != *kind)) {
+        if translated.get("type").is_some_and(|kind| branches.iter().any(|branch| branch["type"] != *kind)) {
             self.lose("type", "is not allowed beside `anyOf` and is omitted");
         }
         for word in ["description", "nullable"] {
-            if let Some(value) = said.get(word) {
+            if let Some(value) = translated.get(word) {
                 set_in_each_branch(&mut branches, word, value);
             }
         }
         json!({ "anyOf": branches })
     }
 
-    /// Replaces a reference with its target, and applies the keywords beside it on top.
+    /// Replaces a reference with its target, and applies the keywords next to it on top.
     fn reference(&mut self, object: &'a Map<String, Value>) -> TranslatedSchema {
         let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
         if self.references.contains(&reference) {
@@ -151,22 +155,22 @@ impl<'a> SchemaWalk<'a> {
             return self.anything("any value");
         };
         self.references.push(reference);
-        let mut said = self.unfinished(target);
+        let mut translated = self.unfinished(target);
         self.references.pop();
         for (keyword, value) in object.iter().filter(|(keyword, _)| *keyword != "$ref") {
-            self.apply_beside_reference(&mut said.words, keyword, value);
+            self.apply_beside_reference(&mut translated.words, keyword, value);
         }
-        said
+        translated
     }
 
-    /// Applies a keyword beside a reference. Descriptions and defaults are common; others are rare and only
+    /// Applies a keyword next to a reference. Descriptions and defaults are common; others are rare and only
     /// reported as a loss.
-    fn apply_beside_reference(&mut self, said: &mut Map<String, Value>, keyword: &str, value: &Value) {
+    fn apply_beside_reference(&mut self, translated: &mut Map<String, Value>, keyword: &str, value: &Value) {
         match keyword {
             "description" | "title" if self.rules.keeps.contains(&keyword) => {
-                said.insert(keyword.into(), value.clone());
+                translated.insert(keyword.into(), value.clone());
             }
-            "default" => tell_default(said, value),
+            "default" => describe_default(translated, value),
             "$defs" | "definitions" | "$schema" | "$id" | "$comment" | "title" | "description" => {}
             _ => self.lose(keyword, "is not allowed beside `$ref` and is omitted"),
         }
@@ -182,9 +186,9 @@ impl<'a> SchemaWalk<'a> {
     }
 
     fn object(&mut self, object: &'a Map<String, Value>) -> TranslatedSchema {
-        let mut said = TranslatedSchema::default();
+        let mut translated = TranslatedSchema::default();
         for (keyword, value) in object {
-            self.keyword(&mut said, keyword, value, object);
+            self.keyword(&mut translated, keyword, value, object);
         }
         let all = object.get("allOf").and_then(Value::as_array).into_iter().flatten().enumerate();
         let all = all.map(|(number, branch)| ("allOf", number, branch));
@@ -195,7 +199,7 @@ impl<'a> SchemaWalk<'a> {
             Some((keyword, *number, *branch))
         });
         let branches: Vec<_> = all.chain(only).collect();
-        self.merged(said, &branches)
+        self.merged(translated, &branches)
     }
 
     /// Returns the branches of a choice, without a null branch that is expressed as a flag.
@@ -207,31 +211,33 @@ impl<'a> SchemaWalk<'a> {
 
     fn keyword(
         &mut self,
-        said: &mut TranslatedSchema,
+        translated: &mut TranslatedSchema,
         keyword: &str,
         value: &'a Value,
-        whole: &'a Map<String, Value>,
+        object: &'a Map<String, Value>,
     ) {
         match keyword {
-            "type" => self.types(said, value),
-            "properties" => self.properties(&mut said.words, value, whole),
-            "required" => self.required(&mut said.words, value, whole),
+            "type" => self.types(translated, value),
+            "properties" => self.properties(&mut translated.words, value, object),
+            "required" => self.required(&mut translated.words, value, object),
             "items" => {
                 let items = self.below(&["items"], value);
-                said.words.insert("items".into(), items);
+                translated.words.insert("items".into(), items);
             }
-            "anyOf" | "oneOf" => self.any_of(said, keyword, value),
-            "enum" => self.enumeration(said, value),
-            "const" => self.constant(said, value),
-            "format" => self.format(&mut said.words, value),
+            "anyOf" | "oneOf" => self.any_of(translated, keyword, value),
+            "enum" => self.enumeration(translated, value),
+            "const" => self.constant(translated, value),
+            "format" => self.format(&mut translated.words, value),
             "additionalProperties" => self.additional(value),
-            "default" if !self.rules.keeps.contains(&"default") => tell_default(&mut said.words, value),
+            "default" if !self.rules.keeps.contains(&"default") => {
+                describe_default(&mut translated.words, value);
+            }
             // These are merged afterwards or carry no constraint, so nothing is lost.
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" | "examples"
             | "example" | "$anchor" | "readOnly" | "writeOnly" | "deprecated" | "title" | "description"
                 if !self.rules.keeps.contains(&keyword) => {}
             _ if self.rules.keeps.contains(&keyword) => {
-                said.words.entry(keyword).or_insert_with(|| value.clone());
+                translated.words.entry(keyword).or_insert_with(|| value.clone());
             }
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" => {}
             _ => self.lose(keyword, "is not supported by the provider"),
@@ -240,10 +246,10 @@ impl<'a> SchemaWalk<'a> {
 
     /// Translates `type`. For languages without type lists, null becomes a flag and only the first other type is
     /// kept.
-    fn types(&mut self, said: &mut TranslatedSchema, value: &'a Value) {
+    fn types(&mut self, translated: &mut TranslatedSchema, value: &'a Value) {
         if self.rules.nulls == NullNotation::AsType {
             if value.is_string() || value.is_array() {
-                said.words.insert("type".into(), value.clone());
+                translated.words.insert("type".into(), value.clone());
             }
             return;
         }
@@ -252,22 +258,27 @@ impl<'a> SchemaWalk<'a> {
             one => std::slice::from_ref(one),
         };
         let rest: Vec<_> = types.iter().filter(|kind| kind.is_string() && *kind != "null").collect();
-        said.null((rest.len() < types.len()).then_some(NullConstraint::Allowed));
+        translated.null((rest.len() < types.len()).then_some(NullConstraint::Allowed));
         match rest.as_slice() {
             [] => {}
             [one] => {
-                said.words.insert("type".into(), (*one).clone());
+                translated.words.insert("type".into(), (*one).clone());
             }
             [first, ..] => {
                 self.lose("type", "is a list, which the provider does not support; the first type is used");
-                said.words.insert("type".into(), (*first).clone());
+                translated.words.insert("type".into(), (*first).clone());
             }
         }
     }
 
-    fn properties(&mut self, said: &mut Map<String, Value>, value: &'a Value, whole: &'a Map<String, Value>) {
+    fn properties(
+        &mut self,
+        translated: &mut Map<String, Value>,
+        value: &'a Value,
+        object: &'a Map<String, Value>,
+    ) {
         let Value::Object(properties) = value else { return };
-        let required = whole.get("required").and_then(Value::as_array);
+        let required = object.get("required").and_then(Value::as_array);
         let is_required = |name: &String| required.is_some_and(|all| all.iter().any(|known| known == name));
         let mut shown = Map::new();
         for (name, schema) in properties {
@@ -284,13 +295,13 @@ impl<'a> SchemaWalk<'a> {
         }
         // Gemini rejects an object whose `properties` are empty; a closed object always has the keyword.
         if !shown.is_empty() || self.rules.objects != ObjectRule::Open {
-            said.insert("properties".into(), Value::Object(shown));
+            translated.insert("properties".into(), Value::Object(shown));
         }
     }
 
     /// Translates `required`. Some providers reject names of properties that do not exist.
-    fn required(&mut self, said: &mut Map<String, Value>, value: &Value, whole: &Map<String, Value>) {
-        let properties = whole.get("properties").and_then(Value::as_object);
+    fn required(&mut self, translated: &mut Map<String, Value>, value: &Value, object: &Map<String, Value>) {
+        let properties = object.get("properties").and_then(Value::as_object);
         let known = |name: &&Value| {
             name.as_str().is_some_and(|name| properties.is_some_and(|all| all.contains_key(name)))
         };
@@ -299,24 +310,24 @@ impl<'a> SchemaWalk<'a> {
             self.lose("required", "names properties that are not defined");
         }
         if !names.is_empty() {
-            said.insert("required".into(), Value::Array(names));
+            translated.insert("required".into(), Value::Array(names));
         }
     }
 
-    fn any_of(&mut self, said: &mut TranslatedSchema, keyword: &str, value: &'a Value) {
+    fn any_of(&mut self, translated: &mut TranslatedSchema, keyword: &str, value: &'a Value) {
         let branches = self.branches(value);
         let flagged = value.as_array().is_some_and(|all| all.len() > branches.len());
         // A choice with a single branch is merged afterwards.
         if branches.len() < 2 {
             if flagged {
-                said.null(Some(NullConstraint::Allowed));
+                translated.null(Some(NullConstraint::Allowed));
             }
             return;
         }
         if keyword == "oneOf" {
             self.lose("oneOf", "is sent as `anyOf`");
         }
-        if said.words.contains_key("anyOf") {
+        if translated.words.contains_key("anyOf") {
             return self.lose(keyword, "is a second `anyOf` or `oneOf` and is omitted");
         }
         let mut shown = Vec::new();
@@ -325,42 +336,42 @@ impl<'a> SchemaWalk<'a> {
         }
         if self.rules.nulls == NullNotation::AsFlag {
             let nullable = flagged || shown.iter().any(|branch| branch["nullable"] == true);
-            said.null(nullable.then_some(NullConstraint::Allowed));
+            translated.null(nullable.then_some(NullConstraint::Allowed));
         }
-        said.words.insert("anyOf".into(), Value::Array(shown));
+        translated.words.insert("anyOf".into(), Value::Array(shown));
     }
 
-    fn enumeration(&mut self, said: &mut TranslatedSchema, value: &Value) {
+    fn enumeration(&mut self, translated: &mut TranslatedSchema, value: &Value) {
         let Value::Array(values) = value else { return };
         if self.rules.enums == EnumRule::Any {
-            said.words.insert("enum".into(), value.clone());
+            translated.words.insert("enum".into(), value.clone());
             return;
         }
         let strings: Vec<_> =
             values.iter().filter(|value| value.is_string() && *value != "").cloned().collect();
         let nulls = values.iter().filter(|value| value.is_null()).count();
-        said.null((nulls > 0).then_some(NullConstraint::Allowed));
+        translated.null((nulls > 0).then_some(NullConstraint::Allowed));
         if strings.len() + nulls == values.len() && !strings.is_empty() {
-            said.words.insert("enum".into(), Value::Array(strings));
+            translated.words.insert("enum".into(), Value::Array(strings));
         } else {
             self.lose("enum", "has values that are not strings; they are listed in the description");
-            tell(&mut said.words, &format!("One of: {value}."));
+            append_description(&mut translated.words, &format!("One of: {value}."));
         }
     }
 
-    fn constant(&mut self, said: &mut TranslatedSchema, value: &Value) {
+    fn constant(&mut self, translated: &mut TranslatedSchema, value: &Value) {
         match self.rules.enums {
             EnumRule::Any => {
-                said.words.insert("enum".into(), json!([value]));
+                translated.words.insert("enum".into(), json!([value]));
             }
-            EnumRule::Strings => self.enumeration(said, &json!([value])),
+            EnumRule::Strings => self.enumeration(translated, &json!([value])),
         }
     }
 
-    fn format(&mut self, said: &mut Map<String, Value>, value: &Value) {
+    fn format(&mut self, translated: &mut Map<String, Value>, value: &Value) {
         let known = |formats: &[&str]| value.as_str().is_some_and(|format| formats.contains(&format));
         if self.rules.formats.is_none_or(known) {
-            said.insert("format".into(), value.clone());
+            translated.insert("format".into(), value.clone());
         } else {
             self.lose("format", "has a value that the provider does not support");
         }
@@ -377,38 +388,38 @@ impl<'a> SchemaWalk<'a> {
         }
     }
 
-    fn complete(&mut self, said: &mut Map<String, Value>) {
-        if self.rules.types != TypeRule::Optional && !said.contains_key("anyOf") {
-            self.add_type(said);
+    fn complete(&mut self, translated: &mut Map<String, Value>) {
+        if self.rules.types != TypeRule::Optional && !translated.contains_key("anyOf") {
+            self.add_type(translated);
         }
-        let has = |wanted| said.get("type").is_some_and(|types| is_or_has(types, wanted));
-        let (is_list, is_object) = (has("array"), has("object") || said.contains_key("properties"));
-        if is_list && self.rules.types != TypeRule::Optional && !said.contains_key("items") {
+        let has = |wanted| translated.get("type").is_some_and(|types| is_or_has(types, wanted));
+        let (is_list, is_object) = (has("array"), has("object") || translated.contains_key("properties"));
+        if is_list && self.rules.types != TypeRule::Optional && !translated.contains_key("items") {
             self.lose("items", self.assumed());
-            said.insert("items".into(), json!({ "type": self.any_type() }));
+            translated.insert("items".into(), json!({ "type": self.any_type() }));
         }
         if is_object && self.rules.objects != ObjectRule::Open {
-            self.close(said);
+            self.close(translated);
         }
     }
 
-    fn add_type(&mut self, said: &mut Map<String, Value>) {
-        if said.contains_key("type") {
+    fn add_type(&mut self, translated: &mut Map<String, Value>) {
+        if translated.contains_key("type") {
             return;
         }
-        let kind = if said.contains_key("properties") {
+        let kind = if translated.contains_key("properties") {
             "object".into()
-        } else if said.contains_key("items") {
+        } else if translated.contains_key("items") {
             "array".into()
-        } else if ["minimum", "maximum"].iter().any(|key| said.contains_key(*key)) {
+        } else if ["minimum", "maximum"].iter().any(|key| translated.contains_key(*key)) {
             "number".into()
-        } else if let Some(Value::Array(values)) = said.get("enum") {
+        } else if let Some(Value::Array(values)) = translated.get("enum") {
             types_of(values)
         } else {
             self.lose("type", self.assumed());
             self.any_type()
         };
-        said.insert("type".into(), kind);
+        translated.insert("type".into(), kind);
     }
 
     /// Returns the type to write if any value is valid.
@@ -426,34 +437,38 @@ impl<'a> SchemaWalk<'a> {
         }
     }
 
-    fn close(&mut self, said: &mut Map<String, Value>) {
-        said.insert("additionalProperties".into(), Value::Bool(false));
-        let properties = said.entry("properties").or_insert_with(|| json!({}));
+    fn close(&mut self, translated: &mut Map<String, Value>) {
+        translated.insert("additionalProperties".into(), Value::Bool(false));
+        let properties = translated.entry("properties").or_insert_with(|| json!({}));
         let names: Vec<_> =
             properties.as_object().into_iter().flatten().map(|(name, _)| json!(name)).collect();
         if self.rules.objects == ObjectRule::ClosedAndRequired {
-            said.insert("required".into(), Value::Array(names));
+            translated.insert("required".into(), Value::Array(names));
         }
     }
 
     /// Merges branches that must all hold into one schema. On a conflict the first one wins.
-    fn merged(&mut self, mut said: TranslatedSchema, all: &[(&str, usize, &'a Value)]) -> TranslatedSchema {
-        let choice_has_null = said.nulls.contains(&NullConstraint::Allowed);
+    fn merged(
+        &mut self,
+        mut translated: TranslatedSchema,
+        all: &[(&str, usize, &'a Value)],
+    ) -> TranslatedSchema {
+        let choice_has_null = translated.nulls.contains(&NullConstraint::Allowed);
         for (keyword, number, branch) in all {
             let branch = self.unfinished_below(&[keyword, &number.to_string()], branch);
             // For a choice between one schema and null, the null branch is counted already.
             if *keyword == "allOf" || !choice_has_null {
-                said.nulls.extend(branch.nulls);
+                translated.nulls.extend(branch.nulls);
             }
             for (key, value) in branch.words {
-                self.merge(&mut said.words, key, value);
+                self.merge(&mut translated.words, key, value);
             }
         }
-        said
+        translated
     }
 
-    fn merge(&mut self, said: &mut Map<String, Value>, key: String, value: Value) {
-        match (said.get_mut(&key), value) {
+    fn merge(&mut self, translated: &mut Map<String, Value>, key: String, value: Value) {
+        match (translated.get_mut(&key), value) {
             (Some(Value::Object(known)), Value::Object(more)) if key == "properties" => {
                 for (name, schema) in more {
                     if known.get(&name).is_some_and(|known| *known != schema) {
@@ -471,7 +486,7 @@ impl<'a> SchemaWalk<'a> {
             }
             (Some(_), _) => {}
             (None, more) => {
-                said.insert(key, more);
+                translated.insert(key, more);
             }
         }
     }

@@ -228,5 +228,5 @@ fn output_schema_is_sent_as_text_to_servers_without_schema_support() {
     assert!(
         at(&body(&wire, &asked), "/messages/0/content").as_str().unwrap().starts_with("Be brief.\n\nAnswer")
     );
-    assert!(wire.unsaid().iter().any(|row| row.feature.name() == "output by schema"));
+    assert!(wire.unsupported().iter().any(|row| row.feature.name() == "output by schema"));
 }

@@ -117,8 +117,8 @@ fn golden(name: &str, format: ModelApiFormat) -> String {
     let encoded =
         wire(format).encode(&case(name, format), ReplyDelivery::Streamed, &mut EncodeMemo::default());
     let body: Value = serde_json::from_slice(&encoded.body).unwrap();
-    let unsaid: Vec<_> = encoded.unsaid.iter().map(|feature| feature.name()).collect();
-    let shown = json!({"path": encoded.path, "body": body, "unsaid": unsaid});
+    let unsupported: Vec<_> = encoded.unsupported.iter().map(|feature| feature.name()).collect();
+    let shown = json!({"path": encoded.path, "body": body, "unsaid": unsupported});
     serde_json::to_string_pretty(&shown).unwrap() + "\n"
 }
 

@@ -59,9 +59,9 @@ fn ask(
         return Err(wire(format).decode_error(&ErrorHead::of_status(status), &body));
     }
     match delivery {
-        ReplyDelivery::Whole => wire(format).decode(&body, &encoded.asked),
+        ReplyDelivery::Whole => wire(format).decode(&body, &encoded.decode_context),
         ReplyDelivery::Streamed => {
-            let mut decoder = wire(format).stream_decoder(&encoded.asked);
+            let mut decoder = wire(format).stream_decoder(&encoded.decode_context);
             let mut events = Vec::new();
             for piece in body.chunks(11) {
                 decoder.push(piece, &mut events)?;
@@ -166,14 +166,14 @@ const UNSAID_CHOICES: [(ModelApiFormat, &str); 6] = [
 
 #[test]
 fn model_server_reads_every_supported_tool_choice() {
-    let mut unsaid = Vec::new();
+    let mut unsupported = Vec::new();
     for format in ModelApiFormat::ALL {
         for (name, choice, understood) in choices() {
             let mut request = crate::fixture::request([Message::user("hi")]);
             request.tools = tools();
             request.tool_choice = choice;
-            if !crate::fixture::encode(wire(format), &request).unsaid.is_empty() {
-                unsaid.push((format, name));
+            if !crate::fixture::encode(wire(format), &request).unsupported.is_empty() {
+                unsupported.push((format, name));
                 continue;
             }
             // Gemini has the same notation for a named tool and for one required tool of a list of one.
@@ -198,7 +198,7 @@ fn model_server_reads_every_supported_tool_choice() {
             }
         }
     }
-    assert_eq!(unsaid, UNSAID_CHOICES);
+    assert_eq!(unsupported, UNSAID_CHOICES);
 }
 
 #[test]

@@ -135,11 +135,11 @@ fn every_request_feature_is_encoded_or_declared_unsupported() {
         for feature in RequestFeature::ALL {
             let (with, without) = pair(feature);
             let (with, without) = (encode(&*wire, &with), encode(&*wire, &without));
-            let declared = wire.unsaid().iter().any(|row| row.feature == feature);
-            let reported = with.unsaid.contains(&feature);
+            let declared = wire.unsupported().iter().any(|row| row.feature == feature);
+            let reported = with.unsupported.contains(&feature);
             assert_eq!(declared, reported, "{feature:?} in {:?}", wire.format());
             assert!(declared || with.body != without.body, "{feature:?} is dropped by {:?}", wire.format());
-            assert!(!without.unsaid.contains(&feature), "{feature:?} in {:?}", wire.format());
+            assert!(!without.unsupported.contains(&feature), "{feature:?} in {:?}", wire.format());
         }
     }
 }
@@ -148,7 +148,7 @@ fn every_request_feature_is_encoded_or_declared_unsupported() {
 fn unsupported_features_are_described_in_the_readme() {
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     for format in ModelApiFormat::ALL {
-        for row in wire(format).unsaid() {
+        for row in wire(format).unsupported() {
             assert!(!row.instead.is_empty());
             let line = format!("| {} | {} | {} |", format.name(), row.feature.name(), row.instead);
             assert!(readme.contains(&line), "add to README.md:\n{line}");

@@ -59,7 +59,7 @@ fn key() -> RunKey {
 }
 
 fn said(event: ModelEvent) -> Event {
-    Event::Run { place: PLACE, event: Arc::new(RunEvent::Said(event)) }
+    Event::Run { place: PLACE, event: Arc::new(RunEvent::Model(event)) }
 }
 
 fn start_text(log: &EventLog) {

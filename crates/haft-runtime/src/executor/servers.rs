@@ -35,7 +35,9 @@ impl McpServer {
         let servers = [(name.to_owned(), entry.clone())].into_iter().collect();
         let found = haft_config::mcp_servers_of("mcpServers".as_ref(), &servers, &haft_config::environment);
         let config = match found {
-            Ok(mut found) => found.remove(name).ok_or_else(|| "its entry is missing".to_owned()),
+            Ok(mut found) => found
+                .remove(name)
+                .ok_or_else(|| format!("the configuration has no server `{name}`; this is a bug in haft")),
             Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
         };
         Self { name: name.to_owned(), config }

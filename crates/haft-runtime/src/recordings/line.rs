@@ -317,7 +317,7 @@ impl RecordedCallEvent {
                         queue: None,
                         handle: None,
                     },
-                    said: None,
+                    content: None,
                 }
             }
         }

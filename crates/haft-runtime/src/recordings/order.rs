@@ -30,7 +30,7 @@ impl EventLane {
                 RunEvent::Answered(answered) => Self::of_call(*place, &answered.call.0),
                 RunEvent::Began(_)
                 | RunEvent::Asked
-                | RunEvent::Said(_)
+                | RunEvent::Model(_)
                 | RunEvent::Called(_)
                 | RunEvent::Noted(_)
                 | RunEvent::Finished { .. } => Self::of_run(*place),

@@ -257,7 +257,7 @@ impl RunPlayer {
                 DriveOutcome::Done(finish) => return Ok(finish),
                 DriveOutcome::AwaitsApproval(calls) => {
                     for call in calls {
-                        let denied = RunInput::Judged { call: call.id, verdict: ApprovalVerdict::Denied };
+                        let denied = RunInput::Decided { call: call.id, verdict: ApprovalVerdict::Denied };
                         driver.apply_input(run, self.outside_input(session, denied).await)?;
                     }
                 }

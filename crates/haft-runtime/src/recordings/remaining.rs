@@ -209,7 +209,7 @@ fn inputs(recording: &Recording) -> Result<RecordedInputs, RecordingError> {
                 RunInput::Archived(outcome) => {
                     inputs.archives.entry(session).or_default().push_back(outcome);
                 }
-                given @ (RunInput::ClientReplied(_) | RunInput::Judged { .. }) => {
+                given @ (RunInput::ClientReplied(_) | RunInput::Decided { .. }) => {
                     inputs.outside.entry(session).or_default().push_back(given);
                 }
                 RunInput::Replied(_)

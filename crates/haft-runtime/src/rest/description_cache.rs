@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use haft_fs::private_file;
 use haft_sandbox::Home;
 use haft_tools::rest::openapi::{Documents, OpenApiDownload, OpenApiSource, SourceError};
 use haft_tools::rest::{AllowedHosts, PrivateAddressRule};
@@ -14,7 +15,6 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::RestLoadContext;
-use haft_tools::private_file;
 
 /// Decides if a cached description may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +98,5 @@ fn is_young(path: &std::path::Path) -> bool {
 
 /// Stores a document in the cache. Errors are ignored: the next process then fetches it again.
 fn keep(path: &std::path::Path, bytes: &[u8]) {
-    if let Some(directory) = path.parent() {
-        let _ = std::fs::create_dir_all(directory);
-    }
-    let _ = private_file::replace(path, bytes);
+    let _ = private_file::create_parent_dir(path).and_then(|()| private_file::replace(path, bytes));
 }

@@ -356,7 +356,7 @@ impl ActiveRun {
                     let _parked = ParkedSpan::begin(&self.task.scope);
                     let mut verdicts = self.verdicts(calls);
                     while let Some((call, verdict)) = verdicts.next().await {
-                        self.tell(RunInput::Judged { call, verdict })?;
+                        self.tell(RunInput::Decided { call, verdict })?;
                     }
                 }
                 DriveOutcome::AwaitsClient(calls) => {

@@ -69,7 +69,10 @@ impl ModelReader {
         let pieces = asked.pieces(self.piece_bytes(asked.text));
         let count = pieces.len();
         if count > PIECES_MAX {
-            return Err(format!("it has {count} pieces; the limit is {PIECES_MAX}; ask about a part of it"));
+            return Err(format!(
+                "the stored output is too long for one question: it would take {count} model requests, and the limit is \
+                 {PIECES_MAX}; select a part first, for example with `grep` or `lines`"
+            ));
         }
         let worker = self.worker(PIECES)?;
         let mut found = Vec::new();

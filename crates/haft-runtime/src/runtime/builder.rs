@@ -329,7 +329,7 @@ pub struct RuntimeBuilder {
 
 /// The error of a runtime without a home directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("neither HAFT_HOME nor HOME is set, and the program names no home")]
+#[error("haft's home directory is not known; set HAFT_HOME or HOME, or pass a home to the builder")]
 pub struct NoHome;
 
 impl RuntimeBuilder {

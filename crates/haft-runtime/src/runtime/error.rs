@@ -81,7 +81,7 @@ pub enum ResumeFailure {
         origin: String,
     },
     /// The session is of version 1, which stored a command line instead of a spec.
-    #[error("the session is of version 1 and has no spec")]
+    #[error("the session has format version 1, which stores no run specification; start a new run")]
     NoSpec,
     /// The stored spec or its blob cannot be read.
     #[error("{0}")]

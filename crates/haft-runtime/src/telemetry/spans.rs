@@ -117,7 +117,7 @@ impl CallSpans {
             }
             RunEvent::Finished { finish, .. } => self.agents.end(place, finish),
             RunEvent::Asked
-            | RunEvent::Said(_)
+            | RunEvent::Model(_)
             | RunEvent::Called(_)
             | RunEvent::Answered(_)
             | RunEvent::Noted(_) => {}
@@ -147,7 +147,7 @@ impl EventSink for CallSpans {
             Event::ToolProgress { .. } | Event::ModelStarted { .. } => {}
             Event::Run { place, event } => self.tell_run(*place, event),
             Event::ModelFinished { place, attempt, account, .. } => self.tell_model(*place, attempt, account),
-            Event::ToolFinished { operation, tool, failure, latency, account, said } => {
+            Event::ToolFinished { operation, tool, failure, latency, account, content } => {
                 let begun = self.open().remove(&operation.id);
                 let OpenSpans { call, request } = begun.unwrap_or_else(|| OpenSpans {
                     call: self.begin(operation, tool, *latency),
@@ -156,7 +156,7 @@ impl EventSink for CallSpans {
                 if let Some(request) = request {
                     end_request(&request, *failure);
                 }
-                end(&call, *failure, account, said.as_deref());
+                end(&call, *failure, account, content.as_deref());
             }
         }
     }
@@ -175,7 +175,7 @@ fn end_request(context: &Context, failure: Option<ToolErrorKind>) {
     let span = context.span();
     if let Some(kind) = failure {
         span.set_attribute(KeyValue::new("error.type", kind.name()));
-        span.set_status(Status::error(kind.row().told));
+        span.set_status(Status::error(kind.row().message));
     }
     span.end();
 }
@@ -184,15 +184,15 @@ fn end(
     context: &Context,
     failure: Option<ToolErrorKind>,
     account: &CallAccount,
-    said: Option<&CapturedContent>,
+    captured: Option<&CapturedContent>,
 ) {
     let span = context.span();
     span.set_attributes(of_account(account));
-    span.set_attributes(said.map(of_words).into_iter().flatten());
+    span.set_attributes(captured.map(content_attributes).into_iter().flatten());
     if let Some(kind) = failure {
         span.set_attribute(KeyValue::new("error.type", kind.name()));
         // Use the fixed sentence of the error kind: the call's own message may contain secrets or content.
-        span.set_status(Status::error(kind.row().told));
+        span.set_status(Status::error(kind.row().message));
     }
     span.end();
 }
@@ -277,9 +277,9 @@ fn of_account(account: &CallAccount) -> [KeyValue; 4] {
     ]
 }
 
-fn of_words(said: &CapturedContent) -> [KeyValue; 2] {
+fn content_attributes(content: &CapturedContent) -> [KeyValue; 2] {
     [
-        KeyValue::new("gen_ai.tool.call.arguments", said.arguments.clone()),
-        KeyValue::new("gen_ai.tool.call.result", said.result.clone()),
+        KeyValue::new("gen_ai.tool.call.arguments", content.arguments.clone()),
+        KeyValue::new("gen_ai.tool.call.result", content.result.clone()),
     ]
 }

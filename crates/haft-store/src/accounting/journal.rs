@@ -38,7 +38,7 @@ impl AccountingJournal {
         Ok(Self { state: Mutex::new(state) })
     }
 
-    /// A short wait for the disk's cache is all that it takes.
+    /// Writes the event at once: it goes to the page cache of the system, which takes little time.
     fn write(&self, event: &Event) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).append(event);
     }
@@ -57,7 +57,8 @@ impl EventSink for AccountingJournal {
 }
 
 impl AccountingState {
-    /// The content of a call is removed even if the operator captures it: that is for log lines and telemetry.
+    /// Appends the event. Removes the content of a call even if the operator captures it, because capture is for log
+    /// lines and telemetry.
     fn append(&mut self, event: &Event) {
         let Some((place, kind)) = self.reader.read(event) else { return };
         let Some(kind) = kind.without_content() else { return };
@@ -67,7 +68,7 @@ impl AccountingState {
     }
 }
 
-/// The record of a call in the journal of a session.
+/// Returns the record of a call, for the journal of a session.
 pub fn record(
     operation: &CallOperation,
     tool: &ToolReference,
@@ -112,7 +113,7 @@ fn standing(operation: &CallOperation) -> ToolRecordPosition {
     }
 }
 
-/// The record of an attempt at a model in the journal of a session.
+/// Returns the record of an attempt at a model, for the journal of a session.
 pub fn model_record(
     id: &str,
     place: RunPosition,
@@ -183,7 +184,7 @@ mod tests {
             queue: None,
             handle: None,
         };
-        let said = CapturedContent { arguments: "canary".into(), result: "canary".into() };
+        let content = CapturedContent { arguments: "canary".into(), result: "canary".into() };
         let (latency, id) = (Duration::from_millis(2), OperationId(7));
         let model = ModelAccount {
             failure: None,
@@ -200,7 +201,7 @@ mod tests {
                 failure: Some(ToolErrorKind::UnknownTool),
                 latency,
                 account,
-                said: Some(Arc::new(said)),
+                content: Some(Arc::new(content)),
             },
             Event::ModelFinished {
                 id: "r".into(),

@@ -1,4 +1,4 @@
-//! The file of the journal: appends whole lines beside other processes, rotates, and survives a full disk.
+//! The file of the journal: appends whole lines while other processes do the same, rotates, and survives a full disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use haft_core::home::Home;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use haft_fs::file_lock;
 
 use super::journal::now_ms;
 use super::record::{AccountingLine, LostRecord};
@@ -21,7 +20,6 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The longest wait for another process that is writing. It takes microseconds, except when that process was stopped.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// The number of times that one line follows a rotation to the new file.
 const ROTATIONS_MAX: usize = 5;
@@ -95,7 +93,9 @@ impl JournalFile {
     fn append_bytes(&mut self, lines: &[u8]) -> io::Result<()> {
         for _ in 0..ROTATIONS_MAX {
             let file = self.file.take().map_or_else(|| open(&self.path), Ok)?;
-            lock(&file, self.limits.lock_wait)?;
+            if !file_lock::lock_within(&file, self.limits.lock_wait)? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
             let bytes = file.metadata()?.len();
             if !self.is_current(&file)? {
                 continue;
@@ -105,14 +105,14 @@ impl JournalFile {
                 continue;
             }
             append_whole(&file, lines, bytes)?;
-            flock(&file, FlockOperation::Unlock)?;
+            file.unlock()?;
             self.file = Some(file);
             return Ok(());
         }
         Err(io::Error::other("other processes rotated the journal again and again"))
     }
 
-    /// False after another process has rotated the file away or removed it.
+    /// Returns false after another process has rotated the file away or removed it.
     fn is_current(&self, file: &File) -> io::Result<bool> {
         let open = file.metadata()?;
         match fs::metadata(&self.path) {
@@ -131,17 +131,6 @@ impl Drop for JournalFile {
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)
-}
-
-/// Waits for the lock in small steps and not forever: a process that was stopped while it wrote must not stop this one.
-fn lock(file: &File, wait_max: Duration) -> io::Result<()> {
-    let deadline = Instant::now() + wait_max;
-    loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(LOCK_PAUSE),
-            outcome => return Ok(outcome?),
-        }
-    }
 }
 
 /// Appends all bytes or none. A process that was killed may have left half a line; it gets its end first, or the next line

@@ -1,11 +1,11 @@
 //! Cached outputs as files: `cache/TENANT/DIGEST.json`, one per entry.
 //!
 //! The time of change of a file is the time when its entry expires, so a sweep reads no file. A `put` keeps the limits and
-//! sweeps when no process did so lately, because processes like `haft call` live too short for sweeps of their own.
+//! sweeps when no process did so lately, because processes like `haft call` live too short for their own sweeps.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,13 +14,14 @@ use haft_core::cache_store::{CacheEntry, CacheKey, CacheLease, CacheLimits, Cach
 use haft_core::home::Home;
 use haft_core::output_store::StoreError;
 use haft_core::stored::StoredToolOutput;
+use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 
 use super::clock_ms;
 use super::usage::{CacheUsage, UsageFile};
 use crate::lock_file::LockFile;
+use crate::sweep;
 use crate::tenant::directory_of;
-use crate::{private_file, sweep};
 
 /// The directory of all cached outputs. It only holds a path and limits, so clones and other processes may use it too.
 #[derive(Debug, Clone)]
@@ -98,13 +99,12 @@ impl FileCache {
         if bytes > self.limits.bytes_max || self.limits.entries_max == 0 {
             return Ok(());
         }
-        let directory = path.parent().unwrap_or(&self.root);
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        private_file::create_parent_dir(&path)?;
         let Some(mut lock) = UsageFile::lock(&self.root)? else { return Ok(()) };
         // Each entry counts before it is written, so that a crash leaves too high a sum and not too low a one.
         let usage = self.with_room(lock.read(), &path, bytes);
         lock.write(usage.with(bytes))?;
-        private_file::replace_unsynced(&path, &text, expiry(expires_ms))
+        private_file::replace_unsynced_with_time(&path, &text, expiry(expires_ms))
     }
 
     /// Returns the usage without the entry at `path`, after room for one more entry was made. Sweeps if the sums are
@@ -215,7 +215,7 @@ impl CacheStore for FileCache {
     }
 }
 
-/// Works in a thread of its own, because an entry may have many megabytes.
+/// Works in a separate thread, because an entry may have many megabytes.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, StoreError> {

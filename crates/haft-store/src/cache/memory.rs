@@ -13,7 +13,7 @@ use super::clock_ms;
 #[derive(Debug)]
 pub struct MemoryCache {
     limits: CacheLimits,
-    held: Mutex<HeldEntries>,
+    entries: Mutex<HeldEntries>,
     /// The calls that are made now.
     leases: Mutex<HashMap<CacheKey, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -32,12 +32,12 @@ struct HeldEntry {
 
 impl MemoryCache {
     pub fn new(limits: CacheLimits) -> Self {
-        Self { limits, held: Mutex::default(), leases: Mutex::default() }
+        Self { limits, entries: Mutex::default(), leases: Mutex::default() }
     }
 
     fn get_now(&self, key: &CacheKey) -> Option<CacheEntry> {
-        let held = self.lock();
-        let found = held.by_key.get(key)?;
+        let entries = self.lock();
+        let found = entries.by_key.get(key)?;
         (clock_ms() < found.entry.expires_ms).then(|| found.entry.clone())
     }
 
@@ -45,23 +45,23 @@ impl MemoryCache {
         // The length of the JSON text, so that a limit means the same for files.
         let bytes = serde_json::to_vec(&entry.output)?.len() as u64;
         let CacheLimits { entries_max, bytes_max } = self.limits;
-        let mut held = self.lock();
-        held.remove(&key);
+        let mut entries = self.lock();
+        entries.remove(&key);
         if bytes > bytes_max || entries_max == 0 {
             return Ok(());
         }
-        held.remove_expired(clock_ms());
-        while held.by_key.len() as u64 >= entries_max || held.bytes + bytes > bytes_max {
-            let Some(first) = held.first_to_expire() else { break };
-            held.remove(&first);
+        entries.remove_expired(clock_ms());
+        while entries.by_key.len() as u64 >= entries_max || entries.bytes + bytes > bytes_max {
+            let Some(first) = entries.first_to_expire() else { break };
+            entries.remove(&first);
         }
-        held.bytes += bytes;
-        held.by_key.insert(key, HeldEntry { entry, bytes });
+        entries.bytes += bytes;
+        entries.by_key.insert(key, HeldEntry { entry, bytes });
         Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldEntries> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,12 +73,12 @@ impl HeldEntries {
     }
 
     fn remove_expired(&mut self, now_ms: u64) {
-        self.by_key.retain(|_, held| now_ms < held.entry.expires_ms);
-        self.bytes = self.by_key.values().map(|held| held.bytes).sum();
+        self.by_key.retain(|_, entries| now_ms < entries.entry.expires_ms);
+        self.bytes = self.by_key.values().map(|entries| entries.bytes).sum();
     }
 
     fn first_to_expire(&self) -> Option<CacheKey> {
-        let first = self.by_key.iter().min_by_key(|(key, held)| (held.entry.expires_ms, *key));
+        let first = self.by_key.iter().min_by_key(|(key, entries)| (entries.entry.expires_ms, *key));
         first.map(|(key, _)| key.clone())
     }
 }

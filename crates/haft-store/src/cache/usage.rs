@@ -2,26 +2,22 @@
 //!
 //! Without it, each `put` would have to look at every file to keep the limits.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use haft_fs::file_lock;
 use serde::{Deserialize, Serialize};
 
-/// The name of the file, beside the directories of tenants.
+/// The name of the file, next to the directories of tenants.
 const NAME: &str = "usage.json";
 
 /// The longest text that is read. The file holds three numbers.
 const TEXT_BYTES_MAX: u64 = 4096;
 
-/// A process holds the lock for about a millisecond. One that holds it for longer than all tries is stopped or sweeps.
-const LOCK_TRIES: usize = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// A process holds the lock for about a millisecond. One that holds it for longer than this is stopped or sweeps.
+const LOCK_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// The entries of all tenants together. A sweep counts them again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,17 +55,8 @@ pub(super) struct UsageFile(File);
 impl UsageFile {
     /// Waits for the lock a short time; `None` if another process keeps it.
     pub(super) fn lock(root: &Path) -> io::Result<Option<Self>> {
-        let path = root.join(NAME);
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        for _ in 0..LOCK_TRIES {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(Self(file))),
-                Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(None)
+        let file = file_lock::open_lock_file(&root.join(NAME))?;
+        Ok(file_lock::lock_within(&file, LOCK_WAIT_MAX)?.then_some(Self(file)))
     }
 
     /// Returns `None` for a new file, and for one that a crash left incomplete. The caller then counts.

@@ -1,4 +1,4 @@
-//! Removes outputs that are too old or too many, a few files at a time, beside the work of the process.
+//! Removes outputs that are too old or too many, a few files at a time, in the background.
 //!
 //! A pass goes over all outputs in the order of their names. It removes those that are too old and sums up the rest by age.
 //! The sums tell the next pass which outputs to remove for the total. A pass continues where another process left it: `haft
@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use haft_core::settings::outputs::StoreLimits;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use haft_fs::file_lock;
 
 use self::state::SweepState;
 use self::walk::{StoreWalk, WalkPosition};
@@ -159,10 +158,7 @@ impl OutputFile {
 /// more than they must, and nothing worse.
 fn try_lock(root: &Path) -> Option<File> {
     let directory = File::open(root).ok()?;
-    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => None,
-        Ok(()) | Err(_) => Some(directory),
-    }
+    file_lock::try_lock(&directory).unwrap_or(true).then_some(directory)
 }
 
 #[cfg(test)]
@@ -173,7 +169,7 @@ mod testing {
         /// Sweeps in this thread as if it were `now`, after any sweep in the background.
         pub(in super::super) fn run_at(&self, now: SystemTime) -> std::io::Result<()> {
             let lock = File::open(&self.root)?;
-            flock(&lock, FlockOperation::LockExclusive)?;
+            lock.lock()?;
             self.run_locked(Urgency::Pressing, || now, Duration::ZERO);
             Ok(())
         }
@@ -181,7 +177,7 @@ mod testing {
         /// Does as much as a process that is killed after its first step. Returns false when there was nothing left.
         pub(in super::super) fn run_one_step(&self, now: SystemTime) -> std::io::Result<bool> {
             let lock = File::open(&self.root)?;
-            flock(&lock, FlockOperation::LockExclusive)?;
+            lock.lock()?;
             let mut state = SweepState::load(&self.root, now);
             Ok(self.continue_sweep(&mut state, || now, || ControlFlow::Break(())).is_break())
         }

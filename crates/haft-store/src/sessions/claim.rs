@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use haft_core::position::SessionId;
 use haft_core::run::journal::{Epoch, JournalError};
-use rustix::fs::{FlockOperation, flock};
 
 use super::line::SessionJournalLine;
 use super::read::{JournalLines, epoch_of};
@@ -120,12 +119,12 @@ impl FileClaim {
             return Err(JournalError::unavailable(problem));
         }
         if !state.is_locked {
-            state.is_locked = flock(&*self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            state.is_locked = self.file.try_lock().is_ok();
         }
         (&*self.file).write_all(&bytes).map_err(|error| {
             // The file may end with an incomplete line now. The next claim removes it, which needs the lock. This holder
             // must not remove it: a newer holder may have written behind it.
-            let _ = flock(&*self.file, FlockOperation::Unlock);
+            let _ = self.file.unlock();
             JournalError::unavailable(error)
         })?;
         let begin = state.bytes;
@@ -152,7 +151,7 @@ impl FileClaim {
         match claims.map(|(epoch, _)| epoch).max() {
             Some(by) if by > self.epoch => {
                 // The newer holder gets the lock with its next append.
-                let _ = flock(&*self.file, FlockOperation::Unlock);
+                let _ = self.file.unlock();
                 Err(JournalError::Fenced { epoch: self.epoch, by })
             }
             _ if tail.is_empty() => Err(JournalError::unavailable("another program shortened its file")),

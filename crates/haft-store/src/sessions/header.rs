@@ -34,14 +34,14 @@ struct HeaderFields {
 }
 
 impl SessionHeader {
-    /// Reads the first line. An unusual one is parsed as a whole, so that its problem is reported as ever.
+    /// Reads the first line. A line that looks unusual is parsed completely, so that the error is the usual one.
     pub(super) fn of<R: Read>(lines: &mut JournalLines<R>) -> Result<Self, ReadError> {
         let first = lines.next_bytes()?.ok_or(ReadError::Empty)?;
         if let Some(header) = Self::quick(first) {
             return Ok(header);
         }
         let SessionJournalLine::Session(opened) = lines.parse_last()? else {
-            return Err(ReadError::Version { found: None });
+            return Err(ReadError::NoHeader);
         };
         let id = uuid::Uuid::parse_str(&opened.id);
         let id = id.map_err(|error| ReadError::Broken { problem: format!("its id is invalid: {error}") })?;

@@ -94,7 +94,7 @@ impl SessionHistory {
     ) -> Result<Self, ReadError> {
         let first = lines.next().ok_or(ReadError::Empty)??;
         let SessionJournalLine::Session(opened) = first else {
-            return Err(ReadError::Version { found: None });
+            return Err(ReadError::NoHeader);
         };
         let id = uuid::Uuid::parse_str(&opened.id);
         let session =
@@ -141,7 +141,7 @@ impl SessionHistory {
         self.allowed.iter().map(|(turn, call)| ApprovalId::of_call(place(*turn), call)).collect()
     }
 
-    /// The part of it that a list shows.
+    /// Returns the part that a list shows.
     pub fn overview(&self) -> SessionOverview {
         SessionOverview {
             session: self.session,
@@ -265,7 +265,7 @@ impl SessionHistory {
                 let turn = self.turns;
                 self.calls.extend(reply.calls().map(|call| (turn, call.id.clone(), call.name.clone())));
             }
-            (_, RunInput::Judged { call, verdict: ApprovalVerdict::Allowed }) => {
+            (_, RunInput::Decided { call, verdict: ApprovalVerdict::Allowed }) => {
                 self.allowed.push((self.turns, call.clone()));
             }
             (_, RunInput::Ended(ends)) => {
@@ -278,7 +278,7 @@ impl SessionHistory {
             (
                 _,
                 RunInput::ClientReplied(_)
-                | RunInput::Judged { .. }
+                | RunInput::Decided { .. }
                 | RunInput::Appended(_)
                 | RunInput::Stopped
                 | RunInput::SummaryFailed(_),
@@ -388,7 +388,7 @@ fn cut_off(operation: Arc<CallOperation>, tool: ToolReference) -> Event {
             queue: None,
             handle: None,
         },
-        said: None,
+        content: None,
     }
 }
 
@@ -418,6 +418,6 @@ fn finished(own: SessionId, process: u64, record: &ToolRecord) -> Event {
             queue: None,
             handle: None,
         },
-        said: None,
+        content: None,
     }
 }

@@ -59,7 +59,7 @@ pub enum SessionJournalLine {
     Tool(Box<ToolRecord>),
     /// The record of a model attempt.
     Model(Box<ModelRecord>),
-    /// A decision of the run.
+    /// The name of a decision that the run made, for readers of the session, such as a compaction.
     Note {
         at_ms: u64,
         turn: u32,
@@ -92,7 +92,7 @@ impl SessionJournalLine {
     /// Returns the line of an event in the journal of `session`. The calls and costs of sub-agents belong to it too.
     pub fn of_event(session: SessionId, event: &Event) -> Option<Self> {
         match event {
-            Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
+            Event::ToolFinished { operation, tool, failure, latency, account, content: _ } => {
                 Some(Self::Tool(Box::new(record(operation, tool, *failure, *latency, account))))
             }
             Event::ModelFinished { id, place, attempt, principal, account } => {
@@ -129,7 +129,7 @@ impl SessionJournalLine {
             }
             RunEvent::Began(_)
             | RunEvent::Asked
-            | RunEvent::Said(_)
+            | RunEvent::Model(_)
             | RunEvent::Called(_)
             | RunEvent::Answered(_) => None,
         }

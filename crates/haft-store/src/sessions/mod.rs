@@ -1,7 +1,7 @@
-//! Sessions: what runs did, kept so that they can go on.
+//! Sessions: the stored journals of runs, from which a run can be resumed.
 //!
-//! A session is one file of lines below haft's data. [`SessionJournal`] writes it, [`SessionHistory`] is what can be read from it, and
-//! [`SessionStore`] is the directory. Start reading at [`mod@line`], the form of the file.
+//! A session is one file of JSON lines in haft's data directory. [`SessionJournal`] writes it, [`SessionHistory`] is its
+//! content after reading, and [`SessionStore`] is the directory. Start reading at [`mod@line`], the format of the file.
 
 mod claim;
 mod header;
@@ -13,9 +13,9 @@ mod quick_line;
 mod read;
 mod retention;
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,7 @@ use haft_core::event_store::RunKey;
 use haft_core::home::Home;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
-use rustix::fs::{FlockOperation, flock};
+use haft_fs::{file_lock, private_file};
 
 pub use haft_core::settings::sessions::SessionLimits;
 pub use history::{RestoredRun, SessionHistory, SessionStatus};
@@ -43,11 +43,11 @@ use line::{SessionJournalLine, SessionStart};
 
 const SUFFIX: &str = "jsonl";
 
-/// The fewest digits of an id that may stand for all of it.
+/// The fewest digits of an id that select a session.
 pub const PREFIX_CHARS_MIN: usize = 4;
 
-const LOCK_TRIES: u32 = 5;
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// The longest wait for the lock of a session.
+const LOCK_WAIT_MAX: Duration = Duration::from_millis(25);
 
 /// The directory of all sessions.
 #[derive(Debug, Clone)]
@@ -108,7 +108,7 @@ impl SessionStore {
 
     /// Begins a session. The cost does not depend on the number of kept sessions.
     pub fn open(&self, id: SessionId, opened: SessionStart) -> Result<SessionJournal, SessionError> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
+        private_file::create_dir_all(&self.root)?;
         let created =
             OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(self.path(id));
         let file = created.map_err(|error| match error.kind() {
@@ -144,13 +144,13 @@ impl SessionStore {
         Ok(ClaimedJournal { past, journal: SessionJournal::new(id, Box::new(claim)), before })
     }
 
-    /// How a session began.
+    /// Reads the first line of a session: how it began.
     pub fn opened(&self, id: SessionId) -> Result<SessionStart, SessionError> {
         let unreadable = |problem| SessionError::Unreadable { id, problem };
         let file = File::open(self.path(id))?.take(self.limits.bytes_max);
         match JournalLines::of(file).next().unwrap_or(Err(ReadError::Empty)).map_err(unreadable)? {
             SessionJournalLine::Session(opened) => Ok(*opened),
-            _ => Err(unreadable(ReadError::Version { found: None })),
+            _ => Err(unreadable(ReadError::NoHeader)),
         }
     }
 
@@ -176,7 +176,7 @@ impl SessionStore {
         SessionHistory::of(JournalLines::of(file.take(self.limits.bytes_max))).map_err(unreadable)
     }
 
-    /// The newest first.
+    /// Returns the ids of all sessions, the newest first.
     pub fn ids(&self) -> Result<Vec<SessionId>, SessionError> {
         let mut found: Vec<(SystemTime, SessionId)> = self.entries(|entry, id| {
             let changed = entry.metadata().and_then(|meta| meta.modified()).ok()?;
@@ -186,14 +186,14 @@ impl SessionStore {
         Ok(found.into_iter().map(|(_, id)| id).collect())
     }
 
-    /// The newest sessions that work for no other, at most `limit`. It reads headers until it has found as many. A session
-    /// that cannot be read is one of them, so that a list reports it.
+    /// Returns the newest sessions that are not sub-agents of another, at most `limit`. Reads headers until it has
+    /// found as many. Includes a session that cannot be read, so that a list reports it.
     pub fn newest_roots(&self, limit: usize) -> Result<Vec<SessionId>, SessionError> {
         let is_root = |id: &SessionId| self.header(*id).map_or(true, |header| header.origin.is_none());
         Ok(self.ids()?.into_iter().filter(is_root).take(limit).collect())
     }
 
-    /// The one session whose id begins like this.
+    /// Finds the only session whose id begins with this text.
     pub fn find(&self, beginning: &str) -> Result<SessionId, SessionError> {
         if beginning.len() < PREFIX_CHARS_MIN {
             return Err(SessionError::TooShort { id: beginning.to_owned() });
@@ -215,8 +215,8 @@ impl SessionStore {
         Ok(fs::remove_file(path)?)
     }
 
-    /// The newest session that works for no other. It may be one that cannot be read: a caller that means the newest must not
-    /// get another one. A session that was killed before its first line has not begun.
+    /// Returns the newest session that is not a sub-agent of another. It may be one that cannot be read: a caller that
+    /// means the newest must not get another one. Skips a session that was killed before its first line.
     pub fn newest(&self) -> Result<Option<SessionId>, SessionError> {
         let is_first = |id: &SessionId| match self.header(*id) {
             Ok(header) => header.origin.is_none(),
@@ -226,7 +226,7 @@ impl SessionStore {
         Ok(self.ids()?.into_iter().find(is_first))
     }
 
-    /// The sessions that work for this one, however far below.
+    /// Returns the sessions of all sub-agents of this one, at any depth.
     pub fn below(&self, id: SessionId) -> Result<Vec<SessionId>, SessionError> {
         let origin = Some(id.to_string());
         let works_for = |below: &SessionId| self.header(*below).is_ok_and(|header| header.origin == origin);
@@ -239,7 +239,7 @@ impl SessionStore {
 
     /// Tests if a process works on it now.
     pub fn is_busy(&self, id: SessionId) -> bool {
-        let locked = |file: File| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
+        let locked = |file: File| file.try_lock().is_err();
         File::open(self.path(id)).is_ok_and(locked) || LockFile::is_held(&self.takeover_path(id))
     }
 
@@ -248,13 +248,13 @@ impl SessionStore {
         lock(file, id)?;
         if LockFile::is_held(&self.takeover_path(id)) {
             // The next claim must see that the lock is free again.
-            let _ = flock(file, FlockOperation::Unlock);
+            let _ = file.unlock();
             return Err(SessionError::Busy { id });
         }
         Ok(())
     }
 
-    /// In the order of the directory, without a look at the files.
+    /// Lists the sessions in the order of the directory, without opening the files.
     fn unsorted_ids(&self) -> Result<Vec<SessionId>, SessionError> {
         self.entries(|_, id| Some(id))
     }
@@ -277,8 +277,8 @@ impl SessionStore {
         self.root.join(format!("{id}.{SUFFIX}"))
     }
 
-    /// A fenced holder keeps the lock on the journal until it notices. Its successor locks this file, so that others see a
-    /// busy session also when the fenced holder ends first.
+    /// Returns the path of the takeover lock. A fenced holder keeps the lock on the journal until it notices the fence.
+    /// Its successor locks this file, so that others see a busy session even if the fenced holder ends first.
     fn takeover_path(&self, id: SessionId) -> PathBuf {
         self.root.join(format!("{id}.takeover"))
     }
@@ -358,20 +358,14 @@ fn id_of(path: &Path) -> Option<SessionId> {
 }
 
 /// Locks the file until it is closed; the kernel releases the lock of a killed process. [`SessionStore::is_busy`] holds the
-/// lock for a moment, so this tries more than once.
+/// lock for a moment, so this waits a short time.
 fn lock(file: &File, id: SessionId) -> Result<(), SessionError> {
-    let mut tries = 0..LOCK_TRIES;
-    while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if tries.next().is_none() {
-            return Err(SessionError::Busy { id });
-        }
-        std::thread::sleep(LOCK_PAUSE);
-    }
-    Ok(())
+    let is_locked = file_lock::lock_within(file, LOCK_WAIT_MAX).unwrap_or(false);
+    if is_locked { Ok(()) } else { Err(SessionError::Busy { id }) }
 }
 
-/// Cuts off a last line that a crash left half written, and gives the bytes of what is whole. Nothing was done on the
-/// strength of half a line.
+/// Cuts off a last line that a crash left half written, and returns the size of the complete lines. No action was taken before a line
+/// was complete.
 fn truncate_partial_line(file: &mut File) -> io::Result<u64> {
     const STEP: u64 = 64 << 10;
     let bytes = file.seek(SeekFrom::End(0))?;

@@ -71,9 +71,9 @@ impl SessionOverview {
             }
             SessionJournalLine::Input { at_ms, input } => {
                 self.last_ms = at_ms;
-                let told =
+                let input =
                     input.into_input().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
-                self.take_input(&told);
+                self.take_input(&input);
             }
             SessionJournalLine::Begun { at_ms, .. } | SessionJournalLine::Note { at_ms, .. } => {
                 self.last_ms = at_ms;
@@ -96,8 +96,8 @@ impl SessionOverview {
         Ok(())
     }
 
-    fn take_input(&mut self, told: &RunInput) {
-        let reason = match told {
+    fn take_input(&mut self, input: &RunInput) {
+        let reason = match input {
             RunInput::Requested(_) => {
                 self.standing = SessionStatus::Open;
                 return;
@@ -108,7 +108,7 @@ impl SessionOverview {
             | RunInput::Ended(_)
             | RunInput::Stepped(_)
             | RunInput::ClientReplied(_)
-            | RunInput::Judged { .. }
+            | RunInput::Decided { .. }
             | RunInput::Appended(_)
             | RunInput::Stopped
             | RunInput::Archived(_)

@@ -1,6 +1,5 @@
 //! Reads the lines of a session with a size limit, and names the line that cannot be read.
 
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 
 use haft_core::run::journal::Epoch;
@@ -11,42 +10,27 @@ use super::line::{JournalVersion, SessionJournalLine, VERSION, VERSION_OLDEST};
 const READ_BYTES: usize = 64 << 10;
 
 /// The reason lines cannot be used. Line numbers start at one.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReadError {
+    #[error("{0}")]
     Io(io::Error),
     /// The first line is missing.
+    #[error("it is empty")]
     Empty,
+    /// The first line has no version.
+    #[error("its first line is not a session header")]
+    NoHeader,
     /// Another version of this program wrote the session.
-    Version {
-        found: Option<u32>,
-    },
-    Line {
-        number: usize,
-        problem: String,
-    },
+    #[error(
+        "it has version {found}, but this program reads versions {VERSION_OLDEST} to {VERSION}; use the program that wrote it"
+    )]
+    Version { found: u32 },
+    #[error("line {number}: {problem}")]
+    Line { number: usize, problem: String },
     /// The lines contradict each other.
-    Broken {
-        problem: String,
-    },
+    #[error("{problem}")]
+    Broken { problem: String },
 }
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Empty => f.write_str("it is empty"),
-            Self::Version { found: Some(found) } => write!(
-                f,
-                "it has version {found}; this program reads versions {VERSION_OLDEST} to {VERSION}; use the program that wrote it"
-            ),
-            Self::Version { found: None } => f.write_str("its first line is not a session header"),
-            Self::Line { number, problem } => write!(f, "line {number}: {problem}"),
-            Self::Broken { problem } => f.write_str(problem),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {}
 
 /// The lines of one session, without those that do not count.
 ///
@@ -152,6 +136,9 @@ impl<R: Read> Iterator for JournalLines<R> {
 
 fn check_version(first: &[u8]) -> Result<(), ReadError> {
     let found = serde_json::from_slice::<JournalVersion>(first).ok().and_then(|first| first.version);
-    let is_known = found.is_some_and(|version| (VERSION_OLDEST..=VERSION).contains(&version));
-    if is_known { Ok(()) } else { Err(ReadError::Version { found }) }
+    match found {
+        Some(version) if (VERSION_OLDEST..=VERSION).contains(&version) => Ok(()),
+        Some(found) => Err(ReadError::Version { found }),
+        None => Err(ReadError::NoHeader),
+    }
 }

@@ -40,13 +40,13 @@ pub fn current_date(now: Timestamp, timezone: Option<&str>, system: TimeZone) ->
         Some(name) => zone_named(name)?,
     };
     let there = now.to_zoned(zone);
-    let told = CurrentDateOutput {
+    let output = CurrentDateOutput {
         date: there.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
         timezone: zone_name(there.time_zone()).unwrap_or_else(|| there.offset().to_string()),
         weekday: there.strftime("%A").to_string(),
         unix: now.as_second(),
     };
-    serde_json::to_string(&told).map_err(|error| error.to_string())
+    serde_json::to_string(&output).map_err(|error| error.to_string())
 }
 
 /// The JSON form of the answer. The model reads the fields in this order.

@@ -26,11 +26,11 @@ pub(super) enum Occurrences {
 
 pub(super) fn edit(path: &str, replacement: TextReplacement<'_>) -> Result<String, FileError> {
     reject_noop_edit(replacement)?;
-    let text = load_requested(path).map_err(|error| error.told(path))?;
+    let text = load_requested(path).map_err(|error| error.file_error(path))?;
     // Opened before the search, so that a file that may not be written reveals nothing about its content.
-    let place = open_entry(path).map_err(|error| error.told(path))?;
-    let edited = apply(&text, replacement).map_err(|fault| FileError::failed(fault.told(path)))?;
-    place.replace(edited.text.as_bytes()).map_err(|error| error.told(path))?;
+    let place = open_entry(path).map_err(|error| error.file_error(path))?;
+    let edited = apply(&text, replacement).map_err(|fault| FileError::failed(fault.file_error(path)))?;
+    place.replace(edited.text.as_bytes()).map_err(|error| error.file_error(path))?;
     Ok(success(path, edited.count, replacement.occurrences))
 }
 
@@ -94,7 +94,7 @@ fn edited_bytes(text: &str, replacement: TextReplacement<'_>, times: usize) -> O
 }
 
 impl EditFault {
-    fn told(&self, path: &str) -> String {
+    fn file_error(&self, path: &str) -> String {
         match self {
             EditFault::NotFound { hint: None } => "Error: old_string not found in file".to_owned(),
             EditFault::NotFound { hint: Some(hint) } => {

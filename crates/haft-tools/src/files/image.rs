@@ -19,15 +19,15 @@ const HEADER_BYTES: u64 = 64;
 
 /// Returns the image in a file; `None` if the file does not begin like a PNG, JPEG, GIF or WebP image.
 pub(super) fn load(path: &str) -> Result<Option<FileImage>, FileError> {
-    let told = |error: LoadError| error.told(path);
-    let file = open(Path::new(path), SymlinkHandling::Follow).map_err(told)?;
+    let file_error = |error: LoadError| error.file_error(path);
+    let file = open(Path::new(path), SymlinkHandling::Follow).map_err(file_error)?;
     let mut bytes = Vec::new();
-    (&file).take(HEADER_BYTES).read_to_end(&mut bytes).map_err(|error| told(error.into()))?;
+    (&file).take(HEADER_BYTES).read_to_end(&mut bytes).map_err(|error| file_error(error.into()))?;
     let Some(media_type) = media::sniff(&bytes).filter(|kind| kind.starts_with("image/")) else {
         return Ok(None);
     };
     let rest = IMAGE_BYTES_MAX + 1 - bytes.len() as u64;
-    (&file).take(rest).read_to_end(&mut bytes).map_err(|error| told(error.into()))?;
+    (&file).take(rest).read_to_end(&mut bytes).map_err(|error| file_error(error.into()))?;
     if bytes.len() as u64 > IMAGE_BYTES_MAX {
         return Err(FileError::failed(format!(
             "Error reading {}: it is an image with more than the {IMAGE_BYTES_MAX} bytes allowed; use bash to make a \

@@ -35,9 +35,9 @@ pub(super) fn introspect(path: &str, level: IntrospectLevel) -> Result<String, F
 
 /// Opens the root. Follows it if it is a link, because the caller named it; links below it are not followed.
 fn open_root(path: &str) -> Result<PathBuf, FileError> {
-    path::check(path).map_err(|fault| LoadError::Path(fault).told(path))?;
-    let root = fs::canonicalize(path).map_err(|error| LoadError::Io(error).told(path))?;
-    fs::read_dir(&root).map_err(|error| LoadError::Io(error).told(path))?;
+    path::check(path).map_err(|fault| LoadError::Path(fault).file_error(path))?;
+    let root = fs::canonicalize(path).map_err(|error| LoadError::Io(error).file_error(path))?;
+    fs::read_dir(&root).map_err(|error| LoadError::Io(error).file_error(path))?;
     Ok(root)
 }
 

@@ -35,7 +35,7 @@ pub fn serve(mut stream: UnixStream) -> Result<(), FrameError> {
             Ok(None) => return Ok(()),
             Ok(Some(body)) => answer(&body),
             Err(error @ FrameError::Stream(_)) => return Err(error),
-            Err(error @ (FrameError::TooLong { .. } | FrameError::Malformed(_))) => refuse(&error),
+            Err(error @ (FrameError::TooLong | FrameError::Malformed(_))) => refuse(&error),
         };
         frame::write_frame(&mut stream, &reply)?;
     }

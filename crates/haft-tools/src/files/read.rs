@@ -20,10 +20,10 @@ pub(super) fn read(path: &str, offset: Option<u64>, limit: Option<u64>, bytes_ma
         Err(error) if error.is_not_text() => {
             return match image::load(path)? {
                 Some(image) => Ok(FileText { image: Some(image), ..String::new().into() }),
-                None => Err(error.told(path)),
+                None => Err(error.file_error(path)),
             };
         }
-        Err(error) => return Err(error.told(path)),
+        Err(error) => return Err(error.file_error(path)),
     };
     let lines = select_lines(&text, offset, limit)
         .map_err(|fault| FileError::failed(format!("Error reading {}: {fault}", shown(path))))?;

@@ -20,7 +20,7 @@ pub(super) enum WriteError {
 
 impl WriteError {
     /// Returns the error for the model.
-    pub(super) fn told(&self, path: &str) -> FileError {
+    pub(super) fn file_error(&self, path: &str) -> FileError {
         let path = shown(path);
         if let Some(reason) = self.refusal() {
             return FileError::denied(format!("Write denied: {path}: {reason}"));
@@ -102,7 +102,7 @@ mod tests {
 
     #[track_caller]
     fn check(error: &WriteError, expected: &FileError) {
-        assert_eq!(&error.told("/d/f"), expected);
+        assert_eq!(&error.file_error("/d/f"), expected);
     }
 
     #[test]

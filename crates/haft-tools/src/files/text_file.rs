@@ -98,7 +98,7 @@ fn refuse_binary(bytes: &[u8]) -> Result<(), LoadError> {
 }
 
 impl LoadError {
-    pub(super) fn told(&self, path: &str) -> FileError {
+    pub(super) fn file_error(&self, path: &str) -> FileError {
         let message = format!("Error reading {}: {self}", path::shown(path));
         if self.is_refusal() { FileError::denied(message) } else { FileError::failed(message) }
     }

@@ -11,7 +11,7 @@ use super::protocol::FileError;
 use super::refusal::WriteError;
 
 pub(super) fn write(path: &str, content: &str) -> Result<String, FileError> {
-    place_content(path, content).map_err(|error| error.told(path))?;
+    place_content(path, content).map_err(|error| error.file_error(path))?;
     Ok(format!("Wrote {} bytes to {path}", content.len()))
 }
 

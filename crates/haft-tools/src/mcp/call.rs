@@ -15,7 +15,7 @@ use super::content::{self, INPUTS_MAX, InputRequest, InputRequired, McpCallOutco
 use super::era::ProtocolEra;
 use super::host::Host;
 use super::in_flight::{InFlight, RequestingCall};
-use super::listing::ServerTool;
+use super::listing::McpToolEntry;
 use super::message::SESSION_NOT_FOUND;
 use super::param_header::encoded;
 use super::peer::{PeerError, PeerRequest};
@@ -31,7 +31,7 @@ const METHOD_CHARS_MAX: usize = 100;
 
 /// The call to make.
 pub(super) struct McpToolCall<'a> {
-    pub(super) tool: &'a ServerTool,
+    pub(super) tool: &'a McpToolEntry,
     pub(super) arguments: &'a Map<String, Value>,
     /// The `traceparent` of the call.
     pub(super) trace_parent: Option<String>,
@@ -136,19 +136,19 @@ fn quoted(text: &str) -> String {
 }
 
 fn failed(error: PeerError) -> CallError {
-    let told = |kind, message: String| CallError::Told(ToolError::new(kind, message));
+    let failed = |kind, message: String| CallError::Told(ToolError::new(kind, message));
     match error {
         PeerError::Rpc(error) if error.code == SESSION_NOT_FOUND => CallError::SessionExpired,
-        PeerError::Rpc(_) => told(ToolErrorKind::Failed, error.to_string()),
+        PeerError::Rpc(_) => failed(ToolErrorKind::Failed, error.to_string()),
         PeerError::Silent(patience) => CallError::Silent(patience),
         PeerError::Failed(TransportFailure::SessionExpired) => CallError::SessionExpired,
         PeerError::Failed(TransportFailure::Closed(reason)) => CallError::Lost(reason),
         PeerError::Failed(TransportFailure::NeedsAuth(reason)) => CallError::NeedsAuth(reason),
         PeerError::Failed(
             failure @ (TransportFailure::WrongTransport(_) | TransportFailure::Unreached(_)),
-        ) => told(ToolErrorKind::Unavailable, failure.to_string()),
+        ) => failed(ToolErrorKind::Unavailable, failure.to_string()),
         PeerError::Failed(failure @ (TransportFailure::TooLarge { .. } | TransportFailure::Broken(_))) => {
-            told(ToolErrorKind::Failed, failure.to_string())
+            failed(ToolErrorKind::Failed, failure.to_string())
         }
     }
 }

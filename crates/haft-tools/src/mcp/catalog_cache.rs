@@ -1,14 +1,13 @@
 //! A cache of a server's tools on disk, so that they are known before the server runs.
 
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::listing::{self, ToolSelection};
-use crate::private_file;
 
 /// The largest cache file that is read, in bytes.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
@@ -73,8 +72,7 @@ impl CatalogCache {
 
     /// Saves the cache atomically, so that no reader sees a partial file.
     pub(super) fn save(&self, remembered: &CachedCatalog) -> io::Result<()> {
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        private_file::create_parent_dir(&self.path)?;
         private_file::replace_unsynced(&self.path, &serde_json::to_vec(remembered)?)
     }
 }

@@ -69,7 +69,8 @@ pub(super) fn read(raw: &RawValue) -> Result<McpCallOutcome, ToolError> {
     let content: Vec<OutputContent> =
         sent.content.items.iter().map(|part| piece(part)).chain(left_out).collect();
     let structured = sent.structured_content.map(structured).transpose()?.filter(|value| !value.is_null());
-    let output = ToolOutput { content: told(content, structured.as_ref()), structured, raw: None };
+    let output =
+        ToolOutput { content: with_structured_text(content, structured.as_ref()), structured, raw: None };
     match sent.is_error {
         Some(Value::Bool(true)) => Err(ToolError::new(ToolErrorKind::Failed, failure(&output))),
         Some(_) | None => Ok(McpCallOutcome::Output(output)),
@@ -91,7 +92,7 @@ fn unreadable(error: &serde_json::Error) -> ToolError {
 }
 
 /// Returns the content, or the structured data as text if there is no content.
-fn told(content: Vec<OutputContent>, structured: Option<&Value>) -> Vec<OutputContent> {
+fn with_structured_text(content: Vec<OutputContent>, structured: Option<&Value>) -> Vec<OutputContent> {
     match structured {
         Some(value) if content.is_empty() => vec![OutputContent::Text(value.to_string())],
         Some(_) | None => content,
@@ -159,11 +160,11 @@ fn binary(part: McpContentBlock, make: fn(String, std::sync::Arc<[u8]>) -> Outpu
 
 /// Converts a link without following it.
 fn linked(part: McpContentBlock) -> OutputContent {
-    let said = [part.name, part.description].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    let description = [part.name, part.description].into_iter().flatten().collect::<Vec<_>>().join(": ");
     OutputContent::Resource {
         uri: part.uri.unwrap_or_default(),
         media_type: part.mime_type,
-        text: (!said.is_empty()).then_some(said),
+        text: (!description.is_empty()).then_some(description),
     }
 }
 

@@ -17,7 +17,7 @@ use super::refusal::ServerRequestRefusal;
 use super::sampling::SamplingPolicy;
 use super::trace::{ServerTrace, TraceLineKind};
 use super::trace_parent::{self, TraceParents};
-use crate::redact::SecretRedactor;
+use haft_core::redact::SecretRedactor;
 
 /// The longest excerpt of a notification or of noise in the log, in characters.
 const EXCERPT_CHARS_MAX: usize = 500;
@@ -95,7 +95,7 @@ impl Host {
                 tokio::select! {
                     biased;
                     () = call.over() => Err(ServerRequestRefusal::Declined("the call has ended".into())),
-                    elicited = self.elicited(request, call) => Ok(told(elicited).to_string()),
+                    elicited = self.elicited(request, call) => Ok(elicitation_result(elicited).to_string()),
                 }
             }
             ("sampling/createMessage", Some(policy)) => {
@@ -139,7 +139,7 @@ impl Host {
     /// Sends a message to the operator's trace, if enabled.
     pub(super) fn trace(&self, what: TraceLineKind, text: &str) {
         if let Some(trace) = &self.trace {
-            trace.tell(what, text);
+            trace.write(what, text);
         }
     }
 
@@ -183,7 +183,7 @@ fn readable(params: &RawValue) -> Result<Value, ServerRequestRefusal> {
     serde_json::from_str(params.get()).map_err(|error| ServerRequestRefusal::Wrong(error.to_string()))
 }
 
-fn told(elicited: ElicitationAnswer) -> Value {
+fn elicitation_result(elicited: ElicitationAnswer) -> Value {
     match elicited {
         ElicitationAnswer::Accepted(content) => json!({ "action": "accept", "content": content }),
         ElicitationAnswer::Declined => json!({ "action": "decline" }),

@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use haft_core::sampling::Caller;
+use haft_core::sampling::OriginatingCall;
 use tokio::sync::watch;
 
 /// One call that a server is working on.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    pub(super) caller: Caller,
+    pub(super) caller: OriginatingCall,
     /// Number of questions that were put to a person for it.
     pub(super) asked: AtomicU32,
     sampled: AtomicU32,
@@ -52,15 +52,15 @@ pub(super) enum RequestingCall {
 
 impl InFlightCalls {
     /// Adds a call until the returned guard is dropped.
-    pub(super) fn begin(&self, caller: Caller) -> InFlightGuard<'_> {
+    pub(super) fn begin(&self, caller: OriginatingCall) -> InFlightGuard<'_> {
         let (end, alive) = watch::channel(());
         let call = Arc::new(InFlight { caller, asked: AtomicU32::new(0), sampled: AtomicU32::new(0), alive });
         self.lock().push(Arc::clone(&call));
         InFlightGuard { calls: self, call, _end: end }
     }
 
-    /// The newest call, as long as all calls in flight belong to one run. Between runs the guess could put a question of one
-    /// principal before another, so it is not made.
+    /// Returns the newest call, if all calls in flight belong to one run. With calls of several runs it returns none,
+    /// because a wrong guess would show the question of one principal to another.
     pub(super) fn asker(&self) -> RequestingCall {
         let calls = self.lock();
         let Some(last) = calls.last() else { return RequestingCall::None };
@@ -102,8 +102,8 @@ mod tests {
 
     use super::*;
 
-    fn caller(id: &str, run: &Arc<RunContext>) -> Caller {
-        Caller::of(&CallContext::new(CallId(id.into()), Arc::clone(run), None, Arc::new(NoEvents)))
+    fn caller(id: &str, run: &Arc<RunContext>) -> OriginatingCall {
+        OriginatingCall::of(&CallContext::new(CallId(id.into()), Arc::clone(run), None, Arc::new(NoEvents)))
     }
 
     fn asked_for(calls: &InFlightCalls) -> Arc<InFlight> {

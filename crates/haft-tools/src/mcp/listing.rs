@@ -59,7 +59,7 @@ pub enum ParamHeaders {
 pub struct McpToolList {
     pub(super) tools: Arc<[ToolDefinition]>,
     /// The server's own name and headers of each tool, by our name.
-    pub(super) known: HashMap<ToolName, ServerTool>,
+    pub(super) known: HashMap<ToolName, McpToolEntry>,
     pub skipped: Vec<SkippedTool>,
 }
 
@@ -77,7 +77,7 @@ impl McpToolList {
 
 /// The server's own name of a tool, and the headers it asks for.
 #[derive(Debug, Clone)]
-pub(super) struct ServerTool {
+pub(super) struct McpToolEntry {
     pub(super) name: String,
     pub(super) headers: Vec<ParamHeader>,
 }
@@ -139,7 +139,7 @@ struct ToolListParser<'a> {
     wanted: &'a ToolSelection,
     tools: Vec<ToolDefinition>,
     /// One for each of `tools`.
-    known: Vec<ServerTool>,
+    known: Vec<McpToolEntry>,
     skipped: Vec<SkippedTool>,
 }
 
@@ -181,11 +181,11 @@ impl ToolListParser<'_> {
             facts: ToolFacts::default(),
             raw: Some(raw.to_owned().into()),
         });
-        self.known.push(ServerTool { name: sent.name, headers });
+        self.known.push(McpToolEntry { name: sent.name, headers });
         Ok(())
     }
 
-    /// Gives each tool a name of its own. A legal name stays as it is. Of other names that become the same, each gets a
+    /// Gives each tool a unique name. A legal name stays as it is. Of other names that become the same, each gets a
     /// digest of the server's own name, so that the order of the list has no effect.
     fn named(self) -> McpToolList {
         let Self { mut tools, known, skipped, .. } = self;

@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use haft_fs::private_file;
 use tokio::sync::Notify;
 
-use crate::private_file;
-use crate::redact::SecretRedactor;
+use haft_core::redact::SecretRedactor;
 
 /// The most bytes that are kept per server.
 const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -100,8 +99,7 @@ impl LogRing {
         if !fresh {
             return Ok(());
         }
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        private_file::create_parent_dir(path)?;
         private_file::replace_unsynced(path, (self.last(usize::MAX).join("\n") + "\n").as_bytes())
     }
 }
@@ -155,7 +153,7 @@ mod tests {
         let ring = LogRing::without(Arc::new(SecretRedactor::of(["s3cret-of-mine"]))).sibling();
         ring.push(b"it is s3cret");
         ring.push(b"-of-mine\n");
-        assert_eq!(ring.last(1), ["it is [secret]"]);
+        assert_eq!(ring.last(1), ["it is [redacted]"]);
         let filler = "x".repeat(LINE_BYTES_MAX - 6);
         ring.push(format!("{filler}s3cret-of-mine\n").as_bytes());
         assert_eq!(ring.last(1), [filler], "a part of a secret at the cut is not shown");

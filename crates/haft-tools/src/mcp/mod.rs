@@ -45,7 +45,7 @@ pub use catalog_cache::{CatalogCacheSummary, catalog_cache_summary};
 pub use config::{ConnectTarget, ServerConfig};
 pub use era::{LEGACY, MODERN, ProtocolEra};
 pub use haft_core::elicitation::{ElicitationAnswer, Elicitor};
-pub use haft_core::sampling::{Caller, Sampler, SamplingReply, SamplingRequest};
+pub use haft_core::sampling::{OriginatingCall, Sampler, SamplingReply, SamplingRequest};
 pub use haft_core::settings::mcp::{
     HealthProbe, RemoteTransport, SamplingConsent, SamplingLimits, ServerConfinement,
 };

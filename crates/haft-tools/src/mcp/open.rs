@@ -79,7 +79,8 @@ async fn open_and_list(
         prompts_of(&session, host, PROMPTS_PATIENCE)
     );
     let tools = tools.map_err(not_listed)?;
-    session.greeting.instructions = prompts::told(session.greeting.instructions.as_deref(), &prompts);
+    session.greeting.instructions =
+        prompts::instructions_with_prompts(session.greeting.instructions.as_deref(), &prompts);
     Ok(ConnectedServer { session, tools, transport: name_of(config, protocol) })
 }
 

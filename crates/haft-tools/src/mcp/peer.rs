@@ -116,11 +116,11 @@ impl Peer {
     pub(super) async fn request(&self, ask: PeerRequest<'_>) -> Result<Box<RawValue>, PeerError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (tell, reply) = oneshot::channel();
-        let (progress, told) = mpsc::channel(PROGRESS_WAITING_MAX);
+        let (progress, progress_updates) = mpsc::channel(PROGRESS_WAITING_MAX);
         self.table.expect(id, ReplyWaiter { reply: tell, progress }).map_err(PeerError::Failed)?;
         let guard = CancelOnDrop { peer: self, id, method: ask.method };
         self.send(self.outgoing(id, &ask)).map_err(PeerError::Failed)?;
-        let outcome = self.wait(&ask, reply, told).await;
+        let outcome = self.wait(&ask, reply, progress_updates).await;
         drop(guard);
         outcome
     }
@@ -184,7 +184,7 @@ impl Peer {
         &self,
         ask: &PeerRequest<'_>,
         mut reply: oneshot::Receiver<Result<Box<RawValue>, PeerError>>,
-        mut told: mpsc::Receiver<CallProgress>,
+        mut progress_updates: mpsc::Receiver<CallProgress>,
     ) -> Result<Box<RawValue>, PeerError> {
         let mut deadline = Instant::now() + ask.patience;
         loop {
@@ -194,7 +194,7 @@ impl Peer {
                     let gone = || Err(PeerError::Failed(TransportFailure::Closed("the connection was closed".into())));
                     return outcome.unwrap_or_else(|_| gone());
                 }
-                Some(progress) = told.recv() => {
+                Some(progress) = progress_updates.recv() => {
                     deadline = Instant::now() + ask.patience;
                     if let Some(tell) = ask.progress {
                         tell(progress);
@@ -235,8 +235,9 @@ impl Drop for CancelOnDrop<'_> {
         if !self.peer.table.forget(id) {
             return;
         }
-        let told = self.peer.transport.forget(id) == ForgetOutcome::Told || OPENING.contains(&self.method);
-        if !told {
+        let server_knows =
+            self.peer.transport.forget(id) == ForgetOutcome::Told || OPENING.contains(&self.method);
+        if !server_knows {
             let fields = format!("\"requestId\":{id},\"reason\":\"the caller no longer waits\"");
             self.peer.notify("notifications/cancelled", &fields);
         }
@@ -314,7 +315,7 @@ impl PendingRequests {
     fn take(&self, message: JsonRpcMessage, answers: Option<RequestId>) {
         match message {
             JsonRpcMessage::Reply { id, outcome } => match id.or(answers) {
-                Some(id) => self.answer(id, outcome.map_err(|error| self.told(error))),
+                Some(id) => self.answer(id, outcome.map_err(|error| self.peer_error(error))),
                 None => self.noise("a reply without an id"),
             },
             JsonRpcMessage::Request { id, method, params } => self.question(id, method, params),
@@ -326,7 +327,7 @@ impl PendingRequests {
     }
 
     /// Converts an error of the server, and masks our secrets in its message.
-    fn told(&self, error: RpcError) -> PeerError {
+    fn peer_error(&self, error: RpcError) -> PeerError {
         let message = cut(&self.host.withheld.redact(error.message), ERROR_CHARS_MAX);
         PeerError::Rpc(RpcError { message, ..error })
     }
@@ -356,7 +357,7 @@ impl PendingRequests {
         }
     }
 
-    /// Answers a request of the server in a task of its own, because a user may have to think about it.
+    /// Answers a request of the server in a separate task, because a user may have to think about it.
     fn question(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
         let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
         let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() else {

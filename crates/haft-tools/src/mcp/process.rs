@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::redact::names_a_secret;
+use haft_core::redact::names_a_secret;
 use haft_sandbox::{
     OutputPipes, PolicyError, ResourceAccess, SandboxError, SandboxMode, SandboxPolicy, SandboxedChild,
     StandardInput, sandboxed_command,

@@ -43,7 +43,7 @@ fn read(raw: &RawValue) -> Vec<Prompt> {
 }
 
 /// Returns the text about the server for the model; `None` when there is nothing to say.
-pub(super) fn told(instructions: Option<&str>, prompts: &[Prompt]) -> Option<Arc<str>> {
+pub(super) fn instructions_with_prompts(instructions: Option<&str>, prompts: &[Prompt]) -> Option<Arc<str>> {
     let words =
         instructions.map(|text| cut(text.trim(), INSTRUCTIONS_CHARS_MAX)).filter(|text| !text.is_empty());
     let listed = (!prompts.is_empty()).then(|| {
@@ -75,9 +75,9 @@ mod tests {
             r#"{"prompts":[{"name":"review","description":"Reviews\ncode","x":1},7,{"name":"bare"}]}"#,
         );
         let text = "Be kind.\n\nThe server also has prompts:\n- review: Reviews code\n- bare";
-        assert_eq!(told(Some(" Be kind. "), &listed).as_deref(), Some(text));
-        assert_eq!(told(Some("  "), &[]), None);
-        assert_eq!(told(None, &[]), None);
+        assert_eq!(instructions_with_prompts(Some(" Be kind. "), &listed).as_deref(), Some(text));
+        assert_eq!(instructions_with_prompts(Some("  "), &[]), None);
+        assert_eq!(instructions_with_prompts(None, &[]), None);
         assert_eq!(prompts("[]"), []);
     }
 
@@ -86,7 +86,7 @@ mod tests {
         let many: Vec<String> = (0..900).map(|number| format!(r#"{{"name":"p{number}"}}"#)).collect();
         let listed = prompts(&format!(r#"{{"prompts":[{}]}}"#, many.join(",")));
         assert_eq!(listed.len(), PROMPTS_MAX);
-        let text = told(Some(&"ü".repeat(9_000)), &listed).unwrap();
+        let text = instructions_with_prompts(Some(&"ü".repeat(9_000)), &listed).unwrap();
         assert!(text.chars().count() < INSTRUCTIONS_CHARS_MAX + 1_000, "{}", text.len());
     }
 }

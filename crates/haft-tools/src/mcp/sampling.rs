@@ -56,7 +56,7 @@ impl SamplingPolicy {
         tokio::select! {
             biased;
             () = call.over() => Err(declined("the call has ended")),
-            written = written => written.map(|written| told(&written)),
+            written = written => written.map(|written| reply_json(&written)),
         }
     }
 
@@ -159,8 +159,8 @@ fn read(
         return Err(wrong(&format!("`stopSequences` may have {STOPS_MAX} sequences at most")));
     }
     let mut conversation = Conversation::default();
-    for said in params.messages {
-        conversation.push(message(said)?).map_err(|error| wrong(&error.to_string()))?;
+    for message_params in params.messages {
+        conversation.push(message(message_params)?).map_err(|error| wrong(&error.to_string()))?;
     }
     Ok(SamplingRequest {
         server: server.to_owned(),
@@ -211,15 +211,15 @@ fn media(piece: &SamplingContentPart) -> Result<Media, ServerRequestRefusal> {
 
 /// Returns the consent question for the user. It has the form of an elicitation request, so every user interface can
 /// show it.
-fn question(wanted: &SamplingRequest) -> Value {
-    let SamplingRequest { output_tokens_max, model, .. } = wanted;
+fn question(request: &SamplingRequest) -> Value {
+    let SamplingRequest { output_tokens_max, model, .. } = request;
     let model = model.as_ref().map_or_else(|| "a model".to_owned(), |model| format!("`{model}`"));
-    let said = wanted.conversation.messages().iter().flat_map(|message| &message.parts).map(shown);
-    let system = Some(wanted.system.as_str()).filter(|system| !system.is_empty()).map(str::to_owned);
-    let said: Vec<String> = system.into_iter().chain(said).collect();
+    let texts = request.conversation.messages().iter().flat_map(|message| &message.parts).map(shown);
+    let system = Some(request.system.as_str()).filter(|system| !system.is_empty()).map(str::to_owned);
+    let texts: Vec<String> = system.into_iter().chain(texts).collect();
     let message = format!(
         "may {model} write up to {output_tokens_max} tokens for the server? The prompt is:\n{}",
-        excerpt(&said.join("\n"))
+        excerpt(&texts.join("\n"))
     );
     let allow = json!({ "type": "boolean", "description": "allow this request" });
     let schema = json!({ "type": "object", "properties": { "allow": allow }, "required": ["allow"] });
@@ -246,7 +246,7 @@ fn excerpt(text: &str) -> String {
     cut(text, SHOWN_CHARS_MAX) + &rest
 }
 
-fn told(written: &SamplingReply) -> String {
+fn reply_json(written: &SamplingReply) -> String {
     let stop = match &written.stop {
         StopReason::Length => "maxTokens",
         StopReason::StopSequence => "stopSequence",

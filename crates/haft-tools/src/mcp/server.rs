@@ -11,7 +11,7 @@ use haft_core::event::CallProgress;
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::sampling::Caller;
+use haft_core::sampling::OriginatingCall;
 use haft_core::tool::Effects;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
@@ -26,7 +26,7 @@ use super::driver::{DriverMessage, LifecycleDriver};
 use super::era::ProtocolEra;
 use super::host::{ElicitationSupport, Host};
 use super::in_flight::InFlightCalls;
-use super::listing::{self, McpToolList, ServerTool};
+use super::listing::{self, McpToolEntry, McpToolList};
 use super::log_ring::LogRing;
 use super::sampling::SamplingPolicy;
 use super::session::{McpSession, ServerDescription};
@@ -34,7 +34,7 @@ use super::shared::ServerUsers;
 use super::supervisor::{LifecycleEvent, LifecycleState, RestartCause};
 use super::trace::{ServerTrace, TraceLineKind, TraceSink};
 use super::trace_parent::TraceParents;
-use crate::redact::SecretRedactor;
+use haft_core::redact::SecretRedactor;
 
 /// The most queued notes to the driver; each call sends at most two.
 const NOTES_WAITING_MAX: usize = 1024;
@@ -220,14 +220,14 @@ impl SupervisedServer {
     /// because then the tool did not run.
     pub(super) async fn call(
         &self,
-        tool: &ServerTool,
+        tool: &McpToolEntry,
         effects: Effects,
         arguments: &Map<String, Value>,
         cx: &CallContext,
     ) -> Result<ToolOutput, ToolError> {
         let progress = |progress| cx.progress(progress);
         let config = &self.shared.config;
-        let begun = self.shared.host.calls.begin(Caller::of(cx));
+        let begun = self.shared.host.calls.begin(OriginatingCall::of(cx));
         let call = McpToolCall {
             tool,
             arguments,
@@ -341,7 +341,7 @@ impl SupervisedServer {
         ToolError::new(kind, format!("MCP server `{}`: {message}", self.shared.config.name))
     }
 
-    fn silent(&self, tool: &ServerTool, patience: Duration) -> ToolError {
+    fn silent(&self, tool: &McpToolEntry, patience: Duration) -> ToolError {
         let message = format!(
             "`{}` gave neither a result nor progress for {} ms and was cancelled; raise `requestTimeout` to allow more",
             tool.name,
@@ -350,7 +350,7 @@ impl SupervisedServer {
         self.error(ToolErrorKind::Timeout, &message)
     }
 
-    fn lost(&self, tool: &ServerTool, effects: Effects, reason: &str) -> ToolError {
+    fn lost(&self, tool: &McpToolEntry, effects: Effects, reason: &str) -> ToolError {
         match effects {
             Effects::ReadOnly => {
                 let message = format!("`{}` was interrupted: {reason}", tool.name);

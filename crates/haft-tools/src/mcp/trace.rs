@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-use crate::redact::SecretRedactor;
+use haft_core::redact::SecretRedactor;
 
 /// The most characters of one message that are shown.
 const LINE_CHARS_MAX: usize = 2_000;
@@ -67,7 +67,7 @@ impl ServerTrace {
         Self { server: server.to_owned(), sink, withheld, shown_bytes: AtomicUsize::new(0) }
     }
 
-    pub(super) fn tell(&self, what: TraceLineKind, text: &str) {
+    pub(super) fn write(&self, what: TraceLineKind, text: &str) {
         let line = shown(text, &self.withheld);
         let before = self.shown_bytes.fetch_add(line.len(), Ordering::Relaxed);
         if before <= SHOWN_BYTES_MAX {
@@ -149,9 +149,9 @@ mod tests {
         );
         check(
             r#"{"auth":"a","keywords":["k"],"said":"Authorization: Bearer abc.def, and s3cret-of-mine"}"#,
-            r#"{"auth":"(hidden)","keywords":["k"],"said":"Authorization: Bearer (hidden), and [secret]"}"#,
+            r#"{"auth":"(hidden)","keywords":["k"],"said":"Authorization: Bearer (hidden), and [redacted]"}"#,
         );
-        check("key=s3cret-of-mine bearer ü", "key=[secret] bearer ü");
+        check("key=s3cret-of-mine bearer ü", "key=[redacted] bearer ü");
         check("not \x1b[1m JSON", "not [1m JSON");
         assert_eq!(shown(&"y".repeat(5000)).chars().count(), LINE_CHARS_MAX + 1);
         assert_eq!(shown(&"y".repeat(300_000)), "(300000 bytes)");
@@ -168,7 +168,7 @@ mod tests {
         }
         let sink = Arc::new(CountingSink::default());
         let trace = ServerTrace::new("a", Arc::clone(&sink) as _, Arc::default());
-        (0..5_000).for_each(|_| trace.tell(TraceLineKind::Sent, &"x".repeat(3_000)));
+        (0..5_000).for_each(|_| trace.write(TraceLineKind::Sent, &"x".repeat(3_000)));
         let shown = sink.0.load(Ordering::Relaxed);
         assert!((SHOWN_BYTES_MAX..SHOWN_BYTES_MAX + 4_000).contains(&shown), "{shown}");
     }

@@ -62,7 +62,7 @@ pub struct OutputTools {
 /// A page of an output, with the lines around it.
 const ANSWER_CHARS_MAX: usize = PAGE_BYTES_MAX + 1_000;
 
-/// A model may have to answer, so the tool has no timeout of its own.
+/// Defines the tool. It has no timeout, because a model may have to answer the question.
 fn definition() -> Option<ToolDefinition> {
     let definition = define::<OutputInput>(OUTPUT_TOOL, Effects::ReadOnly)?;
     let output = OutputFact::Pages { chars_max: ANSWER_CHARS_MAX };
@@ -127,8 +127,8 @@ impl OutputTools {
         let strategy = strategy(mode, text, &self.reading, reader.piece_bytes(text))?;
         let handle = Handle::parse(handle)?;
         let asked = FreeQuestion { handle: &handle, text, question, strategy, reading: self.reading };
-        let said = reader.read(asked, cx).await;
-        Some(said.map(|answer| {
+        let answer = reader.read(asked, cx).await;
+        Some(answer.map(|answer| {
             format!("(read by a model, {})\n{}", strategy.name(), shorten(&answer, PAGE_BYTES_MAX))
         }))
     }
@@ -141,7 +141,7 @@ impl OutputTools {
     }
 }
 
-/// The bytes of an output of the calling run.
+/// Reads the bytes of an output of the calling run.
 async fn content(handle: &str, cx: &CallContext) -> Result<Vec<u8>, ToolError> {
     let found = match (Handle::parse(handle), &cx.run.outputs) {
         (Some(handle), Some(outputs)) => outputs.read_range(&handle, WHOLE_OUTPUT).await,

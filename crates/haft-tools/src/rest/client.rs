@@ -12,6 +12,7 @@ use reqwest::redirect::{Attempt, Policy};
 use super::guard::AllowedHosts;
 use super::request::RestRequest;
 use super::retry::{self, RestAttemptOutcome};
+use crate::http_client;
 use haft_core::settings::method::Method;
 
 /// An HTTP client for one service.
@@ -21,8 +22,6 @@ pub struct RestClient {
     /// Created for the first request, because loading the machine's certificates takes a while.
     inner: OnceLock<Result<reqwest::Client, String>>,
 }
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest time without data from the server while a response is awaited or read.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
@@ -40,19 +39,19 @@ impl RestClient {
 
     /// Sends a request, and retries it when a retry is safe and may help.
     pub async fn send(&self, request: &RestRequest) -> Result<reqwest::Response, ToolError> {
-        let mut sent_again = 0;
+        let mut number = 1;
         loop {
-            let came = self.send_once(request).await;
-            let outcome = match &came {
-                Ok(response) => RestAttemptOutcome::Status(response.status().as_u16(), patience(response)),
+            let reply = self.send_once(request).await;
+            let outcome = match &reply {
+                Ok(response) => RestAttemptOutcome::Status(response.status().as_u16(), retry_after(response)),
                 Err(error) if error.is_connect() => RestAttemptOutcome::NotConnected,
                 Err(_) => RestAttemptOutcome::Broken,
             };
-            match retry::wait(request.method, sent_again, outcome) {
-                Some(wait) if !came.as_ref().is_err_and(is_refusal) => tokio::time::sleep(wait).await,
-                Some(_) | None => return came.map_err(|error| told(error, request)),
+            match retry::delay(request.method, number, outcome) {
+                Some(delay) if !reply.as_ref().is_err_and(is_refusal) => tokio::time::sleep(delay).await,
+                Some(_) | None => return reply.map_err(|error| tool_error(error, request)),
             }
-            sent_again += 1;
+            number += 1;
         }
     }
 
@@ -101,15 +100,11 @@ impl RestClient {
 /// Builds a client whose redirects and DNS lookups go through the guard. It uses no proxy: a proxy would resolve and
 /// connect on our behalf, past the guard.
 fn make(reach: &Arc<AllowedHosts>) -> Result<reqwest::Client, String> {
-    // Fails when a provider is already installed; that is always this one.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let of_redirects = Arc::clone(reach);
-    reqwest::Client::builder()
-        .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
+    http_client::builder()
         .no_proxy()
         // On a redirect, a `Referer` header would repeat the URL, which may contain a key.
         .referer(false)
-        .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(SILENCE_MAX)
         .redirect(Policy::custom(move |attempt| redirected(&of_redirects, attempt)))
         .dns_resolver(Arc::new(GuardedResolver(Arc::clone(reach))))
@@ -187,7 +182,7 @@ fn refusal_in(error: &reqwest::Error) -> Option<&super::guard::RequestBlockReaso
 }
 
 /// Converts an error for the model: it says what happened, and whether the request may have taken effect.
-fn told(error: SendError, request: &RestRequest) -> ToolError {
+fn tool_error(error: SendError, request: &RestRequest) -> ToolError {
     let host = request.url.host_str().unwrap_or_default();
     let error = match error {
         SendError::Refused(reason) => return ToolError::new(ToolErrorKind::Denied, reason),
@@ -232,7 +227,7 @@ pub(super) fn media_type(response: &reqwest::Response) -> Option<String> {
     (!plain.is_empty()).then_some(plain)
 }
 
-fn patience(response: &reqwest::Response) -> Option<Duration> {
+fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     let value = response.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?;
     retry::retry_after(value, jiff::Timestamp::now())
 }

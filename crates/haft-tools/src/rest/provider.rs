@@ -23,7 +23,7 @@ use super::request::{self, RestRequest};
 use super::response::{RestResponse, output};
 use super::stream::StreamReader;
 use super::tool::RestTool;
-use crate::redact::SecretRedactor;
+use haft_core::redact::SecretRedactor;
 use haft_core::settings::rest::StreamSettings;
 
 /// The provider of all tools over HTTP.
@@ -125,7 +125,7 @@ async fn stream(
     let found = media_type(&response);
     let mut reader = StreamReader::new(streaming);
     let mut shown = withheld.redact_stream();
-    let tell = |text: String| {
+    let report = |text: String| {
         if !text.is_empty() {
             cx.progress(CallProgress::Output(text));
         }
@@ -133,7 +133,7 @@ async fn stream(
     let all = async {
         while let Some(piece) = response.chunk().await.map_err(broken)? {
             let added = reader.push(&piece).map_err(|_| too_much(streaming))?;
-            tell(shown.push(&added));
+            report(shown.push(&added));
             if reader.is_done() {
                 break;
             }
@@ -142,7 +142,7 @@ async fn stream(
     };
     let ended = tokio::time::timeout(streaming.timeout, all).await;
     ended.unwrap_or_else(|_| Err(too_long(streaming)))?;
-    tell(shown.end());
+    report(shown.end());
     let answer = withheld.redact(reader.finish());
     if answer.is_empty() {
         let found = found.unwrap_or_else(|| "no media type".into());

@@ -3,7 +3,7 @@
 use secrecy::{ExposeSecret, SecretString};
 
 use super::request::RestRequest;
-use crate::redact::{SecretRedactor, names_a_secret};
+use haft_core::redact::{SecretRedactor, names_a_secret};
 
 /// Returns the secrets to redact: sensitive headers whose names denote a secret, and `more`.
 pub(super) fn of<'a>(
@@ -44,8 +44,8 @@ mod tests {
         let check = |text: &str, expected: &str| {
             assert_eq!(withheld.redact_bytes(text.as_bytes().to_vec()), expected.as_bytes());
         };
-        check("Bearer t0ken-of-mine", "[secret]");
-        check("{\"t\":\"t0ken-of-mine\"} passw0rd", "{\"t\":\"[secret]\"} [secret]");
+        check("Bearer t0ken-of-mine", "[redacted]");
+        check("{\"t\":\"t0ken-of-mine\"} passw0rd", "{\"t\":\"[redacted]\"} [redacted]");
         check("application/json short", "application/json short");
     }
 }

@@ -51,7 +51,9 @@ pub fn build(tool: &RestTool, arguments: &ArgumentMap) -> Result<RestRequest, To
         RequestPlan::Operation(operation) => operation.request(arguments),
     }?;
     if request.url.as_str().len() > URL_BYTES_MAX {
-        return Err(invalid(&format!("the URL would be longer than {URL_BYTES_MAX} bytes; send less")));
+        return Err(invalid(&format!(
+            "the URL would have more than {URL_BYTES_MAX} bytes; shorten the arguments in the path or the query"
+        )));
     }
     Ok(request)
 }
@@ -169,7 +171,7 @@ pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
         .map_err(|_| invalid(&format!("`{name}` is not a valid header name")))
 }
 
-/// Returns a header value. Refuses CR and LF, with which an argument could add headers of its own.
+/// Returns a header value. Refuses CR and LF, with which an argument could add its own headers.
 pub(super) fn header_value(argument: &str, text: &str) -> Result<HeaderValue, ToolError> {
     HeaderValue::from_bytes(text.as_bytes())
         .map_err(|_| invalid(&format!("`{argument}` goes into a header and must be one line of text")))
@@ -179,7 +181,7 @@ pub(super) fn missing(MissingArgument(name): &MissingArgument, wanted_by: &str) 
     invalid(&format!("`{name}` is missing; {wanted_by} needs it"))
 }
 
-/// An error about arguments, for the model. All of them begin with `Error:`.
+/// Creates an error about arguments, for the model. All of these errors begin with `Error:`.
 pub(super) fn invalid(message: &str) -> ToolError {
     ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {message}"))
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use haft_core::settings::method::Method;
+use haft_core::settings::models::RetryPolicy;
 
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,27 +16,24 @@ pub(super) enum RestAttemptOutcome {
     Broken,
 }
 
-/// The number of retries.
-const AGAIN_MAX: u32 = 2;
+/// At most two retries. If the server asks for more than 20 seconds, the model gets the response instead of a retry.
+const POLICY: RetryPolicy = RetryPolicy {
+    attempts_max: 3,
+    delay_first: Duration::from_millis(250),
+    delay_max: Duration::from_secs(20),
+    retry_after_max: Duration::from_secs(20),
+};
 
-/// The delay before the first retry; it doubles with each further one.
-const WAIT_FIRST: Duration = Duration::from_millis(250);
-
-/// The longest delay. If the server asks for a longer one, the model gets the response instead of a retry.
-const WAIT_MAX: Duration = Duration::from_secs(20);
-
-/// Returns the delay before a retry, or `None` for no retry. Only repeatable methods are retried.
-pub(super) fn wait(method: Method, sent_again: u32, came: RestAttemptOutcome) -> Option<Duration> {
-    if !method.is_repeatable() || sent_again >= AGAIN_MAX {
-        return None;
-    }
-    let asked = match came {
-        RestAttemptOutcome::Status(429 | 502 | 503 | 504, asked) => asked,
+/// Returns the delay after failed attempt `number`, counted from 1, or `None` for no retry. Only repeatable methods are
+/// retried.
+pub(super) fn delay(method: Method, number: u32, outcome: RestAttemptOutcome) -> Option<Duration> {
+    let retry_after = match outcome {
+        RestAttemptOutcome::Status(429 | 502 | 503 | 504, retry_after) => retry_after,
         RestAttemptOutcome::Status(..) => return None,
         RestAttemptOutcome::NotConnected | RestAttemptOutcome::Broken => None,
     };
-    let wait = asked.unwrap_or(WAIT_FIRST * 2_u32.pow(sent_again));
-    (wait <= WAIT_MAX).then_some(wait)
+    // No jitter: one run sends few requests to one service, so its retries do not come in waves.
+    if method.is_repeatable() { POLICY.delay(number, retry_after, 1.0) } else { None }
 }
 
 /// Parses `Retry-After` in either form: seconds, or a date.
@@ -53,19 +51,20 @@ mod tests {
 
     #[test]
     fn only_idempotent_requests_with_transient_failures_are_retried() {
-        let check = |method: Method, sent: u32, came: RestAttemptOutcome, expected: Option<u64>| {
-            assert_eq!(wait(method, sent, came), expected.map(Duration::from_millis), "{method:?} {came:?}");
+        let check = |method: Method, number: u32, outcome: RestAttemptOutcome, expected: Option<u64>| {
+            let expected = expected.map(Duration::from_millis);
+            assert_eq!(delay(method, number, outcome), expected, "{method:?} {outcome:?}");
         };
-        check(Method::Get, 0, RestAttemptOutcome::Status(503, None), Some(250));
-        check(Method::Get, 1, RestAttemptOutcome::Status(503, None), Some(500));
-        check(Method::Get, 2, RestAttemptOutcome::Status(503, None), None);
-        check(Method::Delete, 0, RestAttemptOutcome::Broken, Some(250));
-        check(Method::Get, 0, RestAttemptOutcome::Status(429, Some(Duration::from_secs(3))), Some(3000));
-        check(Method::Get, 0, RestAttemptOutcome::Status(429, Some(Duration::from_mins(5))), None);
-        check(Method::Get, 0, RestAttemptOutcome::Status(500, None), None);
-        check(Method::Get, 0, RestAttemptOutcome::Status(404, None), None);
-        check(Method::Post, 0, RestAttemptOutcome::Status(503, None), None);
-        check(Method::Patch, 0, RestAttemptOutcome::NotConnected, None);
+        check(Method::Get, 1, RestAttemptOutcome::Status(503, None), Some(250));
+        check(Method::Get, 2, RestAttemptOutcome::Status(503, None), Some(500));
+        check(Method::Get, 3, RestAttemptOutcome::Status(503, None), None);
+        check(Method::Delete, 1, RestAttemptOutcome::Broken, Some(250));
+        check(Method::Get, 2, RestAttemptOutcome::Status(429, Some(Duration::from_secs(3))), Some(3125));
+        check(Method::Get, 1, RestAttemptOutcome::Status(429, Some(Duration::from_mins(5))), None);
+        check(Method::Get, 1, RestAttemptOutcome::Status(500, None), None);
+        check(Method::Get, 1, RestAttemptOutcome::Status(404, None), None);
+        check(Method::Post, 1, RestAttemptOutcome::Status(503, None), None);
+        check(Method::Patch, 1, RestAttemptOutcome::NotConnected, None);
     }
 
     #[test]

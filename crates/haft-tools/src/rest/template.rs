@@ -42,7 +42,7 @@ impl TextTemplate {
         Ok(Self { pieces })
     }
 
-    /// The parameters that have a placeholder.
+    /// Returns the names of the parameters that have a placeholder.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             TemplatePiece::Parameter(name) => Some(name.as_str()),
@@ -200,22 +200,13 @@ pub(super) fn text_of(value: &Value) -> String {
 pub(super) struct MissingArgument(pub(super) String);
 
 /// The reason why a text is not a valid template; the operator reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
+    #[error("`{OPENS}` is not closed by `}}`")]
     Open,
+    #[error("`{OPENS}}}` contains no name of a parameter")]
     Unnamed,
 }
-
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open => write!(f, "`{OPENS}` is not closed by `}}`"),
-            Self::Unnamed => write!(f, "`{OPENS}}}` names no parameter"),
-        }
-    }
-}
-
-impl std::error::Error for TemplateError {}
 
 #[cfg(test)]
 #[allow(clippy::needless_pass_by_value, reason = "a test is its data")]

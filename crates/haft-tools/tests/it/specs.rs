@@ -1,4 +1,4 @@
-//! Tests with six real descriptions, which `cargo xtask install` puts beside the build products.
+//! Tests with six real descriptions, which `cargo xtask install` puts next to the build products.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::collections::{BTreeMap, HashSet};
@@ -227,6 +227,6 @@ fn zoom_requests_validate_against_the_openapi_document() {
 }
 
 #[test]
-fn box_requests_validate_against_the_openapi_document() {
+fn requests_for_box_com_validate_against_its_openapi_document() {
     check_requests("box.com.json", &Bounds { passed_over_max: 5, deep_min: 0, alternatives_min: 0 });
 }

@@ -283,14 +283,14 @@ fn secret_echoed_by_server_is_redacted_everywhere() {
     configure(&place, "blabs", &[], r#", "env": {"BLAB_TOKEN": "${SECRET}"}"#);
     let run = place.haft(&["call", "--trace-mcp", "-v", "bad__echo"]).env("SECRET", "canary-4711");
     let ran = run.output().expect_code(3);
-    assert!(ran.stdout.contains("refused: [secret]"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("refused: [redacted]"), "{}", ran.stdout);
     assert!(
-        ran.stderr.contains("using [secret]") && ran.stderr.contains("noise with [secret]"),
+        ran.stderr.contains("using [redacted]") && ran.stderr.contains("noise with [redacted]"),
         "{}",
         ran.stderr
     );
     let log = place.text("home/data/mcp/bad.log");
-    assert!(log.contains("begins with [secret]"), "{log}");
+    assert!(log.contains("begins with [redacted]"), "{log}");
     assert!(!format!("{}{}{log}", ran.stdout, ran.stderr).contains("canary-4711"));
 }
 

@@ -118,7 +118,7 @@ fn call(place: &TestTree, tool: &str) -> HaftOutput {
 }
 
 #[test]
-fn handshake_era_calls_carry_session_and_version() {
+fn calls_after_initialize_send_the_session_id_and_the_protocol_version() {
     let place = place();
     let (url, asked) = legacy(|request| json(request, TEXT));
     configure(&place, &url, r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
@@ -275,7 +275,7 @@ fn lost_reply_of_mutating_call_is_unknown_outcome() {
     check(half, "far__change", "unknown_outcome", "closed the connection before its reply was complete");
     let stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\nid: 1\nretry: 1\ndata:\n\n";
     let gateway = b"HTTP/1.1 504 Gateway Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    check(gateway, "far__change", "unknown_outcome", "a gateway answered 504");
+    check(gateway, "far__change", "unknown_outcome", "a gateway in front of the server answered 504");
     // The result cannot be fetched: the server offers no streams.
     check(stream, "far__change", "unknown_outcome", "405 Method Not Allowed");
 }

@@ -119,7 +119,7 @@ fn echoed_oauth_credentials_are_redacted() {
     for status in ["200 OK", "500 Oops"] {
         let repeating = CannedServer::new(answer(status, "", "you sent Bearer t0ken-number-0"));
         let ran = call(&repeating, &tokens(3600), &["get"]);
-        assert!(ran.stdout.contains("you sent [secret]"), "{ran:?}");
+        assert!(ran.stdout.contains("you sent [redacted]"), "{ran:?}");
     }
     let page = CannedServer::new(answer("200 OK", "Content-Type: text/html\r\n", "<html>log in"));
     let ran = call(&fine(), &page, &["get"]);

@@ -24,7 +24,7 @@ pub enum StoredInput {
     Ended(Vec<StoredEnd>),
     /// See [`RunInput::ClientReplied`].
     ClientReplied(Vec<StoredReply>),
-    /// See [`RunInput::Judged`].
+    /// See [`RunInput::Decided`].
     Judged {
         /// The id of the call.
         call: String,
@@ -88,7 +88,7 @@ impl StoredInput {
             RunInput::ClientReplied(replies) => {
                 Self::ClientReplied(replies.iter().map(StoredReply::of).collect())
             }
-            RunInput::Judged { call, verdict } => {
+            RunInput::Decided { call, verdict } => {
                 Self::Judged { call: call.0.clone(), allowed: *verdict == ApprovalVerdict::Allowed }
             }
             RunInput::Stopped => Self::Stopped,
@@ -119,7 +119,7 @@ impl StoredInput {
                 let replies = replies.into_iter().map(StoredReply::into_reply);
                 RunInput::ClientReplied(replies.collect::<Result<_, _>>()?)
             }
-            Self::Judged { call, allowed } => RunInput::Judged {
+            Self::Judged { call, allowed } => RunInput::Decided {
                 call: CallId(call),
                 verdict: if allowed { ApprovalVerdict::Allowed } else { ApprovalVerdict::Denied },
             },

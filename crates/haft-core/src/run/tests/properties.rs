@@ -177,7 +177,7 @@ impl ScriptedEnvironment {
             RunStep::AwaitApproval(calls) => {
                 self.tell(
                     run,
-                    RunInput::Judged { call: calls[0].id.clone(), verdict: ApprovalVerdict::Allowed },
+                    RunInput::Decided { call: calls[0].id.clone(), verdict: ApprovalVerdict::Allowed },
                 );
             }
             RunStep::AwaitClient(calls) => {

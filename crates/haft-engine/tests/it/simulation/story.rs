@@ -164,7 +164,7 @@ impl ScenarioStep {
                 world.arrive(asked.number);
             }
             let asked = calls.iter().map(ScenarioCall::call).collect();
-            for result in orchestrator.execute_all_with(asked, options).await {
+            for result in orchestrator.execute_all(asked, options).await {
                 world.answer(&result);
             }
         })

@@ -156,7 +156,7 @@ fn line_is_lost_if_the_lock_stays_held() {
     let limits = JournalFileLimits { retry_pause: Duration::ZERO, lock_wait, ..JournalFileLimits::default() };
     let mut journal = JournalFile::open(&fixture.home, limits).unwrap();
     let other = File::open(path_in(&fixture.home)).unwrap();
-    flock(&other, FlockOperation::LockExclusive).unwrap();
+    other.lock().unwrap();
     journal.append(&line("lost"));
     assert_eq!(fixture.text(), "", "a process that was stopped while it wrote costs a line");
     drop(other);

@@ -124,10 +124,10 @@ pub(super) fn registered(
         AuthError::refused("its authorization server returned no client id for the registration")
     })?;
     let secret = text("client_secret").map(SecretString::from);
-    let told = text("token_endpoint_auth_method").and_then(ClientAuthMethod::from_method_name);
-    let proof = match (&secret, told) {
+    let registered_method = text("token_endpoint_auth_method").and_then(ClientAuthMethod::from_method_name);
+    let proof = match (&secret, registered_method) {
         (None, _) => ClientAuthMethod::None,
-        (Some(_), Some(told)) => told,
+        (Some(_), Some(registered_method)) => registered_method,
         (Some(_), None) => ClientAuthMethod::among(
             &[ClientAuthMethod::Basic, ClientAuthMethod::Post, ClientAuthMethod::None],
             &issuer.token_endpoint_auth_methods_supported,
@@ -137,7 +137,7 @@ pub(super) fn registered(
 }
 
 impl OauthClient {
-    /// Returns the form fields that identify the client, to be sent beside the grant.
+    /// Returns the form fields that identify the client, to be sent together with the grant.
     pub(super) fn form(&self) -> Vec<(&'static str, String)> {
         let id = ("client_id", self.id.clone());
         match (self.proof, &self.secret) {

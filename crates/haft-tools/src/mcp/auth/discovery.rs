@@ -89,7 +89,9 @@ async fn authorization_server(
     // Some frameworks add a slash after a bare host. Any other difference may be a server that poses as another issuer
     // (RFC 8414, section 3.3).
     if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
-        return Err(AuthError::refused("its authorization server has another issuer than the server named"));
+        return Err(AuthError::refused(
+            "its authorization server reports a different issuer from the one that the server announced",
+        ));
     }
     if found.endpoints().any(|endpoint| leads_inside(endpoint, server)) {
         return Err(AuthError::refused("its authorization server has a private address, which is refused"));

@@ -26,12 +26,10 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Builds an HTTP client that follows no redirects: a redirect would send secrets to another address.
 /// It reaches a private network only for a server that is in one.
 pub(super) fn http(server: &Url) -> Result<Http, AuthError> {
-    crate::mcp::transport::provide_cryptography();
-    Http::builder()
+    crate::http_client::builder()
         .redirect(Policy::none())
         .timeout(ANSWER_WAIT)
         .dns_resolver(Arc::new(DiscoveryResolver::new(server)))
-        .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|_| AuthError::refused("the HTTP client cannot be created"))
 }

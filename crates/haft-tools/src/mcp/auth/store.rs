@@ -1,14 +1,13 @@
 //! Token storage: one file per server, readable only by its owner, and replaced atomically under a lock. With a
 //! keyring, the keyring holds the token and the file only says so.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use haft_fs::{file_lock, private_file};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -17,7 +16,6 @@ use super::KeyringPreference;
 use super::client::{ClientAuthMethod, OauthClient};
 use super::error::AuthError;
 use super::keyring::Keyring;
-use crate::private_file;
 
 /// The longest wait for a lock that another process holds while it renews the token.
 const LOCK_WAIT: Duration = Duration::from_mins(1);
@@ -167,20 +165,16 @@ impl TokenFile {
     /// Takes the lock, and waits while another process holds it.
     pub(super) async fn lock(&self) -> Result<TokenFileLock<'_>, AuthError> {
         let lock = self.open_lock().map_err(|error| self.unusable(&error))?;
-        // A blocking `flock` would block a thread of the async runtime.
+        // A blocking wait would block a thread of the async runtime.
         let poll = async {
-            loop {
-                match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                    Err(error) if error == rustix::io::Errno::WOULDBLOCK => {
-                        tokio::time::sleep(LOCK_POLL).await;
-                    }
-                    done => return done,
-                }
+            while !file_lock::try_lock(&lock)? {
+                tokio::time::sleep(LOCK_POLL).await;
             }
+            io::Result::Ok(())
         };
         match tokio::time::timeout(LOCK_WAIT, poll).await {
             Ok(Ok(())) => Ok(TokenFileLock { file: self, _lock: lock }),
-            Ok(Err(error)) => Err(self.unusable(&error.into())),
+            Ok(Err(error)) => Err(self.unusable(&error)),
             Err(_) => {
                 Err(AuthError::Unreachable("another process is still renewing the token; try again".into()))
             }
@@ -188,10 +182,8 @@ impl TokenFile {
     }
 
     fn open_lock(&self) -> io::Result<File> {
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let path = self.path.with_extension("lock");
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+        private_file::create_parent_dir(&self.path)?;
+        file_lock::open_lock_file(&self.path.with_extension("lock"))
     }
 
     fn unusable(&self, error: &io::Error) -> AuthError {

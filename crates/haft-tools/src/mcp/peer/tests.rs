@@ -5,7 +5,7 @@ use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 use haft_core::event::NoEvents;
 use haft_core::provider::CallContext;
 use haft_core::run::context::RunContext;
-use haft_core::sampling::Caller;
+use haft_core::sampling::OriginatingCall;
 use haft_core::settings::mcp::{SamplingConsent, SamplingLimits};
 use haft_core::tool::CallId;
 use serde_json::{Value, json};
@@ -156,9 +156,9 @@ impl Elicitor for AcceptingElicitor {
 }
 
 /// A call of a run whose person answers with this word.
-fn caller(word: &'static str) -> Caller {
+fn caller(word: &'static str) -> OriginatingCall {
     let run = RunContext { elicitor: Some(Arc::new(AcceptingElicitor(word))), ..RunContext::default() };
-    Caller::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
+    OriginatingCall::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
 }
 
 /// The reply to one question of the server.
@@ -199,7 +199,7 @@ async fn elicitation_goes_to_the_user_of_the_run_in_flight() {
         assert_eq!(serde_json::from_str::<Value>(&reply).unwrap()["result"], accepted);
     }
     let alone = CallContext::new(CallId("1".into()), Arc::default(), None, Arc::new(NoEvents));
-    let _call = table.host.calls.begin(Caller::of(&alone));
+    let _call = table.host.calls.begin(OriginatingCall::of(&alone));
     let reply = reply_to("elicitation/create", &table, &transport).await;
     assert!(reply.contains(r#"{"action":"decline"}"#), "{reply}");
 }

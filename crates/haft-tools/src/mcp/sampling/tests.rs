@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use haft_core::event::NoEvents;
 use haft_core::provider::CallContext;
 use haft_core::run::context::RunContext;
-use haft_core::sampling::{Caller, Sampler};
+use haft_core::sampling::{OriginatingCall, Sampler};
 use haft_core::tool::CallId;
 
 use super::super::in_flight::InFlightCalls;
@@ -70,7 +70,7 @@ impl Sampler for RecordingElicitor {
     fn sample<'a>(
         &'a self,
         wanted: SamplingRequest,
-        _: &'a Caller,
+        _: &'a OriginatingCall,
     ) -> BoxFuture<'a, Result<SamplingReply, String>> {
         self.0.lock().unwrap().push(wanted.server);
         let sampled = SamplingReply { model: "m".into(), text: "hi".into(), stop: StopReason::Length };
@@ -90,9 +90,9 @@ fn policy(consent: SamplingConsent) -> SamplingPolicy {
 }
 
 /// A call of a run that has this model and this person.
-fn caller(sampler: impl Sampler + 'static, elicitor: Option<Arc<dyn Elicitor>>) -> Caller {
+fn caller(sampler: impl Sampler + 'static, elicitor: Option<Arc<dyn Elicitor>>) -> OriginatingCall {
     let run = RunContext { sampler: Some(Arc::new(sampler)), elicitor, ..RunContext::default() };
-    Caller::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
+    OriginatingCall::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
 }
 
 fn writer() -> RecordingElicitor {
@@ -154,7 +154,7 @@ impl Sampler for SilentElicitor {
     fn sample<'a>(
         &'a self,
         _: SamplingRequest,
-        _: &'a Caller,
+        _: &'a OriginatingCall,
     ) -> BoxFuture<'a, Result<SamplingReply, String>> {
         Box::pin(std::future::pending())
     }

@@ -1,8 +1,6 @@
 //! The HTTP client for a server: sends the operator's headers, follows no redirect to another host, and limits what it
 //! reads.
 
-use std::time::Duration;
-
 use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
@@ -11,10 +9,8 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::{MESSAGE_BYTES_MAX, TransportFailure};
+use crate::http_client;
 use crate::mcp::auth::{AuthError, Authorizer, Challenge};
-
-/// The connection timeout.
-const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// The most redirects on the same host that are followed.
 const REDIRECTS_MAX: usize = 5;
@@ -28,15 +24,8 @@ const PATH_CHARS_MAX: usize = 100;
 /// The largest body of an error response that is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Installs the cryptography provider of rustls. The embedding program may have installed its own already; that one
-/// stays.
-pub(in crate::mcp) fn provide_cryptography() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
 /// Builds a client that sends these headers, and sends them to no other host.
 pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, TransportFailure> {
-    provide_cryptography();
     // The older redirects (301, 302, 303) would turn a POST into a GET without its body.
     let same_host = Policy::custom(|attempt| {
         let origin = attempt.previous().first().map(Url::origin);
@@ -46,15 +35,11 @@ pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, Trans
         let followed = stays && keeps && attempt.previous().len() <= REDIRECTS_MAX;
         if followed { attempt.follow() } else { attempt.stop() }
     });
-    Client::builder()
-        .default_headers(header_map(headers)?)
-        .redirect(same_host)
-        .connect_timeout(CONNECT_WAIT)
-        .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(|error| {
-            TransportFailure::Broken(format!("the HTTP client cannot be created: {}", told(&error)))
-        })
+    http_client::builder().default_headers(header_map(headers)?).redirect(same_host).build().map_err(
+        |error| {
+            TransportFailure::Broken(format!("the HTTP client cannot be created: {}", root_cause(&error)))
+        },
+    )
 }
 
 /// Converts the operator's headers. An error contains only the name of the header, because its value may be a secret.
@@ -64,9 +49,9 @@ pub(super) fn header_map(headers: &[(String, SecretString)]) -> Result<HeaderMap
         let bad = || {
             TransportFailure::Broken(format!("header `{name}` has a name or value that is not valid in HTTP"))
         };
-        let mut held = HeaderValue::from_str(value.expose_secret()).map_err(|_| bad())?;
-        held.set_sensitive(true);
-        map.append(HeaderName::try_from(name.as_str()).map_err(|_| bad())?, held);
+        let mut header = HeaderValue::from_str(value.expose_secret()).map_err(|_| bad())?;
+        header.set_sensitive(true);
+        map.append(HeaderName::try_from(name.as_str()).map_err(|_| bad())?, header);
     }
     Ok(map)
 }
@@ -169,9 +154,9 @@ pub(super) fn refusal(response: &Response) -> TransportFailure {
             ))
         }
         // A gateway passed the request on and got no response, so the server may have performed it.
-        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
-            TransportFailure::Closed(format!("a gateway answered {status} for the server"))
-        }
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => TransportFailure::Closed(format!(
+            "a gateway in front of the server answered {status}; the server may still have performed the request"
+        )),
         status if status.is_client_error() => {
             TransportFailure::WrongTransport(format!("the server answered {status}"))
         }
@@ -183,7 +168,7 @@ pub(super) fn refusal(response: &Response) -> TransportFailure {
 /// performed the request.
 fn not_answered(error: &reqwest::Error) -> TransportFailure {
     if error.is_connect() || error.is_builder() {
-        TransportFailure::Unreached(format!("the server cannot be reached: {}", told(error)))
+        TransportFailure::Unreached(format!("the server cannot be reached: {}", root_cause(error)))
     } else {
         dropped(error)
     }
@@ -201,12 +186,12 @@ fn url_without_secrets(url: &Url) -> String {
 pub(super) fn dropped(error: &reqwest::Error) -> TransportFailure {
     TransportFailure::Closed(format!(
         "the server closed the connection before its reply was complete: {}",
-        told(error)
+        root_cause(error)
     ))
 }
 
 /// Returns the innermost cause, which tells most, and no URL: a query may hold a secret.
-fn told(error: &reqwest::Error) -> String {
+fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     let mut words = String::new();
     while let Some(inner) = cause.source() {

@@ -41,7 +41,7 @@ const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 const SESSION_BYTES_MAX: usize = 1024;
 
 /// The most replies and notifications in flight; a server that keeps asking but accepts no replies gets no more.
-const UNTAKEN_MAX: u32 = 64;
+const PENDING_POSTS_MAX: u32 = 64;
 
 /// The timeout for the server to accept one.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct StreamableHttpTransport {
     line: Arc<HttpSessionState>,
     tasks: Mutex<JoinSet<()>>,
-    untaken: Arc<Semaphore>,
+    pending_posts: Arc<Semaphore>,
 }
 
 /// The state that all exchanges share.
@@ -67,7 +67,7 @@ struct HttpSessionState {
     session: Mutex<Option<String>>,
     /// The running exchanges, by request id.
     running: Mutex<HashMap<RequestId, RunningExchange>>,
-    /// The protocol version header, for messages that have no headers of their own.
+    /// The protocol version header, for messages that have no their own headers.
     version: Mutex<Vec<(String, String)>>,
 }
 
@@ -96,7 +96,7 @@ impl StreamableHttpTransport {
         Ok(Self {
             line: Arc::new(line),
             tasks: Mutex::default(),
-            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX as usize)),
+            pending_posts: Arc::new(Semaphore::new(PENDING_POSTS_MAX as usize)),
         })
     }
 
@@ -110,9 +110,9 @@ impl StreamableHttpTransport {
 impl StreamableHttpTransport {
     /// Posts a message that has no reply: an answer to a request of the server, or a notification.
     fn post_and_forget(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
-        let permit = Arc::clone(&self.untaken).try_acquire_owned().map_err(|_| {
+        let permit = Arc::clone(&self.pending_posts).try_acquire_owned().map_err(|_| {
             TransportFailure::Broken(format!(
-                "the server does not accept messages; {UNTAKEN_MAX} are waiting"
+                "the server has not answered the last {PENDING_POSTS_MAX} messages; restart it, or send fewer calls at once"
             ))
         })?;
         let line = Arc::clone(&self.line);
@@ -173,7 +173,7 @@ impl Transport for StreamableHttpTransport {
             self.line.abort_running();
             self.line.inbox.closed(TransportFailure::Closed("the connection was closed".into()));
             // Wait for notifications in flight (such as `cancelled`) before closing.
-            let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
+            let _ = timeout(FAREWELL_WAIT, self.pending_posts.acquire_many(PENDING_POSTS_MAX)).await;
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
             if self.line.session().is_some() {
                 let farewell = self.line.with_session_header(self.line.client.delete(self.line.url.clone()));

@@ -10,8 +10,6 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-pub(super) use client::provide_cryptography;
-
 use super::message::{McpOutgoingMessage, RequestId};
 
 /// The longest message that is accepted from a server, in bytes.

@@ -29,7 +29,7 @@ const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
 /// The most messages in flight; further ones are refused until the server accepts some.
-const UNTAKEN_MAX: u32 = 1024;
+const PENDING_POSTS_MAX: u32 = 1024;
 
 /// The timeout for the server to accept a message.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
@@ -44,7 +44,7 @@ pub(crate) struct SseTransport {
     endpoint: Url,
     inbox: Arc<dyn Inbox>,
     tasks: Mutex<JoinSet<()>>,
-    untaken: Arc<Semaphore>,
+    pending_posts: Arc<Semaphore>,
 }
 
 impl SseTransport {
@@ -65,7 +65,7 @@ impl SseTransport {
             endpoint: endpoint.clone(),
             inbox: Arc::clone(&inbox),
             tasks: Mutex::default(),
-            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX as usize)),
+            pending_posts: Arc::new(Semaphore::new(PENDING_POSTS_MAX as usize)),
         };
         sse.begin(async move {
             let failure = follow(stream, &address, &endpoint, inbox.as_ref()).await;
@@ -83,9 +83,9 @@ impl SseTransport {
 
 impl Transport for SseTransport {
     fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
-        let permit = Arc::clone(&self.untaken).try_acquire_owned().map_err(|_| {
+        let permit = Arc::clone(&self.pending_posts).try_acquire_owned().map_err(|_| {
             TransportFailure::Broken(format!(
-                "the server does not accept messages; {UNTAKEN_MAX} are waiting"
+                "the server has not answered the last {PENDING_POSTS_MAX} messages; restart it, or send fewer calls at once"
             ))
         })?;
         let request = self.client.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json");
@@ -115,7 +115,7 @@ impl Transport for SseTransport {
         Box::pin(async {
             self.inbox.closed(TransportFailure::Closed("the connection was closed".into()));
             // Wait for notifications in flight (such as `cancelled`) before closing.
-            let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
+            let _ = timeout(FAREWELL_WAIT, self.pending_posts.acquire_many(PENDING_POSTS_MAX)).await;
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         })
     }

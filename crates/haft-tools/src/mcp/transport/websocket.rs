@@ -16,8 +16,9 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 use url::Url;
 
-use super::client::{header_map, provide_cryptography};
+use super::client::header_map;
 use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
+use crate::http_client::install_crypto_provider;
 use crate::mcp::message::{McpOutgoingMessage, RequestId};
 
 /// The most messages that may be queued for a server that does not read.
@@ -40,7 +41,7 @@ impl WebSocketTransport {
         headers: &[(String, SecretString)],
         inbox: Arc<dyn Inbox>,
     ) -> Result<Self, TransportFailure> {
-        provide_cryptography();
+        install_crypto_provider();
         let mut request = url.as_str().into_client_request().map_err(|error| unreachable(&error))?;
         request.headers_mut().extend(header_map(headers)?);
         request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));

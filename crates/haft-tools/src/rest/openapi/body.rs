@@ -130,8 +130,8 @@ fn as_base64(property: &mut Value) -> bool {
         inner.remove("contentMediaType");
         inner.insert("contentEncoding".into(), json!("base64"));
         let own = inner.get("description").and_then(Value::as_str).unwrap_or("A file");
-        let told = format!("{} (as base64)", own.trim_end_matches('.'));
-        inner.insert("description".into(), json!(told));
+        let description = format!("{} (as base64)", own.trim_end_matches('.'));
+        inner.insert("description".into(), json!(description));
     }
     is_file
 }

@@ -34,9 +34,9 @@ pub(super) fn of_operation(
 
 /// Returns whether a response description carries information; most are only `OK` or the like.
 fn is_informative(text: &str) -> bool {
-    let said = text.trim_end_matches('.').to_ascii_lowercase();
+    let plain = text.trim_end_matches('.').to_ascii_lowercase();
     !matches!(
-        said.as_str(),
+        plain.as_str(),
         "" | "ok"
             | "success"
             | "response"

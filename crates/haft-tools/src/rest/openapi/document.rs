@@ -150,7 +150,11 @@ impl<'de> DeserializeSeed<'de> for PruningDeserializer<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         let left = self.values_left.get().checked_sub(1);
-        let left = left.ok_or_else(|| D::Error::custom(format!("it has more than {VALUES_MAX} values")))?;
+        let left = left.ok_or_else(|| {
+            D::Error::custom(format!(
+                "the description has more than {VALUES_MAX} JSON values; cut it down to the operations you need"
+            ))
+        })?;
         self.values_left.set(left);
         deserializer.deserialize_any(self)
     }
@@ -277,7 +281,7 @@ mod tests {
             assert!(error.0.contains(expected), "{expected}: {error}");
         };
         let many = format!("{{\"a\":[{}0]}}", "0,".repeat(VALUES_MAX));
-        check(many.as_bytes(), "more than 1500000 values");
+        check(many.as_bytes(), "more than 1500000 JSON values");
         check(bomb.as_bytes(), "not valid YAML");
         check(deep.as_bytes(), "not valid JSON");
         check("[".repeat(100_000).as_bytes(), "not valid YAML");

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use self::trim::Nesting;
 use super::documents::Node;
 
 pub(super) use cost_limit::SchemaBudget;
@@ -229,24 +230,19 @@ impl SchemaWriter<'_> {
         member: &Node<'_>,
         depth: u8,
     ) -> Option<(&'k str, Value)> {
-        let written = match key {
-            "properties" | "patternProperties" | "dependentSchemas" => self.named(key, member, depth),
-            "items" if member.value.is_array() => {
-                return self.list(member, depth).map(|list| ("prefixItems", list));
+        if key == "items" && member.value.is_array() {
+            return self.list(member, depth).map(|list| ("prefixItems", list));
+        }
+        let written = match Nesting::of(key) {
+            Nesting::Named => self.named(key, member, depth),
+            Nesting::One => Some(self.schema(member, depth)),
+            Nesting::List => self.list(member, depth),
+            Nesting::None if key == "pattern" => {
+                member.value.as_str().filter(|text| self.effort.is_pattern(text)).map(Value::from)
             }
-            "items"
-            | "additionalProperties"
-            | "not"
-            | "if"
-            | "then"
-            | "else"
-            | "contains"
-            | "propertyNames" => Some(self.schema(member, depth)),
-            "allOf" | "anyOf" | "oneOf" | "prefixItems" => self.list(member, depth),
-            "pattern" => member.value.as_str().filter(|text| self.effort.is_pattern(text)).map(Value::from),
-            other => {
-                self.effort.work(keywords::effort(other, member.value));
-                keywords::plain(other, member.value)
+            Nesting::None => {
+                self.effort.work(keywords::effort(key, member.value));
+                keywords::plain(key, member.value)
             }
         };
         written.map(|written| (key, written))

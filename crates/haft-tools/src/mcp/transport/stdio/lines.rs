@@ -37,20 +37,20 @@ impl StdioLineSplitter {
         self.skipped
     }
 
-    pub(super) fn push(&mut self, mut bytes: &[u8], tell: &mut dyn FnMut(StdioLine)) {
+    pub(super) fn push(&mut self, mut bytes: &[u8], emit: &mut dyn FnMut(StdioLine)) {
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
-            self.extend(&bytes[..end], tell);
-            self.finish(tell);
+            self.extend(&bytes[..end], emit);
+            self.finish(emit);
             bytes = &bytes[end + 1..];
         }
-        self.extend(bytes, tell);
+        self.extend(bytes, emit);
     }
 
-    fn extend(&mut self, bytes: &[u8], tell: &mut dyn FnMut(StdioLine)) {
+    fn extend(&mut self, bytes: &[u8], emit: &mut dyn FnMut(StdioLine)) {
         self.held.extend_from_slice(bytes);
         if self.skipped == 0 && self.held.len() > self.bytes_max {
             self.head = lossy(&self.held[..HEAD_BYTES.min(self.held.len())]);
-            tell(StdioLine::TooLong { head: self.head.clone(), tail: String::new() });
+            emit(StdioLine::TooLong { head: self.head.clone(), tail: String::new() });
             self.skipped = 1;
         }
         if self.skipped > 0 && self.held.len() > TAIL_BYTES {
@@ -61,13 +61,13 @@ impl StdioLineSplitter {
         }
     }
 
-    fn finish(&mut self, tell: &mut dyn FnMut(StdioLine)) {
+    fn finish(&mut self, emit: &mut dyn FnMut(StdioLine)) {
         let line = std::mem::take(&mut self.held);
         let head = std::mem::take(&mut self.head);
         if std::mem::take(&mut self.skipped) > 0 {
-            tell(StdioLine::TooLong { head, tail: lossy(&line) });
+            emit(StdioLine::TooLong { head, tail: lossy(&line) });
         } else if !line.is_empty() {
-            tell(StdioLine::Whole(text_of(line)));
+            emit(StdioLine::Whole(text_of(line)));
         }
     }
 }

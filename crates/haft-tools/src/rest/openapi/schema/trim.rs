@@ -48,8 +48,9 @@ fn inside<'a>(key: &str, value: &'a Value) -> Vec<&'a Value> {
     }
 }
 
-/// The way in which a keyword contains schemas.
-enum Nesting {
+/// The nesting of schemas below a keyword.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Nesting {
     Named,
     List,
     One,
@@ -57,7 +58,7 @@ enum Nesting {
 }
 
 impl Nesting {
-    fn of(key: &str) -> Self {
+    pub(super) fn of(key: &str) -> Self {
         match key {
             "properties" | "patternProperties" | "dependentSchemas" => Self::Named,
             "allOf" | "anyOf" | "oneOf" | "prefixItems" => Self::List,

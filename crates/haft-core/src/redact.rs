@@ -1,16 +1,16 @@
-//! Redacts the secrets we gave to a server from the text it sends back, in case it echoes them.
+//! Redacts known secrets from a text: a server may repeat the credentials that it was sent, and errors end up in logs.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 
 /// The secrets to redact.
 #[derive(Debug, Default)]
-pub(crate) struct SecretRedactor(Vec<SecretString>);
+pub struct SecretRedactor(Vec<SecretString>);
 
 /// The replacement for a secret.
-const MARK: &str = "[secret]";
+pub const REDACTED: &str = "[redacted]";
 
 /// The shortest secret that is redacted. A shorter one is too likely to be a common word.
 const SECRET_CHARS_MIN: usize = 8;
@@ -19,6 +19,9 @@ const SECRET_CHARS_MIN: usize = 8;
 /// `application/json`, are not redacted.
 const SECRET_NAMES: [&str; 10] =
     ["auth", "cookie", "credential", "key", "passwd", "password", "secret", "session", "signature", "token"];
+
+/// The bytes that `application/x-www-form-urlencoded` escapes; it writes a space as `+`.
+const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').remove(b'.').remove(b'_');
 
 /// Returns whether a header or variable of this name contains a secret.
 pub fn names_a_secret(name: &str) -> bool {
@@ -29,7 +32,7 @@ pub fn names_a_secret(name: &str) -> bool {
 impl SecretRedactor {
     /// Collects the secrets, and for those of several words also the last word: a server may echo a token without
     /// `Bearer`. Each is redacted in all spellings of [`spellings`].
-    pub(crate) fn of<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn of<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let words = secrets
             .into_iter()
             .flat_map(|secret| [Some(secret), secret.rsplit_once(' ').map(|(_, last)| last)]);
@@ -43,8 +46,8 @@ impl SecretRedactor {
     }
 
     /// Starts redacting a text that arrives in pieces.
-    pub(crate) fn redact_stream(&self) -> StreamRedactor<'_> {
-        StreamRedactor { withheld: self, tail: String::new() }
+    pub fn redact_stream(&self) -> StreamRedactor<'_> {
+        StreamRedactor { redactor: self, tail: String::new() }
     }
 
     /// Returns the length of the text that can be shown now. The rest may be the beginning of a secret, or contains one
@@ -66,21 +69,28 @@ impl SecretRedactor {
         until
     }
 
+    /// Returns whether the text contains a secret.
+    pub fn is_in(&self, text: &str) -> bool {
+        self.0.iter().any(|secret| text.contains(secret.expose_secret()))
+    }
+
     /// Redacts the secrets from a text.
-    pub(crate) fn redact(&self, text: String) -> String {
+    pub fn redact(&self, text: String) -> String {
         let secrets = self.0.iter().map(ExposeSecret::expose_secret);
-        secrets
-            .fold(text, |text, secret| if text.contains(secret) { text.replace(secret, MARK) } else { text })
+        secrets.fold(
+            text,
+            |text, secret| if text.contains(secret) { text.replace(secret, REDACTED) } else { text },
+        )
     }
 
     /// Redacts the secrets from a text whose end was cut off, and leaves out an end that may be the beginning of a
     /// secret.
-    pub(crate) fn redact_truncated(&self, text: &str) -> String {
+    pub fn redact_truncated(&self, text: &str) -> String {
         self.redact_stream().push(text)
     }
 
     /// Redacts the secrets from bytes, also from those that are no UTF-8.
-    pub(crate) fn redact_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+    pub fn redact_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         match String::from_utf8(bytes) {
             Ok(text) => self.redact(text).into_bytes(),
             Err(no_text) => {
@@ -96,7 +106,7 @@ fn spellings(secret: &str) -> Vec<String> {
     let json = serde_json::Value::from(secret).to_string();
     let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or(&json).to_owned();
     let percent = utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string();
-    let form: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+    let form = utf8_percent_encode(secret, FORM).to_string().replace("%20", "+");
     let encoded = [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(|engine| engine.encode(secret));
     let [standard, url_safe] = encoded;
     let slashes = json.replace('/', "\\/");
@@ -108,7 +118,7 @@ fn replace_bytes(bytes: Vec<u8>, secret: &[u8]) -> Vec<u8> {
     let mut rest = bytes.as_slice();
     while let Some(at) = rest.windows(secret.len()).position(|window| window == secret) {
         clean.extend_from_slice(&rest[..at]);
-        clean.extend_from_slice(MARK.as_bytes());
+        clean.extend_from_slice(REDACTED.as_bytes());
         rest = &rest[at + secret.len()..];
     }
     if clean.is_empty() { bytes } else { [&clean, rest].concat() }
@@ -116,23 +126,23 @@ fn replace_bytes(bytes: Vec<u8>, secret: &[u8]) -> Vec<u8> {
 
 /// Redacts a text that arrives in pieces, also secrets that are split between pieces.
 #[derive(Debug)]
-pub(crate) struct StreamRedactor<'a> {
-    withheld: &'a SecretRedactor,
+pub struct StreamRedactor<'a> {
+    redactor: &'a SecretRedactor,
     /// Text that may be the beginning of a secret.
     tail: String,
 }
 
 impl StreamRedactor<'_> {
     /// Adds a piece and returns the text that can be shown now.
-    pub(crate) fn push(&mut self, piece: &str) -> String {
+    pub fn push(&mut self, piece: &str) -> String {
         self.tail.push_str(piece);
-        let rest = self.tail.split_off(self.withheld.safe_until(&self.tail));
-        self.withheld.redact(std::mem::replace(&mut self.tail, rest))
+        let rest = self.tail.split_off(self.redactor.safe_until(&self.tail));
+        self.redactor.redact(std::mem::replace(&mut self.tail, rest))
     }
 
     /// Returns the rest: no more text follows, so it cannot be the beginning of a longer secret.
-    pub(crate) fn end(self) -> String {
-        self.withheld.redact(self.tail)
+    pub fn end(self) -> String {
+        self.redactor.redact(self.tail)
     }
 }
 
@@ -147,7 +157,7 @@ mod tests {
         let in_a_row = ["12345678ab", "ab345678cd", "cd345678ef"];
         let mut secrets: Vec<_> = alone.into_iter().chain(in_a_row).map(SecretString::from).collect();
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose_secret().len()));
-        let withheld = SecretRedactor(secrets);
+        let redactor = SecretRedactor(secrets);
         for text in [
             "a t0ken-of-mine b",
             "t0ken-of-mine-2",
@@ -158,13 +168,13 @@ mod tests {
             "t0ken-of",
             "",
         ] {
-            let whole = withheld.redact(text.to_owned());
+            let whole = redactor.redact(text.to_owned());
             for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
-                let mut pieces = withheld.redact_stream();
+                let mut pieces = redactor.redact_stream();
                 let shown = [pieces.push(&text[..cut]), pieces.push(&text[cut..]), pieces.end()].concat();
                 assert_eq!(shown, whole, "{text} at {cut}");
             }
-            let mut pieces = withheld.redact_stream();
+            let mut pieces = redactor.redact_stream();
             let one_by_one: String = text.chars().map(|one| pieces.push(&one.to_string())).collect();
             assert_eq!(one_by_one + &pieces.end(), whole, "{text}");
         }
@@ -172,7 +182,7 @@ mod tests {
 
     #[test]
     fn encoded_secret_is_redacted() {
-        let withheld = SecretRedactor::of(["s3cret/of \"mine\"+1"]);
+        let redactor = SecretRedactor::of(["s3cret/of \"mine\"+1"]);
         for text in [
             "s3cret/of \"mine\"+1",
             r#"{"echo": "s3cret/of \"mine\"+1"}"#,
@@ -182,33 +192,36 @@ mod tests {
             "s3cret%2Fof+%22mine%22%2B1",
             "czNjcmV0L29mICJtaW5lIisx",
         ] {
-            let clean = withheld.redact(text.to_owned());
-            assert!(clean.contains(MARK) && !clean.contains("mine") && !clean.contains("czNj"), "{clean}");
+            let clean = redactor.redact(text.to_owned());
+            assert!(
+                clean.contains(REDACTED) && !clean.contains("mine") && !clean.contains("czNj"),
+                "{clean}"
+            );
         }
     }
 
     #[test]
     fn secret_in_bytes_that_are_no_text_is_redacted() {
-        let withheld = SecretRedactor::of(["t0ken-of-mine"]);
+        let redactor = SecretRedactor::of(["t0ken-of-mine"]);
         let bytes = [b"\xff t0ken-of-mine, t0ken-of-mine".as_slice(), b" end"].concat();
-        assert_eq!(withheld.redact_bytes(bytes), b"\xff [secret], [secret] end");
+        assert_eq!(redactor.redact_bytes(bytes), b"\xff [redacted], [redacted] end");
     }
 
     #[test]
     fn beginning_of_a_secret_at_the_end_of_a_cut_text_is_left_out() {
-        let withheld = SecretRedactor::of(["t0ken-of-mine"]);
-        assert_eq!(withheld.redact_truncated("it is t0ken-of-mi"), "it is ");
-        assert_eq!(withheld.redact_truncated("t0ken-of-mine and more"), "[secret] and more");
+        let redactor = SecretRedactor::of(["t0ken-of-mine"]);
+        assert_eq!(redactor.redact_truncated("it is t0ken-of-mi"), "it is ");
+        assert_eq!(redactor.redact_truncated("t0ken-of-mine and more"), "[redacted] and more");
     }
 
     #[test]
     fn short_secrets_are_not_redacted() {
-        let withheld = SecretRedactor::of(["Bearer t0ken-of-mine", "short"]);
-        let check = |text: &str, expected: &str| assert_eq!(withheld.redact(text.to_owned()), expected);
-        check("Bearer t0ken-of-mine", "[secret]");
-        check("{\"t\":\"t0ken-of-mine\"} short", "{\"t\":\"[secret]\"} short");
-        assert_eq!(withheld.redact_bytes(vec![0xff]), [0xff]);
-        assert!(!format!("{withheld:?}").contains("t0ken"));
+        let redactor = SecretRedactor::of(["Bearer t0ken-of-mine", "short"]);
+        let check = |text: &str, expected: &str| assert_eq!(redactor.redact(text.to_owned()), expected);
+        check("Bearer t0ken-of-mine", "[redacted]");
+        check("{\"t\":\"t0ken-of-mine\"} short", "{\"t\":\"[redacted]\"} short");
+        assert_eq!(redactor.redact_bytes(vec![0xff]), [0xff]);
+        assert!(!format!("{redactor:?}").contains("t0ken"));
         assert!(names_a_secret("GITHUB_TOKEN") && names_a_secret("x-api-key") && !names_a_secret("LANG"));
     }
 }

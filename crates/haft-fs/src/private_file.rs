@@ -1,0 +1,90 @@
+//! Files and directories that only their owner can read. A file is replaced atomically, so that a reader sees the old
+//! or the new content and never a part of either.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use tempfile::NamedTempFile;
+
+/// Replaces a file, and returns after the new content is on the disk.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = written_beside(path, bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    // A power cut could otherwise undo the rename.
+    File::open(directory_of(path))?.sync_all()
+}
+
+/// As [`replace`], without waiting for the disk. After a power cut the file may be empty or missing, so use it only
+/// for data that can be computed again.
+pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    written_beside(path, bytes)?.persist(path)?;
+    Ok(())
+}
+
+/// As [`replace_unsynced`], and sets the modification time of the file.
+pub fn replace_unsynced_with_time(path: &Path, bytes: &[u8], modified: SystemTime) -> io::Result<()> {
+    let file = written_beside(path, bytes)?;
+    file.as_file().set_modified(modified)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Creates a directory that only its owner can enter, and its missing parents. Leaves an existing one as it is.
+pub fn create_dir_all(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+/// Creates the directory that will hold the file `path`, as [`create_dir_all`] does.
+pub fn create_parent_dir(path: &Path) -> io::Result<()> {
+    create_dir_all(directory_of(path))
+}
+
+/// Writes a temporary file in the directory of `path`, because a rename works only within one file system. It has mode
+/// 0600, and dropping it removes it.
+fn written_beside(path: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
+    let mut file = NamedTempFile::new_in(directory_of(path))?;
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn replaced_file_has_mode_0600_and_leaves_no_temporary_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.json");
+        fs::write(&path, "an older and longer text").unwrap();
+        replace(&path, b"one").unwrap();
+        replace_unsynced(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(mode(&path), 0o600);
+        assert!(replace(&directory.path().join("no/such/directory"), b"x").is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn created_directories_have_mode_0700() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a/b/file.json");
+        create_parent_dir(&file).unwrap();
+        create_parent_dir(&file).unwrap();
+        assert_eq!((mode(&directory.path().join("a")), mode(&directory.path().join("a/b"))), (0o700, 0o700));
+    }
+}
