@@ -9,7 +9,7 @@ pub(super) const QUEUE_CONCURRENT: u64 = 1;
 pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
 /// Starting a server is work for the machine; too many at once are slower than a few.
-pub(super) const MCP_INIT_CONCURRENCY: u64 = 16;
+pub(super) const MCP_STARTS_MAX: u64 = 16;
 /// The longest time that a run waits for a server whose tools are not known yet. Most local servers start in less.
 pub(super) const MCP_READY_WAIT_MS: u64 = 2_000;
 /// The longest time without a reply or progress for a request.

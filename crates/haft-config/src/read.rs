@@ -12,7 +12,7 @@ use super::expand::VariableSource;
 use super::expected::{expected, found};
 use super::position::{Positions, child, item};
 use super::printable;
-use super::renamed::{OLD_NAME_OF, OLD_WORDS};
+use super::renamed::{OLD_NAME_OF, OLD_UNIT_MS, OLD_WORDS};
 use super::schema::{self, PASSED_OVER};
 use super::value_format::{ANY_JSON, ValueContext, ValueFormat};
 
@@ -126,7 +126,10 @@ impl ConfigFileReader<'_> {
             let position = self.positions.at(at);
             self.places.insert(inner_path.clone(), position);
             let value = self.value(&property.value, inner, &inner_path);
-            members.insert(key.to_owned(), value);
+            let in_ms =
+                |unit_ms: u64| value.as_u64().map(|number| Value::from(number.saturating_mul(unit_ms)));
+            let in_ms = inner[OLD_UNIT_MS].as_u64().and_then(in_ms);
+            members.insert(key.to_owned(), in_ms.unwrap_or(value));
         }
         for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             if !members.contains_key(required) {

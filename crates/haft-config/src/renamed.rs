@@ -9,10 +9,13 @@ struct RenamedKey {
     object: &'static str,
     old: &'static str,
     new: &'static str,
+    /// The unit of the old key, in milliseconds, if the old value was a number of another unit than the new one.
+    old_unit_ms: Option<u64>,
 }
 
 /// All renamed keys. A limit is `max...`, and a time is a duration such as `30s` without a unit in its name.
-const KEYS: [RenamedKey; 12] = [
+const KEYS: [RenamedKey; 14] = [
+    key("", "mcpInitConcurrency", "maxMcpStarts"),
     key("cache", "bytesMax", "maxBytes"),
     key("cache", "entriesMax", "maxEntries"),
     key("catalog", "toolsPerProviderMax", "maxToolsPerProvider"),
@@ -22,13 +25,14 @@ const KEYS: [RenamedKey; 12] = [
     key("queues.<name>", "concurrent", "maxConcurrency"),
     key("queues.<name>", "defaultTimeoutMs", "timeout"),
     key("restTools.<name>.streaming", "timeoutMs", "timeout"),
+    RenamedKey { old_unit_ms: Some(1000), ..key("sandbox.limits", "cpuSeconds", "cpuTime") },
     key("sessions", "bytesMax", "maxBytes"),
     key("toolOutput", "outputBytesMax", "maxOutputBytes"),
     key("toolOutput", "totalBytesMax", "maxTotalBytes"),
 ];
 
 const fn key(object: &'static str, old: &'static str, new: &'static str) -> RenamedKey {
-    RenamedKey { object, old, new }
+    RenamedKey { object, old, new, old_unit_ms: None }
 }
 
 /// The old words of `sandbox.mode`, each with its new one.
@@ -37,14 +41,20 @@ const MODES: [(&str, &str); 3] = [("sandbox", "workspace"), ("rx", "network"), (
 /// In the schema of a key: the key that it is an old name of.
 pub(super) const OLD_NAME_OF: &str = "x-old-name-of";
 
+/// In the schema of a key with an old name: the factor that turns its number into milliseconds.
+pub(super) const OLD_UNIT_MS: &str = "x-old-unit-ms";
+
 /// In the schema of a value: its old words, each with its new one.
 pub(super) const OLD_WORDS: &str = "x-old-words";
 
 /// Adds the old names to the schema. Editors strike a deprecated key through and show its new name.
 pub(super) fn add_old_names(schema: &mut Value) {
-    for RenamedKey { object, old, new } in KEYS {
+    for RenamedKey { object, old, new, old_unit_ms } in KEYS {
         let properties = &mut at(schema, object)["properties"];
-        let mut inner = properties[new].clone();
+        let mut inner = match old_unit_ms {
+            Some(unit_ms) => json!({ "type": "integer", "minimum": 1, OLD_UNIT_MS: unit_ms }),
+            None => properties[new].clone(),
+        };
         inner["description"] = json!(format!("The old name of `{new}`"));
         inner["deprecated"] = json!(true);
         inner[OLD_NAME_OF] = json!(new);
@@ -59,7 +69,7 @@ pub(super) fn add_old_names(schema: &mut Value) {
 }
 
 fn at<'s>(schema: &'s mut Value, path: &str) -> &'s mut Value {
-    path.split('.').fold(schema, |schema, key| match key {
+    path.split('.').filter(|key| !key.is_empty()).fold(schema, |schema, key| match key {
         "<name>" => &mut schema["additionalProperties"],
         key => &mut schema["properties"][key],
     })
@@ -72,7 +82,7 @@ mod tests {
     #[test]
     fn every_old_name_belongs_to_a_key_of_the_schema() {
         let mut schema = crate::schema::schema().clone();
-        for RenamedKey { object, old, new } in KEYS {
+        for RenamedKey { object, old, new, .. } in KEYS {
             let properties = &at(&mut schema, object)["properties"];
             assert!(
                 properties[new]["type"].is_string() || properties[new]["type"].is_array(),

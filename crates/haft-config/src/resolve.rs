@@ -87,9 +87,7 @@ impl ConfigResolver<'_> {
             project_instructions: written.project_instructions.unwrap_or(true),
             mcp_ready_wait: (written.mcp.unwrap_or_default().ready_wait)
                 .map_or(Duration::from_millis(default::MCP_READY_WAIT_MS), duration),
-            mcp_init_concurrency: count(
-                written.mcp_init_concurrency.unwrap_or(default::MCP_INIT_CONCURRENCY),
-            ),
+            mcp_starts_max: count(written.max_mcp_starts.unwrap_or(default::MCP_STARTS_MAX)),
             queues,
             cache: cache(&written.cache.unwrap_or_default()),
             policy: self.policy(written.policy.unwrap_or_default()),
@@ -127,7 +125,7 @@ impl ConfigResolver<'_> {
             ("processes", "processes", written.processes),
             ("openFiles", "open-files", written.open_files),
             ("fileBytes", "file-bytes", written.file_bytes),
-            ("cpuSeconds", "cpu-seconds", written.cpu_seconds),
+            ("cpuTime", "cpu-seconds", written.cpu_time.as_ref().map(|Millis(millis)| millis.div_ceil(1000))),
             ("memoryBytes", "memory-bytes", written.memory_bytes),
             ("shmBytes", "shm-bytes", written.shm_bytes),
         ];

@@ -49,7 +49,7 @@ pub struct ResolvedConfig {
     pub catalog: CatalogSettings,
     /// MCP servers, by the operator's names.
     pub mcp_servers: BTreeMap<String, McpServerSettings>,
-    pub mcp_init_concurrency: usize,
+    pub mcp_starts_max: usize,
     /// The longest time that a run waits for servers whose tools are not known yet.
     pub mcp_ready_wait: Duration,
     pub trace_mcp: bool,
@@ -86,7 +86,7 @@ pub struct SandboxSettings {
     pub workspace: Option<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub readable: Vec<PathBuf>,
-    /// Paths to hide beside the built-in list.
+    /// Paths to hide in addition to the built-in list.
     pub secrets: Vec<PathBuf>,
     /// `None` leaves it to the mode, which the command line may still change.
     pub network: Option<ResourceAccess>,
@@ -166,7 +166,7 @@ pub struct PolicyRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutputSettings {
     pub enabled: bool,
-    /// The way a stored output is read when the reader asks for no particular part.
+    /// Selects how `tool_output` reads an output if the question names no part of it.
     pub reading: OutputReadSettings,
     /// The limits of the store.
     pub limits: StoreLimits,

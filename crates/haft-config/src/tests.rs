@@ -15,7 +15,7 @@ use super::resolved::{CacheTtl, CompactionStart, ExpandedSecret, McpEndpoint, Ov
 use super::*;
 use haft_core::settings::sessions::SessionLimits;
 
-/// A home directory, a project and a file beside them.
+/// A home directory, a project and a file next to them.
 struct ConfigFixture {
     directory: tempfile::TempDir,
     home: Home,
@@ -95,7 +95,7 @@ const EVERY_KEY: &str = r#"{
     "$schema": "https://example.com/haft.schema.json",
     "sandbox": {"mode": "network", "workspace": "/w", "writable": ["/a"], "readable": ["/b"], "secrets": ["/s"], "network": "deny",
         "unixSockets": "allow", "git": "writable", "environment": ["CI"],
-        "limits": {"processes": 400, "openFiles": 1, "fileBytes": 2, "cpuSeconds": 3, "memoryBytes": 4, "shmBytes": 5}},
+        "limits": {"processes": 400, "openFiles": 1, "fileBytes": 2, "cpuTime": "3s", "memoryBytes": 4, "shmBytes": 5}},
     "naming": "bare", "toolTimeout": "2m", "toolResponseMaxBytes": 100,
     "tools": {"*": {"timeout": "9s", "idleTimeout": "8s", "cache": "5m", "queue": "slow", "priority": "low"}, "git*": {"output": "pass", "maxBytes": 7, "cache": "off"},
         "github": {"effects": "read-only", "enabled": false, "timeout": 1}},
@@ -110,7 +110,7 @@ const EVERY_KEY: &str = r#"{
             "writable": ["/srv/w"], "unixSockets": "allow", "effects": {"*": "mutating", "get*": "read-only"},
             "cache": "1m", "toolsCache": {"get*": "off"}, "queue": "slow", "shared": false},
         "far": {"url": "https://example.com/sse", "headers": {"Authorization": "Bearer ${NO_TOKEN}"}}},
-    "mcpInitConcurrency": 3, "traceMCP": true,
+    "maxMcpStarts": 3, "traceMCP": true,
     "queues": {"slow": {"maxConcurrency": 2, "maxWaiting": 5, "timeout": "30s"}},
     "cache": {"maxEntries": 1, "maxBytes": 2},
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
@@ -170,7 +170,7 @@ fn every_key_reaches_the_resolved_config() {
     assert_eq!(near.reach, Ok(reach));
     let unset = resolved.mcp_servers["far"].reach.as_ref().unwrap_err();
     assert!(unset.starts_with("mcpServers.far.headers.Authorization: variable `NO_TOKEN`"), "{unset}");
-    assert_eq!(resolved.mcp_init_concurrency, 3);
+    assert_eq!(resolved.mcp_starts_max, 3);
     let tool = resolved.tool("GitHub");
     assert_eq!(tool.timeout, Some(Duration::from_millis(1)));
     assert_eq!(tool.idle_timeout, Some(Duration::from_secs(8)));

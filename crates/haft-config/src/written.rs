@@ -55,7 +55,7 @@ pub(super) struct RawConfig {
     #[schemars(extend("default" = default::TOOL_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(super) tool_timeout: Option<Millis>,
 
-    /// The most bytes of an output that a model sees; `output` decides about the rest
+    /// The most bytes of an output that a model sees; `output` determines what happens to the rest
     #[schemars(range(min = 1), extend("default" = default::TOOL_RESPONSE_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) tool_response_max_bytes: Option<u64>,
 
@@ -82,7 +82,7 @@ pub(super) struct RawConfig {
     #[schemars(extend("default" = "auto"))]
     pub(super) tool_search: Option<RawToolSearch>,
 
-    /// Patterns of tools that models always see, beside the built-in ones
+    /// Patterns of tools that models always see, in addition to the built-in ones
     #[schemars(extend("default" = []))]
     pub(super) always_show: Option<Vec<GlobText>>,
 
@@ -100,8 +100,8 @@ pub(super) struct RawConfig {
     pub(super) mcp_servers: Option<BTreeMap<String, RawMcpServer>>,
 
     /// The most MCP servers that start at the same time
-    #[schemars(range(min = 1), extend("default" = default::MCP_INIT_CONCURRENCY))]
-    pub(super) mcp_init_concurrency: Option<u64>,
+    #[schemars(range(min = 1), extend("default" = default::MCP_STARTS_MAX))]
+    pub(super) max_mcp_starts: Option<u64>,
 
     /// Whether haft prints every message to and from MCP servers on standard error, shortened and without secrets
     #[serde(rename = "traceMCP")]
@@ -112,7 +112,7 @@ pub(super) struct RawConfig {
     #[schemars(extend("default" = "auto"))]
     pub(super) token_store: Option<RawTokenStore>,
 
-    /// Queues that limit concurrent calls; the queue `default` serves every tool without a queue of its own
+    /// Queues that limit concurrent calls; the queue `default` serves every tool without a separate queue
     #[schemars(extend("propertyNames" = queue_names()))]
     pub(super) queues: Option<BTreeMap<String, RawQueue>>,
 
@@ -219,9 +219,9 @@ pub(super) struct RawSandboxLimits {
     #[schemars(range(min = 1), extend("default" = limit("file-bytes"), "x-unit" = "bytes"))]
     pub(super) file_bytes: Option<u64>,
 
-    /// CPU time per process
-    #[schemars(range(min = 1), extend("default" = limit("cpu-seconds"), "x-unit" = "seconds"))]
-    pub(super) cpu_seconds: Option<u64>,
+    /// CPU time per process, rounded up to seconds
+    #[schemars(extend("default" = limit("cpu-seconds").map(|seconds| seconds * 1000), "x-unit" = "milliseconds"))]
+    pub(super) cpu_time: Option<Millis>,
 
     /// Private writable memory per process
     #[schemars(range(min = 1), extend("default" = limit("memory-bytes"), "x-unit" = "bytes"))]

@@ -79,7 +79,7 @@ fn catalog_config(config: &ResolvedConfig) -> CatalogConfig {
         scheme: config.naming,
         tools_per_provider_max: config.catalog.tools_per_provider_max,
         warmup_timeout: warmup_timeout(config),
-        providers_at_once_max: config.mcp_init_concurrency.max(PROVIDERS_AT_ONCE_MAX),
+        providers_at_once_max: config.mcp_starts_max.max(PROVIDERS_AT_ONCE_MAX),
         ..CatalogConfig::default()
     }
 }

@@ -89,7 +89,7 @@ pub(super) async fn try_all(config: &ResolvedConfig, policy: &SandboxPolicy) -> 
         ServerFinding::broken(name, reason, format!("check `mcpServers.{name}` and its variables"))
     });
     let attempts: Vec<_> = made.providers.iter().map(try_one).collect();
-    let all = stream::iter(attempts).buffered(config.mcp_init_concurrency).collect::<Vec<_>>();
+    let all = stream::iter(attempts).buffered(config.mcp_starts_max).collect::<Vec<_>>();
     let tried = waiting("trying MCP servers", String::new, all).await;
     unusable.chain(tried).collect()
 }

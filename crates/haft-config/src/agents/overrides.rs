@@ -16,7 +16,7 @@ pub struct AgentOverride {
 }
 
 /// The keys of an agent's file that hold durations.
-const DURATION_KEYS: [&str; 4] = ["cache", "llmTimeout", "timeout", "toolTimeout"];
+const DURATION_KEYS: [&str; 5] = ["budget.time", "cache", "llmTimeout", "timeout", "toolTimeout"];
 
 /// Several overrides; the later ones win.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,7 +44,7 @@ impl AgentOverride {
         Ok(Self { path, value })
     }
 
-    /// The override of one key, named by its path: `budget.usd`.
+    /// Creates the override of one key, which its path selects, such as `budget.usd`.
     pub fn new(key: &str, value: Value) -> Self {
         Self { path: key.split('.').map(str::to_owned).collect(), value }
     }
@@ -92,8 +92,8 @@ impl AgentOverrides {
 
     /// Attributes an error to the overrides: the file alone was read without errors before.
     pub(super) fn attribute_error(&self, error: &AgentError) -> AgentError {
-        let said: Vec<String> = self.0.iter().map(|one| one.path.join(".")).collect();
-        let message = format!("{} ({})", error.message, said.join(", "));
+        let keys: Vec<String> = self.0.iter().map(|one| one.path.join(".")).collect();
+        let message = format!("{} ({})", error.message, keys.join(", "));
         AgentError::new(SOURCE, 1, message).with_hint(error.hint.clone())
     }
 }

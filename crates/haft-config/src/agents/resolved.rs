@@ -292,7 +292,7 @@ fn limits(written: &RawAgent) -> RunLimits {
         tool_calls_max: written.max_tool_calls.map(|count| count.0),
         tool_calls_per_turn_max: or(written.max_tool_calls_per_turn, default.tool_calls_per_turn_max),
         attempts_max: or(written.max_retries, default.attempts_max),
-        // The sizes of the model, which is not known here, decide about it.
+        // The sizes of the model, which are not known here, determine it.
         context: None,
     }
 }
@@ -302,7 +302,10 @@ fn budget(written: &RawAgentBudget) -> SpendLimit {
         usd: written.usd.map(|usd| usd.0),
         tokens: written.tokens,
         calls: written.calls,
-        time: written.seconds.map(|seconds| Duration::from_secs_f64(seconds.0)),
+        time: match (written.time, written.seconds) {
+            (Some(time), _) => Some(time.0),
+            (None, seconds) => seconds.map(|seconds| Duration::from_secs_f64(seconds.0)),
+        },
     }
 }
 
@@ -425,7 +428,7 @@ fn reporting(
     Ok(ReportSettings { by, shape })
 }
 
-/// Reads a schema, inline or from a file of its own; it must compile.
+/// Reads a schema, inline or from a separate file; it must compile.
 fn schema(
     file: &str,
     written: Option<Spanned<Map<String, Value>>>,

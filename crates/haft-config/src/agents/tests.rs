@@ -74,7 +74,7 @@ llmTimeout: 90s
 toolTimeout: 1500
 toolResponseMaxBytes: 2000
 toolOutput: {enabled: false, maxChunks: 3, overlapPercent: 5, avgLineBytesThreshold: 10, models: a/b}
-budget: {usd: 0.25, tokens: 1000, calls: 5, seconds: 60, unpriced: allow}
+budget: {usd: 0.25, tokens: 1000, calls: 5, time: 1m, unpriced: allow}
 input: {format: json, schema: {type: object}}
 output: {format: json, schemaRef: out.json}
 finalReport: xml
@@ -236,7 +236,7 @@ fn oversized_deep_or_alias_bomb_file_is_rejected() {
     check_error(&format!("models:\n  - &a [x, x, x, x, x, x, x, x, x, x]\n{bomb}"), "researcher.md:");
 }
 
-/// A path that the user writes out needs no trust, but what the file includes must lie beside it.
+/// A path that the user writes out needs no trust, but what the file includes must be in its directory.
 #[test]
 fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
     let place = tempfile::tempdir().unwrap();
@@ -265,4 +265,11 @@ fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
         assert!(error.contains("it is a link to a file elsewhere"), "{name}: {error}");
     }
     assert_eq!(read("c.md").unwrap().agent.body, "Be kind.");
+}
+
+#[test]
+fn old_budget_in_seconds_still_works_and_time_wins() {
+    let time = |budget: &str| read(&format!("---\nbudget: {budget}\n---\n")).unwrap().budget.time;
+    assert_eq!(time("{seconds: 60}"), Some(Duration::from_mins(1)));
+    assert_eq!(time("{seconds: 60, time: 5s}"), Some(Duration::from_secs(5)));
 }

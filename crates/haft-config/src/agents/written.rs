@@ -102,6 +102,8 @@ pub(super) struct RawAgentBudget {
     pub(super) usd: Option<BoundedNumber<{ u32::MAX }>>,
     pub(super) tokens: Option<u64>,
     pub(super) calls: Option<u64>,
+    pub(super) time: Option<DurationValue>,
+    /// The old form of `time`.
     pub(super) seconds: Option<BoundedNumber<{ u32::MAX }>>,
     pub(super) unpriced: Option<WrittenUnpriced>,
 }

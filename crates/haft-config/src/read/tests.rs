@@ -61,6 +61,15 @@ fn old_names_of_keys_and_modes_work_with_a_warning() {
 }
 
 #[test]
+fn old_key_in_seconds_becomes_milliseconds() {
+    let layer =
+        read_text("{\"sandbox\": {\"limits\": {\"cpuSeconds\": 3}}, \"mcpInitConcurrency\": 2}").unwrap();
+    let expected = json!({"sandbox": {"limits": {"cpuTime": 3000}}, "maxMcpStarts": 2});
+    assert_eq!(Value::Object(layer.value), expected);
+    assert_eq!(layer.warnings.len(), 2);
+}
+
+#[test]
 fn config_error_has_position_key_and_hint() {
     check_errors(
         "{\n  \"sandbox\": { \"mod\": \"network\" }\n}",

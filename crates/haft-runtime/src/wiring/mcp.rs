@@ -8,6 +8,7 @@ use std::time::Duration;
 use haft_core::name::{GroupName, Namespace};
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
+use haft_core::redact::names_a_secret;
 use haft_core::settings::mcp::ServerStartup;
 use haft_sandbox::{Home, SandboxPolicy};
 use haft_tools::mcp::{
@@ -15,7 +16,6 @@ use haft_tools::mcp::{
     ParamHeaders, ProcessConfig, RemoteTransport, ServerConfig, SharedServers, SupervisedServer,
     ToolSelection, TraceParents, TraceSink, catalog_cache_summary, server_policy,
 };
-use haft_tools::redact::names_a_secret;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
@@ -88,7 +88,7 @@ pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpCl
     let environment = McpEnvironment {
         directory: Some(directory(policy.home())),
         elicitation: face.elicitation,
-        starts: Arc::new(Semaphore::new(config.mcp_init_concurrency)),
+        starts: Arc::new(Semaphore::new(config.mcp_starts_max)),
         trace: face.trace.clone(),
         parents: face.parents.clone(),
     };

@@ -149,7 +149,7 @@ fn ended_change_subscription_is_reopened() {
 }
 
 #[test]
-fn mcp_init_concurrency_can_exceed_sixteen() {
+fn more_than_sixteen_mcp_servers_can_start_at_once() {
     const SERVERS: usize = 18;
     let place = place();
     let meeting = place.directory("ws/meeting");
@@ -159,7 +159,7 @@ fn mcp_init_concurrency_can_exceed_sixteen() {
         format!("\"s{number}\": {{{}}}", place.misbehaving_server("waits-for-others", &words))
     };
     let servers: Vec<String> = (0..SERVERS).map(server).collect();
-    let config = format!("{{\"mcpInitConcurrency\": {SERVERS}, \"mcpServers\": {{{}}}}}", servers.join(", "));
+    let config = format!("{{\"maxMcpStarts\": {SERVERS}, \"mcpServers\": {{{}}}}}", servers.join(", "));
     place.file("home/haft.json", &config);
     // Each server waits for all others; with fewer started concurrently, none would ever be ready.
     let listed = place.haft(&["tools"]).output().expect_code(0);
