@@ -290,7 +290,7 @@ pub(super) struct RawQueue {
     #[schemars(range(min = 1), extend("default" = default::QUEUE_CONCURRENT))]
     pub(super) max_concurrency: Option<u64>,
 
-    /// The most calls that may wait; further calls are refused
+    /// The most calls of one user that may wait; further calls are refused
     #[schemars(extend("default" = default::QUEUE_WAITING_MAX))]
     pub(super) max_waiting: Option<u64>,
 

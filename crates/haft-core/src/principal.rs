@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Tenant, subject and credential of a caller. It starts every key of caches, grants, stored outputs and MCP connections,
-/// so that nothing of one principal is visible to another. Cheap to clone.
+/// Tenant, subject and credential of a caller. It starts every key of caches, grants, queues, stored outputs and MCP
+/// connections, so that nothing of one principal is visible to another. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<PrincipalIdentity>);
 

@@ -331,7 +331,8 @@ impl Orchestrator {
             CacheStageResult::Hit(output) => stage::check_output(record, &tool, Ok(output), checking),
             CacheStageResult::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);
-                let slot = stage::queue(record, queue, priority, &deadline).await?;
+                let caller = (&options.context.principal, priority);
+                let slot = stage::queue(record, queue, caller, &deadline).await?;
                 let durability = Durability::for_effects(*trusted_effects);
                 stage::journal(record, options.journal.as_deref(), durability, &deadline).await?;
                 let progress = record.bounded_progress();

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haft_core::name::QueueName;
+use haft_core::principal::Principal;
 use haft_core::priority::Priority;
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
@@ -24,7 +25,7 @@ use waiting_list::{JoinOutcome, QueuePosition, WaitingList};
 pub struct QueueConfig {
     /// The number of calls that run at once.
     pub concurrent: NonZeroUsize,
-    /// The number of calls that may wait; the queue refuses further calls.
+    /// The number of calls of one principal that may wait; the queue refuses further calls of that principal.
     pub waiting_max: usize,
     /// The longest time for a call, including its wait, unless its own timeout is shorter.
     pub timeout_default: Option<Duration>,
@@ -141,8 +142,8 @@ impl Queue {
     }
 
     /// Waits for a slot. Dropping the future leaves the queue.
-    pub async fn acquire(&self, priority: Priority) -> Result<Slot, QueueFull> {
-        let (mut slot, admitted) = self.join(priority)?;
+    pub async fn acquire(&self, principal: &Principal, priority: Priority) -> Result<Slot, QueueFull> {
+        let (mut slot, admitted) = self.join(principal, priority)?;
         let Some(admitted) = admitted else {
             lock(&self.state).last_wait = Duration::ZERO;
             return Ok(slot);
@@ -158,15 +159,22 @@ impl Queue {
         Ok(slot)
     }
 
-    fn join(&self, priority: Priority) -> Result<(Slot, Option<oneshot::Receiver<()>>), QueueFull> {
+    fn join(
+        &self,
+        principal: &Principal,
+        priority: Priority,
+    ) -> Result<(Slot, Option<oneshot::Receiver<()>>), QueueFull> {
         // A call that is admitted immediately needs no channel.
         let mut admitted = None;
-        let joined = lock(&self.state).line.join(priority, || {
+        let joined = lock(&self.state).line.join(principal, priority, || {
             let (sender, receiver) = oneshot::channel();
             admitted = Some(receiver);
             sender
         });
-        let slot = |place| Slot { state: Arc::clone(&self.state), place, wait: None };
+        let slot = |place| {
+            let (state, principal) = (Arc::clone(&self.state), principal.clone());
+            Slot { state, principal, place, wait: None }
+        };
         match joined {
             JoinOutcome::In(place) | JoinOutcome::Waits(place) => Ok((slot(place), admitted)),
             JoinOutcome::Full => {
@@ -180,6 +188,7 @@ impl Queue {
 #[derive(Debug)]
 pub struct Slot {
     state: Arc<Mutex<QueueState>>,
+    principal: Principal,
     place: QueuePosition,
     wait: Option<SlotWait>,
 }
@@ -204,7 +213,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let next = lock(&self.state).line.leave(self.place);
+        let next = lock(&self.state).line.leave(&self.principal, self.place);
         if let Some(next) = next {
             // A dropped receiver means that the waiting call is about to drop its own slot, which admits the next one.
             let _ = next.send(());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
+use haft_core::principal::Principal;
 use haft_core::priority::Priority;
 
 /// Returns the number of admissions that a priority is placed behind the highest priority.
@@ -36,21 +37,38 @@ pub(super) enum JoinOutcome {
     Full,
 }
 
-/// All waiting calls, in the order of admission. `W` wakes a waiting call.
+/// All running and waiting calls. `W` wakes a waiting call.
+///
+/// A free slot goes to the principal with the fewest running calls, and there to the first waiting call. So a principal
+/// with many calls cannot keep the others waiting, and each principal has its own limit of waiting calls.
 #[derive(Debug)]
 pub(super) struct WaitingList<W> {
     concurrent: usize,
     waiting_max: usize,
     in_use: usize,
-    waiting: BTreeMap<QueuePosition, W>,
+    principals: BTreeMap<Principal, PrincipalCalls<W>>,
     admissions: u64,
     next_ticket: u64,
+}
+
+/// The calls of one principal, the waiting ones in the order of admission.
+#[derive(Debug)]
+struct PrincipalCalls<W> {
+    in_use: usize,
+    waiting: BTreeMap<QueuePosition, W>,
+}
+
+impl<W> Default for PrincipalCalls<W> {
+    fn default() -> Self {
+        Self { in_use: 0, waiting: BTreeMap::new() }
+    }
 }
 
 impl<W> WaitingList<W> {
     pub(super) fn new(concurrent: NonZeroUsize, waiting_max: usize) -> Self {
         let concurrent = concurrent.get();
-        Self { concurrent, waiting_max, in_use: 0, waiting: BTreeMap::new(), admissions: 0, next_ticket: 0 }
+        let principals = BTreeMap::new();
+        Self { concurrent, waiting_max, in_use: 0, principals, admissions: 0, next_ticket: 0 }
     }
 
     pub(super) fn in_use(&self) -> usize {
@@ -58,40 +76,66 @@ impl<W> WaitingList<W> {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.principals.values().map(|calls| calls.waiting.len()).sum()
     }
 
     /// Admits the call if a slot is free. No call waits while a slot is free, so this overtakes none.
-    pub(super) fn join(&mut self, priority: Priority, waiter: impl FnOnce() -> W) -> JoinOutcome {
+    pub(super) fn join(
+        &mut self,
+        principal: &Principal,
+        priority: Priority,
+        waiter: impl FnOnce() -> W,
+    ) -> JoinOutcome {
         let place = QueuePosition {
             counts_from: self.admissions + priority_delay(priority),
             ticket: self.next_ticket,
         };
         if self.in_use < self.concurrent {
             self.next_ticket += 1;
-            self.let_in();
+            self.let_in(principal);
             return JoinOutcome::In(place);
         }
-        if self.waiting.len() >= self.waiting_max {
+        if self.principals.get(principal).map_or(0, |calls| calls.waiting.len()) >= self.waiting_max {
             return JoinOutcome::Full;
         }
         self.next_ticket += 1;
-        self.waiting.insert(place, waiter());
+        self.principals.entry(principal.clone()).or_default().waiting.insert(place, waiter());
         JoinOutcome::Waits(place)
     }
 
     /// Leaves the waiting list, or returns the slot. In the second case it admits the next call and returns its waker.
-    pub(super) fn leave(&mut self, place: QueuePosition) -> Option<W> {
-        if self.waiting.remove(&place).is_some() {
-            return None;
+    pub(super) fn leave(&mut self, principal: &Principal, place: QueuePosition) -> Option<W> {
+        let calls = self.principals.get_mut(principal)?;
+        let waited = calls.waiting.remove(&place).is_some();
+        if !waited {
+            calls.in_use -= 1;
+            self.in_use -= 1;
         }
-        self.in_use -= 1;
-        let (_, next) = self.waiting.pop_first()?;
-        self.let_in();
+        if calls.in_use == 0 && calls.waiting.is_empty() {
+            self.principals.remove(principal);
+        }
+        if waited { None } else { self.admit_next() }
+    }
+
+    fn admit_next(&mut self) -> Option<W> {
+        let order = |(principal, calls): (&Principal, &PrincipalCalls<W>)| {
+            let (first, _) = calls.waiting.first_key_value()?;
+            Some(((calls.in_use, *first), principal.clone()))
+        };
+        let (_, principal) = self.principals.iter().filter_map(order).min()?;
+        let (_, next) = self.principals.get_mut(&principal)?.waiting.pop_first()?;
+        self.let_in(&principal);
         Some(next)
     }
 
-    fn let_in(&mut self) {
+    fn let_in(&mut self, principal: &Principal) {
+        match self.principals.get_mut(principal) {
+            Some(calls) => calls.in_use += 1,
+            None => {
+                let calls = PrincipalCalls { in_use: 1, waiting: BTreeMap::new() };
+                self.principals.insert(principal.clone(), calls);
+            }
+        }
         self.in_use += 1;
         self.admissions += 1;
     }
@@ -105,7 +149,7 @@ mod tests {
     /// next number, `.` ends the running call, a digit makes that call leave. Returns the numbers in order of
     /// admission.
     fn play(script: &str) -> Vec<usize> {
-        let mut line = WaitingList::new(NonZeroUsize::MIN, 9);
+        let (mut line, local) = (WaitingList::new(NonZeroUsize::MIN, 9), Principal::local());
         let (mut places, mut let_in) = (Vec::new(), Vec::new());
         for step in script.chars() {
             let number = places.len();
@@ -115,16 +159,16 @@ mod tests {
                 'h' => Priority::High,
                 '.' => {
                     let inside: usize = *let_in.last().unwrap();
-                    let_in.extend(line.leave(places[inside]));
+                    let_in.extend(line.leave(&local, places[inside]));
                     continue;
                 }
                 digit => {
                     let number = usize::try_from(digit.to_digit(10).unwrap()).unwrap();
-                    let_in.extend(line.leave(places[number]));
+                    let_in.extend(line.leave(&local, places[number]));
                     continue;
                 }
             };
-            match line.join(priority, || number) {
+            match line.join(&local, priority, || number) {
                 JoinOutcome::In(place) => {
                     let_in.push(number);
                     places.push(place);
@@ -173,13 +217,41 @@ mod tests {
 
     #[test]
     fn join_fails_when_the_waiting_list_is_full() {
-        let mut line = WaitingList::new(NonZeroUsize::MIN, 1);
-        let mut join = || line.join(Priority::Normal, || ());
+        let (mut line, local) = (WaitingList::new(NonZeroUsize::MIN, 1), Principal::local());
+        let mut join = || line.join(&local, Priority::Normal, || ());
         let JoinOutcome::In(inside) = join() else { panic!() };
         let JoinOutcome::Waits(_) = join() else { panic!() };
         assert_eq!(join(), JoinOutcome::Full);
-        assert_eq!(line.leave(inside), Some(()));
-        assert!(matches!(line.join(Priority::Normal, || ()), JoinOutcome::Waits(_)));
+        assert_eq!(line.leave(&local, inside), Some(()));
+        assert!(matches!(line.join(&local, Priority::Normal, || ()), JoinOutcome::Waits(_)));
         assert_eq!((line.in_use(), line.waiting()), (1, 1));
+    }
+
+    #[test]
+    fn free_slot_goes_to_the_principal_with_the_fewest_running_calls() {
+        let (anna, bert) = (Principal::new("acme", "anna", ""), Principal::new("acme", "bert", ""));
+        let mut line = WaitingList::new(NonZeroUsize::new(2).unwrap(), 9);
+        let inside = |joined: JoinOutcome| match joined {
+            JoinOutcome::In(place) | JoinOutcome::Waits(place) => place,
+            JoinOutcome::Full => panic!("full"),
+        };
+        let places: Vec<_> =
+            (0..5).map(|number| inside(line.join(&anna, Priority::High, || ("anna", number)))).collect();
+        inside(line.join(&bert, Priority::Low, || ("bert", 0)));
+        inside(line.join(&bert, Priority::Low, || ("bert", 1)));
+        assert_eq!(line.leave(&anna, places[0]), Some(("bert", 0)), "bert has no running call");
+        assert_eq!(line.leave(&anna, places[1]), Some(("anna", 2)), "now anna has none");
+        assert_eq!(line.leave(&anna, places[2]), Some(("anna", 3)));
+        assert_eq!((line.in_use(), line.waiting()), (2, 2));
+    }
+
+    #[test]
+    fn full_waiting_list_of_one_principal_does_not_refuse_another() {
+        let (anna, bert) = (Principal::new("acme", "anna", ""), Principal::new("acme", "bert", ""));
+        let mut line = WaitingList::new(NonZeroUsize::MIN, 1);
+        assert!(matches!(line.join(&anna, Priority::Normal, || ()), JoinOutcome::In(_)));
+        assert!(matches!(line.join(&anna, Priority::Normal, || ()), JoinOutcome::Waits(_)));
+        assert_eq!(line.join(&anna, Priority::Normal, || ()), JoinOutcome::Full);
+        assert!(matches!(line.join(&bert, Priority::Normal, || ()), JoinOutcome::Waits(_)));
     }
 }

@@ -1,5 +1,6 @@
 //! Queue: waits for a free slot of the tool's queue.
 
+use haft_core::principal::Principal;
 use haft_core::priority::Priority;
 use haft_core::provider::ProviderKind;
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -33,11 +34,11 @@ pub(crate) fn queue_of<'q>(
 pub(crate) async fn queue(
     record: &mut CallRecord,
     queue: Option<&Queue>,
-    priority: Priority,
+    (principal, priority): (&Principal, Priority),
     deadline: &Deadline<'_>,
 ) -> Result<Option<Slot>, ToolError> {
     let Some(queue) = queue else { return Ok(None) };
-    let slot = deadline.wait(queue.acquire(priority), "waiting for a slot").await??;
+    let slot = deadline.wait(queue.acquire(principal, priority), "waiting for a slot").await??;
     record.set_queue(queue.name());
     if let Some(wait) = slot.wait() {
         let waited_ms = u64::try_from(wait.time.as_millis()).unwrap_or(u64::MAX);
