@@ -1,7 +1,7 @@
 //! Resumes a run from its stored session.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haft_core::budget::ContextWindow;
 use haft_core::conversation::{PartBody, Role, ToolReply};
@@ -212,7 +212,7 @@ fn unknown(run: &AgentRun, begun: &[CallId], orchestrator: &Orchestrator) -> Vec
     run.given_out().into_iter().filter(is_unknown).collect()
 }
 
-/// Returns the scope of the resumed run: a fresh deadline, but a time budget that includes the time worked before.
+/// Returns the scope of the resumed run. Time budget and deadline include the time worked before.
 fn scope(
     worker: &PreparedAgent,
     watchers: Arc<dyn EventSink>,
@@ -223,11 +223,14 @@ fn scope(
     let now = tokio::time::Instant::now().into_std();
     let meter = Meter::resume_with_bill(watchers, agent.budget, bill);
     let began = now.checked_sub(before).unwrap_or(now);
-    Arc::new(RunScope::new(meter, vec![agent.name.clone()], began, later(now, agent.times.run)))
+    let until = now.checked_add(time_left(agent.times.run, before)).unwrap_or(now);
+    Arc::new(RunScope::new(meter, vec![agent.name.clone()], began, until))
 }
 
-fn later(now: Instant, timeout: Duration) -> Instant {
-    now.checked_add(timeout).unwrap_or(now)
+/// Returns the time that a resumed run may still take. A run that has used up its time gets it once more: without that
+/// it could not be resumed, and the person who resumes it wants it to continue.
+fn time_left(limit: Duration, worked: Duration) -> Duration {
+    limit.checked_sub(worked).filter(|left| !left.is_zero()).unwrap_or(limit)
 }
 
 /// Sets the size of the context: that of the restored conversation, or the last recorded one if it is larger. The last
@@ -237,5 +240,24 @@ fn known_context(budget: Option<&ContextWindow>, run: &AgentRun, recorded_tokens
     measure_conversation(budget, run);
     if let Some(tokens) = recorded_tokens.filter(|tokens| *tokens > budget.taken_tokens()) {
         budget.report(tokens);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resumed_run_has_the_time_that_was_left_or_all_of_it_again() {
+        let check = |worked: u64, expected: u64| {
+            assert_eq!(
+                time_left(Duration::from_secs(60), Duration::from_secs(worked)),
+                Duration::from_secs(expected)
+            );
+        };
+        check(0, 60);
+        check(45, 15);
+        check(60, 60);
+        check(3_600, 60);
     }
 }

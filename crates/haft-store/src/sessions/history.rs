@@ -153,7 +153,8 @@ impl SessionHistory {
         }
     }
 
-    /// Returns the time spent on the last request.
+    /// Returns the time that the run worked on the last request. It leaves out the time between processes, and the time
+    /// in which the run waited for an approval or for its client.
     pub fn worked(&self) -> Duration {
         self.worked_before + Duration::from_millis(self.last_ms.saturating_sub(self.since_ms))
     }
@@ -202,9 +203,13 @@ impl SessionHistory {
                 }
             }
             SessionJournalLine::Input { at_ms, input } => {
-                self.last_ms = at_ms;
                 let input =
                     input.into_input().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
+                if waited_for_a_person_or_client(&input) {
+                    let waited_ms = at_ms.saturating_sub(self.last_ms);
+                    self.since_ms = self.since_ms.saturating_add(waited_ms);
+                }
+                self.last_ms = at_ms;
                 self.take_input(input);
             }
             SessionJournalLine::Begun { at_ms, call, tool, turn, operation } => {
@@ -367,6 +372,25 @@ fn model_events(own: SessionId, process: u64, record: &ModelRecord, usage: Token
         Event::ModelStarted { id: Arc::clone(&id), place, attempt: attempt.clone() },
         Event::ModelFinished { id, place, attempt, principal, account },
     ]
+}
+
+/// Tests if the run was parked until this input. The journal has no line for the moment when a run parks, so the time
+/// since the line before counts as waiting.
+fn waited_for_a_person_or_client(input: &RunInput) -> bool {
+    match input {
+        RunInput::Judged { .. } | RunInput::ClientReplied(_) => true,
+        RunInput::Stepped(_)
+        | RunInput::Replied(_)
+        | RunInput::Failed(_)
+        | RunInput::Ended(_)
+        | RunInput::Stopped
+        | RunInput::Aborted(_)
+        | RunInput::Appended(_)
+        | RunInput::Requested(_)
+        | RunInput::Archived(_)
+        | RunInput::Summarized(_)
+        | RunInput::SummaryFailed(_) => false,
+    }
 }
 
 /// Returns the end event of a call that was in progress when its process ended.

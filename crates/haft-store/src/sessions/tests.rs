@@ -8,7 +8,8 @@ use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_request::ModelRequest;
 use haft_core::run::input::RunInput;
 use haft_core::run::journal::{Durability, RunJournal};
-use haft_core::run::{AbortReason, AgentRun, DriverReadings, RunPlan};
+use haft_core::run::{AbortReason, AgentRun, ApprovalVerdict, DriverReadings, RunPlan};
+use haft_core::tool::CallId;
 use serde_json::Value;
 
 use super::*;
@@ -202,4 +203,28 @@ async fn concurrent_syncs_succeed() {
     journal.append(&RunInput::Stopped).unwrap();
     let (one, other) = tokio::join!(journal.sync(Durability::Synced), journal.sync(Durability::Synced));
     assert_eq!((one, other), (Ok(()), Ok(())));
+}
+
+#[test]
+fn waiting_for_people_clients_and_the_next_process_is_not_work() {
+    let line = |at_ms: u64, input: RunInput| SessionJournalLine::Input {
+        at_ms,
+        input: haft_core::run::snapshot::StoredInput::of(&input),
+    };
+    let judged = || RunInput::Judged { call: CallId("1".into()), verdict: ApprovalVerdict::Allowed };
+    let (_, mut start) = opened(1);
+    start.at_ms = 1_000;
+    let worked = |lines: Vec<SessionJournalLine>| {
+        let first = SessionJournalLine::Session(Box::new(start.clone()));
+        SessionHistory::of([first].into_iter().chain(lines).map(Ok)).unwrap().worked()
+    };
+    let check = |lines: Vec<SessionJournalLine>, expected_ms: u64| {
+        assert_eq!(worked(lines), Duration::from_millis(expected_ms));
+    };
+    check(vec![line(1_300, RunInput::Stopped)], 300);
+    check(vec![line(1_300, RunInput::Stopped), line(9_300, judged())], 300);
+    check(vec![line(9_300, judged()), line(9_400, RunInput::Stopped)], 100);
+    check(vec![line(9_300, RunInput::ClientReplied(Vec::new())), line(9_350, RunInput::Stopped)], 50);
+    let resumed = SessionJournalLine::Resumed { at_ms: 50_000, claim: None };
+    check(vec![line(1_300, RunInput::Stopped), resumed, line(50_020, RunInput::Stopped)], 320);
 }
