@@ -162,6 +162,23 @@ async fn slow_reader_of_a_stored_run_gets_every_event() {
 }
 
 #[tokio::test]
+async fn stored_events_leave_memory_while_nobody_reads() {
+    pause();
+    let store = Arc::new(EventsInTest::default());
+    let log = EventLog::stored(key(), Arc::clone(&store) as _, 1);
+    (0..100).for_each(|number| note(&log, number));
+    tokio::task::yield_now().await;
+    assert_eq!(store.events.lock().unwrap().len(), 0, "events are collected for one write");
+    tokio::time::sleep(2 * STORE_INTERVAL).await;
+    assert_eq!(store.events.lock().unwrap().len(), 100);
+    assert_eq!(log.shared.state().events.len(), UNREAD_EVENTS_MAX);
+    let events = log.events(EventSeq::START);
+    (100..103).for_each(|number| note(&log, number));
+    log.close();
+    assert_eq!(numbers(events).await, (1..=103).collect::<Vec<u64>>(), "a later reader gets all of them");
+}
+
+#[tokio::test]
 async fn failing_event_store_loses_no_event_in_memory() {
     let store = Arc::new(EventsInTest::default());
     let log = EventLog::stored(key(), Arc::clone(&store) as _, 1);
