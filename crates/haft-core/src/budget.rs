@@ -5,8 +5,9 @@ mod load;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use load::TokenLoad;
+use load::{SchemaLoad, TokenLoad};
 
+use crate::model_request::ModelTool;
 use crate::output_store::StoreReason;
 use crate::tokens::TokenCounter;
 
@@ -47,28 +48,34 @@ struct ContextLoad {
     /// Reserved by calls that have not returned yet.
     pending_tokens: u64,
     /// The definitions of the tools that the model sees.
-    schemas: TokenLoad,
+    schemas: SchemaLoad,
 }
 
 impl ContextLoad {
     /// Returns an upper bound of the tokens in use.
     fn most(&self) -> u64 {
-        self.usage_by(TokenLoad::most).projected(0)
+        self.bounds().projected(0)
     }
 
-    fn usage_by(&self, tokens: impl Fn(&TokenLoad) -> u64) -> ContextUsage {
-        ContextUsage {
-            current_tokens: tokens(&self.current),
-            pending_tokens: self.pending_tokens,
-            schema_tokens: tokens(&self.schemas),
-        }
+    /// Returns an upper bound of the usage; the exact usage once all texts are counted.
+    fn bounds(&self) -> ContextUsage {
+        self.usage(self.current.most(), self.schemas.most())
+    }
+
+    /// Returns an estimate of the usage that judges uncounted texts by their length.
+    fn estimate(&self) -> ContextUsage {
+        self.usage(self.current.about(), self.schemas.about())
+    }
+
+    fn usage(&self, current_tokens: u64, schema_tokens: u64) -> ContextUsage {
+        ContextUsage { current_tokens, pending_tokens: self.pending_tokens, schema_tokens }
     }
 
     /// Counts the texts that are not counted yet and returns the exact usage.
     fn counted(&mut self, counter: &dyn TokenCounter) -> ContextUsage {
         self.current.count(counter);
         self.schemas.count(counter);
-        self.usage_by(TokenLoad::most)
+        self.bounds()
     }
 }
 
@@ -102,7 +109,7 @@ impl ContextWindow {
     pub fn report(&self, tokens: u64) {
         let mut taken = self.taken();
         let schema_tokens = taken.schemas.about().min(tokens);
-        taken.schemas = TokenLoad::tokens(schema_tokens);
+        taken.schemas = SchemaLoad::Counted(schema_tokens);
         taken.current = TokenLoad::tokens(tokens - schema_tokens);
     }
 
@@ -118,11 +125,9 @@ impl ContextWindow {
         self.taken().current = current;
     }
 
-    /// Replaces the definitions of the tools that the model sees.
-    pub fn set_schemas(&self, definitions: impl IntoIterator<Item = String>) {
-        let mut schemas = TokenLoad::default();
-        definitions.into_iter().for_each(|definition| schemas.add(definition));
-        self.taken().schemas = schemas;
+    /// Replaces the tools that the model sees.
+    pub fn set_tools(&self, tools: &Arc<[ModelTool]>) {
+        self.taken().schemas = SchemaLoad::of(tools);
     }
 
     /// Reserves tokens for the output of one call. Dropping the reservation frees them.
@@ -136,7 +141,7 @@ impl ContextWindow {
     pub fn taken_tokens(&self) -> u64 {
         let mut taken = self.taken();
         let full = taken.most().saturating_sub(taken.pending_tokens) > self.usable_tokens;
-        let usage = if full { taken.counted(&*self.counter) } else { taken.usage_by(TokenLoad::about) };
+        let usage = if full { taken.counted(&*self.counter) } else { taken.estimate() };
         usage.current_tokens.saturating_add(usage.schema_tokens)
     }
 
@@ -197,7 +202,7 @@ impl Reservation {
             Ok(())
         };
         // Count only if the upper bound does not fit. Shrinking always succeeds, even when the budget is overdrawn.
-        if tokens > self.tokens && fits(taken.usage_by(TokenLoad::most)).is_err() {
+        if tokens > self.tokens && fits(taken.bounds()).is_err() {
             fits(taken.counted(&**counter))?;
         }
         taken.pending_tokens = others_tokens.saturating_add(tokens);
@@ -292,8 +297,15 @@ mod tests {
     fn budget(window_tokens: u64) -> Arc<ContextWindow> {
         let limits = ContextLimits { window_tokens, buffer_tokens: 10, output_tokens_max: 20 };
         let budget = ContextWindow::new(limits, Arc::new(LengthEstimator));
-        budget.set_schemas(["x".repeat(20)]);
+        budget.set_tools(&tools_of_bytes(20));
         budget
+    }
+
+    /// Returns tools whose text has this many bytes.
+    fn tools_of_bytes(bytes: usize) -> Arc<[ModelTool]> {
+        let input_schema = Arc::new(serde_json::json!(0));
+        let name = "x".repeat(bytes - "  0".len());
+        Arc::from([ModelTool { name, description: String::new(), input_schema }])
     }
 
     struct PanickingCounter;
@@ -308,7 +320,7 @@ mod tests {
     fn tokens_are_not_counted_while_the_byte_bound_fits() {
         let limits = ContextLimits { window_tokens: 700, buffer_tokens: 0, output_tokens_max: 0 };
         let budget = ContextWindow::new(limits, Arc::new(PanickingCounter));
-        budget.set_schemas(["x".repeat(100)]);
+        budget.set_tools(&tools_of_bytes(100));
         budget.add("x".repeat(100));
         let reserved = budget.reserve(400).unwrap();
         reserved.settle_uncounted("x".repeat(100), 400).unwrap();
@@ -324,7 +336,7 @@ mod tests {
         assert_eq!(budget.taken_tokens(), 105, "counted, as it may be too much");
         budget.report(50);
         assert_eq!(budget.usage(), ContextUsage { current_tokens: 45, pending_tokens: 0, schema_tokens: 5 });
-        budget.set_schemas(["x".repeat(40)]);
+        budget.set_tools(&tools_of_bytes(40));
         assert_eq!(budget.taken_tokens(), 55);
         budget.report(3);
         assert_eq!(budget.usage(), ContextUsage { current_tokens: 0, pending_tokens: 0, schema_tokens: 3 });

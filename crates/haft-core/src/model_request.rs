@@ -80,6 +80,13 @@ pub struct ModelTool {
     pub input_schema: Arc<Value>,
 }
 
+impl ModelTool {
+    /// Returns the tool's text in the model's context, close enough for counting tokens.
+    pub fn context_text(&self) -> String {
+        format!("{} {} {}", self.name, self.description, self.input_schema)
+    }
+}
+
 /// The tools that the model may or must call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolChoice {

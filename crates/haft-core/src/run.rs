@@ -198,7 +198,7 @@ impl AgentRun {
     }
 
     /// Returns the tools that the model sees, including the run's own.
-    pub fn tools(&self) -> &[ModelTool] {
+    pub fn tools(&self) -> &Arc<[ModelTool]> {
         &self.request.tools
     }
 

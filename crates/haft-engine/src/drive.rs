@@ -238,7 +238,7 @@ impl RunDriver<'_> {
             Some(ToolListChange::Found(names)) => Some(RunNote::ToolsFound(names)),
         };
         if let Some(budget) = &self.options.budget {
-            budget.set_schemas(run.tools().iter().map(definition));
+            budget.set_tools(run.tools());
         }
         if let Some(note) = note {
             self.emit(self.place(run.counts().turns), RunEvent::Noted(note));
@@ -530,11 +530,6 @@ fn answered(result: &ToolResult) -> CallAnswer {
 pub fn reply_timeout_error(limit: Duration) -> ModelError {
     let message = format!("no complete reply within {} ms (`llmTimeout`)", limit.as_millis());
     ModelError::new(ModelErrorKind::Timeout, message)
-}
-
-/// Returns a tool's text in the model's context, close enough for counting tokens.
-pub fn definition(tool: &ModelTool) -> String {
-    format!("{} {} {}", tool.name, tool.description, tool.input_schema)
 }
 
 fn now_ms() -> u64 {

@@ -7,11 +7,9 @@ use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::output::OutputContent;
 
 use crate::conversation_cache::ConversationState;
+use crate::tool_blocks::{ToolBlock, ToolBlocks, ToolLists};
 use crate::unsupported_features::{FeatureSet, RequestFeature, UnsupportedFeature};
 use crate::wire::DecodeContext;
-
-/// The shown and the deferred tools of a request.
-type ToolLists = [Arc<[ModelTool]>; 2];
 
 /// The cache of one conversation in one format. A memo that does not match the request is reset, so using the wrong
 /// one costs time but is never incorrect.
@@ -19,12 +17,14 @@ type ToolLists = [Arc<[ModelTool]>; 2];
 pub struct EncodeMemo {
     /// The name of the encoder that wrote the bytes.
     writer: &'static str,
-    /// The shown and the deferred tools that the bytes encode.
-    tools: Option<(ToolLists, Vec<u8>)>,
+    /// The shown and the deferred tools of the last request, and their encoded form.
+    tools: Option<(ToolLists, Arc<ToolBlock>)>,
     system: Option<(Arc<str>, Vec<u8>)>,
     seen: Vec<Arc<Message>>,
     messages: EncodedMessages,
     encoded: EncodeCounters,
+    /// The encoded tool lists that this conversation shares with others.
+    blocks: ToolBlocks,
 }
 
 /// Counters of encoded items, kept across resets.
@@ -110,6 +110,11 @@ pub(crate) struct EncodedPrompt<'a> {
 }
 
 impl EncodeMemo {
+    /// Shares encoded tool lists with other conversations from now on.
+    pub(crate) fn share(&mut self, blocks: &ToolBlocks) {
+        self.blocks = blocks.clone();
+    }
+
     /// Returns the counters, by which tests check that nothing is encoded twice.
     pub fn encoded(&self) -> EncodeCounters {
         self.encoded
@@ -123,7 +128,8 @@ impl EncodeMemo {
     ) -> EncodedPrompt<'_> {
         let messages = request.conversation.messages();
         if self.writer != encoder.name() || !self.fits(messages) {
-            *self = Self { writer: encoder.name(), encoded: self.encoded, ..Self::default() };
+            let blocks = self.blocks.clone();
+            *self = Self { writer: encoder.name(), encoded: self.encoded, blocks, ..Self::default() };
         }
         for message in &messages[self.seen.len()..] {
             encoder.message(&mut self.messages.tail, message);
@@ -133,8 +139,7 @@ impl EncodeMemo {
             self.seen.push(message.clone());
         }
         let lists = [&request.tools, &request.deferred];
-        let is_same =
-            |kept: &[Arc<[ModelTool]>; 2]| kept.iter().zip(lists).all(|(one, other)| Arc::ptr_eq(one, other));
+        let is_same = |kept: &ToolLists| kept.iter().zip(lists).all(|(one, other)| Arc::ptr_eq(one, other));
         if self.tools.as_ref().is_some_and(|(kept, _)| !is_same(kept)) {
             self.tools = None;
         }
@@ -142,15 +147,19 @@ impl EncodeMemo {
             self.system = None;
         }
         let counts = &mut self.encoded;
-        let tools = self.tools.get_or_insert_with(|| {
-            counts.tool_lists += 1;
-            (lists.map(Arc::clone), encoder.tools(&request.tools, &request.deferred))
+        let (_, tools) = self.tools.get_or_insert_with(|| {
+            let lists = lists.map(Arc::clone);
+            let block = self.blocks.get_or_encode(self.writer, &lists, || {
+                counts.tool_lists += 1;
+                encoder.tools(&request.tools, &request.deferred)
+            });
+            (lists, block)
         });
         let system = self.system.get_or_insert_with(|| {
             counts.systems += 1;
             (request.system.clone(), encoder.system(&request.system))
         });
-        EncodedPrompt { messages: &self.messages, system: &system.1, tools: &tools.1 }
+        EncodedPrompt { messages: &self.messages, system: &system.1, tools: tools.bytes() }
     }
 
     /// Returns whether the cached messages are the beginning of this conversation. Comparing pointers is enough,
@@ -168,7 +177,7 @@ impl ConversationState for EncodeMemo {
     }
 
     fn bytes(&self) -> usize {
-        let tools = self.tools.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        let tools = self.tools.as_ref().map_or(0, |(_, block)| block.bytes().len());
         let system = self.system.as_ref().map_or(0, |(_, bytes)| bytes.len());
         self.messages.tail.bytes.len() + tools + system
     }

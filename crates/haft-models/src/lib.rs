@@ -34,6 +34,7 @@ pub mod providers;
 mod redact;
 pub mod schema;
 mod stream;
+mod tool_blocks;
 pub mod tool_calling;
 pub mod unsupported_features;
 pub mod wire;

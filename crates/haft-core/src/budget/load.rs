@@ -1,5 +1,8 @@
 //! The load of one part of the context: tokens that are counted, and texts that are not counted yet.
 
+use std::sync::Arc;
+
+use crate::model_request::ModelTool;
 use crate::tokens::{TokenCounter, Tokens, tokens_of};
 
 #[derive(Debug, Default)]
@@ -39,6 +42,50 @@ impl TokenLoad {
 
     fn uncounted_bytes(&self) -> u64 {
         self.uncounted.iter().map(|text| text.len() as u64).sum()
+    }
+}
+
+/// The load of the tool definitions. It shares the list with the model request instead of keeping its text: a text of
+/// 6 KB in each of a thousand runs would take as much memory as all their conversations.
+#[derive(Debug)]
+pub(super) enum SchemaLoad {
+    Counted(u64),
+    Uncounted { tools: Arc<[ModelTool]>, bytes: u64 },
+}
+
+impl Default for SchemaLoad {
+    fn default() -> Self {
+        Self::Counted(0)
+    }
+}
+
+impl SchemaLoad {
+    pub(super) fn of(tools: &Arc<[ModelTool]>) -> Self {
+        let bytes = tools.iter().map(|tool| tool.context_text().len() as u64).sum();
+        Self::Uncounted { tools: Arc::clone(tools), bytes }
+    }
+
+    /// Returns an upper bound of the tokens: no token is shorter than a byte.
+    pub(super) fn most(&self) -> u64 {
+        match self {
+            Self::Counted(tokens) => *tokens,
+            Self::Uncounted { bytes, .. } => *bytes,
+        }
+    }
+
+    /// Returns an estimate of the tokens that judges uncounted definitions by their length.
+    pub(super) fn about(&self) -> u64 {
+        match self {
+            Self::Counted(tokens) => *tokens,
+            Self::Uncounted { bytes, .. } => Tokens::by_length(*bytes).count(),
+        }
+    }
+
+    pub(super) fn count(&mut self, counter: &dyn TokenCounter) {
+        if let Self::Uncounted { tools, .. } = self {
+            let count = |tool: &ModelTool| tokens_of(counter, &tool.context_text()).count();
+            *self = Self::Counted(tools.iter().map(count).fold(0, u64::saturating_add));
+        }
     }
 }
 

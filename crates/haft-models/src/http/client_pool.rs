@@ -8,6 +8,7 @@ use haft_core::settings::models::ModelTimeouts;
 use reqwest::{Request, Response, Url, redirect};
 
 use super::client::CertificateAuthorities;
+use crate::tool_blocks::ToolBlocks;
 
 /// The most providers that use one client at the same time. Over HTTP/2 a client opens one connection to each server,
 /// and many servers accept 100 requests at once on a connection: a further request would wait until another one ends.
@@ -20,9 +21,17 @@ const PROVIDERS_PER_CLIENT_MAX: usize = 32;
 /// neither cookies nor API keys, which are part of each request, so runs of different principals can share it. The
 /// tasks of a connection end with their tokio runtime: a pool must not outlive it.
 #[derive(Debug, Clone, Default)]
-pub struct ClientPool(Arc<Mutex<Vec<Arc<SharedClient>>>>);
+pub struct ClientPool {
+    clients: Arc<Mutex<Vec<Arc<SharedClient>>>>,
+    tool_blocks: ToolBlocks,
+}
 
 impl ClientPool {
+    /// Returns the encoded tool lists that the conversations of all providers share.
+    pub(super) fn tool_blocks(&self) -> &ToolBlocks {
+        &self.tool_blocks
+    }
+
     /// Returns a client of the pool with these settings. Builds one if none has room for a further provider. A client
     /// that trusts other certificate authorities belongs to its provider alone.
     pub(super) fn connections(
@@ -33,7 +42,7 @@ impl ClientPool {
         if !authorities.certificates().is_empty() {
             return Ok(Arc::new(SharedClient::new(settings, authorities)?));
         }
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // The pool itself holds one of the references.
         let has_room = |client: &&Arc<SharedClient>| Arc::strong_count(client) <= PROVIDERS_PER_CLIENT_MAX;
         if let Some(client) = clients.iter().filter(has_room).find(|client| client.settings == settings) {
@@ -172,6 +181,6 @@ mod tests {
         assert!(Arc::ptr_eq(&of("https://a.test"), &users[0]), "there is room again");
         drop(further);
         let _other = of("http://localhost");
-        assert_eq!(pool.0.lock().unwrap().len(), 2);
+        assert_eq!(pool.clients.lock().unwrap().len(), 2);
     }
 }

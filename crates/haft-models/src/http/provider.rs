@@ -27,6 +27,7 @@ use crate::capability::{self, FittedRequest};
 use crate::conversation_cache::ConversationCache;
 use crate::encode_memo::EncodeMemo;
 use crate::prices::Prices;
+use crate::tool_blocks::ToolBlocks;
 use crate::unsupported_features::RequestFeature;
 use crate::wire::{DecodeContext, WireFormat};
 use haft_core::settings::models::ReplyDelivery;
@@ -50,6 +51,7 @@ pub struct HttpProvider {
     settings: HttpSettings,
     client: ModelHttpClient,
     memos: ConversationCache<EncodeMemo>,
+    tool_blocks: ToolBlocks,
 }
 
 impl HttpProvider {
@@ -62,7 +64,8 @@ impl HttpProvider {
     pub fn sharing(settings: HttpSettings, pool: &ClientPool) -> Result<Self, ModelError> {
         let server = settings.endpoint.server();
         let client = ModelHttpClient::of_pool(pool, settings.timeouts, server, &settings.authorities)?;
-        Ok(Self { settings, client, memos: ConversationCache::default() })
+        let tool_blocks = pool.tool_blocks().clone();
+        Ok(Self { settings, client, memos: ConversationCache::default(), tool_blocks })
     }
 
     /// Returns the models that the provider lists, in its order.
@@ -123,6 +126,7 @@ impl HttpProvider {
     ) -> Result<(EndpointRequest, DecodeContext, Vec<ReplyNote>), ModelError> {
         let endpoint = &self.settings.endpoint;
         let mut memo = self.memos.take(&request.conversation);
+        memo.share(&self.tool_blocks);
         let FittedRequest { request, mut notes } = capability::fit(request.clone(), endpoint.wire().format());
         let encoded = endpoint.wire().encode(&request, self.settings.delivery, &mut memo);
         self.memos.put(memo);

@@ -258,6 +258,8 @@ impl ActiveRun {
                 let mut run = Self::new(worker, task)?;
                 let journal = run.open_session().await;
                 run.start(journal, run.task.place.turn);
+                // The journal and the recording have it now, and a run may last for hours.
+                run.task.spec = Value::Null;
                 Ok(run)
             }
         }

@@ -6,7 +6,6 @@ use haft_core::budget::{ContextLimits, ContextWindow};
 use haft_core::model_request::ModelRequest;
 use haft_core::run::limits::RunContextLimit;
 use haft_core::tokens::TokenCounter;
-use haft_engine::drive::definition;
 
 /// Returns the context budget that remains after the tools, the system text and the request.
 pub(super) fn budget(
@@ -21,7 +20,7 @@ pub(super) fn budget(
         output_tokens_max: limit.output_tokens,
     };
     let budget = ContextWindow::new(limits, Arc::clone(counter));
-    budget.set_schemas(request.tools.iter().map(definition));
+    budget.set_tools(&request.tools);
     budget.add(request.system.to_string());
     budget.add(asked.to_owned());
     budget
