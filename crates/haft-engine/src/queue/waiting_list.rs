@@ -129,13 +129,7 @@ impl<W> WaitingList<W> {
     }
 
     fn let_in(&mut self, principal: &Principal) {
-        match self.principals.get_mut(principal) {
-            Some(calls) => calls.in_use += 1,
-            None => {
-                let calls = PrincipalCalls { in_use: 1, waiting: BTreeMap::new() };
-                self.principals.insert(principal.clone(), calls);
-            }
-        }
+        self.principals.entry(principal.clone()).or_default().in_use += 1;
         self.in_use += 1;
         self.admissions += 1;
     }
