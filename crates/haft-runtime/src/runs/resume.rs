@@ -251,7 +251,7 @@ mod tests {
     fn resumed_run_has_the_time_that_was_left_or_all_of_it_again() {
         let check = |worked: u64, expected: u64| {
             assert_eq!(
-                time_left(Duration::from_secs(60), Duration::from_secs(worked)),
+                time_left(Duration::from_mins(1), Duration::from_secs(worked)),
                 Duration::from_secs(expected)
             );
         };
