@@ -378,7 +378,7 @@ fn model_events(own: SessionId, process: u64, record: &ModelRecord, usage: Token
 /// since the line before counts as waiting.
 fn waited_for_a_person_or_client(input: &RunInput) -> bool {
     match input {
-        RunInput::Judged { .. } | RunInput::ClientReplied(_) => true,
+        RunInput::Decided { .. } | RunInput::ClientReplied(_) => true,
         RunInput::Stepped(_)
         | RunInput::Replied(_)
         | RunInput::Failed(_)

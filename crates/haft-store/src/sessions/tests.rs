@@ -211,7 +211,7 @@ fn waiting_for_people_clients_and_the_next_process_is_not_work() {
         at_ms,
         input: haft_core::run::snapshot::StoredInput::of(&input),
     };
-    let judged = || RunInput::Judged { call: CallId("1".into()), verdict: ApprovalVerdict::Allowed };
+    let decided = || RunInput::Decided { call: CallId("1".into()), verdict: ApprovalVerdict::Allowed };
     let (_, mut start) = opened(1);
     start.at_ms = 1_000;
     let worked = |lines: Vec<SessionJournalLine>| {
@@ -222,8 +222,8 @@ fn waiting_for_people_clients_and_the_next_process_is_not_work() {
         assert_eq!(worked(lines), Duration::from_millis(expected_ms));
     };
     check(vec![line(1_300, RunInput::Stopped)], 300);
-    check(vec![line(1_300, RunInput::Stopped), line(9_300, judged())], 300);
-    check(vec![line(9_300, judged()), line(9_400, RunInput::Stopped)], 100);
+    check(vec![line(1_300, RunInput::Stopped), line(9_300, decided())], 300);
+    check(vec![line(9_300, decided()), line(9_400, RunInput::Stopped)], 100);
     check(vec![line(9_300, RunInput::ClientReplied(Vec::new())), line(9_350, RunInput::Stopped)], 50);
     let resumed = SessionJournalLine::Resumed { at_ms: 50_000, claim: None };
     check(vec![line(1_300, RunInput::Stopped), resumed, line(50_020, RunInput::Stopped)], 320);
