@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::passwd;
 use crate::path::{self, is_within};
 use crate::plan::identity;
-use crate::secrets::{default_secrets, system_secrets};
+use crate::secrets::{default_secrets, runtime_secrets, system_secrets};
+use crate::system::effective_uid;
 use haft_core::home::Home;
 use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
@@ -92,7 +93,10 @@ impl SandboxPolicy {
             .and_then(|owner| passwd::entry(owner.uid))
             .map(|(_, home)| PathBuf::from(home));
         let homes = user_home.into_iter().chain(owner_home.as_deref());
-        let secrets = shared(path::resolve_all(homes.flat_map(default_secrets).chain(system_secrets())));
+        let owner = identity(&workspace).map(|owner| owner.uid);
+        let runtime = [Some(effective_uid()), owner].into_iter().flatten().flat_map(runtime_secrets);
+        let secrets = homes.flat_map(default_secrets).chain(runtime).chain(system_secrets());
+        let secrets = shared(path::resolve_all(secrets));
         let mut policy = Self {
             mode,
             workspace,
@@ -128,7 +132,8 @@ impl SandboxPolicy {
     }
 
     /// Builds a policy for another command with its own mode and workspace. It copies the protections and the limits,
-    /// but none of the extra grants.
+    /// but none of the extra grants. A covered home stays covered except in `full`, which the operator chooses for a
+    /// program that needs it.
     pub fn derive(&self, mode: SandboxMode, workspace: &Path) -> Result<Self, PolicyError> {
         let mut policy = Self::new(mode, workspace, &self.home, None)?;
         // The base decides which secrets of the machine are hidden.
@@ -140,6 +145,10 @@ impl SandboxPolicy {
         policy.frozen.clone_from(&self.frozen);
         policy.neighbours = self.neighbours;
         policy.tmp.clone_from(&self.tmp);
+        policy.covered_home = match mode {
+            SandboxMode::Workspace | SandboxMode::Network => self.covered_home.clone(),
+            SandboxMode::Full => None,
+        };
         policy.limits = self.limits.clone();
         policy.refuse_exposing(&policy.workspace)?;
         policy.refuse_in_tmp(&policy.workspace)?;
@@ -340,6 +349,13 @@ impl SandboxPolicy {
     /// Returns the directories that belong to this policy.
     pub(crate) fn own(&self) -> Vec<PathBuf> {
         [vec![self.workspace.clone()], self.writable.clone()].concat()
+    }
+
+    /// Returns the directories whose repositories are protected: the workspace and what the operator granted beside it. The
+    /// caches of servers are not among them, because package managers configure the repositories that they download.
+    pub(crate) fn granted_by_operator(&self) -> Vec<PathBuf> {
+        let caches = self.home.caches();
+        self.own().into_iter().filter(|own| !is_within(own, &caches)).collect()
     }
 
     /// Refuses a directory below `/tmp` where the command sees another `/tmp`.

@@ -10,9 +10,18 @@ const LIST: &str = include_str!("secrets.txt");
 /// The start of a path below the user's home directory.
 const BELOW_HOME: &str = "~/";
 
+/// The start of a path below the runtime directory of a user.
+const BELOW_RUNTIME: &str = "/run/user/UID/";
+
 /// Returns the default secrets of a user whose home directory is `user_home`.
 pub fn default_secrets(user_home: &Path) -> Vec<PathBuf> {
     entries().filter_map(|(path, _)| Some(user_home.join(path.strip_prefix(BELOW_HOME)?))).collect()
+}
+
+/// Returns the secrets in the runtime directory of a user.
+pub(crate) fn runtime_secrets(uid: u32) -> Vec<PathBuf> {
+    let runtime = PathBuf::from(format!("/run/user/{uid}"));
+    entries().filter_map(|(path, _)| Some(runtime.join(path.strip_prefix(BELOW_RUNTIME)?))).collect()
 }
 
 /// Returns the secrets of the machine. Only root can read them, so only root needs their protection.
@@ -20,13 +29,27 @@ pub(crate) fn system_secrets() -> Vec<PathBuf> {
     if effective_uid() != 0 {
         return Vec::new();
     }
-    entries().map(|(path, _)| PathBuf::from(path)).filter(|path| path.is_absolute()).collect()
+    let of_machine = entries().filter(|(path, _)| path.starts_with('/') && !path.starts_with(BELOW_RUNTIME));
+    of_machine.map(|(path, _)| PathBuf::from(path)).collect()
 }
 
-/// Reads the list: a path, in which `%20` stands for a space, and its source.
-fn entries() -> impl Iterator<Item = (String, &'static str)> {
+/// Reads the list: a path, in which `%20` stands for a space, its source, and what was checked.
+fn entries() -> impl Iterator<Item = (String, SecretSource)> {
     let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.filter_map(|line| line.split_once(' ')).map(|(path, source)| (path.replace("%20", " "), source))
+    lines.filter_map(|line| line.split_once(' ')).map(|(path, about)| {
+        let (document, checked) = about.split_once(' ').unwrap_or((about, ""));
+        (path.replace("%20", " "), SecretSource { document, checked })
+    })
+}
+
+/// The document about a path, and the part of it that was checked.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the list documents itself; only its tests read the sources")
+)]
+struct SecretSource {
+    document: &'static str,
+    checked: &'static str,
 }
 
 #[cfg(test)]
@@ -40,12 +63,19 @@ mod tests {
         let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         assert_eq!(lines.count(), entries().count());
         let mut seen = BTreeSet::new();
-        for (path, source) in entries() {
+        for (path, SecretSource { document, checked }) in entries() {
             assert!(path.starts_with(BELOW_HOME) || path.starts_with('/'), "{path}");
-            assert!(source.starts_with("https://") && !source.contains(' '), "{path}: {source}");
+            assert!(document.starts_with("https://"), "{path}: {document}");
+            assert!(["", "doc", "path", "doc+path"].contains(&checked), "{path}: {checked}");
             assert!(!path.contains("..") && !path.ends_with('/'), "{path}");
             assert!(seen.insert(path.clone()), "{path} is listed twice");
         }
+    }
+
+    #[test]
+    fn the_runtime_directory_is_that_of_the_user() {
+        assert_eq!(runtime_secrets(1000), [PathBuf::from("/run/user/1000/containers/auth.json")]);
+        assert!(system_secrets().iter().all(|path| !path.starts_with("/run/user")));
     }
 
     #[test]

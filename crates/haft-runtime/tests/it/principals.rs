@@ -209,6 +209,34 @@ async fn mcp_server_is_shared_by_runs_of_one_principal_only() {
     runtime.shut_down().await;
 }
 
+/// A server works for strangers too: what it sees of the operator's home, they can ask it for.
+#[tokio::test]
+async fn mcp_server_does_not_see_a_covered_home() {
+    let home = haft_sandbox::user_home().unwrap();
+    let file = tempfile::Builder::new().prefix(".haft-test-").tempfile_in(home).unwrap();
+    let look = format!("import os; me = 'sees ' + str(os.path.exists({:?}))", file.path().to_str().unwrap());
+    let server = PROCESS_SERVER.replace("me = str(random.getrandbits(64))", &look);
+    let steps = || [ScriptStep::call("process__name", json!({})), ScriptStep::text("done")];
+    let fixture = RuntimeFixture::in_order([steps(), steps()].concat());
+    let config = json!({"mcpServers": {"process": {"command": "python3", "args": ["-c", server]}}});
+    let runtime = fixture.runtime(&config).await;
+    let agent = "---\nmodels: openai/m\ntools: [process__name]\n---\nYou work.\n";
+    let start = async |view: UserHomeView| {
+        let directory = fixture.home().workspace().join("acme/anna");
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut spec = fixture.spec_of(agent, "go");
+        spec.principal = principal("anna");
+        spec.workspace.directory = directory;
+        spec.workspace.home = view;
+        results(&runtime.start(spec, RunSecrets::none()).await.unwrap()).await.concat()
+    };
+    let open = start(UserHomeView::WithoutSecrets).await;
+    assert!(open.contains("sees True"), "{open}");
+    let covered = start(UserHomeView::Covered).await;
+    assert!(covered.contains("sees False"), "{covered}");
+    runtime.shut_down().await;
+}
+
 #[tokio::test]
 async fn stored_output_and_run_are_hidden_from_other_principals() {
     let fixture = RuntimeFixture::new([ScriptStep::call("long", json!({})), ScriptStep::text("done")]);

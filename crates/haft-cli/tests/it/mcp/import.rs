@@ -1,5 +1,8 @@
 //! Taking over the servers of other programs, and writing haft's own entry into their files.
 
+use std::path::Path;
+
+use haft_config::import::ImportSource;
 use haft_testkit::TestTree;
 use serde_json::{Value, json};
 
@@ -124,4 +127,18 @@ fn entry_of_a_client_is_written_and_taken_out_again() {
     let broken = place.haft(&["mcp", "install", "cursor"]).output().expect_code(42);
     assert!(broken.stderr.contains("mcp.json"), "{}", broken.stderr);
     assert_eq!(place.text("user/.cursor/mcp.json"), "{");
+}
+
+/// Such files hold tokens of servers. A copy that haft makes must not be readable where the file is hidden.
+#[test]
+fn files_of_other_programs_and_their_copies_are_secrets() {
+    let home = Path::new("/home/u");
+    let secrets = haft_sandbox::default_secrets(home);
+    let is_hidden = |name: &str| secrets.iter().any(|secret| home.join(name).starts_with(secret));
+    for name in ImportSource::ALL.iter().flat_map(|source| source.files_in_home()) {
+        assert!(is_hidden(name), "{name}");
+    }
+    for name in [".claude.json", ".cursor/mcp.json", ".codex/config.toml"] {
+        assert!(is_hidden(&format!("{name}.haft-backup")), "{name}");
+    }
 }
