@@ -157,12 +157,18 @@ pub(super) fn policy(error: &PolicyError) -> &'static str {
 
 pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
     match error {
-        SandboxError::Plan(PlanError::GitSymlink { .. } | PlanError::GitUnprotected { .. }) => {
+        SandboxError::Plan(PlanError::GitUnprotected { .. }) => {
             Some("--git writable turns that protection off")
         }
+        SandboxError::Plan(PlanError::DotGitSymlink { .. }) => Some(
+            "`t=$(readlink -f .git) && rm .git && echo \"gitdir: $t\" > .git`; `git status` stays the same",
+        ),
         SandboxError::Layer { .. } => Some(SANDBOX_LAYERS),
         SandboxError::Plan(
-            PlanError::NameUnprotected { .. } | PlanError::NotUtf8 { .. } | PlanError::NoPrivateTmp,
+            PlanError::GitSymlink { .. }
+            | PlanError::NameUnprotected { .. }
+            | PlanError::NotUtf8 { .. }
+            | PlanError::NoPrivateTmp,
         )
         | SandboxError::NoLauncher
         | SandboxError::Launcher { .. }

@@ -4,14 +4,17 @@
 //! command.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mkdirat, openat, statat};
 use rustix::io::Errno;
 
+use crate::git_parts::GitParts;
 use crate::path::{is_within, resolve};
 use crate::plan::PlanError;
 use crate::workspace_scan::WorkspaceScan;
@@ -37,6 +40,10 @@ pub(crate) const GIT_NAMES: [(&str, Placeholder); 4] = [
     ("commondir", Placeholder::File(".\n")),
 ];
 
+/// The same for the directory of a linked worktree. Everything else comes from the directory that `commondir` names.
+const WORKTREE_NAMES: [(&str, Placeholder); 2] =
+    [("commondir", Placeholder::File("../..\n")), ("config.worktree", Placeholder::File(""))];
+
 /// The file or directory to create in place of a missing name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Placeholder {
@@ -44,16 +51,27 @@ pub(crate) enum Placeholder {
     File(&'static str),
 }
 
-/// Inspects `.git` at the root of the workspace. An empty directory is not a repository yet and is left alone.
-pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, PlanError> {
+/// Inspects `.git` of the workspace and of the other granted directories.
+pub(crate) fn root_git_paths(roots: &[PathBuf], writable_roots: &[PathBuf]) -> Result<GitPaths, PlanError> {
+    let mut all = GitPaths::default();
+    for root in roots {
+        all.add(git_paths(root, writable_roots)?);
+    }
+    Ok(all)
+}
+
+/// Inspects `.git` at the root of a directory. An empty directory is not a repository yet and is left alone.
+fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, PlanError> {
     let dot_git = workspace.join(".git");
     let mut paths = GitPaths::default();
     let git_dir = match fs::symlink_metadata(&dot_git) {
         Err(_) => return Ok(paths),
-        Ok(meta) if meta.is_symlink() => return Err(PlanError::GitSymlink { path: dot_git }),
+        Ok(meta) if meta.is_symlink() => {
+            return Err(PlanError::DotGitSymlink { target: resolve(&dot_git), path: dot_git });
+        }
         Ok(meta) if meta.is_dir() => dot_git,
         Ok(_) => {
-            let Some(target) = pointer(&dot_git, "gitdir:") else { return Ok(paths) };
+            let Some(target) = pointer(&dot_git, "gitdir: ") else { return Ok(paths) };
             paths.frozen.push(dot_git);
             resolve(&workspace.join(target))
         }
@@ -64,10 +82,27 @@ pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<
     for directory in directories {
         let writable = writable_roots.iter().any(|root| is_within(&directory, root));
         if writable && !is_empty(&directory) {
-            freeze(&directory, &mut paths)?;
+            paths.add(freeze(&directory, &GIT_NAMES)?);
+            paths.add(freeze_parts(&directory));
         }
     }
     Ok(paths)
+}
+
+/// Freezes the linked worktrees and submodules of a git directory. One that cannot be protected is only counted:
+/// otherwise a command could prevent every later call.
+fn freeze_parts(git_dir: &Path) -> GitPaths {
+    let parts = GitParts::of(git_dir);
+    let worktrees = parts.worktrees.iter().map(|directory| freeze(directory, &WORKTREE_NAMES));
+    let modules = parts.modules.iter().map(|directory| freeze(directory, &GIT_NAMES));
+    let mut paths = GitPaths { left_out: usize::from(parts.is_cut), ..GitPaths::default() };
+    for frozen in worktrees.chain(modules) {
+        match frozen {
+            Ok(frozen) if frozen.is_utf8() => paths.add(frozen),
+            Ok(_) | Err(_) => paths.left_out += 1,
+        }
+    }
+    paths
 }
 
 /// The number of repositories below the root of the workspace that are protected.
@@ -84,7 +119,8 @@ pub(crate) fn nested_git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> 
         .filter(GitPaths::is_utf8)
         .take(REPOSITORIES_MAX)
         .collect();
-    let left_out = nested.len() - found.len();
+    let of_parts: usize = found.iter().map(|paths| paths.left_out).sum();
+    let left_out = nested.len() - found.len() + of_parts;
     // Submodules and worktrees share directories.
     let unique = |paths: fn(&GitPaths) -> &[PathBuf]| {
         found.iter().flat_map(paths).cloned().collect::<BTreeSet<PathBuf>>().into_iter().collect()
@@ -93,25 +129,31 @@ pub(crate) fn nested_git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> 
 }
 
 impl GitPaths {
+    fn add(&mut self, other: Self) {
+        self.pinned.extend(other.pinned);
+        self.frozen.extend(other.frozen);
+        self.left_out += other.left_out;
+    }
+
     /// Returns true if the plan can carry all paths: it is JSON.
     fn is_utf8(&self) -> bool {
         self.pinned.iter().chain(&self.frozen).all(|path| path.to_str().is_some())
     }
 }
 
-fn freeze(git_dir: &Path, paths: &mut GitPaths) -> Result<(), PlanError> {
+fn freeze(git_dir: &Path, names: &[(&str, Placeholder)]) -> Result<GitPaths, PlanError> {
     let directory = open_without_links(git_dir).map_err(|error| unprotected(git_dir, &error))?;
-    paths.pinned.push(git_dir.to_path_buf());
-    for (name, placeholder) in GIT_NAMES {
+    let mut paths = GitPaths { pinned: vec![git_dir.to_path_buf()], ..GitPaths::default() };
+    for (name, placeholder) in names {
         let path = git_dir.join(name);
-        make(directory.as_fd(), name, placeholder).map_err(|error| unprotected(&path, &error))?;
-        let kind = statat(&directory, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        make(directory.as_fd(), name, *placeholder).map_err(|error| unprotected(&path, &error))?;
+        let kind = statat(&directory, *name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
         if kind.is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::Symlink) {
             return Err(PlanError::GitSymlink { path });
         }
         paths.frozen.push(path);
     }
-    Ok(())
+    Ok(paths)
 }
 
 fn unprotected(path: &Path, error: &io::Error) -> PlanError {
@@ -161,17 +203,21 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
 }
 
-/// The largest pointer file that is read, in bytes; a path is at most this long.
-const POINTER_BYTES_MAX: u64 = 4096;
+/// The largest pointer file that is read, in bytes: as large as git reads, because a repository that git finds and haft
+/// does not would be unprotected.
+const POINTER_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads the path that a small pointer file names, such as the `.git` file of a worktree.
+/// Reads the path that a small pointer file names, such as the `.git` file of a worktree. As git does, it removes line
+/// ends from the end and nothing else: a path may end in a space.
 fn pointer(file: &Path, prefix: &str) -> Option<PathBuf> {
     let meta = fs::symlink_metadata(file).ok()?;
     if !meta.is_file() || meta.len() > POINTER_BYTES_MAX {
         return None;
     }
-    let text = fs::read_to_string(file).ok()?;
-    Some(PathBuf::from(text.trim().strip_prefix(prefix)?.trim()))
+    let text = fs::read(file).ok()?;
+    let path = text.strip_prefix(prefix.as_bytes())?;
+    let end = path.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'))?;
+    Some(PathBuf::from(OsStr::from_bytes(&path[..=end])))
 }
 
 #[cfg(test)]
@@ -227,9 +273,8 @@ mod tests {
 
     #[test]
     fn repository_below_a_name_that_is_not_utf8_prevents_no_call() {
-        use std::os::unix::ffi::OsStrExt;
         let (_dir, ws) = place(&[("a/.git/HEAD", "x")]);
-        let odd = ws.join(std::ffi::OsStr::from_bytes(b"odd\xff"));
+        let odd = ws.join(OsStr::from_bytes(b"odd\xff"));
         fs::create_dir_all(odd.join(".git")).unwrap();
         fs::write(odd.join(".git/HEAD"), "x").unwrap();
         let paths = nested_git_paths(&ws, std::slice::from_ref(&ws));
@@ -264,18 +309,47 @@ mod tests {
         assert_eq!(outside.frozen, [root.join("ws/.git")], "what is not writable needs no freezing");
     }
 
+    /// git accepts such files, and a hidden repository would be unprotected.
+    #[test]
+    fn pointer_is_read_as_git_reads_it() {
+        let padded = format!("gitdir: ../main{}", "\n".repeat(5000));
+        for (content, target) in [(padded.as_str(), "main"), ("gitdir: ../end \r\n", "end ")] {
+            let (_dir, root) = place(&[("ws/.git", content), ("main/HEAD", ""), ("end /HEAD", "")]);
+            let paths = git_paths(&root.join("ws"), std::slice::from_ref(&root)).unwrap();
+            assert!(paths.frozen.contains(&root.join("ws/.git")), "{target}");
+            assert_eq!(paths.pinned, [root.join(target)]);
+        }
+    }
+
     /// The swap happens between the look at `.git` and the creation of the placeholders.
     #[test]
     fn nothing_is_created_behind_a_link() {
         let (_dir, root) = place(&[("ws/file", ""), ("outside/file", "")]);
         std::os::unix::fs::symlink(root.join("outside"), root.join("ws/.git")).unwrap();
-        let mut paths = GitPaths::default();
-        let refused = freeze(&root.join("ws/.git"), &mut paths);
+        let refused = freeze(&root.join("ws/.git"), &GIT_NAMES);
         assert!(matches!(refused, Err(PlanError::GitSymlink { .. })), "{refused:?}");
         std::os::unix::fs::symlink(root.join("ws"), root.join("link")).unwrap();
-        assert!(freeze(&root.join("link"), &mut paths).is_err());
+        assert!(freeze(&root.join("link"), &GIT_NAMES).is_err());
         assert_eq!(fs::read_dir(root.join("outside")).unwrap().count(), 1);
-        assert_eq!(paths, GitPaths::default());
+    }
+
+    #[test]
+    fn worktrees_and_submodules_are_frozen_and_broken_ones_counted() {
+        let (_dir, ws) = place(&[
+            (".git/HEAD", "x"),
+            (".git/worktrees/w/commondir", "../.."),
+            (".git/modules/m/HEAD", "x"),
+            (".git/worktrees/odd/HEAD", "x"),
+        ]);
+        std::os::unix::fs::symlink("../w/commondir", ws.join(".git/worktrees/odd/commondir")).unwrap();
+        let paths = git_paths(&ws, std::slice::from_ref(&ws)).unwrap();
+        for name in
+            ["worktrees/w/commondir", "worktrees/w/config.worktree", "modules/m/config", "modules/m/hooks"]
+        {
+            assert!(paths.frozen.contains(&ws.join(".git").join(name)), "{name}: {paths:?}");
+        }
+        assert!(paths.pinned.contains(&ws.join(".git/worktrees/w")));
+        assert_eq!(paths.left_out, 1);
     }
 
     #[test]

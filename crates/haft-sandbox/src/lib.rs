@@ -11,6 +11,7 @@ mod environment;
 mod error;
 mod fingerprint;
 mod git;
+mod git_parts;
 mod launch;
 mod launcher;
 #[cfg(target_os = "linux")]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::blocklist;
 use crate::fingerprint::fingerprint;
-use crate::git::{GitPaths, git_paths, nested_git_paths};
+use crate::git::{GitPaths, nested_git_paths, root_git_paths};
 use crate::path::{between, is_within, resolve};
 use crate::policy::{NeighbourVisibility, SandboxPolicy};
 use crate::system::effective_uid;
@@ -114,7 +114,7 @@ impl SandboxPlan {
     pub(crate) fn of(policy: &SandboxPolicy) -> Result<Self, PlanError> {
         let writable = granted(policy);
         let git = match policy.git {
-            GitMetadata::Frozen => git_paths(&policy.workspace, &writable)?,
+            GitMetadata::Frozen => root_git_paths(&policy.granted_by_operator(), &writable)?,
             GitMetadata::Writable => GitPaths::default(),
         };
         let nested = match policy.git {
@@ -137,7 +137,7 @@ impl SandboxPlan {
             steps,
             watched,
             nested: nested.frozen,
-            unprotected_repositories: nested.left_out,
+            unprotected_repositories: git.left_out + nested.left_out,
             hidden: policy.hidden(),
             frozen: [frozen, vec![policy.home.root().to_path_buf()]].concat(),
             writable,
@@ -369,7 +369,10 @@ pub enum PlanError {
     /// A protected path lies below a writable directory but does not exist, so no mount can cover it.
     #[error("`{}` does not exist but lies in a writable directory, so it cannot be protected; create it first", .path.display())]
     NameUnprotected { path: PathBuf },
-    #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; set `sandbox.git: \"writable\"` to run without that protection", .path.display())]
+    /// No mount can keep the name of a symlink, so a command could replace it by a repository of its own.
+    #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace it by a file with the line `gitdir: {}`, which git follows in the same way", .path.display(), .target.display())]
+    DotGitSymlink { path: PathBuf, target: PathBuf },
+    #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace it by what it links to", .path.display())]
     GitSymlink { path: PathBuf },
     #[error("`{}` cannot be protected: {reason}; set `sandbox.git: \"writable\"` to run without that protection", .path.display())]
     GitUnprotected { path: PathBuf, reason: String },

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use crate::git_parts::GitParts;
+use crate::path::resolve;
+
 /// The number of directories that one scan enters.
 const DIRECTORIES_MAX: usize = 4000;
 
@@ -27,7 +30,7 @@ const REMEMBERED_MAX: usize = 20_000;
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Files that build tools, editors, shells and other agents run or obey.
-const RUN_FILES: [&str; 63] = [
+const RUN_FILES: [&str; 65] = [
     ".bazelrc",
     ".clinerules",
     ".cursorrules",
@@ -73,6 +76,8 @@ const RUN_FILES: [&str; 63] = [
     "eslint.config.js",
     "flake.nix",
     "gulpfile.js",
+    "haft.json",
+    "haft.lock",
     "jest.config.js",
     "justfile",
     "lefthook.yml",
@@ -93,6 +98,9 @@ const RUN_FILES: [&str; 63] = [
     "webpack.config.js",
 ];
 
+/// The steps of a rebase in progress. `git rebase --continue` runs those that begin with `exec`.
+const REBASE_TODO: &str = ".git/rebase-merge/git-rebase-todo";
+
 /// Directories in which every file counts.
 const RUN_DIRECTORIES: [&str; 14] = [
     ".cargo",
@@ -111,8 +119,9 @@ const RUN_DIRECTORIES: [&str; 14] = [
     ".zed",
 ];
 
-/// The entries that make a directory a repository for git although it is not called `.git`.
-const BARE_REPOSITORY: [&str; 3] = ["HEAD", "objects", "refs"];
+/// The sets of entries that make a directory a repository for git although it is not called `.git`. With `commondir`,
+/// objects, references and configuration are in another directory (`get_common_dir` in git's `setup.c`).
+const BARE_REPOSITORIES: [&[&str]; 2] = [&["HEAD", "objects", "refs"], &["HEAD", "commondir"]];
 
 /// The repositories and files that were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -136,6 +145,10 @@ struct FileStamp {
 impl WorkspaceScan {
     /// Scans a workspace. An entry that cannot be read is left out.
     pub fn of(workspace: &Path) -> Self {
+        Self::at(workspace, SystemTime::now())
+    }
+
+    fn at(workspace: &Path, now: SystemTime) -> Self {
         let mut found = Self::default();
         let mut waiting = VecDeque::from([(workspace.to_path_buf(), 0, ScanPlace::Ordinary)]);
         let mut entered = 0;
@@ -145,15 +158,11 @@ impl WorkspaceScan {
                 found.is_incomplete = true;
                 break;
             }
-            let listing = listing(&directory, place);
-            if listing.is_repository {
-                found.repositories.insert(directory.clone());
-            } else if listing.is_bare_repository {
-                found.bare_repositories.insert(directory.clone());
-            }
+            let listing = listing(&directory, place, now);
+            found.add_repository(&directory, &listing);
             found.is_incomplete |= listing.is_cut || depth == DEPTH_MAX && !listing.directories.is_empty();
             for path in listing.run_files.iter().map(|name| directory.join(name)) {
-                found.run_files.extend(stamp(&path).map(|stamp| (path, stamp)));
+                found.add_run_file(path);
             }
             if depth < DEPTH_MAX {
                 let below = listing.directories.iter();
@@ -161,6 +170,41 @@ impl WorkspaceScan {
             }
         }
         found
+    }
+
+    /// Scans only a file and the directories between it and the workspace, for a tool that writes one file. The file may
+    /// not exist yet. A file outside the workspace finds nothing.
+    pub fn around(workspace: &Path, file: &Path) -> Self {
+        let file = resolve(file);
+        let mut found = Self::default();
+        let mut place = ScanPlace::Ordinary;
+        let mut directory = workspace.to_path_buf();
+        for name in file.strip_prefix(workspace).into_iter().flatten() {
+            found.add_repository(&directory, &listing(&directory, place, SystemTime::now()));
+            directory.push(name);
+            if directory != file {
+                place = place.below(name);
+            } else if place.counts(name) {
+                found.add_run_file(file.clone());
+            }
+        }
+        found
+    }
+
+    fn add_repository(&mut self, directory: &Path, listing: &DirectoryListing) {
+        if listing.has_dot_git && is_used_by_git(&directory.join(".git")) {
+            self.repositories.insert(directory.to_path_buf());
+            let parts = GitParts::of(&directory.join(".git"));
+            self.bare_repositories.extend(parts.modules);
+            self.is_incomplete |= parts.is_cut;
+            self.add_run_file(directory.join(REBASE_TODO));
+        } else if listing.is_bare_repository {
+            self.bare_repositories.insert(directory.to_path_buf());
+        }
+    }
+
+    fn add_run_file(&mut self, path: PathBuf) {
+        self.run_files.extend(stamp(&path).map(|stamp| (path, stamp)));
     }
 
     /// Returns the directories that are repositories, in order of their paths.
@@ -212,7 +256,7 @@ impl ScanPlace {
 /// The entries of one directory that matter to a scan.
 #[derive(Debug, Default)]
 struct DirectoryListing {
-    is_repository: bool,
+    has_dot_git: bool,
     is_bare_repository: bool,
     /// True if the directory has more entries than were read.
     is_cut: bool,
@@ -228,7 +272,7 @@ struct RememberedListing {
 
 static REMEMBERED: LazyLock<Mutex<HashMap<PathBuf, RememberedListing>>> = LazyLock::new(Mutex::default);
 
-fn listing(directory: &Path, place: ScanPlace) -> Arc<DirectoryListing> {
+fn listing(directory: &Path, place: ScanPlace, now: SystemTime) -> Arc<DirectoryListing> {
     let Some(stamp) = stamp(directory) else { return Arc::default() };
     let mut remembered = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = remembered.get(directory)
@@ -237,7 +281,7 @@ fn listing(directory: &Path, place: ScanPlace) -> Arc<DirectoryListing> {
         return Arc::clone(&known.listing);
     }
     let listing = Arc::new(read(directory, place));
-    if is_settled(stamp, SystemTime::now()) {
+    if is_settled(stamp, now) {
         if remembered.len() >= REMEMBERED_MAX {
             remembered.clear();
         }
@@ -249,22 +293,30 @@ fn listing(directory: &Path, place: ScanPlace) -> Arc<DirectoryListing> {
 
 fn read(directory: &Path, place: ScanPlace) -> DirectoryListing {
     let mut listing = DirectoryListing::default();
-    let mut of_bare = BTreeSet::new();
+    let parts: BTreeSet<&str> = BARE_REPOSITORIES.concat().into_iter().collect();
+    let mut of_bare: BTreeSet<&str> = BTreeSet::new();
     let mut entries = fs::read_dir(directory).into_iter().flatten();
     for entry in entries.by_ref().take(ENTRIES_MAX).flatten() {
         let name = entry.file_name();
-        of_bare.extend(BARE_REPOSITORY.into_iter().filter(|part| name == **part));
+        of_bare.extend(parts.iter().copied().filter(|part| name == *part));
         match entry.file_type() {
-            Ok(_) if name == ".git" => listing.is_repository = true,
+            Ok(_) if name == ".git" => listing.has_dot_git = true,
             Ok(kind) if kind.is_dir() => listing.directories.push(name),
             Ok(_) if place.counts(&name) => listing.run_files.push(name),
             Ok(_) | Err(_) => {}
         }
     }
-    listing.is_bare_repository = of_bare.len() == BARE_REPOSITORY.len();
+    listing.is_bare_repository =
+        BARE_REPOSITORIES.iter().any(|parts| parts.iter().all(|part| of_bare.contains(part)));
     listing.is_cut = entries.next().is_some();
     listing.directories.sort();
     listing
+}
+
+/// Returns false for an empty directory: git ignores it, and only content makes it a repository. The listing of its
+/// parent does not change with that content.
+fn is_used_by_git(dot_git: &Path) -> bool {
+    fs::read_dir(dot_git).map_or(true, |mut entries| entries.next().is_some())
 }
 
 fn stamp(path: &Path) -> Option<FileStamp> {
@@ -277,9 +329,10 @@ fn stamp(path: &Path) -> Option<FileStamp> {
     })
 }
 
+/// Goes by the time of the last change, which a command cannot set.
 fn is_settled(stamp: FileStamp, now: SystemTime) -> bool {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(stamp.modified.0).is_ok_and(|modified| modified + SETTLED_AFTER.as_secs() < now.as_secs())
+    u64::try_from(stamp.changed.0).is_ok_and(|changed| changed + SETTLED_AFTER.as_secs() < now.as_secs())
 }
 
 #[cfg(test)]
@@ -290,6 +343,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         (dir, root)
+    }
+
+    /// A time at which directories that were just made count as settled, so that a scan remembers them.
+    fn later() -> SystemTime {
+        SystemTime::now() + Duration::from_hours(1)
     }
 
     fn file(path: PathBuf, content: &str) {
@@ -319,14 +377,8 @@ mod tests {
     #[test]
     fn a_remembered_directory_is_read_again_after_it_changed() {
         let (_dir, root) = place();
-        let age = |path: &Path| {
-            let old = SystemTime::now() - Duration::from_hours(1);
-            fs::File::open(path).unwrap().set_modified(old).unwrap();
-        };
         file(root.join("a/.git/HEAD"), "x");
-        age(&root);
-        age(&root.join("a"));
-        assert_eq!(WorkspaceScan::of(&root), WorkspaceScan::of(&root));
+        assert_eq!(WorkspaceScan::at(&root, later()), WorkspaceScan::at(&root, later()));
         fs::remove_dir_all(root.join("a/.git")).unwrap();
         file(root.join("b/.git/HEAD"), "x");
         assert_eq!(WorkspaceScan::of(&root).repositories().collect::<Vec<_>>(), [root.join("b")]);
@@ -343,7 +395,7 @@ mod tests {
         for path in [root.join("Makefile"), root.join("sub"), root.clone()] {
             age(&path);
         }
-        let before = WorkspaceScan::of(&root);
+        let before = WorkspaceScan::at(&root, later());
         fs::write(root.join("Makefile"), "all: evil").unwrap();
         file(root.join("sub/.git/HEAD"), "x");
         for path in [root.join("Makefile"), root.join("sub"), root.clone()] {
@@ -352,6 +404,59 @@ mod tests {
         let after = WorkspaceScan::of(&root);
         assert_eq!(after.changed_run_files(&before), [root.join("Makefile")]);
         assert_eq!(after.new_repositories(&before), [root.join("sub")]);
+    }
+
+    #[test]
+    fn a_directory_with_a_recent_change_is_not_remembered() {
+        let now = SystemTime::now();
+        let seconds = |time: SystemTime| {
+            i64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()).unwrap()
+        };
+        let (old, new) = (seconds(now - Duration::from_hours(1)), seconds(now));
+        let check = |modified: i64, changed: i64, expected: bool| {
+            let stamp = FileStamp { inode: 1, bytes: 1, modified: (modified, 0), changed: (changed, 0) };
+            assert_eq!(is_settled(stamp, now), expected, "{modified} {changed}");
+        };
+        check(old, old, true);
+        check(old, new, false);
+        check(new, old, true);
+    }
+
+    /// A command could else prepare an empty `.git` in one call and fill it unnoticed in the next.
+    #[test]
+    fn an_empty_dot_git_is_a_new_repository_when_it_is_filled() {
+        let (_dir, root) = place();
+        fs::create_dir_all(root.join("a/.git")).unwrap();
+        let before = WorkspaceScan::of(&root);
+        assert_eq!(before.repositories().count(), 0);
+        file(root.join("a/.git/config"), "x");
+        assert_eq!(WorkspaceScan::of(&root).new_repositories(&before), [root.join("a")]);
+    }
+
+    #[test]
+    fn the_scan_around_a_file_finds_what_that_file_completes() {
+        let (_dir, root) = place();
+        let check = |name: &str, repositories: &[&str], run_files: &[&str]| {
+            let before = WorkspaceScan::around(&root, &root.join(name));
+            file(root.join(name), "x");
+            let after = WorkspaceScan::around(&root, &root.join(name));
+            let named = |names: &[&str]| names.iter().map(|name| root.join(name)).collect::<Vec<_>>();
+            assert_eq!(after.new_repositories(&before), named(repositories), "{name}");
+            assert_eq!(after.changed_run_files(&before), named(run_files), "{name}");
+        };
+        check("sub/HEAD", &[], &[]);
+        check("sub/objects/x", &[], &[]);
+        check("sub/refs/x", &["sub"], &[]);
+        check("sub/config", &[], &[]);
+        check("a/b/.git/config", &["a/b"], &[]);
+        check("a/b/.git/hooks/x", &[], &[]);
+        check("a/b/.git/rebase-merge/git-rebase-todo", &[], &["a/b/.git/rebase-merge/git-rebase-todo"]);
+        check("a/b/.git/modules/m/HEAD", &["a/b/.git/modules/m"], &[]);
+        check("deep/er/Makefile", &[], &["deep/er/Makefile"]);
+        check(".vscode/x/y.json", &[], &[".vscode/x/y.json"]);
+        check("plain/x.txt", &[], &[]);
+        let outside = root.parent().unwrap().join("HEAD");
+        assert_eq!(WorkspaceScan::around(&root, &outside), WorkspaceScan::default());
     }
 
     /// git obeys the configuration of such a directory as soon as a user runs it there.
@@ -365,6 +470,12 @@ mod tests {
         }
         assert_eq!(WorkspaceScan::of(&root).new_repositories(&before), [root.join("src")]);
         assert_eq!(WorkspaceScan::of(&root).repositories().count(), 0);
+        // git takes everything but `HEAD` from the directory that `commondir` names.
+        for name in ["other/objects/x", "other/refs/x", "other/config", "split/HEAD", "split/commondir"] {
+            file(root.join(name), "x");
+        }
+        let expected = [root.join("split"), root.join("src")];
+        assert_eq!(WorkspaceScan::of(&root).new_repositories(&before), expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use haft_sandbox::WorkerPool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::{FileToolAccess, admit, ask, whole};
+use super::file::{FileToolAccess, admit, ask_to_write, whole};
 use crate::files::FileRequest;
 
 /// Replace a string in an existing text file. `old_string` must be found exactly, white space included; the first
@@ -38,5 +38,6 @@ pub(super) async fn call(
 ) -> Result<ToolOutput, ToolError> {
     let path = admit(&input.file_path, FileToolAccess::Write, files.policy()).await?;
     let EditInput { old_string, new_string, replace_all, .. } = input;
-    ask(&FileRequest::Edit { path, old_string, new_string, replace_all }, files, cx).await.map(whole)
+    let request = FileRequest::Edit { path: path.clone(), old_string, new_string, replace_all };
+    ask_to_write(&path, &request, files, cx).await.map(whole)
 }

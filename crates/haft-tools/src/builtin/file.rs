@@ -6,11 +6,12 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_sandbox::{
-    SandboxMode, SandboxPolicy, SandboxStatus, WorkerPool, is_read_blocked, is_write_allowed,
+    SandboxMode, SandboxPolicy, SandboxStatus, WorkerPool, WorkspaceScan, is_read_blocked, is_write_allowed,
     is_write_blocked,
 };
 use serde_json::json;
 
+use super::changes::note_changes;
 use crate::files::{FileErrorKind, FileReply, FileRequest, FileText};
 use crate::worker_request::exchange;
 
@@ -89,6 +90,24 @@ pub(super) async fn ask(
         exchange(&mut worker.channel, request).await.map_err(|error| unavailable(&error))?;
     files.give_back(worker);
     reply.map_err(|error| ToolError::new(kind(error.kind), error.message))
+}
+
+/// Executes a request that writes one file, and records the repository or the file for other programs that it leaves.
+pub(super) async fn ask_to_write(
+    path: &str,
+    request: &FileRequest,
+    files: &WorkerPool,
+    cx: &CallContext,
+) -> Result<FileText, ToolError> {
+    let before = scan_around(path, files.policy()).await;
+    let result = ask(request, files, cx).await;
+    note_changes(cx, &before, &scan_around(path, files.policy()).await);
+    result
+}
+
+async fn scan_around(path: &str, policy: &SandboxPolicy) -> WorkspaceScan {
+    let (workspace, path) = (policy.workspace().to_path_buf(), PathBuf::from(path));
+    tokio::task::spawn_blocking(move || WorkspaceScan::around(&workspace, &path)).await.unwrap_or_default()
 }
 
 /// Returns the output of a request whose text is shown unchanged.

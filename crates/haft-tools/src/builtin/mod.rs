@@ -1,6 +1,7 @@
 //! The built-in tools: a shell, files, the date, and a view of a repository.
 
 mod bash;
+mod changes;
 mod confinement_text;
 pub mod date;
 mod define;

@@ -8,7 +8,7 @@ use haft_sandbox::WorkerPool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::{FileToolAccess, admit, ask, whole};
+use super::file::{FileToolAccess, admit, ask_to_write, whole};
 use crate::files::FileRequest;
 
 /// Write a file, creating it and its parent directories or replacing what was there. The file is replaced in one step:
@@ -32,5 +32,6 @@ pub(super) async fn call(
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     let path = admit(&input.file_path, FileToolAccess::Write, files.policy()).await?;
-    ask(&FileRequest::Write { path, content: input.content }, files, cx).await.map(whole)
+    let request = FileRequest::Write { path: path.clone(), content: input.content };
+    ask_to_write(&path, &request, files, cx).await.map(whole)
 }

@@ -7,6 +7,7 @@ use std::process::Child;
 use haft_testkit::{TestTree, TestUser, users};
 
 use super::{EscapeTrial, TRIAL, tried, whole};
+use crate::degraded::WITHOUT_NAMESPACES;
 
 const INIT: &str = r#"git init -q "$ws""#;
 const REPOSITORY: EscapeTrial<'static> =
@@ -178,18 +179,43 @@ fn cannot_write_hooks_of_a_separate_git_directory() {
     way.attempt("echo 'gitdir: evil' > .git");
 }
 
+/// No mount holds the name of a symlink. The error names the file that git follows in the same way.
 #[test]
-fn symlinked_git_directory_is_rejected_with_hint() {
+fn symlinked_git_directory_is_rejected_with_a_hint_that_keeps_the_protection() {
     for user in users() {
         let place = EscapeTrial {
-            setup: r#"git init -q "$outside/main"; ln -s "$outside/main/.git" "$ws/.git""#,
+            setup: r#"git init -q "$ws/main"; ln -s main/.git "$ws/.git""#,
+            watched: &["ws/.git", "ws/main/.git/config"],
             ..TRIAL
         }
         .arena(user);
         let ran = place.confined(&[], "echo ran").output().expect_code(125);
-        assert!(ran.stdout.is_empty() && ran.stderr.contains("hint: --git writable"), "as {user:?}: {ran:?}");
-        let ran = place.confined(&["--git", "writable"], "echo ran").output().expect_code(0);
-        assert_eq!(ran.stdout, "ran\n");
+        assert!(ran.stdout.is_empty() && !ran.stderr.contains("--git writable"), "as {user:?}: {ran:?}");
+        let hint = ran.stderr.lines().find_map(|line| line.strip_prefix("hint: `")?.split('`').next());
+        let followed = place.unconfined(&format!("cd {}; {}", place.path("ws").display(), hint.unwrap()));
+        assert_eq!(followed.code, Some(0), "as {user:?}: {followed:?}");
+        let script = "git rev-parse --git-dir; git config a.b c; rm .git; echo x >> main/.git/config; echo; echo tried";
+        let ran = place.confined(&[], script).output();
+        tried(&ran);
+        let git_dir = place.path("ws/main/.git").canonicalize().unwrap();
+        assert!(ran.stdout.starts_with(git_dir.to_str().unwrap()), "as {user:?}: {ran:?}");
+        let config = std::fs::read_to_string(place.path("ws/main/.git/config")).unwrap();
+        assert!(!config.contains("[a]") && !config.contains('x'), "as {user:?}: {config}");
+        assert!(place.path("ws/.git").is_file(), "as {user:?}");
+    }
+}
+
+/// The operator's other directories are repositories too.
+#[test]
+fn repository_of_a_directory_granted_with_writable() {
+    for mode in ["workspace", "network", "full"] {
+        EscapeTrial {
+            setup: r#"git init -q "$outside/repo""#,
+            flags: &["--writable", "@/outside/repo", "--mode", mode],
+            watched: &["outside/repo/.git/hooks", "outside/repo/.git/config"],
+            ..TRIAL
+        }
+        .attempt(r#"cd "$outside/repo"; echo x > .git/hooks/pre-commit; git config a.b c; mv .git old"#);
     }
 }
 
@@ -219,6 +245,38 @@ fn hooks_and_configuration_of_a_nested_repository() {
     EscapeTrial { setup, ..TRIAL }.granted(commits);
 }
 
+/// `commondir` of a linked worktree names the configuration that git obeys there, also if the worktree is elsewhere.
+#[test]
+fn redirect_a_linked_worktree_to_another_configuration() {
+    let setup = r#"git init -q "$ws"; cd "$ws"; git -c user.name=n -c user.email=e commit -q --allow-empty -m x
+        git worktree add -q "$outside/linked" -b b"#;
+    let worktree = EscapeTrial { setup, watched: &["ws/.git/worktrees/linked/commondir"], ..TRIAL };
+    for wrapper in [&[][..], WITHOUT_NAMESPACES] {
+        let worktree = EscapeTrial { wrapper, ..worktree };
+        worktree.attempt("mkdir -p evil; echo $PWD/evil > .git/worktrees/linked/commondir");
+        worktree.attempt("echo $PWD/evil > c; mv -f c .git/worktrees/linked/commondir");
+    }
+    worktree
+        .attempt("mv .git/worktrees x; cp -r x .git/worktrees; echo /x > .git/worktrees/linked/commondir");
+    worktree.granted("git -c user.name=n -c user.email=e commit -q --allow-empty -m y && echo granted");
+}
+
+/// A submodule that is not checked out has a git directory, which git uses at the next update.
+#[test]
+fn hooks_and_configuration_of_a_submodule() {
+    let setup =
+        r#"git init -q "$ws"; mkdir -p "$ws/.git/modules"; git init -q --bare "$ws/.git/modules/lib""#;
+    let watched = &["ws/.git/modules/lib/config", "ws/.git/modules/lib/hooks"];
+    EscapeTrial { setup, watched, ..TRIAL }
+        .attempt("cd .git/modules/lib; echo x >> config; echo x > hooks/post-checkout; mv config old");
+    let place = EscapeTrial { setup, ..TRIAL }.arena(TestUser::Ourselves);
+    let made = r#"{"command":"git init -q --bare .git/modules/new"}"#;
+    let ran = place.haft(&["call", "--json", "bash", made]).output().expect_code(0);
+    let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let expected = serde_json::json!([place.path("ws/.git/modules/new").to_str().unwrap()]);
+    assert_eq!(result["notes"]["new_repositories"], expected, "{ran:?}");
+}
+
 #[test]
 fn a_repository_that_a_call_creates_is_reported() {
     let place = TRIAL.arena(TestUser::Ourselves);
@@ -239,4 +297,61 @@ fn a_repository_that_a_call_creates_is_reported() {
     assert_eq!(result["notes"]["new_repositories"], serde_json::json!([path("ws/sub")]), "{ran:?}");
     let ran = place.haft(&["call", "bash", r#"{"command":"echo x > new/.git/config"}"#]).output();
     assert!(ran.code != Some(0) && !ran.stderr.contains("created git repositories"), "{ran:?}");
+}
+
+#[test]
+fn a_repository_that_the_write_tool_completes_is_reported() {
+    for wrapper in [&[], WITHOUT_NAMESPACES] {
+        let place = TRIAL.arena(TestUser::Ourselves);
+        let notes = |tool: &str, arguments: serde_json::Value| {
+            let words = ["call", "--json", tool, &arguments.to_string()];
+            let ran = place.haft(&words).through(wrapper).output().expect_code(0);
+            let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+            (result["notes"].clone(), ran.stderr)
+        };
+        let write = |name: &str| notes("write", serde_json::json!({"file_path": name, "content": "x y"}));
+        let path = |name: &str| serde_json::json!([place.path(name).to_str().unwrap()]);
+        for name in ["sub/HEAD", "sub/objects/x", "sub/config"] {
+            assert_eq!(write(name).0.get("new_repositories"), None, "{name}");
+        }
+        let (found, warnings) = write("sub/refs/x");
+        assert_eq!(found["new_repositories"], path("ws/sub"), "{found}");
+        assert!(warnings.contains("warning: the call created git repositories"), "{warnings}");
+        assert_eq!(write("tree/.git").0["new_repositories"], path("ws/tree"));
+        assert_eq!(write(".envrc").0["run_files_changed"], path("ws/.envrc"));
+        let edit = serde_json::json!({"file_path": ".envrc", "old_string": "x", "new_string": "z"});
+        assert_eq!(notes("edit", edit).0["run_files_changed"], path("ws/.envrc"));
+        assert_eq!(write("plain.txt").0.get("run_files_changed"), None);
+    }
+}
+
+/// git takes a directory with `HEAD` and `commondir` for a repository, and reads the configuration elsewhere.
+#[test]
+fn a_repository_in_two_directories_is_reported() {
+    let place = TRIAL.arena(TestUser::Ourselves);
+    let command = r#"mkdir -p sub other/objects other/refs
+        echo ref: refs/heads/x > sub/HEAD; echo ../other > sub/commondir
+        printf '[core]\nrepositoryformatversion = 1\n[extensions]\nworktreeConfig = true\n' > other/config
+        printf '[core]\nbare = false\nworktree = ..\nfsmonitor = "echo RAN >&2; false"\n' > sub/config.worktree"#;
+    let arguments = serde_json::json!({ "command": command }).to_string();
+    let ran = place.haft(&["call", "--json", "bash", &arguments]).output().expect_code(0);
+    let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let expected = serde_json::json!([place.path("ws/sub").to_str().unwrap()]);
+    assert_eq!(result["notes"]["new_repositories"], expected, "{ran:?}");
+    let git = place.unconfined(&format!("cd {}/sub; git status; true", place.path("ws").display()));
+    assert!(git.stderr.contains("RAN"), "git does not obey it, so the test proves nothing: {git:?}");
+}
+
+#[test]
+fn result_says_how_many_repositories_are_not_protected() {
+    for user in users() {
+        let setup = r#"for n in $(seq 67); do mkdir -p "$ws/r$n/.git"; echo x > "$ws/r$n/.git/HEAD"; done"#;
+        let place = EscapeTrial { setup, ..TRIAL }.arena(user);
+        let ran = place.haft(&["call", "--json", "bash", r#"{"command":"true"}"#]).output().expect_code(0);
+        let said =
+            "configuration of 3 repositories below the root of the workspace can be changed; at most 64";
+        let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let weaker = result["notes"]["sandbox"]["weaker"].to_string();
+        assert!(weaker.contains(said) && ran.stderr.contains(said), "as {user:?}: {ran:?}");
+    }
 }

@@ -1,0 +1,26 @@
+//! Records in a receipt what a call left behind for other programs to run.
+
+use haft_core::provider::CallContext;
+use haft_sandbox::WorkspaceScan;
+use serde_json::json;
+
+/// The number of paths that one note lists.
+const NOTED_PATHS_MAX: usize = 50;
+
+/// Records what the command left behind for other programs to run: repositories, whose hooks and configuration are
+/// protected only from the next call on, and files that editors and build tools obey.
+pub(super) fn note_changes(cx: &CallContext, before: &WorkspaceScan, after: &WorkspaceScan) {
+    let topics = [
+        ("new_repositories", after.new_repositories(before)),
+        ("run_files_changed", after.changed_run_files(before)),
+    ];
+    for (topic, mut paths) in topics.into_iter().filter(|(_, paths)| !paths.is_empty()) {
+        paths.truncate(NOTED_PATHS_MAX);
+        cx.note(topic, json!(paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>()));
+    }
+    // Before the call too: a large workspace is no news about the command.
+    if after.is_incomplete() {
+        let since = if before.is_incomplete() { "before the call" } else { "since the call" };
+        cx.note("scan_incomplete", json!(since));
+    }
+}
