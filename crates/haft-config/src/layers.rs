@@ -14,9 +14,10 @@ use super::read::ConfigLayer;
 const PLACES: [&str; 4] = ["mcpServers", "openapiSpecs", "providers", "restTools"];
 
 /// The keys, at any depth of an entry, that decide where haft sends the values of the entry. `args` and `cwd` decide which
-/// script an interpreter runs, and `caFile` who can pose as the server.
-const REACHED_BY: [&str; 9] =
-    ["args", "baseUrl", "caFile", "command", "cwd", "issuer", "spec", "tokenUrl", "url"];
+/// script an interpreter runs, `env` which code and which proxy a program uses (`PATH`, `NODE_OPTIONS`, `HTTPS_PROXY`),
+/// `caFile` who can pose as the server, and `kind` the default address of a provider.
+const REACHED_BY: [&str; 11] =
+    ["args", "baseUrl", "caFile", "command", "cwd", "env", "issuer", "kind", "spec", "tokenUrl", "url"];
 
 /// The key whose value is JSON of any shape.
 const ANY_JSON: &str = "toolSchemas";
@@ -180,7 +181,8 @@ mod tests {
         let theirs = json!({"oauth": {"issuer": "https://theirs"}});
         check("mcpServers", login, theirs.clone(), theirs);
         let program = json!({"command": "node", "args": ["mine.js"], "env": {"TOKEN": "secret"}});
-        for theirs in [json!({"args": ["theirs.js"]}), json!({"cwd": "/theirs"})] {
+        let of_env = json!({"env": {"NODE_OPTIONS": "--require /theirs.js"}});
+        for theirs in [json!({"args": ["theirs.js"]}), json!({"cwd": "/theirs"}), of_env] {
             check("mcpServers", program.clone(), theirs.clone(), theirs);
         }
         let schema = json!({"toolSchemas": {"a": {"properties": {"url": {}, "args": {}}}}});
@@ -189,6 +191,8 @@ mod tests {
         check("mcpServers", program, schema, both);
         let theirs = json!({"caFile": "/theirs.pem"});
         check("providers", json!({"apiKey": "secret"}), theirs.clone(), theirs);
+        let theirs = json!({"kind": "openrouter"});
+        check("providers", json!({"kind": "openai", "apiKey": "secret"}), theirs.clone(), theirs);
         let described = json!({"spec": "a.json", "headers": {"k": "secret"}});
         let theirs = json!({"spec": "/theirs.json"});
         check("openapiSpecs", described, theirs.clone(), theirs);

@@ -23,6 +23,12 @@ use super::resolved::{self, CacheTtl};
 use super::value_format::{GlobText, TemplateText};
 use super::written::{self, RawMcpTransport};
 
+const EITHER: &str = "a server has either a `command` or a `url`";
+
+/// The reason for which an entry of a lower file does not supply the missing key.
+const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.issuer` must set it too, because the \
+    credentials of another file are not for it";
+
 /// One server, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpServerSettings {
@@ -182,8 +188,12 @@ impl ConfigResolver<'_> {
                 return None;
             }
             (Some(_) | None, None, Some(_)) => false,
-            (Some(_) | None, _, _) => {
-                self.wrong(path, "a server has either a `command` or a `url`".into());
+            (Some(_) | None, Some(_), Some(_)) => {
+                self.wrong(path, EITHER.into());
+                return None;
+            }
+            (Some(_) | None, _, None) => {
+                self.wrong(path, format!("{EITHER}; {NOT_INHERITED}"));
                 return None;
             }
         };
