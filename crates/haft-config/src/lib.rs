@@ -288,14 +288,24 @@ impl<'a> ConfigLoader<'a> {
         }
     }
 
-    /// Reads the lock file. It counts without trust, because it only takes tools away.
+    /// Reads the lock file of the project and the one in home. That of the project counts without trust, because it only
+    /// takes tools away. It does so only if it cannot replace the user's own: a command may create the former.
     fn read_lock(&mut self, sources: ConfigSources<'_>) -> Option<Arc<ToolLock>> {
+        let of_home = sources.home.map(tool_lock::path_in);
         let path = tool_lock::path_for(sources.project, sources.home)?;
-        let lock = tool_lock::load(&path).unwrap_or_else(|error| {
+        let locked = self.lock_at(&path)?;
+        match of_home.filter(|home| *home != path).and_then(|home| self.lock_at(&home)) {
+            Some(home) => Some(Arc::new(locked.limited_by(&home))),
+            None => Some(locked),
+        }
+    }
+
+    fn lock_at(&mut self, path: &Path) -> Option<Arc<ToolLock>> {
+        let lock = tool_lock::load(path).unwrap_or_else(|error| {
             self.errors.push(error);
             None
         })?;
-        self.files.push(ConfigFile { path, standing: ConfigFileStatus::Counts });
+        self.files.push(ConfigFile { path: path.to_owned(), standing: ConfigFileStatus::Counts });
         Some(lock)
     }
 

@@ -1,6 +1,6 @@
 //! Reads and writes `haft.lock`, the definitions of tools that a team has agreed to.
 //!
-//! The file needs no trust: it only takes tools away. Without it, the same tools are all offered.
+//! The file of a project needs no trust: it only takes tools away. It counts beside the one in home, never instead of it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,11 +29,16 @@ const LOCK_BYTES_MAX: u64 = 64 << 20;
 /// The beginnings of lines that a version control system leaves in a file with a conflict.
 const CONFLICT_MARKERS: [&str; 3] = ["<<<<<<< ", "=======", ">>>>>>> "];
 
-/// Returns the path of the lock file that a project uses: its own, else the one in home. The file need not exist.
+/// Returns the path of the lock file in home.
+pub fn path_in(home: &Home) -> PathBuf {
+    home.root().join(LOCK_FILE_NAME)
+}
+
+/// Returns the path of the lock file that a project writes: its own, else the one in home. The file need not exist.
 pub fn path_for(project: Option<&Path>, home: Option<&Home>) -> Option<PathBuf> {
     let of_project =
         project.and_then(|directory| directory.canonicalize().ok()).map(|at| at.join(LOCK_FILE_NAME));
-    let of_home = home.map(|home| home.root().join(LOCK_FILE_NAME));
+    let of_home = home.map(path_in);
     match (of_project, of_home) {
         (Some(project), Some(home)) if !project.exists() && home.exists() => Some(home),
         (Some(project), _) => Some(project),

@@ -166,6 +166,24 @@ impl ToolLock {
         !needs_lock(kind) || source.is_some_and(|source| source.instructions.as_deref() == Some(instructions))
     }
 
+    /// Returns the part of this lock that another one does not contradict: of a source that both know, only the tools and
+    /// the instructions that are equal in both. A source that only this lock knows stays as it is.
+    #[must_use]
+    pub fn limited_by(&self, other: &ToolLock) -> ToolLock {
+        let mut limited = self.clone();
+        for (key, source) in &mut limited.sources {
+            let Some(of_other) = other.sources.get(key) else { continue };
+            let is_equal = |name: &String, tool: &mut CanonicalTool| {
+                of_other.tools.get(name).is_some_and(|other| other.digest() == tool.digest())
+            };
+            source.tools.retain(is_equal);
+            if source.instructions != of_other.instructions {
+                source.instructions = None;
+            }
+        }
+        limited
+    }
+
     /// Returns the differences of another set of tools to this one, sorted by source and tool.
     pub fn changes_to(&self, found: &ToolLock) -> Vec<LockChange> {
         changes::between(self, found)

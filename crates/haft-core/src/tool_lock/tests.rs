@@ -119,3 +119,22 @@ fn invisible_characters_look_alikes_and_orders_to_the_model_are_visible() {
     assert!(lines.contains("\\u{440}aste") && lines.contains("k\\u{435}y"), "{lines}");
     assert!(lines.contains("speaks to the model: \"ignore previous\""), "{lines}");
 }
+
+#[test]
+fn a_lock_limited_by_another_agrees_only_to_what_both_have() {
+    let named = |name: &str, text: &str| tool(json!({"name": name, "description": text}));
+    let with = |tools: &[CanonicalTool], instructions: &str| LockedSource {
+        instructions: Some(instructions.into()),
+        ..source(tools)
+    };
+    let project = lock(&[
+        ("mcp/a", with(&[named("same", "x"), named("other", "evil"), named("more", "x")], "evil")),
+        ("mcp/b", with(&[named("one", "x")], "of b")),
+    ]);
+    let home = lock(&[("mcp/a", with(&[named("same", "x"), named("other", "good")], "good"))]);
+    let expected = lock(&[
+        ("mcp/a", LockedSource { instructions: None, ..source(&[named("same", "x")]) }),
+        ("mcp/b", with(&[named("one", "x")], "of b")),
+    ]);
+    assert_eq!(project.limited_by(&home), expected);
+}
