@@ -39,10 +39,8 @@ pub(super) async fn run(args: &ServeArgs) -> ExitCode {
     let stop = async move {
         signals.first_signal().await;
     };
-    match server.run(stop).await {
-        Ok(()) => ExitReason::Success.into(),
-        Err(error) => terminal::failed(ExitReason::Internal, &error.to_string()),
-    }
+    server.run(stop).await;
+    ExitReason::Success.into()
 }
 
 async fn prepare(args: &ServeArgs) -> Result<Server, CliError> {
@@ -110,7 +108,6 @@ fn refused(error: &ServeError) -> CliError {
         }
         ServeError::Bind { .. } => (ExitReason::Unavailable, "choose another address with --address IP:PORT"),
         ServeError::Keys(_) => (ExitReason::Internal, "`haft keys list` reads the same file"),
-        ServeError::Serve(_) => (ExitReason::Internal, "start the server again"),
     };
     (exit, super::hints::with(error, Some(hint)))
 }

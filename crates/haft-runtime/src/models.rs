@@ -178,7 +178,7 @@ pub(crate) fn kind<'a>(config: &'a ResolvedConfig, name: &'a str) -> &'a str {
 }
 
 /// Tests if a provider can act by itself: a request to it may run its own tools.
-pub(crate) fn has_tools_of_its_own(config: &ResolvedConfig, name: &str) -> bool {
+pub fn has_tools_of_its_own(config: &ResolvedConfig, name: &str) -> bool {
     kind(config, name) == claude_code::NAME
 }
 

@@ -1,12 +1,14 @@
 //! Reads the body of a request within its limit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::to_bytes;
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use http::header;
 use serde_json::{Map, Value};
+use tokio::time::timeout;
 
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
@@ -25,7 +27,9 @@ impl FromRequest<Arc<ServerState>> for JsonObject {
         if announced.is_some_and(|length| length > limit) {
             return Err(too_large(limit));
         }
-        let bytes = to_bytes(request.into_body(), limit).await.map_err(|error| unread(&error, limit))?;
+        let wait = state.settings.body_timeout;
+        let read = timeout(wait, to_bytes(request.into_body(), limit)).await.map_err(|_| too_slow(wait))?;
+        let bytes = read.map_err(|error| unread(&error, limit))?;
         parse(&bytes).map(Self)
     }
 }
@@ -36,6 +40,11 @@ fn unread(error: &axum::Error, limit: usize) -> ApiError {
         return too_large(limit);
     }
     ApiError::new(ApiErrorKind::InvalidRequest, format!("the body cannot be read: {error}"))
+}
+
+fn too_slow(wait: Duration) -> ApiError {
+    let message = format!("the body did not arrive within {} s", wait.as_secs_f32());
+    ApiError::new(ApiErrorKind::InvalidRequest, message)
 }
 
 fn too_large(limit: usize) -> ApiError {

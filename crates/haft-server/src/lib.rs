@@ -6,6 +6,7 @@
 
 #![warn(missing_docs)]
 
+mod accept;
 mod access;
 mod agents;
 mod auth;

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::accept;
 use crate::access::AccessRules;
 use crate::agents::AgentCatalog;
 use crate::auth::{KeyRing, now_ms};
@@ -47,7 +48,7 @@ pub(crate) struct ServerState {
     pub(crate) started_s: u64,
 }
 
-/// The reason a server does not start or does not go on.
+/// The reason a server does not start.
 #[derive(Debug)]
 pub enum ServeError {
     /// Without keys the server must not be reachable from other machines.
@@ -64,8 +65,6 @@ pub enum ServeError {
     },
     /// The file of keys cannot be read.
     Keys(io::Error),
-    /// The listener failed.
-    Serve(io::Error),
 }
 
 impl fmt::Display for ServeError {
@@ -76,7 +75,6 @@ impl fmt::Display for ServeError {
             }
             Self::Bind { address, error } => write!(f, "the address {address} cannot be used: {error}"),
             Self::Keys(error) => write!(f, "the API keys cannot be read: {error}"),
-            Self::Serve(error) => write!(f, "the server ended: {error}"),
         }
     }
 }
@@ -125,7 +123,7 @@ impl Server {
 
     /// Serves until `stop` resolves. Requests in progress then get the drain timeout to finish; after that all runs are
     /// cancelled.
-    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), ServeError> {
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) {
         let Self { listener, state, .. } = self;
         let app = router(&state);
         let (stopped, stopping) = oneshot::channel();
@@ -135,18 +133,14 @@ impl Server {
             marked.stopping.store(true, Ordering::Relaxed);
             let _ = stopped.send(());
         };
-        let served = axum::serve(listener, app).with_graceful_shutdown(signal);
-        let mut served = tokio::spawn(async move { served.await });
-        let ended = tokio::select! {
-            ended = &mut served => Some(ended),
-            Ok(()) = stopping => timeout(state.settings.drain_timeout, &mut served).await.ok(),
-        };
+        let settings = state.settings.clone();
+        let mut served = tokio::spawn(async move { accept::serve(listener, app, &settings, signal).await });
+        tokio::select! {
+            _ = &mut served => {}
+            Ok(()) = stopping => drop(timeout(state.settings.drain_timeout, &mut served).await),
+        }
         served.abort();
         state.runtime.shut_down().await;
-        match ended {
-            Some(Ok(Err(error))) => Err(ServeError::Serve(error)),
-            Some(Ok(Ok(())) | Err(_)) | None => Ok(()),
-        }
     }
 }
 

@@ -11,6 +11,15 @@ pub const DEFAULT_PORT: u16 = 8484;
 /// The largest body of a request. It holds the largest input of the API, a file of 32 MiB in base64.
 const BODY_BYTES_MAX: usize = 48 << 20;
 
+/// The longest time for the body of a request to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The most connections that are open at the same time.
+const CONNECTIONS_MAX: usize = 1024;
+
+/// The longest time for the head of a request to arrive, also on a connection that was used before.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The time that requests in progress get to finish when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -27,6 +36,12 @@ pub struct ServerSettings {
     pub auth: AuthMode,
     /// The largest body of a request.
     pub body_bytes_max: usize,
+    /// The longest time for the body of a request to arrive.
+    pub body_timeout: Duration,
+    /// The most connections that are open at the same time. Further clients wait.
+    pub connections_max: usize,
+    /// The longest time for the head of a request to arrive, also on a connection that was used before.
+    pub head_timeout: Duration,
     /// The time that requests in progress get to finish when the server stops.
     pub drain_timeout: Duration,
     /// The sandbox of runs. Its directory is replaced by the workspace of the caller.
@@ -51,6 +66,9 @@ impl ServerSettings {
             allowed_origins: Vec::new(),
             auth: AuthMode::Keys,
             body_bytes_max: BODY_BYTES_MAX,
+            body_timeout: BODY_TIMEOUT,
+            connections_max: CONNECTIONS_MAX,
+            head_timeout: HEAD_TIMEOUT,
             drain_timeout: DRAIN_TIMEOUT,
             workspace,
         }

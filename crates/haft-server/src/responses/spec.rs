@@ -4,13 +4,14 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 
+use haft_config::ResolvedConfig;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::{self, AgentLoader};
 use haft_config::agents::{AgentDefinition, AgentOverride, AgentOverrides};
 use haft_config::resolved::ModelName;
 use haft_core::conversation::{Message, PartBody, Role};
 use haft_core::principal::Principal;
-use haft_runtime::models::ModelsError;
+use haft_runtime::models::{ModelsError, has_tools_of_its_own};
 use haft_runtime::runtime::StartError;
 use haft_runtime::spec::{AgentChanges, ModelChoice, RunSpec, WorkspaceSpec};
 use haft_store::api_keys::KeyScope;
@@ -112,6 +113,9 @@ fn check_tools(
             }
         }
     }
+    if acts_by_itself(&config, target) {
+        caller.require(KeyScope::BuiltinTools)?;
+    }
     match target {
         ModelTarget::Agent(graph) if reaches_builtin_tools(graph) => caller.require(KeyScope::BuiltinTools),
         ModelTarget::Agent(_) => Ok(()),
@@ -122,6 +126,27 @@ fn check_tools(
             Err(invalid("tools", "an agent has the tools of its own file; only functions can be added"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Tests if a model of the request may be a command with a shell and file tools of its own. haft's rules do not see the
+/// calls of such a command, so it needs the same scope as haft's own tools.
+fn acts_by_itself(config: &ResolvedConfig, target: &ModelTarget<'_>) -> bool {
+    let models = &config.models;
+    let usual = models.default.iter().chain(&models.fallback).chain(&models.fast).chain(&models.complex);
+    let usual = || usual.clone().any(|name| has_tools_of_its_own(config, &name.provider));
+    let named = |names: &[String]| {
+        let parsed = names.iter().filter_map(|name| ModelName::parse(name).ok());
+        if names.is_empty() {
+            usual()
+        } else {
+            parsed.into_iter().any(|name| has_tools_of_its_own(config, &name.provider))
+        }
+    };
+    match target {
+        ModelTarget::Agent(graph) => graph.nodes().any(|node| named(&node.agent.models)),
+        ModelTarget::Model(Some(name)) => named(std::slice::from_ref(name)),
+        ModelTarget::Model(None) | ModelTarget::Route => usual(),
     }
 }
 

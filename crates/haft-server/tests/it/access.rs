@@ -1,12 +1,14 @@
 //! Keys, hosts, origins, content types, request ids and the list of models.
 
 use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use haft_model_server::{Script, ScriptStep};
 use reqwest::Method;
 use serde_json::json;
 
-use super::fixture::{TestServer, key};
+use super::fixture::{CONNECTIONS_MAX, HEAD_TIMEOUT, TestServer, key};
 
 fn server() -> TestServer {
     TestServer::start(Script::of([ScriptStep::text("Hello.")]))
@@ -93,4 +95,38 @@ fn models_are_the_agents_and_the_configured_models() {
     assert_eq!(server.get("/v1/models/openai%2Fm").json()["owned_by"], "openai");
     assert_eq!(server.get("/v1/models/openai/m").json()["object"], "model");
     assert_eq!(server.get("/v1/models/none").status, 404);
+}
+
+/// A client without a key must not keep others out.
+#[test]
+fn connections_that_send_no_request_are_closed_and_make_room() {
+    let server = server();
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    let open = |sent: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(10 * HEAD_TIMEOUT)).unwrap();
+        stream.write_all(sent.as_bytes()).unwrap();
+        stream
+    };
+    let half = "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n";
+    let kept = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // More connections than the server serves at once: none, half a head, a request and then nothing.
+    let mut idle: Vec<TcpStream> =
+        ["", half, kept].iter().cycle().take(2 * CONNECTIONS_MAX).map(|sent| open(sent)).collect();
+    assert_eq!(server.get("/v1/models").status, 200);
+    for stream in &mut idle {
+        let mut rest = Vec::new();
+        // A reset closes it too; only the timeout of the read means that it stayed open.
+        let ended = stream.read_to_end(&mut rest);
+        let is_open = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!is_open, "a connection stayed open after {}", String::from_utf8_lossy(&rest));
+    }
+    let mut slow = open(&format!(
+        "{half}Content-Type: application/json\r\nAuthorization: Bearer {}\r\n\r\n{{",
+        server.key
+    ));
+    let mut reply = vec![0; 4096];
+    let read = slow.read(&mut reply).unwrap();
+    let reply = String::from_utf8_lossy(&reply[..read]);
+    assert!(reply.starts_with("HTTP/1.1 400") && reply.contains("did not arrive within"), "{reply}");
 }

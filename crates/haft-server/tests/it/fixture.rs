@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use haft_config::agents::loader::AgentLoader;
 use haft_core::home::Home;
@@ -42,6 +43,12 @@ impl Reply {
     }
 }
 
+/// Short, because a test waits for it. No client of the tests pauses within a head or a body.
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Few, because a test opens all of them.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
+
 /// The agent of most tests.
 const AGENT: &str = "---\ndescription: Answers.\nmodels: openai/m\ntools: []\n---\nYou answer.\n";
 
@@ -69,10 +76,7 @@ impl TestServer {
         let server = executor.block_on(bind(home, file, model.url()));
         let url = format!("http://{}", server.address());
         let (stop, stopped) = oneshot::channel::<()>();
-        executor.spawn(async move {
-            let ended = server.run(async move { drop(stopped.await) }).await;
-            assert!(ended.is_ok(), "{ended:?}");
-        });
+        executor.spawn(server.run(async move { drop(stopped.await) }));
         Self { url, key, store, model, stop: Some(stop), executor, _directory: directory }
     }
 
@@ -128,6 +132,11 @@ async fn bind(home: Home, file: PathBuf, model: String) -> Server {
     assert!(warnings.is_empty(), "{warnings:?}");
     let workspace = WorkspaceSpec::at(home.workspace());
     let runtime = Runtime::builder(resolved).home(home).variables(Arc::new(variables)).build().await.unwrap();
-    let settings = ServerSettings::at("127.0.0.1:0".parse().unwrap(), workspace);
+    let settings = ServerSettings {
+        head_timeout: HEAD_TIMEOUT,
+        body_timeout: HEAD_TIMEOUT,
+        connections_max: CONNECTIONS_MAX,
+        ..ServerSettings::at("127.0.0.1:0".parse().unwrap(), workspace)
+    };
     Server::bind(settings, runtime, agents).await.unwrap()
 }

@@ -233,13 +233,15 @@ fn an_agent_keeps_its_text_and_needs_the_scope_for_builtin_tools() {
         ("helper", "---\nmodels: openai/m\ntools: []\n---\nYou help.\n"),
         ("coder", "---\nmodels: openai/m\ntools: [bash]\n---\nYou code.\n"),
         ("everything", "---\nmodels: openai/m\n---\nYou do all.\n"),
+        ("command", "---\nmodels: [openai/m, claude-code/sonnet]\ntools: []\n---\nYou have tools.\n"),
     ];
     let server = TestServer::configured(Script::of([ScriptStep::text("Done.")]), &json!({}), &agents);
     let response = ask(&server, &json!({"model": "helper", "input": "x", "instructions": "In French."}));
     assert_eq!(text(&response), "Done.");
     let sent = server.model.requests().last().unwrap().body.to_string();
     assert!(sent.contains("You help.") && sent.contains("In French."), "{sent}");
-    for model in ["coder", "everything"] {
+    // Claude Code has a shell and file tools of its own.
+    for model in ["coder", "everything", "command", "claude-code/sonnet"] {
         assert_eq!(post(&server, &json!({"model": model, "input": "x"})).status, 403, "{model}");
     }
     let own = json!({"model": "openai/m", "input": "x", "tools": [{"type": "haft:bash"}]});

@@ -1,0 +1,91 @@
+//! Accepts connections: a limited number of them, each with a time limit for the head of a request.
+//!
+//! A client without a key could otherwise keep connections open for ever and take every file descriptor of the process.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::settings::ServerSettings;
+
+/// The pause after a failed accept. The usual reason is a lack of file descriptors, which ends with other connections.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+
+/// Serves connections until `stop` resolves, and then until the requests in progress have ended. Dropping the future
+/// closes all connections.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    app: Router,
+    settings: &ServerSettings,
+    stop: impl Future<Output = ()>,
+) {
+    let places = Arc::new(Semaphore::new(settings.connections_max));
+    let (stopped, stopping) = watch::channel(());
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            Some(_) = connections.join_next() => {}
+            (stream, place) = accepted(&listener, &places) => {
+                let connection = Connection { stream, head_timeout: settings.head_timeout, place };
+                connections.spawn(connection.serve(app.clone(), stopping.clone()));
+            }
+        }
+    }
+    drop((listener, stopped));
+    while connections.join_next().await.is_some() {}
+}
+
+/// Waits for a place, and only then for a connection, so that further clients wait in the queue of the system.
+async fn accepted(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+    // The semaphore is never closed.
+    let place = Arc::clone(places).acquire_owned().await.ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, place),
+            Err(_) => sleep(PAUSE_AFTER_ERROR).await,
+        }
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    head_timeout: Duration,
+    /// Held until the connection ends.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl Connection {
+    async fn serve(self, app: Router, mut stopping: watch::Receiver<()>) {
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
+        let service = TowerToHyperService::new(app);
+        let served = server.serve_connection(TokioIo::new(self.stream), service).with_upgrades();
+        let mut served = pin!(served);
+        // An error concerns only this connection: the client went away, or sent no HTTP.
+        let ended = tokio::select! {
+            _ = served.as_mut() => true,
+            // The sender is dropped when the server stops.
+            _ = stopping.changed() => false,
+        };
+        if !ended {
+            served.as_mut().graceful_shutdown();
+            let _ = served.await;
+        }
+        drop(self.place);
+    }
+}
