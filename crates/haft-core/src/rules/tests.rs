@@ -185,6 +185,8 @@ fn deny_rule_applies_wherever_the_command_appears_in_a_line() {
         "sh -c 'a; (rm x)'",
         "find . -exec rm {} \\;",
         "xargs rm",
+        "fd -x rm",
+        "fd --exec-batch=rm",
         "sudo rm x",
         "env A=1 rm x",
         "time rm x",

@@ -299,7 +299,8 @@ fn option_anywhere(options: OptionGrammar, word: &ShellWord, rest: &[ShellWord])
     }
 }
 
-/// Returns the command up to `;` or `+`. A word with a placeholder for the found names is opaque.
+/// Returns the command up to `;` or `+`. A word with a placeholder for the found names is opaque. Without a placeholder,
+/// `fd` adds the names at the end: a rule such as `rm *` must see them.
 fn command_up_to_end(attached: Option<&str>, rest: &[ShellWord]) -> WrappedCommand {
     let is_end = |word: &ShellWord| matches!(word.text.as_str(), ";" | "+");
     let words = rest.iter().take_while(|word| !is_end(word)).cloned();
@@ -308,7 +309,11 @@ fn command_up_to_end(attached: Option<&str>, rest: &[ShellWord]) -> WrappedComma
         text: word.text,
     };
     let words = attached.map(ShellWord::literal).into_iter().chain(words).map(opaque);
-    WrappedCommand::Command(ShellCommand { words: words.collect(), ..ShellCommand::default() })
+    let mut words: Vec<ShellWord> = words.collect();
+    if !words.iter().any(|word| word.opaque) {
+        words.push(ShellWord::opaque("the names that are found"));
+    }
+    WrappedCommand::Command(ShellCommand { words, ..ShellCommand::default() })
 }
 
 fn bare_cluster(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {

@@ -171,6 +171,8 @@ fn commands_run_by_eval_sudo_and_other_wrappers_are_found() {
     check("builtin eval 'rm x'", &["builtin eval rm x", "eval rm x", "rm x"]);
     check("trap 'rm x' EXIT", &["trap rm x EXIT", "rm x"]);
     check("find . -exec rm {} \\; -exec a {} +", &["find . -exec rm {} ; -exec a {} +", "rm <{}>", "a <{}>"]);
+    check("fd -x rm", &["fd -x rm", "rm <the names that are found>"]);
+    check("fd -x rm {} \\; -e c", &["fd -x rm {} ; -e c", "rm <{}>"]);
     check("ls | xargs -n 1 rm -f", &["ls", "xargs -n 1 rm -f", "rm -f <what xargs reads>"]);
     check("xargs sh -c 'rm x'", &["xargs sh -c rm x", "sh -c rm x <what xargs reads>", "rm x"]);
     check("busybox rm x", &["busybox rm x", "rm x"]);
