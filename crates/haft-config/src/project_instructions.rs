@@ -32,6 +32,8 @@ impl ProjectInstructions {
     /// Reads the files of a project. A file that only repeats the one before it is left out.
     pub fn load(home: Option<&Home>, project: &Path) -> Self {
         let mut found = Self::default();
+        let outside = |path| (path, UntrustedReason::Undecided("it is a link out of the project".into()));
+        found.ignored.extend(existing(project).filter(|path| !is_inside(path)).map(outside));
         for path in project_instruction_files(project) {
             match read(&path, home) {
                 Ok(text) if found.has(&text) => {}
@@ -49,10 +51,22 @@ impl ProjectInstructions {
 }
 
 /// Lists the instruction files that exist, trusted or not. Trust is recorded under these paths: a link is not resolved,
-/// because a model could point it at a file that is trusted elsewhere.
+/// because a model could point it at a file that is trusted elsewhere. A link out of the project is left out: a hostile
+/// project could link to a key, and the text would go to the model.
 pub fn project_instruction_files(project: &Path) -> Vec<PathBuf> {
-    let Ok(project) = project.canonicalize() else { return Vec::new() };
-    FILE_NAMES.iter().map(|name| project.join(name)).filter(|path| path.is_file()).collect()
+    existing(project).filter(|path| is_inside(path)).collect()
+}
+
+fn existing(project: &Path) -> impl Iterator<Item = PathBuf> {
+    let project = project.canonicalize().ok();
+    let paths = project.into_iter().flat_map(|project| FILE_NAMES.map(|name| project.join(name)));
+    paths.filter(|path| path.is_file())
+}
+
+/// Tests if a file of a project, with all links followed, is in the directory of its name or below it.
+fn is_inside(path: &Path) -> bool {
+    let Some(project) = path.parent() else { return false };
+    path.canonicalize().is_ok_and(|real| real.starts_with(project))
 }
 
 /// Tests if a path of a project is one of its instruction files.
@@ -98,6 +112,20 @@ mod tests {
 
         trust("CLAUDE.md", "Run the tests.");
         assert_eq!(load().files.len(), 2);
+
+        let link = |to: &Path, name: &str| {
+            fs::remove_file(project.join(name)).unwrap();
+            std::os::unix::fs::symlink(to, project.join(name)).unwrap();
+        };
+        fs::write(project.join("rules.md"), "Run the tests.").unwrap();
+        link(Path::new("rules.md"), "CLAUDE.md");
+        assert_eq!(load().files.len(), 2, "a link inside the project counts");
+        fs::write(place.path().join("key"), "Run the tests.").unwrap();
+        link(&place.path().join("key"), "CLAUDE.md");
+        assert_eq!(project_instruction_files(&project), [project.join("AGENTS.md")]);
+        let reason = UntrustedReason::Undecided("it is a link out of the project".into());
+        assert_eq!(load().ignored, [(project.join("CLAUDE.md"), reason)]);
+        link(Path::new("rules.md"), "CLAUDE.md");
 
         fs::write(project.join("AGENTS.md"), "Use spaces.").unwrap();
         let found = load();
