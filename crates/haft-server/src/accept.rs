@@ -71,20 +71,19 @@ struct Connection {
 
 impl Connection {
     async fn serve(self, app: Router, mut stopping: watch::Receiver<()>) {
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
         let service = TowerToHyperService::new(app);
-        let served = server.serve_connection(TokioIo::new(self.stream), service).with_upgrades();
-        let mut served = pin!(served);
+        let mut exchange = pin!(http.serve_connection(TokioIo::new(self.stream), service).with_upgrades());
         // An error concerns only this connection: the client went away, or sent no HTTP.
         let ended = tokio::select! {
-            _ = served.as_mut() => true,
+            _ = exchange.as_mut() => true,
             // The sender is dropped when the server stops.
             _ = stopping.changed() => false,
         };
         if !ended {
-            served.as_mut().graceful_shutdown();
-            let _ = served.await;
+            exchange.as_mut().graceful_shutdown();
+            let _ = exchange.await;
         }
         drop(self.place);
     }

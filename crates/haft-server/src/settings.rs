@@ -12,7 +12,7 @@ pub const DEFAULT_PORT: u16 = 8484;
 const BODY_BYTES_MAX: usize = 48 << 20;
 
 /// The longest time for the body of a request to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(120);
+const BODY_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The most connections that are open at the same time.
 const CONNECTIONS_MAX: usize = 1024;
