@@ -207,7 +207,7 @@ fn symlinked_git_directory_is_rejected_with_a_hint_that_keeps_the_protection() {
 
 /// The operator's other directories are repositories too.
 #[test]
-fn repository_of_a_directory_granted_with_writable() {
+fn cannot_change_the_repository_of_a_writable_directory() {
     for mode in ["workspace", "network", "full"] {
         EscapeTrial {
             setup: r#"git init -q "$outside/repo""#,
@@ -247,7 +247,7 @@ fn hooks_and_configuration_of_a_nested_repository() {
 
 /// `commondir` of a linked worktree names the configuration that git obeys there, also if the worktree is elsewhere.
 #[test]
-fn redirect_a_linked_worktree_to_another_configuration() {
+fn cannot_redirect_a_linked_worktree() {
     let setup = r#"git init -q "$ws"; cd "$ws"; git -c user.name=n -c user.email=e commit -q --allow-empty -m x
         git worktree add -q "$outside/linked" -b b"#;
     let worktree = EscapeTrial { setup, watched: &["ws/.git/worktrees/linked/commondir"], ..TRIAL };
@@ -263,7 +263,7 @@ fn redirect_a_linked_worktree_to_another_configuration() {
 
 /// A submodule that is not checked out has a git directory, which git uses at the next update.
 #[test]
-fn hooks_and_configuration_of_a_submodule() {
+fn cannot_change_the_configuration_of_a_submodule() {
     let setup =
         r#"git init -q "$ws"; mkdir -p "$ws/.git/modules"; git init -q --bare "$ws/.git/modules/lib""#;
     let watched = &["ws/.git/modules/lib/config", "ws/.git/modules/lib/hooks"];
