@@ -8,6 +8,7 @@
 //! the required report), the run asks again within the same turn, a bounded number of times.
 
 pub mod budget;
+pub mod caller_approvals;
 mod calls;
 mod compacting;
 pub mod context;

@@ -319,9 +319,10 @@ impl Orchestrator {
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.rules)?;
         let after = (config.after_untrusted, &*options.context);
         let ruling = stage::after_untrusted(record, &tool, (ruling, *trusted_effects), after)?;
+        let asked = stage::caller_approval(record, &tool, (ruling, *effects), &options.context);
         // The deadline starts after the user's answer, because the time that a person takes must not time out the call.
         let granting = (&config.rules, config.grant_lifetime);
-        stage::approve(record, &tool, &arguments, &ruling, granting, &options.context).await?;
+        stage::approve(record, &tool, &arguments, &asked, granting, &options.context).await?;
         let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
         let deadline = Deadline::begin(&tool, policy, queue, options, config.tool_timeout_max);
         let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);

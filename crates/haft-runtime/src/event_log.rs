@@ -58,6 +58,8 @@ struct EventLogShared {
     hurried: Arc<Notify>,
     /// The number of the next event, as published to readers.
     next: watch::Sender<u64>,
+    /// The number of the first event that this process appends.
+    first_of_process: u64,
     store: Option<(RunKey, Arc<dyn EventStore>)>,
 }
 
@@ -129,6 +131,7 @@ impl EventLog {
             changed: Arc::clone(&changed),
             hurried: Arc::clone(&hurried),
             next: watch::Sender::new(next),
+            first_of_process: next,
             store,
         });
         tokio::spawn(pump(Arc::downgrade(&shared), changed, hurried));
@@ -158,6 +161,11 @@ impl EventLog {
         self.shared.hurried.notify_one();
         // The channel closes only together with the log.
         let _ = next.wait_for(|position| *position >= wanted).await;
+    }
+
+    /// Returns the number of the first event that this process appends.
+    pub fn first_of_process(&self) -> EventSeq {
+        EventSeq(self.shared.first_of_process)
     }
 
     /// Reads from any number on: first the past events, then the new ones, without gap or repeat.

@@ -35,6 +35,8 @@ pub enum RunState {
     Finished(Box<RunOutcome>),
     /// The run waits for an answer from outside.
     Parked(ParkReason),
+    /// [`RunHandle::suspend`] stopped the run; resume it to continue.
+    Suspended,
 }
 
 /// The reason a run waits.
@@ -88,7 +90,7 @@ pub(crate) struct RunShared {
     pub(crate) desk: Arc<PendingDecisions>,
     client: ClientCallSlot,
     outcome: watch::Sender<Option<Arc<RunEnd>>>,
-    cancelled: watch::Sender<bool>,
+    stop: watch::Sender<StopRequest>,
     closed: watch::Sender<bool>,
     /// Secrets that a resumed run lacks; the run is not driven until they are given.
     lacks: Vec<String>,
@@ -99,11 +101,20 @@ pub(crate) struct RunShared {
     conversation: OnceLock<Conversation>,
 }
 
-/// The result of driving: an outcome, or a defect.
+/// The result of driving: an outcome, a defect, or a run that is to be resumed.
 #[derive(Debug)]
 pub(crate) enum RunEnd {
     Outcome(Box<RunOutcome>),
     Defect(String),
+    Suspended,
+}
+
+/// The request of the caller to stop a run, ordered by strength.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum StopRequest {
+    None,
+    Suspend,
+    Cancel,
 }
 
 /// An internal error of haft, never a mistake of a model or a tool.
@@ -168,7 +179,30 @@ impl RunHandle {
 
     /// Ends the run now. Cancels the calls in progress and records the end in the journal.
     pub fn cancel(&self) {
-        self.shared.cancelled.send_replace(true);
+        self.shared.stop.send_replace(StopRequest::Cancel);
+    }
+
+    /// Stops driving the run without ending it: its journal stays open for [`resume`](crate::Runtime::resume), in this or
+    /// another process. Best used while the run is parked, because a call in progress is cut off, and a run that resumes
+    /// does not repeat a call that may have taken effect.
+    pub fn suspend(&self) {
+        self.shared.stop.send_modify(|stop| *stop = (*stop).max(StopRequest::Suspend));
+    }
+
+    /// Returns the calls that wait for a decision; also those of a suspended run.
+    pub fn pending_approvals(&self) -> Vec<PendingApproval> {
+        self.shared.desk.approvals()
+    }
+
+    /// Returns the number of the first event since the run was started or resumed. A reader that starts there sees
+    /// nothing of an earlier process.
+    pub fn first_event(&self) -> EventSeq {
+        self.shared.log.first_of_process()
+    }
+
+    /// Waits until all events so far are stored, so that a reader in another process finds them.
+    pub async fn events_stored(&self) {
+        self.shared.log.flushed().await;
     }
 
     /// Waits until the run has finished or parks.
@@ -193,8 +227,17 @@ impl RunHandle {
         }
     }
 
-    /// Waits until the run has finished, including any time that it is parked.
+    /// Waits until the run has finished, including any time that it is parked. A run that is suspended is an error.
     pub async fn finished(&self) -> Result<RunOutcome, RunDefect> {
+        match self.stopped().await? {
+            RunState::Finished(outcome) => Ok(*outcome),
+            RunState::Suspended => Err(RunDefect("the run is suspended".into())),
+            RunState::Parked(_) => Err(RunDefect("the run was dropped".into())),
+        }
+    }
+
+    /// Waits until the run is no longer driven: it has finished, or it is suspended.
+    pub async fn stopped(&self) -> Result<RunState, RunDefect> {
         if !self.shared.lacks.is_empty() {
             let names = self.shared.lacks.join(", ");
             return Err(RunDefect(format!("the run cannot continue without its secrets: {names}")));
@@ -202,11 +245,7 @@ impl RunHandle {
         let mut outcome = self.shared.outcome.subscribe();
         // The sender lives as long as this handle.
         let end = outcome.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
-        match end.map(|end| state_of(&end)) {
-            Some(Ok(RunState::Finished(outcome))) => Ok(*outcome),
-            Some(Err(defect)) => Err(defect),
-            Some(Ok(RunState::Parked(_))) | None => Err(RunDefect("the run was dropped".into())),
-        }
+        end.map_or_else(|| Err(RunDefect("the run was dropped".into())), |end| state_of(&end))
     }
 
     /// Waits until everything that the run started has ended, its MCP servers too.
@@ -239,6 +278,7 @@ fn state_of(end: &RunEnd) -> Result<RunState, RunDefect> {
     match end {
         RunEnd::Outcome(outcome) => Ok(RunState::Finished(outcome.clone())),
         RunEnd::Defect(problem) => Err(RunDefect(problem.clone())),
+        RunEnd::Suspended => Ok(RunState::Suspended),
     }
 }
 
@@ -269,7 +309,7 @@ impl RunShared {
             desk,
             client: ClientCallSlot::default(),
             outcome: watch::Sender::new(None),
-            cancelled: watch::Sender::new(false),
+            stop: watch::Sender::new(StopRequest::None),
             closed: watch::Sender::new(false),
             lacks: Vec::new(),
             warnings: Arc::default(),
@@ -307,13 +347,15 @@ impl RunShared {
     /// Drives a run to its end and publishes the result.
     pub(crate) async fn drive(&self, mut run: ActiveRun, functions: CallerFunctions) {
         let end = self.to_the_end(&mut run, functions).await;
+        // A caller that resumes the run at once must find its journal free.
+        drop(run);
         self.log.close();
         self.log.flushed().await;
         self.outcome.send_replace(Some(Arc::new(end)));
     }
 
     async fn to_the_end(&self, run: &mut ActiveRun, functions: CallerFunctions) -> RunEnd {
-        let mut cancelled = self.cancelled.subscribe();
+        let mut stop = self.stop.subscribe();
         let client: &dyn ClientFunctions = match functions {
             CallerFunctions::None => &crate::runs::NoFunctions,
             CallerFunctions::OfCaller => &self.client,
@@ -321,8 +363,12 @@ impl RunShared {
         let driven = tokio::select! {
             biased;
             driven = run.drive_to_end(client) => Some(driven),
-            _ = cancelled.wait_for(|cancelled| *cancelled) => None,
+            _ = stop.wait_for(|stop| *stop != StopRequest::None) => None,
         };
+        if driven.is_none() && *self.stop.borrow() == StopRequest::Suspend {
+            self.conversation.get_or_init(|| run.run().conversation().clone());
+            return RunEnd::Suspended;
+        }
         let finish = match driven {
             Some(finish) => finish,
             None => match run.abort(AbortReason::Interrupted).await {

@@ -43,7 +43,7 @@ use crate::wiring;
 use haft_config::ResolvedConfig;
 use haft_config::expand::VariableSource;
 
-pub use builder::{AnswerSource, NoHome, RunHooks, RuntimeBuilder, Stores};
+pub use builder::{AnswerSource, FinishedRun, NoHome, RunHooks, RuntimeBuilder, Stores};
 pub use error::{ResumeFailure, StartError};
 use generation::ConfigGeneration;
 pub use generation::RuntimeConfig;
@@ -265,7 +265,7 @@ impl Runtime {
         let (generation, unusable) = self.generation_for(&secrets).await.map_err(ResumeFailure::Start)?;
         trigger_skills(&mut spec, more.as_deref(), &generation, &*variables);
         let functions = functions_of(&spec);
-        let takeover = hooks.takeover;
+        let (takeover, finished) = (hooks.takeover, hooks.finished);
         let left = LeftSessions::Continued(takeover);
         let prepared = self.prepare(id, &spec, variables, hooks, left, &generation).await;
         let PreparedRun { agent, context, shared, .. } = prepared.map_err(ResumeFailure::Start)?;
@@ -278,7 +278,9 @@ impl Runtime {
             shared.desk.allow(allowed);
         }
         let partial = self.partial_outputs(&key).await;
-        let resumed = ResumedSession { past, journal, more, functions: spec.functions.clone(), partial };
+        let functions_of_caller = spec.functions.clone();
+        let resumed =
+            ResumedSession { past, journal, more, functions: functions_of_caller, partial, finished };
         let run = ActiveRun::resume(agent, resumed, context).map_err(ResumeFailure::Run)?;
         Ok(self.launch(run, shared, functions))
     }

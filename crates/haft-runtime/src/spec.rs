@@ -17,6 +17,7 @@ use haft_core::home::Home;
 use haft_core::internal_tools::final_report::ReportShape;
 use haft_core::model_request::ToolChoice;
 use haft_core::principal::Principal;
+use haft_core::run::caller_approvals::CallerApproval;
 use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
@@ -50,6 +51,8 @@ pub struct RunSpec {
     pub tool_choice: ToolChoice,
     /// Functions that the caller runs. A call of one parks the run until the caller submits its output.
     pub functions: Vec<FunctionTool>,
+    /// Calls that the caller wants to approve, beside those that the operator's rules ask about.
+    pub approvals: Vec<CallerApproval>,
     /// The method of choosing the model.
     pub model_choice: ModelChoice,
     /// The owner of the run. Only the owner finds, lists and resumes it.
@@ -213,6 +216,7 @@ impl RunSpec {
             workspace,
             tool_choice: ToolChoice::Auto,
             functions: Vec::new(),
+            approvals: Vec::new(),
             model_choice: ModelChoice::Named,
             principal: Principal::local(),
             idempotency_key: None,

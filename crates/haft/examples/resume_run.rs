@@ -43,7 +43,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
         RunState::Parked(ParkReason::ClientOutputs(calls)) => {
             run.submit(calls.iter().map(|call| ToolReply::text(call, "31 degrees")).collect())?;
         }
-        RunState::Parked(_) | RunState::Finished(_) => {}
+        RunState::Parked(_) | RunState::Finished(_) | RunState::Suspended => {}
     }
     let outcome = run.finished().await?;
     println!("{}", outcome.finish.answer.map(|answer| answer.text()).unwrap_or_default());

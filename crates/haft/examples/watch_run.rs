@@ -40,6 +40,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
                     run.decide(call.id, ApprovalDecision::Allow)?;
                 }
             }
+            RunState::Suspended => return Err("the run was suspended".into()),
             RunState::Parked(reason) => return Err(format!("the run waits: {reason:?}").into()),
             RunState::Finished(outcome) => {
                 printing.await?;

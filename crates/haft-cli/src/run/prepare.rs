@@ -159,7 +159,7 @@ pub(crate) async fn start(
         models,
         session: Some(watch.place().session),
         keeps_session,
-        takeover: Takeover::Never,
+        ..RunHooks::default()
     };
     let trace = servers::trace(&configuration.resolved);
     let preparation = preparation(&servers::awaited(&configuration.resolved, &home));

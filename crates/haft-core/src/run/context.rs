@@ -9,6 +9,7 @@ use crate::event::{EventSink, NoEvents};
 use crate::grant_store::{GrantStore, MemoryGrants};
 use crate::output_store::OutputStore;
 use crate::principal::Principal;
+use crate::run::caller_approvals::{ApproverAuthority, CallerApproval};
 use crate::run::untrusted::UntrustedReads;
 use crate::sampling::Sampler;
 use crate::settings::sandbox::SandboxBinding;
@@ -25,6 +26,10 @@ pub struct RunContext {
     pub confinement: SandboxBinding,
     /// Decides calls that the rules want asked; without one they are denied.
     pub approver: Option<Arc<dyn Approver>>,
+    /// The calls that the approver may decide about.
+    pub authority: ApproverAuthority,
+    /// Calls that the caller wants to approve, beside those that the rules want asked.
+    pub caller_approvals: Arc<[CallerApproval]>,
     /// Approvals that principals gave for good. A call reads those of its own principal.
     pub grants: Arc<dyn GrantStore>,
     /// Takes outputs that are too large for a conversation; without it they are truncated.
@@ -58,6 +63,8 @@ impl Default for RunContext {
             workspace: "".into(),
             confinement: SandboxBinding::WIDEST,
             approver: None,
+            authority: ApproverAuthority::AllCalls,
+            caller_approvals: Arc::default(),
             grants: Arc::new(MemoryGrants::default()),
             outputs: None,
             elicitor: None,

@@ -15,6 +15,7 @@ use haft_core::validate::ValidArguments;
 use serde_json::json;
 
 use super::authorize::command_line;
+use super::caller_approval::AskedRuling;
 use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 
@@ -24,10 +25,11 @@ pub(crate) async fn approve(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
     arguments: &ValidArguments,
-    ruling: &Ruling,
+    asked: &AskedRuling,
     (rules, lifetime): (&PermissionRules, Option<Duration>),
     run: &RunContext,
 ) -> Result<(), ToolError> {
+    let ruling = &asked.ruling;
     match ruling.decision {
         PermissionDecision::Allow => return Ok(()),
         PermissionDecision::Ask | PermissionDecision::Deny => {}
@@ -43,7 +45,7 @@ pub(crate) async fn approve(
         return Ok(());
     }
     let request = request(record, &call, arguments, run);
-    let Some(approver) = &run.approver else {
+    let Some(approver) = run.approver.as_ref().filter(|_| asked.may_be_decided(run.authority)) else {
         record.consent(ApprovalOutcome::Nobody);
         let message = format!(
             "this call of `{}` needs approval, and no user is available to approve it: {}",

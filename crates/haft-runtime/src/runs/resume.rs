@@ -23,6 +23,7 @@ use super::active_run::{ActiveRun, RunRequest, with_functions};
 use super::partial_output::PartialOutputs;
 use super::prepared_agent::PreparedAgent;
 use super::relay;
+use crate::runtime::FinishedRun;
 use crate::spec::FunctionTool;
 use haft_store::sessions::{ReadError, SessionHistory, SessionJournal, SessionStatus};
 
@@ -59,6 +60,8 @@ pub struct ResumedSession {
     pub functions: Vec<FunctionTool>,
     /// The output that interrupted calls had written.
     pub partial: PartialOutputs,
+    /// The result for a session that has ended.
+    pub finished: FinishedRun,
 }
 
 impl ActiveRun {
@@ -69,7 +72,7 @@ impl ActiveRun {
         resumed: ResumedSession,
         context: Arc<RunContext>,
     ) -> Result<Self, ResumeError> {
-        let ResumedSession { past, journal, more, functions, partial } = resumed;
+        let ResumedSession { past, journal, more, functions, partial, finished } = resumed;
         let (bill, before) = match &more {
             Some(_) => (RunBill::default(), Duration::ZERO),
             None => (past.bill, past.worked()),
@@ -92,7 +95,7 @@ impl ActiveRun {
         let standing = past.standing.clone();
         let (mut run, unknown) = Self::restore_run(worker, task, past)?;
         run.original = first_request(&run.run).into();
-        if let (SessionStatus::Finished { reason }, None) = (standing, &more)
+        if let (SessionStatus::Finished { reason }, None, FinishedRun::Refused) = (standing, &more, finished)
             && !run.has_work_left()
         {
             return Err(ResumeError::Finished { reason });

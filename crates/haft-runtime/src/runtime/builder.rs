@@ -17,6 +17,7 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::output_store::OutputStores;
 use haft_core::position::SessionId;
 use haft_core::provider::ToolProvider;
+use haft_core::run::caller_approvals::ApproverAuthority;
 use haft_models::cassette::Tape;
 use haft_store::approvals_import;
 use haft_store::blobs::{FileBlobs, MemoryBlobs};
@@ -270,6 +271,8 @@ impl<T: ?Sized> std::fmt::Debug for AnswerSource<T> {
 pub struct RunHooks {
     /// Decides about calls that a rule wants approved.
     pub approvals: AnswerSource<dyn Approver>,
+    /// The calls that the source of `approvals` may decide about.
+    pub authority: ApproverAuthority,
     /// Questions that MCP servers put to a person.
     pub elicitations: AnswerSource<dyn Elicitor>,
     /// Receive every event as it happens, before the event log.
@@ -284,12 +287,25 @@ pub struct RunHooks {
     pub keeps_session: bool,
     /// Decides if a resumed run may be taken from a process that still holds it.
     pub takeover: Takeover,
+    /// Decides if a run that has ended may be resumed without a further request.
+    pub finished: FinishedRun,
+}
+
+/// The result of resuming a run that has ended, without a further request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FinishedRun {
+    /// An error: there is nothing to do.
+    #[default]
+    Refused,
+    /// The run ends again with the same outcome and asks no model, for a caller that crashed before it stored the outcome.
+    EndsAgain,
 }
 
 impl Default for RunHooks {
     fn default() -> Self {
         Self {
             approvals: AnswerSource::ThroughHandle,
+            authority: ApproverAuthority::AllCalls,
             elicitations: AnswerSource::ThroughHandle,
             watchers: Vec::new(),
             recorder: None,
@@ -297,6 +313,7 @@ impl Default for RunHooks {
             session: None,
             keeps_session: true,
             takeover: Takeover::Never,
+            finished: FinishedRun::Refused,
         }
     }
 }

@@ -68,6 +68,8 @@ impl Runtime {
             workspace: policy.workspace().to_string_lossy().into(),
             confinement: policy.confinement(),
             approver: hooks.approvals.or(Arc::clone(&desk) as _),
+            authority: hooks.authority,
+            caller_approvals: spec.approvals.clone().into(),
             grants: Arc::new(grants),
             outputs,
             elicitor: hooks.elicitations.or(Arc::clone(&desk) as _),

@@ -18,6 +18,7 @@ use haft_core::digest::Digest;
 use haft_core::glob::ToolGlob;
 use haft_core::model_request::{MustCall, ToolChoice};
 use haft_core::principal::Principal;
+use haft_core::run::caller_approvals::{CallerApproval, ToolSelector};
 use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
@@ -46,6 +47,8 @@ pub struct StoredSpec {
     tool_choice: Option<SpecToolChoice>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     functions: Vec<StoredFunction>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    approvals: Vec<StoredCallerApproval>,
     #[serde(default)]
     routed: bool,
     principal: StoredPrincipal,
@@ -190,6 +193,23 @@ struct StoredFunction {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredCallerApproval {
+    tools: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    always: Option<StoredToolSelector>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    never: Option<StoredToolSelector>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredToolSelector {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    names: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    read_only: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct StoredPrincipal {
     tenant: String,
     subject: String,
@@ -234,6 +254,7 @@ impl StoredSpec {
             workspace: StoredWorkspace::of(&spec.workspace),
             tool_choice: SpecToolChoice::of(&spec.tool_choice),
             functions: spec.functions.iter().map(StoredFunction::of).collect(),
+            approvals: spec.approvals.iter().map(StoredCallerApproval::of).collect(),
             routed: spec.model_choice == ModelChoice::Routed,
             principal: StoredPrincipal {
                 tenant: spec.principal.tenant().to_owned(),
@@ -281,6 +302,7 @@ impl StoredSpec {
         let blob: StoredBlob = serde_json::from_slice(blob).map_err(|error| broken(error.to_string()))?;
         let (instructions, images) = blob.instructions_and_images()?;
         let (agents, skills) = blob.into_sources();
+        let approvals = self.approvals.into_iter().map(StoredCallerApproval::into_approval);
         Ok(RunSpec {
             request: self.request,
             opening: Vec::new(),
@@ -292,6 +314,7 @@ impl StoredSpec {
             workspace: self.workspace.into_workspace(),
             tool_choice: self.tool_choice.map_or(ToolChoice::Auto, SpecToolChoice::into_choice),
             functions: self.functions.into_iter().map(StoredFunction::into_function).collect(),
+            approvals: approvals.collect::<Result<_, _>>()?,
             model_choice: if self.routed { ModelChoice::Routed } else { ModelChoice::Named },
             principal,
             idempotency_key: self.idempotency_key,
@@ -377,10 +400,7 @@ impl StoredChanges {
     }
 
     fn into_changes(self) -> Result<AgentChanges, SpecError> {
-        let glob = |text: String| {
-            ToolGlob::new(&text).map_err(|error| SpecError::Value { problem: error.to_string() })
-        };
-        let tools = self.tools.map(|tools| tools.into_iter().map(glob).collect()).transpose()?;
+        let tools = self.tools.map(|tools| tools.iter().map(|text| glob(text)).collect()).transpose()?;
         let overrides = self.overrides.into_iter().map(|(key, value)| AgentOverride::new(&key, value));
         Ok(AgentChanges {
             models: self.models,
@@ -466,6 +486,41 @@ impl StoredFunction {
         let Self { name, description, parameters } = self;
         FunctionTool { name, description, parameters: Arc::new(parameters) }
     }
+}
+
+impl StoredCallerApproval {
+    fn of(approval: &CallerApproval) -> Self {
+        let CallerApproval { tools, always, never } = approval;
+        let selector = |one: &Option<ToolSelector>| one.as_ref().map(StoredToolSelector::of);
+        Self { tools: tools.to_string(), always: selector(always), never: selector(never) }
+    }
+
+    fn into_approval(self) -> Result<CallerApproval, SpecError> {
+        let selector =
+            |one: Option<StoredToolSelector>| one.map(StoredToolSelector::into_selector).transpose();
+        Ok(CallerApproval {
+            tools: glob(&self.tools)?,
+            always: selector(self.always)?,
+            never: selector(self.never)?,
+        })
+    }
+}
+
+impl StoredToolSelector {
+    fn of(selector: &ToolSelector) -> Self {
+        let ToolSelector { names, read_only } = selector;
+        let names = names.as_ref().map(|names| names.iter().map(ToString::to_string).collect());
+        Self { names, read_only: *read_only }
+    }
+
+    fn into_selector(self) -> Result<ToolSelector, SpecError> {
+        let names = self.names.map(|names| names.iter().map(|name| glob(name)).collect()).transpose()?;
+        Ok(ToolSelector { names, read_only: self.read_only })
+    }
+}
+
+fn glob(text: &str) -> Result<ToolGlob, SpecError> {
+    ToolGlob::new(text).map_err(|error| SpecError::Value { problem: error.to_string() })
 }
 
 fn granted(access: ResourceAccess) -> bool {

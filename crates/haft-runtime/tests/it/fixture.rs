@@ -209,7 +209,7 @@ pub(crate) fn note(text: &str) -> ScriptStep {
 pub(crate) async fn finished(run: &RunHandle) -> RunOutcome {
     match run.wait().await.unwrap() {
         RunState::Finished(outcome) => *outcome,
-        RunState::Parked(reason) => panic!("parked: {reason:?}"),
+        other @ (RunState::Parked(_) | RunState::Suspended) => panic!("{other:?}"),
     }
 }
 

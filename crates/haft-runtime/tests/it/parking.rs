@@ -5,6 +5,8 @@ use std::sync::Arc;
 use haft_core::approval::ApprovalId;
 use haft_core::conversation::ToolReply;
 use haft_core::event::NoEvents;
+use haft_core::glob::ToolGlob;
+use haft_core::run::caller_approvals::{ApproverAuthority, CallerApproval, ToolSelector};
 use haft_core::run::finish::FinishReason;
 use haft_core::tool::ToolCall;
 use haft_model_server::{RequestExpectation, ScriptPart, ScriptStep};
@@ -123,6 +125,45 @@ fn pending_approval_survives_restart_and_call_runs_once() {
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "no number is used twice");
     });
     assert_eq!(fixture.calls.count(), 1);
+}
+
+#[tokio::test]
+async fn suspended_run_leaves_its_journal_free_and_asks_again_under_the_same_id() {
+    let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
+    let runtime = fixture.runtime(&asking()).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let [waiting] = pending(&run).await.try_into().unwrap();
+    run.suspend();
+    assert_eq!(run.wait().await.unwrap(), RunState::Suspended);
+    assert_eq!(run.pending_approvals().len(), 1, "the caller can still see what the run asked");
+    let run = runtime.resume(run.id(), None, RunSecrets::none()).await.unwrap();
+    let [again] = pending(&run).await.try_into().unwrap();
+    assert_eq!((again.id, &again.arguments), (waiting.id, &waiting.arguments));
+    run.decide(again.id, ApprovalDecision::Allow).unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+    assert_eq!(fixture.calls.count(), 1);
+}
+
+#[tokio::test]
+async fn caller_approves_calls_that_the_rules_allow_and_not_those_that_they_ask_about() {
+    let required = || CallerApproval {
+        tools: ToolGlob::new("*").unwrap(),
+        always: Some(ToolSelector::default()),
+        never: None,
+    };
+    let own = || RunHooks { authority: ApproverAuthority::CallersOwn, ..RunHooks::default() };
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let spec = RunSpec { approvals: vec![required()], ..fixture.spec("go") };
+    let run = runtime.start_with(spec, RunSecrets::none(), own()).await.unwrap();
+    let [waiting] = pending(&run).await.try_into().unwrap();
+    run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
+    assert_eq!((answer(&finished(&run).await).as_str(), fixture.calls.count()), ("done", 1));
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("refused")]);
+    let runtime = fixture.runtime(&asking()).await;
+    let spec = RunSpec { approvals: vec![required()], ..fixture.spec("go") };
+    let run = runtime.start_with(spec, RunSecrets::none(), own()).await.unwrap();
+    assert_eq!((answer(&finished(&run).await).as_str(), fixture.calls.count()), ("refused", 0));
 }
 
 #[tokio::test]

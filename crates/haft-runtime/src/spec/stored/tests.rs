@@ -31,6 +31,14 @@ fn spec() -> RunSpec {
             description: "d".into(),
             parameters: Arc::new(json!({"type": "object"})),
         }],
+        approvals: vec![CallerApproval {
+            tools: ToolGlob::new("docs__*").unwrap(),
+            always: None,
+            never: Some(ToolSelector {
+                names: Some(vec![ToolGlob::new("docs__read").unwrap()]),
+                read_only: Some(true),
+            }),
+        }],
         model_choice: ModelChoice::Routed,
         principal: Principal::new("acme", "anna", "key-1"),
         idempotency_key: Some("k".into()),

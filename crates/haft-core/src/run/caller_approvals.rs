@@ -1,0 +1,90 @@
+//! Approvals that the caller of a run requires, beside those of the operator's rules.
+//!
+//! They only narrow: a call that the rules deny stays denied, and a call that the rules ask about still asks.
+
+use crate::glob::ToolGlob;
+use crate::tool::Effects;
+
+/// The reason that a person and the audit record see.
+pub const CALLER_REQUIRES: &str = "the request requires approval";
+
+/// The calls of some tools that the caller wants to approve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallerApproval {
+    /// The tools that this entry is about, usually those of one MCP server.
+    pub tools: ToolGlob,
+    /// Calls of the selected tools need approval.
+    pub always: Option<ToolSelector>,
+    /// Calls of all tools but the selected ones need approval.
+    pub never: Option<ToolSelector>,
+}
+
+/// Selects tools by name, by effects, or by both.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolSelector {
+    /// Exposed names; `None` selects every name.
+    pub names: Option<Vec<ToolGlob>>,
+    /// Selects the tools that change nothing (`true`) or all others (`false`). The declaration of an MCP server counts,
+    /// because the selection belongs to the caller and cannot loosen a rule.
+    pub read_only: Option<bool>,
+}
+
+impl CallerApproval {
+    /// Returns true if the caller wants to approve calls of this tool.
+    pub fn requires(&self, tool: &str, effects: Effects) -> bool {
+        let selects =
+            |selector: &Option<ToolSelector>| selector.as_ref().map(|one| one.selects(tool, effects));
+        self.tools.matches(tool)
+            && (selects(&self.always) == Some(true) || selects(&self.never) == Some(false))
+    }
+}
+
+impl ToolSelector {
+    fn selects(&self, tool: &str, effects: Effects) -> bool {
+        let is_named = self.names.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(tool)));
+        is_named && self.read_only.is_none_or(|wanted| wanted == (effects == Effects::ReadOnly))
+    }
+}
+
+/// The calls that the approver of a run may decide about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ApproverAuthority {
+    /// Every call that needs approval.
+    #[default]
+    AllCalls,
+    /// Only calls that the caller itself wants to approve. Calls that the operator's rules ask about are denied.
+    CallersOwn,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selector(names: Option<&[&str]>, read_only: Option<bool>) -> ToolSelector {
+        let glob = |name: &&str| ToolGlob::new(name).unwrap();
+        ToolSelector { names: names.map(|names| names.iter().map(glob).collect()), read_only }
+    }
+
+    #[test]
+    fn caller_requires_approval_by_name_and_by_effects() {
+        let check = |always: Option<ToolSelector>, never: Option<ToolSelector>, expected: [bool; 3]| {
+            let entry = CallerApproval { tools: ToolGlob::new("docs__*").unwrap(), always, never };
+            let tools = [
+                ("docs__read", Effects::ReadOnly),
+                ("docs__write", Effects::Mutating),
+                ("other__write", Effects::Mutating),
+            ];
+            let found = tools.map(|(tool, effects)| entry.requires(tool, effects));
+            assert_eq!(found, expected, "{entry:?}");
+        };
+        let all = selector(None, None);
+        check(None, None, [false, false, false]);
+        check(Some(all.clone()), None, [true, true, false]);
+        check(Some(selector(Some(&["docs__write"]), None)), None, [false, true, false]);
+        check(Some(selector(None, Some(false))), None, [false, true, false]);
+        check(None, Some(all.clone()), [false, false, false]);
+        check(None, Some(selector(None, Some(true))), [false, true, false]);
+        check(None, Some(selector(Some(&["docs__write"]), Some(true))), [true, true, false]);
+        check(Some(selector(Some(&["docs__read"]), None)), Some(all), [true, false, false]);
+    }
+}

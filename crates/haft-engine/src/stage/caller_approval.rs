@@ -1,0 +1,55 @@
+//! Caller approval: asks about calls that the caller of the run wants to approve.
+
+use haft_core::event::PolicyDecision;
+use haft_core::rules::{PermissionDecision, Ruling};
+use haft_core::run::caller_approvals::{ApproverAuthority, CALLER_REQUIRES};
+use haft_core::run::context::RunContext;
+use haft_core::tool::Effects;
+use serde_json::json;
+
+use crate::call_record::CallRecord;
+use crate::catalog::ResolvedTool;
+
+/// A ruling, and the side that asks if it asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AskedRuling {
+    pub(crate) ruling: Ruling,
+    asked_by: AskedBy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AskedBy {
+    Operator,
+    Caller,
+}
+
+impl AskedRuling {
+    /// Tests if an approver with this authority may decide about the call.
+    pub(crate) fn may_be_decided(&self, authority: ApproverAuthority) -> bool {
+        match (authority, self.asked_by) {
+            (ApproverAuthority::AllCalls, _) | (ApproverAuthority::CallersOwn, AskedBy::Caller) => true,
+            (ApproverAuthority::CallersOwn, AskedBy::Operator) => false,
+        }
+    }
+}
+
+/// Turns an allowed call into one that asks, where the caller wants to approve it. Every other ruling stays, because a
+/// caller cannot loosen the operator's rules.
+pub(crate) fn caller_approval(
+    record: &mut CallRecord,
+    tool: &ResolvedTool<'_>,
+    (ruling, effects): (Ruling, Effects),
+    run: &RunContext,
+) -> AskedRuling {
+    let name = tool.entry().exposed().as_str();
+    let is_required = run.caller_approvals.iter().any(|entry| entry.requires(name, effects));
+    if ruling.decision != PermissionDecision::Allow || !is_required {
+        return AskedRuling { ruling, asked_by: AskedBy::Operator };
+    }
+    let decision = PermissionDecision::Ask;
+    record.note("ruling", json!({ "decision": decision.name(), "rule": null, "why": CALLER_REQUIRES }));
+    record.judge(PolicyDecision { decision, rule: None, consent: None });
+    // No rule asks, so that no approval by rule covers the call.
+    let ruling = Ruling { decision, rule: None, why: CALLER_REQUIRES.to_owned(), asking: Vec::new() };
+    AskedRuling { ruling, asked_by: AskedBy::Caller }
+}
