@@ -94,7 +94,7 @@ fn first_key(args: &ServeArgs) -> Result<Option<String>, CliError> {
         name: "first".into(),
         tenant: "default".into(),
         subject: owner.subject().to_owned(),
-        scopes: vec![KeyScope::Api],
+        scopes: vec![KeyScope::Api, KeyScope::Approvals],
         expires_ms: None,
     };
     let (_, secret) = store.create(new, keys::now_ms()).map_err(|error| keys::unusable(&error))?;

@@ -70,12 +70,21 @@ pub struct ApiError {
     pub code: Option<&'static str>,
     /// Set to `false` if a retry could repeat the effect of a tool.
     pub should_retry: Option<bool>,
+    /// The seconds after which the same request may succeed.
+    pub retry_after_s: Option<u64>,
 }
 
 impl ApiError {
     /// Creates an error without a field.
     pub fn new(kind: ApiErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), param: None, code: None, should_retry: None }
+        Self {
+            kind,
+            message: message.into(),
+            param: None,
+            code: None,
+            should_retry: None,
+            retry_after_s: None,
+        }
     }
 
     /// Creates an error about a field of the request.
@@ -87,6 +96,20 @@ impl ApiError {
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
+        self
+    }
+
+    /// Tells clients, which repeat some requests by themselves, that a repetition has no use.
+    #[must_use]
+    pub fn not_retryable(mut self) -> Self {
+        self.should_retry = Some(false);
+        self
+    }
+
+    /// Tells clients when the same request may succeed.
+    #[must_use]
+    pub fn after(mut self, seconds: u64) -> Self {
+        self.retry_after_s = Some(seconds);
         self
     }
 
@@ -103,6 +126,9 @@ impl IntoResponse for ApiError {
         let mut response = (status, Json(json!({ "error": self.body() }))).into_response();
         if self.kind == ApiErrorKind::Unauthorized {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let Some(should_retry) = self.should_retry {
             let value = HeaderValue::from_static(if should_retry { "true" } else { "false" });

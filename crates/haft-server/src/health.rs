@@ -1,7 +1,6 @@
 //! `/healthz` and `/readyz`: the process answers, and the server accepts work.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
@@ -17,7 +16,7 @@ pub(crate) async fn healthz() -> Response {
 
 /// Fails from the moment that the server is asked to stop, so that a load balancer sends no more requests.
 pub(crate) async fn readyz(State(state): State<Arc<ServerState>>) -> Response {
-    if state.stopping.load(Ordering::Relaxed) {
+    if state.is_stopping() {
         return ApiError::new(ApiErrorKind::Unavailable, "the server is stopping").into_response();
     }
     Json(json!({ "status": "ready" })).into_response()

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use haft_runtime::Runtime;
 use haft_store::api_keys::ApiKeyStore;
@@ -13,14 +13,14 @@ use haft_store::conversations::ConversationStore;
 use haft_store::idempotency::FileIdempotencyKeys;
 use haft_store::responses::ResponseStore;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::accept;
 use crate::access::AccessRules;
 use crate::agents::AgentCatalog;
 use crate::auth::{KeyRing, now_ms};
-use crate::responses::LiveResponses;
+use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
 
@@ -42,11 +42,50 @@ pub(crate) struct ServerState {
     pub(crate) conversations: ConversationStore,
     pub(crate) idempotency: FileIdempotencyKeys,
     pub(crate) live: Arc<LiveResponses>,
-    /// Set once the server was asked to stop.
-    pub(crate) stopping: AtomicBool,
+    /// True once the server was asked to stop.
+    stopping: watch::Sender<bool>,
+    /// The number of responses that are in progress.
+    active: watch::Sender<usize>,
     /// When the server started, in seconds since 1970.
     pub(crate) started_s: u64,
 }
+
+impl ServerState {
+    /// Tests if the server was asked to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Waits until the server is asked to stop.
+    pub(crate) async fn stopped(&self) {
+        // The sender lives as long as this state.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    /// Waits until no response is in progress.
+    async fn drained(&self) {
+        let _ = self.active.subscribe().wait_for(|active| *active == 0).await;
+    }
+}
+
+/// Counts a response in progress until it is dropped.
+pub(crate) struct ActiveWork(Arc<ServerState>);
+
+impl ActiveWork {
+    pub(crate) fn begin(state: &Arc<ServerState>) -> Self {
+        state.active.send_modify(|active| *active += 1);
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for ActiveWork {
+    fn drop(&mut self) {
+        self.0.active.send_modify(|active| *active -= 1);
+    }
+}
+
+/// The time that connections get to close after their last response, and suspended runs to leave their journals.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The reason a server does not start.
 #[derive(Debug)]
@@ -110,7 +149,8 @@ impl Server {
             conversations,
             idempotency,
             live: Arc::default(),
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
+            active: watch::Sender::new(0),
             started_s: now_ms() / 1000,
         };
         Ok(Self { listener, address, state: Arc::new(state) })
@@ -121,23 +161,30 @@ impl Server {
         self.address
     }
 
-    /// Serves until `stop` resolves. Requests in progress then get the drain timeout to finish; after that all runs are
-    /// cancelled.
+    /// Serves until `stop` resolves. From then on `/readyz` fails and no run starts. Responses in progress get the drain
+    /// timeout to finish; those in the background are suspended as soon as no tool runs, and the next process continues
+    /// them.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) {
         let Self { listener, state, .. } = self;
         let app = router(&state);
-        let (stopped, stopping) = oneshot::channel();
-        let marked = Arc::clone(&state);
+        tokio::spawn(continue_unfinished(Arc::clone(&state)));
+        let (closing, closed) = oneshot::channel();
+        let drained = Arc::clone(&state);
         let signal = async move {
             stop.await;
-            marked.stopping.store(true, Ordering::Relaxed);
-            let _ = stopped.send(());
+            drained.stopping.send_replace(true);
+            // The listener stays open meanwhile, so that a load balancer reads the state from `/readyz`.
+            if timeout(drained.settings.drain_timeout, drained.drained()).await.is_err() {
+                drained.live.suspend_all();
+                let _ = timeout(CLOSE_TIMEOUT, drained.drained()).await;
+            }
+            let _ = closing.send(());
         };
         let settings = state.settings.clone();
         let mut served = tokio::spawn(async move { accept::serve(listener, app, &settings, signal).await });
         tokio::select! {
             _ = &mut served => {}
-            Ok(()) = stopping => drop(timeout(state.settings.drain_timeout, &mut served).await),
+            Ok(()) = closed => drop(timeout(CLOSE_TIMEOUT, &mut served).await),
         }
         served.abort();
         state.runtime.shut_down().await;

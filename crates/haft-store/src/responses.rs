@@ -40,6 +40,33 @@ pub struct ResponseRecord {
     /// The events of the stream, for a response in the background, whose readers may come later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Value>,
+    /// The calls that wait for a decision of the client. Their run is suspended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<WaitingApproval>,
+    /// The number of the first event of the run that belongs to this response. A run that continues after an approval
+    /// makes several responses.
+    #[serde(default = "first_event")]
+    pub first_event: u64,
+    /// The digest of the request body, so that an idempotency key is not used for another request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_digest: Option<String>,
+}
+
+fn first_event() -> u64 {
+    1
+}
+
+/// A call that waits for a decision of the client.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WaitingApproval {
+    /// The id of the item on the wire.
+    pub item: String,
+    /// The id of the approval in the run.
+    pub approval: String,
+    /// The arguments that the client saw. Only a call with exactly these is approved.
+    pub arguments: Value,
+    /// True if only a key with the scope for approvals may decide.
+    pub needs_scope: bool,
 }
 
 /// The parts of a record that its maker chooses.
@@ -53,24 +80,48 @@ pub struct NewResponse {
     pub messages: Vec<StoredMessage>,
     pub open_calls: Vec<String>,
     pub events: Vec<Value>,
+    pub approvals: Vec<WaitingApproval>,
+    pub first_event: u64,
+    pub request_digest: Option<String>,
+}
+
+/// A response that a process must finish, also after a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnfinishedResponse {
+    /// The id on the wire.
+    pub id: String,
+    pub tenant: String,
+    pub subject: String,
+    pub credential_id: String,
+    /// The names of the scopes that the request had.
+    pub scopes: Vec<String>,
+}
+
+impl UnfinishedResponse {
+    /// Returns the principal that the response belongs to.
+    pub fn principal(&self) -> Principal {
+        Principal::new(&self.tenant, &self.subject, &self.credential_id)
+    }
 }
 
 /// The files of all responses.
 #[derive(Debug, Clone)]
 pub struct ResponseStore {
     root: PathBuf,
+    /// One small file for each unfinished response, so that a start need not read all responses.
+    unfinished: PathBuf,
 }
 
 impl ResponseStore {
     pub fn of(home: &Home) -> Self {
-        Self { root: home.data().join("responses") }
+        Self { root: home.data().join("responses"), unfinished: home.data().join("responses-unfinished") }
     }
 
     /// Stores a response, or replaces it. After a power cut the newest responses may be missing.
     pub fn put(&self, owner: &Principal, new: NewResponse) -> io::Result<()> {
         let path = self.path(owner, &new.id).ok_or_else(|| io::Error::other("not the id of a response"))?;
         private_file::create_parent_dir(&path)?;
-        let NewResponse { id, run, created_ms, response, input, messages, open_calls, events } = new;
+        let NewResponse { id, run, created_ms, response, input, messages, open_calls, events, .. } = new;
         let subject = owner.subject().to_owned();
         let record = ResponseRecord {
             version: VERSION,
@@ -83,8 +134,32 @@ impl ResponseStore {
             messages,
             open_calls,
             events,
+            approvals: new.approvals,
+            first_event: new.first_event,
+            request_digest: new.request_digest,
         };
         private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)
+    }
+
+    /// Remembers that a response must be finished after a restart.
+    pub fn begin(&self, unfinished: &UnfinishedResponse) -> io::Result<()> {
+        let path = self.unfinished.join(&unfinished.id);
+        private_file::create_parent_dir(&path)?;
+        private_file::replace_unsynced(&path, &serde_json::to_vec(unfinished)?)
+    }
+
+    /// Forgets an unfinished response, once its end is stored.
+    pub fn end(&self, id: &str) -> io::Result<()> {
+        match std::fs::remove_file(self.unfinished.join(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the responses that an earlier process did not finish.
+    pub fn unfinished(&self) -> Vec<UnfinishedResponse> {
+        let read = |entry: std::fs::DirEntry| serde_json::from_slice(&std::fs::read(entry.path()).ok()?).ok();
+        sweep::entries(&self.unfinished).filter_map(read).collect()
     }
 
     /// Returns a response; `None` if there is none, or if it belongs to another subject or tenant.
@@ -156,7 +231,29 @@ mod tests {
             messages: vec![StoredMessage::of(&Message::user("hi"))],
             open_calls: vec!["call_1".into()],
             events: Vec::new(),
+            approvals: Vec::new(),
+            first_event: 1,
+            request_digest: None,
         }
+    }
+
+    #[test]
+    fn an_unfinished_response_is_listed_until_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ResponseStore::of(&Home::at(directory.path()));
+        assert_eq!(store.unfinished(), []);
+        let one = UnfinishedResponse {
+            id: "resp_1".into(),
+            tenant: "acme".into(),
+            subject: "anna".into(),
+            credential_id: "k".into(),
+            scopes: vec!["api".into()],
+        };
+        store.begin(&one).unwrap();
+        assert_eq!(store.unfinished(), std::slice::from_ref(&one));
+        store.end("resp_1").unwrap();
+        store.end("resp_1").unwrap();
+        assert_eq!(store.unfinished(), []);
     }
 
     #[test]

@@ -1,20 +1,24 @@
 //! A response in progress: the run behind it, and the fold of its events.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::conversation::Message;
+use haft_core::event_log::{EventEnvelope, LogEvent};
 use haft_core::stored::StoredMessage;
 use haft_core::tool::ToolCall;
-use haft_runtime::{EventSeq, ParkReason, RunEvents, RunHandle, RunState};
-use haft_store::responses::NewResponse;
+use haft_runtime::{ApprovalDecision, EventSeq, ParkReason, PendingApproval, RunEvents, RunHandle, RunState};
+use haft_store::api_keys::KeyScope;
+use haft_store::responses::{NewResponse, UnfinishedResponse, WaitingApproval};
 use serde_json::Value;
 
+use super::approvals::ApprovalAnswers;
 use super::fold::{ResponseFold, StreamEvent};
 use super::object::ResponseEnd;
 use crate::auth::{Caller, now_ms};
 use crate::conversations;
-use crate::server::ServerState;
+use crate::server::{ActiveWork, ServerState};
 
 /// A response whose run works. Dropping it cancels the run, because a client that has gone needs no answer.
 pub(crate) struct ActiveResponse {
@@ -22,13 +26,29 @@ pub(crate) struct ActiveResponse {
     handle: RunHandle,
     events: RunEvents,
     fold: ResponseFold,
-    /// Resolves when the model calls functions of the client; `None` if it cannot, or has.
-    parking: Option<BoxFuture<'static, Vec<ToolCall>>>,
+    /// Resolves when the run needs its client; `None` once it has stopped for that.
+    parking: Option<BoxFuture<'static, ParkReason>>,
+    /// The answers to the approval requests of the response before; `None` for a new run.
+    answers: Option<ApprovalAnswers>,
     client_calls: Vec<ToolCall>,
+    /// The calls that the client must approve.
+    approvals: Vec<WaitingApproval>,
+    /// The calls of tools that run now, also those of sub-agents.
+    running_calls: HashSet<u64>,
     kept: KeptResponse,
     /// All events, for a response whose readers may come later.
     replayable: Vec<Value>,
     progress: ResponseProgress,
+    /// Counts this response as work that a stopping server waits for.
+    _active: ActiveWork,
+}
+
+/// The run behind a response.
+pub(crate) struct ResponseRun {
+    pub(crate) handle: RunHandle,
+    pub(crate) answers: Option<ApprovalAnswers>,
+    /// The number of the first event that belongs to the response.
+    pub(crate) first_event: EventSeq,
 }
 
 /// Everything that decides what remains of a response.
@@ -37,9 +57,14 @@ pub(crate) struct KeptResponse {
     pub(crate) caller: Caller,
     /// The input items, as the wire shows them.
     pub(crate) input: Vec<Value>,
+    /// The conversation before the response.
+    pub(crate) opening: Vec<StoredMessage>,
     pub(crate) storage: ResponseStorage,
     /// The conversation that gets the items.
     pub(crate) conversation: Option<String>,
+    /// The number of the first event that belongs to the response.
+    pub(crate) first_event: EventSeq,
+    pub(crate) request_digest: Option<String>,
 }
 
 /// The end of a response from which a connection continues, also if nothing is stored.
@@ -65,6 +90,8 @@ enum ResponseProgress {
     New,
     Working,
     Ended(Box<EndedResponse>),
+    /// The server stops; the next process continues the response.
+    Suspended,
 }
 
 /// The final object of a response.
@@ -78,19 +105,22 @@ pub(crate) struct EndedResponse {
 impl ActiveResponse {
     pub(crate) fn new(
         state: Arc<ServerState>,
-        handle: RunHandle,
+        run: ResponseRun,
         fold: ResponseFold,
         kept: KeptResponse,
     ) -> Self {
-        let events = handle.events(EventSeq::START);
-        let parking = Some(parking(handle.clone()));
+        let ResponseRun { handle, answers, first_event } = run;
         Self {
+            events: handle.events(first_event),
+            parking: Some(parking(handle.clone())),
+            _active: ActiveWork::begin(&state),
             state,
             handle,
-            events,
             fold,
-            parking,
+            answers,
             client_calls: Vec::new(),
+            approvals: Vec::new(),
+            running_calls: HashSet::new(),
             kept,
             replayable: Vec::new(),
             progress: ResponseProgress::New,
@@ -105,9 +135,14 @@ impl ActiveResponse {
         &self.handle
     }
 
-    /// Returns the conversation after the response; `None` before its end.
+    pub(crate) fn request_digest(&self) -> Option<String> {
+        self.kept.request_digest.clone()
+    }
+
+    /// Returns the conversation after the response; `None` before its end, and if the run waits for approval: then the
+    /// stored response says how to go on.
     pub(crate) fn continuation(&self) -> Option<LastResponse> {
-        let conversation = self.handle.conversation()?;
+        let conversation = self.handle.conversation().filter(|_| self.approvals.is_empty())?;
         Some(LastResponse {
             id: self.fold.head().id.clone(),
             messages: conversation.messages().iter().map(|message| Message::clone(message)).collect(),
@@ -121,8 +156,26 @@ impl ActiveResponse {
 
     /// Stores the response before it has ended, so that it can be found from the moment that the client knows its id.
     pub(crate) async fn store_beginning(&mut self) {
-        let response = self.fold.head().object("in_progress", &[], None, &ResponseEnd::default());
+        if self.kept.storage == ResponseStorage::StoredForReplay {
+            // First, so that no crash leaves a stored response that is never continued.
+            self.mark_unfinished().await;
+        }
+        let head = self.fold.head();
+        let response = head.object("in_progress", &head.warning_items(), None, &ResponseEnd::default());
         self.store(&response).await;
+    }
+
+    async fn mark_unfinished(&mut self) {
+        let owner = self.handle.principal();
+        let unfinished = UnfinishedResponse {
+            id: self.id().to_owned(),
+            tenant: owner.tenant().to_owned(),
+            subject: owner.subject().to_owned(),
+            credential_id: owner.credential_id().to_owned(),
+            scopes: self.kept.caller.scopes.iter().map(|scope| scope.name().to_owned()).collect(),
+        };
+        let store = self.state.responses.clone();
+        let _ = tokio::task::spawn_blocking(move || store.begin(&unfinished)).await;
     }
 
     /// Returns the next events of the stream; `None` after the last ones. Cancelling it loses nothing.
@@ -135,7 +188,7 @@ impl ActiveResponse {
     }
 
     fn has_ended(&self) -> bool {
-        matches!(self.progress, ResponseProgress::Ended(_))
+        matches!(self.progress, ResponseProgress::Ended(_) | ResponseProgress::Suspended)
     }
 
     async fn next_events(&mut self) -> Option<Vec<StreamEvent>> {
@@ -144,36 +197,109 @@ impl ActiveResponse {
                 self.progress = ResponseProgress::Working;
                 return Some(self.fold.start());
             }
-            ResponseProgress::Ended(_) => return None,
+            ResponseProgress::Ended(_) | ResponseProgress::Suspended => return None,
             ResponseProgress::Working => {}
         }
         loop {
-            let event = match &mut self.parking {
-                None => self.events.next().await,
-                Some(parking) => tokio::select! {
-                    biased;
-                    event = self.events.next() => event,
-                    calls = parking => {
-                        self.parking = None;
-                        self.client_calls = calls;
-                        // The follow-up request starts a run of its own, so this one needs no place to wait in.
-                        self.handle.cancel();
-                        continue;
-                    }
-                },
-            };
-            match event {
-                Some(Ok(event)) => {
+            match self.next_step().await {
+                ResponseStep::Event(event) => {
+                    self.count_calls(&event);
                     let events = self.fold.apply(&event);
                     if !events.is_empty() {
+                        self.make_replayable().await;
                         return Some(events);
                     }
                 }
-                // A reader this far behind lost text; the final object of the run is still complete.
-                Some(Err(_)) => {}
-                None => return Some(self.finish().await),
+                ResponseStep::Parked(reason) => self.answer_run(reason),
+                // The next process resumes the run. No call is running that would be cut off.
+                ResponseStep::Suspend => self.stop_run(),
+                ResponseStep::Gap => {}
+                ResponseStep::Ended => return self.finish().await,
             }
         }
+    }
+
+    async fn next_step(&mut self) -> ResponseStep {
+        let suspends = self.kept.storage == ResponseStorage::StoredForReplay
+            && self.running_calls.is_empty()
+            && self.parking.is_some();
+        let Self { parking, events, state, .. } = self;
+        let parked = async {
+            match parking {
+                Some(parking) => parking.await,
+                None => std::future::pending().await,
+            }
+        };
+        let step = tokio::select! {
+            biased;
+            event = events.next() => match event {
+                Some(Ok(event)) => ResponseStep::Event(event),
+                // A reader this far behind lost text; the final object of the run is still complete.
+                Some(Err(_)) => ResponseStep::Gap,
+                None => ResponseStep::Ended,
+            },
+            reason = parked => ResponseStep::Parked(reason),
+            () = state.stopped(), if suspends => ResponseStep::Suspend,
+        };
+        if let ResponseStep::Parked(_) = step {
+            self.parking = None;
+        }
+        step
+    }
+
+    /// A reader may see an event only once a process after a crash would repeat it.
+    async fn make_replayable(&mut self) {
+        if self.kept.storage == ResponseStorage::StoredForReplay {
+            self.handle.events_stored().await;
+        }
+    }
+
+    fn count_calls(&mut self, envelope: &EventEnvelope) {
+        match &envelope.event.kind {
+            LogEvent::ToolStarted { operation, .. } => drop(self.running_calls.insert(*operation)),
+            LogEvent::ToolFinished { operation, .. } => drop(self.running_calls.remove(operation)),
+            // Calls of an earlier process do not run any more.
+            LogEvent::RunStarted { .. } if envelope.parent.is_none() => self.running_calls.clear(),
+            _ => {}
+        }
+    }
+
+    /// Gives the run the decisions that the client sent, or ends the response so that the client can act.
+    fn answer_run(&mut self, reason: ParkReason) {
+        match reason {
+            ParkReason::ClientOutputs(calls) => {
+                self.client_calls = calls;
+                // The follow-up request starts a run of its own, so this one needs no place to wait in.
+                self.handle.cancel();
+            }
+            ParkReason::Approval(pending) => {
+                let decided = pending.iter().filter_map(|one| Some((one.id, self.decision(one)?)));
+                let decided: Vec<_> = decided.collect();
+                if decided.is_empty() {
+                    return self.handle.suspend();
+                }
+                for (id, decision) in decided {
+                    // A call that was cancelled meanwhile needs no decision.
+                    let _ = self.handle.decide(id, decision);
+                }
+                self.parking = Some(parking(self.handle.clone()));
+            }
+            // Questions are declined, and runs of the server have no secrets of their own.
+            ParkReason::Elicitation(_) | ParkReason::Credentials(_) => {}
+        }
+    }
+
+    /// Returns the decision about a call; `None` if the client is to be asked. A call that waited in an earlier response and
+    /// was not shown to the client, because the key may not decide about it, is denied.
+    fn decision(&self, pending: &PendingApproval) -> Option<ApprovalDecision> {
+        let answers = self.answers.as_ref()?;
+        let was_waiting = pending.why.is_empty();
+        answers.decision(pending).or_else(|| was_waiting.then_some(ApprovalDecision::Deny))
+    }
+
+    fn stop_run(&mut self) {
+        self.parking = None;
+        self.handle.suspend();
     }
 
     /// Works to the end and returns the final object.
@@ -181,25 +307,41 @@ impl ActiveResponse {
         while self.next().await.is_some() {}
         match &self.progress {
             ResponseProgress::Ended(ended) => EndedResponse::clone(ended),
-            ResponseProgress::New | ResponseProgress::Working => EndedResponse {
-                response: Value::Null,
-                end: ResponseEnd::failed("server_error", "server_error", "the response has no end"),
-                tool_began: false,
-            },
+            ResponseProgress::New | ResponseProgress::Working | ResponseProgress::Suspended => {
+                EndedResponse {
+                    response: Value::Null,
+                    end: ResponseEnd::failed("server_error", "server_error", "the server is stopping"),
+                    tool_began: self.fold.tool_began(),
+                }
+            }
         }
     }
 
-    async fn finish(&mut self) -> Vec<StreamEvent> {
-        let outcome = self.handle.finished().await;
+    /// Ends the response. Returns `None` if another process continues it.
+    async fn finish(&mut self) -> Option<Vec<StreamEvent>> {
+        let stopped = self.handle.stopped().await;
+        let pending = self.handle.pending_approvals();
         let mut events = Vec::new();
-        let end = match outcome {
-            Ok(_) if !self.client_calls.is_empty() => {
+        let end = match stopped {
+            Ok(RunState::Suspended) if pending.is_empty() => {
+                self.progress = ResponseProgress::Suspended;
+                return None;
+            }
+            Ok(RunState::Suspended) => {
+                let needs_scope = self.kept.caller.require(KeyScope::Approvals).is_ok();
+                (events, self.approvals) = self.fold.approval_requests(&pending, needs_scope);
+                ResponseEnd::completed()
+            }
+            Ok(RunState::Finished(_)) if !self.client_calls.is_empty() => {
                 let calls = std::mem::take(&mut self.client_calls);
                 events = self.fold.client_calls(&calls);
                 self.client_calls = calls;
                 ResponseEnd::completed()
             }
-            Ok(outcome) => ResponseEnd::of(&outcome.finish),
+            Ok(RunState::Finished(outcome)) => ResponseEnd::of(&outcome.finish),
+            Ok(RunState::Parked(reason)) => {
+                ResponseEnd::failed("server_error", "server_error", format!("the run waits: {reason:?}"))
+            }
             Err(defect) => ResponseEnd::failed("server_error", "server_error", defect.to_string()),
         };
         let end = ResponseEnd { completed_s: (end.status == "completed").then(|| now_ms() / 1000), ..end };
@@ -212,7 +354,7 @@ impl ActiveResponse {
         self.extend_conversation(&response).await;
         let tool_began = self.fold.tool_began();
         self.progress = ResponseProgress::Ended(Box::new(EndedResponse { response, end, tool_began }));
-        events
+        Some(events)
     }
 
     /// Adds the input and the output to the conversation. One that was deleted meanwhile stays deleted.
@@ -232,19 +374,28 @@ impl ActiveResponse {
         let messages = self.handle.conversation().map(|conversation| {
             conversation.messages().iter().map(|message| StoredMessage::of(message)).collect()
         });
+        let is_ended = response["status"] != "in_progress";
         let new = NewResponse {
             id: self.fold.head().id.clone(),
             run: self.handle.id().to_string(),
             created_ms: self.fold.head().created_s * 1000,
             response: response.clone(),
             input: self.kept.input.clone(),
-            messages: messages.unwrap_or_default(),
+            messages: messages.unwrap_or_else(|| self.kept.opening.clone()),
             open_calls: self.open_calls(),
             events: self.replayable.clone(),
+            approvals: self.approvals.clone(),
+            first_event: self.kept.first_event.0,
+            request_digest: self.kept.request_digest.clone(),
         };
         let (store, owner) = (self.state.responses.clone(), self.handle.principal().clone());
         // The disk must not hold up the other requests of this thread.
-        let _ = tokio::task::spawn_blocking(move || store.put(&owner, new)).await;
+        let stored = tokio::task::spawn_blocking(move || {
+            let id = new.id.clone();
+            store.put(&owner, new)?;
+            if is_ended { store.end(&id) } else { Ok(()) }
+        });
+        let _ = stored.await;
     }
 }
 
@@ -256,12 +407,25 @@ impl Drop for ActiveResponse {
     }
 }
 
-/// Waits until the run needs its caller. Approvals and questions are denied, so that only functions can be the reason.
-fn parking(handle: RunHandle) -> BoxFuture<'static, Vec<ToolCall>> {
+/// One thing that happens to a response.
+enum ResponseStep {
+    Event(Arc<EventEnvelope>),
+    /// The run needs its client.
+    Parked(ParkReason),
+    /// The server stops, and the response goes on in the next process.
+    Suspend,
+    /// Events are missing.
+    Gap,
+    /// There are no more events.
+    Ended,
+}
+
+/// Waits until the run needs its client.
+fn parking(handle: RunHandle) -> BoxFuture<'static, ParkReason> {
     Box::pin(async move {
         match handle.wait().await {
-            Ok(RunState::Parked(ParkReason::ClientOutputs(calls))) => calls,
-            Ok(_) | Err(_) => std::future::pending().await,
+            Ok(RunState::Parked(reason)) => reason,
+            Ok(RunState::Finished(_) | RunState::Suspended) | Err(_) => std::future::pending().await,
         }
     })
 }

@@ -6,11 +6,19 @@
 
 use std::collections::HashMap;
 
+use haft_core::approval::ApprovalId;
 use haft_core::event_log::{EventEnvelope, LogEvent, LogUsage};
-use haft_core::tool::ToolCall;
+use haft_core::position::{RunPosition, SessionId};
+use haft_core::result::ToolErrorKind;
+use haft_core::tool::{CallId, ToolCall};
+use haft_runtime::PendingApproval;
+use haft_store::responses::WaitingApproval;
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
+use super::approvals::ITEM_PREFIX;
 use super::object::{ResponseEnd, ResponseHead};
+use super::request::DeltaPadding;
 
 /// One event of the stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +39,12 @@ impl StreamEvent {
     }
 }
 
+/// The label of tools that belong to no MCP server, in items that need one.
+const OWN_LABEL: &str = "haft";
+
+/// Padded deltas have a multiple of this many bytes, with their padding.
+const PADDED_BYTES: usize = 32;
+
 /// The state of a response while its run works.
 #[derive(Debug)]
 pub(crate) struct ResponseFold {
@@ -38,6 +52,8 @@ pub(crate) struct ResponseFold {
     output: Vec<Value>,
     /// The item that deltas extend; always the last one.
     open: Option<OpenText>,
+    /// Calls that the model requested and that have not begun: they may still need approval.
+    requested: HashMap<String, RequestedCall>,
     /// The positions of calls that the server runs, by the model's id of the call.
     running: HashMap<String, usize>,
     sequence: u64,
@@ -45,6 +61,16 @@ pub(crate) struct ResponseFold {
     /// The text of the last message.
     last_text: String,
     tool_began: bool,
+    /// True after the run continued in another process, until its next turn begins.
+    is_restarted: bool,
+}
+
+#[derive(Debug, Clone)]
+struct RequestedCall {
+    tool: String,
+    arguments: String,
+    /// The approval request that the call follows from.
+    approval: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,11 +91,13 @@ impl ResponseFold {
             head,
             output: Vec::new(),
             open: None,
+            requested: HashMap::new(),
             running: HashMap::new(),
             sequence: 0,
             usage: None,
             last_text: String::new(),
             tool_began: false,
+            is_restarted: false,
         }
     }
 
@@ -85,10 +113,15 @@ impl ResponseFold {
     /// Returns the events before the first item.
     pub(crate) fn start(&mut self) -> Vec<StreamEvent> {
         let response = self.head.object("in_progress", &[], None, &ResponseEnd::default());
-        vec![
+        let mut events = vec![
             self.event("response.created", json!({"response": response})),
             self.event("response.in_progress", json!({"response": response})),
-        ]
+        ];
+        for (index, item) in self.head.warning_items().into_iter().enumerate() {
+            events.push(self.add(item.clone()));
+            events.push(self.done(index, item));
+        }
+        events
     }
 
     /// Takes an event of the run. Events of sub-agents count for the usage only.
@@ -102,12 +135,26 @@ impl ResponseFold {
         match &envelope.event.kind {
             LogEvent::TextDelta { text } => self.delta(TextKind::Message, text),
             LogEvent::ReasoningDelta { text } => self.delta(TextKind::Reasoning, text),
+            LogEvent::TurnStarted if std::mem::take(&mut self.is_restarted) => Vec::new(),
             LogEvent::TurnStarted => self.close_text("completed"),
-            LogEvent::ToolCall { id, tool, arguments } => self.begin_call(id, tool, arguments),
-            LogEvent::ToolResult { id, is_error, text, .. } => self.end_call(id, *is_error, text),
-            LogEvent::RunStarted { .. }
-            | LogEvent::ModelFinished { .. }
-            | LogEvent::ToolStarted { .. }
+            LogEvent::RunStarted { .. } => self.restart(),
+            LogEvent::ToolCall { id, tool, arguments } => self.request_call(envelope, id, tool, arguments),
+            LogEvent::ToolStarted { id, .. } => {
+                self.tool_began = true;
+                self.begin_call(id)
+            }
+            LogEvent::ToolResult { id, error_kind: Some(kind), .. }
+                if kind == ToolErrorKind::ApprovalPending.name() =>
+            {
+                self.requested.remove(id);
+                Vec::new()
+            }
+            LogEvent::ToolResult { id, is_error, text, .. } => {
+                let mut events = self.begin_call(id);
+                events.extend(self.end_call(id, *is_error, text));
+                events
+            }
+            LogEvent::ModelFinished { .. }
             | LogEvent::ToolProgress { .. }
             | LogEvent::ToolFinished { .. }
             | LogEvent::ApprovalRequested { .. }
@@ -116,6 +163,44 @@ impl ResponseFold {
             | LogEvent::ContextCompacted { .. }
             | LogEvent::RunFinished { .. } => Vec::new(),
         }
+    }
+
+    /// The model repeats the reply that was cut off, so the text until then is dropped. Its item stays open for the repeated
+    /// text, because a client may have seen it.
+    fn restart(&mut self) -> Vec<StreamEvent> {
+        if let Some(open) = &mut self.open {
+            open.text.clear();
+            self.is_restarted = true;
+        }
+        Vec::new()
+    }
+
+    /// Adds the calls that the client must approve. Returns them as the store keeps them.
+    pub(crate) fn approval_requests(
+        &mut self,
+        pending: &[PendingApproval],
+        needs_scope: bool,
+    ) -> (Vec<StreamEvent>, Vec<WaitingApproval>) {
+        let mut events = self.close_text("completed");
+        let mut waiting = Vec::new();
+        for approval in pending {
+            let index = self.output.len();
+            let id = self.item_id(ITEM_PREFIX, index);
+            let (label, name) = self.server_and_name(&approval.tool);
+            let item = json!({
+                "type": "mcp_approval_request", "id": id, "server_label": label.unwrap_or(OWN_LABEL), "name": name,
+                "arguments": approval.arguments.to_string(),
+            });
+            events.push(self.add(item.clone()));
+            events.push(self.done(index, item));
+            waiting.push(WaitingApproval {
+                item: id,
+                approval: approval.id.to_string(),
+                arguments: approval.arguments.clone(),
+                needs_scope,
+            });
+        }
+        (events, waiting)
     }
 
     /// Adds the calls that the client runs.
@@ -138,7 +223,7 @@ impl ResponseFold {
         };
         let place = json!({"item_id": id, "output_index": index});
         let added = self.add(item("", "in_progress"));
-        let delta = with(&place, "delta", arguments.into());
+        let delta = self.padded(with(&place, "delta", arguments.into()), arguments);
         let done = with(&with(&place, "arguments", arguments.into()), "name", call.name.clone().into());
         let delta = self.event("response.function_call_arguments.delta", delta);
         let done = self.event("response.function_call_arguments.done", done);
@@ -148,7 +233,12 @@ impl ResponseFold {
     /// Ends the response. Returns the final object and the events up to the last one.
     pub(crate) fn end(&mut self, end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
         let is_whole = end.error.is_none();
-        let mut events = self.close_text(if is_whole { "completed" } else { "incomplete" });
+        let mut events = Vec::new();
+        // The answer was complete when the process ended, but the event log was not: the cut text gets it.
+        if let (true, Some(answer)) = (std::mem::take(&mut self.is_restarted), &end.answer) {
+            events.extend(self.delta(TextKind::Message, answer));
+        }
+        events.extend(self.close_text(if is_whole { "completed" } else { "incomplete" }));
         // A run that ended early leaves calls without a result.
         let left: Vec<String> = self.running.keys().cloned().collect();
         for id in left {
@@ -186,12 +276,22 @@ impl ResponseFold {
         if let Some(open) = &mut self.open {
             open.text.push_str(text);
         }
-        let data = with(&place, "delta", text.into());
+        let data = self.padded(with(&place, "delta", text.into()), text);
         events.push(match kind {
             TextKind::Message => self.event("response.output_text.delta", with(&data, "logprobs", json!([]))),
             TextKind::Reasoning => self.event("response.reasoning_text.delta", data),
         });
         events
+    }
+
+    /// Adds a field that brings the delta to a multiple of [`PADDED_BYTES`], if the client asks for it. A replayed stream
+    /// must be the same, so the padding is not random.
+    fn padded(&self, data: Value, delta: &str) -> Value {
+        if self.head.padding == DeltaPadding::Off {
+            return data;
+        }
+        let missing = delta.len().next_multiple_of(PADDED_BYTES) - delta.len();
+        with(&data, "obfuscation", "x".repeat(missing).into())
     }
 
     fn open_text(&mut self, kind: TextKind) -> Vec<StreamEvent> {
@@ -236,18 +336,45 @@ impl ResponseFold {
         }
     }
 
-    fn begin_call(&mut self, id: &str, tool: &str, arguments: &str) -> Vec<StreamEvent> {
-        self.tool_began = true;
+    /// Remembers a call. A call that goes on after a restart has its item already.
+    fn request_call(
+        &mut self,
+        envelope: &EventEnvelope,
+        id: &str,
+        tool: &str,
+        arguments: &str,
+    ) -> Vec<StreamEvent> {
+        if self.running.contains_key(id) {
+            return Vec::new();
+        }
+        let session = Uuid::parse_str(&envelope.run).map(|session| SessionId(session.as_u128()));
+        let approval = session.ok().and_then(|session| {
+            let place = RunPosition { turn: envelope.event.turn, ..RunPosition::first(session) };
+            self.head.approved.get(&ApprovalId::of_call(place, &CallId(id.to_owned()))).cloned()
+        });
+        let call = RequestedCall { tool: tool.to_owned(), arguments: arguments.to_owned(), approval };
+        self.requested.insert(id.to_owned(), call);
+        self.close_text("completed")
+    }
+
+    /// Adds the item of a call that was requested and has none yet.
+    fn begin_call(&mut self, id: &str) -> Vec<StreamEvent> {
+        let Some(RequestedCall { tool, arguments, approval }) = self.requested.remove(id) else {
+            return Vec::new();
+        };
         let mut events = self.close_text("completed");
         let index = self.output.len();
         self.running.insert(id.to_owned(), index);
-        let item = self.server_item(index, tool, arguments, "in_progress");
+        let mut item = self.server_item(index, &tool, &arguments, "in_progress");
+        if let Some(approval) = approval {
+            item["approval_request_id"] = approval.into();
+        }
         let is_mcp = item["type"] == "mcp_call";
         let place = json!({"item_id": item["id"], "output_index": index});
         events.push(self.add(item));
         if is_mcp {
             events.push(self.event("response.mcp_call.in_progress", place.clone()));
-            let delta = with(&place, "delta", arguments.into());
+            let delta = with(&place, "delta", arguments.clone().into());
             events.push(self.event("response.mcp_call_arguments.delta", delta));
             let done = with(&place, "arguments", arguments.into());
             events.push(self.event("response.mcp_call_arguments.done", done));
@@ -272,21 +399,26 @@ impl ResponseFold {
 
     /// Tools of MCP servers have OpenAI's own type of item; other tools of the server have one of ours.
     fn server_item(&self, index: usize, tool: &str, arguments: &str, status: &str) -> Value {
-        let server = self.head.mcp_servers.iter().find_map(|server| {
-            let name = tool.strip_prefix(server.as_str())?.strip_prefix("__")?;
-            Some((server, name))
-        });
-        match server {
-            Some((label, name)) => json!({
+        match self.server_and_name(tool) {
+            (Some(label), name) => json!({
                 "type": "mcp_call", "id": self.item_id("mcp", index), "server_label": label, "name": name,
                 "arguments": arguments, "status": status, "output": null, "error": null,
                 "approval_request_id": null,
             }),
-            None => json!({
+            (None, _) => json!({
                 "type": "haft:tool_call", "id": self.item_id("ht", index), "name": tool, "arguments": arguments,
                 "status": status, "output": null, "error": null,
             }),
         }
+    }
+
+    /// Splits the name of a tool into the MCP server and the name that the server gave it.
+    fn server_and_name<'a>(&'a self, tool: &'a str) -> (Option<&'a str>, &'a str) {
+        let found = self.head.mcp_servers.iter().find_map(|server| {
+            let name = tool.strip_prefix(server.as_str())?.strip_prefix("__")?;
+            Some((Some(server.as_str()), name))
+        });
+        found.unwrap_or((None, tool))
     }
 
     fn content_place(&self, kind: TextKind, index: usize) -> Value {
@@ -385,7 +517,15 @@ mod tests {
             model: "m".into(),
             echo,
             mcp_servers,
+            approved: HashMap::new(),
+            padding: DeltaPadding::Off,
+            warnings: Vec::new(),
         })
+    }
+
+    fn started(id: &str, tool: &str) -> LogEvent {
+        let source = haft_core::event_log::ToolSource::default();
+        LogEvent::ToolStarted { id: id.into(), operation: 1, tool: tool.into(), waited_ms: 0, source }
     }
 
     fn envelope(event: LogEvent) -> EventEnvelope {
@@ -418,7 +558,9 @@ mod tests {
         for event in events {
             stream.extend(fold.apply(&envelope(event)));
         }
-        stream.extend(fold.client_calls(client));
+        if !client.is_empty() {
+            stream.extend(fold.client_calls(client));
+        }
         let (response, last) = fold.end(end);
         stream.extend(last);
         (response, stream)
@@ -486,6 +628,8 @@ mod tests {
             text("I look."),
             call("a", "docs__find"),
             call("b", "note"),
+            started("a", "docs__find"),
+            started("b", "note"),
             result("b", false),
             result("a", true),
             LogEvent::TurnStarted,
@@ -502,6 +646,89 @@ mod tests {
         );
         assert_eq!((&items[3]["status"], &items[3]["output"]), (&json!("completed"), &json!("out")));
         assert!(kinds(&stream).contains(&"mcp_call.failed"));
+    }
+
+    #[test]
+    fn a_call_that_waits_for_approval_is_a_request_and_later_a_call_that_names_it() {
+        let (place, call_id) = (RunPosition::first(SessionId(1)), CallId("a".into()));
+        let pending = PendingApproval {
+            id: ApprovalId::of_call(place, &call_id),
+            tool: "docs__find".into(),
+            arguments: json!({"a": 1}),
+            prefix: None,
+            rules: Vec::new(),
+            why: "w".into(),
+        };
+        let mut first = fold();
+        let mut stream = first.start();
+        let waits = LogEvent::ToolResult {
+            id: "a".into(),
+            tool: "docs__find".into(),
+            is_error: true,
+            error_kind: Some("approval_pending".into()),
+            text: "waits".into(),
+            latency_ms: 1,
+        };
+        for event in [text("I look."), call("a", "docs__find"), waits] {
+            stream.extend(first.apply(&envelope(event)));
+        }
+        let (events, waiting) = first.approval_requests(std::slice::from_ref(&pending), true);
+        stream.extend(events);
+        let (response, last) = first.end(&ResponseEnd::completed());
+        stream.extend(last);
+        check_rules(&stream, &response);
+        let item = &response["output"][1];
+        let expected = json!({
+            "type": "mcp_approval_request", "id": "mcpr_10001", "server_label": "docs", "name": "find",
+            "arguments": "{\"a\":1}",
+        });
+        assert_eq!((item, response["output"].as_array().unwrap().len()), (&expected, 2));
+        assert!(!first.tool_began(), "no tool has begun");
+        assert_eq!((waiting[0].item.as_str(), waiting[0].needs_scope), ("mcpr_10001", true));
+        let mut second = fold();
+        second.head.approved.insert(pending.id, waiting[0].item.clone());
+        let mut stream = second.start();
+        for event in [call("a", "docs__find"), started("a", "docs__find"), result("a", false)] {
+            stream.extend(second.apply(&envelope(event)));
+        }
+        let (response, last) = second.end(&ResponseEnd::completed());
+        stream.extend(last);
+        check_rules(&stream, &response);
+        assert_eq!(response["output"][0]["approval_request_id"], "mcpr_10001");
+    }
+
+    #[test]
+    fn a_restart_repeats_no_item_and_drops_the_text_that_was_cut_off() {
+        let resumed = || LogEvent::RunStarted { agents: Vec::new(), model: "m".into(), tools: Vec::new() };
+        let events = vec![
+            resumed(),
+            LogEvent::TurnStarted,
+            call("a", "note"),
+            started("a", "note"),
+            resumed(),
+            call("a", "note"),
+            result("a", true),
+            LogEvent::TurnStarted,
+            text("The answer is fo"),
+            resumed(),
+            LogEvent::TurnStarted,
+            text("The answer is 4."),
+        ];
+        let (response, stream) = run(events, &[], &ResponseEnd::completed());
+        check_rules(&stream, &response);
+        let items = response["output"].as_array().unwrap();
+        assert_eq!(items.len(), 2, "{items:?}");
+        assert_eq!(items[1]["content"][0]["text"], "The answer is 4.");
+    }
+
+    #[test]
+    fn an_answer_that_was_complete_before_a_crash_fills_the_cut_text() {
+        let resumed = LogEvent::RunStarted { agents: Vec::new(), model: "m".into(), tools: Vec::new() };
+        let end = ResponseEnd { answer: Some("All of it.".into()), ..ResponseEnd::completed() };
+        let (response, stream) = run(vec![LogEvent::TurnStarted, text("All o"), resumed], &[], &end);
+        check_rules(&stream, &response);
+        let items = response["output"].as_array().unwrap();
+        assert_eq!((items.len(), &items[0]["content"][0]["text"]), (1, &json!("All of it.")));
     }
 
     #[test]

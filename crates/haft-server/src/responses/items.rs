@@ -27,6 +27,10 @@ pub(crate) enum InputItem {
     Output { call: String, content: Vec<OutputContent> },
     /// A call that a server ran, with its result.
     Finished { call: ToolCall, output: String, is_error: bool },
+    /// The answer to an approval request.
+    ApprovalResponse { request: String, approve: bool },
+    /// An item of a stored response, by its id.
+    Reference(String),
     /// An item without content for the model: reasoning of another turn, or a list of tools.
     Dropped,
 }
@@ -39,6 +43,8 @@ impl InputItem {
         };
         let kind = match item.get("type") {
             None | Some(Value::Null) if item.contains_key("role") => "message",
+            // The type of a reference may be left out.
+            None | Some(Value::Null) if item.len() <= 2 && item.contains_key("id") => "item_reference",
             Some(Value::String(kind)) => kind,
             _ => return Err(invalid(format!("{path}.type"), format!("`{path}.type` must be a string"))),
         };
@@ -61,7 +67,15 @@ impl InputItem {
                 let name = required(path, item, "name")?;
                 finished(path, item, name)
             }
-            "reasoning" | "mcp_list_tools" => Ok(Self::Dropped),
+            "mcp_approval_response" => {
+                let approve = RequestField::new(format!("{path}.approve"), item.get("approve").cloned());
+                Ok(Self::ApprovalResponse {
+                    request: required(path, item, "approval_request_id")?,
+                    approve: approve.boolean()?.ok_or_else(|| approve.wrong("true or false"))?,
+                })
+            }
+            "item_reference" => Ok(Self::Reference(required(path, item, "id")?)),
+            "reasoning" | "mcp_list_tools" | "mcp_approval_request" => Ok(Self::Dropped),
             _ => Err(invalid(
                 format!("{path}.type"),
                 format!("`{kind}` is not an item that this server accepts"),
@@ -248,7 +262,12 @@ impl ConversationBuilder {
                 self.add_call(path, call)?;
                 self.answer(path, &id, vec![OutputContent::Text(output)], is_error)?;
             }
-            InputItem::Dropped => {}
+            // An answer in an old item was used when it was new.
+            InputItem::Dropped | InputItem::ApprovalResponse { .. } => {}
+            InputItem::Reference(id) => {
+                let message = format!("there is no stored item `{id}`");
+                return Err(invalid(format!("{path}.id"), message).with_code("item_not_found"));
+            }
         }
         Ok(())
     }

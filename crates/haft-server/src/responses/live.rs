@@ -21,6 +21,7 @@ pub(crate) struct LiveResponses(Mutex<HashMap<String, Arc<LiveResponse>>>);
 pub(crate) struct LiveResponse {
     owner: Principal,
     handle: RunHandle,
+    request_digest: Option<String>,
     state: Mutex<LiveState>,
     /// Counts the changes, so that followers wake up.
     changed: watch::Sender<u64>,
@@ -38,6 +39,7 @@ impl LiveResponses {
         let live = Arc::new(LiveResponse {
             owner: active.handle().principal().clone(),
             handle: active.handle().clone(),
+            request_digest: active.request_digest(),
             state: Mutex::default(),
             changed: watch::Sender::new(0),
         });
@@ -56,6 +58,13 @@ impl LiveResponses {
         live
     }
 
+    /// Stops all runs, so that the next process continues them. A call in progress is cut off.
+    pub(crate) fn suspend_all(&self) {
+        for live in self.all().values() {
+            live.handle.suspend();
+        }
+    }
+
     /// Returns the response of this id, if it belongs to the principal.
     pub(crate) fn get(&self, owner: &Principal, id: &str) -> Option<Arc<LiveResponse>> {
         self.all().get(id).filter(|live| live.owner.is_subject_of(owner)).map(Arc::clone)
@@ -67,6 +76,10 @@ impl LiveResponses {
 }
 
 impl LiveResponse {
+    pub(crate) fn request_digest(&self) -> Option<&str> {
+        self.request_digest.as_deref()
+    }
+
     /// Follows the stream from an event number on.
     pub(crate) fn follow(self: &Arc<Self>, from: usize) -> LiveFollower {
         LiveFollower { live: Arc::clone(self), next: from, changed: self.changed.subscribe() }

@@ -3,6 +3,7 @@
 //! Start reading at [`create`]. `request` and its neighbours parse without IO, `spec` makes the run, `fold` turns its
 //! events into items and stream events, and `drive` joins them.
 
+mod approvals;
 mod drive;
 mod field;
 mod fold;
@@ -10,6 +11,7 @@ mod items;
 mod live;
 mod object;
 mod request;
+mod restart;
 mod spec;
 mod sse;
 mod stored;
@@ -17,19 +19,21 @@ mod tool_choice;
 mod tools;
 mod websocket;
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use haft_core::conversation::Message;
+use haft_core::digest::Digest;
 use haft_core::idempotency_store::IdempotencyStore as _;
 use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
-use haft_runtime::{AnswerSource, RunHooks, RunSecrets};
+use haft_runtime::{EventSeq, RunSecrets};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -39,7 +43,7 @@ use crate::body::JsonObject;
 use crate::conversations;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
-use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseStorage};
+use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
 use fold::{ResponseFold, StreamEvent};
 use items::ConversationBuilder;
 use live::LiveResponse;
@@ -51,6 +55,7 @@ pub(crate) use field::{RequestField, invalid};
 pub(crate) use items::InputItem;
 pub(crate) use live::LiveResponses;
 pub(crate) use request::check_metadata;
+pub(crate) use restart::continue_unfinished;
 pub(crate) use stored::{ListPage, blocking, cancel, delete, get, input_items, list};
 
 /// `POST /v1/responses`.
@@ -60,7 +65,9 @@ pub(crate) async fn create(
     headers: HeaderMap,
     JsonObject(body): JsonObject,
 ) -> Result<Response, ApiError> {
-    let request = request::parse(body)?;
+    let digest = Digest::of_value(&Value::Object(body.clone())).to_string();
+    let mut request = request::parse(body)?;
+    request.digest = Some(digest);
     let warnings = request.warnings.join("; ");
     let mut response = match idempotency_key(&headers)? {
         None if request.background => detached(&state, &caller, request, new_id()).await?,
@@ -137,7 +144,11 @@ async fn once(
         ApiError::new(ApiErrorKind::ServerError, format!("the idempotency key cannot be stored: {error}"))
     };
     let (keys, owner, id) = (state.idempotency.clone(), caller.principal.clone(), new_id());
-    let bound = keys.bind(&owner, &key, SessionId(id.as_u128())).await.map_err(failed)?;
+    let mut bound = keys.bind(&owner, &key, SessionId(id.as_u128())).await.map_err(failed)?;
+    if bound.0 != id.as_u128() && is_outdated(state, caller, bound).await? {
+        keys.release(&owner, &key).await;
+        bound = keys.bind(&owner, &key, SessionId(id.as_u128())).await.map_err(failed)?;
+    }
     if bound.0 == id.as_u128() {
         let started = detached(state, caller, request, id).await;
         if started.is_err() {
@@ -148,6 +159,7 @@ async fn once(
     }
     let first = response_id(Uuid::from_u128(bound.0));
     if let Some(live) = state.live.get(&owner, &first) {
+        check_same_request(&request, live.request_digest())?;
         return Ok(if request.stream {
             sse::stream_response(EventSource::Follower(live.follow(0)))
         } else {
@@ -159,12 +171,34 @@ async fn once(
         ApiError::new(ApiErrorKind::Conflict, message).with_code("idempotency_key_in_use")
     };
     let record = stored::find(state, caller, &first).await?.ok_or_else(gone)?;
+    check_same_request(&request, record.request_digest.as_deref())?;
     Ok(if request.stream {
         let events = record.events.into_iter().map(StreamEvent::of_data).collect();
         sse::stream_response(EventSource::Recorded(events))
     } else {
         Json(record.response).into_response()
     })
+}
+
+/// The time in which an idempotency key returns the first response.
+const KEY_LIFETIME: Duration = Duration::from_hours(24);
+
+/// Tests if the response that a key is bound to is older than the lifetime of keys.
+async fn is_outdated(state: &ServerState, caller: &Caller, bound: SessionId) -> Result<bool, ApiError> {
+    let record = stored::find(state, caller, &response_id(Uuid::from_u128(bound.0))).await?;
+    let lifetime_ms = u64::try_from(KEY_LIFETIME.as_millis()).unwrap_or(u64::MAX);
+    Ok(record.is_some_and(|record| record.created_ms.saturating_add(lifetime_ms) < now_ms()))
+}
+
+/// Refuses a key that was used for another request: its response would answer a question that was not asked.
+fn check_same_request(request: &CreateRequest, first: Option<&str>) -> Result<(), ApiError> {
+    match (&request.digest, first) {
+        (Some(own), Some(first)) if own != first => {
+            let message = "this `Idempotency-Key` was used for a request with another body; use a new key";
+            Err(invalid("Idempotency-Key", message).with_code("idempotency_key_reused"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The longest idempotency key.
@@ -193,38 +227,76 @@ fn response_id(id: Uuid) -> String {
 async fn start(
     state: &Arc<ServerState>,
     caller: &Caller,
-    request: CreateRequest,
+    mut request: CreateRequest,
     id: Uuid,
     last: Option<&LastResponse>,
 ) -> Result<ActiveResponse, ApiError> {
-    if state.stopping.load(Ordering::Relaxed) {
-        return Err(ApiError::new(ApiErrorKind::Unavailable, "the server is stopping"));
+    if state.is_stopping() {
+        return Err(ApiError::new(ApiErrorKind::Unavailable, "the server is stopping").after(RESTART_S));
     }
-    let opening = opening(state, caller, &request, last).await?;
-    let spec = spec::build(state, caller, &request, opening)?;
-    let head = ResponseHead {
-        id: response_id(id),
-        created_s: now_ms() / 1000,
-        model: request.model.clone().unwrap_or_else(|| default_model(state)),
-        echo: request.echo,
-        mcp_servers: state.runtime.config().mcp_servers.keys().cloned().collect(),
+    let given = approvals::answers(&request)?;
+    let (run, opening) = if given.is_empty() {
+        new_run(state, caller, &mut request, last).await?
+    } else {
+        let continued = approvals::resume(state, caller, &request, &given).await?;
+        let approvals::ContinuedRun { handle, answers, first_event } = continued;
+        (ResponseRun { handle, answers: Some(answers), first_event }, Vec::new())
     };
-    let hooks = RunHooks {
-        approvals: AnswerSource::Denied,
-        elicitations: AnswerSource::Denied,
-        keeps_session: request.store,
-        ..RunHooks::default()
-    };
-    let started = state.runtime.start_with(spec, RunSecrets::none(), hooks).await;
-    let handle = started.map_err(|error| spec::not_started(&error))?;
+    let head = head(state, &mut request, id, &run);
     let storage = match (request.store, request.background) {
         (false, _) => ResponseStorage::Discarded,
         (true, false) => ResponseStorage::Stored,
         (true, true) => ResponseStorage::StoredForReplay,
     };
-    let input = identified(&head.id, request.input_items);
-    let kept = KeptResponse { caller: caller.clone(), input, storage, conversation: request.conversation };
-    Ok(ActiveResponse::new(Arc::clone(state), handle, ResponseFold::new(head), kept))
+    let kept = KeptResponse {
+        caller: caller.clone(),
+        input: identified(&head.id, request.input_items),
+        opening,
+        storage,
+        conversation: request.conversation,
+        first_event: run.first_event,
+        request_digest: request.digest,
+    };
+    Ok(ActiveResponse::new(Arc::clone(state), run, ResponseFold::new(head), kept))
+}
+
+/// The seconds after which a client may ask a server again that is stopping.
+const RESTART_S: u64 = 5;
+
+async fn new_run(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    request: &mut CreateRequest,
+    last: Option<&LastResponse>,
+) -> Result<(ResponseRun, Vec<StoredMessage>), ApiError> {
+    let opening = opening(state, caller, request, last).await?;
+    let stored =
+        if request.background { opening.iter().map(StoredMessage::of).collect() } else { Vec::new() };
+    let spec = spec::build(state, caller, request, opening)?;
+    let has_journal = request.store && state.runtime.config().sessions.enabled;
+    let hooks = approvals::hooks(caller, has_journal);
+    let started = state.runtime.start_with(spec, RunSecrets::none(), hooks).await;
+    let handle = started.map_err(|error| spec::not_started(&error))?;
+    Ok((ResponseRun { handle, answers: None, first_event: EventSeq::START }, stored))
+}
+
+fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &ResponseRun) -> ResponseHead {
+    let mut echo = std::mem::take(&mut request.echo);
+    // An agent compacts its conversation by itself; a plain model does not.
+    let is_agent = request.model.as_deref().is_some_and(|model| state.agents.get(model).is_some());
+    if request.truncation.is_none() && is_agent {
+        echo.insert("truncation".into(), "auto".into());
+    }
+    ResponseHead {
+        id: response_id(id),
+        created_s: now_ms() / 1000,
+        model: request.model.clone().unwrap_or_else(|| default_model(state)),
+        echo,
+        mcp_servers: state.runtime.config().mcp_servers.keys().cloned().collect(),
+        approved: run.answers.as_ref().map_or_else(HashMap::new, approvals::ApprovalAnswers::items),
+        padding: request.padding,
+        warnings: std::mem::take(&mut request.shown_warnings),
+    }
 }
 
 /// The whole conversation: that of the previous response, and the new items. `last` is the last response of the same
@@ -256,6 +328,9 @@ async fn opening(
                 let message = format!("the response `{id}` has not ended");
                 return Err(invalid("previous_response_id", message));
             }
+            if let Some(waiting) = record.approvals.first() {
+                return Err(approvals::unanswered(waiting));
+            }
             let messages = record.messages.into_iter().map(StoredMessage::into_message);
             let messages = messages.collect::<Result<Vec<_>, _>>().map_err(|error| {
                 ApiError::new(ApiErrorKind::ServerError, format!("the response {id} cannot be read: {error}"))
@@ -270,9 +345,34 @@ async fn opening(
         }
     }
     for (at, item) in request.input.iter().enumerate() {
-        builder.push(&format!("input[{at}]"), item.clone())?;
+        let path = format!("input[{at}]");
+        let item = match item {
+            InputItem::Reference(id) => referenced(state, caller, &path, id).await?,
+            item => item.clone(),
+        };
+        builder.push(&path, item)?;
     }
     builder.finish()
+}
+
+/// Returns the item of a stored response that a reference names. The id of an item begins with that of its response.
+async fn referenced(
+    state: &ServerState,
+    caller: &Caller,
+    path: &str,
+    id: &str,
+) -> Result<InputItem, ApiError> {
+    let unknown = InputItem::Reference(id.to_owned());
+    let hex = id.split_once('_').map_or("", |(_, rest)| rest);
+    let Some(of_response) = hex.get(..32) else { return Ok(unknown) };
+    let Some(record) = stored::find(state, caller, &format!("resp_{of_response}")).await? else {
+        return Ok(unknown);
+    };
+    let output = record.response["output"].as_array().into_iter().flatten();
+    match output.chain(&record.input).find(|item| item["id"] == id) {
+        Some(item) => InputItem::parse(path, item),
+        None => Ok(unknown),
+    }
 }
 
 fn default_model(state: &ServerState) -> String {

@@ -1,8 +1,13 @@
 //! The response object.
 
+use std::collections::HashMap;
+
+use haft_core::approval::ApprovalId;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::run::finish::{FinishClass, FinishReason, RunFinish};
 use serde_json::{Map, Value, json};
+
+use super::request::DeltaPadding;
 
 /// The fields of a response that are known when it begins.
 #[derive(Debug, Clone)]
@@ -16,6 +21,11 @@ pub(crate) struct ResponseHead {
     pub(crate) echo: Map<String, Value>,
     /// The names of the configured MCP servers.
     pub(crate) mcp_servers: Vec<String>,
+    /// The approval requests of an earlier response, by the calls that they are about.
+    pub(crate) approved: HashMap<ApprovalId, String>,
+    pub(crate) padding: DeltaPadding,
+    /// Warnings that are an item of the output.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// The end of a response.
@@ -38,7 +48,49 @@ pub(crate) struct ResponseFailure {
     pub(crate) message: String,
 }
 
+/// The fields of a response object that do not come from its request.
+const OWN_FIELDS: [&str; 10] = [
+    "id",
+    "object",
+    "created_at",
+    "completed_at",
+    "status",
+    "incomplete_details",
+    "model",
+    "output",
+    "error",
+    "usage",
+];
+
 impl ResponseHead {
+    /// Restores the head of a stored response.
+    pub(crate) fn of_stored(response: &Value, mcp_servers: Vec<String>) -> Self {
+        let output = response["output"].as_array().into_iter().flatten();
+        let warnings = output.filter(|item| item["type"] == "haft:warning");
+        let echo = response.as_object().into_iter().flatten();
+        let echo = echo.filter(|(name, _)| !OWN_FIELDS.contains(&name.as_str()));
+        Self {
+            id: response["id"].as_str().unwrap_or_default().to_owned(),
+            created_s: response["created_at"].as_u64().unwrap_or_default(),
+            model: response["model"].as_str().unwrap_or_default().to_owned(),
+            echo: echo.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            mcp_servers,
+            approved: HashMap::new(),
+            padding: DeltaPadding::Off,
+            warnings: warnings.filter_map(|item| item["message"].as_str().map(str::to_owned)).collect(),
+        }
+    }
+
+    /// Returns the items of the warnings, which are the first ones of the output.
+    pub(crate) fn warning_items(&self) -> Vec<Value> {
+        let of_response = self.id.trim_start_matches("resp_");
+        let item = |(index, message): (usize, &String)| {
+            let id = format!("hw_{of_response}{index:04x}");
+            json!({"type": "haft:warning", "id": id, "status": "completed", "message": message})
+        };
+        self.warnings.iter().enumerate().map(item).collect()
+    }
+
     /// Returns the object with every field that the specification requires.
     pub(crate) fn object(
         &self,

@@ -18,17 +18,22 @@ const ITEMS_MAX: usize = 1000;
 const TEXT_CHARS_MAX: usize = 10_485_760;
 
 /// The fields that are known and need no code here: they have no effect on haft, and nothing is lost without them.
-const IGNORED: [&str; 9] = [
-    "user",
-    "prompt_cache_retention",
-    "prompt_cache_options",
-    "moderation",
-    "access_programs",
-    "stream_options",
-    "image",
-    "include",
-    "service_tier",
+const IGNORED: [&str; 6] =
+    ["user", "prompt_cache_retention", "prompt_cache_options", "moderation", "access_programs", "image"];
+
+/// The values of `include` that have no effect, because the server has no item with such content.
+const INCLUDED_NEVER: [&str; 7] = [
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
 ];
+
+/// The value of `include` that adds the warnings of the request to the output.
+const INCLUDE_WARNINGS: &str = "haft.warnings";
 
 /// A request, checked.
 #[derive(Debug, Clone)]
@@ -52,6 +57,29 @@ pub(crate) struct CreateRequest {
     pub(crate) echo: Map<String, Value>,
     /// For the caller: parts of the request that have no effect.
     pub(crate) warnings: Vec<String>,
+    /// The warnings that are also items of the output: all or none.
+    pub(crate) shown_warnings: Vec<String>,
+    pub(crate) padding: DeltaPadding,
+    /// `None` if the request does not say.
+    pub(crate) truncation: Option<Truncation>,
+    /// The digest of the body, which an idempotency key is bound to.
+    pub(crate) digest: Option<String>,
+}
+
+/// Decides if deltas are padded, so that their lengths on the network tell less about the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeltaPadding {
+    Off,
+    On,
+}
+
+/// The treatment of a conversation that does not fit into the context of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Truncation {
+    /// Older parts may be summarized.
+    Auto,
+    /// The response fails.
+    Disabled,
 }
 
 /// The fields that change how the model works.
@@ -93,6 +121,10 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     let parameters = parameters(&mut take, &mut echo)?;
     refuse_unsupported(&mut take, &mut echo)?;
     copied(&mut take, &mut echo)?;
+    let truncation = truncation(&take("truncation"), &mut echo)?;
+    let wants_warnings = include(&take("include"), &mut warnings)?;
+    let padding = stream_options(&take("stream_options"))?;
+    service_tier(&take("service_tier"), &mut warnings)?;
     let model = take("model").text()?;
     let stream = take("stream").boolean()?.unwrap_or(false);
     let store = take("store").boolean()?.unwrap_or(true);
@@ -114,6 +146,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
             "`background: true` needs `store: true`, so that the result can be read",
         ));
     }
+    let shown_warnings = if wants_warnings { warnings.clone() } else { Vec::new() };
     Ok(CreateRequest {
         model,
         input,
@@ -130,7 +163,52 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         background,
         echo,
         warnings,
+        shown_warnings,
+        padding,
+        truncation,
+        digest: None,
     })
+}
+
+fn truncation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<Option<Truncation>, ApiError> {
+    let word = field.word(&["auto", "disabled"])?;
+    echo_value(echo, "truncation", word.map(Value::from).as_ref());
+    Ok(word.map(|word| if word == "auto" { Truncation::Auto } else { Truncation::Disabled }))
+}
+
+/// Checks `include`, and returns true if it asks for the warnings.
+fn include(field: &RequestField, warnings: &mut Vec<String>) -> Result<bool, ApiError> {
+    let mut is_wanted = false;
+    for (at, value) in field.array()?.into_iter().flatten().enumerate() {
+        let param = format!("include[{at}]");
+        match value.as_str() {
+            Some(INCLUDE_WARNINGS) => is_wanted = true,
+            Some("message.output_text.logprobs") => {
+                return Err(invalid(param, "this server returns no log probabilities"));
+            }
+            Some(known) if INCLUDED_NEVER.contains(&known) => {
+                warnings.push(format!("`{known}` of `include` has no effect"));
+            }
+            _ => return Err(invalid(param, format!("{value} is not a value of `include`"))),
+        }
+    }
+    Ok(is_wanted)
+}
+
+fn stream_options(field: &RequestField) -> Result<DeltaPadding, ApiError> {
+    let Some(options) = field.object()? else { return Ok(DeltaPadding::Off) };
+    let name = "stream_options.include_obfuscation";
+    let pads = RequestField::new(name, options.get("include_obfuscation").cloned()).boolean()?;
+    Ok(if pads == Some(true) { DeltaPadding::On } else { DeltaPadding::Off })
+}
+
+/// The server has one tier. The response names the tier that was used, which may be another than the request asked for.
+fn service_tier(field: &RequestField, warnings: &mut Vec<String>) -> Result<(), ApiError> {
+    match field.word(&["auto", "default", "flex", "priority", "scale"])? {
+        None | Some("auto" | "default") => {}
+        Some(tier) => warnings.push(format!("this server has no service tier `{tier}`; it used `default`")),
+    }
+    Ok(())
 }
 
 /// Every field that a response must have, with the value that it has if the request does not set it.
@@ -294,8 +372,6 @@ fn copied(
         }
         echo_value(echo, name, text.map(Value::from).as_ref());
     }
-    let truncation = take("truncation").word(&["auto", "disabled"])?;
-    echo_value(echo, "truncation", truncation.map(Value::from).as_ref());
     let metadata = take("metadata");
     if let Some(pairs) = metadata.object()? {
         check_metadata(pairs)?;
@@ -359,6 +435,36 @@ mod tests {
         check(json!({"input": "x", "reasoning": {"effort": "huge"}}), "reasoning.effort");
         check(json!({"input": "x", "text": {"format": {"type": "xml"}}}), "text.format.type");
         check(json!({"input": "x", "truncation": "some"}), "truncation");
+        check(json!({"input": "x", "include": "x"}), "include");
+        check(json!({"input": "x", "include": ["haft.warnings", "teapot"]}), "include[1]");
+        check(json!({"input": "x", "include": [1]}), "include[0]");
+        check(json!({"input": "x", "include": ["message.output_text.logprobs"]}), "include[0]");
+        check(json!({"input": "x", "stream_options": 1}), "stream_options");
+        let padded = json!({"include_obfuscation": "yes"});
+        check(json!({"input": "x", "stream_options": padded}), "stream_options.include_obfuscation");
+        check(json!({"input": "x", "service_tier": "gold"}), "service_tier");
+        check(json!({"input": "x", "service_tier": 1}), "service_tier");
+        check(json!({"input": [{"type": "item_reference"}]}), "input[0].id");
+        check(
+            json!({"input": [{"type": "mcp_approval_response", "approve": true}]}),
+            "input[0].approval_request_id",
+        );
+        let answer = json!({"type": "mcp_approval_response", "approval_request_id": "a", "approve": "yes"});
+        check(json!({"input": [answer]}), "input[0].approve");
+        let mcp = |field: &str, value: Value| {
+            let mut tool = json!({"type": "mcp", "server_label": "s"});
+            tool[field] = value;
+            json!({"input": "x", "tools": [tool]})
+        };
+        check(mcp("require_approval", json!("sometimes")), "tools[0].require_approval");
+        check(mcp("require_approval", json!({"maybe": {}})), "tools[0].require_approval.maybe");
+        check(mcp("require_approval", json!({"always": 1})), "tools[0].require_approval.always");
+        let names = json!({"never": {"tool_names": "x"}});
+        check(mcp("require_approval", names), "tools[0].require_approval.never.tool_names");
+        let filter = json!({"always": {"read_only": 1}});
+        check(mcp("require_approval", filter), "tools[0].require_approval.always.read_only");
+        check(mcp("allowed_tools", json!({"read_only": true})), "tools[0].allowed_tools.read_only");
+        check(mcp("server_url", json!("https://x")), "tools[0].server_url");
         check(json!({"input": "x", "top_logprobs": 2}), "top_logprobs");
         check(json!({"input": "x", "presence_penalty": 1}), "presence_penalty");
         check(json!({"input": "x", "prompt": {"id": "p"}}), "prompt");
@@ -373,6 +479,21 @@ mod tests {
     fn unknown_top_level_fields_are_ignored_and_named() {
         let request = parse_value(json!({"input": "x", "shiny": 1, "user": "u"})).unwrap();
         assert_eq!(request.warnings, ["ignored the unknown field `shiny`"]);
+    }
+
+    #[test]
+    fn fields_without_effect_are_named() {
+        let check = |body: Value, expected: &str| {
+            let request = parse_value(body.clone()).unwrap();
+            assert!(request.warnings.iter().any(|warning| warning.contains(expected)), "{body}");
+        };
+        check(json!({"input": "x", "include": ["web_search_call.results"]}), "web_search_call.results");
+        check(json!({"input": "x", "include": ["reasoning.encrypted_content"]}), "encrypted_content");
+        check(json!({"input": "x", "service_tier": "flex"}), "flex");
+        let quiet =
+            json!({"input": "x", "service_tier": "auto", "stream_options": {"include_obfuscation": true}});
+        let request = parse_value(quiet).unwrap();
+        assert_eq!((request.warnings.len(), request.padding), (0, DeltaPadding::On));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use haft_store::tenant::directory_of;
 use serde_json::Value;
 
 use super::field::invalid;
-use super::request::{CreateRequest, ModelFields, TextFormat};
+use super::request::{CreateRequest, ModelFields, TextFormat, Truncation};
 use super::tools::ServerTool;
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
@@ -61,6 +61,7 @@ pub(crate) fn build(
     };
     spec.opening = opening;
     spec.functions.clone_from(&request.tools.functions);
+    spec.approvals = request.tools.server.iter().filter_map(ServerTool::approval).cloned().collect();
     spec.tool_choice = request.tool_choice.choice.clone();
     spec.principal = caller.principal.clone();
     Ok(spec)
@@ -185,11 +186,13 @@ fn plain_agent() -> Result<AgentGraph, ApiError> {
 }
 
 fn changes_to_model(request: &CreateRequest) -> AgentChanges {
+    // The API promises to drop nothing unless the request allows it.
+    let compaction = request.truncation.unwrap_or(Truncation::Disabled);
     AgentChanges {
         system: Some(request.instructions.clone().unwrap_or_default()),
         tools: Some(request.tools.server.iter().flat_map(ServerTool::globs).collect()),
         output_schema: schema(request),
-        overrides: AgentOverrides(overrides(&request.parameters, &request.format)),
+        overrides: AgentOverrides(overrides(&request.parameters, &request.format, compaction)),
         ..AgentChanges::default()
     }
 }
@@ -209,7 +212,11 @@ fn changes_to_agent(agent: &AgentDefinition, request: &CreateRequest) -> AgentCh
     AgentChanges {
         system,
         output_schema: schema(request),
-        overrides: AgentOverrides(overrides(&parameters, &request.format)),
+        overrides: AgentOverrides(overrides(
+            &parameters,
+            &request.format,
+            request.truncation.unwrap_or(Truncation::Auto),
+        )),
         ..AgentChanges::default()
     }
 }
@@ -221,7 +228,7 @@ fn schema(request: &CreateRequest) -> Option<Arc<Value>> {
     }
 }
 
-fn overrides(parameters: &ModelFields, format: &TextFormat) -> Vec<AgentOverride> {
+fn overrides(parameters: &ModelFields, format: &TextFormat, truncation: Truncation) -> Vec<AgentOverride> {
     let ModelFields { temperature, top_p, max_output_tokens, max_tool_calls, parallel_tool_calls, effort } =
         parameters;
     let mut all = vec![
@@ -232,6 +239,9 @@ fn overrides(parameters: &ModelFields, format: &TextFormat) -> Vec<AgentOverride
         ("parallelToolCalls", parallel_tool_calls.map(Value::from)),
         ("reasoning", effort.map(Value::from)),
     ];
+    if truncation == Truncation::Disabled {
+        all.push(("compaction", Some("off".into())));
+    }
     // The answer is the text of the model, so that it is streamed; the run checks it and asks again.
     if *format != TextFormat::Text {
         all.push(("output.format", Some("json".into())));

@@ -65,6 +65,10 @@ pub(crate) async fn get(
         return Ok(sse::stream_response(EventSource::Follower(live.follow(from))));
     }
     let record = found(&state, &caller, &id).await?;
+    if is_unfinished(&record) {
+        let message = "the response goes on in a moment, after a restart of the server";
+        return Err(ApiError::new(ApiErrorKind::Unavailable, message).after(1));
+    }
     if record.events.is_empty() {
         return Err(invalid("stream", "only a response with `background: true` can be streamed again"));
     }
@@ -181,13 +185,19 @@ pub(crate) async fn find(
 
 async fn found(state: &ServerState, caller: &Caller, id: &str) -> Result<ResponseRecord, ApiError> {
     let mut record = find(state, caller, id).await?.ok_or_else(|| missing(id))?;
-    if record.response["status"] == "in_progress" && state.live.get(&caller.principal, id).is_none() {
-        // The process that ran it is gone.
+    let is_live = || state.live.get(&caller.principal, id).is_some();
+    if record.response["status"] == "in_progress" && !is_unfinished(&record) && !is_live() {
+        // The process that ran it is gone, and only a response in the background is continued.
         record.response["status"] = "failed".into();
         let message = "the server ended before the response was complete";
         record.response["error"] = json!({"code": "server_error", "message": message});
     }
     Ok(record)
+}
+
+/// Tests if the response goes on, in this process or in the next one.
+fn is_unfinished(record: &ResponseRecord) -> bool {
+    record.response["status"] == "in_progress" && record.response["background"] == true
 }
 
 fn missing(id: &str) -> ApiError {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use haft_core::glob::ToolGlob;
+use haft_core::run::caller_approvals::{CallerApproval, ToolSelector};
 use haft_runtime::spec::FunctionTool;
 use serde_json::{Map, Value, json};
 
@@ -50,7 +51,7 @@ pub(crate) enum ServerTool {
     /// A tool or a group, by the name that the operator gave it.
     Named(String),
     /// Tools of a configured MCP server; all of them if `tools` is `None`.
-    Mcp { label: String, tools: Option<Vec<String>> },
+    Mcp { label: String, tools: Option<Vec<String>>, approval: Option<CallerApproval> },
 }
 
 impl ServerTool {
@@ -58,12 +59,20 @@ impl ServerTool {
     pub(crate) fn globs(&self) -> Vec<ToolGlob> {
         let names = match self {
             Self::Named(name) => vec![name.clone()],
-            Self::Mcp { label, tools: None } => vec![format!("{label}__*")],
-            Self::Mcp { label, tools: Some(tools) } => {
+            Self::Mcp { label, tools: None, .. } => vec![format!("{label}__*")],
+            Self::Mcp { label, tools: Some(tools), .. } => {
                 tools.iter().map(|tool| format!("{label}__{tool}")).collect()
             }
         };
         names.iter().filter_map(|name| ToolGlob::new(name).ok()).collect()
+    }
+
+    /// Returns the calls that the client wants to approve.
+    pub(crate) fn approval(&self) -> Option<&CallerApproval> {
+        match self {
+            Self::Named(_) => None,
+            Self::Mcp { approval, .. } => approval.as_ref(),
+        }
     }
 }
 
@@ -142,11 +151,63 @@ fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
     let names = match allowed.value() {
         None => None,
         Some(Value::Array(names)) => Some(names.clone()),
+        Some(Value::Object(filter)) if filter.get("read_only").is_some_and(|value| !value.is_null()) => {
+            let param = format!("{path}.allowed_tools.read_only");
+            let message = format!("`{param}` is not supported; list the tools in `tool_names`");
+            return Err(invalid(param, message));
+        }
         Some(Value::Object(filter)) => filter.get("tool_names").and_then(Value::as_array).cloned(),
         Some(_) => return Err(allowed.wrong("a list of names or an object with `tool_names`")),
     };
     let text =
         |name: &Value| name.as_str().map(str::to_owned).ok_or_else(|| allowed.wrong("a list of names"));
     let tools = names.map(|names| names.iter().map(text).collect::<Result<Vec<_>, _>>()).transpose()?;
-    Ok(ServerTool::Mcp { label, tools })
+    let approval = require_approval(path, tool, &label)?;
+    Ok(ServerTool::Mcp { label, tools, approval })
+}
+
+/// Reads `require_approval`. Without it, and with `never`, the operator's rules alone decide.
+fn require_approval(
+    path: &str,
+    tool: &Map<String, Value>,
+    label: &str,
+) -> Result<Option<CallerApproval>, ApiError> {
+    let path = format!("{path}.require_approval");
+    let field = RequestField::new(path.clone(), tool.get("require_approval").cloned());
+    let (always, never) = match field.value() {
+        None => return Ok(None),
+        Some(Value::String(word)) if word == "never" => return Ok(None),
+        Some(Value::String(word)) if word == "always" => (Some(ToolSelector::default()), None),
+        Some(Value::Object(filter)) => {
+            if let Some(other) = filter.keys().find(|key| !matches!(key.as_str(), "always" | "never")) {
+                return Err(invalid(
+                    format!("{path}.{other}"),
+                    "a filter has the fields `always` and `never`",
+                ));
+            }
+            (selector(&path, filter, "always", label)?, selector(&path, filter, "never", label)?)
+        }
+        Some(_) => return Err(field.wrong("always, never or a filter")),
+    };
+    let tools = ToolGlob::new(&format!("{label}__*")).map_err(|error| invalid(path, error.to_string()))?;
+    Ok(Some(CallerApproval { tools, always, never }))
+}
+
+fn selector(
+    path: &str,
+    filter: &Map<String, Value>,
+    name: &str,
+    label: &str,
+) -> Result<Option<ToolSelector>, ApiError> {
+    let path = format!("{path}.{name}");
+    let field = RequestField::new(path.clone(), filter.get(name).cloned());
+    let Some(object) = field.object()? else { return Ok(None) };
+    let read_only = RequestField::new(format!("{path}.read_only"), object.get("read_only").cloned());
+    let names = RequestField::new(format!("{path}.tool_names"), object.get("tool_names").cloned());
+    let glob = |value: &Value| {
+        let name = value.as_str().ok_or_else(|| names.wrong("a list of names"))?;
+        ToolGlob::new(&format!("{label}__{name}")).map_err(|_| names.wrong("a list of names"))
+    };
+    let globs = names.array()?.map(|all| all.iter().map(glob).collect::<Result<_, _>>()).transpose()?;
+    Ok(Some(ToolSelector { names: globs, read_only: read_only.boolean()? }))
 }

@@ -186,6 +186,40 @@ def websocket(model):
     }
 
 
+def answer(request, approve=True):
+    return {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": approve}
+
+
+def approvals(model):
+    tools = [{"type": "mcp", "server_label": "docs", "require_approval": "always"}]
+    unknown = []
+    for event in client.responses.create(model=model, input="Add.", tools=tools, stream=True):
+        unknown += extras(EVENT.validate_python(json.loads(event.to_json())))
+        if event.type == "response.completed":
+            first = event.response
+    request = first.output[-1]
+    with client.responses.stream(
+        model=model, previous_response_id=first.id, input=[answer(request)], tools=tools
+    ) as events:
+        for event in events:
+            if not (event.type.endswith(".delta") and hasattr(event, "snapshot")):
+                unknown += extras(EVENT.validate_python(json.loads(event.to_json())))
+        second = events.get_final_response()
+    # A client that keeps the history itself sends all items again.
+    history = [{"role": "user", "content": "Add."}]
+    third = client.responses.create(model=model, input=history, tools=tools)
+    history += [item.to_dict() for item in third.output] + [answer(third.output[-1])]
+    fourth = client.responses.create(model=model, input=history, tools=tools)
+    names = ("presence_penalty", "frequency_penalty", "store")
+    return {
+        "asked": [request.server_label, request.name, json.loads(request.arguments)],
+        "linked": second.output[0].approval_request_id == request.id,
+        "text": second.output_text,
+        "history_text": fourth.output_text,
+        "extras": [path for path in unknown if path.rsplit(".")[-1] not in names],
+    }
+
+
 def errors(model):
     seen = {}
     for name, body in {
@@ -212,7 +246,7 @@ def models():
 def main():
     model = os.environ.get("MODEL", "openai/m")
     parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
-             "conversations": conversations, "websocket": websocket}
+             "conversations": conversations, "websocket": websocket, "approvals": approvals}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

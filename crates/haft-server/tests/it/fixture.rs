@@ -1,6 +1,7 @@
 //! A home, a model server, keys and a server on a port of its own.
 
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime as Executor;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// A server that runs on threads of its own until it is dropped.
 pub(crate) struct TestServer {
@@ -23,9 +25,55 @@ pub(crate) struct TestServer {
     pub(crate) store: ApiKeyStore,
     pub(crate) model: ModelServer,
     stop: Option<oneshot::Sender<()>>,
+    running: Option<JoinHandle<()>>,
     /// Dropped after `stop`, so that the server ends before its threads do.
     pub(crate) executor: Executor,
-    _directory: TempDir,
+    directory: TempDir,
+}
+
+/// Everything that a server finds on its disk, and the model behind it.
+pub(crate) struct ServerFiles {
+    pub(crate) key: String,
+    pub(crate) model: ModelServer,
+    store: ApiKeyStore,
+    directory: TempDir,
+}
+
+impl ServerFiles {
+    pub(crate) fn new(script: Script, config: &Value, agents: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let home = home(directory.path());
+        haft_config::home::create(&home).unwrap();
+        std::fs::create_dir_all(home.root().join("agents")).unwrap();
+        for (name, text) in agents {
+            std::fs::write(home.root().join("agents").join(format!("{name}.md")), text).unwrap();
+        }
+        std::fs::write(directory.path().join("haft.json"), config.to_string()).unwrap();
+        // The client of the tests has no crypto provider of its own; a second installation changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let model = ModelServer::start(script).unwrap();
+        let store = ApiKeyStore::of(&home);
+        let key = key(&store, "default", "local", None);
+        Self { key, model, store, directory }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+fn home(directory: &Path) -> Home {
+    Home::at(&directory.join("home"))
+}
+
+/// Serves these files on a port of its own, prints the address, and never returns.
+pub(crate) fn serve_until_killed(directory: &Path, model: String) {
+    let executor = Executor::new().unwrap();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let server = executor.block_on(bind(directory, model));
+    let address = format!("http://{}\n", server.address());
+    std::io::stdout().write_all(address.as_bytes()).unwrap();
+    executor.block_on(server.run(std::future::pending()));
 }
 
 /// A reply as tests read it.
@@ -58,26 +106,34 @@ impl TestServer {
     }
 
     pub(crate) fn configured(script: Script, config: &Value, agents: &[(&str, &str)]) -> Self {
-        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-        let home = Home::at(&directory.path().join("home"));
-        haft_config::home::create(&home).unwrap();
-        std::fs::create_dir_all(home.root().join("agents")).unwrap();
-        for (name, text) in agents {
-            std::fs::write(home.root().join("agents").join(format!("{name}.md")), text).unwrap();
-        }
-        let file = directory.path().join("haft.json");
-        std::fs::write(&file, config.to_string()).unwrap();
-        // The client of the tests has no crypto provider of its own; a second installation changes nothing.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let model = ModelServer::start(script).unwrap();
-        let store = ApiKeyStore::of(&home);
-        let key = key(&store, "default", "local", None);
+        let ServerFiles { key, model, store, directory } = ServerFiles::new(script, config, agents);
         let executor = Executor::new().unwrap();
-        let server = executor.block_on(bind(home, file, model.url()));
-        let url = format!("http://{}", server.address());
+        let url = String::new();
+        let mut server = Self { url, key, store, model, stop: None, running: None, executor, directory };
+        server.begin();
+        server
+    }
+
+    fn begin(&mut self) {
+        let server = self.executor.block_on(bind(self.directory.path(), self.model.url()));
+        self.url = format!("http://{}", server.address());
         let (stop, stopped) = oneshot::channel::<()>();
-        executor.spawn(server.run(async move { drop(stopped.await) }));
-        Self { url, key, store, model, stop: Some(stop), executor, _directory: directory }
+        self.stop = Some(stop);
+        self.running = Some(self.executor.spawn(server.run(async move { drop(stopped.await) })));
+    }
+
+    /// Asks the server to stop, as SIGTERM does.
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// Stops the server, waits for its end, and starts another one over the same files.
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        if let Some(running) = self.running.take() {
+            self.executor.block_on(running).unwrap();
+        }
+        self.begin();
     }
 
     /// A request with the key of the server.
@@ -120,7 +176,20 @@ pub(crate) fn key(store: &ApiKeyStore, tenant: &str, subject: &str, expires_ms: 
     store.create(new, 1).unwrap().1.expose().to_owned()
 }
 
-async fn bind(home: Home, file: PathBuf, model: String) -> Server {
+/// Creates a key of the usual subject with these scopes, and returns its secret.
+pub(crate) fn scoped_key(store: &ApiKeyStore, scopes: &[KeyScope]) -> String {
+    let new = NewApiKey {
+        name: "scoped".into(),
+        tenant: "default".into(),
+        subject: "local".into(),
+        scopes: scopes.to_vec(),
+        expires_ms: None,
+    };
+    store.create(new, 1).unwrap().1.expose().to_owned()
+}
+
+async fn bind(directory: &Path, model: String) -> Server {
+    let (home, file) = (home(directory), directory.join("haft.json"));
     let sources = haft_config::ConfigSources { home: None, project: None, named: Some(&file) };
     let resolved = haft_config::load(sources, &|_| None).unwrap().resolved;
     let variables = move |name: &str| match name {

@@ -7,5 +7,14 @@ mod fixture;
 // Keys, hosts, origins, content types, request ids and the list of models.
 mod access;
 
+// An MCP server over HTTP that counts its calls.
+mod tool_server;
+
+// Calls that wait for the approval of the client.
+mod approvals;
+
+// Servers that stop or are killed, and start again.
+mod restart;
+
 // Responses: whole, streamed, stored and continued, with the official client and plain HTTP.
 mod responses;

@@ -17,7 +17,7 @@ fn answering(text: &str) -> TestServer {
 }
 
 /// Runs a part of the Python program against the server.
-fn python(server: &TestServer, part: &str, model: &str) -> Value {
+pub(crate) fn python(server: &TestServer, part: &str, model: &str) -> Value {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/openai_responses.py");
     let ran = Command::new(interpreter())
         .args([program, part])
@@ -43,24 +43,24 @@ fn tools(name: &str) -> PathBuf {
     installed.unwrap_or_else(|| panic!("`{name}` is not installed; run `cargo xtask install`"))
 }
 
-fn post(server: &TestServer, body: &Value) -> Reply {
+pub(crate) fn post(server: &TestServer, body: &Value) -> Reply {
     let request = server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
     server.send(request.body(body.to_string()))
 }
 
-fn ask(server: &TestServer, body: &Value) -> Value {
+pub(crate) fn ask(server: &TestServer, body: &Value) -> Value {
     let reply = post(server, body);
     assert_eq!(reply.status, 200, "{}", reply.text);
     reply.json()
 }
 
-fn text(response: &Value) -> &str {
+pub(crate) fn text(response: &Value) -> &str {
     let items = response["output"].as_array().unwrap();
     items.last().and_then(|item| item["content"][0]["text"].as_str()).unwrap_or_default()
 }
 
 /// The events of a stream: name and data of each block.
-fn events(reply: &Reply) -> Vec<(String, String)> {
+pub(crate) fn events(reply: &Reply) -> Vec<(String, String)> {
     assert!(reply.text.ends_with("data: [DONE]\n\n") && !reply.text.contains('\r'), "{}", reply.text);
     let blocks = reply.text.split_terminator("\n\n").filter(|block| block.starts_with("event: "));
     let event = |block: &str| {
@@ -294,7 +294,7 @@ fn skipped_tools_and_unknown_fields_are_named_in_a_header() {
     assert!(warnings.contains("web_search") && warnings.contains("shiny"), "{warnings}");
 }
 
-fn poll(server: &TestServer, id: &str, until: &str) -> Value {
+pub(crate) fn poll(server: &TestServer, id: &str, until: &str) -> Value {
     let path = format!("/v1/responses/{id}");
     let mut response = Value::Null;
     eventually(&format!("{id} is {until}"), || {
@@ -375,6 +375,61 @@ fn two_requests_with_one_idempotency_key_are_one_response() {
     assert_ne!(first["id"], other["id"]);
     assert_eq!((first, server.model.requests().len()), (second, 2));
     assert_eq!(send("", false).status, 400);
+    let reused = send("a", true);
+    assert_eq!((reused.status, &reused.json()["error"]["code"]), (400, &json!("idempotency_key_reused")));
+    assert_eq!(server.model.requests().len(), 2);
+}
+
+#[test]
+fn item_references_name_items_of_stored_responses_of_the_same_owner() {
+    let server = answering("The answer is four.");
+    let first = ask(&server, &json!({"model": "openai/m", "input": "Two and two?"}));
+    let input = server.get(&format!("/v1/responses/{}/input_items", first["id"].as_str().unwrap())).json();
+    let refer = |id: &Value| json!({"type": "item_reference", "id": id});
+    let items = [
+        refer(&input["data"][0]["id"]),
+        json!({"id": first["output"][0]["id"]}),
+        json!({"role": "user", "content": "Sure?"}),
+    ];
+    ask(&server, &json!({"model": "openai/m", "input": items}));
+    let sent = server.model.requests().last().unwrap().body.to_string();
+    assert!(sent.contains("Two and two?") && sent.contains("The answer is four."), "{sent}");
+    let body = json!({"model": "openai/m", "input": items});
+    let eve = key(&server.store, "default", "eve", None);
+    let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(&eve);
+    let foreign = server.send(request.header("content-type", "application/json").body(body.to_string()));
+    assert_eq!((foreign.status, &foreign.json()["error"]["param"]), (400, &json!("input[0].id")));
+    for id in ["", "msg_1", "item_../../../etc/passwd/aaaaaaaaaaaaaaaaaaaaaaaaaa", "msg_é"] {
+        let reply = post(&server, &json!({"model": "openai/m", "input": [refer(&json!(id))]}));
+        assert_eq!(reply.json()["error"]["param"], "input[0].id", "{id}: {}", reply.text);
+    }
+}
+
+#[test]
+fn fields_that_were_dropped_in_silence_have_an_effect_or_a_warning() {
+    let server = answering("Hello there.");
+    let body = json!({
+        "model": "openai/m", "input": "x", "stream": true, "stream_options": {"include_obfuscation": true},
+        "include": ["haft.warnings"], "service_tier": "priority", "truncation": "auto",
+    });
+    let reply = post(&server, &body);
+    assert!(reply.headers["haft-warnings"].to_str().unwrap().contains("priority"));
+    let data: Vec<Value> =
+        events(&reply).iter().map(|(_, data)| serde_json::from_str(data).unwrap()).collect();
+    let deltas: Vec<&Value> =
+        data.iter().filter(|data| data["type"] == "response.output_text.delta").collect();
+    let padded = |data: &&Value| {
+        let bytes = ["delta", "obfuscation"].map(|name| data[name].as_str().unwrap().len());
+        bytes.iter().sum::<usize>() % 32 == 0
+    };
+    assert!(!deltas.is_empty() && deltas.iter().all(padded), "{deltas:?}");
+    let last = &data.last().unwrap()["response"];
+    assert_eq!(last["output"][0]["type"], "haft:warning");
+    assert!(last["output"][0]["message"].as_str().unwrap().contains("priority"));
+    assert_eq!((&last["service_tier"], &last["truncation"]), (&json!("default"), &json!("auto")));
+    let plain = ask(&server, &json!({"model": "openai/m", "input": "x"}));
+    assert_eq!(plain["truncation"], "disabled");
+    assert_eq!(ask(&server, &json!({"model": "helper", "input": "x"}))["truncation"], "auto");
 }
 
 #[test]

@@ -1,0 +1,234 @@
+//! Approvals over the wire: a response that ends with `mcp_approval_request` items, and the request that answers them.
+//!
+//! The run behind such a response is suspended with its journal. The answers resume it, so that the approved call is the
+//! one in the journal: a client has no place to put other arguments.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::approval::ApprovalId;
+use haft_core::position::SessionId;
+use haft_core::run::caller_approvals::ApproverAuthority;
+use haft_runtime::runs::ResumeError;
+use haft_runtime::runtime::ResumeFailure;
+use haft_runtime::{
+    AnswerSource, ApprovalDecision, EventSeq, PendingApproval, RunHandle, RunHooks, RunSecrets,
+};
+use haft_store::api_keys::KeyScope;
+use haft_store::responses::{ResponseRecord, WaitingApproval};
+use haft_store::sessions::SessionError;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::field::invalid;
+use super::items::InputItem;
+use super::request::CreateRequest;
+use super::stored;
+use crate::auth::{Caller, now_ms};
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+
+/// The time in which an approval request can be answered.
+pub(crate) const APPROVAL_LIFETIME: Duration = Duration::from_hours(24);
+
+/// The prefix of the ids of approval requests.
+pub(crate) const ITEM_PREFIX: &str = "mcpr";
+
+/// The answers of a client, by the id of the approval in the run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ApprovalAnswers(HashMap<ApprovalId, ClientDecision>);
+
+#[derive(Debug, Clone)]
+struct ClientDecision {
+    item: String,
+    arguments: Value,
+    decision: ApprovalDecision,
+}
+
+impl ApprovalAnswers {
+    /// Returns the decision about a call that waits; `None` if the client was not asked about it. A call whose arguments
+    /// are not those that the client saw is denied.
+    pub(crate) fn decision(&self, pending: &PendingApproval) -> Option<ApprovalDecision> {
+        let answer = self.0.get(&pending.id)?;
+        Some(if answer.arguments == pending.arguments { answer.decision } else { ApprovalDecision::Deny })
+    }
+
+    /// Returns the approval requests by the ids of their approvals, for the calls that follow from them.
+    pub(crate) fn items(&self) -> HashMap<ApprovalId, String> {
+        self.0.iter().map(|(id, answer)| (*id, answer.item.clone())).collect()
+    }
+}
+
+/// A suspended run that goes on, and the answers for it.
+pub(crate) struct ContinuedRun {
+    pub(crate) handle: RunHandle,
+    pub(crate) answers: ApprovalAnswers,
+    /// The number of the first event that belongs to the new response.
+    pub(crate) first_event: EventSeq,
+}
+
+/// The interfaces of a run of this caller.
+pub(crate) fn hooks(caller: &Caller, has_journal: bool) -> RunHooks {
+    let has_scope = caller.require(KeyScope::Approvals).is_ok();
+    RunHooks {
+        // Without a journal there is nothing that the client could come back to.
+        approvals: if has_journal { AnswerSource::ThroughHandle } else { AnswerSource::Denied },
+        authority: if has_scope { ApproverAuthority::AllCalls } else { ApproverAuthority::CallersOwn },
+        elicitations: AnswerSource::Denied,
+        keeps_session: has_journal,
+        ..RunHooks::default()
+    }
+}
+
+/// Returns the answers of a request: the ids of approval requests, each with the decision. The answers must be the only
+/// new items, because the run goes on exactly where it stopped.
+pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<(usize, &str, ApprovalDecision)>, ApiError> {
+    let mut found: Vec<(usize, &str, ApprovalDecision)> = Vec::new();
+    for (at, item) in request.input.iter().enumerate() {
+        match item {
+            InputItem::ApprovalResponse { request, approve } => {
+                if found.iter().any(|(_, known, _)| known == request) {
+                    let param = format!("input[{at}].approval_request_id");
+                    return Err(invalid(param, format!("`{request}` has two responses")));
+                }
+                let decision = if *approve { ApprovalDecision::Allow } else { ApprovalDecision::Deny };
+                found.push((at, request, decision));
+            }
+            _ if found.is_empty() => {}
+            _ => {
+                let message = "the items `mcp_approval_response` must be the last ones of `input`";
+                return Err(invalid(format!("input[{at}]"), message));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the response that an approval request belongs to, from the id of the request.
+pub(crate) fn response_of(item: &str) -> Option<String> {
+    let rest = item.strip_prefix(ITEM_PREFIX)?.strip_prefix('_')?;
+    let is_hex = rest.len() == 36 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex.then(|| format!("resp_{}", &rest[..32]))
+}
+
+/// Resumes the run that waits for these answers.
+pub(crate) async fn resume(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    request: &CreateRequest,
+    given: &[(usize, &str, ApprovalDecision)],
+) -> Result<ContinuedRun, ApiError> {
+    let record = waiting_record(state, caller, request, given).await?;
+    let answers = matched(&record, given, caller)?;
+    let failed = |problem: String| ApiError::new(ApiErrorKind::ServerError, problem);
+    let session = Uuid::parse_str(&record.run).map_err(|error| failed(error.to_string()))?;
+    let session = SessionId(session.as_u128());
+    let spec =
+        state.runtime.stored_spec(&caller.principal, session).await.map_err(|error| refused(&error))?;
+    let hooks = hooks(caller, true);
+    let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
+    let handle = resumed.map_err(|error| refused(&error))?;
+    let first_event = handle.first_event();
+    Ok(ContinuedRun { handle, answers, first_event })
+}
+
+async fn waiting_record(
+    state: &ServerState,
+    caller: &Caller,
+    request: &CreateRequest,
+    given: &[(usize, &str, ApprovalDecision)],
+) -> Result<ResponseRecord, ApiError> {
+    let Some((at, item, _)) = given.first() else {
+        return Err(invalid("input", "`input` has no approval response"));
+    };
+    let missing = || {
+        let param = format!("input[{at}].approval_request_id");
+        invalid(param, format!("there is no approval request `{item}`"))
+            .with_code("approval_request_not_found")
+    };
+    let response = response_of(item).ok_or_else(missing)?;
+    if request.previous_response_id.as_ref().is_some_and(|previous| *previous != response) {
+        return Err(missing());
+    }
+    let record = stored::find(state, caller, &response).await?.ok_or_else(missing)?;
+    let lifetime_ms = u64::try_from(APPROVAL_LIFETIME.as_millis()).unwrap_or(u64::MAX);
+    if record.created_ms.saturating_add(lifetime_ms) < now_ms() {
+        let hours = APPROVAL_LIFETIME.as_secs() / 3600;
+        let message = format!("the approval request `{item}` has expired; it counts for {hours} hours");
+        return Err(invalid("input", message).with_code("approval_request_expired"));
+    }
+    Ok(record)
+}
+
+/// Pairs each waiting approval with its answer; there must be one for each.
+fn matched(
+    record: &ResponseRecord,
+    given: &[(usize, &str, ApprovalDecision)],
+    caller: &Caller,
+) -> Result<ApprovalAnswers, ApiError> {
+    let unknown = given.iter().find(|(_, item, _)| record.approvals.iter().all(|one| one.item != *item));
+    if let Some((at, item, _)) = unknown {
+        let param = format!("input[{at}].approval_request_id");
+        let message = format!("there is no approval request `{item}`");
+        return Err(invalid(param, message).with_code("approval_request_not_found"));
+    }
+    let mut answers = HashMap::new();
+    for waiting in &record.approvals {
+        if waiting.needs_scope {
+            caller.require(KeyScope::Approvals)?;
+        }
+        let Some((.., decision)) = given.iter().find(|(_, item, _)| *item == waiting.item) else {
+            return Err(unanswered(waiting));
+        };
+        let answer = ClientDecision {
+            item: waiting.item.clone(),
+            arguments: waiting.arguments.clone(),
+            decision: *decision,
+        };
+        answers.extend(ApprovalId::parse(&waiting.approval).map(|id| (id, answer)));
+    }
+    Ok(ApprovalAnswers(answers))
+}
+
+/// The error of a request that continues a response without answering its approval requests.
+pub(crate) fn unanswered(waiting: &WaitingApproval) -> ApiError {
+    let message = format!(
+        "the approval request `{}` has no answer; send an item `mcp_approval_response` for it",
+        waiting.item
+    );
+    invalid("input", message).with_code("approval_response_missing")
+}
+
+fn refused(error: &ResumeFailure) -> ApiError {
+    match error {
+        ResumeFailure::Run(ResumeError::Finished { .. }) => {
+            let message = "these approval requests were answered before, and their run has ended";
+            ApiError::new(ApiErrorKind::Conflict, message).with_code("approval_request_used").not_retryable()
+        }
+        ResumeFailure::Session(SessionError::Busy { .. }) => {
+            let message = "these approval requests were answered before, and their run goes on";
+            ApiError::new(ApiErrorKind::Conflict, message).with_code("approval_request_used").not_retryable()
+        }
+        ResumeFailure::Session(SessionError::NotFound { .. }) => {
+            let message = "the run of these approval requests is no longer stored";
+            invalid("input", message).with_code("approval_request_expired")
+        }
+        error => ApiError::new(ApiErrorKind::ServerError, format!("the run cannot be continued: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_approval_request_names_its_response() {
+        let hex = "0123456789abcdef0123456789abcdef";
+        assert_eq!(response_of(&format!("mcpr_{hex}0001")), Some(format!("resp_{hex}")));
+        let long = format!("mcpr_{hex}00010");
+        for wrong in ["", "mcpr_", "msg_1", "mcpr_../../x", &long, &format!("mcpr_{hex}000/")] {
+            assert_eq!(response_of(wrong), None, "{wrong}");
+        }
+    }
+}

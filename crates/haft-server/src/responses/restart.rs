@@ -1,0 +1,117 @@
+//! Continues the responses in the background that an earlier process did not finish.
+//!
+//! The run resumes from its journal, and the fold reads the event log from its beginning. The ids and numbers of the stream
+//! are therefore those that clients of the earlier process saw.
+
+use std::sync::Arc;
+
+use haft_core::position::SessionId;
+use haft_runtime::runtime::ResumeFailure;
+use haft_runtime::{EventSeq, FinishedRun, RunHandle, RunHooks, RunSecrets};
+use haft_store::api_keys::KeyScope;
+use haft_store::responses::{NewResponse, ResponseRecord, UnfinishedResponse};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::approvals;
+use super::drive::{ActiveResponse, KeptResponse, ResponseRun, ResponseStorage};
+use super::fold::ResponseFold;
+use super::object::{ResponseEnd, ResponseHead};
+use crate::auth::Caller;
+use crate::server::ServerState;
+
+/// Continues every unfinished response, one after the other until each works in a task of its own.
+pub(crate) async fn continue_unfinished(state: Arc<ServerState>) {
+    let store = state.responses.clone();
+    let unfinished = tokio::task::spawn_blocking(move || store.unfinished()).await.unwrap_or_default();
+    for one in unfinished {
+        continue_one(&state, &one).await;
+    }
+}
+
+async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
+    let owner = one.principal();
+    let record = state.responses.get(&owner, &one.id).ok().flatten();
+    let Some(record) = record.filter(|record| record.response["status"] == "in_progress") else {
+        // The response was deleted, or its end was stored just before the process ended.
+        let _ = state.responses.end(&one.id);
+        return;
+    };
+    let scopes = one.scopes.iter().filter_map(|name| KeyScope::of_name(name)).collect();
+    let caller = Caller { principal: owner, scopes };
+    let session = SessionId(Uuid::parse_str(&record.run).map_or(0, |id| id.as_u128()));
+    match resume(state, &caller, session).await {
+        Ok(handle) => drop(state.live.detach(active(state, caller, record, handle))),
+        Err(error) => fail(state, &caller, record, &error),
+    }
+}
+
+async fn resume(
+    state: &ServerState,
+    caller: &Caller,
+    session: SessionId,
+) -> Result<RunHandle, ResumeFailure> {
+    let spec = state.runtime.stored_spec(&caller.principal, session).await?;
+    // The process may have ended after the run and before its response was stored.
+    let hooks = RunHooks { finished: FinishedRun::EndsAgain, ..approvals::hooks(caller, true) };
+    state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await
+}
+
+fn active(
+    state: &Arc<ServerState>,
+    caller: Caller,
+    record: ResponseRecord,
+    handle: RunHandle,
+) -> ActiveResponse {
+    let head = head(state, &record);
+    let kept = KeptResponse {
+        caller,
+        input: record.input,
+        opening: record.messages,
+        storage: ResponseStorage::StoredForReplay,
+        conversation: record.response["conversation"]["id"].as_str().map(str::to_owned),
+        first_event: EventSeq(record.first_event),
+        request_digest: record.request_digest,
+    };
+    let run = ResponseRun { handle, answers: None, first_event: EventSeq(record.first_event) };
+    ActiveResponse::new(Arc::clone(state), run, ResponseFold::new(head), kept)
+}
+
+fn head(state: &ServerState, record: &ResponseRecord) -> ResponseHead {
+    ResponseHead::of_stored(&record.response, state.runtime.config().mcp_servers.keys().cloned().collect())
+}
+
+fn fail(state: &ServerState, caller: &Caller, record: ResponseRecord, error: &ResumeFailure) {
+    let message =
+        format!("the server ended before the response was complete, and cannot continue it: {error}");
+    let mut fold = ResponseFold::new(head(state, &record));
+    let mut stream = fold.start();
+    let (response, last) = fold.end(&ResponseEnd::failed("server_error", "server_error", message));
+    stream.extend(last);
+    let events = stream.into_iter().map(|event| event.data).collect();
+    store(state, caller, NewResponse { events, ..ended(record, response) });
+}
+
+fn ended(record: ResponseRecord, response: Value) -> NewResponse {
+    NewResponse {
+        id: record.id,
+        run: record.run,
+        created_ms: record.created_ms,
+        response,
+        input: record.input,
+        messages: record.messages,
+        open_calls: Vec::new(),
+        events: Vec::new(),
+        approvals: Vec::new(),
+        first_event: record.first_event,
+        request_digest: record.request_digest,
+    }
+}
+
+fn store(state: &ServerState, caller: &Caller, new: NewResponse) {
+    let id = new.id.clone();
+    // A store that fails now keeps the response unfinished, and the next start tries again.
+    if state.responses.put(&caller.principal, new).is_ok() {
+        let _ = state.responses.end(&id);
+    }
+}

@@ -1,0 +1,194 @@
+//! Calls that wait for the approval of the client, over several requests and restarts.
+
+use haft_model_server::{Script, ScriptPart, ScriptStep};
+use haft_store::api_keys::KeyScope;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::fixture::{Reply, TestServer, key, scoped_key};
+use super::responses::{ask, events, post, python, text};
+use super::tool_server::ToolServer;
+
+fn script() -> Script {
+    let steps =
+        [ScriptStep::call("docs__add", json!({"n": 1})), ScriptStep::text("Done."), ScriptStep::text("Bye.")];
+    Script::of(steps)
+}
+
+fn request(approval: &Value) -> Value {
+    let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": approval});
+    json!({"model": "openai/m", "input": "Add a note.", "tools": [tool]})
+}
+
+fn answer(first: &Value, item: &Value, approve: bool) -> Value {
+    let answer =
+        json!({"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": approve});
+    json!({"model": "openai/m", "previous_response_id": first["id"], "input": [answer]})
+}
+
+fn types(response: &Value) -> Vec<&str> {
+    response["output"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect()
+}
+
+#[track_caller]
+fn asked(server: &TestServer, tools: &ToolServer, approval: &Value) -> (Value, Value) {
+    let first = ask(server, &request(approval));
+    assert_eq!(types(&first), ["mcp_approval_request"], "{first}");
+    let item = first["output"][0].clone();
+    assert_eq!((&item["server_label"], &item["name"]), (&json!("docs"), &json!("add")));
+    assert_eq!((item["arguments"].as_str(), tools.calls().len()), (Some("{\"n\":1}"), 0));
+    (first, item)
+}
+
+#[test]
+fn approved_call_is_made_once_also_after_a_restart_of_the_server() {
+    for is_restarted in [false, true] {
+        let tools = ToolServer::start();
+        let mut server = TestServer::configured(script(), &tools.config(), &[]);
+        let (first, item) = asked(&server, &tools, &json!("always"));
+        if is_restarted {
+            server.restart();
+        }
+        let second = ask(&server, &answer(&first, &item, true));
+        assert_eq!((types(&second), text(&second)), (vec!["mcp_call", "message"], "Done."));
+        let call = &second["output"][0];
+        assert_eq!(call["approval_request_id"], item["id"]);
+        assert!(call["output"].as_str().is_some_and(|output| output.contains("noted")), "{call}");
+        assert_eq!(tools.calls(), [json!({"n": 1})]);
+        let again = post(&server, &answer(&first, &item, true));
+        assert_eq!((again.status, code(&again)), (409, json!("approval_request_used")), "{}", again.text);
+        assert_eq!(again.headers["x-should-retry"], "false");
+        assert_eq!(tools.calls().len(), 1, "an approval counts once");
+        let third = json!({"model": "openai/m", "previous_response_id": second["id"], "input": "Thanks."});
+        assert_eq!(ask(&server, &third)["status"], "completed", "the conversation goes on");
+    }
+}
+
+fn code(reply: &Reply) -> Value {
+    reply.json()["error"]["code"].clone()
+}
+
+#[test]
+fn denied_call_is_not_made_and_the_model_goes_on() {
+    let tools = ToolServer::start();
+    let server = TestServer::configured(script(), &tools.config(), &[]);
+    let (first, item) = asked(&server, &tools, &json!({"always": {"tool_names": ["add"]}}));
+    let second = ask(&server, &answer(&first, &item, false));
+    assert_eq!((types(&second), text(&second)), (vec!["message"], "Done."));
+    assert_eq!(tools.calls(), [] as [Value; 0]);
+}
+
+#[test]
+fn only_the_exact_answers_of_the_owner_continue_the_run() {
+    let tools = ToolServer::start();
+    let both = ScriptStep::say([
+        ScriptPart::call("docs__add", json!({"n": 1})),
+        ScriptPart::call("docs__add", json!({"n": 2})),
+    ]);
+    let script = Script::of([both, ScriptStep::text("Done.")]);
+    let server = TestServer::configured(script, &tools.config(), &[]);
+    let first = ask(&server, &request(&json!("always")));
+    assert_eq!(types(&first), ["mcp_approval_request", "mcp_approval_request"]);
+    let items = first["output"].as_array().unwrap();
+    let check = |body: &Value, expected: &str| {
+        let reply = post(&server, body);
+        assert_eq!((reply.status, code(&reply)), (400, json!(expected)), "{body}: {}", reply.text);
+    };
+    check(&answer(&first, &items[0], true), "approval_response_missing");
+    let message = json!({"model": "openai/m", "previous_response_id": first["id"], "input": "Hello?"});
+    check(&message, "approval_response_missing");
+    check(&answer(&first, &json!({"id": "mcpr_1"}), true), "approval_request_not_found");
+    let other = format!("{}f", items[0]["id"].as_str().unwrap().strip_suffix('0').unwrap());
+    check(&answer(&first, &json!({"id": other}), true), "approval_request_not_found");
+    let mut elsewhere = answer(&first, &items[0], true);
+    elsewhere["previous_response_id"] = "resp_00".into();
+    check(&elsewhere, "approval_request_not_found");
+    let eve = key(&server.store, "default", "eve", None);
+    let body = answer(&first, &items[0], true).to_string();
+    let foreign = server.without_key(Method::POST, "/v1/responses").bearer_auth(&eve);
+    let foreign = server.send(foreign.header("content-type", "application/json").body(body));
+    assert_eq!((foreign.status, code(&foreign)), (400, json!("approval_request_not_found")));
+    let mut late = answer(&first, &items[0], true);
+    late["input"].as_array_mut().unwrap().push(json!({"role": "user", "content": "And more."}));
+    assert_eq!(post(&server, &late).json()["error"]["param"], "input[1]");
+    assert_eq!(tools.calls(), [] as [Value; 0], "none of these made a call");
+    let mut good = answer(&first, &items[1], true);
+    let deny = answer(&first, &items[0], false)["input"][0].clone();
+    good["input"].as_array_mut().unwrap().push(deny);
+    assert_eq!(text(&ask(&server, &good)), "Done.");
+    assert_eq!(tools.calls(), [json!({"n": 2})], "each decision belongs to its own call");
+}
+
+#[test]
+fn request_cannot_loosen_a_rule_and_needs_the_scope_to_answer_for_the_operator() {
+    let tools = ToolServer::start();
+    let mut config = tools.config();
+    config["policy"] = json!({"rules": [{"tool": "docs__*", "decision": "ask"}]});
+    let server = TestServer::configured(script(), &config, &[]);
+    for approval in [json!("never"), json!("always"), json!({"never": {"tool_names": ["add"]}})] {
+        let denied = ask(&server, &request(&approval));
+        assert_eq!((types(&denied), text(&denied)), (vec!["mcp_call", "message"], "Done."), "{approval}");
+        assert_eq!(denied["output"][0]["status"], "failed");
+    }
+    assert_eq!(tools.calls(), [] as [Value; 0]);
+    let secret = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Approvals]);
+    let send = |body: &Value| {
+        let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(&secret);
+        server.send(request.header("content-type", "application/json").body(body.to_string()))
+    };
+    let first = send(&request(&json!("never"))).json();
+    assert_eq!(types(&first), ["mcp_approval_request"], "the operator's rule asks");
+    let item = first["output"][0].clone();
+    assert_eq!(post(&server, &answer(&first, &item, true)).status, 403, "another key of the same owner");
+    assert_eq!(text(&send(&answer(&first, &item, true)).json()), "Done.");
+    assert_eq!(tools.calls().len(), 1);
+}
+
+#[test]
+fn filter_by_effects_asks_only_about_tools_that_change_something() {
+    let tools = ToolServer::start();
+    let both = ScriptStep::say([
+        ScriptPart::call("docs__look", json!({"n": 1})),
+        ScriptPart::call("docs__add", json!({"n": 2})),
+    ]);
+    let script = Script::of([both, ScriptStep::text("Done.")]);
+    let server = TestServer::configured(script, &tools.config(), &[]);
+    let first = ask(&server, &request(&json!({"never": {"read_only": true}})));
+    assert_eq!(types(&first), ["mcp_call", "mcp_approval_request"]);
+    assert_eq!(tools.calls(), [json!({"n": 1})]);
+    assert_eq!(text(&ask(&server, &answer(&first, &first["output"][1], true))), "Done.");
+    assert_eq!(tools.calls().len(), 2, "the call that was made before is not repeated");
+}
+
+#[test]
+fn response_that_is_not_stored_cannot_ask() {
+    let tools = ToolServer::start();
+    let server = TestServer::configured(script(), &tools.config(), &[]);
+    let mut body = request(&json!("always"));
+    body["store"] = json!(false);
+    let response = ask(&server, &body);
+    assert_eq!((types(&response), text(&response)), (vec!["mcp_call", "message"], "Done."));
+    assert_eq!((&response["output"][0]["status"], tools.calls().len()), (&json!("failed"), 0));
+}
+
+#[test]
+fn official_client_answers_approval_requests_in_a_stream_and_in_a_history() {
+    let tools = ToolServer::start();
+    let server = TestServer::configured(script(), &tools.config(), &[]);
+    let seen = python(&server, "approvals", "openai/m");
+    assert_eq!(seen["extras"], json!([]));
+    assert_eq!((&seen["text"], &seen["history_text"]), (&json!("Done."), &json!("Done.")));
+    assert_eq!((&seen["asked"], &seen["linked"]), (&json!(["docs", "add", {"n": 1}]), &json!(true)));
+    assert_eq!(tools.calls().len(), 2);
+    let mut streamed = request(&json!("always"));
+    streamed["stream"] = json!(true);
+    let kinds: Vec<String> = events(&post(&server, &streamed)).into_iter().map(|(kind, _)| kind).collect();
+    let expected = [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.completed",
+    ];
+    assert_eq!(kinds, expected);
+}

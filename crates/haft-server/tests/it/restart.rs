@@ -1,0 +1,160 @@
+//! Responses in the background whose server stops, or is killed, and starts again.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use haft_model_server::{Script, ScriptPart, ScriptStep};
+use haft_testkit::eventually;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::fixture::{ServerFiles, TestServer, serve_until_killed};
+use super::responses::{ask, events, poll, post, text};
+use super::tool_server::ToolServer;
+
+/// The variables by which a test tells its server process what to serve.
+const DIRECTORY: &str = "HAFT_TEST_DIRECTORY";
+const MODEL: &str = "HAFT_TEST_MODEL";
+
+fn script() -> Script {
+    Script::of([
+        ScriptStep::call("docs__add", json!({"n": 1})),
+        ScriptStep::say([
+            ScriptPart::Text("One more.".into()),
+            ScriptPart::call("docs__add", json!({"n": 2})),
+        ]),
+        ScriptStep::text("All is done."),
+    ])
+}
+
+fn request() -> Value {
+    let tools = json!([{"type": "mcp", "server_label": "docs"}]);
+    json!({"model": "openai/m", "input": "Add notes.", "tools": tools, "background": true, "stream": true})
+}
+
+/// The program that the other tests start and kill. Without their variables it has nothing to do.
+#[test]
+fn server_process() {
+    let (Ok(directory), Ok(model)) = (std::env::var(DIRECTORY), std::env::var(MODEL)) else { return };
+    serve_until_killed(directory.as_ref(), model);
+}
+
+struct ServerProcess {
+    child: Child,
+    url: String,
+}
+
+impl ServerProcess {
+    fn start(files: &ServerFiles) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "restart::server_process", "--nocapture"])
+            .env(DIRECTORY, files.directory())
+            .env(MODEL, files.model.url())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let url = lines.find_map(|line| line.split_once("http://").map(|(_, rest)| format!("http://{rest}")));
+        Self { url: url.unwrap(), child }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // SIGKILL: the process has no moment to write anything.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads a stream until it has this many events, or ends. Returns the data of the events.
+async fn read_events(request: reqwest::RequestBuilder, count: usize) -> Vec<Value> {
+    let mut response = request.send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    let mut read = String::new();
+    while read.matches("\n\n").count() < count {
+        match response.chunk().await {
+            Ok(Some(chunk)) => read.push_str(std::str::from_utf8(&chunk).unwrap()),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let data = read.split("\n\n").filter_map(|block| block.split_once("\ndata: "));
+    data.take(count).map(|(_, data)| serde_json::from_str(data).unwrap()).collect()
+}
+
+#[test]
+fn killed_server_loses_no_accepted_response_and_repeats_no_call() {
+    let executor = tokio::runtime::Runtime::new().unwrap();
+    // Every second event of the whole stream, of which there are 26.
+    for count in (2..=26).step_by(2) {
+        let tools = ToolServer::start();
+        let files = ServerFiles::new(script(), &tools.config(), &[]);
+        let client = |process: &ServerProcess, method: Method, path: &str| {
+            let request = reqwest::Client::new().request(method, format!("{}{path}", process.url));
+            request.bearer_auth(&files.key).timeout(Duration::from_mins(1))
+        };
+        let process = ServerProcess::start(&files);
+        let create = client(&process, Method::POST, "/v1/responses");
+        let create = create.header("content-type", "application/json").body(request().to_string());
+        let seen = executor.block_on(read_events(create, count));
+        assert_eq!(seen.len(), count);
+        drop(process);
+        let id = seen[0]["response"]["id"].as_str().unwrap();
+        let process = ServerProcess::start(&files);
+        let path = format!("/v1/responses/{id}?stream=true");
+        let all = executor.block_on(async {
+            // The new process takes a moment to continue the response.
+            loop {
+                let reply = client(&process, Method::GET, &path).send().await.unwrap();
+                if reply.status() == 200 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            read_events(client(&process, Method::GET, &path), usize::MAX).await
+        });
+        assert_eq!(seen, all[..count.min(all.len())], "killed after {count} events");
+        let last = &all.last().unwrap()["response"];
+        assert_eq!((&last["status"], text(last)), (&json!("completed"), "All is done."), "{count}: {last}");
+        let numbers: Vec<u64> = all.iter().map(|data| data["sequence_number"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
+        check_calls(&tools, last, count);
+    }
+}
+
+/// Each call is made at most once. One that was not made was cut off on its way, and the response says that it failed.
+#[track_caller]
+fn check_calls(tools: &ToolServer, response: &Value, count: usize) {
+    let made = |n: u64| tools.calls().iter().filter(|call| call["n"] == n).count();
+    let items = response["output"].as_array().unwrap();
+    let failed = items.iter().filter(|item| item["type"] == "mcp_call" && item["status"] == "failed").count();
+    let (first, second) = (made(1), made(2));
+    assert!(first <= 1 && second <= 1, "killed after {count} events: {:?}", tools.calls());
+    assert!(first + second + failed >= 2, "killed after {count} events: {response}");
+}
+
+#[test]
+fn stopping_server_refuses_new_runs_waits_for_a_call_and_continues_after_its_start() {
+    let tools = ToolServer::start();
+    tools.hold_calls();
+    let mut server = TestServer::configured(script(), &tools.config(), &[]);
+    let mut body = request();
+    body["stream"] = json!(false);
+    let started = ask(&server, &body);
+    let id = started["id"].as_str().unwrap().to_owned();
+    eventually("the call has begun", || tools.calls().len() == 1);
+    server.stop();
+    eventually("the server is not ready", || {
+        server.send(server.without_key(Method::GET, "/readyz")).status == 503
+    });
+    let refused = post(&server, &body);
+    assert_eq!((refused.status, refused.headers["retry-after"].to_str().unwrap()), (503, "5"));
+    tools.release_calls();
+    server.restart();
+    let response = poll(&server, &id, "completed");
+    assert_eq!(text(&response), "All is done.");
+    assert_eq!(tools.calls(), [json!({"n": 1}), json!({"n": 2})], "the finished call is not repeated");
+    let all = events(&server.get(&format!("/v1/responses/{id}?stream=true")));
+    assert_eq!(all.last().unwrap().0, "response.completed");
+}

@@ -1,0 +1,89 @@
+//! An MCP server over HTTP that counts its calls and can hold them back. It lives in the process of the test, so that its
+//! count survives the servers under test.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http::StatusCode;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime as Executor;
+use tokio::sync::watch;
+
+/// A server that runs until it is dropped.
+pub(crate) struct ToolServer {
+    url: String,
+    shared: Arc<ToolServerState>,
+    _executor: Executor,
+}
+
+struct ToolServerState {
+    calls: Mutex<Vec<Value>>,
+    /// Calls wait while this is false.
+    is_open: watch::Sender<bool>,
+}
+
+impl ToolServer {
+    pub(crate) fn start() -> Self {
+        let executor = Executor::new().unwrap();
+        let state = ToolServerState { calls: Mutex::default(), is_open: watch::Sender::new(true) };
+        let shared = Arc::new(state);
+        let listener = executor.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let app = Router::new().route("/mcp", post(answer)).with_state(Arc::clone(&shared));
+        executor.spawn(async move { axum::serve(listener, app).await });
+        Self { url, shared, _executor: executor }
+    }
+
+    /// The configuration of a server that has this one as `docs`.
+    pub(crate) fn config(&self) -> Value {
+        json!({"models": {"default": "openai/m"}, "mcpServers": {"docs": {"url": self.url}}})
+    }
+
+    /// The arguments of all calls so far.
+    pub(crate) fn calls(&self) -> Vec<Value> {
+        self.shared.calls.lock().unwrap().clone()
+    }
+
+    pub(crate) fn hold_calls(&self) {
+        self.shared.is_open.send_replace(false);
+    }
+
+    pub(crate) fn release_calls(&self) {
+        self.shared.is_open.send_replace(true);
+    }
+}
+
+async fn answer(State(state): State<Arc<ToolServerState>>, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let Some(id) = request.get("id") else { return StatusCode::ACCEPTED.into_response() };
+    let reply = match request["method"].as_str() {
+        Some("initialize") => Ok(json!({
+            "protocolVersion": request["params"]["protocolVersion"], "capabilities": {"tools": {}},
+            "serverInfo": {"name": "docs", "version": "1"},
+        })),
+        Some("ping") => Ok(json!({})),
+        Some("tools/list") => Ok(json!({"tools": [
+            {"name": "add", "description": "Adds a note.", "inputSchema": schema()},
+            {"name": "look", "description": "Looks.", "inputSchema": schema(), "annotations": {"readOnlyHint": true}},
+        ]})),
+        Some("tools/call") => {
+            state.calls.lock().unwrap().push(request["params"]["arguments"].clone());
+            let _ = state.is_open.subscribe().wait_for(|is_open| *is_open).await;
+            Ok(json!({"content": [{"type": "text", "text": "noted"}]}))
+        }
+        _ => Err(json!({"code": -32601, "message": "no such method"})),
+    };
+    let body = match reply {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(error) => json!({"jsonrpc": "2.0", "id": id, "error": error}),
+    };
+    ([("content-type", "application/json")], body.to_string()).into_response()
+}
+
+fn schema() -> Value {
+    json!({"type": "object", "properties": {"n": {"type": "integer"}}})
+}
