@@ -3,6 +3,8 @@
 mod excerpt;
 mod repair;
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use crate::json_depth;
@@ -40,7 +42,8 @@ impl Default for ArgumentLimits {
 /// Arguments that are a JSON object, not yet validated against the tool's schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedArguments {
-    pub(crate) object: Map<String, Value>,
+    /// Always an object. It is kept as a `Value`, because the validator takes one by reference.
+    value: Value,
     /// The size of the original text.
     pub(crate) bytes: usize,
     repairs: Vec<&'static str>,
@@ -50,7 +53,17 @@ pub struct ParsedArguments {
 impl ParsedArguments {
     /// Returns the arguments. No schema has checked them yet.
     pub fn object(&self) -> &Map<String, Value> {
-        &self.object
+        static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+        self.value.as_object().unwrap_or(&EMPTY)
+    }
+
+    /// Returns the arguments as a JSON value, which is always an object.
+    pub(crate) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    pub(crate) fn into_value(self) -> Value {
+        self.value
     }
 
     /// Returns the repairs that the parser made, in order; none if the text was valid JSON.
@@ -176,7 +189,7 @@ impl ParsedValue {
     fn into_object(self, bytes: usize) -> Result<ParsedArguments, ArgumentsError> {
         let Self { value, repairs, cut_off } = self;
         match value {
-            Value::Object(object) => Ok(ParsedArguments { object, bytes, repairs, cut_off }),
+            Value::Object(_) => Ok(ParsedArguments { value, bytes, repairs, cut_off }),
             Value::Null => Err(ArgumentsError::NotAnObject { found: "null" }),
             Value::Bool(_) => Err(ArgumentsError::NotAnObject { found: "a boolean" }),
             Value::Number(_) => Err(ArgumentsError::NotAnObject { found: "a number" }),

@@ -175,7 +175,7 @@ proptest! {
     fn a_valid_object_needs_no_repair(value in any_object()) {
         let parsed = RawArguments::from_value(&value).parse(&ArgumentLimits::default()).unwrap();
         prop_assert_eq!(parsed.repairs(), &[] as &[&str]);
-        prop_assert_eq!(Value::Object(parsed.object), value);
+        prop_assert_eq!(parsed.into_value(), value);
     }
 
     #[test]
@@ -207,7 +207,7 @@ proptest! {
     fn parsing_json_like_text_never_panics_and_records_every_repair(text in r#"\{("a"|'b'|"\\'"|:|,|\[|\]|\{|\}|1|True|nul|"|'|\\|\n|\u{a0}| ){0,12}\}?"#) {
         if let Ok(parsed) = parse(&text) {
             prop_assert_eq!(parsed.repairs().is_empty(), is_json(&text), "nothing is repaired in silence");
-            let again = RawArguments::from_value(&Value::Object(parsed.object)).parse(&ArgumentLimits::default()).unwrap();
+            let again = RawArguments::from_value(parsed.value()).parse(&ArgumentLimits::default()).unwrap();
             prop_assert_eq!(again.repairs(), &[] as &[&str]);
         }
     }
