@@ -164,6 +164,30 @@ fn tools_keep_their_names_when_other_tools_are_added_or_removed() {
     );
 }
 
+/// An unknown name is compared with every tool, so most tools must be ruled out without their distance.
+#[test]
+fn unknown_name_among_10_000_tools_is_faster_than_all_distances() {
+    let names: Vec<String> = (0..10_000).map(|number| format!("idle/tool_{number}")).collect();
+    let table = table(NamingScheme::Double, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let time = |work: &dyn Fn()| {
+        let once = || {
+            let began = std::time::Instant::now();
+            work();
+            began.elapsed()
+        };
+        // The shortest of several, because other programs may run at the same time.
+        (0..5).map(|_| once()).min().unwrap()
+    };
+    let written = "search_web_page";
+    let distances = time(&|| {
+        table.tools().iter().for_each(|tool| {
+            std::hint::black_box(strsim::osa_distance(written, tool.exposed.as_str()));
+        });
+    });
+    let nearest = time(&|| drop(std::hint::black_box(table.nearest(written))));
+    assert!(nearest < distances / 2, "{nearest:?} for the nearest, {distances:?} for all distances");
+}
+
 #[test]
 fn names_of_removed_tools_are_remembered_up_to_a_limit() {
     let identities = |from: usize| (from..from + 6_000).map(|number| tool(&format!("a/t{number:05}")));
