@@ -20,7 +20,8 @@ const OPENAI: [(&str, &[&str], bool); 9] = [
     ("o4", &["low", "medium", "high"], false),
 ];
 
-/// Models of Ollama with the capability `thinking`.
+/// Models of Ollama with the capability `thinking`. Their `-instruct` tags lack it: Ollama parses the replies of
+/// `qwen3-vl:8b` and of `qwen3-vl:8b-instruct` differently.
 const OLLAMA_THINKING: [&str; 6] =
     ["qwen3:", "qwen3-vl", "deepseek-r1", "deepseek-v3", "gpt-oss", "magistral"];
 
@@ -121,7 +122,8 @@ fn check_gemini(model: &str, config: &Value) -> Result<(), String> {
 
 fn check_ollama(model: &str, body: &Value) -> Result<(), String> {
     let wants = !matches!(body["think"], Value::Null | Value::Bool(false));
-    let can = OLLAMA_THINKING.iter().any(|start| model.starts_with(start)) || !model.contains(':');
+    let thinks = OLLAMA_THINKING.iter().any(|start| model.starts_with(start)) && !model.contains("-instruct");
+    let can = thinks || !model.contains(':');
     if wants && !can { Err(format!("\"{model}\" does not support thinking")) } else { Ok(()) }
 }
 

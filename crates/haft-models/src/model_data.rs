@@ -43,6 +43,8 @@ pub(crate) struct ModelRow {
 #[serde(rename_all = "camelCase")]
 pub struct ModelFamily {
     pub prefix: String,
+    /// A part of the names, for variants of a model that differ in the tag only.
+    pub contains: Option<String>,
     /// A model of the family, for tests.
     pub example: String,
     /// The wire formats in which providers offer it, for tests.
@@ -136,7 +138,8 @@ pub fn families() -> &'static [ModelFamily] {
 /// Returns the family of a model. Gateways put the vendor in front of the name.
 pub fn family_of(model: &str) -> Option<&'static ModelFamily> {
     let name = short_name(model);
-    families().iter().find(|family| name.starts_with(family.prefix.as_str()))
+    let part_fits = |family: &ModelFamily| family.contains.as_deref().is_none_or(|part| name.contains(part));
+    families().iter().find(|family| name.starts_with(family.prefix.as_str()) && part_fits(family))
 }
 
 /// Returns the sizes of a model, whichever provider offers it.
@@ -234,8 +237,8 @@ mod tests {
     #[test]
     fn every_family_is_found_by_its_example() {
         for family in families() {
-            let found = family_of(&family.example).map(|found| found.prefix.as_str());
-            assert_eq!(found, Some(family.prefix.as_str()), "{}", family.example);
+            let found = family_of(&family.example).map(|found| found.example.as_str());
+            assert_eq!(found, Some(family.example.as_str()));
         }
         assert_eq!(family_of("openai/gpt-5-mini").unwrap().prefix, "gpt-5");
         assert!(family_of("my-own-model").is_none());
