@@ -58,7 +58,7 @@ impl ModelHttpClient {
 
     /// Sends a request and waits for the response head.
     pub(crate) async fn send(&self, request: reqwest::Request) -> Result<ModelHttpResponse, ModelError> {
-        let host = request.url().host_str().unwrap_or_default().to_owned();
+        let host = server_name(request.url());
         let head = tokio::time::timeout(self.timeouts.first_byte, self.connections.execute(request)).await;
         match head {
             Ok(Ok(response)) => {
@@ -68,6 +68,12 @@ impl ModelHttpClient {
             Err(_) => Err(slow(&format!("`{host}` did not start to answer"), self.timeouts.first_byte)),
         }
     }
+}
+
+/// Returns the host, with the port if it is not the usual one: several local servers differ in it alone.
+fn server_name(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// A response whose head has arrived.
