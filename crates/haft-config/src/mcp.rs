@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
-use haft_core::name::QueueName;
+use haft_core::name::{Namespace, QueueName};
 use haft_core::settings::mcp::{
     HealthProbe, RemoteTransport, SamplingLimits, ServerConfinement, ServerStartup,
 };
@@ -70,6 +70,42 @@ impl McpServerSettings {
 
     pub fn effects_of(&self, tool: &str) -> Option<Effects> {
         self.effects.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, effects)| *effects)
+    }
+}
+
+/// The server that the name of a tool refers to.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerOfTool<'a> {
+    pub name: &'a str,
+    pub settings: &'a McpServerSettings,
+    /// The name of the tool without that of the server.
+    pub own_name: &'a str,
+}
+
+impl<'a> ServerOfTool<'a> {
+    /// Finds the server by the beginning of an exposed name; the server need not have such a tool.
+    pub fn find(servers: &'a BTreeMap<String, McpServerSettings>, tool: &'a str) -> Option<Self> {
+        let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
+        let named = servers.iter().filter_map(|(name, settings)| {
+            let own = tool.strip_prefix(Namespace::sanitize(name).as_str())?.strip_prefix('_')?;
+            Some(Self { name, settings, own_name: own.trim_start_matches('_') })
+        });
+        // The longest match wins: `a_b` may be a server as well as `a`.
+        named.max_by_key(|server| server.name.len())
+    }
+
+    /// Returns the setting that excludes the tool; `None` if no setting does, or the server cannot be used at all.
+    pub fn exclusion(&self) -> Option<String> {
+        let Self { name, settings, own_name } = self;
+        if !settings.enabled || settings.reach.is_err() {
+            return None;
+        }
+        let any = |globs: &[ToolGlob]| globs.iter().any(|glob| glob.matches(own_name));
+        match (any(&settings.tools_denied), any(&settings.tools_allowed)) {
+            (true, _) => Some(format!("`mcpServers.{name}.toolsDenied` excludes it")),
+            (false, false) => Some(format!("`mcpServers.{name}.toolsAllowed` does not include it")),
+            (false, true) => None,
+        }
     }
 }
 

@@ -217,7 +217,7 @@ impl Orchestrator {
         let arguments = stage::parse(&mut record, arguments)?;
         let catalog = self.catalog.named_snapshot();
         let fits = |tool: &CatalogEntry| tool.fits(&arguments, policies, *draft);
-        let tool = stage::resolve(&mut record, &catalog, fits)?;
+        let tool = stage::resolve(&mut record, &catalog, policies, fits)?;
         let GovernedTool { policy, effects, .. } = tool.entry().governed(policies);
         let checking = SchemaCheckSettings { unchecked: *unchecked, draft: *draft };
         let arguments = stage::validate(&mut record, &tool, *effects, arguments, checking)?;
@@ -310,7 +310,7 @@ impl Orchestrator {
         let arguments = stage::parse(record, &config.arguments)?;
         let catalog = self.catalog.named_snapshot();
         let fits = |tool: &CatalogEntry| tool.fits(&arguments, &config.policies, config.draft);
-        let tool = stage::resolve(record, &catalog, fits)?;
+        let tool = stage::resolve(record, &catalog, &config.policies, fits)?;
         let governed @ GovernedTool { policy, effects, trusted_effects, .. } =
             tool.entry().governed(&config.policies);
         stage::admit(record, &tool, governed, &options.selection, &config.rules)?;

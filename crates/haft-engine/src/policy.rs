@@ -74,6 +74,10 @@ impl ToolActivity {
 pub trait Governor: Send + Sync {
     /// Returns the policy of a tool. `undecided` is the policy without a governor.
     fn govern(&self, tool: &CatalogEntry, undecided: GovernedTool) -> GovernedTool;
+
+    /// Returns the reason why the operator keeps a tool out of the catalog; `None` if the operator does not. The
+    /// orchestrator asks about a name that no tool has. A call of such a tool is denied, as one of an inactive tool is.
+    fn exclusion(&self, written_name: &str) -> Option<String>;
 }
 
 /// The policies of all tools, by exposed name.
@@ -96,6 +100,10 @@ impl ToolPolicies {
     /// Returns the policy of the tool before the governor changes it.
     pub fn of(&self, tool: &ToolName) -> &ToolPolicy {
         self.by_tool.get(tool).unwrap_or(&self.default)
+    }
+
+    pub(crate) fn exclusion(&self, written_name: &str) -> Option<String> {
+        self.governor.as_ref()?.exclusion(written_name)
     }
 
     pub(crate) fn govern(&self, tool: &CatalogEntry) -> GovernedTool {

@@ -12,6 +12,7 @@ use haft_engine::{CatalogEntry, GovernedTool, Governor, ToolActivity};
 use serde::Deserialize;
 
 use haft_config::ResolvedConfig;
+use haft_config::mcp::ServerOfTool;
 use haft_config::resolved::{CacheTtl, McpServerSettings, OversizeAction, PerToolSettings};
 
 /// The operator's settings, as a governor of tools.
@@ -62,6 +63,10 @@ impl Governor for ConfiguredGovernor {
             decided.activity = ToolActivity::Inactive { why: why.into() };
         }
         decided
+    }
+
+    fn exclusion(&self, written_name: &str) -> Option<String> {
+        ServerOfTool::find(&self.config.mcp_servers, written_name)?.exclusion()
     }
 }
 

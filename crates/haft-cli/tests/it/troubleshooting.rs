@@ -2,9 +2,12 @@
 //! actual message.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
+use haft_model_server::ScriptStep;
 use haft_testkit::{HaftOutput, TestTree};
+use serde_json::json;
 
 use super::call::here;
+use super::run;
 
 const PAGE: &str = include_str!("../../../../docs/troubleshooting.md");
 
@@ -54,6 +57,26 @@ fn tool_not_found() {
         let told = format!("error: tool `s__echo` is not active: {setting}");
         check(&server(keys).expect_code(4), &[&told], &[]);
     }
+}
+
+#[test]
+fn tool_denied_by_its_server_is_denied_to_streams_and_models() {
+    let place = here();
+    let command = place.misbehaving_server("echo", &[]);
+    let servers = format!(r#"{{"mcpServers": {{"s": {{{command}, "toolsDenied": ["e*"]}}}}}}"#);
+    place.file("home/haft.json", &servers);
+    let line = r#"{"id": 1, "tool": "s__echo", "args": {"text": "x"}}"#;
+    let answered = place.haft(&["call", "--stdin"]).stdin(line).output().expect_code(0).stdout;
+    let answered: serde_json::Value = serde_json::from_str(&answered).unwrap();
+    assert_eq!(answered["error_kind"], "denied", "{answered}");
+    let call = || ScriptStep::call("s__echo", json!({"text": "x"}));
+    let told = "`mcpServers.s.toolsDenied` excludes it";
+    let model = run::server([call(), run::told(ScriptStep::text("I may not."), told)]);
+    let ran = run::haft(&place, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    assert!(ran.stdout == "I may not.\n" && ran.stderr.contains("1 denied"), "{}", ran.stderr);
+    // A run that makes only denied calls ends as one whose calls the list for all tools denies.
+    let model = run::server((0..9).map(|_| call()));
+    run::haft(&place, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(4);
 }
 
 #[test]

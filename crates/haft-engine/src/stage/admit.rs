@@ -43,7 +43,8 @@ pub(crate) fn admit(
     }
 }
 
-fn denied(record: &mut CallRecord, rule: Option<Arc<str>>, message: String) -> ToolError {
+/// Records the refusal of a call and returns its error.
+pub(super) fn denied(record: &mut CallRecord, rule: Option<Arc<str>>, message: String) -> ToolError {
     record.judge(PolicyDecision { decision: PermissionDecision::Deny, rule, consent: None });
     ToolError::new(ToolErrorKind::Denied, message)
 }

@@ -5,8 +5,10 @@ use haft_core::naming::NameMatch;
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde_json::Value;
 
+use super::admit::denied;
 use crate::call_record::CallRecord;
 use crate::catalog::{CatalogEntry, ResolvedTool, Snapshot};
+use crate::policy::ToolPolicies;
 
 /// The longest prefix of an unknown name that the error repeats, in characters.
 const WRITTEN_NAME_CHARS_MAX: usize = 200;
@@ -15,10 +17,13 @@ const WRITTEN_NAME_CHARS_MAX: usize = 200;
 pub(crate) fn resolve<'c>(
     record: &mut CallRecord,
     catalog: &'c Snapshot,
+    policies: &ToolPolicies,
     fits: impl Fn(&CatalogEntry) -> bool,
 ) -> Result<ResolvedTool<'c>, ToolError> {
-    let written = &record.call.name;
-    let tool = catalog.resolve(written, fits).map_err(|nearest| unknown(written, &nearest))?;
+    let tool = match catalog.resolve(&record.call.name, fits) {
+        Ok(tool) => tool,
+        Err(nearest) => return Err(missing(record, policies, &nearest)),
+    };
     let exposed = tool.entry().exposed().as_str();
     record.set_resolved_tool(tool.entry().known());
     match tool.matched() {
@@ -28,6 +33,17 @@ pub(crate) fn resolve<'c>(
         }
     }
     Ok(tool)
+}
+
+/// Returns the error for a name that no tool has.
+fn missing(record: &mut CallRecord, policies: &ToolPolicies, nearest: &[ToolName]) -> ToolError {
+    match policies.exclusion(&record.call.name) {
+        Some(why) => {
+            let message = format!("tool `{}` is not active: {why}", record.call.name);
+            denied(record, None, message)
+        }
+        None => unknown(&record.call.name, nearest),
+    }
 }
 
 fn unknown(written: &str, nearest: &[ToolName]) -> ToolError {

@@ -141,6 +141,10 @@ impl Governor for LaterOnlyGovernor {
             _ => GovernedTool { policy: denied, ..undecided },
         }
     }
+
+    fn exclusion(&self, _: &str) -> Option<String> {
+        None
+    }
 }
 
 #[tokio::test]

@@ -27,6 +27,10 @@ impl Governor for GroupGovernor {
         }
         undecided
     }
+
+    fn exclusion(&self, written_name: &str) -> Option<String> {
+        (written_name == "web__gone").then(|| "the operator keeps it out".into())
+    }
 }
 
 fn orchestrator() -> Orchestrator {
@@ -72,6 +76,7 @@ async fn inactive_or_unselected_tool_is_denied() {
         .await;
     check("web__off", &[], "denied: tool `web__off` is not active: the operator says so").await;
     check("web__off", &["web"], "denied: tool `web__off` is not active: the operator says so").await;
+    check("web__gone", &[], "denied: tool `web__gone` is not active: the operator keeps it out").await;
     // A name without namespace never resolves to an inactive tool.
     check("off", &[], "unknown_tool: Unknown tool: off; did you mean `web__off`?").await;
     check("log", &[], "git/log").await;
