@@ -277,21 +277,20 @@ impl Runtime {
         for allowed in past.allowed() {
             shared.desk.allow(allowed);
         }
-        let partial = self.partial_outputs(&key).await;
+        agent.environment().keep_partial_outputs(self.partial_outputs(&key).await);
         let functions_of_caller = spec.functions.clone();
-        let resumed =
-            ResumedSession { past, journal, more, functions: functions_of_caller, partial, finished };
+        let resumed = ResumedSession { past, journal, more, functions: functions_of_caller, finished };
         let run = ActiveRun::resume(agent, resumed, context).map_err(ResumeFailure::Run)?;
         Ok(self.launch(run, shared, functions))
     }
 
-    /// Returns the output that interrupted calls of a run had written, as far as the event log has it.
+    /// Returns the output that interrupted calls of a run and of its sub-agents had written, as far as the event log has it.
     async fn partial_outputs(&self, key: &RunKey) -> PartialOutputs {
         let Some(store) = self.shared.stores.events.as_ref() else { return PartialOutputs::default() };
         let last = store.last(key).await.unwrap_or(0);
         let from = last.saturating_sub(PARTIAL_EVENTS_MAX as u64 - 1).max(1);
         let events = store.read(key, from, PARTIAL_EVENTS_MAX).await.unwrap_or_default();
-        PartialOutputs::of(&events, key.run)
+        PartialOutputs::of(&events)
     }
 
     /// Returns the handle of a run of the local user that this runtime drives.

@@ -57,11 +57,11 @@ pub(super) fn complaint(finish: &RunFinish, exit: ExitReason) -> Option<String> 
     match row.class {
         FinishClass::Answered if exit == ExitReason::Success => None,
         FinishClass::Answered => Some("the model reports that it did not succeed".into()),
-        FinishClass::Limited
-        | FinishClass::Budget
-        | FinishClass::Interrupted
-        | FinishClass::TimedOut
-        | FinishClass::Failed => Some(format!("the run ended early: {detail}\nhint: {hint}")),
+        // The line about the stored session names the next step.
+        FinishClass::Interrupted => Some(format!("the run ended early: {detail}")),
+        FinishClass::Limited | FinishClass::Budget | FinishClass::TimedOut | FinishClass::Failed => {
+            Some(format!("the run ended early: {detail}\nhint: {hint}"))
+        }
     }
 }
 

@@ -208,6 +208,26 @@ fn resumed_model_gets_the_output_of_the_interrupted_call() {
     assert!(request.contains(told), "{request}");
 }
 
+#[test]
+fn resumed_sub_agent_gets_the_output_of_the_interrupted_call() {
+    let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "tools: bash")]);
+    let about = |last: ScriptStep| {
+        let lead = vec![ScriptStep::say([ask("a", "BELOW")]), ScriptStep::text("all done")];
+        script([
+            ("LEAD", lead),
+            ("BELOW", vec![bash("echo half of it; touch begun; sleep 300"), last.clone(), last]),
+        ])
+    };
+    let server = ModelServer::start(about(ScriptStep::text("never"))).unwrap();
+    let run = haft(&place, &server, &["--output-format", "json", "@lead.md", "LEAD"]);
+    assert_aborted(&interrupted(run, "the command runs", |_| place.exists("ws/begun")));
+    let answers = ModelServer::start(about(ScriptStep::text("ready"))).unwrap();
+    assert_session_resumes(&place, &answers, "all done");
+    let told = "check before you repeat it.\\nThe end of its output until then:\\nhalf of it";
+    let requests: Vec<String> = answers.requests().iter().map(|request| request.raw.clone()).collect();
+    assert!(requests.iter().any(|request| request.contains(told)), "{requests:#?}");
+}
+
 /// Presses the key in a terminal while a question is open.
 #[test]
 fn interrupt_at_approval_prompt_aborts_without_the_call() {

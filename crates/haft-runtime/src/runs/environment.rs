@@ -10,12 +10,14 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::position::SessionId;
 use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
+use haft_core::tool::CallId;
 use haft_engine::RunObserver;
 use haft_models::cassette::{Recorder, Tape};
 use haft_sandbox::SandboxPolicy;
 
 use super::active_run::RunRequest;
 use super::available_skills::AvailableSkills;
+use super::partial_output::PartialOutputs;
 use super::prepared_agent::{self, LinkedAgents, PreparedAgent};
 use crate::models::{ModelProviders, ModelsError};
 use crate::recordings::RunRecorder;
@@ -44,6 +46,8 @@ pub struct RunEnvironment {
     skills: AvailableSkills,
     /// The instruction files of the project, for every agent.
     instructions: OnceLock<Vec<InstructionFile>>,
+    /// The output of the calls that the end of an earlier process interrupted, also those of sub-agents.
+    partial_outputs: OnceLock<PartialOutputs>,
 }
 
 /// The journal store, and the handling of sessions that an earlier process left unfinished.
@@ -89,6 +93,7 @@ impl RunEnvironment {
             models: OnceLock::new(),
             skills,
             instructions: OnceLock::new(),
+            partial_outputs: OnceLock::new(),
         })
     }
 
@@ -99,6 +104,15 @@ impl RunEnvironment {
 
     pub(super) fn instructions(&self) -> &[InstructionFile] {
         self.instructions.get().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Gives the output of interrupted calls to the models whose sessions continue. Call it before they continue.
+    pub fn keep_partial_outputs(&self, outputs: PartialOutputs) {
+        self.partial_outputs.get_or_init(|| outputs);
+    }
+
+    pub(super) fn partial_output(&self, session: SessionId, call: &CallId) -> Option<&str> {
+        self.partial_outputs.get()?.of_call(session, call)
     }
 
     pub(super) fn skills(&self) -> &AvailableSkills {

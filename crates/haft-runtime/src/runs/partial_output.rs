@@ -1,4 +1,4 @@
-//! The output that interrupted calls had written, from the event log of their run.
+//! The output that interrupted calls of a run and of its sub-agents had written, from the event log of the run.
 
 use std::collections::HashMap;
 
@@ -9,19 +9,19 @@ use haft_core::tool::CallId;
 /// The most bytes of a call's output that the model gets; the end of an output says more than its beginning.
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
-/// The unfinished output of calls, by the ids in the event log, which may be prefixes of the model's ids.
+/// The unfinished output of calls, by session and by the ids in the event log, which may be prefixes of the model's ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PartialOutputs(HashMap<String, String>);
+pub struct PartialOutputs(HashMap<String, HashMap<String, String>>);
 
 impl PartialOutputs {
-    /// Collects the output of the calls of one run that have no result among the events.
-    pub fn of(events: &[EventEnvelope], run: SessionId) -> Self {
-        let run = run.to_string();
-        let mut outputs = HashMap::new();
-        for EventEnvelope { event, .. } in events.iter().filter(|event| event.run == run) {
+    /// Collects the output of the calls that have no result among the events.
+    pub fn of(events: &[EventEnvelope]) -> Self {
+        let mut all: HashMap<String, HashMap<String, String>> = HashMap::new();
+        for EventEnvelope { run, event, .. } in events {
+            let outputs = all.entry(run.clone()).or_default();
             match &event.kind {
                 LogEvent::ToolProgress { id, text } => {
-                    let output: &mut String = outputs.entry(id.clone()).or_default();
+                    let output = outputs.entry(id.clone()).or_default();
                     output.push_str(text);
                     keep_end(output);
                 }
@@ -43,13 +43,14 @@ impl PartialOutputs {
                 | LogEvent::RunFinished { .. } => {}
             }
         }
-        Self(outputs)
+        Self(all)
     }
 
-    /// Returns the output of a call; `None` if it wrote nothing.
-    pub fn of_call(&self, call: &CallId) -> Option<&str> {
+    /// Returns the output of a call in a session; `None` if it wrote nothing.
+    pub fn of_call(&self, session: SessionId, call: &CallId) -> Option<&str> {
+        let outputs = self.0.get(&session.to_string())?;
         let found =
-            self.0.iter().find(|(id, text)| call.0.starts_with(id.as_str()) && !text.trim().is_empty());
+            outputs.iter().find(|(id, text)| call.0.starts_with(id.as_str()) && !text.trim().is_empty());
         found.map(|(_, text)| text.trim_end())
     }
 }
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_output_of_unfinished_calls_of_the_run_is_found() {
+    fn only_output_of_unfinished_calls_is_found_by_session() {
         let result = LogEvent::ToolResult {
             id: "done".into(),
             tool: "bash".into(),
@@ -102,18 +103,21 @@ mod tests {
             event(SessionId(8), progress("again", "of another run")),
             event(RUN, progress("again", "two\n")),
         ];
-        let found = PartialOutputs::of(&events, RUN);
-        assert_eq!(found.of_call(&CallId("again-with-a-long-id".into())), Some("one\ntwo"));
-        assert_eq!(found.of_call(&CallId("done".into())), None);
-        assert_eq!(found.of_call(&CallId("other".into())), None);
+        let found = PartialOutputs::of(&events);
+        let of_call = |session: SessionId, id: &str| found.of_call(session, &CallId(id.into()));
+        assert_eq!(of_call(RUN, "again-with-a-long-id"), Some("one\ntwo"));
+        assert_eq!(of_call(RUN, "done"), None);
+        assert_eq!(of_call(RUN, "other"), None);
+        assert_eq!(of_call(SessionId(8), "again"), Some("of another run"));
+        assert_eq!(of_call(SessionId(9), "again"), None);
     }
 
     #[test]
     fn long_output_keeps_its_end() {
         let events =
             [event(RUN, progress("c", &"ä".repeat(OUTPUT_BYTES_MAX))), event(RUN, progress("c", "end"))];
-        let found = PartialOutputs::of(&events, RUN);
-        let text = found.of_call(&CallId("c".into())).unwrap();
+        let found = PartialOutputs::of(&events);
+        let text = found.of_call(RUN, &CallId("c".into())).unwrap();
         assert!(text.ends_with("äend") && text.len() <= OUTPUT_BYTES_MAX, "{}", text.len());
     }
 }

@@ -20,7 +20,6 @@ use haft_engine::drive::measure_conversation;
 use haft_engine::{Concurrency, Orchestrator, Priority};
 
 use super::active_run::{ActiveRun, RunRequest, with_functions};
-use super::partial_output::PartialOutputs;
 use super::prepared_agent::PreparedAgent;
 use super::relay;
 use crate::runtime::FinishedRun;
@@ -58,8 +57,6 @@ pub struct ResumedSession {
     pub more: Option<String>,
     /// Functions that the caller runs itself.
     pub functions: Vec<FunctionTool>,
-    /// The output that interrupted calls had written.
-    pub partial: PartialOutputs,
     /// The result for a session that has ended.
     pub finished: FinishedRun,
 }
@@ -72,7 +69,7 @@ impl ActiveRun {
         resumed: ResumedSession,
         context: Arc<RunContext>,
     ) -> Result<Self, ResumeError> {
-        let ResumedSession { past, journal, more, functions, partial, finished } = resumed;
+        let ResumedSession { past, journal, more, functions, finished } = resumed;
         let (bill, before) = match &more {
             Some(_) => (RunBill::default(), Duration::ZERO),
             None => (past.bill, past.worked()),
@@ -100,7 +97,7 @@ impl ActiveRun {
         {
             return Err(ResumeError::Finished { reason });
         }
-        Ok(run.go_on(journal, &unknown, &partial, more)?)
+        Ok(run.go_on(journal, &unknown, more)?)
     }
 
     /// Continues a session with the budget and deadline of an existing run request.
@@ -111,7 +108,7 @@ impl ActiveRun {
         journal: SessionJournal,
     ) -> Result<Self, RunError> {
         let (run, unknown) = Self::restore_run(worker, task, past)?;
-        run.go_on(journal, &unknown, &PartialOutputs::default(), None)
+        run.go_on(journal, &unknown, None)
     }
 
     /// Restores the run from its journal, and returns the calls with an unknown outcome.
@@ -139,13 +136,12 @@ impl ActiveRun {
         mut self,
         journal: SessionJournal,
         unknown: &[ToolCall],
-        partial: &PartialOutputs,
         more: Option<String>,
     ) -> Result<Self, RunError> {
         let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
         self.start(journal.into(), self.task.place.turn + done);
         for call in unknown {
-            self.tell_unknown(call, partial.of_call(&call.id))?;
+            self.tell_unknown(call)?;
         }
         if let Some(more) = more {
             self.ask_more(more)?;
@@ -176,9 +172,10 @@ impl ActiveRun {
 
     /// Reports a call with an unknown outcome as failed, with its output so far, so that the model decides how to
     /// continue.
-    fn tell_unknown(&mut self, call: &ToolCall, output: Option<&str>) -> Result<(), RunError> {
+    fn tell_unknown(&mut self, call: &ToolCall) -> Result<(), RunError> {
         const TOLD: &str = "Error: haft ended during this call. It is not known whether it took effect: check before you \
             repeat it.";
+        let output = self.worker.environment().partial_output(self.task.place.session, &call.id);
         let output = output.map(|output| format!("\nThe end of its output until then:\n{output}"));
         let text = format!("{TOLD}{}", output.unwrap_or_default());
         self.show(RunEvent::Called(call.clone()));
