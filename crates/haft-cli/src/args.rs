@@ -214,6 +214,10 @@ pub(super) struct FileArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
 
+    /// Work in your home directory without a question
+    #[arg(long)]
+    pub(super) allow_home: bool,
+
     /// A configuration file that overrides all others
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,

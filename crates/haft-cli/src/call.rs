@@ -54,7 +54,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
                 warmed_up(&orchestrator, &definitions).await.into_iter().partition(|warning| concerns(&call.name, warning));
             warn(&others);
             let result = orchestrator.execute_with(call, watch.options(&context)).await;
-            explain_unknown_tool(deny_excluded_tool(result, args), &own)
+            explain_unknown_tool(result, &own)
         } => Ok(result),
         exit = signals.first() => Err(exit),
     };
@@ -105,19 +105,6 @@ fn concerns(tool: &str, warning: &CatalogWarning) -> bool {
     begins_with(tool, &warning.provider)
 }
 
-/// Replaces the error "unknown tool" by a denial if the lists of its server exclude the tool, as the lists for all tools
-/// do. The catalog does not hold such a tool.
-fn deny_excluded_tool(mut result: ToolResult, args: &CallArgs) -> ToolResult {
-    if result.error_kind() == Some(ToolErrorKind::UnknownTool)
-        && let Ok(config) = settings::configuration(&args.policy.files)
-        && let Some(why) = remedy::excluded(&result.call.name, &config.resolved)
-    {
-        let message = format!("tool `{}` is not active: {why}", result.call.name);
-        result.outcome = Err(ToolError::new(ToolErrorKind::Denied, message));
-    }
-    result
-}
-
 /// Replaces the error "unknown tool" by the reason why the tool's server is not ready. The tools of a server that was
 /// never ready are unknown, so the caller made no mistake. `warnings` are those about the server of the tool.
 fn explain_unknown_tool(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
@@ -162,7 +149,7 @@ pub(super) struct CallSetup {
 pub(super) async fn orchestrator(args: &CallArgs) -> Result<CallSetup, CliError> {
     let mut config = settings::configuration(&args.policy.files)?;
     config.resolved.trace_mcp |= args.trace_mcp;
-    let policy = settings::policy(&args.policy, &config)?;
+    let policy = settings::policy(&args.policy, &config).await?;
     let home = policy.home().clone();
     let approver = if args.stdin { None } else { TerminalApprover::for_interactive_terminal() };
     let store = store(&home, &config.resolved.tool_output.limits)?;

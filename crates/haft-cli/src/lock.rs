@@ -74,7 +74,7 @@ impl LockComparison {
         let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
         let path = tool_lock::path_for(project.as_deref(), Some(&home))
             .ok_or_else(|| (ExitReason::Input, "there is no directory for the lock file".to_owned()))?;
-        let policy = settings::policy(&PolicyArgs::of_files(files), &configuration)?;
+        let policy = settings::policy(&PolicyArgs::of_files(files), &configuration).await?;
         // This file alone: the configuration holds its agreement with the one in home.
         let locked = tool_lock::load(&path).map_err(|error| (ExitReason::Input, error.to_string()))?;
         let rest = super::rest::tools(&configuration.resolved, &home, Freshness::Kept).await;

@@ -76,7 +76,7 @@ struct RememberedApprovals {
 impl RememberedApprovals {
     /// Returns `None` where no call could be made, for example in a workspace that no policy permits.
     async fn find(args: &ExplainArgs, arguments: RawArguments, config: Configuration) -> Option<Self> {
-        let policy = settings::policy(&args.policy, &config).ok()?;
+        let policy = settings::explained_policy(&args.policy, &config).ok()?;
         let context = RunContext {
             workspace: policy.workspace().to_string_lossy().into(),
             confinement: policy.confinement(),

@@ -18,7 +18,8 @@ const BY_SIGNAL: i32 = 128;
 
 pub(super) async fn run(args: &SandboxArgs) -> ExitCode {
     let config = settings::configuration(&args.policy.files);
-    let policy = match config.and_then(|config| settings::policy(&args.policy, &config)) {
+    let policy = async { settings::policy(&args.policy, &config?).await };
+    let policy = match policy.await {
         Ok(policy) => policy,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
 use haft_sandbox::{CommandLimits, GitMetadata, Home, PolicyError, ResourceAccess, SandboxPolicy, user_home};
 
 use super::args::{FileArgs, GitMetadataArg, GrantArg, PolicyArgs};
 use super::exit::ExitReason;
 use super::hints;
+use super::question::{self, Consent};
 use haft_config::{
     ConfigErrors, ConfigFileStatus, ResolvedConfig, SandboxSettings, duration as config_duration,
 };
@@ -88,40 +90,89 @@ fn add_servers(resolved: &mut ResolvedConfig, path: &Path) -> Result<(), CliErro
     Ok(())
 }
 
-/// Builds the operator's policy: arguments win over the configuration.
-pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result<SandboxPolicy, CliError> {
-    let home = home()?;
-    let config = &configuration.resolved.sandbox;
-    let workspace = workspace(args, config)?;
-    let user_home = user_home();
-    let mode = args.mode.unwrap_or(config.mode);
-    let readable = [config.readable.as_slice(), args.readable.as_slice()].concat();
-    // The readable paths must be known here, because the workspace is checked against the list of secrets.
-    let mut policy =
-        SandboxPolicy::new_with_readable(mode, &workspace, &home, user_home.as_deref(), &readable)
-            .map_err(|error| not_granted(&error))?;
-    for directory in config.writable.iter().chain(&args.writable) {
-        policy = policy.writable(directory).map_err(|error| not_granted(&error))?;
-    }
-    for name in config.environment.iter().chain(&args.environment) {
-        policy = policy.environment(name);
-    }
-    if let Some(granted) = args.network.map(access).or(config.network) {
-        policy = policy.network(granted);
-    }
-    if let Some(granted) = args.unix_sockets.map(access).or(config.unix_sockets) {
-        policy = policy.unix_sockets(granted);
-    }
-    for file in &configuration.in_use {
-        policy = policy.protect(file);
-    }
-    for path in &config.secrets {
-        policy = policy.hide(path).map_err(|error| not_granted(&error))?;
-    }
-    Ok(policy.git(args.git.map_or(config.git, git)).limits(limits(args, config)?))
+/// Builds the operator's policy. Asks before the user's home directory becomes the workspace.
+pub(super) async fn policy(
+    args: &PolicyArgs,
+    configuration: &Configuration,
+) -> Result<SandboxPolicy, CliError> {
+    let spec = workspace_spec(args, configuration).await?;
+    spec.policy(&home()?).map_err(|error| not_granted(&error))
 }
 
-pub(super) fn workspace(args: &PolicyArgs, config: &SandboxSettings) -> Result<PathBuf, CliError> {
+/// Builds the policy for a command that only explains it and runs nothing, so that no question is needed.
+pub(super) fn explained_policy(
+    args: &PolicyArgs,
+    configuration: &Configuration,
+) -> Result<SandboxPolicy, CliError> {
+    let directory = workspace(args, &configuration.resolved.sandbox)?;
+    let spec = spec_at(directory, UserHomeView::AsWorkspace, args, configuration)?;
+    spec.policy(&home()?).map_err(|error| not_granted(&error))
+}
+
+/// Builds the workspace and its sandbox. Asks before the user's home directory becomes the workspace.
+pub(super) async fn workspace_spec(
+    args: &PolicyArgs,
+    configuration: &Configuration,
+) -> Result<WorkspaceSpec, CliError> {
+    let directory = workspace(args, &configuration.resolved.sandbox)?;
+    let view = home_view(&directory, &args.files).await?;
+    spec_at(directory, view, args, configuration)
+}
+
+/// Builds a workspace: arguments win over the configuration.
+fn spec_at(
+    directory: PathBuf,
+    home: UserHomeView,
+    args: &PolicyArgs,
+    configuration: &Configuration,
+) -> Result<WorkspaceSpec, CliError> {
+    let config = &configuration.resolved.sandbox;
+    Ok(WorkspaceSpec {
+        directory,
+        mode: args.mode.unwrap_or(config.mode),
+        network: args.network.map(access).or(config.network),
+        unix_sockets: args.unix_sockets.map(access).or(config.unix_sockets),
+        git: args.git.map_or(config.git, git),
+        writable: config.writable.iter().chain(&args.writable).cloned().collect(),
+        readable: [config.readable.as_slice(), args.readable.as_slice()].concat(),
+        secrets: config.secrets.clone(),
+        environment: config.environment.iter().chain(&args.environment).cloned().collect(),
+        protected: configuration.in_use.clone(),
+        limits: limits(args, config)?,
+        home,
+    })
+}
+
+/// Decides if commands may work in the user's home directory, which a person must allow.
+async fn home_view(directory: &Path, files: &FileArgs) -> Result<UserHomeView, CliError> {
+    let resolved = |path: &Path| path.canonicalize().ok();
+    let is_home = user_home().is_some_and(|home| resolved(&home) == resolved(directory));
+    if !is_home {
+        return Ok(UserHomeView::WithoutSecrets);
+    }
+    if files.allow_home {
+        return Ok(UserHomeView::AsWorkspace);
+    }
+    let shown = haft_config::printable(&directory.to_string_lossy());
+    let overview = format!(
+        "The workspace would be your home directory `{shown}`.\nCommands could change everything in it, also files \
+         that your next login runs, such as .profile. Secrets and haft's own home stay hidden."
+    );
+    match question::consent(&overview, "work in it? [y] yes, any other key: no").await {
+        Consent::Given => Ok(UserHomeView::AsWorkspace),
+        Consent::Refused => Err((ExitReason::Denied, HOME_REFUSED.to_owned())),
+        Consent::NoTerminal => {
+            let message = "the home directory is the workspace, and there is no terminal to ask at";
+            let hint = "hint: work in a project directory, or allow it with --allow-home";
+            Err(usage(&format!("{message}\n{hint}")))
+        }
+    }
+}
+
+const HOME_REFUSED: &str = "nothing was done: the home directory was not allowed as the workspace\n\
+                            hint: work in a project directory, or name one with --workspace";
+
+fn workspace(args: &PolicyArgs, config: &SandboxSettings) -> Result<PathBuf, CliError> {
     match args.files.workspace.as_ref().or(config.workspace.as_ref()) {
         Some(directory) => Ok(directory.clone()),
         None => std::env::current_dir().map_err(|error| {
@@ -130,7 +181,7 @@ pub(super) fn workspace(args: &PolicyArgs, config: &SandboxSettings) -> Result<P
     }
 }
 
-pub(super) fn limits(args: &PolicyArgs, config: &SandboxSettings) -> Result<CommandLimits, CliError> {
+fn limits(args: &PolicyArgs, config: &SandboxSettings) -> Result<CommandLimits, CliError> {
     let mut limits = config.limits.clone();
     for (name, value) in &args.limit {
         limits.set(name, *value).map_err(|error| usage(&error))?;
@@ -153,7 +204,7 @@ pub(super) fn access(grant: GrantArg) -> ResourceAccess {
     }
 }
 
-pub(super) fn git(git: GitMetadataArg) -> GitMetadata {
+fn git(git: GitMetadataArg) -> GitMetadata {
     match git {
         GitMetadataArg::Frozen => GitMetadata::Frozen,
         GitMetadataArg::Writable => GitMetadata::Writable,

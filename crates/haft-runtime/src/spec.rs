@@ -125,6 +125,8 @@ pub enum UserHomeView {
     /// Everything but the listed secrets.
     #[default]
     WithoutSecrets,
+    /// Everything but the listed secrets, and the home directory itself may be the workspace.
+    AsWorkspace,
     /// Only the workspace and other granted directories, for a server whose principals are strangers to the user.
     Covered,
 }
@@ -266,13 +268,11 @@ impl WorkspaceSpec {
     pub fn policy(&self, home: &Home) -> Result<SandboxPolicy, PolicyError> {
         let user_home = user_home();
         // Readable secrets must leave the protected list before the workspace is checked against that list.
-        let mut policy = SandboxPolicy::new_with_readable(
-            self.mode,
-            &self.directory,
-            home,
-            user_home.as_deref(),
-            &self.readable,
-        )?;
+        let new = match self.home {
+            UserHomeView::AsWorkspace => SandboxPolicy::new_allowing_home,
+            UserHomeView::WithoutSecrets | UserHomeView::Covered => SandboxPolicy::new_with_readable,
+        };
+        let mut policy = new(self.mode, &self.directory, home, user_home.as_deref(), &self.readable)?;
         for directory in &self.writable {
             policy = policy.writable(directory)?;
         }
@@ -293,7 +293,9 @@ impl WorkspaceSpec {
         }
         let policy = match (self.home, &user_home) {
             (UserHomeView::Covered, Some(user_home)) => policy.cover_home(user_home),
-            (UserHomeView::Covered, None) | (UserHomeView::WithoutSecrets, _) => policy,
+            (UserHomeView::Covered, None) | (UserHomeView::WithoutSecrets | UserHomeView::AsWorkspace, _) => {
+                policy
+            }
         };
         Ok(policy.git(self.git).limits(self.limits.clone()))
     }

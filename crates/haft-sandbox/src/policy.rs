@@ -40,6 +40,9 @@ pub struct SandboxPolicy {
     pub(crate) tmp: Option<PathBuf>,
     /// A home directory in which only the directories of the policy are visible.
     pub(crate) covered_home: Option<PathBuf>,
+    /// The user's home directory, if the operator allows it as a workspace. It may be granted although it contains
+    /// secrets and haft's own home, which stay hidden.
+    home_workspace: Option<PathBuf>,
     pub(crate) network: ResourceAccess,
     pub(crate) unix_sockets: ResourceAccess,
     pub(crate) environment: Vec<OsString>,
@@ -87,6 +90,33 @@ impl SandboxPolicy {
         user_home: Option<&Path>,
         readable: &[PathBuf],
     ) -> Result<Self, PolicyError> {
+        let policy = Self::unchecked(mode, workspace, home, user_home, readable)?;
+        policy.refuse_exposing(&policy.workspace)?;
+        Ok(policy)
+    }
+
+    /// Builds the same policy, but also for a workspace that is the user's home directory itself.
+    pub fn new_allowing_home(
+        mode: SandboxMode,
+        workspace: &Path,
+        home: &Home,
+        user_home: Option<&Path>,
+        readable: &[PathBuf],
+    ) -> Result<Self, PolicyError> {
+        let mut policy = Self::unchecked(mode, workspace, home, user_home, readable)?;
+        policy.home_workspace = user_home.map(path::resolve);
+        policy.refuse_exposing(&policy.workspace)?;
+        Ok(policy)
+    }
+
+    /// Builds a policy without checking that its workspace exposes nothing.
+    fn unchecked(
+        mode: SandboxMode,
+        workspace: &Path,
+        home: &Home,
+        user_home: Option<&Path>,
+        readable: &[PathBuf],
+    ) -> Result<Self, PolicyError> {
         let workspace = existing_directory(workspace)?;
         // When root runs on another user's workspace, the command runs as that user and could read that user's secrets.
         let owner_home = identity(&workspace)
@@ -110,6 +140,7 @@ impl SandboxPolicy {
             neighbours: NeighbourVisibility::Visible,
             tmp: None,
             covered_home: None,
+            home_workspace: None,
             network: if mode == SandboxMode::Workspace {
                 ResourceAccess::Deny
             } else {
@@ -127,7 +158,6 @@ impl SandboxPolicy {
         for path in readable {
             policy = policy.readable(path)?;
         }
-        policy.refuse_exposing(&policy.workspace)?;
         Ok(policy)
     }
 
@@ -135,7 +165,7 @@ impl SandboxPolicy {
     /// but none of the extra grants. A covered home stays covered except in `full`, which the operator chooses for a
     /// program that needs it.
     pub fn derive(&self, mode: SandboxMode, workspace: &Path) -> Result<Self, PolicyError> {
-        let mut policy = Self::new(mode, workspace, &self.home, None)?;
+        let mut policy = Self::unchecked(mode, workspace, &self.home, None, &[])?;
         // The base decides which secrets of the machine are hidden.
         let system = path::resolve_all(system_secrets());
         let own = policy.secrets.iter().filter(|secret| !system.contains(secret));
@@ -149,6 +179,7 @@ impl SandboxPolicy {
             SandboxMode::Workspace | SandboxMode::Network => self.covered_home.clone(),
             SandboxMode::Full => None,
         };
+        policy.home_workspace.clone_from(&self.home_workspace);
         policy.limits = self.limits.clone();
         policy.refuse_exposing(&policy.workspace)?;
         policy.refuse_in_tmp(&policy.workspace)?;
@@ -365,19 +396,20 @@ impl SandboxPolicy {
     }
 
     /// Refuses a directory that contains, or lies in, haft's home or a secret, because a grant covers everything below
-    /// it. Only the workspace inside home may be granted.
+    /// it. Only the workspace inside home may be granted, and the home directory of the user if the operator allows it.
     fn refuse_exposing(&self, directory: &Path) -> Result<(), PolicyError> {
         let path = directory.to_path_buf();
         if directory == Path::new("/") {
             return Err(PolicyError::WholeFileSystem);
         }
         let home = self.home.root();
+        let contains =
+            |path: &Path| self.home_workspace.as_deref() != Some(directory) && is_within(path, directory);
         let inside_home = is_within(directory, home) && !is_within(directory, &self.home.workspace());
-        if is_within(home, directory) || inside_home {
+        if contains(home) || inside_home {
             return Err(PolicyError::ExposesHome { path, home: home.into() });
         }
-        match self.secrets.iter().find(|secret| is_within(secret, directory) || is_within(directory, secret))
-        {
+        match self.secrets.iter().find(|secret| contains(secret) || is_within(directory, secret)) {
             Some(secret) => Err(PolicyError::ExposesSecret { path, secret: secret.clone() }),
             None => Ok(()),
         }

@@ -66,7 +66,7 @@ fn gateway(args: &McpServeArgs) -> Result<(McpGateway, CommandWatchers), CliErro
             let text = warning.to_string();
             terminal::warn(&hints::with(&text, hints::warning(&text)));
         }),
-        open: opener(args, configuration, &watch)?,
+        open: opener(args, configuration, &watch).await?,
     };
     Ok((gateway, watch))
 }
@@ -75,12 +75,12 @@ fn gateway(args: &McpServeArgs) -> Result<(McpGateway, CommandWatchers), CliErro
 const INSTRUCTIONS: &str = "The tools of several servers. The name of a tool begins with the name of its server. \
     A result that is too large is stored: query it with `tool_output` and the handle in the result.";
 
-fn opener(
+async fn opener(
     args: &McpServeArgs,
     configuration: settings::Configuration,
     watch: &CommandWatchers,
 ) -> Result<ToolsOpener, CliError> {
-    let policy = settings::policy(&args.policy, &configuration)?;
+    let policy = settings::policy(&args.policy, &configuration).await?;
     let home = policy.home().clone();
     let mut config = configuration.resolved;
     config.trace_mcp |= args.trace_mcp;

@@ -26,7 +26,7 @@ const LINES_SHOWN_MAX: usize = 10;
 pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliError> {
     let configuration = settings::configuration(&args.files)?;
     let server = unambiguous(&configuration.resolved, &args.name)?.clone();
-    let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration)?;
+    let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration).await?;
     // Only this server, and enabled even where the configuration disables it.
     let alone = ResolvedConfig {
         mcp_servers: [(

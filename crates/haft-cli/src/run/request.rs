@@ -8,7 +8,7 @@ use haft_core::glob::ToolGlob;
 use haft_core::internal_tools::final_report::ReportShape;
 use serde_json::Value;
 
-use crate::args::{FileArgs, PolicyArgs, RunArgs};
+use crate::args::{FileArgs, RunArgs};
 use crate::exit::ExitReason;
 use crate::hints;
 use crate::images;
@@ -19,7 +19,7 @@ use haft_config::agents::loader::{self, AgentLoadError, AgentLoader, read_bounde
 use haft_config::agents::{AgentOverride, AgentOverrides, InputFormat};
 use haft_config::project_instructions::{InstructionFile, ProjectInstructions};
 use haft_config::{environment, printable};
-use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec, UserHomeView, WorkspaceSpec};
+use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec};
 
 /// The longest request that is read from standard input.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
@@ -56,7 +56,7 @@ pub(super) async fn spec(
     let graph = AgentGraph::gather(agent, loader).map_err(refused)?;
     let changes = changes(args, overrides)?;
     let request = written_request(&request).await?;
-    let workspace = workspace(&args.policy, configuration)?;
+    let workspace = settings::workspace_spec(&args.policy, configuration).await?;
     let mut spec = RunSpec::new(&graph, request, workspace);
     spec.changes = changes;
     spec.images = args.image.iter().map(|path| images::image(path)).collect::<Result<_, _>>()?;
@@ -131,25 +131,6 @@ fn changes(args: &RunArgs, overrides: AgentOverrides) -> Result<AgentChanges, Cl
         allowed_tools: args.allowed_tools.as_deref().map(words),
         output_schema: output_schema(args)?,
         overrides,
-    })
-}
-
-/// Builds the workspace and its sandbox: the command line first, then the configuration.
-fn workspace(args: &PolicyArgs, configuration: &Configuration) -> Result<WorkspaceSpec, CliError> {
-    let config = &configuration.resolved.sandbox;
-    Ok(WorkspaceSpec {
-        directory: settings::workspace(args, config)?,
-        mode: args.mode.unwrap_or(config.mode),
-        network: args.network.map(settings::access).or(config.network),
-        unix_sockets: args.unix_sockets.map(settings::access).or(config.unix_sockets),
-        git: args.git.map_or(config.git, settings::git),
-        writable: config.writable.iter().chain(&args.writable).cloned().collect(),
-        readable: [config.readable.as_slice(), args.readable.as_slice()].concat(),
-        secrets: config.secrets.clone(),
-        environment: config.environment.iter().chain(&args.environment).cloned().collect(),
-        protected: configuration.in_use().to_vec(),
-        limits: settings::limits(args, config)?,
-        home: UserHomeView::WithoutSecrets,
     })
 }
 

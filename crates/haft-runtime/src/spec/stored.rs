@@ -142,6 +142,8 @@ struct StoredWorkspace {
     limits: CommandLimits,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     home_covered: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    home_workspace: bool,
 }
 
 /// A path. File names need not be UTF-8; a path that is not is stored as bytes.
@@ -430,6 +432,7 @@ impl StoredWorkspace {
             protected: stored_paths(&workspace.protected),
             limits: workspace.limits.clone(),
             home_covered: workspace.home == UserHomeView::Covered,
+            home_workspace: workspace.home == UserHomeView::AsWorkspace,
         }
     }
 
@@ -446,7 +449,11 @@ impl StoredWorkspace {
             environment: self.environment,
             protected: paths(self.protected),
             limits: self.limits,
-            home: if self.home_covered { UserHomeView::Covered } else { UserHomeView::WithoutSecrets },
+            home: match (self.home_covered, self.home_workspace) {
+                (true, _) => UserHomeView::Covered,
+                (false, true) => UserHomeView::AsWorkspace,
+                (false, false) => UserHomeView::WithoutSecrets,
+            },
         }
     }
 }

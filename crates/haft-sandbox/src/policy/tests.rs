@@ -49,6 +49,24 @@ fn a_workspace_that_exposes_home_or_a_secret_is_refused() {
 }
 
 #[test]
+fn allowed_home_is_a_workspace_with_its_secrets_hidden() {
+    let place = PolicyFixture::new();
+    let (home, user) = (Home::at(&place.path("user/.haft")), place.path("user"));
+    let allowed = |workspace: &Path| {
+        SandboxPolicy::new_allowing_home(SandboxMode::Workspace, workspace, &home, Some(&user), &[])
+    };
+    let policy = allowed(&user).unwrap();
+    assert!(policy.hidden().contains(&place.path("user/.ssh")) && policy.hidden().contains(&home.data()));
+    let server = policy.derive(SandboxMode::Network, &user).unwrap();
+    assert!(server.hidden().contains(&place.path("user/.ssh")), "a server in the same directory");
+    assert!(policy.writable(user.parent().unwrap()).is_err());
+    for refused in ["", "user/.haft", "user/.ssh"] {
+        assert!(allowed(&place.path(refused)).is_err(), "{refused}");
+    }
+    assert_eq!(allowed(Path::new("/")), Err(PolicyError::WholeFileSystem));
+}
+
+#[test]
 fn symlink_to_home_is_treated_as_home() {
     let place = PolicyFixture::new();
     std::os::unix::fs::symlink(place.path("user"), place.path("alias")).unwrap();

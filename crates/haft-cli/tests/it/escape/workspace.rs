@@ -33,7 +33,7 @@ fn whole_file_system_is_rejected_as_workspace() {
 
 #[test]
 fn user_home_is_rejected_as_workspace() {
-    refused(named("user"), "kept secret");
+    refused(named("user"), "--allow-home");
 }
 
 #[test]

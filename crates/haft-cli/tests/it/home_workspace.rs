@@ -1,0 +1,96 @@
+//! The user's home directory as the workspace: after a question at a terminal, or with a flag.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::ScriptStep;
+use haft_testkit::{HaftCommand, TestTree};
+
+use super::call::here;
+use super::run::{self, bash, told};
+
+const QUESTION: &str = "work in it? [y] yes, any other key: no";
+
+/// A home directory with haft's own home and a secret in it.
+fn place() -> TestTree {
+    let place = here();
+    place.file("user/.haft/haft.json", "{}");
+    place.file("user/.ssh/id_rsa", "a private key");
+    place.file("user/notes.txt", "my notes");
+    place
+}
+
+fn in_home(place: &TestTree, command: HaftCommand) -> HaftCommand {
+    let home = place.path("user/.haft");
+    command.env("HAFT_HOME", home.to_str().unwrap()).in_directory(&place.path("user"))
+}
+
+fn call(place: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
+    let arguments = format!("{{\"command\": {command:?}}}");
+    in_home(place, place.haft(&[&["call"], flags, &["bash", &arguments]].concat()))
+}
+
+#[test]
+fn home_directory_needs_a_yes_or_a_flag() {
+    let place = place();
+    let refused = call(&place, &[], "touch made").output().expect_code(2).stderr;
+    assert!(refused.contains("your home directory") && refused.contains("--allow-home"), "{refused}");
+    for (key, code) in [("n", 4), ("y", 0)] {
+        let mut run = call(&place, &[], "touch made").on_terminal();
+        run.wait_for(QUESTION);
+        run.type_keys(key);
+        let shown = run.finish().expect_code(code).stdout;
+        assert_eq!(place.exists("user/made"), code == 0, "{key}: {shown}");
+    }
+    call(&place, &["--allow-home"], "touch again").output().expect_code(0);
+    assert!(place.exists("user/again"));
+    // Explaining a rule runs nothing, so it asks nothing.
+    in_home(&place, place.haft(&["policy", "explain", "bash", r#"{"command": "ls"}"#]))
+        .output()
+        .expect_code(0);
+}
+
+#[test]
+fn secrets_and_own_home_stay_hidden_in_the_home_directory() {
+    let place = place();
+    let check = |command: &str, succeeds: bool| {
+        let ran = call(&place, &["--allow-home"], command).output();
+        assert_eq!(ran.code == Some(0), succeeds, "{command}: {}{}", ran.stdout, ran.stderr);
+    };
+    check("cat notes.txt && echo more >> notes.txt", true);
+    for command in [
+        "cat .ssh/id_rsa",
+        "mv .ssh moved",
+        "cat .haft/haft.json",
+        "echo x > .haft/haft.json",
+        "ls .haft/data/accounting.jsonl",
+        "mv .haft moved",
+        "rm -rf .haft",
+    ] {
+        check(command, false);
+    }
+    let read = place.haft(&["call", "--allow-home", "read", r#"{"file_path": ".ssh/id_rsa"}"#]);
+    let read = in_home(&place, read).output();
+    assert!(read.code != Some(0) && !read.stdout.contains("private key"), "{}", read.stdout);
+    assert_eq!(place.text("user/.ssh/id_rsa"), "a private key");
+    assert_eq!(place.text("user/.haft/haft.json"), "{}");
+    // Only the home directory itself is allowed, not one that contains it or lies in a secret.
+    for workspace in ["..", ".ssh", ".haft"] {
+        call(&place, &["--allow-home", "--workspace", workspace], "true").output().expect_code(2);
+    }
+}
+
+#[test]
+fn resumed_run_works_in_the_allowed_home_directory() {
+    let place = place();
+    let model =
+        run::server([ScriptStep::say([bash("cat notes.txt")]), told(ScriptStep::text("read"), "my notes")]);
+    let words = ["run", "--allow-home", "-m", "openai/m", "go"];
+    in_home(&place, run::haft(&place, &model, &words)).output().expect_code(0);
+    let more = run::server([
+        ScriptStep::text("one"),
+        ScriptStep::text("two"),
+        ScriptStep::say([bash("cat notes.txt")]),
+        told(ScriptStep::text("again"), "my notes"),
+    ]);
+    let resumed = in_home(&place, run::haft(&place, &more, &["resume", "last", "once more"])).output();
+    assert_eq!(resumed.expect_code(0).stdout, "again\n");
+}
