@@ -2,7 +2,6 @@
 
 pub(super) mod args;
 
-use std::fmt::Write;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,6 +12,7 @@ use self::args::{AgentsCheckArgs, AgentsCommand, AgentsListArgs, AgentsNewArgs};
 use super::args::FileArgs;
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
+use super::table::{Table, left};
 use super::{hints, terminal, tool_names};
 use haft_config::agents::AgentOverrides;
 use haft_config::agents::graph::AgentGraph;
@@ -66,17 +66,12 @@ fn table(agents: &[AgentFile]) -> String {
     if agents.is_empty() {
         return "There are no agents. `haft agents new NAME` writes one.".into();
     }
-    let width = agents.iter().map(|found| found.agent.name.chars().count()).max().unwrap_or_default();
-    agents.iter().fold(String::new(), |mut text, AgentFile { agent, file, .. }| {
-        let (name, said) = (printable(&agent.name), printable(agent.description.trim()));
-        let _ = writeln!(
-            text,
-            "{name:width$}  {said}{}({})",
-            if said.is_empty() { "" } else { " " },
-            printable(&file.to_string_lossy())
-        );
-        text
-    })
+    let mut table = Table::new(["NAME", "DESCRIPTION", "FILE"].map(left));
+    for AgentFile { agent, file, .. } in agents {
+        let description = printable(agent.description.trim());
+        table.row([printable(&agent.name), description, printable(&file.to_string_lossy())]);
+    }
+    table.text()
 }
 
 /// Checks each agent together with all agents reachable from it.

@@ -1,6 +1,5 @@
 //! `haft approvals`: lists and revokes remembered approvals.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,16 +18,13 @@ use haft_store::accounting::now_ms;
 use haft_store::approvals_import::import;
 use haft_store::grants::FileGrants;
 use serde_json::{Value, json};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::args::ApprovalsCommand;
 use super::exit::ExitReason;
 use super::sessions::{age, span};
 use super::settings::{self, CliError};
+use super::table::{Table, left, right};
 use super::terminal;
-
-/// The width of the table.
-const COLUMNS: usize = 80;
 
 /// The number of characters of an id that lists show.
 const ID_CHARS: usize = 8;
@@ -84,7 +80,10 @@ async fn list(as_json: bool, workspace: Option<&Path>) -> Result<String, CliErro
     if as_json {
         return Ok(format!("{:#}", Value::Array(grants.iter().map(as_value).collect())));
     }
-    Ok(table(&grants, now_ms()))
+    if grants.is_empty() {
+        return Ok("no remembered approvals; a question at the terminal offers them".into());
+    }
+    Ok(table(&grants, now_ms()).text())
 }
 
 async fn revoke(words: &[String], all: bool, as_json: bool) -> Result<String, CliError> {
@@ -143,33 +142,29 @@ fn unwritable(error: GrantStoreError) -> CliError {
     (ExitReason::Internal, format!("the approval could not be revoked: {error}\n{hint}"))
 }
 
-/// Groups the grants by workspace. No line is wider than [`COLUMNS`].
-fn table(grants: &[Grant], now_ms: u64) -> String {
-    if grants.is_empty() {
-        return "no remembered approvals; a question at the terminal offers them".into();
-    }
+/// Groups the grants by workspace.
+fn table(grants: &[Grant], now_ms: u64) -> Table {
     let mut workspaces: Vec<Option<&str>> = grants.iter().map(workspace).collect();
     workspaces.sort_unstable();
     workspaces.dedup();
-    let mut text = format!("{}\n", row(["id", "age", "sandbox", "tool", "allows"]));
+    let columns = [left("ID"), right("AGE"), left("SANDBOX"), left("TOOL"), left("ALLOWS")];
+    let mut table = Table::new(columns);
     for place in workspaces {
-        let heading = place.map_or("any workspace, from an earlier version of haft".to_owned(), shown);
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", fitted(&heading, COLUMNS));
+        let place_name = place.map_or("any workspace (from an earlier version of haft)".to_owned(), shown);
+        table.note(format!("in {place_name}:"));
         for grant in grants.iter().filter(|grant| workspace(grant) == place) {
             let tool = grant.target.as_ref().map_or("-".to_owned(), |target| tool_name(&target.tool));
             let end = end_of(grant, now_ms);
-            let cells = [
+            table.row([
                 short_id(grant),
                 age(grant.decision.at_ms),
                 sandbox(grant.confinement),
                 tool,
                 format!("{end}{}", grant.scope),
-            ];
-            let _ = writeln!(text, "{}", row(cells.each_ref().map(String::as_str)));
+            ]);
         }
     }
-    text
+    table
 }
 
 /// Names the end of a grant that has one.
@@ -183,32 +178,6 @@ fn end_of(grant: &Grant, now_ms: u64) -> String {
 
 fn workspace(grant: &Grant) -> Option<&str> {
     grant.target.as_ref().map(|target| target.workspace.as_str())
-}
-
-/// Formats a line with an indent of two columns.
-fn row(cells: [&str; 5]) -> String {
-    const WIDTHS: [usize; 5] = [ID_CHARS, 8, 13, 14, COLUMNS - 2 - ID_CHARS - 8 - 13 - 14 - 4 * 2];
-    let padded = cells.iter().zip(WIDTHS).map(|(cell, width)| {
-        let cell = fitted(cell, width);
-        let space = " ".repeat(width.saturating_sub(cell.width()));
-        format!("{cell}{space}")
-    });
-    format!("  {}", padded.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
-}
-
-/// Shortens a text that is wider than its column.
-fn fitted(text: &str, columns: usize) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
-    }
-    let mut width = 1;
-    let fits = |c: &char| {
-        width += c.width().unwrap_or_default();
-        width <= columns
-    };
-    let mut cut: String = text.chars().take_while(fits).collect();
-    cut.push('…');
-    cut
 }
 
 /// Names the mode, and the network where it differs from the default of the mode.
@@ -267,23 +236,26 @@ mod tests {
     }
 
     #[test]
-    fn approvals_table_fits_80_columns() {
-        let wide = "漢字".repeat(100);
+    fn approvals_table_keeps_every_word_at_60_columns() {
         let digest = Digest::of_text("x");
+        let words = "cargo  test -p haft-cli --test it -- approvals".to_owned();
         let grants = [
-            grant(&format!("/{wide}"), GrantScope::Rule(format!("ask bash: {wide}"))),
-            grant("/w", GrantScope::Exact { digest, description: "x".repeat(200) }),
+            grant("/srv/work", GrantScope::Exact { digest, description: words.clone() }),
             Grant { expires_ms: Some(1), ..grant("/w", GrantScope::CommandPrefix(vec!["git".into()])) },
             Grant::imported(owner(), digest, GrantDecision { by: "import".into(), at_ms: 0 }),
             grant("/w", GrantScope::Rule("ask x".into())).lasting(Some(Duration::from_hours(5))),
         ];
-        let text = table(&grants, 2);
-        for line in text.lines() {
-            assert!(line.width() <= COLUMNS, "{} columns: {line}", line.width());
+        let table = table(&grants, 2);
+        let name = "a-server-with-a-long-name__and_a_tool_with_a_long_name";
+        let text = table.fitted(None);
+        assert_eq!(text.lines().count(), 1 + 3 + 4, "{text}");
+        assert!(text.contains(&format!("workspace+net  {name}  (expired) git *\n")), "{text}");
+        assert!(text.contains("(4 h left) rule ask x") && text.contains(&words), "{text}");
+        let narrow = table.fitted(Some(60));
+        for word in words.split(' ').chain([name, "workspace+net", "/srv/work:"]) {
+            assert!(narrow.split([' ', '\n']).any(|found| found == word), "{word}\n{narrow}");
         }
-        assert!(text.contains("workspace+net  a-server-with…  (expired) git *"), "{text}");
-        assert!(text.contains("(4 h left) rule ask x"), "{text}");
-        assert_eq!(text.lines().count(), 1 + 3 + 5, "{text}");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
     }
 
     #[test]

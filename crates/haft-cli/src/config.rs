@@ -13,6 +13,7 @@ use haft_config::{
 
 use super::args::{ConfigCommand, ConfigFilesArgs, FileArgs};
 use super::exit::ExitReason;
+use super::table::{Table, left};
 use super::terminal;
 
 pub(super) fn run(command: &ConfigCommand) -> ExitCode {
@@ -112,15 +113,9 @@ fn quoted(text: &str) -> String {
 
 /// Formats keys, values and origins in columns.
 pub(super) fn table(rows: &[ConfigRow]) -> String {
-    let cells: Vec<[String; 3]> = rows.iter().map(cells).collect();
-    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    // A long list must not push the last column off the screen.
-    let (keys, values) = (width(0).max(3), width(1).clamp(5, 40));
-    let mut text = format!("{:<keys$}  {:<values$}  FROM\n", "KEY", "VALUE");
-    for [key, value, from] in &cells {
-        let _ = writeln!(text, "{key:<keys$}  {value:<values$}  {from}");
-    }
-    text
+    let mut table = Table::new(["KEY", "VALUE", "FROM"].map(left));
+    rows.iter().for_each(|row| table.row(cells(row)));
+    table.text()
 }
 
 fn cells(row: &ConfigRow) -> [String; 3] {

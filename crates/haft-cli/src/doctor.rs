@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use super::args::DoctorArgs;
 use super::cancel;
 use super::exit::ExitReason;
+use super::settings::CliError;
+use super::table::hanging;
 use super::{hints, settings, terminal};
 use haft_config::{ResolvedConfig, environment};
 
@@ -32,7 +34,11 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
         .mode
         .or_else(|| Some(config.as_ref().ok()?.resolved.sandbox.mode))
         .unwrap_or(SandboxMode::Workspace);
-    let both = config.and_then(|config| Ok((settings::policy(&args.policy, &config)?, config.resolved)));
+    let both = async {
+        let config = config?;
+        Ok::<_, CliError>((settings::policy(&args.policy, &config).await?, config.resolved))
+    };
+    let both = both.await;
     let confinement = match &both {
         Ok((policy, _)) => probe(policy).await.map_err(|error| hints::with(&error, hints::sandbox(&error))),
         Err((_, message)) => Err(message.clone()),
@@ -88,6 +94,19 @@ struct DoctorReport {
     agents: Vec<agents::AgentFinding>,
     /// `None` if models search for tools.
     tools: Option<tools::ToolsFinding>,
+}
+
+/// Returns the column at which the text of a line begins: after a label, or after the name of a layer of the sandbox.
+fn text_column(line: &str) -> usize {
+    const LABEL: usize = "workspace  ".len();
+    const LAYER: usize = "  off  capabilities  ".len();
+    if line.starts_with("  on ") || line.starts_with("  off ") {
+        LAYER
+    } else if line.starts_with("  ") && !line.starts_with("           ") {
+        "  ".len()
+    } else {
+        LABEL
+    }
 }
 
 impl DoctorReport {
@@ -152,7 +171,7 @@ impl DoctorReport {
         self.queues.iter().for_each(|queue| queue.tell(&mut text));
         self.agents.iter().for_each(|agent| agent.tell(&mut text));
         self.tools.iter().for_each(|tools| tools.tell(&mut text));
-        text
+        text.lines().map(|line| hanging(line, text_column(line)) + "\n").collect()
     }
 
     fn sandbox_text(&self, text: &mut String) {

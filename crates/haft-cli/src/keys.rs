@@ -1,6 +1,5 @@
 //! `haft keys`: the API keys of `haft serve`.
 
-use std::fmt::Write;
 use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use super::args::{KeysCommand, KeysCreateArgs};
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
+use super::table::{Table, left};
 use super::terminal;
 
 pub(super) fn run(command: &KeysCommand) -> ExitCode {
@@ -69,20 +69,16 @@ fn table() -> Result<String, CliError> {
         return Ok("There are no keys. `haft keys create NAME` creates one.".into());
     }
     let now = now_ms();
-    Ok(keys.all().iter().fold(String::new(), |mut text, key| {
+    let mut table = Table::new(["ID", "KEY", "NAME", "OWNER", "SCOPES", "STATE"].map(left));
+    for key in keys.all() {
         let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.name()).collect();
         let owner = format!("{}/{}", printable(&key.tenant), printable(&key.subject));
-        let expired = if key.is_expired(now) { "  (expired)" } else { "" };
-        let _ = writeln!(
-            text,
-            "{}  {}…  {}  {owner}  {}{expired}",
-            key.id,
-            key.prefix,
-            printable(&key.name),
-            scopes.join(",")
-        );
-        text
-    }))
+        let prefix = format!("{}…", key.prefix);
+        let state = if key.is_expired(now) { "expired" } else { "valid" };
+        let name = printable(&key.name);
+        table.row([key.id.as_str(), &prefix, &name, &owner, &scopes.join(", "), state]);
+    }
+    Ok(table.text())
 }
 
 fn revoke(ids: &[String]) -> Result<String, CliError> {

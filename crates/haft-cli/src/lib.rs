@@ -43,6 +43,7 @@ mod settings;
 mod skills;
 mod stats;
 mod status_line;
+mod table;
 mod terminal;
 mod tool_names;
 mod tools;

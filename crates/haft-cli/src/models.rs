@@ -1,6 +1,5 @@
 //! `haft models`: lists the providers, or the models of one provider.
 
-use std::fmt::Write;
 use std::process::ExitCode;
 
 use futures_util::future::join_all;
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 use super::args::ModelsArgs;
 use super::ask::refused;
 use super::settings::{self, CliError};
+use super::table::{Table, left, right};
 use super::{cancel, terminal};
 use haft_config::{ResolvedConfig, environment};
 use haft_runtime::models::{self, ModelsError, ProbeScope, ServerProbeOutcome};
@@ -57,14 +57,13 @@ fn as_json(models: &[ListedModel]) -> String {
 }
 
 fn table(provider: &str, models: &[ListedModel]) -> String {
-    let mut text = format!("{:<60} {:>12} {:>12}\n", "MODEL", "CONTEXT", "OUTPUT");
+    let mut table = Table::new([left("MODEL"), right("CONTEXT"), right("OUTPUT")]);
     let count = |tokens: Option<u64>| tokens.map_or_else(String::new, |tokens| tokens.to_string());
     for model in models {
         let name = haft_config::printable(&format!("{provider}/{}", model.id));
-        let (context, output) = (count(model.context_tokens), count(model.output_tokens_max));
-        let _ = writeln!(text, "{name:<60} {context:>12} {output:>12}");
+        table.row([name, count(model.context_tokens), count(model.output_tokens_max)]);
     }
-    text
+    table.text()
 }
 
 /// One row of the list of providers.
@@ -104,8 +103,7 @@ fn lines_json(lines: &[ProviderLine]) -> String {
 }
 
 fn lines_text(lines: &[ProviderLine]) -> String {
-    let mut text =
-        format!("{:<18} {:<18} {:<9} {:<9} {}\n", "PROVIDER", "FORMAT", "STATE", "SERVER", "NEEDS");
+    let mut table = Table::new(["PROVIDER", "FORMAT", "STATE", "SERVER", "NEEDS"].map(left));
     for ProviderLine { name, format, problem, server } in lines {
         let state = if problem.is_none() { "ready" } else { "not ready" };
         let server = match server {
@@ -114,10 +112,9 @@ fn lines_text(lines: &[ProviderLine]) -> String {
             ServerProbeOutcome::Silent => "silent",
         };
         let needs = problem.as_deref().map(remedy).unwrap_or_default();
-        let line = format!("{name:<18} {format:<18} {state:<9} {server:<9} {needs}");
-        let _ = writeln!(text, "{}", line.trim_end());
+        table.row([name.as_str(), *format, state, server, needs]);
     }
-    text
+    table.text()
 }
 
 /// Returns the remedy, the last part of an error message.

@@ -14,6 +14,7 @@ use super::args::SessionsCommand;
 use super::ask::unusable;
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
+use super::table::{Table, left, right};
 use super::{hints, terminal, tree};
 use haft_models::cassette::Recording;
 use haft_runtime::recordings;
@@ -152,25 +153,23 @@ fn listed(found: &[SessionRow]) -> String {
     if found.is_empty() {
         return "no sessions; `haft run` starts one".into();
     }
-    let mut text =
-        format!("{:<8}  {:>8}  {:<14} {:>5}  {:>9}  request\n", "id", "age", "state", "calls", "cost");
+    let mut table =
+        Table::new([left("ID"), right("AGE"), left("STATE"), right("CALLS"), right("COST"), left("REQUEST")]);
     for SessionRow { id, overview } in found {
         let id = &id.to_string()[..8];
-        // Writing to a string cannot fail.
-        let _ = match overview {
-            Ok((overview, standing)) => writeln!(
-                text,
-                "{id:<8}  {:>8}  {:<14} {:>5}  {:>9}  {}",
+        match overview {
+            Ok((overview, standing)) => table.row([
+                id.to_owned(),
                 age(overview.last_ms),
                 shown(standing),
-                overview.total.calls,
+                overview.total.calls.to_string(),
                 cost(&overview.total),
-                shown(&overview.title)
-            ),
-            Err(problem) => writeln!(text, "{id:<8}  {problem}"),
-        };
+                shown(&overview.title),
+            ]),
+            Err(problem) => table.note(format!("{id}  {problem}")),
+        }
     }
-    text
+    table.text()
 }
 
 /// Nothing where no price is known.

@@ -2,7 +2,6 @@
 
 pub(super) mod args;
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +11,7 @@ use self::args::{SkillsCheckArgs, SkillsCommand, SkillsListArgs};
 use super::args::FileArgs;
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
+use super::table::{Table, left};
 use super::{hints, terminal};
 use haft_config::agents::loader;
 use haft_config::skills::{self, Skill, SkillError, Skills};
@@ -73,20 +73,16 @@ fn table(skills: &[Skill]) -> String {
     if skills.is_empty() {
         return "no skills; to add one, create $HAFT_HOME/skills/NAME/SKILL.md".into();
     }
-    let width = skills.iter().map(|skill| skill.name.len()).fold(4, usize::max);
-    let mut text = format!("{:<width$}  STATE    SERVERS           DESCRIPTION\n", "NAME");
+    let mut table = Table::new(["NAME", "STATE", "SERVERS", "DESCRIPTION"].map(left));
     for skill in skills {
         let lacks = lacks(skill);
         let state = if lacks.is_empty() { "ready" } else { "lacking" };
         let servers = skill.servers.keys().cloned().collect::<Vec<_>>().join(", ");
         let servers = if servers.is_empty() { "-".to_owned() } else { servers };
-        let description = printable(&skill.description);
-        let _ = writeln!(text, "{:<width$}  {state:<7}  {servers:<16}  {description}", skill.name);
-        for sentence in lacks {
-            let _ = writeln!(text, "{:<width$}    {}", "", printable(&sentence));
-        }
+        table.row([skill.name.as_str(), state, &servers, &printable(&skill.description)]);
+        lacks.iter().for_each(|sentence| table.note(format!("  {}", printable(sentence))));
     }
-    text
+    table.text()
 }
 
 fn warn_of_keys(skills: &[Skill]) {

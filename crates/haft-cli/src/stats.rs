@@ -1,6 +1,5 @@
 //! `haft stats`: calls summed up by tool, and requests by model.
 
-use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::args::StatsArgs;
 use super::exit::ExitReason;
+use super::table::{Table, left, right};
 use super::{settings, terminal};
 use haft_store::accounting::{self, AccountingSummary, ModelStats, ToolStats};
 
@@ -69,21 +69,18 @@ fn models_as_json(sums: &[ModelStats]) -> String {
 }
 
 fn models_table(sums: &[ModelStats]) -> String {
-    let mut text = format!(
-        "{:<40} {:>8} {:>8} {:>12} {:>12} {:>12} {:>14}\n",
-        "MODEL", "ATTEMPTS", "ERRORS", "INPUT", "CACHED", "OUTPUT", "COST"
-    );
+    let numbers = ["ATTEMPTS", "ERRORS", "INPUT", "CACHED", "OUTPUT", "COST"];
+    let mut table = Table::new(std::iter::once(left("MODEL")).chain(numbers.map(right)));
     for sum in sums {
         let cost = Cost { nano_usd: sum.cost_nano_usd }.to_string();
         let cost = if sum.without_price > 0 { format!("≥ {cost}") } else { cost };
-        let _ = writeln!(
-            text,
-            "{:<40} {:>8} {:>8} {:>12} {:>12} {:>12} {cost:>14}",
-            sum.model, sum.attempts, sum.errors, sum.input_tokens, sum.cache_read_tokens, sum.output_tokens
-        );
+        let counts = [sum.attempts, sum.errors, sum.input_tokens, sum.cache_read_tokens, sum.output_tokens];
+        let counts = counts.iter().map(ToString::to_string);
+        table.row(std::iter::once(sum.model.clone()).chain(counts).chain([cost]));
     }
-    let _ = write!(text, "\nBuilt-in prices are of {}; `models.settings` sets others.", data_date());
-    text
+    table.note("");
+    table.note(format!("Built-in prices are of {}; `models.settings` sets others.", data_date()));
+    table.text()
 }
 
 fn as_json(sums: &[ToolStats]) -> String {
@@ -100,22 +97,12 @@ fn as_json(sums: &[ToolStats]) -> String {
 }
 
 fn table(sums: &[ToolStats]) -> String {
-    let mut text = format!(
-        "{:<20} {:>8} {:>8} {:>8} {:>10} {:>10} {:>14}\n",
-        "TOOL", "CALLS", "ERRORS", "CACHED", "P50 ms", "P95 ms", "BYTES OUT"
-    );
+    let numbers = ["CALLS", "ERRORS", "CACHED", "P50 ms", "P95 ms", "BYTES OUT"];
+    let mut table = Table::new(std::iter::once(left("TOOL")).chain(numbers.map(right)));
     for sum in sums {
-        let _ = writeln!(
-            text,
-            "{:<20} {:>8} {:>8} {:>8} {:>10} {:>10} {:>14}",
-            sum.tool,
-            sum.calls,
-            sum.errors,
-            sum.cache_hits,
-            sum.latency_p50_ms,
-            sum.latency_p95_ms,
-            sum.bytes_out
-        );
+        let counts =
+            [sum.calls, sum.errors, sum.cache_hits, sum.latency_p50_ms, sum.latency_p95_ms, sum.bytes_out];
+        table.row(std::iter::once(sum.tool.clone()).chain(counts.iter().map(ToString::to_string)));
     }
-    text
+    table.text()
 }

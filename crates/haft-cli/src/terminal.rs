@@ -141,8 +141,13 @@ pub(super) fn can_redraw() -> bool {
 
 /// Returns the width of the terminal that shows answers.
 pub(super) fn answer_columns() -> usize {
-    let columns = tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
-    columns.unwrap_or(COLUMNS).into()
+    table_columns().unwrap_or(COLUMNS.into())
+}
+
+/// Returns the width that tables must keep; `None` if standard output is no terminal.
+pub(super) fn table_columns() -> Option<usize> {
+    let columns = tcgetwinsize(io::stdout()).ok()?.ws_col;
+    (columns > 0).then_some(columns.into())
 }
 
 /// Replaces the status line. A line that is too wide loses characters before `end`. An open question hides it.

@@ -18,6 +18,7 @@ use super::cancel;
 use super::exit::ExitReason;
 use super::servers::{ServerRequirements, providers};
 use super::settings::{CliError, Configuration};
+use super::table::{Table, left, right};
 use super::{settings, terminal};
 use haft_config::printable;
 use haft_runtime::definition_watch::DefinitionWatch;
@@ -109,14 +110,13 @@ fn definition_tokens(tool: &ToolDefinition) -> Tokens {
 
 fn token_table(tools: &[ToolDefinition]) -> String {
     let costs: Vec<Tokens> = tools.iter().map(definition_tokens).collect();
-    let mut text = format!("{:<14} {:>8}  {}\n", "NAME", "TOKENS", "DESCRIPTION");
+    let mut table = Table::new([left("NAME"), right("TOKENS"), left("DESCRIPTION")]);
     for (tool, cost) in tools.iter().zip(&costs) {
-        let _ =
-            writeln!(text, "{:<14} {:>8}  {}", tool.name.as_str(), cost.to_string(), first_sentence(tool));
+        table.row([tool.name.as_str().to_owned(), cost.to_string(), first_sentence(tool)]);
     }
     let sum: Tokens = costs.into_iter().sum();
-    let _ = writeln!(text, "{:<14} {:>8}", "sum", sum.to_string());
-    text
+    table.row(["sum".to_owned(), sum.to_string()]);
+    table.text()
 }
 
 /// Lists the distinct groups of all tools.
@@ -136,7 +136,7 @@ pub(super) async fn listed(
     if configuration.resolved.mcp_servers.is_empty() {
         return Ok(wiring::definitions(&configuration.resolved, rest));
     }
-    let policy = settings::policy(&PolicyArgs::of_files(files), &configuration)?;
+    let policy = settings::policy(&PolicyArgs::of_files(files), &configuration).await?;
     let config = configuration.resolved;
     let mut others =
         providers(&config, &policy, ServerRequirements { tool: name, ..ServerRequirements::default() });
@@ -171,19 +171,12 @@ fn as_json(tool: &ToolDefinition) -> Value {
 }
 
 fn table(tools: &[ToolDefinition]) -> String {
-    let width = tools.iter().map(|tool| tool.name.as_str().len()).fold(14, usize::max);
-    let mut text = format!("{:<width$} {:<9} {:<11} {}\n", "NAME", "GROUP", "EFFECTS", "DESCRIPTION");
+    let mut table = Table::new(["NAME", "GROUP", "EFFECTS", "DESCRIPTION"].map(left));
     for tool in tools {
         let group = tool.groups.first().map_or("", |group| group.as_str());
-        let _ = writeln!(
-            text,
-            "{:<width$} {group:<9} {:<11} {}",
-            tool.name.as_str(),
-            tool.effects.name(),
-            first_sentence(tool)
-        );
+        table.row([tool.name.as_str(), group, tool.effects.name(), &first_sentence(tool)]);
     }
-    text
+    table.text()
 }
 
 fn with_schemas(tools: &[ToolDefinition]) -> String {

@@ -1,6 +1,5 @@
 //! `haft tools search`: finds tools by words.
 
-use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
@@ -17,6 +16,7 @@ use super::exit::ExitReason;
 use super::lines::{InputLine, InputLineReader};
 use super::mcp::import;
 use super::settings::CliError;
+use super::table::{Table, left};
 use super::tools::{first_sentence, listed};
 use super::{cancel, settings, terminal};
 
@@ -160,10 +160,9 @@ fn bad_line(message: &str) -> String {
 }
 
 fn table(found: &[&ToolDefinition]) -> String {
-    let width = found.iter().map(|tool| tool.name.as_str().len()).fold(14, usize::max);
-    let mut text = format!("{:<width$}  DESCRIPTION\n", "NAME");
+    let mut table = Table::new(["NAME", "DESCRIPTION"].map(left));
     for tool in found {
-        let _ = writeln!(text, "{:<width$}  {}", tool.name.as_str(), first_sentence(tool));
+        table.row([tool.name.as_str(), &first_sentence(tool)]);
     }
-    text
+    table.text()
 }

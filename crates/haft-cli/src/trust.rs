@@ -17,9 +17,10 @@ use haft_config::trust::{self, FileDigest, FileTrust, TrustRecord};
 use haft_config::{self, InspectedFile};
 
 use super::args::TrustArgs;
-use super::config::table;
+use super::config;
 use super::exit::ExitReason;
 use super::settings::{self, CliError};
+use super::table::{Table, left};
 use super::{question, terminal};
 
 pub(super) async fn run(args: &TrustArgs) -> ExitCode {
@@ -215,7 +216,7 @@ fn inspect_config(project: &Path, path: &Path) -> Result<ProjectFile, CliError> 
         Err(errors) => return Err((ExitReason::Input, format!("`{shown}` is not trusted: {errors}"))),
     };
     let sets: Vec<Value> = rows.iter().map(|row| json!({ "key": row.key, "value": row.value })).collect();
-    let table = if rows.is_empty() { "it sets nothing\n".to_owned() } else { table(&rows) };
+    let table = if rows.is_empty() { "it sets nothing\n".to_owned() } else { config::table(&rows) };
     let programs = programs::of_rows(project, &rows);
     let mut runs = vec![format!("settings of {shown}")];
     runs.extend(programs::commands_of_rows(&rows));
@@ -246,16 +247,14 @@ fn revoke(home: &Home, path: &Path) -> Result<TrustCommandOutput, CliError> {
 
 fn list(home: &Home) -> Result<TrustCommandOutput, CliError> {
     let record = TrustRecord::load(home).map_err(|error| broken(home, &error))?;
-    let mut text = String::new();
+    let mut table = Table::new(["STATE", "FILE", "SHA256"].map(left));
     let mut files = Vec::new();
     for (path, digest) in &record.files {
         let (state, digest) = (state(path, digest), digest.as_str());
-        let _ = writeln!(text, "{state:<8} {digest} {}", named(path));
+        table.row([state, &named(path), digest]);
         files.push(json!({ "path": path.to_string_lossy(), "sha256": digest, "state": state }));
     }
-    if files.is_empty() {
-        text.push_str("nothing is trusted");
-    }
+    let text = if files.is_empty() { "nothing is trusted".to_owned() } else { table.text() };
     Ok(TrustCommandOutput { text, json: Value::Array(files) })
 }
 

@@ -1,14 +1,10 @@
-//! Lays out Markdown tables for the width of the terminal, without breaking words.
+//! Reads the tables of Markdown, also while their text is still arriving.
 
-use unicode_width::UnicodeWidthStr;
-
-use super::{BOLD, DIM, PLAIN, TextCompleteness, inline_text};
+use super::super::table::{Table, left};
+use super::{TextCompleteness, inline_text};
 
 /// The most bytes of a table that are held back for its layout; the rest of a longer table is another table.
 const TABLE_BYTES_MAX: usize = 64 << 10;
-
-/// The text between two columns.
-const SEPARATOR: &str = " │ ";
 
 /// The rows of a table that is arriving.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,120 +72,14 @@ impl MarkdownTable {
 
     /// Returns the table for a terminal of this width.
     pub(super) fn render(&self, columns: usize) -> String {
-        let count = self.rows.iter().map(Vec::len).fold(self.header.len(), usize::max);
-        let all = || std::iter::once(&self.header).chain(&self.rows);
-        let widest = |measure: fn(&str) -> usize, column: usize| {
-            all().filter_map(|row| row.get(column)).map(|cell| measure(cell)).max().unwrap_or_default()
-        };
-        let natural: Vec<usize> = (0..count).map(|column| widest(UnicodeWidthStr::width, column)).collect();
-        let least: Vec<usize> = (0..count).map(|column| widest(longest_word, column)).collect();
-        let room = columns.saturating_sub(SEPARATOR.width() * count.saturating_sub(1));
-        let mut text = match widths(&natural, &least, room) {
-            Some(widths) => self.as_grid(&widths),
-            None => self.as_list(columns),
-        };
+        let mut table = Table::new(self.header.iter().map(|name| left(name.as_str()))).ruled();
+        self.rows.iter().for_each(|row| table.row(row.iter().map(String::as_str)));
+        let mut text = table.fitted(Some(columns));
         if self.open_end {
             text.truncate(text.trim_end_matches('\n').len());
         }
         text
     }
-
-    fn as_grid(&self, widths: &[usize]) -> String {
-        let mut text = String::new();
-        for line in grid_lines(&self.header, widths) {
-            text.extend([BOLD, &line, PLAIN, "\n"]);
-        }
-        let dashes: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
-        text.extend([DIM, &dashes.join("─┼─"), PLAIN, "\n"]);
-        for line in self.rows.iter().flat_map(|row| grid_lines(row, widths)) {
-            text.push_str(&line);
-            text.push('\n');
-        }
-        text
-    }
-
-    /// Shows each row as a list of its cells, where the columns do not fit next to each other.
-    fn as_list(&self, columns: usize) -> String {
-        let mut text = String::new();
-        if self.rows.is_empty() {
-            let names = wrapped(&self.header.join(" "), columns);
-            return names.join("\n") + "\n";
-        }
-        for row in &self.rows {
-            for (column, cell) in row.iter().enumerate() {
-                let mark = if column == 0 { "• " } else { "  " };
-                let name = self.header.get(column).map(|name| format!("{name}: ")).unwrap_or_default();
-                for (at, line) in
-                    wrapped(&format!("{name}{cell}"), columns.saturating_sub(2)).iter().enumerate()
-                {
-                    text.extend([if at == 0 { mark } else { "  " }, line, "\n"]);
-                }
-            }
-        }
-        text
-    }
-}
-
-/// Returns the lines of one row. A cell that is too wide continues on the next line.
-fn grid_lines(row: &[String], widths: &[usize]) -> Vec<String> {
-    let empty = String::new();
-    let cells: Vec<Vec<String>> = widths
-        .iter()
-        .enumerate()
-        .map(|(column, width)| wrapped(row.get(column).unwrap_or(&empty), *width))
-        .collect();
-    let height = cells.iter().map(Vec::len).max().unwrap_or_default();
-    let line = |at: usize| {
-        let parts: Vec<String> = cells
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| {
-                let part = cell.get(at).unwrap_or(&empty);
-                format!("{part}{}", " ".repeat(width.saturating_sub(part.width())))
-            })
-            .collect();
-        parts.join(SEPARATOR).trim_end().to_owned()
-    };
-    (0..height).map(line).collect()
-}
-
-/// Divides the room among the columns. Returns `None` if the longest words do not fit.
-fn widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<usize>> {
-    let mut widths = least.to_vec();
-    let mut left = room.checked_sub(least.iter().sum())?;
-    // One by one, so that a short column is not starved by a long one.
-    while left > 0 {
-        let before = left;
-        for (width, natural) in widths.iter_mut().zip(natural) {
-            if *width < *natural && left > 0 {
-                *width += 1;
-                left -= 1;
-            }
-        }
-        if left == before {
-            break;
-        }
-    }
-    Some(widths)
-}
-
-/// Breaks a text into lines of at most this width, between words.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            Some(_) | None => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-fn longest_word(cell: &str) -> usize {
-    cell.split_whitespace().map(UnicodeWidthStr::width).max().unwrap_or_default()
 }
 
 /// Splits a line into cells, without Markdown marks. `\|` is a bar inside a cell.
@@ -210,7 +100,9 @@ fn cells(line: &str) -> Vec<String> {
         }
         before = c;
     }
-    cells.iter().map(|cell| inline_text(cell.trim())).collect()
+    // Markdown shows several spaces as one.
+    let words = |cell: &String| inline_text(cell).split_whitespace().collect::<Vec<_>>().join(" ");
+    cells.iter().map(words).collect()
 }
 
 /// Tests if a line is the one below the header, such as `|---|:--:|`.

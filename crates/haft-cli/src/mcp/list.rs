@@ -1,11 +1,10 @@
 //! `haft mcp list`: lists the configured servers and the cached data about them, without starting any.
 
-use std::fmt::Write;
-
 use haft_tools::mcp::{CatalogCacheSummary, RemoteTransport};
 use serde_json::{Value, json};
 
 use super::super::settings::{self, CliError};
+use super::super::table::{Table, left};
 use super::super::terminal::counted;
 use super::McpCommandOutput;
 use super::args::McpListArgs;
@@ -85,11 +84,9 @@ impl McpServerRow {
 }
 
 fn table(rows: &[McpServerRow]) -> String {
-    let width = rows.iter().map(|row| printable(&row.name).chars().count()).fold(4, usize::max);
-    let mut text = format!("{:<width$}  TRANSPORT  STATE     DETAIL\n", "NAME");
+    let mut table = Table::new(["NAME", "TRANSPORT", "STATE", "DETAIL"].map(left));
     for McpServerRow { name, transport, state, detail, .. } in rows {
-        let (name, detail) = (printable(name), printable(detail));
-        let _ = writeln!(text, "{name:<width$}  {transport:<9}  {state:<8}  {detail}");
+        table.row([printable(name), (*transport).to_owned(), (*state).to_owned(), printable(detail)]);
     }
-    text
+    table.text()
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::exit::ExitReason;
 use super::super::settings::{self, CliError};
+use super::super::table::{Table, left};
 use super::super::terminal::counted;
 use super::args::RestCheckArgs;
 use super::{RestCommandOutput, around};
@@ -32,21 +33,15 @@ pub(super) async fn check(args: &RestCheckArgs) -> Result<RestCommandOutput, Cli
 }
 
 fn findings(imported: &ImportResult) -> String {
-    let tools = imported.tools.iter().map(|tool| (tool, format!("rest__{}", tool.definition.name)));
-    let tools: Vec<(&RestTool, String)> = tools.collect();
-    let width = tools.iter().map(|(_, name)| name.len()).max().unwrap_or(0).max(4);
     let title = imported.title.as_deref().unwrap_or("no title");
     let mut text = format!("{} at {}\n\n", haft_config::printable(title), imported.base);
-    let _ = writeln!(text, "{:<width$}  {:<10}  DESCRIPTION", "TOOL", "EFFECTS");
-    for (tool, name) in &tools {
-        let description: String = tool.definition.description.chars().take(80).collect();
-        let _ = writeln!(
-            text,
-            "{name:<width$}  {:<10}  {}",
-            tool.definition.effects.name(),
-            haft_config::printable(&description)
-        );
+    let mut table = Table::new(["TOOL", "EFFECTS", "DESCRIPTION"].map(left));
+    for RestTool { definition, .. } in &imported.tools {
+        let description: String = definition.description.chars().take(80).collect();
+        let name = format!("rest__{}", definition.name);
+        table.row([name.as_str(), definition.effects.name(), &haft_config::printable(&description)]);
     }
+    text.push_str(&table.text());
     if !imported.skipped.is_empty() {
         text.push_str("\nskipped:\n");
     }
@@ -58,7 +53,7 @@ fn findings(imported: &ImportResult) -> String {
             haft_config::printable(&skipped.reason)
         );
     }
-    let _ = write!(text, "\n{}, {} skipped", counted(tools.len(), "tool"), imported.skipped.len());
+    let _ = write!(text, "\n{}, {} skipped", counted(imported.tools.len(), "tool"), imported.skipped.len());
     text
 }
 

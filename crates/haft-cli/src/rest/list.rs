@@ -4,6 +4,7 @@ use haft_sandbox::Home;
 use serde_json::{Value, json};
 
 use super::super::settings::{self, CliError};
+use super::super::table::{Table, left};
 use super::super::terminal::counted;
 use super::args::RestListArgs;
 use super::{RestCommandOutput, around};
@@ -54,18 +55,11 @@ fn table(rows: &[RestToolRow]) -> String {
     if rows.is_empty() {
         return "nothing is configured; `haft rest add NAME FILE|URL` adds a description".into();
     }
-    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(4);
-    let head = format!("{:<width$}  KIND     FROM AND STATE\n", "NAME");
-    let lines = rows.iter().map(|row| {
-        format!(
-            "{:<width$}  {:<7}  {}: {}\n",
-            row.name,
-            row.kind,
-            row.from,
-            haft_config::printable(&row.state())
-        )
-    });
-    head + &lines.collect::<String>()
+    let mut table = Table::new(["NAME", "KIND", "FROM", "STATE"].map(left));
+    for row in rows {
+        table.row([row.name.as_str(), row.kind, &row.from, &haft_config::printable(&row.state())]);
+    }
+    table.text()
 }
 
 impl RestToolRow {

@@ -1,7 +1,7 @@
 //! `haft ask`, `haft models`, `haft tools check` and `haft dev`, against the scripted model server.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::time::Instant;
 
@@ -294,6 +294,46 @@ fn dev_model_server_serves_script_until_terminated() {
     place.file("ws/bad.json", r#"{"steps": [{"sya": []}]}"#);
     let ran = place.haft(&["dev", "model-server", "--script", "bad.json"]).output().expect_code(42);
     assert!(ran.stderr.contains("unknown field `sya`"), "{}", ran.stderr);
+}
+
+/// Sends a request to a server of `haft dev model-server` and checks its reply.
+fn post_chat(host: &str, body: &str) {
+    let mut connection = std::net::TcpStream::connect(host).unwrap();
+    let length = body.len();
+    write!(
+        connection,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("Scripted."), "{answer}");
+}
+
+fn peak_megabytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
+}
+
+#[test]
+fn dev_model_server_keeps_no_requests_in_memory() {
+    let place = here();
+    place.file("ws/script.json", r#"{"steps": [{"say": [{"text": "Scripted."}]}]}"#);
+    let mut child = place.haft(&["dev", "model-server", "--script", "script.json"]).start();
+    let mut address = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
+    let host = address.trim().trim_start_matches("http://");
+    let text = "x".repeat(4 << 20);
+    let body = format!(r#"{{"model": "m", "messages": [{{"role": "user", "content": "{text}"}}]}}"#);
+    (0..3).for_each(|_| post_chat(host, &body));
+    let before = peak_megabytes(child.id());
+    (0..30).for_each(|_| post_chat(host, &body));
+    let grown = peak_megabytes(child.id()) - before;
+    assert!(grown < 40, "30 requests of 4 MB: {grown} MB more than {before} MB");
+    send_signal(child.id(), libc::SIGTERM);
+    child.wait().unwrap();
 }
 
 #[test]

@@ -4,6 +4,8 @@
 mod escape;
 // Ordinary work that must succeed inside the sandbox.
 mod ordinary;
+// The user's home directory as the workspace.
+mod home_workspace;
 // The remaining guarantees on a kernel with fewer features.
 mod degraded;
 // Processes: nothing outlives its call.
@@ -72,6 +74,8 @@ mod telemetry;
 mod canary;
 // Outputs that are too large or binary: stored, queried, retrieved.
 mod outputs;
+// Tables of all commands on a narrow terminal.
+mod tables;
 // The command line itself: help, exit codes, doctor, tools, completions.
 mod cli;
 // The library, embedded in another program.

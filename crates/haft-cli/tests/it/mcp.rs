@@ -93,6 +93,22 @@ fn configured_server_tools_are_listed_and_called() {
 }
 
 #[test]
+fn schema_that_does_not_compile_warns_in_tools_test_and_verbose_calls() {
+    let place = place();
+    let schema = r#"{"type": "object", "properties": {"text": {"pattern": "("}}}"#;
+    configure(&place, "good", &[], &format!(r#", "toolSchemas": {{"echo": {schema}}}"#));
+    let reason = "the schema does not compile";
+    let listed = place.haft(&["tools"]).output().expect_code(0).stderr;
+    assert!(listed.contains(&format!("the arguments of `bad__echo` are not checked: {reason}")), "{listed}");
+    let tested = place.haft(&["mcp", "test", "bad"]).output().expect_code(0).stdout;
+    assert!(tested.contains(&format!("unchecked  echo: {reason}")), "{tested}");
+    let called = place.haft(&["call", "-v", "bad__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
+    assert_eq!(called.stdout, "echo: hi\n");
+    assert!(called.stderr.contains(&format!("unvalidated: \"{reason}")), "{}", called.stderr);
+    assert!(!echo(&place).expect_code(0).stderr.contains(reason), "a plain call says nothing of it");
+}
+
+#[test]
 fn server_with_cached_catalog_starts_on_first_call() {
     let place = place();
     let marker = unique_marker();

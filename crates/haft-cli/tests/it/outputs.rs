@@ -265,6 +265,32 @@ fn concurrent_processes_share_one_output_store() {
     }
 }
 
+/// Returns the part of a sentence that counts lines and tokens.
+fn counts<'a>(text: &'a str, nouns: [&str; 2]) -> Vec<&'a str> {
+    let words: Vec<&str> = text.split([',', ';', '(', ')']).map(str::trim).collect();
+    words.into_iter().filter(|part| nouns.iter().any(|noun| part.ends_with(noun))).collect()
+}
+
+#[test]
+fn notice_and_stats_count_the_same_lines_and_tokens() {
+    let place = place();
+    for command in ["seq 1 20000", "printf 'ein Wört %.0s' $(seq 1 9000)", "seq 1 20000 | tr '\\n' '\\r'"] {
+        let mut session = OutputCallSession::start(&place);
+        let notice = session.said("bash", &json!({"command": command}));
+        let handle = handle_in(&notice);
+        let line = notice.lines().find(|line| line.contains("is stored (")).unwrap();
+        let stats = place.haft(&["output", &handle, "stats"]).output().expect_code(0).stdout;
+        let nouns = [" line", " lines"];
+        let lines: Vec<&str> =
+            counts(&stats, nouns).into_iter().filter(|part| !part.starts_with("longest")).collect();
+        assert_eq!(counts(line, nouns), lines, "{command}: {line}\n{stats}");
+        let tokens = [" tokens", " token"];
+        assert_eq!(counts(line, tokens), counts(stats.trim(), tokens), "{command}: {line}\n{stats}");
+        let told = session.said("tool_output", &json!({"handle": handle, "extract": "stats"}));
+        assert!(told.contains(stats.trim()), "{told}\n{stats}");
+    }
+}
+
 #[test]
 fn tools_tokens_prints_token_count_per_definition() {
     let place = place();
