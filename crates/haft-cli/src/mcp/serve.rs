@@ -30,7 +30,7 @@ use super::args::McpServeArgs;
 const INPUT_BUFFER_BYTES: usize = 64 << 10;
 
 pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
-    let (gateway, watch) = match gateway(args) {
+    let (gateway, watch) = match gateway(args).await {
         Ok(made) => made,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
@@ -48,7 +48,7 @@ pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
 }
 
 /// Reads the configuration and prepares everything but the servers, which start behind the first reply.
-fn gateway(args: &McpServeArgs) -> Result<(McpGateway, CommandWatchers), CliError> {
+async fn gateway(args: &McpServeArgs) -> Result<(McpGateway, CommandWatchers), CliError> {
     let selection = selection(args)?;
     let configuration = settings::configuration(&args.policy.files)?;
     let home = settings::home()?;
