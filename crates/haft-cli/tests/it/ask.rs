@@ -326,7 +326,11 @@ fn dev_model_server_keeps_no_requests_in_memory() {
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
     let host = address.trim().trim_start_matches("http://");
     let text = "x".repeat(4 << 20);
-    let body = format!(r#"{{"model": "m", "messages": [{{"role": "user", "content": "{text}"}}]}}"#);
+    let body = json!({"model": "m", "messages": [
+        {"role": "user", "content": "hi"},
+        {"role": "user", "content": text},
+    ]});
+    let body = body.to_string();
     (0..3).for_each(|_| post_chat(host, &body));
     let before = peak_megabytes(child.id());
     (0..30).for_each(|_| post_chat(host, &body));

@@ -122,7 +122,7 @@ fn stats_reports_bytes_characters_lines_and_tokens() {
         "héllo\nx\n",
         "text: 9 bytes, 8 characters, 2 lines, longest line 5 characters, about 3 tokens",
     );
-    check("stats", "[1]", "JSON: 3 bytes, 3 characters, 1 lines, longest line 3 characters, about 1 tokens");
+    check("stats", "[1]", "JSON: 3 bytes, 3 characters, 1 line, longest line 3 characters, about 1 tokens");
 }
 
 #[test]
