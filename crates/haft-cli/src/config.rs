@@ -114,7 +114,9 @@ fn quoted(text: &str) -> String {
 /// Formats keys, values and origins in columns.
 pub(super) fn table(rows: &[ConfigRow]) -> String {
     let mut table = Table::new(["KEY", "VALUE", "FROM"].map(left));
-    rows.iter().for_each(|row| table.row(cells(row)));
+    for row in rows {
+        table.row(cells(row));
+    }
     table.text()
 }
 

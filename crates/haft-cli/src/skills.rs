@@ -80,7 +80,9 @@ fn table(skills: &[Skill]) -> String {
         let servers = skill.servers.keys().cloned().collect::<Vec<_>>().join(", ");
         let servers = if servers.is_empty() { "-".to_owned() } else { servers };
         table.row([skill.name.as_str(), state, &servers, &printable(&skill.description)]);
-        lacks.iter().for_each(|sentence| table.note(format!("  {}", printable(sentence))));
+        for sentence in &lacks {
+            table.note(format!("  {}", printable(sentence)));
+        }
     }
     table.text()
 }

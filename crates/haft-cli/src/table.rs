@@ -142,7 +142,9 @@ impl Table {
                 TableLine::Row(cells) => self.row_lines(cells, widths),
                 TableLine::Note(note) => wrapped(note, columns_max),
             };
-            lines.iter().for_each(|line| text.extend([line.as_str(), "\n"]));
+            for line in &lines {
+                text.extend([line.as_str(), "\n"]);
+            }
         }
         text
     }
@@ -184,7 +186,9 @@ impl Table {
             match line {
                 TableLine::Row(cells) => self.list_row(cells, columns_max, &mut text),
                 TableLine::Note(note) => {
-                    wrapped(note, columns_max).iter().for_each(|line| text.extend([line.as_str(), "\n"]));
+                    for line in &wrapped(note, columns_max) {
+                        text.extend([line.as_str(), "\n"]);
+                    }
                 }
             }
         }

@@ -73,7 +73,9 @@ impl MarkdownTable {
     /// Returns the table for a terminal of this width.
     pub(super) fn render(&self, columns: usize) -> String {
         let mut table = Table::new(self.header.iter().map(|name| left(name.as_str()))).ruled();
-        self.rows.iter().for_each(|row| table.row(row.iter().map(String::as_str)));
+        for row in &self.rows {
+            table.row(row.iter().map(String::as_str));
+        }
         let mut text = table.fitted(Some(columns));
         if self.open_end {
             text.truncate(text.trim_end_matches('\n').len());
