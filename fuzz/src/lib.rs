@@ -130,8 +130,8 @@ pub fn config(bytes: &[u8]) {
 pub fn openapi(bytes: &[u8]) {
     let Ok(at) = "https://api.example.com/openapi.json".parse() else { return };
     let mut download = OpenApiDownload::of(at);
-    let Some(wanted) = download.wanted() else { return };
-    if download.take(&wanted, bytes).is_err() {
+    let Some(next_url) = download.next_url() else { return };
+    if download.take(&next_url, bytes).is_err() {
         return;
     }
     let filter = OperationFilter {

@@ -116,14 +116,14 @@ impl Cache {
     /// Returns the output of an equal call, or the right to make the call. Waits while an equal call is in flight.
     pub(crate) async fn look_up(&self, key: Digest) -> CacheLookup {
         // The lock is released before the output is copied.
-        let kept = self.memory.lock().lru.get(&key, Instant::now());
-        if let Some(kept) = kept {
-            return CacheLookup::Hit(kept.to_output());
+        let cached = self.memory.lock().lru.get(&key, Instant::now());
+        if let Some(cached) = cached {
+            return CacheLookup::Hit(cached.to_output());
         }
         let (seat, baton) = self.memory.join_flight(key);
         let baton = baton.lock_owned().await;
-        match baton.as_ref().filter(|kept| kept.is_fresh(Instant::now())) {
-            Some(kept) => CacheLookup::Hit(kept.output.to_output()),
+        match baton.as_ref().filter(|cached| cached.is_fresh(Instant::now())) {
+            Some(cached) => CacheLookup::Hit(cached.output.to_output()),
             None => CacheLookup::Lead(FlightLeader { baton, seat }),
         }
     }

@@ -156,11 +156,11 @@ impl EventLog {
 
     /// Waits until all events so far are stored, or the store has failed.
     pub async fn flushed(&self) {
-        let wanted = self.shared.state().next;
+        let target = self.shared.state().next;
         let mut next = self.shared.next.subscribe();
         self.shared.hurried.notify_one();
         // The channel closes only together with the log.
-        let _ = next.wait_for(|position| *position >= wanted).await;
+        let _ = next.wait_for(|position| *position >= target).await;
     }
 
     /// Returns the number of the first event that this process appends.
@@ -426,8 +426,8 @@ impl RunEvents {
         let gap = EventGap { first: self.next, last: before - 1 };
         let Some((key, store)) = &self.shared.store else { return Some(gap) };
         let events = store.read(key, self.next, READ_MAX).await.unwrap_or_default();
-        let wanted = events.into_iter().filter(|event| event.seq < before);
-        self.read = wanted.map(Arc::new).collect();
+        let earlier = events.into_iter().filter(|event| event.seq < before);
+        self.read = earlier.map(Arc::new).collect();
         match self.read.front() {
             Some(event) if event.seq == self.next => None,
             Some(event) => Some(EventGap { last: event.seq - 1, ..gap }),

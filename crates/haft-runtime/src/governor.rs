@@ -100,13 +100,13 @@ impl ConfiguredGovernor {
     /// Applies the settings of the tool with this exposed name.
     pub fn decide(&self, exposed: &ToolName, facts: &ToolFacts, undecided: GovernedTool) -> GovernedTool {
         let name = exposed.as_str();
-        let wanted = self.config.tool(name);
+        let settings = self.config.tool(name);
         let groups = with_configured_groups(undecided.groups, name, &self.config);
         GovernedTool {
-            activity: activity(name, &groups, wanted.enabled, &self.config),
-            effects: wanted.effects.unwrap_or(undecided.effects),
-            trusted_effects: wanted.effects.unwrap_or(undecided.trusted_effects),
-            policy: self.policy(facts, wanted, &undecided.policy),
+            activity: activity(name, &groups, settings.enabled, &self.config),
+            effects: settings.effects.unwrap_or(undecided.effects),
+            trusted_effects: settings.effects.unwrap_or(undecided.trusted_effects),
+            policy: self.policy(facts, settings, &undecided.policy),
             groups,
         }
     }

@@ -152,8 +152,8 @@ fn command(
     name: &str,
 ) -> Result<Box<dyn ModelProvider>, ModelsError> {
     let usual = || ProviderSettings::of_kind(claude_code::NAME);
-    let wanted = config.providers.get(name).cloned().unwrap_or_else(usual);
-    let command = Box::new(crate::claude_code::provider(config, name, &wanted, policy)?);
+    let settings = config.providers.get(name).cloned().unwrap_or_else(usual);
+    let command = Box::new(crate::claude_code::provider(config, name, &settings, policy)?);
     let tool_calling_overrides = tool_calling_overrides(config, name);
     Ok(if tool_calling_overrides.is_empty() {
         command

@@ -103,14 +103,14 @@ impl CompactionPlan {
         let SummaryRequest { like, rules, record_bytes_max, fault } = about;
         let replaced: Vec<_> = self.replaced(conversation.messages()).collect();
         let record = transcript::shortened(&replaced.into_iter(), record_bytes_max);
-        let mut asked = Conversation::default();
-        asked.push(Message::user(self.question(&record, fault)))?;
+        let mut request = Conversation::default();
+        request.push(Message::user(self.question(&record, fault)))?;
         Ok(ModelRequest {
             model: rules.model.clone().unwrap_or_else(|| like.model.clone()),
             system: SYSTEM.into(),
             tools: Arc::new([]),
             tool_choice: ToolChoice::Auto,
-            conversation: Arc::new(asked),
+            conversation: Arc::new(request),
             sampling: crate::model_request::SamplingParameters { stop: Vec::new(), ..like.sampling.clone() },
             output_tokens_max: like.output_tokens_max,
             context_tokens: like.context_tokens.filter(|_| rules.model.is_none()),

@@ -41,8 +41,8 @@ impl Default for RunLimits {
 impl RunContextLimit {
     /// Returns the tokens that messages and tools may take together.
     pub fn usable_tokens(&self) -> u64 {
-        let kept = self.output_tokens.saturating_add(self.buffer_tokens);
-        self.window_tokens.saturating_sub(kept)
+        let reserved = self.output_tokens.saturating_add(self.buffer_tokens);
+        self.window_tokens.saturating_sub(reserved)
     }
 
     /// Returns true if a request of this many tokens leaves too little room.

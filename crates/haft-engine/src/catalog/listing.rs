@@ -45,10 +45,10 @@ pub(super) struct ProviderListing {
 impl ProviderListing {
     pub(super) fn of(provider: &dyn ToolProvider, tools_max: usize, shared: &SharedDefinitions) -> Self {
         // A panic cannot leave our state inconsistent: after one, the code reads only the fact that it happened.
-        let asked = catch_unwind(AssertUnwindSafe(|| {
+        let listed = catch_unwind(AssertUnwindSafe(|| {
             (provider.kind(), provider.namespace().clone(), provider.tools())
         }));
-        match asked {
+        match listed {
             Ok((kind, namespace, tools)) => {
                 let values = shared.values(&tools);
                 Self::counting(kind, namespace, (tools, values), tools_max)
@@ -106,8 +106,8 @@ pub(super) fn name_of(provider: &dyn ToolProvider) -> String {
 pub(super) fn changes(providers: &[Arc<dyn ToolProvider>]) -> Vec<ChangeCounter> {
     let mut all: Vec<ChangeCounter> = Vec::new();
     for provider in providers {
-        let asked = catch_unwind(AssertUnwindSafe(|| provider.changes().cloned()));
-        if let Ok(Some(changes)) = asked
+        let listed = catch_unwind(AssertUnwindSafe(|| provider.changes().cloned()));
+        if let Ok(Some(changes)) = listed
             && !all.iter().any(|known| known.is(&changes))
         {
             all.push(changes);

@@ -126,16 +126,16 @@ async fn connect(
     server: &McpServer,
     policy: &SandboxPolicy,
 ) -> Result<(Arc<McpProvider>, resolved::McpServerSettings), String> {
-    let wanted = server.config.clone()?;
+    let settings = server.config.clone()?;
     let mut config = haft_config::defaults().map_err(|errors| errors.to_string())?;
-    config.mcp_servers = [(server.name.clone(), wanted.clone())].into_iter().collect();
+    config.mcp_servers = [(server.name.clone(), settings.clone())].into_iter().collect();
     let mut made = wiring::mcp_servers(&config, policy, &McpClientSettings::default());
     if let Some((_, reason)) = made.unusable.pop() {
         return Err(reason);
     }
     let provider = made.providers.pop().ok_or("it is not enabled")?;
     match provider.server().start().await {
-        Ok(()) => Ok((provider, wanted)),
+        Ok(()) => Ok((provider, settings)),
         Err(error) => {
             provider.shutdown().await;
             Err(error.message)

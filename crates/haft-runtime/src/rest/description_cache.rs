@@ -43,7 +43,7 @@ pub(super) async fn read(
     let reach = private.map_or(reach.clone(), |private| reach.with_private(private));
     let mut reading = OpenApiDownload::of(url.clone());
     let all = async {
-        while let Some(at) = reading.wanted() {
+        while let Some(at) = reading.next_url() {
             let read = document(&mut reading, &at, &reach, headers, around).await;
             if reading.is_first(&at) {
                 read.map_err(|error| error.to_string())?;

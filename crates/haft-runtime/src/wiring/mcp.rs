@@ -137,7 +137,7 @@ fn server_config(
         request_timeout: server.request_timeout,
         startup_timeout: server.startup_timeout,
         health_probe: server.health_probe,
-        wanted: wanted(&namespace, server, reach),
+        wanted: tool_selection(&namespace, server, reach),
         namespace,
         roots: match server.roots {
             McpRootsReply::Nothing => Vec::new(),
@@ -149,7 +149,7 @@ fn server_config(
     })
 }
 
-fn wanted(namespace: &Namespace, server: &McpServerSettings, reach: &McpEndpoint) -> ToolSelection {
+fn tool_selection(namespace: &Namespace, server: &McpServerSettings, reach: &McpEndpoint) -> ToolSelection {
     ToolSelection {
         allowed: server.tools_allowed.clone(),
         denied: server.tools_denied.clone(),
@@ -177,8 +177,8 @@ fn secrets(reach: &McpEndpoint) -> Vec<SecretString> {
 /// Returns the cached catalog of a server, without starting it.
 pub fn remembered(name: &str, server: &McpServerSettings, home: &Home) -> Option<CatalogCacheSummary> {
     let (namespace, reach) = (Namespace::sanitize(name), server.reach.as_ref().ok()?);
-    let wanted = wanted(&namespace, server, reach);
-    catalog_cache_summary(&directory(home), namespace.as_str(), &digest(server, reach), &wanted)
+    let tool_selection = tool_selection(&namespace, server, reach);
+    catalog_cache_summary(&directory(home), namespace.as_str(), &digest(server, reach), &tool_selection)
 }
 
 /// Returns the directory of the catalog cache.

@@ -110,9 +110,9 @@ impl RunJournal for SessionJournal {
     /// synced already.
     fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async move {
-            let wanted = self.written().lines;
+            let target = self.written().lines;
             let mut secured = self.secured.lock().await;
-            if secured.lines >= wanted || secured.is_recent_enough(durability) {
+            if secured.lines >= target || secured.is_recent_enough(durability) {
                 return self.written().failed.clone().map_or(Ok(()), Err);
             }
             let lines = self.written().lines;

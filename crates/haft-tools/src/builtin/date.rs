@@ -81,19 +81,19 @@ fn unknown_zone(name: &str) -> String {
 
 /// Returns the most similar names: first those that contain the wanted one, then by spelling, compared with the whole
 /// name and with the part after the last slash.
-fn nearest<'a>(wanted: &str, known: &'a [String]) -> Vec<&'a str> {
-    let wanted = wanted.trim().to_lowercase().replace(' ', "_");
+fn nearest<'a>(requested: &str, known: &'a [String]) -> Vec<&'a str> {
+    let requested = requested.trim().to_lowercase().replace(' ', "_");
     let mut ranked: Vec<(f64, &str)> =
-        known.iter().map(|name| (name_similarity(&wanted, name), name.as_str())).collect();
+        known.iter().map(|name| (name_similarity(&requested, name), name.as_str())).collect();
     ranked.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
     ranked.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name).collect()
 }
 
-fn name_similarity(wanted: &str, name: &str) -> f64 {
+fn name_similarity(requested: &str, name: &str) -> f64 {
     let name = name.to_lowercase();
     let city = name.rsplit('/').next().unwrap_or(&name);
-    let alike = strsim::jaro_winkler(wanted, &name).max(strsim::jaro_winkler(wanted, city));
-    if name.contains(wanted) { 1.0 + alike } else { alike }
+    let alike = strsim::jaro_winkler(requested, &name).max(strsim::jaro_winkler(requested, city));
+    if name.contains(requested) { 1.0 + alike } else { alike }
 }
 
 #[cfg(test)]

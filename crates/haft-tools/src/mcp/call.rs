@@ -73,10 +73,13 @@ pub(super) async fn call(
         let raw = session.peer.request(ask).await.map_err(failed)?;
         match content::read(&raw).map_err(CallError::Told)? {
             McpCallOutcome::Output(output) => {
-                return Ok(ToolOutput { raw: kept(call.in_flight.caller.run.raw_results, raw), ..output });
+                return Ok(ToolOutput {
+                    raw: raw_result(call.in_flight.caller.run.raw_results, raw),
+                    ..output
+                });
             }
-            McpCallOutcome::InputRequired(wanted) => {
-                more = inputs(&wanted, host, call.in_flight).await.map_err(CallError::Told)?;
+            McpCallOutcome::InputRequired(required) => {
+                more = inputs(&required, host, call.in_flight).await.map_err(CallError::Told)?;
             }
         }
     }
@@ -98,15 +101,15 @@ fn headers(session: &McpSession, call: &McpToolCall<'_>) -> Vec<(String, String)
 
 /// Returns the answers to the input requests, as members of `params`. Leaves out requests that we never advertised. A
 /// request that we support but decline ends the call, because the protocol has no way to tell the server.
-async fn inputs(wanted: &InputRequired, host: &Host, call: &Arc<InFlight>) -> Result<String, ToolError> {
+async fn inputs(required: &InputRequired, host: &Host, call: &Arc<InFlight>) -> Result<String, ToolError> {
     let asker = RequestingCall::Call(Arc::clone(call));
-    if wanted.input_requests.more > 0 {
+    if required.input_requests.more > 0 {
         let message =
             format!("the server sent more than {INPUTS_MAX} input requests at once; the call was stopped");
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
     let mut answers = Vec::new();
-    for (key, InputRequest { method, params }) in &wanted.input_requests.members {
+    for (key, InputRequest { method, params }) in &required.input_requests.members {
         match host.answer(method, params.as_deref(), &asker).await {
             Ok(answer) => answers.push(format!("{}:{answer}", quoted(key))),
             Err(ServerRequestRefusal::NotSupported) => {}
@@ -120,11 +123,11 @@ async fn inputs(wanted: &InputRequired, host: &Host, call: &Arc<InFlight>) -> Re
             }
         }
     }
-    let state = wanted.request_state.as_ref().map(|state| format!(",\"requestState\":{}", state.get()));
+    let state = required.request_state.as_ref().map(|state| format!(",\"requestState\":{}", state.get()));
     Ok(format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default()))
 }
 
-fn kept(results: RawResults, raw: Box<RawValue>) -> Option<RawResult> {
+fn raw_result(results: RawResults, raw: Box<RawValue>) -> Option<RawResult> {
     match results {
         RawResults::Dropped => None,
         RawResults::Kept => Some(RawResult(raw.into())),

@@ -92,7 +92,7 @@ pub(super) struct McpServerState {
     pub(super) starts: Arc<Semaphore>,
     /// The file of the log.
     log_file: Option<PathBuf>,
-    lent: Mutex<CurrentConnection>,
+    current: Mutex<CurrentConnection>,
 }
 
 /// The part of the state that calls use.
@@ -153,7 +153,7 @@ impl SupervisedServer {
         let memory =
             directory.as_ref().map(|directory| CatalogCache::of(directory, config.namespace.as_str()));
         let remembered = memory.as_ref().and_then(|memory| memory.load(&config.digest));
-        let lent =
+        let current =
             remembered.map(|remembered| CurrentConnection::of(remembered, &config)).unwrap_or_default();
         let log_file =
             directory.as_ref().map(|directory| directory.join(format!("{}.log", config.namespace.as_str())));
@@ -166,7 +166,7 @@ impl SupervisedServer {
             changes: ChangeCounter::default(),
             starts: Arc::clone(starts),
             log_file,
-            lent: Mutex::new(lent),
+            current: Mutex::new(current),
         });
         let (notes, inbox) = mpsc::channel(NOTES_WAITING_MAX);
         tokio::spawn(LifecycleDriver::new(Arc::clone(&shared)).run(inbox));
@@ -179,7 +179,7 @@ impl SupervisedServer {
 
     /// Returns true if the tool list is known, from this run or from the cache.
     pub fn is_known(&self) -> bool {
-        self.shared.lent().era.is_some()
+        self.shared.current().era.is_some()
     }
 
     /// Starts the server if needed, and waits until it is ready or has failed.
@@ -189,17 +189,17 @@ impl SupervisedServer {
 
     pub fn status(&self) -> McpServerStatus {
         let state = self.shared.state.borrow().clone();
-        let lent = self.shared.lent();
+        let current = self.shared.current();
         let reason = state.reason().map(str::to_owned);
         McpServerStatus {
             name: self.shared.config.name.clone(),
             state: state.name(),
             reason,
-            era: lent.era.clone(),
-            transport: lent.transport,
-            greeting: lent.greeting.clone(),
-            listing: Arc::clone(&lent.listing),
-            noise: lent.connection.as_ref().map_or(0, |connection| connection.session.peer.noise()),
+            era: current.era.clone(),
+            transport: current.transport,
+            greeting: current.greeting.clone(),
+            listing: Arc::clone(&current.listing),
+            noise: current.connection.as_ref().map_or(0, |connection| connection.session.peer.noise()),
         }
     }
 
@@ -284,15 +284,15 @@ impl SupervisedServer {
     /// that the model can do something else.
     async fn ready(&self) -> Result<Arc<McpConnection>, ToolError> {
         let mut state = self.shared.state.subscribe();
-        let mut asked = false;
+        let mut start_requested = false;
         loop {
-            if let Some(connection) = self.shared.lent().connection.clone() {
+            if let Some(connection) = self.shared.current().connection.clone() {
                 return Ok(connection);
             }
             let found = state.borrow_and_update().clone();
             match found {
-                LifecycleState::Configured | LifecycleState::NeedsAuth { .. } if !asked => {
-                    asked = true;
+                LifecycleState::Configured | LifecycleState::NeedsAuth { .. } if !start_requested => {
+                    start_requested = true;
                     let _ = self
                         .notes
                         .try_send(DriverMessage::Event { generation: None, event: LifecycleEvent::Wanted });
@@ -392,37 +392,37 @@ impl CurrentConnection {
 }
 
 impl McpServerState {
-    fn lent(&self) -> std::sync::MutexGuard<'_, CurrentConnection> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn current(&self) -> std::sync::MutexGuard<'_, CurrentConnection> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn era(&self) -> Option<ProtocolEra> {
-        self.lent().era.clone()
+        self.current().era.clone()
     }
 
     pub(super) fn connection(&self) -> Option<Arc<McpConnection>> {
-        self.lent().connection.clone()
+        self.current().connection.clone()
     }
 
     pub(super) fn listing(&self) -> Arc<McpToolList> {
-        Arc::clone(&self.lent().listing)
+        Arc::clone(&self.current().listing)
     }
 
     pub(super) fn instructions(&self) -> Option<Arc<str>> {
-        self.lent().greeting.instructions.clone()
+        self.current().greeting.instructions.clone()
     }
 
     pub(super) fn publish_connection(&self, connection: Arc<McpConnection>, transport: &'static str) {
-        let mut lent = self.lent();
-        lent.transport = Some(transport);
-        lent.era = Some(connection.session.era.clone());
-        lent.greeting = connection.session.greeting.clone();
-        lent.connection = Some(connection);
+        let mut current = self.current();
+        current.transport = Some(transport);
+        current.era = Some(connection.session.era.clone());
+        current.greeting = connection.session.greeting.clone();
+        current.connection = Some(connection);
     }
 
     /// Withdraws the connection, so that no further call gets it.
     pub(super) fn withdraw_connection(&self) -> Option<Arc<McpConnection>> {
-        self.lent().connection.take()
+        self.current().connection.take()
     }
 
     /// Logs a lifecycle event of the server.
@@ -450,9 +450,9 @@ impl McpServerState {
     }
 
     fn withdraw_generation(&self, generation: u64) {
-        let mut lent = self.lent();
-        if lent.connection.as_ref().is_some_and(|connection| connection.generation == generation) {
-            lent.connection = None;
+        let mut current = self.current();
+        if current.connection.as_ref().is_some_and(|connection| connection.generation == generation) {
+            current.connection = None;
         }
     }
 
@@ -462,7 +462,7 @@ impl McpServerState {
         for skipped in &listing.skipped {
             self.log.note(&format!("tool `{}` is left out: {}", skipped.name, skipped.reason));
         }
-        self.lent().listing = Arc::new(listing);
+        self.current().listing = Arc::new(listing);
         self.changes.announce();
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum OutputReadMode {
 }
 
 /// Parses `page N`, a page of the whole output, and returns the number.
-pub(super) fn page_wanted(question: &str) -> Option<usize> {
+pub(super) fn requested_page(question: &str) -> Option<usize> {
     question.trim().strip_prefix("page ")?.trim().parse().ok()
 }
 
@@ -87,7 +87,7 @@ mod tests {
         let text = (0..10_000).map(|line| format!("{line:05}\n")).collect::<Vec<_>>().concat();
         let second = |overlap_percent: usize| {
             let reading = OutputReadSettings { overlap_percent, ..OutputReadSettings::default() };
-            page(&text, page_wanted("page 2").unwrap(), &reading).unwrap()[..5].to_owned()
+            page(&text, requested_page("page 2").unwrap(), &reading).unwrap()[..5].to_owned()
         };
         assert_eq!(
             (second(0).as_str(), second(10).as_str(), second(50).as_str()),

@@ -18,7 +18,7 @@ use haft_sandbox::{SandboxPolicy, WorkerPool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::answer::{OutputReadMode, page, page_wanted, without_model};
+use super::answer::{OutputReadMode, page, requested_page, without_model};
 use super::extract::{ExtractError, HOW_TO_ASK, OutputQuery, PAGE_BYTES_MAX, about_binary};
 use super::reader::{FreeQuestion, OutputReader, strategy};
 use super::worker::{EXTRACT_WORKER, ask};
@@ -93,10 +93,10 @@ impl OutputTools {
     async fn answer(&self, input: OutputInput, cx: &CallContext) -> Result<ToolOutput, ToolError> {
         let content = content(&input.handle, cx).await?;
         let question = input.extract.unwrap_or_default();
-        let asked = OutputQuery::parse(&question).map_err(invalid)?;
-        let answer = match asked {
+        let query = OutputQuery::parse(&question).map_err(invalid)?;
+        let answer = match query {
             // No query of binary content can run long, so it needs no worker.
-            Some(asked) if media::is_binary(&content) => asked.answer(&content),
+            Some(query) if media::is_binary(&content) => query.answer(&content),
             Some(_) => ask(&self.workers, &question, &content).await,
             None if media::is_binary(&content) => Ok(format!("{}\n({HOW_TO_ASK})", about_binary(&content))),
             None => {
@@ -122,19 +122,19 @@ impl OutputTools {
         mode: OutputReadMode,
         cx: &CallContext,
     ) -> Option<Result<String, String>> {
-        let is_free = !question.trim().is_empty() && page_wanted(question).is_none();
+        let is_free = !question.trim().is_empty() && requested_page(question).is_none();
         let reader = self.reader.as_ref().filter(|_| is_free)?;
         let strategy = strategy(mode, text, &self.reading, reader.piece_bytes(text))?;
         let handle = Handle::parse(handle)?;
-        let asked = FreeQuestion { handle: &handle, text, question, strategy, reading: self.reading };
-        let answer = reader.read(asked, cx).await;
+        let free_question = FreeQuestion { handle: &handle, text, question, strategy, reading: self.reading };
+        let answer = reader.read(free_question, cx).await;
         Some(answer.map(|answer| {
             format!("(read by a model, {})\n{}", strategy.name(), shorten(&answer, PAGE_BYTES_MAX))
         }))
     }
 
     fn whole(&self, question: &str, text: &str, mode: OutputReadMode) -> Result<String, ExtractError> {
-        match page_wanted(question) {
+        match requested_page(question) {
             Some(number) => page(text, number, &self.reading),
             None => without_model(question, text, mode, &self.reading),
         }

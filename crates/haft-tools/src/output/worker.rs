@@ -41,10 +41,10 @@ fn answer(asked: &ExtractRequest) -> Result<String, ExtractError> {
 pub async fn ask(workers: &WorkerPool, extract: &str, content: &[u8]) -> Result<String, ExtractError> {
     let failed = |error: &dyn std::fmt::Display| ExtractError(format!("the extract worker failed: {error}"));
     let mut worker = workers.take().await.map_err(|error: SandboxError| failed(&error))?;
-    let asked =
+    let request =
         ExtractRequest { extract: extract.into(), content: String::from_utf8_lossy(content).into_owned() };
     let answer: Result<String, String> =
-        exchange(&mut worker.channel, &asked).await.map_err(|error| failed(&error))?;
+        exchange(&mut worker.channel, &request).await.map_err(|error| failed(&error))?;
     workers.give_back(worker);
     answer.map_err(ExtractError)
 }

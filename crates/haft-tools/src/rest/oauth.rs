@@ -24,7 +24,7 @@ pub struct ClientCredentials {
     client_id: String,
     client_secret: SecretString,
     client: RestClient,
-    kept: Mutex<Option<CachedAccessToken>>,
+    cached: Mutex<Option<CachedAccessToken>>,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,14 @@ impl ClientCredentials {
         client_secret: SecretString,
         scopes: Vec<String>,
     ) -> Self {
-        Self { url, scopes, client_id, client_secret, client: RestClient::new(reach), kept: Mutex::new(None) }
+        Self {
+            url,
+            scopes,
+            client_id,
+            client_secret,
+            client: RestClient::new(reach),
+            cached: Mutex::new(None),
+        }
     }
 
     /// Returns the id and the secret of the client.
@@ -90,28 +97,28 @@ impl ClientCredentials {
 
     /// Returns the cached token, or requests a new one. The lock makes concurrent calls share one request.
     pub(super) async fn token(&self) -> Result<SecretString, ToolError> {
-        let mut kept = self.kept.lock().await;
-        if let Some(kept) = kept.as_ref().filter(|kept| Instant::now() < kept.until) {
-            return Ok(kept.token.clone());
+        let mut cached = self.cached.lock().await;
+        if let Some(cached) = cached.as_ref().filter(|cached| Instant::now() < cached.until) {
+            return Ok(cached.token.clone());
         }
         let granted = self.ask().await?;
         let until = Instant::now() + granted.life().saturating_sub(MARGIN);
         let token = SecretString::from(granted.access_token);
-        *kept = Some(CachedAccessToken { token: token.clone(), until });
+        *cached = Some(CachedAccessToken { token: token.clone(), until });
         Ok(token)
     }
 
     /// Drops a refused token from the cache. A newer token that has replaced it since stays.
     pub(super) async fn forget(&self, refused: &RestRequest) {
-        let mut kept = self.kept.lock().await;
-        let sent = |kept: &mut CachedAccessToken| {
-            let line = format!("Bearer {}", kept.token.expose_secret());
+        let mut cached = self.cached.lock().await;
+        let sent = |cached: &mut CachedAccessToken| {
+            let line = format!("Bearer {}", cached.token.expose_secret());
             let mut headers = refused.headers.iter();
             headers.any(|(name, value)| {
                 *name == http::header::AUTHORIZATION && value.as_bytes() == line.as_bytes()
             })
         };
-        kept.take_if(sent);
+        cached.take_if(sent);
     }
 
     async fn ask(&self) -> Result<ClientCredentialsResponse, ToolError> {

@@ -56,7 +56,7 @@ pub struct Authorizer {
     http: Http,
     /// The cached token. The lock is held during a renewal, so that concurrent callers wait for it and share its
     /// result.
-    held: Mutex<Option<OauthToken>>,
+    cached_token: Mutex<Option<OauthToken>>,
 }
 
 impl Authorizer {
@@ -74,23 +74,23 @@ impl Authorizer {
             file,
             consent,
             http: endpoint_requests::http(server)?,
-            held: Mutex::new(None),
+            cached_token: Mutex::new(None),
         })
     }
 
     /// Returns the access token to send, if there is one. Renews a token that is about to expire first.
     pub(in crate::mcp) async fn bearer(&self) -> Result<Option<SecretString>, AuthError> {
         let token = {
-            let mut held = self.held.lock().await;
-            if held.is_none() {
-                *held = self.file.load().await?;
+            let mut cached_token = self.cached_token.lock().await;
+            if cached_token.is_none() {
+                *cached_token = self.file.load().await?;
             }
-            held.clone()
+            cached_token.clone()
         };
         let Some(token) = token else { return Ok(None) };
         if ends_soon(&token, now()) && token.refresh.is_some() {
             return match self.renew(Some(&token.access), &Challenge::default()).await {
-                Ok(()) => Ok(self.held.lock().await.as_ref().map(|token| token.access.clone())),
+                Ok(()) => Ok(self.cached_token.lock().await.as_ref().map(|token| token.access.clone())),
                 // The token is renewed early, so it may still be valid while its issuer cannot be reached.
                 Err(AuthError::Unreachable(_)) if !has_ended(&token, now()) => Ok(Some(token.access)),
                 Err(error) => Err(error),
@@ -105,26 +105,26 @@ impl Authorizer {
         refused: Option<&SecretString>,
         challenge: &Challenge,
     ) -> Result<(), AuthError> {
-        let mut held = self.held.lock().await;
-        if differs_from_rejected(held.as_ref(), refused) {
+        let mut cached_token = self.cached_token.lock().await;
+        if differs_from_rejected(cached_token.as_ref(), refused) {
             return Ok(());
         }
         let locked = self.file.lock().await?;
-        let kept = locked.load().await?;
-        if differs_from_rejected(kept.as_ref(), refused) {
-            *held = kept;
+        let stored = locked.load().await?;
+        if differs_from_rejected(stored.as_ref(), refused) {
+            *cached_token = stored;
             return Ok(());
         }
-        *held = Some(self.obtain(locked, kept, challenge).await?);
+        *cached_token = Some(self.obtain(locked, stored, challenge).await?);
         Ok(())
     }
 
     /// Logs in, even if there is a token already.
     pub async fn login(&self) -> Result<(), AuthError> {
-        let mut held = self.held.lock().await;
-        let asked = self.trigger_unauthorized().await?;
-        let challenge = asked.clone().unwrap_or_default();
-        let found = match (self.discover(&challenge).await, asked) {
+        let mut cached_token = self.cached_token.lock().await;
+        let demand = self.trigger_unauthorized().await?;
+        let challenge = demand.clone().unwrap_or_default();
+        let found = match (self.discover(&challenge).await, demand) {
             (Err(AuthError::Refused(_)), None) => {
                 return Err(AuthError::NotNeeded);
             }
@@ -132,7 +132,7 @@ impl Authorizer {
         };
         // A login replaces the stored token, so an unreadable one is no reason to fail.
         let before = self.file.load().await.unwrap_or_default();
-        *held = Some(match self.oauth.grant {
+        *cached_token = Some(match self.oauth.grant {
             OAuthGrant::ClientCredentials => {
                 self.client_credentials_grant(&self.file.lock().await?, &found, &challenge).await?
             }
@@ -150,8 +150,8 @@ impl Authorizer {
     /// authorization server receives the client secret.
     async fn discover(&self, challenge: &Challenge) -> Result<OauthDiscovery, AuthError> {
         let found = discovery::discover(&self.http, &self.server, challenge).await?;
-        let wanted = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
-        if wanted.is_some_and(|wanted| wanted != found.issuer.issuer.trim_end_matches('/')) {
+        let required = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
+        if required.is_some_and(|required| required != found.issuer.issuer.trim_end_matches('/')) {
             return Err(AuthError::refused(
                 "the server names an authorization server other than `oauth.issuer`, which is refused",
             ));
@@ -179,13 +179,13 @@ impl Authorizer {
     async fn obtain(
         &self,
         locked: TokenFileLock<'_>,
-        kept: Option<OauthToken>,
+        stored: Option<OauthToken>,
         challenge: &Challenge,
     ) -> Result<OauthToken, AuthError> {
         let found = self.discover(challenge).await?;
         // Never send a token to an issuer that did not issue it, and do not reuse its client registration there.
-        let kept = kept.filter(|token| token.issuer == found.issuer.issuer);
-        if let Some(token) = kept.as_ref().filter(|_| !challenge.needs_more_scopes())
+        let stored = stored.filter(|token| token.issuer == found.issuer.issuer);
+        if let Some(token) = stored.as_ref().filter(|_| !challenge.needs_more_scopes())
             && let Some(renewed) = self.refresh(&locked, token).await?
         {
             return Ok(renewed);
@@ -196,7 +196,7 @@ impl Authorizer {
                 // A login can take minutes. Release the file lock meanwhile, so that other processes do not time out on
                 // it.
                 drop(locked);
-                self.ask(&found, kept.as_ref(), challenge).await
+                self.ask(&found, stored.as_ref(), challenge).await
             }
         }
     }
@@ -320,14 +320,14 @@ impl Authorizer {
         before: Option<&OauthToken>,
         challenge: &Challenge,
     ) -> Vec<String> {
-        let asked = ScopeSources {
+        let sources = ScopeSources {
             challenge: Some(challenge),
             before: before.map(|token| token.scopes.as_slice()).unwrap_or_default(),
             operator: &self.oauth.scopes,
             resource: &found.scopes,
             issuer: &found.issuer.scopes_supported,
         };
-        asked.scopes()
+        sources.scopes()
     }
 
     /// Stores the scopes that the server demanded, in addition to the earlier ones, so that the next login requests them all.
@@ -341,9 +341,9 @@ impl Authorizer {
         let locked = self.file.lock().await?;
         match locked.load().await? {
             // Another process may have logged in meanwhile; keep its newer token.
-            Some(kept) if !differs_from_rejected(Some(&kept), Some(&before.access)) => {
-                let wanted = OauthToken { scopes: self.scopes(found, Some(before), challenge), ..kept };
-                locked.save(&wanted).await
+            Some(stored) if !differs_from_rejected(Some(&stored), Some(&before.access)) => {
+                let updated = OauthToken { scopes: self.scopes(found, Some(before), challenge), ..stored };
+                locked.save(&updated).await
             }
             Some(_) | None => Ok(()),
         }

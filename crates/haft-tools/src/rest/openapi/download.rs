@@ -15,7 +15,7 @@ use super::swagger2;
 pub struct OpenApiDownload {
     documents: Vec<Document>,
     waiting: Vec<Url>,
-    asked: usize,
+    requests: usize,
     first: Url,
     bytes_left: usize,
     values_left: Cell<usize>,
@@ -29,7 +29,7 @@ impl OpenApiDownload {
         Self {
             documents: Vec::new(),
             waiting: vec![url.clone()],
-            asked: 0,
+            requests: 0,
             first: url,
             bytes_left: DOCUMENT_BYTES_MAX,
             values_left: Cell::new(VALUES_MAX),
@@ -37,11 +37,11 @@ impl OpenApiDownload {
     }
 
     /// Returns the URL of the next document to fetch. Beyond the limit, references to documents have no target.
-    pub fn wanted(&mut self) -> Option<Url> {
-        if self.asked == DOCUMENTS_MAX {
+    pub fn next_url(&mut self) -> Option<Url> {
+        if self.requests == DOCUMENTS_MAX {
             return None;
         }
-        self.asked += 1;
+        self.requests += 1;
         self.waiting.pop()
     }
 
@@ -100,7 +100,7 @@ mod tests {
     fn only_documents_below_the_first_url_are_downloaded_each_once() {
         let first = url("https://a.com/api/v1/openapi.json?key=k");
         let mut reading = OpenApiDownload::of(first.clone());
-        assert_eq!(reading.wanted(), Some(first.clone()));
+        assert_eq!(reading.next_url(), Some(first.clone()));
         let to = |reference: &str| json!({ "$ref": reference });
         let value = json!({ "all": [
             to("paths/a.json#/x"), to("paths/a.json#/y"), to("#/own"), to("../secret.json"), to("/etc.json"),
@@ -109,21 +109,21 @@ mod tests {
         ] });
         assert!(reading.take(&first, b"<html>").is_err());
         reading.take(&first, value.to_string().as_bytes()).unwrap();
-        let second = reading.wanted().unwrap();
+        let second = reading.next_url().unwrap();
         assert_eq!(second.as_str(), "https://a.com/api/v1/paths/a.json");
         reading.take(&second, to("a.json#/x").to_string().as_bytes()).unwrap();
-        assert_eq!(reading.wanted(), None);
+        assert_eq!(reading.next_url(), None);
     }
 
     #[test]
     fn endless_document_chain_stops_at_the_limit() {
         let mut reading = OpenApiDownload::of(url("https://a.com/0"));
-        let mut asked = 0;
-        while let Some(at) = reading.wanted() {
-            asked += 1;
-            let next = json!({ "$ref": asked.to_string() }).to_string();
+        let mut requests = 0;
+        while let Some(at) = reading.next_url() {
+            requests += 1;
+            let next = json!({ "$ref": requests.to_string() }).to_string();
             reading.take(&at, next.as_bytes()).unwrap();
         }
-        assert_eq!(asked, DOCUMENTS_MAX);
+        assert_eq!(requests, DOCUMENTS_MAX);
     }
 }

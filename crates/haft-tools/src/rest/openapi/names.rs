@@ -20,7 +20,7 @@ pub(super) struct ToolNameAllocator {
     taken: HashSet<String>,
     /// The number of times each name was requested. Without it, the search for a free number would start at 2 each
     /// time, and many equal names would take quadratic time.
-    wanted: HashMap<String, usize>,
+    requested: HashMap<String, usize>,
 }
 
 /// The number of characters of an operation id that are used.
@@ -33,16 +33,16 @@ impl ToolNameAllocator {
         let id = id.map(|id| id.chars().take(ID_CHARS_MAX).collect::<String>());
         let id = id.filter(|id| !id.trim().is_empty());
         let own = id.map_or_else(|| of_path(method, path), |id| tidy(&id));
-        let wanted = fitted(&format!("{spec}_{own}"), CHARS_MAX);
-        let times = self.wanted.entry(wanted.to_ascii_lowercase()).or_insert(0);
+        let requested = fitted(&format!("{spec}_{own}"), CHARS_MAX);
+        let times = self.requested.entry(requested.to_ascii_lowercase()).or_insert(0);
         *times += 1;
         let numbered = ((*times).max(2)..).map(|number: usize| {
             let suffix = format!("_{number}");
-            format!("{}{suffix}", fitted(&wanted, CHARS_MAX - suffix.len()))
+            format!("{}{suffix}", fitted(&requested, CHARS_MAX - suffix.len()))
         });
-        let mut candidates = std::iter::once(wanted.clone()).chain(numbered);
+        let mut candidates = std::iter::once(requested.clone()).chain(numbered);
         // Not all model providers distinguish names by case.
-        let free = candidates.find(|name| self.taken.insert(name.to_ascii_lowercase())).unwrap_or(wanted);
+        let free = candidates.find(|name| self.taken.insert(name.to_ascii_lowercase())).unwrap_or(requested);
         ToolName::sanitize(&free)
     }
 }
