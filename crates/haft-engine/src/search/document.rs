@@ -93,78 +93,93 @@ pub(super) struct TermCount {
     pub(super) counts: [u8; FIELDS],
 }
 
-impl SearchDocument {
-    pub(super) fn new(tool: &SearchedTool<'_>, vocabulary: &mut TermTable) -> Self {
+/// Reads definitions into documents. It counts the terms of one document after the other in the same memory.
+#[derive(Debug)]
+pub(super) struct DocumentReader<'a> {
+    vocabulary: &'a mut TermTable,
+    /// The position of each term in `counts`. It holds only if the count at that position is one of the same term, so
+    /// that no document has to clear it for the next.
+    positions: Vec<u32>,
+    counts: Vec<TermCount>,
+    lengths: [usize; FIELDS],
+    name: Vec<TermId>,
+}
+
+impl<'a> DocumentReader<'a> {
+    pub(super) fn new(vocabulary: &'a mut TermTable) -> Self {
+        Self { vocabulary, positions: Vec::new(), counts: Vec::new(), lengths: [0; FIELDS], name: Vec::new() }
+    }
+
+    pub(super) fn read(&mut self, tool: &SearchedTool<'_>) -> SearchDocument {
+        self.counts.clear();
+        self.lengths = [0; FIELDS];
         let (server, own) = tool.name.rsplit_once("__").unwrap_or(("", tool.name));
-        let mut fields: [Vec<TermId>; FIELDS] = Default::default();
-        let [name, description, parameter_names, parameter_texts, of_server] = &mut fields;
-        vocabulary.add_text(own, FIELD_TERMS_MAX, name);
-        vocabulary.add_text(tool.description, FIELD_TERMS_MAX, description);
-        add_parameters(tool.schema, SCHEMA_DEPTH_MAX, vocabulary, (parameter_names, parameter_texts));
-        vocabulary.add_text(server, FIELD_TERMS_MAX, of_server);
-        let joined = joined_neighbours(&fields[0], vocabulary);
-        let lengths = fields.each_ref().map(|terms| u16::try_from(terms.len()).unwrap_or(u16::MAX));
-        Self {
+        let joined = self.read_name(own);
+        self.add(tool.description, SearchField::Description);
+        self.add_parameters(tool.schema, SCHEMA_DEPTH_MAX);
+        self.add(server, SearchField::Server);
+        SearchDocument {
             name: tool.name.to_lowercase().into(),
             address: tool.address(),
-            terms: counted(&fields),
-            lengths,
+            terms: self.counts.as_slice().into(),
+            lengths: self.lengths.map(|length| u16::try_from(length).unwrap_or(u16::MAX)),
             joined,
         }
     }
-}
 
-fn counted(fields: &[Vec<TermId>; FIELDS]) -> Box<[TermCount]> {
-    let all =
-        fields.iter().enumerate().flat_map(|(field, terms)| terms.iter().map(move |term| (*term, field)));
-    let mut all: Vec<(TermId, usize)> = all.collect();
-    all.sort_unstable();
-    let mut counted: Vec<TermCount> = Vec::with_capacity(all.len());
-    for (term, field) in all {
-        match counted.last_mut() {
-            Some(last) if last.term == term => last.counts[field] = last.counts[field].saturating_add(1),
-            _ => {
-                let mut counts = [0; FIELDS];
-                counts[field] = 1;
-                counted.push(TermCount { term, counts });
+    /// Adds the name, and returns the terms made of two neighbouring words of it.
+    fn read_name(&mut self, own: &str) -> Box<[TermId]> {
+        self.add(own, SearchField::Name);
+        self.name.clear();
+        let Self { vocabulary, name, .. } = self;
+        vocabulary.each_term(own, FIELD_TERMS_MAX, |term| name.push(term));
+        let mut joined: Vec<TermId> =
+            name.windows(2).map(|pair| vocabulary.intern_joined(pair[0], pair[1])).collect();
+        joined.sort_unstable();
+        joined.dedup();
+        joined.into()
+    }
+
+    fn add(&mut self, text: &str, field: SearchField) {
+        let Self { vocabulary, positions, counts, lengths, .. } = self;
+        let length = &mut lengths[field as usize];
+        let left = FIELD_TERMS_MAX.saturating_sub(*length);
+        *length += vocabulary.each_term(text, left, |term| count(positions, counts, term, field));
+    }
+
+    /// Adds the names and descriptions of properties, also of nested objects and items.
+    fn add_parameters(&mut self, schema: &Value, depth: usize) {
+        if depth == 0 || self.lengths[SearchField::ParameterNames as usize] >= FIELD_TERMS_MAX {
+            return;
+        }
+        if let Some(Value::Object(properties)) = schema.get("properties") {
+            for (name, property) in properties {
+                self.add(name, SearchField::ParameterNames);
+                if let Some(Value::String(text)) = property.get("description") {
+                    self.add(text, SearchField::ParameterTexts);
+                }
+                self.add_parameters(property, depth - 1);
             }
         }
+        if let Some(items) = schema.get("items") {
+            self.add_parameters(items, depth - 1);
+        }
     }
-    counted.into()
 }
 
-fn joined_neighbours(name: &[TermId], vocabulary: &mut TermTable) -> Box<[TermId]> {
-    let pair = |pair: &[TermId], vocabulary: &TermTable| {
-        format!("{}{}", vocabulary.term(pair[0]), vocabulary.term(pair[1]))
-    };
-    let texts: Vec<String> = name.windows(2).map(|two| pair(two, vocabulary)).collect();
-    let mut joined: Vec<TermId> = texts.iter().map(|text| vocabulary.intern(text)).collect();
-    joined.sort_unstable();
-    joined.dedup();
-    joined.into()
-}
-
-/// Collects the terms of property names and descriptions, also of nested objects and items.
-fn add_parameters(
-    schema: &Value,
-    depth: usize,
-    vocabulary: &mut TermTable,
-    (names, texts): (&mut Vec<TermId>, &mut Vec<TermId>),
-) {
-    let left = |terms: &Vec<TermId>| FIELD_TERMS_MAX.saturating_sub(terms.len());
-    if depth == 0 || left(names) == 0 {
+/// Counts one occurrence of a term.
+fn count(positions: &mut Vec<u32>, counts: &mut Vec<TermCount>, term: TermId, field: SearchField) {
+    let index = term as usize;
+    if index >= positions.len() {
+        positions.resize(index + 1, 0);
+    }
+    let known = counts.get_mut(positions[index] as usize).filter(|known| known.term == term);
+    if let Some(known) = known {
+        known.counts[field as usize] = known.counts[field as usize].saturating_add(1);
         return;
     }
-    if let Some(Value::Object(properties)) = schema.get("properties") {
-        for (name, property) in properties {
-            vocabulary.add_text(name, left(names), names);
-            if let Some(Value::String(text)) = property.get("description") {
-                vocabulary.add_text(text, left(texts), texts);
-            }
-            add_parameters(property, depth - 1, vocabulary, (&mut *names, &mut *texts));
-        }
-    }
-    if let Some(items) = schema.get("items") {
-        add_parameters(items, depth - 1, vocabulary, (names, texts));
-    }
+    positions[index] = u32::try_from(counts.len()).unwrap_or(u32::MAX);
+    let mut first = [0; FIELDS];
+    first[field as usize] = 1;
+    counts.push(TermCount { term, counts: first });
 }

@@ -19,17 +19,21 @@ pub(super) struct PostingLists {
 }
 
 impl PostingLists {
-    /// Sorts postings by term. `all` returns the same postings each time; it is called twice, to count and to fill.
-    pub(super) fn new<I: Iterator<Item = (TermId, Posting)>>(terms: usize, all: impl Fn() -> I) -> Self {
-        let mut ends = vec![0_u32; terms + 1];
-        for (term, _) in all() {
+    /// Sorts postings by term. `terms` holds the term of each posting in any order.
+    pub(super) fn new(
+        terms_len: usize,
+        terms: impl Iterator<Item = TermId>,
+        all: impl Iterator<Item = (TermId, Posting)>,
+    ) -> Self {
+        let mut ends = vec![0_u32; terms_len + 1];
+        for term in terms {
             ends[term as usize + 1] += 1;
         }
         for at in 1..ends.len() {
             ends[at] += ends[at - 1];
         }
         let mut postings = vec![Posting::default(); ends.last().copied().unwrap_or(0) as usize];
-        for (term, posting) in all() {
+        for (term, posting) in all {
             let next = &mut ends[term as usize];
             postings[*next as usize] = posting;
             *next += 1;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use super::words::words;
 
 /// Each line holds synonyms.
-const GROUPS: [&str; 30] = [
+const GROUPS: [&str; 35] = [
     "list get fetch show retrieve read view",
     "create add new make insert open",
     "delete remove destroy drop erase",
@@ -37,6 +37,11 @@ const GROUPS: [&str; 30] = [
     "check verify validate test",
     "join merge combine",
     "count number total sum",
+    "share invite collaborate collaboration collaborator",
+    "attend attendee participate participant",
+    "restart reboot rerun",
+    "activate enable",
+    "deactivate disable",
 ];
 
 /// Returns the other words of the groups that contain a term. All are stems.
