@@ -290,11 +290,13 @@ impl Orchestrator {
         record.finish(outcome)
     }
 
-    /// Uses the real token counter only with a budget: loading a vocabulary without one would cost more than the call.
     fn means<'a>(&'a self, options: &'a CallOptions) -> FitResources<'a> {
-        let counter: &dyn TokenCounter =
-            if options.budget.is_some() { &*self.config.tokens } else { &LengthEstimator };
-        FitResources { store: options.context.outputs.as_deref(), counter }
+        FitResources { store: options.context.outputs.as_deref(), counter: self.counter(options) }
+    }
+
+    /// Uses the real token counter only with a budget: loading a vocabulary without one would cost more than the call.
+    pub(crate) fn counter(&self, options: &CallOptions) -> &dyn TokenCounter {
+        if options.budget.is_some() { &*self.config.tokens } else { &LengthEstimator }
     }
 
     /// The order of the stages is a safety property: a denied tool reveals no schema errors, no tool runs with

@@ -84,7 +84,7 @@ impl ToolFinder {
         } else {
             sources(&indexed, may_call)
         };
-        let answer = answer(&found, &sources);
+        let answer = answer(&found, &sources, orchestrator.counter(options));
         record.note("found", json!(answer.defined));
         let content = vec![OutputContent::FoundTools(Box::new(answer))];
         Ok(ToolOutput { content, ..ToolOutput::default() })

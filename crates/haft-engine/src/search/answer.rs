@@ -5,12 +5,22 @@ use std::collections::BTreeMap;
 use haft_core::internal_tools::tool_search::{TOOL_CALL, TOOL_SEARCH, compact_definition};
 use haft_core::model_request::ModelTool;
 use haft_core::output::FoundTools;
+use haft_core::tokens::{TokenCounter, tokens_of};
 
 /// The most tools that an answer defines.
 const DEFINITIONS_MAX: usize = 5;
 
-/// The longest answer, in bytes: about 820 tokens of definitions and names.
+/// The longest answer, in tokens: five definitions and fifteen names.
+pub(crate) const ANSWER_TOKENS_MAX: u64 = 820;
+
+/// The longest answer, in bytes. Most answers of this size have fewer than [`ANSWER_TOKENS_MAX`] tokens.
 pub(crate) const ANSWER_BYTES_MAX: usize = 2_700;
+
+/// The most attempts to shorten the definitions of an answer that has too many tokens.
+const ROUNDS_MAX: usize = 4;
+
+/// A shortened answer aims at this share of the tokens, because shorter text is often denser.
+const AIM_PERCENT: u64 = 95;
 
 /// The room for line breaks and indentation in one definition, in bytes.
 const LINE_BYTES: usize = 24;
@@ -35,15 +45,39 @@ pub(crate) struct FoundTool {
 }
 
 /// Returns the answer for these tools, best first. `sources` holds the number of tools of each source.
-pub(crate) fn answer(found: &[FoundTool], sources: &BTreeMap<String, usize>) -> FoundTools {
+pub(crate) fn answer(
+    found: &[FoundTool],
+    sources: &BTreeMap<String, usize>,
+    counter: &dyn TokenCounter,
+) -> FoundTools {
     if found.first().is_none_or(|best| best.coverage < COVERAGE_MIN) {
         return without_match(found, sources);
     }
-    let names = names_of(found);
-    let footer = format!(
+    let mut bytes_max = ANSWER_BYTES_MAX;
+    for _ in 0..ROUNDS_MAX {
+        let answer = answer_of(found, bytes_max);
+        let tokens = tokens_of(counter, &answer.text).count();
+        if tokens <= ANSWER_TOKENS_MAX {
+            return answer;
+        }
+        let aim = (bytes_max as u64).saturating_mul(ANSWER_TOKENS_MAX * AIM_PERCENT) / (tokens * 100);
+        bytes_max = usize::try_from(aim).unwrap_or(bytes_max);
+    }
+    // Only a signature in an unusual script is still too long. `select:` shows it.
+    let rest = format!("Found: {}.", names_of(found));
+    FoundTools { text: format!("{rest}\n{}", footer()), defined: Vec::new(), rest }
+}
+
+fn footer() -> String {
+    format!(
         "Call these with `{TOOL_CALL}`. `{TOOL_SEARCH}` with `select:NAME` shows the definition of a name."
-    );
-    let mut room = ANSWER_BYTES_MAX.saturating_sub(names.len() + footer.len());
+    )
+}
+
+/// Returns the answer in about this many bytes: the names of all tools, and as many definitions as there is room for.
+fn answer_of(found: &[FoundTool], bytes_max: usize) -> FoundTools {
+    let footer = footer();
+    let mut room = bytes_max.saturating_sub(names_of(found).len() + footer.len());
     let mut texts: Vec<String> = Vec::new();
     let mut defined: Vec<&FoundTool> = Vec::new();
     let candidates = found.len().min(DEFINITIONS_MAX);
@@ -114,6 +148,7 @@ pub(crate) fn selected(query: &str) -> Option<Vec<&str>> {
 mod tests {
     use std::sync::Arc;
 
+    use haft_core::tokens::{LengthEstimator, Tokens};
     use serde_json::json;
 
     use super::*;
@@ -138,7 +173,7 @@ mod tests {
     #[test]
     fn answer_defines_five_tools_and_names_the_rest_within_its_size() {
         let all: Vec<FoundTool> = (0..20).map(|n| found(&format!("server__tool_number_{n}"), 1.0)).collect();
-        let FoundTools { text, defined, rest } = answer(&all, &BTreeMap::new());
+        let FoundTools { text, defined, rest } = answer(&all, &BTreeMap::new(), &LengthEstimator);
         assert_eq!(defined.len(), 5);
         assert!(text.len() <= ANSWER_BYTES_MAX + 100, "{}", text.len());
         for one in &all {
@@ -146,6 +181,37 @@ mod tests {
         }
         assert!(!rest.contains("number_4") && rest.contains("number_5,"), "{rest}");
         assert!(text.contains("server__tool_number_4(id: string, limit?: integer)"), "{text}");
+    }
+
+    /// Counts dense text: one token for so many bytes.
+    struct DenseCounter(u64);
+
+    impl TokenCounter for DenseCounter {
+        fn count(&self, text: &str) -> Tokens {
+            Tokens::Counted((text.len() as u64).div_ceil(self.0))
+        }
+    }
+
+    #[test]
+    fn answer_keeps_its_tokens_however_dense_its_text_is() {
+        let mut all: Vec<FoundTool> = (0..20).map(|n| found(&format!("server__tool_{n}"), 1.0)).collect();
+        let check = |all: &[FoundTool], bytes_per_token: u64, least: usize| {
+            let counter = DenseCounter(bytes_per_token);
+            let found = answer(all, &BTreeMap::new(), &counter);
+            let tokens = counter.count(&found.text).count();
+            assert!(tokens <= ANSWER_TOKENS_MAX, "{bytes_per_token} bytes: {tokens} tokens");
+            assert!(found.defined.len() >= least, "{bytes_per_token} bytes: {:?}", found.defined);
+            assert!(all.iter().all(|one| found.text.contains(&one.tool.name)), "{}", found.text);
+        };
+        check(&all, 4, 5);
+        check(&all, 3, 5);
+        check(&all, 2, 3);
+        let properties: serde_json::Map<_, _> =
+            (0..80).map(|n| (format!("parameter_{n}"), json!({"type": "string"}))).collect();
+        for one in &mut all {
+            one.tool.input_schema = Arc::new(json!({"type": "object", "properties": properties}));
+        }
+        check(&all, 1, 0);
     }
 
     #[test]
@@ -156,7 +222,7 @@ mod tests {
         for one in &mut all {
             one.tool.input_schema = Arc::new(json!({"type": "object", "properties": properties}));
         }
-        let FoundTools { text, defined, rest } = answer(&all, &BTreeMap::new());
+        let FoundTools { text, defined, rest } = answer(&all, &BTreeMap::new(), &LengthEstimator);
         assert!(defined.len() < 5 && !defined.is_empty(), "{defined:?}");
         assert!(rest.contains("a__4"), "{rest}");
         assert!(text.len() <= ANSWER_BYTES_MAX + 200, "{}", text.len());
@@ -167,19 +233,19 @@ mod tests {
         let sources: BTreeMap<String, usize> =
             [("files".to_owned(), 3), ("github".to_owned(), 40), ("mail".to_owned(), 7)].into();
         let check = |all: &[FoundTool], expected: &str| {
-            let found = answer(all, &sources);
+            let found = answer(all, &sources, &LengthEstimator);
             assert!(found.text.contains(expected), "{}", found.text);
             assert!(found.defined.is_empty());
         };
         check(&[found("mail__send", 0.05)], "No good match. The nearest sources: mail (7 tools). ");
         check(&[], "The nearest sources: github (40 tools), mail (7 tools), files (3 tools). ");
-        assert!(answer(&[], &BTreeMap::new()).text.contains("no other tools"));
+        assert!(answer(&[], &BTreeMap::new(), &LengthEstimator).text.contains("no other tools"));
     }
 
     #[test]
     fn shown_tool_is_not_defined_again() {
         let shown = FoundTool { is_shown: true, ..found("read", 1.0) };
-        let FoundTools { text, defined, .. } = answer(&[shown], &BTreeMap::new());
+        let FoundTools { text, defined, .. } = answer(&[shown], &BTreeMap::new(), &LengthEstimator);
         assert!(text.starts_with("read is among your tools already"), "{text}");
         assert!(defined.is_empty());
     }
