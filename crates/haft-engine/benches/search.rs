@@ -63,7 +63,7 @@ fn cpu_of<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     };
     let began = now();
     let done = std::hint::black_box(work());
-    (done, now() - began)
+    (done, now().saturating_sub(began))
 }
 
 fn median(times: impl Iterator<Item = Duration>) -> Duration {
