@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use haft_model_server::ScriptStep;
 use haft_testkit::{HaftOutput, TestTree, TestUser};
@@ -63,6 +64,23 @@ fn two_processes_make_one_cached_call() {
         .map(|line| line.contains("\"cached\":true"))
         .collect();
     assert_eq!(cached, [false, true]);
+}
+
+#[test]
+fn two_processes_at_once_make_one_cached_call() {
+    let server = CannedServer::with(|before, stream| {
+        // Long enough for the other process to start and ask for the same output.
+        std::thread::sleep(Duration::from_secs(2));
+        let body = format!("answer {}", before + 1);
+        let _ = stream.write_all(answer("200 OK", "Content-Type: text/plain\r\n", &body).as_bytes());
+    });
+    let place = place(&server);
+    let outputs: Vec<String> = std::thread::scope(|scope| {
+        let calls = [(); 2].map(|()| scope.spawn(|| call(&place, &[], "oslo").stdout));
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    assert_eq!(outputs, ["answer 1\n", "answer 1\n"]);
+    assert_eq!(server.heads().len(), 1, "only one request reached the server");
 }
 
 #[test]
