@@ -134,7 +134,7 @@ async fn suspended_run_leaves_its_journal_free_and_asks_again_under_the_same_id(
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let [waiting] = pending(&run).await.try_into().unwrap();
     run.suspend();
-    assert_eq!(run.wait().await.unwrap(), RunState::Suspended);
+    assert_eq!(run.stopped().await.unwrap(), RunState::Suspended);
     assert_eq!(run.pending_approvals().len(), 1, "the caller can still see what the run asked");
     let run = runtime.resume(run.id(), None, RunSecrets::none()).await.unwrap();
     let [again] = pending(&run).await.try_into().unwrap();
