@@ -31,7 +31,7 @@ pub fn names_a_secret(name: &str) -> bool {
 
 impl SecretRedactor {
     /// Collects the secrets, and for those of several words also the last word: a server may echo a token without
-    /// `Bearer`. Each is redacted in all spellings of [`spellings`].
+    /// `Bearer`. Each is redacted as it is, in JSON, in a URL and in base64.
     pub fn of<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let words = secrets
             .into_iter()
