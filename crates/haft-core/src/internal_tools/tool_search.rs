@@ -60,8 +60,8 @@ pub fn search_tool(roster: &str) -> ModelTool {
         "required": ["query"],
     });
     let description = format!(
-        "Finds more tools than the ones listed here. Search before you say that something is impossible. \
-         The answer has the definitions of the best matches and the names of others; call them with `{TOOL_CALL}`, or directly if they are among your tools.\n{roster}"
+        "Finds more tools. Search before you say that something is impossible. The answer defines the best matches and names \
+         others; call them with `{TOOL_CALL}`, or directly if they are among your tools.\n{roster}"
     );
     ModelTool { name: TOOL_SEARCH.into(), description, input_schema: Arc::new(schema) }
 }

@@ -35,9 +35,9 @@ pub const COMMAND_BYTES_MAX: usize = 128 * 1024 - 1;
 /// The longest time for reading output after the shell has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Run a shell command with `bash -c` in the workspace directory. Standard output and standard error come back
-/// together, in order. The command runs in a sandbox: it may write only where the operator allows, and everything it
-/// starts ends with it, background processes included. There is no terminal and standard input is empty.
+/// Run a shell command with `bash -c` in the workspace directory and return standard output and standard error, in
+/// order. It runs in a sandbox: it may write only where the operator allows, and everything it starts ends with it,
+/// background processes included. There is no terminal and no standard input.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BashInput {

@@ -11,8 +11,7 @@ use serde::Deserialize;
 use super::file::{FileToolAccess, admit, ask_to_write, whole};
 use crate::files::FileRequest;
 
-/// Write a file, creating it and its parent directories or replacing what was there. The file is replaced in one step:
-/// a reader sees the old content or the new, never half of it.
+/// Write a whole file in one step. Creates parent directories, and replaces a file that exists.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WriteInput {

@@ -41,8 +41,8 @@ struct OutputInput {
     /// What to extract; when left out, the output as `mode` says.
     #[serde(default)]
     extract: Option<String>,
-    /// How the output is read where `extract` is none of the known questions: `full-chunked` is all of it in pieces,
-    /// `read-grep` a search in it, `truncate` its beginning and its end, `auto` what fits its size.
+    /// How a question in other words is answered: `full-chunked` reads all in pieces, `read-grep` searches, `truncate`
+    /// shows the beginning and the end, `auto` decides by size.
     #[serde(default)]
     mode: OutputReadMode,
 }
