@@ -9,6 +9,7 @@
 pub mod cache;
 mod call_record;
 pub mod catalog;
+pub mod compact;
 pub mod drive;
 pub mod exposure;
 pub mod observer;

@@ -88,6 +88,18 @@ impl CompactionPlan {
         (by_outputs >= room.saving_tokens_min).then(|| plan(CompactionScope::Outputs))
     }
 
+    /// Returns the plan to summarize all old turns now; `None` if that would save less than it should.
+    pub fn of_turns(conversation: &Conversation, room: &ConversationRoom) -> Option<Self> {
+        let messages = conversation.messages();
+        let plan = Self {
+            scope: CompactionScope::Turns,
+            recent_from: recent_from(messages, room),
+            summary_tokens_max: summary_tokens_max(room),
+        };
+        let replaced: u64 = plan.replaced(messages).map(|message| message_tokens(message)).sum();
+        (replaced > room.saving_tokens_min.saturating_add(SUMMARY_FRAME_TOKENS)).then_some(plan)
+    }
+
     /// Returns the old messages that the summary replaces. The first request and the newest one are never among them.
     pub(super) fn replaced<'a>(
         &self,

@@ -25,6 +25,8 @@ mod cancellation;
 mod changes;
 /// Structured output and its schema.
 mod check_output;
+/// Compaction of a conversation outside a run.
+mod compact;
 /// Runs from start to end.
 mod drive;
 /// Events and receipts.
