@@ -131,7 +131,27 @@ fn check_search(body: &Value) -> Result<(), String> {
     if searched && !offers {
         return Err("a tool_search_call needs a tool of type tool_search".to_owned());
     }
+    check_namespaces(entries(body, "input"))
+}
+
+/// Checks that calls of functions which a search loaded come back with their namespaces.
+fn check_namespaces(input: &[Value]) -> Result<(), String> {
+    for (at, item) in input.iter().enumerate().filter(|(_, item)| item["type"] == "function_call") {
+        let name = string(item, "name");
+        let expected = namespace_of(&input[..at], &name);
+        if expected.is_some() && item["namespace"].as_str() != expected {
+            return Err(format!("the function_call of {name} needs the namespace {expected:?}"));
+        }
+    }
     Ok(())
+}
+
+/// Returns the namespace in which a search loaded a function.
+fn namespace_of<'a>(input: &'a [Value], name: &str) -> Option<&'a str> {
+    let outputs = input.iter().filter(|item| item["type"] == "tool_search_output");
+    let mut namespaces = outputs.flat_map(|item| entries(item, "tools"));
+    let found = namespaces.find(|space| entries(space, "tools").iter().any(|tool| tool["name"] == name))?;
+    found["name"].as_str()
 }
 
 /// Returns the names of the tools that an output of a search loads, after checking their definitions.
@@ -140,19 +160,35 @@ fn loaded_tools(item: &Value) -> Result<String, String> {
         return Err("`tool_search_output` needs `execution` and `status`".to_owned());
     }
     let tools = item["tools"].as_array().ok_or("`tool_search_output` needs `tools`")?;
-    let mut names: Vec<String> = Vec::new();
+    let (mut names, mut spaces): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for tool in tools {
-        let name = match tool["type"].as_str() {
-            Some("function") if tool["parameters"].is_object() => checked_name(&tool["name"])?,
-            Some("namespace") => format!("namespace {}", checked_name(&tool["name"])?),
+        match tool["type"].as_str() {
+            Some("function") => names.push(loaded_function(tool)?),
+            Some("namespace") if !entries(tool, "tools").is_empty() => {
+                spaces.push(checked_name(&tool["name"])?);
+                for function in entries(tool, "tools") {
+                    names.push(loaded_function(function)?);
+                }
+            }
             _ => return Err(format!("`tool_search_output` cannot load {tool}")),
-        };
-        if names.contains(&name) {
+        }
+    }
+    for list in [&names, &spaces] {
+        if let Some(name) =
+            list.iter().enumerate().find_map(|(at, name)| list[..at].contains(name).then_some(name))
+        {
             return Err(format!("duplicate {name} in `tool_search_output`"));
         }
-        names.push(name);
     }
-    Ok(format!("loaded {}", names.join(", ")))
+    let of = if spaces.is_empty() { String::new() } else { format!(" in {}", spaces.join(", ")) };
+    Ok(format!("loaded {}{of}", names.join(", ")))
+}
+
+fn loaded_function(tool: &Value) -> Result<String, String> {
+    if tool["type"] != "function" || !tool["parameters"].is_object() {
+        return Err(format!("`tool_search_output` cannot load {tool}"));
+    }
+    checked_name(&tool["name"])
 }
 
 /// Returns the name of a tool. A tool that the provider runs itself is identified by its type.
@@ -272,10 +308,16 @@ fn item(reply: &ScriptedReply, at: usize, part: &ScriptPart, status: &str) -> Va
             "id": own_id("tsc"), "type": "tool_search_call", "call_id": call_id(reply, call, at), "execution": "client",
             "arguments": serde_json::from_str::<Value>(&call.text()).unwrap_or_default(), "status": status,
         }),
-        ScriptPart::Call(call) => json!({
-            "id": own_id("fc"), "type": "function_call", "call_id": call_id(reply, call, at), "name": call.name,
-            "arguments": call.text(), "status": status,
-        }),
+        ScriptPart::Call(call) => {
+            let item = json!({
+                "id": own_id("fc"), "type": "function_call", "call_id": call_id(reply, call, at), "name": call.name,
+                "arguments": call.text(), "status": status,
+            });
+            match namespace_of(entries(reply.request, "input"), &call.name) {
+                Some(namespace) => merge(item, json!({ "namespace": namespace })),
+                None => item,
+            }
+        }
     }
 }
 

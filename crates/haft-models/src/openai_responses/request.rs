@@ -205,7 +205,7 @@ fn write_assistant(tail: &mut EncodedTail, parts: &[MessagePart], deferred: &[Mo
     }
 }
 
-/// Returns the id of the item that a part belongs to, and the item's phase.
+/// Returns the id of the item that a part belongs to, and its state: the phase of a message, the namespace of a call.
 fn item_of(part: &MessagePart) -> (Option<&str>, Option<&str>) {
     (part.id_for(FORMAT), part.state_for(FORMAT))
 }
@@ -294,7 +294,7 @@ fn write_item(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]
         PartBody::Call(call) if is_search(&call.name, deferred) => {
             write_search_call(tail, call, part.id_for(FORMAT));
         }
-        PartBody::Call(call) => write_call(tail, call, part.id_for(FORMAT)),
+        PartBody::Call(call) => write_call(tail, call, item_of(part)),
         PartBody::Reasoning(_) | PartBody::Opaque => {
             if let Some(item) = part.state_for(FORMAT) {
                 tail.push(item.as_bytes());
@@ -309,12 +309,13 @@ fn write_item(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]
     }
 }
 
-fn write_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) {
+fn write_call(tail: &mut EncodedTail, call: &ToolCall, (id, namespace): (Option<&str>, Option<&str>)) {
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "function_call");
         item.put_some("id", id);
         item.put("call_id", &CallIdRule::USUAL.fit(&call.id.0));
+        item.put_some("namespace", namespace);
         item.put("name", &call.name);
         item.put("arguments", call.arguments.as_text());
         if id.is_some() {
@@ -353,14 +354,7 @@ fn write_search_reply(tail: &mut EncodedTail, reply: &ToolReply, deferred: &[Mod
         item.put("call_id", &CallIdRule::USUAL.fit(&reply.call.0));
         item.put("execution", "client");
         item.put("status", "completed");
-        item.array("tools", |list| {
-            for tool in &tools {
-                list.object(|entry| {
-                    write_tool(entry, tool);
-                    entry.put("defer_loading", &true);
-                });
-            }
-        });
+        item.array("tools", |list| write_loaded_tools(list, &tools));
     });
     tail.push(&out);
     let text = match found {
@@ -370,6 +364,36 @@ fn write_search_reply(tail: &mut EncodedTail, reply: &ToolReply, deferred: &[Mod
     if !text.is_empty() {
         write_input(tail, "developer", &[MessagePart::text(text)]);
     }
+}
+
+/// Writes found tools as namespaces, one for each server: the models are trained on namespaces. The API refuses a namespace
+/// that occurs twice in one list. The functions keep their whole names, so that a call needs no namespace to be understood.
+fn write_loaded_tools(list: &mut ArrayWriter<'_>, tools: &[&ModelTool]) {
+    let server = |tool: &ModelTool| tool.name.split_once("__").map(|(server, _)| server.to_owned());
+    let mut servers: Vec<Option<String>> = Vec::new();
+    for tool in tools {
+        if !servers.contains(&server(tool)) {
+            servers.push(server(tool));
+        }
+    }
+    for of in servers {
+        let own = tools.iter().filter(|tool| server(tool) == of);
+        match &of {
+            Some(name) => list.object(|entry| {
+                entry.put("type", "namespace");
+                entry.put("name", name);
+                entry.put("description", &format!("Tools of {name}."));
+                entry
+                    .array("tools", |list| own.for_each(|tool| list.object(|entry| write_loaded(entry, tool))));
+            }),
+            None => own.for_each(|tool| list.object(|entry| write_loaded(entry, tool))),
+        }
+    }
+}
+
+fn write_loaded(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
+    write_tool(entry, tool);
+    entry.put("defer_loading", &true);
 }
 
 fn write_reply(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) {

@@ -42,6 +42,8 @@ pub(super) struct ResponsesItem<'a> {
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) call_id: Option<Cow<'a, str>>,
     pub(super) name: Option<Cow<'a, str>>,
+    /// The namespace of a function. The name alone identifies the function, but the API expects the namespace back.
+    pub(super) namespace: Option<Cow<'a, str>>,
     /// A text for a function, and an object for a search.
     #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
@@ -143,7 +145,7 @@ fn write_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError
     match item.kind.as_deref() {
         Some("message") => return Ok(write_message(draft, &item)),
         Some("function_call") => {
-            let mark = draft.mark(item.id.as_deref(), None);
+            let mark = draft.mark(item.id.as_deref(), item.namespace.as_deref());
             let name = item.name.as_deref().unwrap_or_default();
             let index = draft.open_call(item.call_id.as_deref(), name, mark);
             draft.add(index, &item.arguments_text());

@@ -122,7 +122,7 @@ impl ResponsesStreamReader {
     fn item_added(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.item else { return Ok(()) };
         let item: ResponsesItem<'_> = bounded_json::read_raw(raw)?;
-        let mark = self.draft.mark(item.id.as_deref(), None);
+        let mark = self.draft.mark(item.id.as_deref(), item.namespace.as_deref());
         let (part, kind) = match item.kind.as_deref() {
             Some("function_call") if !self.draft.has_room_for_calls() => {
                 // The event that finishes the item comes here too.
@@ -241,6 +241,7 @@ impl ResponsesStreamReader {
             "function_call" => {
                 self.announce(event, OpenPartKind::Call)?;
                 self.fill(event, OpenPartKind::Call, &item.arguments_text());
+                state = item.namespace.as_deref();
             }
             "tool_search_call" if item.call_id.is_some() => {
                 self.announce(event, OpenPartKind::Call)?;
