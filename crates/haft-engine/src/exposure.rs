@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use haft_core::model_request::ModelTool;
 use haft_core::provider::ProviderKind;
 use haft_core::run::context::RunContext;
 use haft_core::run::exposure::{ToolExposure, ToolListGrowth, ToolSearchPlan};
 use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode, ToolSearchSettings};
+use haft_core::tool_lock::ToolLock;
 
 use crate::orchestrator::{OfferedTool, Orchestrator};
 use crate::selection::ToolFilter;
@@ -52,12 +54,18 @@ pub struct ExposureRequest<'a> {
     pub pinned: Option<&'a str>,
     /// The number of tools that the run adds itself, such as the final report and the caller's functions.
     pub own_tools: usize,
+    /// Withholds instructions of sources that differ from the locked ones.
+    pub lock: Option<&'a ToolLock>,
+}
+
+/// Returns the bytes of a definition: name, description and schema.
+pub fn definition_bytes(tool: &ModelTool) -> u64 {
+    (tool.name.len() + tool.description.len() + json_bytes(&tool.input_schema)) as u64
 }
 
 /// Returns the tokens of a definition, estimated from its length.
 pub fn definition_tokens(tool: &ModelTool) -> u64 {
-    let bytes = tool.name.len() + tool.description.len() + json_bytes(&tool.input_schema);
-    (bytes as u64).div_ceil(DEFINITION_BYTES_PER_TOKEN)
+    definition_bytes(tool).div_ceil(DEFINITION_BYTES_PER_TOKEN)
 }
 
 impl Orchestrator {
@@ -84,7 +92,7 @@ impl Orchestrator {
             ToolExposeForm::Auto | ToolExposeForm::Constant => ToolListGrowth::Constant,
             ToolExposeForm::Append => ToolListGrowth::Append,
         };
-        let search = ToolSearchPlan { roster: self.roster(hidden), growth };
+        let search = ToolSearchPlan { roster: self.roster(hidden, request.lock), growth };
         ToolExposure { shown: names(&shown), search: Some(search) }
     }
 
@@ -112,14 +120,14 @@ impl Orchestrator {
     }
 
     /// Lists the sources of hidden tools by name: the number of tools of each, and one line about it.
-    fn roster<'a>(&self, hidden: impl Iterator<Item = &'a OfferedTool>) -> String {
+    fn roster<'a>(&self, hidden: impl Iterator<Item = &'a OfferedTool>, lock: Option<&ToolLock>) -> String {
         let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
         for tool in hidden {
             *sources.entry(tool.entry.source()).or_default() += 1;
         }
         let mut text = String::from("Sources:");
         for (source, tools) in sources.iter().take(ROSTER_SOURCES_MAX) {
-            let _ = write!(text, "\n- {source}: {tools} tools{}", self.line_about(source));
+            let _ = write!(text, "\n- {source}: {tools} tools{}", self.line_about(source, lock));
         }
         let left = sources.len().saturating_sub(ROSTER_SOURCES_MAX);
         if left > 0 {
@@ -129,10 +137,16 @@ impl Orchestrator {
     }
 
     /// Returns the first sentence of a source's instructions for models.
-    fn line_about(&self, source: &str) -> String {
+    fn line_about(&self, source: &str, lock: Option<&ToolLock>) -> String {
         let providers = self.catalog().providers();
-        let instructions = providers.iter().find(|provider| provider.namespace().as_str() == source);
-        let instructions = instructions.and_then(|provider| provider.instructions()).unwrap_or_default();
+        let provider = providers.iter().find(|provider| provider.namespace().as_str() == source);
+        let instructions = provider.and_then(|provider| {
+            let agreed = |text: &Arc<str>| {
+                lock.is_none_or(|lock| lock.agrees_with_instructions(provider.kind(), source, text))
+            };
+            provider.instructions().filter(agreed)
+        });
+        let instructions = instructions.unwrap_or_default();
         let sentence = instructions.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         let sentence = sentence.split_once(". ").map_or(sentence, |(first, _)| first).trim_end_matches('.');
         let sentence: String = sentence.chars().take(ROSTER_LINE_CHARS_MAX).collect();

@@ -9,8 +9,10 @@ use std::time::Duration;
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_provider::ModelProvider;
+use haft_core::model_request::ModelTool;
 use haft_core::tokens::Tokens;
 use haft_core::tool::ToolDefinition;
+use haft_engine::exposure::definition_bytes;
 use haft_models::claude_code;
 use haft_models::fallback::FallbackProvider;
 use haft_models::http::{CertificateAuthorities, ClientPool, HttpProvider, HttpSettings, ListedModel};
@@ -307,6 +309,32 @@ pub(crate) fn tools_max(format: ModelApiFormat) -> Option<usize> {
     }
 }
 
+/// The largest requests that Anthropic and Gemini accept, in bytes.
+const ANTHROPIC_REQUEST_BYTES_MAX: u64 = 32 << 20;
+const GEMINI_REQUEST_BYTES_MAX: u64 = 20 << 20;
+
+/// Returns the largest request that the servers of a format accept, in bytes; `None` if they document no limit.
+pub(crate) fn request_bytes_max(format: ModelApiFormat) -> Option<u64> {
+    match format {
+        ModelApiFormat::Anthropic => Some(ANTHROPIC_REQUEST_BYTES_MAX),
+        ModelApiFormat::Gemini => Some(GEMINI_REQUEST_BYTES_MAX),
+        ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses | ModelApiFormat::Ollama => None,
+    }
+}
+
+/// The most tools that Anthropic searches or loads by name.
+const LOADABLE_TOOLS_MAX: usize = 10_000;
+
+/// The part of a request that tools which the model loads by name may take. Anthropic gets all of them with each request.
+const LOADABLE_SHARE: u64 = 2;
+
+/// Returns whether a request can carry these hidden tools, so that the model loads them by name.
+pub(crate) fn carries_hidden(format: ModelApiFormat, tools: &[ModelTool]) -> bool {
+    let bytes: u64 = tools.iter().map(definition_bytes).sum();
+    tools.len() <= LOADABLE_TOOLS_MAX
+        && request_bytes_max(format).is_none_or(|most| bytes <= most / LOADABLE_SHARE)
+}
+
 /// The cost of showing a model all tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelToolFit {
@@ -321,9 +349,12 @@ pub fn tool_fit(config: &ResolvedConfig, tools: &[ToolDefinition]) -> ModelToolF
     let bytes = |tool: &ToolDefinition| {
         tool.name.as_str().len() + tool.description.len() + tool.input_schema.to_string().len()
     };
-    let tokens = Tokens::by_length(tools.iter().map(bytes).sum::<usize>() as u64).count();
+    let bytes = tools.iter().map(bytes).sum::<usize>() as u64;
+    let tokens = Tokens::by_length(bytes).count();
     let problem = config.models.default.as_ref().and_then(|model| {
-        let most = format_of(config, &model.provider).and_then(tools_max);
+        let format = format_of(config, &model.provider);
+        let most = format.and_then(tools_max);
+        let most_bytes = format.and_then(request_bytes_max).unwrap_or(u64::MAX);
         let written = config.models.settings.get(model).and_then(|settings| settings.context_tokens);
         let window = written.or(sizes_of(&model.model).context_tokens).map(u64::from);
         match (most, window) {
@@ -332,6 +363,9 @@ pub fn tool_fit(config: &ResolvedConfig, tools: &[ToolDefinition]) -> ModelToolF
             }
             (_, Some(window)) if tokens > window => {
                 Some(format!("the window of `{model}` has {window} tokens"))
+            }
+            _ if bytes > most_bytes => {
+                Some(format!("`{}` accepts at most {most_bytes} bytes in a request", model.provider))
             }
             _ => None,
         }
@@ -542,6 +576,47 @@ mod tests {
         let two = r#"{"models": {"default": "ollama/a", "fast": "ollama/b", "complex": "ollama/c/d"}}"#;
         let (_, fast, complex) = build_provider(&config(two), &variables).unwrap();
         assert_eq!((fast.as_str(), complex.as_str()), ("b", "c/d"));
+    }
+
+    #[test]
+    fn tools_that_do_not_fit_into_a_request_are_a_problem() {
+        let tools = |count: usize, bytes: usize| -> Vec<ToolDefinition> {
+            let schema = serde_json::json!({ "type": "object" });
+            let one = |at: usize| ToolDefinition::new(&format!("t{at}"), "x".repeat(bytes), schema.clone());
+            (0..count).map(one).collect()
+        };
+        let check = |model: &str, tools: &[ToolDefinition], expected: Option<&str>| {
+            let found = tool_fit(&config(&format!(r#"{{"models": {{"default": "{model}"}}}}"#)), tools);
+            let problem = found.problem.unwrap_or_default();
+            assert_eq!(problem.contains(expected.unwrap_or("-")), expected.is_some(), "{model}: {problem}");
+            assert_eq!(problem.is_empty(), expected.is_none(), "{model}: {problem}");
+        };
+        check("openai/gpt-5", &tools(128, 100), None);
+        check("openai/gpt-5", &tools(129, 100), Some("accepts at most 128 tools"));
+        check("anthropic/claude-sonnet-4-5", &tools(129, 100), None);
+        check("anthropic/claude-sonnet-4-5", &tools(1_000, 2_000), Some("has 200000 tokens"));
+        check("anthropic/my-own", &tools(40, 1 << 20), Some("accepts at most 33554432 bytes"));
+        check("ollama/my-own", &tools(40, 1 << 20), None);
+    }
+
+    #[test]
+    fn hidden_tools_are_loaded_by_name_only_if_a_request_can_carry_them() {
+        let tools = |count: usize, bytes: usize| -> Vec<ModelTool> {
+            let schema = Arc::new(serde_json::json!({ "type": "object" }));
+            let one = |at: usize| ModelTool {
+                name: format!("t{at}"),
+                description: "x".repeat(bytes),
+                input_schema: Arc::clone(&schema),
+            };
+            (0..count).map(one).collect()
+        };
+        let check = |format: ModelApiFormat, tools: &[ModelTool], expected: bool| {
+            assert_eq!(carries_hidden(format, tools), expected, "{format:?}: {} tools", tools.len());
+        };
+        check(ModelApiFormat::Anthropic, &tools(10_000, 100), true);
+        check(ModelApiFormat::Anthropic, &tools(10_001, 100), false);
+        check(ModelApiFormat::Anthropic, &tools(1_000, 20_000), false);
+        check(ModelApiFormat::OpenaiResponses, &tools(1_000, 20_000), true);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! `haft.lock`: a real MCP server that changes its tools after a person agreed to them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
+use haft_model_server::ScriptStep;
 use haft_testkit::{HaftOutput, TestTree, TestUser};
 use serde_json::{Value, json};
+
+use super::run::{haft, server};
 
 /// An MCP server that lists the tools in the file of its first argument, and echoes the name of a called tool.
 const SERVER: &str = r#"
@@ -134,6 +137,24 @@ fn model_does_not_see_quarantined_instructions_or_tools() {
     place.haft(&["mcp", "test", "s"]).output().expect_code(0);
     let listed = place.haft(&["tools", "--json"]).output().expect_code(0);
     assert!(!listed.stdout.contains("s__add"), "{}", listed.stdout);
+}
+
+#[test]
+fn list_of_searched_sources_withholds_instructions_that_differ_from_the_lock() {
+    let place = place();
+    let config = place.text("home/haft.json").replacen('{', r#"{"toolSearch": "always", "#, 1);
+    place.file("home/haft.json", &config);
+    let shown = |place: &TestTree| {
+        let model_server = server([ScriptStep::text("Done.")]);
+        haft(place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+        model_server.requests()[0].body["tools"].to_string()
+    };
+    serve_with(&place, &[tool("add", "Adds.")], json!({"instructions": "Agreed words."}));
+    place.haft(&["lock"]).output().expect_code(0);
+    assert!(shown(&place).contains("s: 1 tools. Agreed words"), "{}", shown(&place));
+    serve_with(&place, &[tool("add", "Adds.")], json!({"instructions": "Poisoned words."}));
+    let tools = shown(&place);
+    assert!(tools.contains("s: 1 tools") && !tools.contains("Poisoned"), "{tools}");
 }
 
 #[test]

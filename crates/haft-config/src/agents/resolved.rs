@@ -16,6 +16,7 @@ use haft_core::run::RunPlan;
 use haft_core::run::budget::SpendLimit;
 use haft_core::run::final_report::FinalReport;
 use haft_core::run::limits::RunLimits;
+use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode, ToolSearchSettings};
 use haft_core::validate::Schema;
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
@@ -51,12 +52,32 @@ pub struct AgentDefinition {
     pub times: AgentTimeouts,
     pub outputs: AgentOutputSettings,
     pub compaction: config::AgentCompaction,
+    pub tool_search: AgentToolSearch,
     pub input: AgentInput,
     pub report: ReportSettings,
     /// The text, with variables and includes expanded.
     pub body: String,
     /// Decides about the system text of an agent whose text is empty.
     pub default_text: DefaultText,
+}
+
+/// The settings of tool search that an agent sets for itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentToolSearch {
+    pub mode: Option<ToolSearchMode>,
+    pub always_show: Option<Vec<ToolGlob>>,
+    pub expose: Option<ToolExposeForm>,
+}
+
+impl AgentToolSearch {
+    /// Returns the settings of the agent, and those of the configuration for the rest.
+    pub fn over(&self, config: &ToolSearchSettings) -> ToolSearchSettings {
+        ToolSearchSettings {
+            mode: self.mode.unwrap_or(config.mode),
+            always_show: self.always_show.clone().unwrap_or_else(|| config.always_show.clone()),
+            expose: self.expose.unwrap_or(config.expose),
+        }
+    }
 }
 
 /// The use of haft's own system text.
@@ -239,6 +260,7 @@ pub(super) fn resolve(
         times: times(&written),
         outputs: outputs(file, &written)?,
         compaction: compaction(file, written.compaction.as_ref())?,
+        tool_search: tool_search(file, &written)?,
         input: input(file, written.input, around)?,
         report: reporting(file, written.output, written.final_report, around)?,
         name,
@@ -258,7 +280,7 @@ fn model_names(file: &str, written: Option<&Spanned<WordList>>) -> Result<Vec<St
 
 fn reach(file: &str, written: &RawAgent) -> Result<AgentAccess, AgentError> {
     Ok(AgentAccess {
-        tools: written.tools.as_ref().map(|tools| globs(file, tools)).transpose()?,
+        tools: written.tools.as_ref().map(|tools| globs(file, "tools", tools)).transpose()?,
         allowed_tools: written.allowed_tools.as_ref().map(|words| words.0.clone()),
         tool_choice: tool_choice(file, written.tool_choice.as_ref())?,
         agents: written.agents.0.clone(),
@@ -279,9 +301,18 @@ fn tool_choice(file: &str, written: Option<&Spanned<String>>) -> Result<ToolChoi
     }
 }
 
-fn globs(file: &str, tools: &Spanned<WordList>) -> Result<Vec<ToolGlob>, AgentError> {
-    let globs = tools.value.0.iter().map(|word| ToolGlob::new(word));
-    globs.collect::<Result<_, _>>().map_err(|error| at(file, tools, format!("`tools`: {error}")))
+fn tool_search(file: &str, written: &RawAgent) -> Result<AgentToolSearch, AgentError> {
+    let always_show = written.always_show.as_ref();
+    Ok(AgentToolSearch {
+        mode: written.tool_search.map(Into::into),
+        always_show: always_show.map(|words| globs(file, "alwaysShow", words)).transpose()?,
+        expose: written.expose.map(Into::into),
+    })
+}
+
+fn globs(file: &str, key: &str, words: &Spanned<WordList>) -> Result<Vec<ToolGlob>, AgentError> {
+    let globs = words.value.0.iter().map(|word| ToolGlob::new(word));
+    globs.collect::<Result<_, _>>().map_err(|error| at(file, words, format!("`{key}`: {error}")))
 }
 
 fn limits(written: &RawAgent) -> RunLimits {

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::loader::AgentLoader;
 use super::*;
 use crate::resolved::CompactionStart;
+use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode, ToolSearchSettings};
 
 fn read(text: &str) -> Result<AgentDefinition, AgentError> {
     let read = |name: &str| match name {
@@ -62,6 +63,9 @@ contextWindow: 50000
 contextBuffer: 700
 compaction: {at: 70%, keep: 3, model: a/b}
 toolChoice: read
+toolSearch: always
+alwaysShow: [github__get_*]
+expose: append
 parallelToolCalls: false
 temperature: 0.5
 topP: 1
@@ -99,6 +103,9 @@ fn every_agent_key_is_parsed() {
     assert_eq!((compaction.at, compaction.keep_turns), (Some(CompactionStart::Percent(70)), Some(3)));
     assert_eq!(compaction.model.as_ref().unwrap().to_string(), "a/b");
     assert_eq!(agent.reach.tool_choice, ToolChoice::Named("read".into()));
+    let search = agent.tool_search.over(&ToolSearchSettings::default());
+    assert_eq!((search.mode, search.expose), (ToolSearchMode::Always, ToolExposeForm::Append));
+    assert!(search.always_show[0].matches("github__get_issue"));
     assert_eq!(agent.asking.parallel_calls, ParallelCalls::OneAtATime);
     assert_eq!(agent.unpriced_models, UnpricedModels::Allow);
     let sampling = &agent.asking.sampling;
@@ -167,6 +174,8 @@ fn invalid_keys_and_values_are_reported_with_their_line() {
     check_error("compaction: {at: 185%}", "expected a percentage such as 85%, or off; got `185%`");
     check_error("compaction: {at: 85}", "expected a percentage such as 85%, or off; got `85`");
     check_error("compaction: {keeps: 3}", "unknown key `keeps`");
+    check_error("toolSearch: often", "researcher.md:2:");
+    check_error("alwaysShow: ['a[']", "`alwaysShow`: ");
     check_error("compaction: often", "off, or keys such as {at: 85%, keep: 6}");
     check_error("temperature: 3", "researcher.md:2: expected 0 to 2; got 3");
     check_error("llmTimeout: soon", "expected a duration");

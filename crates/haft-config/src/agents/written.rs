@@ -12,12 +12,14 @@ use super::value::{
     RawAgentCompaction, ReportFormatValue, ToolNameValue, WordList,
 };
 use crate::value_format::words;
+use crate::written::{RawExpose, RawToolSearch};
 use crate::{nearest, yaml};
 
 /// All keys, for documents and suggestions.
-pub const KEYS: [&str; 33] = [
+pub const KEYS: [&str; 36] = [
     "agents",
     "allowedTools",
+    "alwaysShow",
     "budget",
     "cache",
     "caching",
@@ -25,6 +27,7 @@ pub const KEYS: [&str; 33] = [
     "contextBuffer",
     "contextWindow",
     "description",
+    "expose",
     "finalReport",
     "handoff",
     "input",
@@ -45,6 +48,7 @@ pub const KEYS: [&str; 33] = [
     "toolName",
     "toolOutput",
     "toolResponseMaxBytes",
+    "toolSearch",
     "toolTimeout",
     "tools",
     "topK",
@@ -61,6 +65,9 @@ pub(super) struct RawAgent {
     pub(super) tools: Option<Spanned<WordList>>,
     pub(super) allowed_tools: Option<WordList>,
     pub(super) tool_choice: Option<Spanned<String>>,
+    pub(super) tool_search: Option<RawToolSearch>,
+    pub(super) always_show: Option<Spanned<WordList>>,
+    pub(super) expose: Option<RawExpose>,
     pub(super) parallel_tool_calls: Option<bool>,
     pub(super) agents: WordList,
     pub(super) router: RawAgentRouter,

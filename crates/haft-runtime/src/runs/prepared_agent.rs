@@ -193,13 +193,14 @@ impl PreparedAgent {
             ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Allowed { .. } => None,
         };
         let request = ExposureRequest {
-            settings: &config.tool_search,
+            settings: &self.agent.tool_search.over(&config.tool_search),
             limits: ModelToolLimits {
                 tools_max: models::format_of(config, &self.model.provider).and_then(models::tools_max),
                 window_tokens: plan.limits.context.map(|context| context.window_tokens),
             },
             pinned,
             own_tools: OWN_TOOLS_MAX + functions,
+            lock: config.tool_lock.as_deref(),
         };
         self.orchestrator().expose(&self.selection(), run, &request)
     }
@@ -207,15 +208,20 @@ impl PreparedAgent {
     /// Returns the hidden tools, for a model that loads tools by name; none for all others.
     fn deferred(&self, plan: &RunPlan, shown: &[ModelTool], run: &RunContext) -> Arc<[ModelTool]> {
         let config = self.environment.config();
-        let loads = models::format_of(config, &self.model.provider)
-            .is_some_and(|format| loads_tools(format, &self.model.model));
+        let format = models::format_of(config, &self.model.provider);
+        let Some(format) = format.filter(|format| loads_tools(*format, &self.model.model)) else {
+            return Arc::new([]);
+        };
         let is_constant = plan.search().is_some_and(|search| search.growth == ToolListGrowth::Constant);
-        if !loads || !is_constant || config.tool_search.expose != ToolExposeForm::Auto {
+        let expose = self.agent.tool_search.expose.unwrap_or(config.tool_search.expose);
+        if !is_constant || expose != ToolExposeForm::Auto {
             return Arc::new([]);
         }
         let shown: HashSet<&str> = shown.iter().map(|tool| tool.name.as_str()).collect();
         let tools = self.orchestrator().model_tools(&self.selection(), run);
-        tools.iter().filter(|tool| !shown.contains(tool.name.as_str())).cloned().collect()
+        let hidden: Arc<[ModelTool]> =
+            tools.iter().filter(|tool| !shown.contains(tool.name.as_str())).cloned().collect();
+        if models::carries_hidden(format, &hidden) { hidden } else { Arc::new([]) }
     }
 
     /// Returns the tools with these exposed names, in this order. Tools that do not exist any more are left out.
