@@ -50,7 +50,14 @@ pub(super) async fn run(command: &McpCommand) -> ExitCode {
         #[cfg(feature = "serve")]
         McpCommand::Serve(args) => return serve::serve(args).await,
         McpCommand::Add(args) => match args.clone().with_options_after_url() {
-            Ok(args) => (add::add(&args), args.options.json),
+            Ok(args) => {
+                let answer = tokio::select! {
+                    biased;
+                    exit = cancel::cancelled() => return exit.into(),
+                    answer = add::add(&args) => answer,
+                };
+                (answer, args.options.json)
+            }
             Err(message) => return terminal::failed(ExitReason::Usage, &message),
         },
         McpCommand::Remove(args) => (add::remove(args).await, args.json),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use haft_core::tokens::{Tokens, tokens_of};
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::Schema;
+use haft_engine::exposure::SHOWN_TOOLS_MAX;
 use haft_engine::{OfferedTool, Orchestrator, RunContext, ToolFilter};
 use haft_tools::rest::RestTools;
 use serde_json::{Value, json};
@@ -93,12 +94,22 @@ fn as_json_with_tokens(tool: &ToolDefinition) -> Value {
     value
 }
 
-/// Returns the tokens of all definitions as words, such as `about 1200 tokens`.
-pub(super) fn tokens_text<'a>(tools: impl Iterator<Item = &'a ToolDefinition>) -> String {
+/// Estimates the tokens of all definitions from their length.
+pub(super) fn tokens_by_length<'a>(tools: impl Iterator<Item = &'a ToolDefinition>) -> Tokens {
     let bytes: usize = tools
         .map(|tool| tool.name.as_str().len() + tool.description.len() + tool.input_schema.to_string().len())
         .sum();
-    format!("{} tokens", Tokens::by_length(bytes as u64))
+    Tokens::by_length(bytes as u64)
+}
+
+/// Returns a number of tokens as words, such as `about 1200 tokens`.
+pub(super) fn tokens_text(tokens: Tokens) -> String {
+    format!("{tokens} tokens")
+}
+
+/// Returns the end of a sentence about a new source with this many tools.
+pub(super) fn search_note(tools: usize) -> &'static str {
+    if tools > SHOWN_TOOLS_MAX { "; models search them instead of seeing all" } else { "" }
 }
 
 /// Estimates the tokens of a definition in a model's context: name, description and schema, as most wire formats send

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
+use haft_core::tool::ToolDefinition;
 use haft_sandbox::Home;
 use serde_json::{Map, Value, json};
 use url::Url;
@@ -10,7 +12,10 @@ use url::Url;
 use super::super::args::FileArgs;
 use super::super::exit::ExitReason;
 use super::super::settings::{self, CliError};
+use super::super::terminal::counted;
+use super::super::tools::{search_note, tokens_by_length, tokens_text};
 use super::args::{ConfigScopeArg, McpAddArgs, McpRemoveArgs, McpTransportArg};
+use super::test::listed_tools;
 use super::{McpCommandOutput, SECTION, directory, file_of, login, namespace};
 use haft_config::edit::{self, ConfigEntry, EditError};
 use haft_config::namespace_conflict::shares_namespace;
@@ -35,7 +40,13 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub(super) fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
+/// The longest time that `haft mcp add` waits for the tools of a new server. The first start of a server that a package
+/// manager downloads takes longer; `haft mcp test` waits for it.
+const LIST_WAIT: Duration = Duration::from_secs(10);
+
+/// Adds a server, and starts it once to say what its tools cost. The user has just written the command or the URL, so this
+/// is no new trust; a project file that is not trusted starts nothing.
+pub(super) async fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
     let home = settings::home()?;
     if args.name.trim().is_empty() {
         return Err((
@@ -47,10 +58,11 @@ pub(super) fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
     let name = &args.name;
     let scope = args.options.scope.unwrap_or(ConfigScopeArg::User);
     let path = changed(&home, scope, |path| edit::add(path, ConfigEntry { section: SECTION, name }, &value))?;
-    let mut text = format!(
-        "added `{name}` to {}\ntest it with `haft mcp test {name}`, which also shows the tokens of its tools",
-        path.file
-    );
+    let mut text = format!("added `{name}` to {}", path.file);
+    let mut json = json!({ "name": name, "file": path.file, "server": value });
+    let tools =
+        if path.hint.is_empty() { listed_tools(name, LIST_WAIT).await.map_err(Some) } else { Err(None) };
+    tell_cost(name, tools, &mut text, &mut json);
     let namespace = namespace(name);
     if namespace != *name {
         let _ = write!(
@@ -59,7 +71,32 @@ pub(super) fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
         );
     }
     text.push_str(&path.hint);
-    Ok(McpCommandOutput::new(text, json!({ "name": name, "file": path.file, "server": value })))
+    Ok(McpCommandOutput::new(text, json))
+}
+
+/// Adds what the tools of a new server cost, or the reason why that is not known, if it was started.
+fn tell_cost(
+    name: &str,
+    tools: Result<Vec<ToolDefinition>, Option<String>>,
+    text: &mut String,
+    json: &mut Value,
+) {
+    let reason = match tools {
+        Ok(tools) => {
+            let tokens = tokens_by_length(tools.iter());
+            let (count, cost) = (counted(tools.len(), "tool"), tokens_text(tokens));
+            let search = search_note(tools.len());
+            let _ = write!(text, ": {count} ({cost})\n`haft mcp test {name}` lists them{search}");
+            (json["tools"], json["tokens"]) = (json!(tools.len()), json!(tokens.count()));
+            return;
+        }
+        Err(reason) => reason,
+    };
+    if let Some(reason) = reason {
+        let reason = haft_config::printable(reason.lines().next().unwrap_or_default());
+        let _ = write!(text, "\nits tools are not known yet: {reason}");
+    }
+    let _ = write!(text, "\n`haft mcp test {name}` lists them with their tokens");
 }
 
 pub(super) async fn remove(args: &McpRemoveArgs) -> Result<McpCommandOutput, CliError> {

@@ -5,46 +5,32 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use haft_core::result::ToolError;
+use haft_core::tool::ToolDefinition;
 use haft_tools::mcp::{McpServerStatus, SupervisedServer};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use super::super::args::PolicyArgs;
+use super::super::args::{FileArgs, PolicyArgs};
 use super::super::exit::ExitReason;
 use super::super::servers::face;
 use super::super::settings::{self, CliError};
 use super::super::status_line::waiting;
-use super::super::tools::{schema_problem, tokens_text};
+use super::super::tools::{schema_problem, tokens_by_length, tokens_text};
 use super::args::McpTestArgs;
 use super::missing_permission::{config_hint, lacked};
 use super::{McpCommandOutput, unambiguous};
 use haft_config::{ResolvedConfig, printable};
-use haft_runtime::wiring;
+use haft_runtime::wiring::{self, McpServers};
 
 /// The most log lines shown after a failure.
 const LINES_SHOWN_MAX: usize = 10;
 
 pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliError> {
-    let configuration = settings::configuration(&args.files)?;
-    let server = unambiguous(&configuration.resolved, &args.name)?.clone();
-    let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration).await?;
-    // Only this server, and enabled even where the configuration disables it.
-    let alone = ResolvedConfig {
-        mcp_servers: [(
-            args.name.clone(),
-            haft_config::resolved::McpServerSettings { enabled: true, ..server },
-        )]
-        .into(),
-        trace_mcp: configuration.resolved.trace_mcp || args.trace_mcp,
-        ..configuration.resolved
-    };
-    let found = wiring::mcp_servers(&alone, &policy, &face(&alone));
-    let Some(server) = found.providers.first().map(|provider| provider.server()) else {
-        let reason = found.unusable.first().map(|(_, reason)| reason.clone()).unwrap_or_default();
-        return Err((ExitReason::Input, format!("MCP server `{}` cannot be used: {reason}", args.name)));
-    };
+    let found = alone(args).await?;
+    let server = only(&found, &args.name)?;
     let began = Instant::now();
-    let last_log_line = || server.log(1).pop().unwrap_or_default();
-    let outcome = waiting(&format!("starting `{}`", args.name), last_log_line, server.start()).await;
+    let outcome = started(server, &args.name).await;
     let took = began.elapsed();
     let status = server.status();
     let answer = match outcome {
@@ -53,6 +39,47 @@ pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliErro
     };
     server.stop().await;
     Ok(answer)
+}
+
+/// Starts a server, waits at most this long, and returns its tools or the reason why they are not known.
+pub(super) async fn listed_tools(name: &str, wait: Duration) -> Result<Vec<ToolDefinition>, String> {
+    let files = FileArgs::default();
+    let args = McpTestArgs { name: name.to_owned(), trace_mcp: false, json: false, files };
+    let found = alone(&args).await.map_err(|(_, message)| message)?;
+    let server = only(&found, name).map_err(|(_, message)| message)?;
+    let tools = match timeout(wait, started(server, name)).await {
+        Ok(Ok(())) => Ok(server.status().listing.tools().to_vec()),
+        Ok(Err(error)) => Err(server.status().reason.unwrap_or(error.message)),
+        Err(_) => Err(format!("it did not list them within {} s", wait.as_secs())),
+    };
+    server.stop().await;
+    tools
+}
+
+/// Returns this server alone, enabled even where the configuration disables it.
+async fn alone(McpTestArgs { name, trace_mcp, files, .. }: &McpTestArgs) -> Result<McpServers, CliError> {
+    let configuration = settings::configuration(files)?;
+    let server = unambiguous(&configuration.resolved, name)?.clone();
+    let policy = settings::policy(&PolicyArgs::of_files(files), &configuration).await?;
+    let enabled = haft_config::resolved::McpServerSettings { enabled: true, ..server };
+    let alone = ResolvedConfig {
+        mcp_servers: [(name.clone(), enabled)].into(),
+        trace_mcp: configuration.resolved.trace_mcp || *trace_mcp,
+        ..configuration.resolved
+    };
+    Ok(wiring::mcp_servers(&alone, &policy, &face(&alone)))
+}
+
+fn only<'a>(found: &'a McpServers, name: &str) -> Result<&'a Arc<SupervisedServer>, CliError> {
+    found.providers.first().map(|provider| provider.server()).ok_or_else(|| {
+        let reason = found.unusable.first().map(|(_, reason)| reason.clone()).unwrap_or_default();
+        (ExitReason::Input, format!("MCP server `{name}` cannot be used: {reason}"))
+    })
+}
+
+async fn started(server: &SupervisedServer, name: &str) -> Result<(), ToolError> {
+    let last_log_line = || server.log(1).pop().unwrap_or_default();
+    waiting(&format!("starting `{name}`"), last_log_line, server.start()).await
 }
 
 fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutput {
@@ -65,7 +92,7 @@ fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutp
     let _ = writeln!(text, "  server     {}", printable(&format!("{} {}", greeting.name, greeting.version)));
     let _ = writeln!(text, "  protocol   {protocol}, {era} era");
     let _ = writeln!(text, "  transport  {transport}");
-    let _ = writeln!(text, "  tools      {}, {}", tools.len(), tokens_text(tools.iter()));
+    let _ = writeln!(text, "  tools      {}, {}", tools.len(), tokens_text(tokens_by_length(tools.iter())));
     for tool in tools {
         let _ = writeln!(text, "    {:<12} {}", tool.effects.name(), tool.name);
     }

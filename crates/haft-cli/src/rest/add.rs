@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use haft_core::name::Namespace;
-use haft_engine::exposure::SHOWN_TOOLS_MAX;
 use haft_tools::rest::openapi::OpenApiSource;
 use serde_json::{Map, Value, json};
 
 use super::super::exit::ExitReason;
 use super::super::settings::{self, CliError};
 use super::super::terminal::counted;
-use super::super::tools::tokens_text;
+use super::super::tools::{search_note, tokens_by_length, tokens_text};
 use super::args::{RestAddArgs, RestRemoveArgs};
 use super::{RestCommandOutput, around};
 use haft_config::edit::{self, ConfigEntry, EditError};
@@ -52,8 +51,8 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliErro
     write(&path, entry, &value(args, &source)).map_err(|error| refused(&error))?;
     let (tools, skipped) = (imported.tools.len(), imported.skipped.len());
     let name = &args.name;
-    let cost = tokens_text(imported.tools.iter().map(|tool| &tool.definition));
-    let search = if tools > SHOWN_TOOLS_MAX { "; models search them instead of seeing all" } else { "" };
+    let tokens = tokens_by_length(imported.tools.iter().map(|tool| &tool.definition));
+    let (cost, search) = (tokens_text(tokens), search_note(tools));
     let text = format!(
         "added `{name}` to {}: {} ({cost}), {} skipped\n`haft rest check {name}` lists them{search}",
         path.display(),
@@ -62,7 +61,9 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliErro
     );
     Ok(RestCommandOutput {
         text,
-        json: json!({ "name": name, "file": path.to_string_lossy(), "tools": tools, "skipped": skipped }),
+        json: json!({
+            "name": name, "file": path.to_string_lossy(), "tools": tools, "tokens": tokens.count(), "skipped": skipped
+        }),
     })
 }
 

@@ -25,15 +25,13 @@ fn mcp_add_and_remove_preserve_the_rest_of_the_config() {
     let mut args = vec!["mcp", "add", "time", "--env", "A=b", "--"];
     args.extend(words.iter().map(String::as_str));
     let added = place.haft(&args).output().expect_code(0);
-    assert!(
-        added.stdout.contains("added `time`") && added.stdout.contains("haft mcp test time"),
-        "{added:?}"
-    );
+    assert!(added.stdout.contains("added `time`") && added.stdout.contains(": 3 tools (about "), "{added:?}");
+    assert!(added.stdout.contains("`haft mcp test time` lists them"), "{added:?}");
     assert!(place.text("home/haft.json").contains("// mine"));
     let again = place.haft(&args).output().expect_code(42);
     assert!(again.stderr.contains("already has `time`"), "{}", again.stderr);
 
-    assert_eq!(json(&place, &["mcp", "list", "--json"], 0)[0]["state"], "new");
+    assert_eq!(json(&place, &["mcp", "list", "--json"], 0)[0]["state"], "known");
     let tried = json(&place, &["mcp", "test", "time", "--json"], 0);
     assert_eq!((&tried["ready"], &tried["transport"]), (&Value::Bool(true), &Value::from("stdio")));
     assert_eq!((&tried["protocol"], &tried["era"]), (&"2025-11-25".into(), &"handshake".into()));
@@ -50,6 +48,21 @@ fn mcp_add_and_remove_preserve_the_rest_of_the_config() {
     let gone = place.haft(&["mcp", "test", "time"]).output().expect_code(42);
     assert!(gone.stderr.contains("no MCP server `time`"), "{}", gone.stderr);
     place.haft(&["mcp", "remove", "time"]).output().expect_code(42);
+}
+
+#[test]
+fn mcp_add_says_what_the_tools_cost_or_why_it_does_not_know() {
+    let place = place();
+    let words = typed(&place, "good");
+    let mut args = vec!["mcp", "add", "time", "--json", "--"];
+    args.extend(words.iter().map(String::as_str));
+    let added = json(&place, &args, 0);
+    assert_eq!(added["tools"], 3);
+    assert!(added["tokens"].as_u64().unwrap() > 30, "{added}");
+    let added = place.haft(&["mcp", "add", "gone", "--", "no-such-program"]).output().expect_code(0);
+    let expected = "its tools are not known yet: ";
+    assert!(added.stdout.contains(expected) && added.stdout.contains("no-such-program"), "{added:?}");
+    assert!(place.text("home/haft.json").contains("no-such-program"));
 }
 
 #[test]
