@@ -2,14 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{
-    ErrorResponse, ModelServer, RequestExpectation, Script, ScriptConversation, ScriptPart, ScriptReasoning,
-    ScriptStep, StepOrder,
+    ErrorResponse, ModelServer, RequestExpectation, ResponsePace, Script, ScriptConversation, ScriptPart,
+    ScriptReasoning, ScriptStep, StepOrder,
 };
 use haft_testkit::{HaftOutput, TestTree};
 use serde_json::{Value, json};
 
 use super::call::here;
 use super::run::{FORMATS, haft, told};
+use super::sessions::kill;
 
 /// The text by which the server recognizes a request for a summary.
 const SUMMARY_REQUEST: &str = "Summarize the record below";
@@ -286,6 +287,33 @@ fn a_run_killed_at_any_line_of_a_compaction_repeats_no_more_than_its_pending_req
             }
         }
     }
+}
+
+/// The process gets SIGKILL while the model that summarizes is silent: the archive is written, the summary is not.
+#[test]
+fn a_run_killed_while_it_waits_for_a_summary_goes_on_when_it_is_resumed() {
+    let place = here();
+    files(&place, TURNS, 500);
+    let slow = ResponsePace { first_byte_milliseconds: 600_000, ..ResponsePace::default() };
+    let silent = ScriptStep::text("Files were read.").at_pace(slow);
+    let first = server(8_192, one_summary(), vec![silent]);
+    let words = ["run", "--max-turns", "1000", "--tools", "read,tool_output", "-m", "openai/m"];
+    let words = [&words[..], &["--override", SMALL_WINDOW, "--override", "compaction.keep=1", "go"]].concat();
+    let asks = || first.requests().iter().any(|request| request.raw.contains(SUMMARY_REQUEST));
+    kill(&place, &first, &words, "the request for a summary", asks);
+    assert_eq!((inputs(&place, "archived"), inputs(&place, "summarized")), (1, 0));
+    let replied = inputs(&place, "replied");
+    let rest = one_summary().split_off(replied);
+    let second = server(8_192, rest, vec![ScriptStep::text("Files were read."); 9]);
+    let ran = haft(&place, &second, &["resume", "last"]).output().expect_code(0);
+    assert_eq!(ran.stdout, "done\n");
+    let requests = second.requests();
+    assert!(requests[0].raw.contains(SUMMARY_REQUEST), "only the pending request is repeated");
+    assert!(requests[0].raw.contains("f0.txt"), "the record has the first turns: {}", requests[0].raw);
+    let summaries = requests.iter().filter(|request| request.raw.contains(SUMMARY_REQUEST)).count();
+    assert_eq!(requests.len() - summaries, TURNS + 1 - replied, "one request for each missing reply");
+    let archived = place.haft(&["output", &archive(&place)]).output().expect_code(0).stdout;
+    assert_eq!(archived.matches(&format!("{}\n", code(0))).count(), 1, "the archive has each turn once");
 }
 
 #[test]

@@ -67,12 +67,17 @@ fn operations(name: &str) -> Vec<Value> {
     all.iter().step_by(step).take(OPERATIONS).map(|tool| tool.input_schema.clone()).collect()
 }
 
-/// Returns the tools of all operations of a real API.
-pub(super) fn imported(name: &str) -> Vec<ToolDefinition> {
+/// Returns the file with the description of a real API.
+pub(super) fn description_of(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let mut places = own.ancestors().map(|place| place.join("tools/openapi").join(format!("{name}.json")));
     let file: Option<PathBuf> = places.find(|path| path.exists());
-    let file = file.unwrap_or_else(|| panic!("{name} is not there; `cargo xtask install` installs it"));
+    file.unwrap_or_else(|| panic!("{name} is not there; `cargo xtask install` installs it"))
+}
+
+/// Returns the tools of all operations of a real API.
+fn imported(name: &str) -> Vec<ToolDefinition> {
+    let file = description_of(name);
     let settings = ImportSettings {
         name: "api",
         base_url: Some(Url::parse("https://api.example.com").unwrap()),

@@ -43,7 +43,13 @@ fn events(ran: &HaftOutput) -> Vec<Value> {
 }
 
 /// Kills haft with SIGKILL as soon as the condition holds.
-fn kill(place: &TestTree, server: &ModelServer, words: &[&str], what: &str, holds: impl FnMut() -> bool) {
+pub(super) fn kill(
+    place: &TestTree,
+    server: &ModelServer,
+    words: &[&str],
+    what: &str,
+    holds: impl FnMut() -> bool,
+) {
     let mut child = haft(place, server, words).start();
     eventually(what, holds);
     send_signal(child.id(), libc::SIGKILL);

@@ -3,12 +3,14 @@
 
 use std::fmt::Write as _;
 
-use haft_core::tool::ToolDefinition;
-use haft_engine::search::ToolSearchIndex;
+use haft_core::tokens::tokens_of;
+use haft_model_server::{ScriptPart, ScriptStep};
+use haft_runtime::tokens::Vocabulary;
 use serde_json::{Value, json};
 
 use super::call::here;
-use super::schemas::imported;
+use super::run::{haft, server};
+use super::schemas::description_of;
 
 #[test]
 fn search_prints_the_best_match_first() {
@@ -55,21 +57,27 @@ fn query_lines_are_answered_in_order_and_bad_lines_get_an_error() {
     assert_eq!(lines.len(), 4);
 }
 
-/// Queries with the operations that answer them; see the comment in the file.
+/// Queries with the operations that answer them; see the comments in the files. The ranking was improved with the first file
+/// only. The second one was collected before and measured afterwards.
 const QUERIES: &str = include_str!("../search/queries.txt");
+const HELD_OUT: &str = include_str!("../search/held_out.txt");
 
 /// The catalogs of about 1,000 tools that are searched, each made of the operations of real APIs.
-const CATALOGS: [(&str, &[(&str, &str)]); 3] = [
-    ("code", &[("github", "api.github.com")]),
-    ("cluster and files", &[("kubernetes", "kubernetes.io"), ("box", "box.com")]),
-    (
-        "money, machines and meetings",
-        &[("stripe", "stripe.com"), ("digitalocean", "digitalocean.com"), ("zoom", "zoom.us")],
-    ),
+const CATALOGS: [&[(&str, &str)]; 3] = [
+    &[("github", "api.github.com")],
+    &[("kubernetes", "kubernetes.io"), ("box", "box.com")],
+    &[("stripe", "stripe.com"), ("digitalocean", "digitalocean.com"), ("zoom", "zoom.us")],
 ];
 
-/// The share of queries whose tool must be among the 20 names of one answer.
-const RECALL_MIN_PERCENT: usize = 95;
+/// The share of queries whose tool must be in one answer, in percent.
+const RECALL_PERCENT_MIN: usize = 95;
+const HELD_OUT_PERCENT_MIN: usize = 93;
+
+/// The most tokens of an answer.
+const ANSWER_TOKENS_MAX: u64 = 820;
+
+/// The most calls of one reply that a run carries out.
+const SEARCHES_PER_TURN: usize = 10;
 
 struct RecallQuery {
     api: &'static str,
@@ -77,68 +85,99 @@ struct RecallQuery {
     query: &'static str,
 }
 
-fn recall_queries() -> Vec<RecallQuery> {
-    let lines = QUERIES.lines().filter(|line| !line.starts_with('#'));
-    let read = |line: &'static str| {
-        let (left, query) = line.split_once(" | ").unwrap();
-        let mut words = left.split(' ');
-        RecallQuery { api: words.next().unwrap(), expected: words.collect(), query }
-    };
-    lines.map(read).collect()
+impl RecallQuery {
+    fn read(line: &'static str) -> Self {
+        let mut parts = line.split(" | ");
+        let mut words = parts.next().unwrap().split(' ');
+        let query = parts.next().unwrap();
+        Self { api: words.next().unwrap(), expected: words.collect(), query }
+    }
+
+    /// Returns the position of the tool among the names of an answer.
+    fn position(&self, answer: &str) -> Option<usize> {
+        let prefix = format!("rest__{}_", self.api);
+        let is_outside = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        let mut names: Vec<&str> =
+            answer.split(is_outside).filter(|word| word.starts_with("rest__")).collect();
+        names.dedup();
+        names.iter().position(|name| {
+            let own = name.strip_prefix(prefix.as_str());
+            own.is_some_and(|own| self.expected.iter().any(|expected| same_words(own, expected)))
+        })
+    }
 }
 
-/// Prints one line per catalog: the share of queries whose tool is first, among the first 5, 10 and 20.
-#[test]
-fn tools_of_large_real_apis_are_found_within_one_answer() {
-    let queries = recall_queries();
-    let mut table = String::new();
-    let (mut found, mut missed) = (0, Vec::new());
-    for (title, apis) in CATALOGS {
-        let of = |(api, file): &(&'static str, &str)| {
-            imported(file).into_iter().map(|tool| (*api, tool)).collect::<Vec<_>>()
-        };
-        let tools: Vec<(&str, ToolDefinition)> = apis.iter().flat_map(of).collect();
-        assert!(tools.len() > 1_000, "{title}: {}", tools.len());
-        let index = ToolSearchIndex::new(tools.iter().map(|(_, tool)| tool));
-        let asked: Vec<&RecallQuery> =
-            queries.iter().filter(|query| apis.iter().any(|(api, _)| *api == query.api)).collect();
-        let mut within = [0; 4];
-        for RecallQuery { api, expected, query } in &asked {
-            let own = |tool: &ToolDefinition| {
-                tool.name.as_str().strip_prefix("api_").unwrap_or_default().to_owned()
-            };
-            let answers = |of: &str, tool: &ToolDefinition| {
-                of == *api && expected.iter().any(|name| same_words(&own(tool), name))
-            };
-            assert!(tools.iter().any(|(of, tool)| answers(of, tool)), "{api} {expected:?} is not imported");
-            let hits = index.search(query, 20);
-            let at = hits.iter().position(|hit| answers(tools[hit.tool].0, &tools[hit.tool].1));
-            for (count, limit) in within.iter_mut().zip([1, 5, 10, 20]) {
+/// Runs the searches in a run with these APIs, and returns the answers as the model got them.
+fn answers(apis: &[(&str, &str)], queries: &[RecallQuery]) -> Vec<String> {
+    let place = here();
+    for (api, file) in apis {
+        let file = description_of(file);
+        let words = ["rest", "add", api, file.to_str().unwrap(), "--base-url", "https://api.example.com"];
+        place.haft(&words).output().expect_code(0);
+    }
+    let search = |query: &RecallQuery| ScriptPart::call("tool_search", json!({ "query": query.query }));
+    let turns = queries.chunks(SEARCHES_PER_TURN);
+    let steps = turns.map(|turn| ScriptStep::say(turn.iter().map(search)));
+    let model_server = server(steps.chain([ScriptStep::text("Done.")]));
+    haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    let last = model_server.requests().pop().unwrap();
+    let results = last.body["messages"].as_array().unwrap().iter().filter(|said| said["role"] == "tool");
+    results.map(|said| said["content"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Prints one line per catalog: the share of queries whose tool is first, among the first 5, 10, and in the answer.
+fn check_recall(file: &'static str, percent_min: usize) {
+    let (mut table, mut missed, mut found, mut all) = (String::new(), Vec::new(), 0, 0);
+    for apis in CATALOGS {
+        let lines = file.lines().filter(|line| !line.starts_with('#')).map(RecallQuery::read);
+        let queries: Vec<RecallQuery> =
+            lines.filter(|query| apis.iter().any(|(api, _)| *api == query.api)).collect();
+        let (mut within, mut most_tokens) = ([0; 4], 0);
+        let answers = answers(apis, &queries);
+        assert_eq!(answers.len(), queries.len());
+        for (query, answer) in queries.iter().zip(&answers) {
+            most_tokens = tokens_of(&Vocabulary, answer).count().max(most_tokens);
+            let at = query.position(answer);
+            for (count, limit) in within.iter_mut().zip([1, 5, 10, usize::MAX]) {
                 *count += usize::from(at.is_some_and(|at| at < limit));
             }
-            found += usize::from(at.is_some());
             if at.is_none() {
-                let names: Vec<&str> =
-                    hits.iter().take(5).map(|hit| tools[hit.tool].1.name.as_str()).collect();
-                missed.push(json!([query, expected, names]));
+                missed.push(query.query);
             }
         }
-        let share = within.map(|count| format!("{:.2}", count as f64 / asked.len() as f64)).join(" / ");
-        let _ = writeln!(table, "{title}: {} tools, {} queries: {share}", tools.len(), asked.len());
+        assert!(most_tokens <= ANSWER_TOKENS_MAX, "an answer has {most_tokens} tokens");
+        let share = within.map(|count| format!("{:.2}", count as f64 / queries.len() as f64)).join(" / ");
+        let names: Vec<&str> = apis.iter().map(|(api, _)| *api).collect();
+        let _ = writeln!(
+            table,
+            "{}: {} queries: {share}; at most {most_tokens} tokens",
+            names.join(", "),
+            queries.len()
+        );
+        (found, all) = (found + within[3], all + queries.len());
     }
-    println!("{table}{missed:#?}");
-    assert!(found * 100 >= queries.len() * RECALL_MIN_PERCENT, "{table}{missed:#?}");
+    println!("{table}{found} of {all}; missed: {missed:#?}");
+    assert!(found * 100 >= all * percent_min, "{table}{found} of {all}; missed: {missed:#?}");
+}
+
+#[test]
+fn tools_of_large_real_apis_are_found_within_one_answer() {
+    check_recall(QUERIES, RECALL_PERCENT_MIN);
+}
+
+#[test]
+fn queries_from_issues_of_users_find_their_tools_within_one_answer() {
+    check_recall(HELD_OUT, HELD_OUT_PERCENT_MIN);
 }
 
 /// Compares a tool name with an operation id, without separators: a tool name cannot hold all characters, and a long one
 /// ends with a digest.
 fn same_words(one: &str, other: &str) -> bool {
-    let is_digest = |word: &str| word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let cut = one.rsplit_once('_').filter(|(_, last)| is_digest(last) && one.len() > 40);
-    if let Some((beginning, _)) = cut {
-        return other.starts_with(beginning);
-    }
     let letters =
         |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
-    letters(one) == letters(other)
+    let is_digest = |word: &str| word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match one.rsplit_once('_').filter(|(_, last)| is_digest(last) && one.len() > 40) {
+        Some((beginning, _)) => letters(other).starts_with(&letters(beginning)),
+        None => letters(one) == letters(other),
+    }
 }
