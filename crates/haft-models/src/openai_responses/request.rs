@@ -383,8 +383,9 @@ fn write_loaded_tools(list: &mut ArrayWriter<'_>, tools: &[&ModelTool]) {
                 entry.put("type", "namespace");
                 entry.put("name", name);
                 entry.put("description", &format!("Tools of {name}."));
-                entry
-                    .array("tools", |list| own.for_each(|tool| list.object(|entry| write_loaded(entry, tool))));
+                entry.array("tools", |list| {
+                    own.for_each(|tool| list.object(|entry| write_loaded(entry, tool)));
+                });
             }),
             None => own.for_each(|tool| list.object(|entry| write_loaded(entry, tool))),
         }
