@@ -109,6 +109,19 @@ pub(super) fn explained_policy(
     spec.policy(&home()?).map_err(|error| not_granted(&error))
 }
 
+/// Builds the policy for a command that asks no question. The user's home directory as the workspace is an error.
+pub(super) fn policy_outside_home(
+    args: &PolicyArgs,
+    configuration: &Configuration,
+) -> Result<SandboxPolicy, CliError> {
+    let directory = workspace(args, &configuration.resolved.sandbox)?;
+    if is_user_home(&directory) {
+        return Err(usage(&"the workspace is the home directory, which needs a yes"));
+    }
+    let spec = spec_at(directory, UserHomeView::WithoutSecrets, args, configuration)?;
+    spec.policy(&home()?).map_err(|error| not_granted(&error))
+}
+
 /// Builds the workspace and its sandbox. Asks before the user's home directory becomes the workspace.
 pub(super) async fn workspace_spec(
     args: &PolicyArgs,
@@ -145,9 +158,7 @@ fn spec_at(
 
 /// Decides if commands may work in the user's home directory, which a person must allow.
 async fn home_view(directory: &Path, files: &FileArgs) -> Result<UserHomeView, CliError> {
-    let resolved = |path: &Path| path.canonicalize().ok();
-    let is_home = user_home().is_some_and(|home| resolved(&home) == resolved(directory));
-    if !is_home {
+    if !is_user_home(directory) {
         return Ok(UserHomeView::WithoutSecrets);
     }
     if files.allow_home {
@@ -167,6 +178,11 @@ async fn home_view(directory: &Path, files: &FileArgs) -> Result<UserHomeView, C
             Err(usage(&format!("{message}\n{hint}")))
         }
     }
+}
+
+fn is_user_home(directory: &Path) -> bool {
+    let resolved = |path: &Path| path.canonicalize().ok();
+    user_home().is_some_and(|home| resolved(&home) == resolved(directory))
 }
 
 const HOME_REFUSED: &str = "nothing was done: the home directory was not allowed as the workspace\n\

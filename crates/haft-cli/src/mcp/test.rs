@@ -14,20 +14,24 @@ use tokio::time::timeout;
 use super::super::args::{FileArgs, PolicyArgs};
 use super::super::exit::ExitReason;
 use super::super::servers::face;
-use super::super::settings::{self, CliError};
+use super::super::settings::{self, CliError, Configuration};
 use super::super::status_line::waiting;
 use super::super::tools::{schema_problem, tokens_by_length, tokens_text};
 use super::args::McpTestArgs;
 use super::missing_permission::{config_hint, lacked};
 use super::{McpCommandOutput, unambiguous};
-use haft_config::{ResolvedConfig, printable};
+use haft_config::printable;
+use haft_config::resolved::McpServerSettings;
 use haft_runtime::wiring::{self, McpServers};
 
 /// The most log lines shown after a failure.
 const LINES_SHOWN_MAX: usize = 10;
 
 pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliError> {
-    let found = alone(args).await?;
+    let configuration = alone(args)?;
+    let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration).await?;
+    let resolved = &configuration.resolved;
+    let found = wiring::mcp_servers(resolved, &policy, &face(resolved));
     let server = only(&found, &args.name)?;
     let began = Instant::now();
     let outcome = started(server, &args.name).await;
@@ -41,12 +45,17 @@ pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliErro
     Ok(answer)
 }
 
-/// Starts a server, waits at most this long, and returns its tools or the reason why they are not known.
+/// Starts a server, waits at most this long, and returns its tools or the reason why they are not known. Asks no question:
+/// in the user's home directory the server is not started.
 pub(super) async fn listed_tools(name: &str, wait: Duration) -> Result<Vec<ToolDefinition>, String> {
     let files = FileArgs::default();
     let args = McpTestArgs { name: name.to_owned(), trace_mcp: false, json: false, files };
-    let found = alone(&args).await.map_err(|(_, message)| message)?;
-    let server = only(&found, name).map_err(|(_, message)| message)?;
+    let message_of = |(_, message): CliError| message;
+    let configuration = alone(&args).map_err(message_of)?;
+    let policy = settings::policy_outside_home(&PolicyArgs::of_files(&args.files), &configuration);
+    let (policy, resolved) = (policy.map_err(message_of)?, &configuration.resolved);
+    let found = wiring::mcp_servers(resolved, &policy, &face(resolved));
+    let server = only(&found, name).map_err(message_of)?;
     let tools = match timeout(wait, started(server, name)).await {
         Ok(Ok(())) => Ok(server.status().listing.tools().to_vec()),
         Ok(Err(error)) => Err(server.status().reason.unwrap_or(error.message)),
@@ -56,18 +65,14 @@ pub(super) async fn listed_tools(name: &str, wait: Duration) -> Result<Vec<ToolD
     tools
 }
 
-/// Returns this server alone, enabled even where the configuration disables it.
-async fn alone(McpTestArgs { name, trace_mcp, files, .. }: &McpTestArgs) -> Result<McpServers, CliError> {
-    let configuration = settings::configuration(files)?;
+/// Returns the configuration with this server alone, enabled even where the configuration disables it.
+fn alone(McpTestArgs { name, trace_mcp, files, .. }: &McpTestArgs) -> Result<Configuration, CliError> {
+    let mut configuration = settings::configuration(files)?;
     let server = unambiguous(&configuration.resolved, name)?.clone();
-    let policy = settings::policy(&PolicyArgs::of_files(files), &configuration).await?;
-    let enabled = haft_config::resolved::McpServerSettings { enabled: true, ..server };
-    let alone = ResolvedConfig {
-        mcp_servers: [(name.clone(), enabled)].into(),
-        trace_mcp: configuration.resolved.trace_mcp || *trace_mcp,
-        ..configuration.resolved
-    };
-    Ok(wiring::mcp_servers(&alone, &policy, &face(&alone)))
+    let enabled = McpServerSettings { enabled: true, ..server };
+    configuration.resolved.mcp_servers = [(name.clone(), enabled)].into();
+    configuration.resolved.trace_mcp |= trace_mcp;
+    Ok(configuration)
 }
 
 fn only<'a>(found: &'a McpServers, name: &str) -> Result<&'a Arc<SupervisedServer>, CliError> {

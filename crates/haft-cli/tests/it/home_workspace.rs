@@ -49,6 +49,15 @@ fn home_directory_needs_a_yes_or_a_flag() {
 }
 
 #[test]
+fn mcp_add_in_the_home_directory_asks_nothing_and_starts_nothing() {
+    let place = place();
+    let run = in_home(&place, place.haft(&["mcp", "add", "a", "--", "touch", "made"])).on_terminal();
+    let shown = run.finish().expect_code(0).stdout;
+    assert!(shown.contains("its tools are not known yet: the workspace is the home directory"), "{shown}");
+    assert!(place.text("user/.haft/haft.json").contains("touch") && !place.exists("user/made"), "{shown}");
+}
+
+#[test]
 fn secrets_and_own_home_stay_hidden_in_the_home_directory() {
     let place = place();
     let check = |command: &str, succeeds: bool| {
