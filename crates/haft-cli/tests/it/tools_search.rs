@@ -121,8 +121,9 @@ fn answers(apis: &[(&str, &str)], queries: &[RecallQuery]) -> Vec<String> {
     let model_server = server(steps.chain([ScriptStep::text("Done.")]));
     haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     let last = model_server.requests().pop().unwrap();
-    let results = last.body["messages"].as_array().unwrap().iter().filter(|said| said["role"] == "tool");
-    results.map(|said| said["content"].as_str().unwrap().to_owned()).collect()
+    let results =
+        last.body["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool");
+    results.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Prints one line per catalog: the share of queries whose tool is first, among the first 5, 10, and in the answer.
