@@ -160,7 +160,7 @@ Examples:
   printf '%s\\n' '{\"id\":1,\"tool\":\"current_date\",\"args\":{}}' | haft call --stdin";
 
 /// The operator's decisions about the sandbox. Nothing a model sends can change them.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(super) struct PolicyArgs {
     /// workspace: write only to the workspace and /tmp, no network; network: the same with network; full: everything except

@@ -88,6 +88,8 @@ fn builder(command: &CliCommand) -> tokio::runtime::Builder {
     match command {
         #[cfg(feature = "serve")]
         CliCommand::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        #[cfg(feature = "serve")]
+        CliCommand::Mcp(args) if args.serves_http() => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
     }
 }
@@ -104,7 +106,7 @@ async fn dispatch(command: CliCommand) -> ExitCode {
         CliCommand::Ask(args) => ask::run(&args).await,
         CliCommand::Models(args) => models::run(&args).await,
         #[cfg(feature = "serve")]
-        CliCommand::Serve(args) => serve::run(&args).await,
+        CliCommand::Serve(args) => serve::serve(&args).await,
         #[cfg(feature = "serve")]
         CliCommand::Keys(args) => keys::run(&args.command),
         CliCommand::Dev(DevArgs { command: DevCommand::ModelServer(args) }) => dev::model_server(&args).await,

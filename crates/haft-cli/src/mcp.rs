@@ -10,7 +10,9 @@ mod login;
 mod logs;
 pub(super) mod missing_permission;
 #[cfg(feature = "serve")]
-mod serve;
+pub(super) mod opener;
+#[cfg(feature = "serve")]
+pub(super) mod serve;
 mod test;
 
 use std::path::PathBuf;

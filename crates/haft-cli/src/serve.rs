@@ -1,31 +1,88 @@
 //! `haft serve`: the HTTP server.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use haft_config::printable;
 use haft_core::principal::Principal;
+use haft_engine::ToolFilter;
+use haft_runtime::governor::EffectExposure;
 use haft_runtime::runtime::Runtime;
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
-use haft_server::{AgentCatalog, AuthMode, ServeError, Server, ServerSettings};
+use haft_server::mcp::McpGateway;
+use haft_server::{AgentCatalog, AuthMode, ServeError, ServedRoutes, Server, ServerSettings};
 use haft_store::api_keys::{KeyScope, NewApiKey};
 
-use super::args::ServeArgs;
+use super::args::{FileArgs, PolicyArgs, ServeArgs};
 use super::cancel::SignalListener;
 use super::exit::ExitReason;
+use super::mcp::opener::GatewayTools;
 use super::settings::{self, CliError, Configuration};
-use super::{agents, keys, skills, terminal};
+use super::watch::{self, CallLog, CommandWatchers};
+use super::{agents, keys, mcp, skills, terminal};
 
-/// Serves until it is interrupted or terminated, and then exits with 0.
-pub(super) async fn run(args: &ServeArgs) -> ExitCode {
+/// The arguments of every command that serves HTTP.
+pub(super) struct HttpServeSettings<'a> {
+    pub(super) address: SocketAddr,
+    pub(super) allow_host: &'a [String],
+    pub(super) allow_origin: &'a [String],
+    pub(super) no_auth: bool,
+    pub(super) check: bool,
+    /// The scopes of the key that the first start creates.
+    pub(super) first_scopes: Vec<KeyScope>,
+    pub(super) files: &'a FileArgs,
+}
+
+/// Serves the API and the MCP gateway until it is interrupted or terminated, and then exits with 0.
+pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
+    let settings = HttpServeSettings {
+        address: args.address,
+        allow_host: &args.allow_host,
+        allow_origin: &args.allow_origin,
+        no_auth: args.no_auth,
+        check: args.check,
+        first_scopes: vec![KeyScope::Api, KeyScope::Approvals],
+        files: &args.files,
+    };
+    let mut watching = None;
+    let exit = run(settings, |server| {
+        let (gateway, watch) = gateway(&args.files)?;
+        watching = Some(watch);
+        Ok(server.with_mcp(gateway, ServedRoutes::All))
+    })
+    .await;
+    if let Some(watch) = watching {
+        watch.finish();
+    }
+    exit
+}
+
+/// The MCP gateway beside the API: all tools, under the configured rules.
+fn gateway(files: &FileArgs) -> Result<(McpGateway, CommandWatchers), CliError> {
+    let configuration = settings::configuration(files)?;
+    let home = settings::home()?;
+    let content = watch::content(configuration.resolved.telemetry);
+    let watch = CommandWatchers::of_gateway(CallLog::Off, &home, content);
+    let policy = PolicyArgs { files: files.clone(), ..PolicyArgs::default() };
+    let tools = GatewayTools { configuration, policy, exposure: EffectExposure::All, local: None };
+    let gateway = mcp::serve::build("haft", ToolFilter::All, tools, &watch)?;
+    Ok((gateway, watch))
+}
+
+/// Serves until it is interrupted or terminated. `mount` adds further interfaces to the server.
+pub(super) async fn run(
+    args: HttpServeSettings<'_>,
+    mount: impl FnOnce(Server) -> Result<Server, CliError>,
+) -> ExitCode {
     let mut signals = SignalListener::begin();
-    let server = match prepare(args).await {
+    let server = match prepare(&args).await.and_then(mount) {
         Ok(server) => server,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     if args.check {
         return terminal::answer(&format!("ok: the server can listen on {}", server.address()));
     }
-    let first_key = match first_key(args) {
+    let first_key = match first_key(&args) {
         Ok(key) => key,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
@@ -43,17 +100,17 @@ pub(super) async fn run(args: &ServeArgs) -> ExitCode {
     ExitReason::Success.into()
 }
 
-async fn prepare(args: &ServeArgs) -> Result<Server, CliError> {
-    let configuration = settings::configuration(&args.files)?;
+async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
+    let configuration = settings::configuration(args.files)?;
     let home = settings::home()?;
     let settings = ServerSettings {
-        allowed_hosts: args.allow_host.clone(),
-        allowed_origins: args.allow_origin.clone(),
+        allowed_hosts: args.allow_host.to_vec(),
+        allowed_origins: args.allow_origin.to_vec(),
         auth: if args.no_auth { AuthMode::NoAuth } else { AuthMode::Keys },
         ..ServerSettings::at(args.address, workspace(&home.workspace(), &configuration))
     };
-    let (agents, mut warnings) = AgentCatalog::load(&agents::loader(&args.files)?);
-    let builder = Runtime::builder(configuration.resolved).home(home).skills(skills::found(&args.files)?);
+    let (agents, mut warnings) = AgentCatalog::load(&agents::loader(args.files)?);
+    let builder = Runtime::builder(configuration.resolved).home(home).skills(skills::found(args.files)?);
     let built = builder.build_with_warnings().await;
     let (runtime, of_runtime) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
     warnings.extend(of_runtime);
@@ -83,7 +140,7 @@ fn workspace(directory: &std::path::Path, configuration: &Configuration) -> Work
 }
 
 /// Creates a key if there is none, so that the first start needs no further command.
-fn first_key(args: &ServeArgs) -> Result<Option<String>, CliError> {
+fn first_key(args: &HttpServeSettings<'_>) -> Result<Option<String>, CliError> {
     let store = keys::store()?;
     let known = store.load().map_err(|error| keys::unusable(&error))?;
     if args.no_auth || !known.all().is_empty() {
@@ -94,7 +151,7 @@ fn first_key(args: &ServeArgs) -> Result<Option<String>, CliError> {
         name: "first".into(),
         tenant: "default".into(),
         subject: owner.subject().to_owned(),
-        scopes: vec![KeyScope::Api, KeyScope::Approvals],
+        scopes: args.first_scopes.clone(),
         expires_ms: None,
     };
     let (_, secret) = store.create(new, keys::now_ms()).map_err(|error| keys::unusable(&error))?;

@@ -47,6 +47,20 @@ pub(super) fn providers(
     all
 }
 
+/// Returns the servers that can be used, for the clients of the MCP gateway.
+#[cfg(feature = "serve")]
+pub(super) fn usable(
+    config: &ResolvedConfig,
+    policy: &SandboxPolicy,
+    face: &McpClientSettings,
+) -> Vec<Arc<haft_tools::mcp::McpProvider>> {
+    let found = wiring::mcp_servers(config, policy, face);
+    for (name, reason) in &found.unusable {
+        terminal::warn(&format!("MCP server `{name}` cannot be used: {reason}"));
+    }
+    found.providers
+}
+
 /// Returns the names of the servers whose tools are not known yet, for the status line of a run that waits for them.
 pub(super) fn awaited<'a>(config: &'a ResolvedConfig, home: &Home) -> Vec<&'a str> {
     let unknown = config.mcp_servers.iter().filter(|(name, server)| {

@@ -99,6 +99,16 @@ pub(super) async fn policy(
     spec.policy(&home()?).map_err(|error| not_granted(&error))
 }
 
+/// Builds the operator's policy for another workspace, which is never the user's home directory itself.
+pub(super) fn policy_in(
+    args: &PolicyArgs,
+    configuration: &Configuration,
+    workspace: PathBuf,
+) -> Result<SandboxPolicy, CliError> {
+    let spec = spec_at(workspace, UserHomeView::WithoutSecrets, args, configuration)?;
+    spec.policy(&home()?).map_err(|error| not_granted(&error))
+}
+
 /// Builds the policy for a command that only explains it and runs nothing, so that no question is needed.
 pub(super) fn explained_policy(
     args: &PolicyArgs,

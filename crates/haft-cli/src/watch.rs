@@ -14,8 +14,6 @@ use serde_json::Value;
 use super::args::{AskArgs, CallArgs, LogFormat, ShowArgs};
 use super::hints;
 use super::log::{LogContent, LogLevel, LogWriter};
-#[cfg(feature = "serve")]
-use super::mcp::args::McpServeArgs;
 use super::terminal::{self, StatusLine};
 use super::tree::TreeKeeper;
 use haft_runtime::telemetry::{Telemetry, captures_content};
@@ -31,6 +29,14 @@ pub(super) struct CommandWatchers {
     telemetry: Option<Telemetry>,
     /// Whether a watcher may use the content of calls.
     captures_content: bool,
+}
+
+/// Decides if each call of an MCP client is logged.
+#[cfg(feature = "serve")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallLog {
+    Written,
+    Off,
 }
 
 /// The options that control the watchers.
@@ -67,8 +73,9 @@ impl CommandWatchers {
 
     #[cfg(feature = "serve")]
     /// Watches the calls of an MCP client. Standard output belongs to the protocol.
-    pub(super) fn of_gateway(args: &McpServeArgs, home: &Home, content: LogContent) -> Self {
-        let wishes = WatcherOptions { verbose: args.verbose, log_format: None, tree: false, content };
+    pub(super) fn of_gateway(log: CallLog, home: &Home, content: LogContent) -> Self {
+        let verbose = log == CallLog::Written;
+        let wishes = WatcherOptions { verbose, log_format: None, tree: false, content };
         Self::with(wishes, Some(home), Vec::new())
     }
 

@@ -17,6 +17,7 @@ pub mod budget;
 pub mod cache_store;
 pub mod change_counter;
 pub mod chunk;
+pub mod client_relay;
 pub mod compaction;
 pub mod conversation;
 pub mod digest;

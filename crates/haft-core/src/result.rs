@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::output::ToolOutput;
+use crate::output::{RawResult, ToolOutput};
 use crate::tool::ToolCall;
 
 /// The cause of an error. Developers may log it; a model never sees it.
@@ -62,13 +62,23 @@ pub struct ToolError {
     pub kind: ToolErrorKind,
     /// The text for the model: the problem, and a way around it.
     pub message: String,
+    /// The failed result as the MCP server sent it, for a caller that passes it on. `None` once a stage has changed the
+    /// message.
+    pub raw: Option<RawResult>,
     source: Option<BoxError>,
 }
 
 impl ToolError {
     /// Creates an error without a source.
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), raw: None, source: None }
+    }
+
+    /// Sets the failed result as its MCP server sent it.
+    #[must_use]
+    pub fn with_raw(mut self, raw: Option<RawResult>) -> Self {
+        self.raw = raw;
+        self
     }
 
     /// Sets the cause. It may hold details that the model must not see.

@@ -24,5 +24,5 @@ mod settings;
 
 pub use agents::AgentCatalog;
 pub use error::{ApiError, ApiErrorKind};
-pub use server::{ServeError, Server};
+pub use server::{ServeError, ServedRoutes, Server};
 pub use settings::{AuthMode, DEFAULT_PORT, ServerSettings};

@@ -7,14 +7,18 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
 use crate::error::{ApiError, ApiErrorKind};
-use crate::server::ServerState;
-use crate::{access, auth, conversations, health, models, request_id, responses};
+use crate::server::{MountedMcp, ServedRoutes, ServerState};
+use crate::{access, auth, conversations, health, mcp, models, request_id, responses};
 
 /// The checks run from the outside in: the request gets its id, then host, origin and content type are checked, then the
 /// key. Health checks need no key.
-pub(crate) fn router(state: &Arc<ServerState>) -> Router {
-    Router::new()
-        .nest("/v1", v1(state))
+pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Router {
+    let api = match mcp {
+        Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }) => Router::new(),
+        Some(MountedMcp { routes: ServedRoutes::All, .. }) | None => Router::new().nest("/v1", v1(state)),
+    };
+    let mcp = mcp.map(|mounted| mcp::http::routes(state, &mounted.gateway)).unwrap_or_default();
+    api.merge(mcp)
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .fallback(unknown_route)

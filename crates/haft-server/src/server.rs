@@ -20,6 +20,8 @@ use crate::accept;
 use crate::access::AccessRules;
 use crate::agents::AgentCatalog;
 use crate::auth::{KeyRing, now_ms};
+use crate::mcp::http::HttpGateway;
+use crate::mcp::{BuiltinAccess, McpGateway};
 use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
@@ -29,6 +31,22 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     state: Arc<ServerState>,
+    mcp: Option<MountedMcp>,
+}
+
+/// The MCP gateway of a server.
+pub(crate) struct MountedMcp {
+    pub(crate) gateway: Arc<HttpGateway>,
+    pub(crate) routes: ServedRoutes,
+}
+
+/// The routes that a server with an MCP gateway has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServedRoutes {
+    /// All of them.
+    All,
+    /// The MCP gateway and the health checks.
+    McpOnly,
 }
 
 /// Everything that handlers share.
@@ -153,7 +171,20 @@ impl Server {
             active: watch::Sender::new(0),
             started_s: now_ms() / 1000,
         };
-        Ok(Self { listener, address, state: Arc::new(state) })
+        Ok(Self { listener, address, state: Arc::new(state), mcp: None })
+    }
+
+    /// Adds the MCP gateway at `/mcp`.
+    #[must_use]
+    pub fn with_mcp(mut self, gateway: McpGateway, routes: ServedRoutes) -> Self {
+        // A gateway alone is for the tools of the person who started it. The API asks for a scope, also without keys.
+        let without_keys = match (self.state.settings.auth, routes) {
+            (AuthMode::NoAuth, ServedRoutes::McpOnly) => Some(BuiltinAccess::Offered),
+            (AuthMode::NoAuth, ServedRoutes::All) => Some(BuiltinAccess::Withheld),
+            (AuthMode::Keys, _) => None,
+        };
+        self.mcp = Some(MountedMcp { gateway: HttpGateway::new(gateway, without_keys), routes });
+        self
     }
 
     /// Returns the address that the server listens on, with the port that the system chose for port 0.
@@ -165,14 +196,22 @@ impl Server {
     /// timeout to finish; those in the background are suspended as soon as no tool runs, and the next process continues
     /// them.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) {
-        let Self { listener, state, .. } = self;
-        let app = router(&state);
-        tokio::spawn(continue_unfinished(Arc::clone(&state)));
+        let Self { listener, state, mcp, .. } = self;
+        let app = router(&state, mcp.as_ref());
+        let serves_api = !matches!(mcp, Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }));
+        if serves_api {
+            tokio::spawn(continue_unfinished(Arc::clone(&state)));
+        }
+        let mcp = mcp.map(|mounted| mounted.gateway);
         let (closing, closed) = oneshot::channel();
-        let drained = Arc::clone(&state);
+        let (drained, sessions) = (Arc::clone(&state), mcp.clone());
         let signal = async move {
             stop.await;
             drained.stopping.send_replace(true);
+            // Their streams would stay open for the whole drain timeout.
+            if let Some(sessions) = sessions {
+                sessions.end_sessions();
+            }
             // The listener stays open meanwhile, so that a load balancer reads the state from `/readyz`.
             if timeout(drained.settings.drain_timeout, drained.drained()).await.is_err() {
                 drained.live.suspend_all();
@@ -187,6 +226,9 @@ impl Server {
             Ok(()) = closed => drop(timeout(CLOSE_TIMEOUT, &mut served).await),
         }
         served.abort();
+        if let Some(mcp) = mcp {
+            mcp.close().await;
+        }
         state.runtime.shut_down().await;
     }
 }

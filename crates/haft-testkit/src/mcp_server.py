@@ -21,6 +21,44 @@ def text(words, **more):
     return {"content": [{"type": "text", "text": words}], **more}
 
 
+def offered(request, method, params):
+    """Resources and prompts, with members that only this server knows."""
+    link = {"type": "resource_link", "uri": "note://1", "name": "one", "vendor": 2}
+    inside = {"type": "resource", "resource": {"uri": "note://1", "text": "first"}}
+    if method == "resources/list":
+        if params.get("cursor") == "2":
+            return reply(request, {"resources": [{"uri": "note://2", "name": "two"}, 7]})
+        return reply(request, {"resources": [{"uri": "note://1", "name": "one", "vendor": [1]}], "nextCursor": "2"})
+    if method == "resources/templates/list":
+        return reply(request, {"resourceTemplates": [{"uriTemplate": "note://{number}", "name": "notes"}]})
+    if method == "resources/read":
+        if params["uri"] == "note://none":
+            return send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32002, "message": "no such note"}})
+        return reply(request, {"contents": [{"uri": params["uri"], "text": "read " + params["uri"], "vendor": 3}]})
+    if method == "resources/subscribe":
+        reply(request, {})
+        for uri in (params["uri"], "note://unwatched"):
+            send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})
+        return send({"jsonrpc": "2.0", "method": "notifications/resources/list_changed"})
+    if method == "prompts/list":
+        return reply(request, {"prompts": [{"name": "greet", "arguments": [{"name": "who"}], "vendor": 4}]})
+    if method == "prompts/get":
+        if "arguments" not in params:
+            asked = ask("elicitation/create", FORM)
+            return reply(request, {"messages": [said(json.dumps(asked))]})
+        words = said("Greet " + params["arguments"]["who"])
+        return reply(request, {"messages": [words, {"role": "user", "content": inside}], "vendor": 5})
+    if method == "completion/complete":
+        return reply(request, {"completion": {"values": [json.dumps(params["ref"], sort_keys=True)]}})
+    if method == "tools/call" and params["name"] == "fail":
+        image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+        return reply(request, {"content": [{"type": "text", "text": "broken"}, image, link], "isError": True, "vendor": 6})
+    send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "warning", "data": "mind the step"}})
+    reply(request, {"content": [link, inside], "structuredContent": {"a": 1.0}, "_meta": {"v": 1}})
+
+
+OFFERS = ["resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe",
+          "prompts/list", "prompts/get", "completion/complete", "tools/call"]
 VERBS = ["create", "list", "get", "delete", "update", "archive", "send", "merge", "export", "import"]
 NOUNS = ["invoice", "customer", "payment", "order", "contract", "ticket", "report", "article", "campaign", "shipment"]
 
@@ -239,6 +277,9 @@ if mode == "daemon":
 for line in sys.stdin:
     request = json.loads(line)
     method = request.get("method")
+    if mode == "offers" and method in OFFERS:
+        offered(request, method, request["params"])
+        continue
     if method == "server/discover":
         if mode in ("dies-on-probe", "refuses-later"):
             sys.exit(1)
@@ -257,6 +298,8 @@ for line in sys.stdin:
         capabilities = {"tools": {"listChanged": True}}
         if mode == "prompts":
             capabilities["prompts"] = {}
+        if mode == "offers":
+            capabilities.update({"prompts": {}, "resources": {"subscribe": True}, "completions": {}, "logging": {}})
         if mode == "waits-for-others":
             open(os.path.join(sys.argv[2], sys.argv[3]), "w").close()
             while len(os.listdir(sys.argv[2])) < int(sys.argv[4]):

@@ -15,6 +15,14 @@ pub(crate) struct McpArgs {
     pub(crate) command: McpCommand,
 }
 
+#[cfg(feature = "serve")]
+impl McpArgs {
+    /// Returns true if the command works for many clients at once.
+    pub(crate) fn serves_http(&self) -> bool {
+        matches!(&self.command, McpCommand::Serve(args) if args.http.is_some())
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   haft mcp add time -- uvx mcp-server-time
@@ -235,6 +243,13 @@ pub(crate) struct McpServeArgs {
     #[arg(long, value_name = "NAME", default_value = "haft")]
     pub(crate) name: String,
 
+    /// Serve many clients over HTTP at http://IP:PORT/mcp instead of one on the standard streams
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) http: Option<std::net::SocketAddr>,
+
+    #[command(flatten)]
+    pub(crate) access: McpHttpArgs,
+
     /// Log each call to standard error
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -247,12 +262,30 @@ pub(crate) struct McpServeArgs {
     pub(crate) policy: PolicyArgs,
 }
 
+/// The access to the gateway over HTTP.
+#[cfg(feature = "serve")]
+#[derive(Debug, Clone, Args)]
+pub(crate) struct McpHttpArgs {
+    /// Require no key; only for an address of the loopback
+    #[arg(long, requires = "http")]
+    pub(crate) no_auth: bool,
+
+    /// A host name under which clients reach the server, beside localhost and the address
+    #[arg(long, value_name = "NAME", requires = "http")]
+    pub(crate) allow_host: Vec<String>,
+
+    /// The origin of web pages that may send requests, such as `https://app.example.com`
+    #[arg(long, value_name = "ORIGIN", requires = "http")]
+    pub(crate) allow_origin: Vec<String>,
+}
+
 #[cfg(feature = "serve")]
 const SERVE_EXAMPLES: &str = "\
 Examples:
   claude mcp add haft -- haft mcp serve
   haft mcp serve --name docs --group docs
-  haft mcp serve --tools 'git__*' --read-only";
+  haft mcp serve --tools 'git__*' --read-only
+  haft mcp serve --http 127.0.0.1:8485";
 
 /// Take over the servers of other programs: Claude, Cursor, VS Code, Windsurf, Cline, Gemini, opencode, goose, Codex
 #[derive(Debug, Args)]

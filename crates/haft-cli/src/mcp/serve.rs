@@ -1,30 +1,26 @@
 //! `haft mcp serve`: all tools as one MCP server on the standard streams.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use haft_config::environment;
 use haft_core::glob::ToolGlob;
 use haft_core::name::GroupName;
-use haft_core::provider::ToolProvider;
 use haft_core::result::ToolError;
-use haft_engine::{RunContext, ToolFilter, ToolFilterItem};
-use haft_runtime::definition_watch::DefinitionWatch;
+use haft_engine::{ToolFilter, ToolFilterItem};
 use haft_runtime::governor::EffectExposure;
-use haft_runtime::sampling::ModelSampler;
-use haft_runtime::wiring::{self, OrchestratorOptions, ToolSettings};
-use haft_server::mcp::{ClientAbilities, McpGateway, OpenedTools, ToolsOpener};
-use haft_tools::mcp::ElicitationSupport;
+use haft_server::ServedRoutes;
+use haft_server::mcp::McpGateway;
+use haft_store::api_keys::KeyScope;
 use tokio::io::BufReader;
 
-use super::super::approvals;
-use super::super::call::{over_http, store};
 use super::super::exit::ExitReason;
-use super::super::servers::{ServerRequirements, providers};
+use super::super::serve::{self as http_server, HttpServeSettings};
 use super::super::settings::{self, CliError};
-use super::super::watch::{self, CommandWatchers};
+use super::super::watch::{self, CallLog, CommandWatchers};
 use super::super::{cancel, hints, remedy, terminal};
 use super::args::McpServeArgs;
+use super::opener::GatewayTools;
 
 /// The size of the buffer for requests, in bytes.
 const INPUT_BUFFER_BYTES: usize = 64 << 10;
@@ -34,6 +30,11 @@ pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
         Ok(made) => made,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
+    if let Some(address) = args.http {
+        let exit = serve_http(args, address, gateway).await;
+        watch.finish();
+        return exit;
+    }
     let input = BufReader::with_capacity(INPUT_BUFFER_BYTES, tokio::io::stdin());
     let served = tokio::select! {
         biased;
@@ -47,16 +48,47 @@ pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
     }
 }
 
+/// Serves many clients over HTTP, with the keys of `haft serve`.
+async fn serve_http(args: &McpServeArgs, address: SocketAddr, gateway: McpGateway) -> ExitCode {
+    let settings = HttpServeSettings {
+        address,
+        allow_host: &args.access.allow_host,
+        allow_origin: &args.access.allow_origin,
+        no_auth: args.access.no_auth,
+        check: false,
+        first_scopes: vec![KeyScope::Api, KeyScope::BuiltinTools],
+        files: &args.policy.files,
+    };
+    http_server::run(settings, |server| Ok(server.with_mcp(gateway, ServedRoutes::McpOnly))).await
+}
+
 /// Reads the configuration and prepares everything but the servers, which start behind the first reply.
 async fn gateway(args: &McpServeArgs) -> Result<(McpGateway, CommandWatchers), CliError> {
     let selection = selection(args)?;
-    let configuration = settings::configuration(&args.policy.files)?;
+    let mut configuration = settings::configuration(&args.policy.files)?;
     let home = settings::home()?;
-    let config = &configuration.resolved;
-    let watch = CommandWatchers::of_gateway(args, &home, watch::content(config.telemetry));
+    let log = if args.verbose { CallLog::Written } else { CallLog::Off };
+    let watch = CommandWatchers::of_gateway(log, &home, watch::content(configuration.resolved.telemetry));
+    configuration.resolved.trace_mcp |= args.trace_mcp;
+    let exposure = if args.read_only { EffectExposure::ReadOnly } else { EffectExposure::All };
+    let policy = args.policy.clone();
+    let local = Some(settings::policy(&policy, &configuration).await?);
+    let tools = GatewayTools { configuration, policy, exposure, local };
+    let gateway = build(&args.name, selection, tools, &watch)?;
+    Ok((gateway, watch))
+}
+
+/// Builds the gateway over the tools.
+pub(crate) fn build(
+    name: &str,
+    selection: ToolFilter,
+    tools: GatewayTools,
+    watch: &CommandWatchers,
+) -> Result<McpGateway, CliError> {
+    let config = &tools.configuration.resolved;
     let hinted = Arc::new(config.clone());
-    let gateway = McpGateway {
-        name: args.name.clone(),
+    Ok(McpGateway {
+        name: name.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instructions: Some(INSTRUCTIONS.to_owned()),
         selection,
@@ -66,52 +98,13 @@ async fn gateway(args: &McpServeArgs) -> Result<(McpGateway, CommandWatchers), C
             let text = warning.to_string();
             terminal::warn(&hints::with(&text, hints::warning(&text)));
         }),
-        open: opener(args, configuration, &watch).await?,
-    };
-    Ok((gateway, watch))
+        open: tools.opener(watch)?,
+    })
 }
 
 /// The instructions for the model of the client.
 const INSTRUCTIONS: &str = "The tools of several servers. The name of a tool begins with the name of its server. \
     A result that is too large is stored: query it with `tool_output` and the handle in the result.";
-
-async fn opener(
-    args: &McpServeArgs,
-    configuration: settings::Configuration,
-    watch: &CommandWatchers,
-) -> Result<ToolsOpener, CliError> {
-    let policy = settings::policy(&args.policy, &configuration).await?;
-    let home = policy.home().clone();
-    let mut config = configuration.resolved;
-    config.trace_mcp |= args.trace_mcp;
-    config.telemetry.capture_content = watch.captures_content();
-    let outputs = store(&home, &config.tool_output.limits)?;
-    let context = RunContext {
-        workspace: policy.workspace().to_string_lossy().into(),
-        grants: approvals::store(&home),
-        confinement: policy.confinement(),
-        outputs: config.tool_output.enabled.then(|| Arc::new(outputs) as _),
-        sampler: Some(Arc::new(ModelSampler::new(&config, &policy, Arc::new(environment), None))),
-        events: watch.sink(),
-        ..RunContext::default()
-    };
-    let (place, parents) = (watch.place(), watch.trace_parents());
-    let exposure = if args.read_only { EffectExposure::ReadOnly } else { EffectExposure::All };
-    Ok(Box::new(move |abilities: ClientAbilities| {
-        let elicitation =
-            if abilities.elicitation { ElicitationSupport::Offered } else { ElicitationSupport::NotOffered };
-        let needs = ServerRequirements { tool: None, elicitation, parents };
-        let servers = providers(&config, &policy, needs);
-        let definitions = DefinitionWatch::new(&config, &home);
-        let later_config = config.clone();
-        let later = Box::pin(async move { over_http(&later_config, &home).await })
-            as futures_util::future::BoxFuture<'static, Vec<Arc<dyn ToolProvider>>>;
-        let settings = ToolSettings { policy, timeout: None, config };
-        let options = OrchestratorOptions { exposure, ..OrchestratorOptions::default() };
-        let orchestrator = wiring::orchestrator_with_options(settings, servers, options);
-        OpenedTools { orchestrator, context, place, later, definitions }
-    }))
-}
 
 /// Returns the tools that the client may see. Without a selection these are all active tools.
 fn selection(args: &McpServeArgs) -> Result<ToolFilter, CliError> {

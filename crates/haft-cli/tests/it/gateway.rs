@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 mod approvals;
 mod hostile;
+mod http;
+mod passed;
 mod protocol;
 mod sdk;
 

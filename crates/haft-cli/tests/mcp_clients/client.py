@@ -1,4 +1,4 @@
-"""The official Python SDK as a client of `haft mcp serve`. Prints a report as JSON."""
+"""The official Python SDK as a client of `haft mcp serve`, over its standard streams or a URL. Prints a report as JSON."""
 import asyncio, json, os, sys
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.types import ElicitResult
@@ -18,13 +18,22 @@ def words(result):
 
 
 async def main():
-    server = StdioServerParameters(command=binary, args=["mcp", "serve"], env=dict(os.environ))
-    async with Client(stdio_client(server), mode=mode, elicitation_callback=elicit) as client:
+    if binary.startswith("http"):
+        server = binary
+    else:
+        server = stdio_client(StdioServerParameters(command=binary, args=["mcp", "serve"], env=dict(os.environ)))
+    async with Client(server, mode=mode, elicitation_callback=elicit) as client:
         listed = await client.list_tools()
         echo = await client.call_tool("up__echo", {"text": "hi"})
         failed = await client.call_tool("up__fail", {})
         approved = await client.call_tool("bash", {"command": "echo approved"})
+        resources = await client.list_resources()
+        read = await client.read_resource("haft:notes/note://1")
+        prompt = await client.get_prompt("notes__greet", {"who": "Ada"})
         report = {
+            "resources": [str(resource.uri) for resource in resources.resources],
+            "read": read.contents[0].text,
+            "prompt": prompt.messages[0].content.text,
             "version": client.protocol_version,
             "server": client.server_info.name if client.server_info else "haft",
             "tools": [tool.name for tool in listed.tools],

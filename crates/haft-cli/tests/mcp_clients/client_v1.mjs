@@ -1,7 +1,9 @@
-// The official TypeScript SDK of the handshake era as a client of `haft mcp serve`. Prints a report as JSON.
+// The official TypeScript SDK of the handshake era as a client of `haft mcp serve`,
+// over its standard streams or a URL. Prints a report as JSON.
 const sdk = (path) => import(`${process.env.MCP_SDK}/sdk/dist/esm/${path}.js`);
 const { Client } = await sdk("client/index");
 const { StdioClientTransport } = await sdk("client/stdio");
+const { StreamableHTTPClientTransport } = await sdk("client/streamableHttp");
 const { ElicitRequestSchema } = await sdk("types");
 
 const client = new Client({ name: "test", version: "1" }, { capabilities: { elicitation: {} } });
@@ -10,13 +12,22 @@ client.setRequestHandler(ElicitRequestSchema, async (request) => {
   question = request.params.message;
   return { action: "accept", content: { decision: "allow once" } };
 });
-const transport = new StdioClientTransport({ command: process.argv[2], args: ["mcp", "serve"], env: process.env });
+const server = process.argv[2];
+const transport = server.startsWith("http")
+  ? new StreamableHTTPClientTransport(new URL(server))
+  : new StdioClientTransport({ command: server, args: ["mcp", "serve"], env: process.env });
 let version = null;
-transport.setProtocolVersion = (chosen) => { version = chosen; };
+const setVersion = transport.setProtocolVersion?.bind(transport);
+transport.setProtocolVersion = (chosen) => { version = chosen; setVersion?.(chosen); };
 await client.connect(transport);
 const call = async (name, args) => client.callTool({ name, arguments: args });
 const listed = await client.listTools();
+const resources = await client.listResources();
+const prompt = await client.getPrompt({ name: "notes__greet", arguments: { who: "Ada" } });
 const report = {
+  resources: resources.resources.map((resource) => resource.uri),
+  read: (await client.readResource({ uri: "haft:notes/note://1" })).contents[0].text,
+  prompt: prompt.messages[0].content.text,
   version,
   server: client.getServerVersion().name,
   tools: listed.tools.map((tool) => tool.name),

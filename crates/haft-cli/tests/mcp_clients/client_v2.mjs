@@ -1,6 +1,7 @@
-// The official TypeScript client of both eras as a client of `haft mcp serve`. Prints a report as JSON.
+// The official TypeScript client of both eras as a client of `haft mcp serve`,
+// over its standard streams or a URL. Prints a report as JSON.
 const sdk = (path) => import(`${process.env.MCP_SDK}/client/dist/${path}.mjs`);
-const { Client } = await sdk("index");
+const { Client, StreamableHTTPClientTransport } = await sdk("index");
 const { StdioClientTransport } = await sdk("stdio");
 
 const [binary, mode] = process.argv.slice(2);
@@ -12,10 +13,18 @@ client.setRequestHandler("elicitation/create", async (request) => {
   question = request.params.message;
   return { action: "accept", content: { decision: "allow once" } };
 });
-await client.connect(new StdioClientTransport({ command: binary, args: ["mcp", "serve"], env: process.env }));
+const transport = binary.startsWith("http")
+  ? new StreamableHTTPClientTransport(new URL(binary))
+  : new StdioClientTransport({ command: binary, args: ["mcp", "serve"], env: process.env });
+await client.connect(transport);
 const call = async (name, args) => client.callTool({ name, arguments: args });
 const listed = await client.listTools();
+const resources = await client.listResources();
+const prompt = await client.getPrompt({ name: "notes__greet", arguments: { who: "Ada" } });
 const report = {
+  resources: resources.resources.map((resource) => resource.uri),
+  read: (await client.readResource({ uri: "haft:notes/note://1" })).contents[0].text,
+  prompt: prompt.messages[0].content.text,
   version: client.getNegotiatedProtocolVersion(),
   server: client.getServerVersion().name,
   tools: listed.tools.map((tool) => tool.name),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::approval::Approver;
+use crate::client_relay::ClientRelay;
 use crate::elicitation::Elicitor;
 use crate::event::{EventSink, NoEvents};
 use crate::grant_store::{GrantStore, MemoryGrants};
@@ -38,6 +39,8 @@ pub struct RunContext {
     pub elicitor: Option<Arc<dyn Elicitor>>,
     /// Asks models for MCP servers that may sample; without it they are refused.
     pub sampler: Option<Arc<dyn Sampler>>,
+    /// Passes requests of MCP servers to the client of a gateway; `None` in a run, which answers them itself.
+    pub relay: Option<Arc<dyn ClientRelay>>,
     /// Receives the events of calls that no run makes; the meter of a run receives those of its own calls.
     pub events: Arc<dyn EventSink>,
     /// Decides if outputs of MCP tools keep the server's own JSON, for an interface that passes them on.
@@ -69,6 +72,7 @@ impl Default for RunContext {
             outputs: None,
             elicitor: None,
             sampler: None,
+            relay: None,
             events: Arc::new(NoEvents),
             raw_results: RawResults::Dropped,
             untrusted: Arc::default(),

@@ -4,7 +4,7 @@ mod offload;
 mod token_budget;
 mod truncate;
 
-use haft_core::output::ToolOutput;
+use haft_core::output::{RawResult, ToolOutput};
 use haft_core::output_store::{OutputStore, StoreReason};
 use haft_core::result::ToolError;
 use haft_core::tokens::TokenCounter;
@@ -17,6 +17,9 @@ use offload::OutputOffload;
 pub use token_budget::ANSWER_TOKENS_MIN;
 pub(crate) use token_budget::{reserve, settle};
 use truncate::cut_content;
+
+/// The largest failed result that is passed on as its server sent it, in bytes. It may hold images beside its message.
+const RAW_ERROR_BYTES_MAX: usize = 1 << 20;
 
 /// The resources for fitting, apart from the tool's policy.
 #[derive(Clone, Copy)]
@@ -57,7 +60,12 @@ fn map_output_or_error(
     match outcome {
         Ok(output) => Ok(fit(output)),
         Err(mut error) => {
-            error.message = fit(ToolOutput::text(std::mem::take(&mut error.message))).as_text();
+            let fitted = fit(ToolOutput::text(error.message.clone())).as_text();
+            // The server's own text would bring back what was cut here.
+            let is_whole =
+                |raw: &RawResult| fitted == error.message && raw.0.get().len() <= RAW_ERROR_BYTES_MAX;
+            error.raw = error.raw.filter(is_whole);
+            error.message = fitted;
             Err(error)
         }
     }

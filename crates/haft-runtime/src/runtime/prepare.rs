@@ -75,6 +75,7 @@ impl Runtime {
             elicitor: hooks.elicitations.or(Arc::clone(&desk) as _),
             sampler: Some(Arc::new(sampler)),
             events: hooks.sink(&log),
+            relay: None,
             raw_results: RawResults::Dropped,
             untrusted,
         });

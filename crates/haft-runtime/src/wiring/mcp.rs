@@ -13,8 +13,8 @@ use haft_core::settings::mcp::ServerStartup;
 use haft_sandbox::{Home, SandboxPolicy};
 use haft_tools::mcp::{
     CatalogCacheSummary, ConnectTarget, ElicitationSupport, KeyringPreference, McpEnvironment, McpProvider,
-    ParamHeaders, ProcessConfig, RemoteTransport, ServerConfig, SharedServers, SupervisedServer,
-    ToolSelection, TraceParents, TraceSink, catalog_cache_summary, server_policy,
+    ParamHeaders, ProcessConfig, RelayedCapabilities, RemoteTransport, ServerConfig, SharedServers,
+    SupervisedServer, ToolSelection, TraceParents, TraceSink, catalog_cache_summary, server_policy,
 };
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -47,6 +47,8 @@ impl McpServers {
 pub struct McpClientSettings {
     /// The kinds of elicitation that are supported; set when a run has a person to answer them.
     pub elicitation: ElicitationSupport,
+    /// The capabilities of the client behind a gateway; none for a run.
+    pub relayed: RelayedCapabilities,
     /// The owner of the connections. Principals never share a connection, because it may carry credentials and keep
     /// state.
     pub principal: Principal,
@@ -88,6 +90,7 @@ pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpCl
     let environment = McpEnvironment {
         directory: Some(directory(policy.home())),
         elicitation: face.elicitation,
+        relayed: face.relayed,
         starts: Arc::new(Semaphore::new(config.mcp_starts_max)),
         trace: face.trace.clone(),
         parents: face.parents.clone(),

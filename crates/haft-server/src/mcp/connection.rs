@@ -1,7 +1,11 @@
 //! The connection of one client: reads its messages, dispatches its requests, and runs its calls.
 
 mod calls;
-mod tools;
+mod changes;
+mod lists;
+mod opened;
+mod passed;
+mod rounds;
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,24 +18,23 @@ use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use self::calls::CallTable;
-use self::tools::ClientTools;
+use self::opened::OpenedClient;
 use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATELESS, negotiated};
-use super::gateway::{McpGateway, ToolsOpener};
-use super::held::HeldCalls;
+use super::gateway::{GatewayUser, McpGateway};
 use super::lines::{GatewayLine, next_line};
 use super::message::{
     self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST, METHOD_NOT_FOUND, params,
 };
+use super::outbox::{MessageScope, OUTBOX_MAX, OutMessage, Outbox};
 use super::progress::ProgressRelay;
 use super::questions::ClientQuestions;
+use super::shared_tools::ToolPool;
+use super::upstream::UpstreamList;
 
 /// The longest message of a client, in bytes.
-const MESSAGE_BYTES_MAX: usize = 32 << 20;
+pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// The most messages that wait for a slow reader. When it is full, haft reads no further requests.
-const OUTBOX_MAX: usize = 256;
-
-/// The time that a client may keep a list of tools, in milliseconds. Servers that start later change it.
+/// The time that a client may keep a list, in milliseconds. Servers that start later change it.
 const LIST_TTL_MS: u64 = 5_000;
 
 /// The levels of log messages, the least severe first.
@@ -44,12 +47,13 @@ pub async fn serve(
     mut input: impl AsyncBufRead + Unpin,
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
-    let (out, outbox) = mpsc::channel(OUTBOX_MAX);
+    let (out, outbox) = Outbox::new();
     let mut writer = tokio::spawn(write_all(outbox, output));
-    let connection = Arc::new(ClientConnection::new(gateway, out));
+    let pool = Arc::new(ToolPool::new(Arc::new(gateway)));
+    let connection = Arc::new(ClientConnection::new(Arc::clone(&pool), GatewayUser::local(), out));
     let read = async {
         while let Some(line) = next_line(&mut input, MESSAGE_BYTES_MAX).await? {
-            connection.receive(line).await;
+            connection.receive_line(line).await;
         }
         Ok(())
     };
@@ -58,20 +62,21 @@ pub async fn serve(
         ended = read => ended,
         written = &mut writer => written.unwrap_or_else(|error| Err(io::Error::other(error))),
     };
-    connection.close().await;
+    connection.close();
+    pool.close().await;
     ended
 }
 
 /// Writes messages as lines, as many as wait with one write.
 async fn write_all(
-    mut outbox: mpsc::Receiver<String>,
+    mut outbox: mpsc::Receiver<OutMessage>,
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
     let mut waiting = Vec::new();
     while outbox.recv_many(&mut waiting, OUTBOX_MAX).await > 0 {
-        let mut text = String::with_capacity(waiting.iter().map(|message| message.len() + 1).sum());
-        for message in waiting.drain(..) {
-            text.push_str(&message);
+        let mut text = String::with_capacity(waiting.iter().map(|message| message.text.len() + 1).sum());
+        for message in waiting.drain(..).filter(|message| !message.text.is_empty()) {
+            text.push_str(&message.text);
             text.push('\n');
         }
         output.write_all(text.as_bytes()).await?;
@@ -81,42 +86,28 @@ async fn write_all(
 }
 
 /// The state of one connection.
-struct ClientConnection {
-    gateway: GatewayFacts,
-    out: mpsc::Sender<String>,
+pub(super) struct ClientConnection {
+    pool: Arc<ToolPool>,
+    user: GatewayUser,
+    out: Outbox,
     era: Mutex<ConnectionEra>,
-    /// Taken by the first request that settles the era.
-    opener: Mutex<Option<ToolsOpener>>,
-    tools: OnceLock<Arc<ClientTools>>,
+    /// The tools, opened by the first request that settles the era.
+    opened: OnceLock<Arc<OpenedClient>>,
     calls: CallTable,
-    held: HeldCalls,
     questions: Arc<ClientQuestions>,
     progress: Arc<ProgressRelay>,
     /// The position of the least severe level in `LOG_LEVELS` that the client wants.
     log_rank: AtomicUsize,
 }
 
-/// The settings of the gateway without the opener.
-struct GatewayFacts {
-    name: String,
-    version: String,
-    instructions: Option<String>,
-    selection: haft_engine::ToolFilter,
-    ready_wait: std::time::Duration,
-    hints: super::gateway::CallHints,
-    warn: super::gateway::WarningSink,
-}
-
 impl ClientConnection {
-    fn new(gateway: McpGateway, out: mpsc::Sender<String>) -> Self {
-        let McpGateway { name, version, instructions, selection, ready_wait, open, hints, warn } = gateway;
+    pub(super) fn new(pool: Arc<ToolPool>, user: GatewayUser, out: Outbox) -> Self {
         Self {
-            gateway: GatewayFacts { name, version, instructions, selection, ready_wait, hints, warn },
+            pool,
+            user,
             era: Mutex::default(),
-            opener: Mutex::new(Some(open)),
-            tools: OnceLock::new(),
+            opened: OnceLock::new(),
             calls: CallTable::default(),
-            held: HeldCalls::default(),
             questions: Arc::new(ClientQuestions::new(out.clone())),
             progress: Arc::new(ProgressRelay::new(out.clone())),
             log_rank: AtomicUsize::new(0),
@@ -124,7 +115,16 @@ impl ClientConnection {
         }
     }
 
-    async fn receive(self: &Arc<Self>, line: GatewayLine) {
+    /// Returns true if a request has opened the tools.
+    pub(super) fn is_open(&self) -> bool {
+        self.opened.get().is_some()
+    }
+
+    fn gateway(&self) -> &McpGateway {
+        &self.pool.gateway
+    }
+
+    async fn receive_line(self: &Arc<Self>, line: GatewayLine) {
         let text = match line {
             GatewayLine::Text(text) => text,
             GatewayLine::TooLong => {
@@ -136,13 +136,19 @@ impl ClientConnection {
             return;
         }
         match message::read(&text) {
-            Ok(ClientMessage::Request(request)) => self.request(request).await,
-            Ok(ClientMessage::Notification { method, params }) => self.notified(&method, params.as_deref()),
-            Ok(ClientMessage::Reply { id, outcome }) => {
+            Ok(message) => self.receive(message).await,
+            Err(unusable) => self.fail(unusable.id.as_deref(), &unusable.error).await,
+        }
+    }
+
+    pub(super) async fn receive(self: &Arc<Self>, message: ClientMessage) {
+        match message {
+            ClientMessage::Request(request) => self.request(request).await,
+            ClientMessage::Notification { method, params } => self.notified(&method, params.as_deref()),
+            ClientMessage::Reply { id, outcome } => {
                 // A late answer to a question that was withdrawn is not an error.
                 self.questions.answered(id, outcome);
             }
-            Err(unusable) => self.fail(unusable.id.as_deref(), &unusable.error).await,
         }
     }
 
@@ -153,13 +159,25 @@ impl ClientConnection {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(Some(&request.id), &error).await,
         };
+        let progress = common.meta.progress_token;
         let outcome = match (request.method.as_str(), era) {
             ("initialize", RequestEra::Handshake) => self.initialize(request.params.as_deref()),
             ("ping", RequestEra::Handshake) => Ok("{}".into()),
             ("logging/setLevel", RequestEra::Handshake) => self.set_level(request.params.as_deref()),
             ("server/discover", RequestEra::Stateless(_)) => Ok(self.discovered()),
             ("tools/list", era) => return self.begin_list(request, era).await,
-            ("tools/call", era) => return self.begin_call(request, era, common.meta.progress_token).await,
+            ("tools/call", era) => return self.begin_call(request, era, progress).await,
+            ("resources/list", era) => return self.begin_merged(request, era, UpstreamList::Resources).await,
+            ("resources/templates/list", era) => {
+                return self.begin_merged(request, era, UpstreamList::Templates).await;
+            }
+            ("prompts/list", era) => return self.begin_merged(request, era, UpstreamList::Prompts).await,
+            ("resources/read" | "prompts/get" | "completion/complete", era) => {
+                return self.begin_passed(request, era, progress).await;
+            }
+            ("resources/subscribe" | "resources/unsubscribe", RequestEra::Handshake) => {
+                return self.begin_passed(request, era, progress).await;
+            }
             ("subscriptions/listen", RequestEra::Stateless(abilities)) => {
                 return self.listen(request, abilities).await;
             }
@@ -168,10 +186,7 @@ impl ClientConnection {
                 Err(GatewayError::new(METHOD_NOT_FOUND, message))
             }
         };
-        match outcome {
-            Ok(result) => self.send(message::success(&request.id, &result)).await,
-            Err(error) => self.fail(Some(&request.id), &error).await,
-        }
+        self.reply(&request.id, outcome).await;
     }
 
     fn notified(&self, method: &str, params: Option<&RawValue>) {
@@ -185,6 +200,7 @@ impl ClientConnection {
             && let Ok(cancelled) = message::params::<Cancelled>(params)
         {
             self.calls.cancel(&cancelled.request_id);
+            self.out.offer(MessageScope::Cancelled(cancelled.request_id), String::new());
         }
     }
 
@@ -204,13 +220,16 @@ impl ClientConnection {
                 return Err(error);
             }
         };
-        self.open(ClientAbilities::of(&asked.capabilities));
+        let opened = self.open(ClientAbilities::of(&asked.capabilities))?;
+        self.watch_changes(&opened);
+        let mut capabilities = Self::capabilities();
+        capabilities["logging"] = json!({});
         let mut result = json!({
             "protocolVersion": negotiated(&asked.protocol_version),
-            "capabilities": { "tools": { "listChanged": true }, "logging": {} },
+            "capabilities": capabilities,
             "serverInfo": self.server_info(),
         });
-        if let Some(instructions) = &self.gateway.instructions {
+        if let Some(instructions) = &self.gateway().instructions {
             result["instructions"] = instructions.as_str().into();
         }
         Ok(result.to_string())
@@ -220,19 +239,29 @@ impl ClientConnection {
         let mut result = json!({
             "resultType": "complete",
             "supportedVersions": [STATELESS],
-            "capabilities": { "tools": { "listChanged": true } },
+            "capabilities": Self::capabilities(),
             "ttlMs": LIST_TTL_MS,
             "cacheScope": "private",
             "_meta": { "io.modelcontextprotocol/serverInfo": self.server_info() },
         });
-        if let Some(instructions) = &self.gateway.instructions {
+        if let Some(instructions) = &self.gateway().instructions {
             result["instructions"] = instructions.as_str().into();
         }
         result.to_string()
     }
 
+    /// The features of the gateway. The upstream servers are not known yet, so it names all that they may have.
+    fn capabilities() -> Value {
+        json!({
+            "tools": { "listChanged": true },
+            "resources": { "listChanged": true, "subscribe": true },
+            "prompts": { "listChanged": true },
+            "completions": {},
+        })
+    }
+
     fn server_info(&self) -> Value {
-        json!({ "name": self.gateway.name, "version": self.gateway.version })
+        json!({ "name": self.gateway().name, "version": self.gateway().version })
     }
 
     /// Accepts every level that the protocol knows. haft itself logs only warnings about servers.
@@ -250,31 +279,37 @@ impl ClientConnection {
         Ok("{}".into())
     }
 
-    /// Returns true if the client wants warnings. In the era without sessions each request would have to ask for them.
-    fn wants_warnings(&self) -> bool {
-        let wanted = LOG_LEVELS[self.log_rank.load(Ordering::Relaxed)];
-        let is_wanted = matches!(wanted, "debug" | "info" | "notice" | "warning");
+    /// Returns true if the client wants log messages of this level. In the era without sessions each request would have to
+    /// ask for them.
+    fn wants_log(&self, level: &str) -> bool {
+        let rank = LOG_LEVELS.iter().position(|known| *known == level);
+        let is_wanted = rank.is_some_and(|rank| rank >= self.log_rank.load(Ordering::Relaxed));
         is_wanted && *self.era() == ConnectionEra::Handshake
     }
 
-    async fn send(&self, message: String) {
-        // The writer has ended if the client is gone; the connection closes then.
-        let _ = self.out.send(message).await;
+    async fn reply(&self, id: &RawValue, outcome: Result<String, GatewayError>) {
+        match outcome {
+            Ok(result) => {
+                self.out.send(MessageScope::Reply(id.to_owned()), message::success(id, &result)).await;
+            }
+            Err(error) => self.fail(Some(id), &error).await,
+        }
     }
 
-    async fn fail(&self, id: Option<&RawValue>, error: &GatewayError) {
-        self.send(message::failure(id, error)).await;
+    pub(super) async fn fail(&self, id: Option<&RawValue>, error: &GatewayError) {
+        let scope = id.map_or(MessageScope::Connection, |id| MessageScope::Reply(id.to_owned()));
+        self.out.send(scope, message::failure(id, error)).await;
     }
 
     fn era(&self) -> MutexGuard<'_, ConnectionEra> {
         self.era.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cancels all calls and stops the upstream servers.
-    async fn close(&self) {
+    /// Cancels all calls and stops watching for changes.
+    pub(super) fn close(&self) {
         self.calls.cancel_all();
-        if let Some(tools) = self.tools.get() {
-            tools.close(&self.gateway.warn).await;
+        if let Some(opened) = self.opened.get() {
+            opened.close();
         }
     }
 }

@@ -13,12 +13,17 @@ pub(super) const STATELESS: &str = "2026-07-28";
 pub(super) const HANDSHAKE: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// The requests that a client can answer for us.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own in the protocol")]
 pub struct ClientAbilities {
     /// The client can show a form to its user.
     pub elicitation: bool,
+    /// The client can ask its user to open a URL.
+    pub url_elicitation: bool,
     /// The client can ask a model.
     pub sampling: bool,
+    /// The client can name the directories that it works in.
+    pub roots: bool,
 }
 
 impl ClientAbilities {
@@ -27,7 +32,9 @@ impl ClientAbilities {
         let elicitation = capabilities["elicitation"].as_object();
         Self {
             elicitation: elicitation.is_some_and(|kinds| kinds.is_empty() || kinds.contains_key("form")),
+            url_elicitation: elicitation.is_some_and(|kinds| kinds.contains_key("url")),
             sampling: capabilities["sampling"].is_object(),
+            roots: capabilities["roots"].is_object(),
         }
     }
 }
@@ -38,7 +45,7 @@ pub(super) struct RequestMeta {
     #[serde(rename = "progressToken")]
     pub(super) progress_token: Option<Box<RawValue>>,
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
-    version: Option<String>,
+    pub(super) version: Option<String>,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities", default)]
     capabilities: Value,
 }
@@ -159,8 +166,8 @@ mod tests {
     #[test]
     fn abilities_follow_the_declared_capabilities() {
         let check = |capabilities: Value, elicitation: bool, sampling: bool| {
-            let expected = ClientAbilities { elicitation, sampling };
-            assert_eq!(ClientAbilities::of(&capabilities), expected, "{capabilities}");
+            let found = ClientAbilities::of(&capabilities);
+            assert_eq!((found.elicitation, found.sampling), (elicitation, sampling), "{capabilities}");
         };
         check(json!({}), false, false);
         check(json!({"elicitation": {}}), true, false);

@@ -1,30 +1,34 @@
-//! Calls of the era without sessions that wait for an answer of the client. The client repeats its request with the answer
+//! Requests of the era without sessions that wait for answers of the client. The client repeats its request with the answers
 //! and the state that it was given.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use haft_core::digest::Digest;
-use haft_core::result::ToolResult;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::message::{GatewayError, INVALID_PARAMS};
-use super::questions::{ANSWER_WAIT_MAX, CallQuestion, CarryingCall, ELICITATION};
+use super::questions::{ANSWER_WAIT_MAX, CallQuestion, CarryingCall};
 
-/// The most calls of one client that wait for answers.
+/// The most requests of one client that wait for answers.
 const HELD_MAX: usize = 64;
 
-/// A call that runs in a task of its own, because the request that began it ends before the call does.
+/// The time in which further questions of a server join the first one, so that the client gets them in one reply.
+const GATHER_TIME: Duration = Duration::from_millis(5);
+
+/// Work that runs in a task of its own, because the request that began it ends before the work does.
 #[derive(Debug)]
 pub(super) struct DetachedCall {
-    pub(super) result: oneshot::Receiver<ToolResult>,
+    pub(super) result: oneshot::Receiver<Result<String, GatewayError>>,
     pub(super) questions: mpsc::Receiver<CallQuestion>,
     pub(super) _task: AbortOnDrop,
     pub(super) _carrying: CarryingCall,
-    /// The tool and arguments that the state belongs to.
+    /// The principal, method and parameters that the state belongs to.
     pub(super) request: Digest,
 }
 
@@ -40,46 +44,68 @@ impl Drop for AbortOnDrop {
 
 /// The next event of a detached call.
 pub(super) enum DetachedStep {
-    Finished(Box<ToolResult>),
-    Asks(CallQuestion),
+    Finished(Result<String, GatewayError>),
+    Asks(Vec<CallQuestion>),
     /// The task ended without a result, because it was cancelled.
     Lost,
 }
 
 impl DetachedCall {
-    /// Waits for the result or for a question. A result wins.
+    /// Waits for the result or for questions. A result wins.
     pub(super) async fn step(&mut self) -> DetachedStep {
         tokio::select! {
             biased;
-            result = &mut self.result => match result {
-                Ok(result) => DetachedStep::Finished(Box::new(result)),
-                Err(_) => DetachedStep::Lost,
-            },
-            Some(question) = self.questions.recv() => DetachedStep::Asks(question),
+            result = &mut self.result => result.map_or(DetachedStep::Lost, DetachedStep::Finished),
+            Some(question) = self.questions.recv() => {
+                sleep(GATHER_TIME).await;
+                let mut questions = vec![question];
+                while let Ok(question) = self.questions.try_recv() {
+                    questions.push(question);
+                }
+                DetachedStep::Asks(questions)
+            }
         }
     }
 }
 
-/// A call with its open question.
+/// A call with its open questions, by the names that the client was given.
 #[derive(Debug)]
 struct HeldCall {
     call: DetachedCall,
-    answer: oneshot::Sender<Value>,
+    questions: Vec<(String, CallQuestion)>,
     until: Instant,
 }
 
 /// The calls of one client that wait for answers, by the state that the client was given. The state is random, and it is
-/// valid once, for the same tool and arguments, and for a limited time.
+/// valid once, for the same principal, method and parameters, and for a limited time.
 #[derive(Debug, Default)]
 pub(super) struct HeldCalls(Mutex<HashMap<String, HeldCall>>);
 
-/// The name of our only question in a reply.
+/// The result of a repeated request.
+#[derive(Debug)]
+pub(super) enum ResumedCall {
+    /// All questions are answered, and the call goes on.
+    Running(DetachedCall),
+    /// The reply that asks for the missing answers.
+    Incomplete(Value),
+}
+
+/// The name of a question that has none.
 const QUESTION_KEY: &str = "question";
 
 impl HeldCalls {
     /// Keeps a call, and returns the result that asks the client. The oldest call is cancelled if there are too many.
-    pub(super) fn hold(&self, call: DetachedCall, question: CallQuestion, state: String) -> Value {
-        let CallQuestion { params, answer } = question;
+    pub(super) fn hold(&self, call: DetachedCall, questions: Vec<CallQuestion>) -> Value {
+        let mut named: Vec<(String, CallQuestion)> = Vec::new();
+        for question in questions {
+            let wanted = question.key.clone().unwrap_or_else(|| QUESTION_KEY.to_owned());
+            let taken = named.iter().filter(|(name, _)| name.starts_with(&wanted)).count();
+            named.push((if taken == 0 { wanted } else { format!("{wanted}-{}", taken + 1) }, question));
+        }
+        self.keep(call, named)
+    }
+
+    fn keep(&self, call: DetachedCall, questions: Vec<(String, CallQuestion)>) -> Value {
         let mut held = self.lock();
         let now = Instant::now();
         held.retain(|_, call| call.until > now);
@@ -87,42 +113,51 @@ impl HeldCalls {
             let oldest = held.iter().min_by_key(|(_, call)| call.until).map(|(state, _)| state.clone());
             oldest.and_then(|state| held.remove(&state));
         }
-        let reply = json!({
-            "resultType": "input_required",
-            "inputRequests": { QUESTION_KEY: { "method": ELICITATION, "params": params } },
-            "requestState": state,
-        });
-        held.insert(state, HeldCall { call, answer, until: now + ANSWER_WAIT_MAX });
+        let asked = |(name, question): &(String, CallQuestion)| {
+            let params: Value = serde_json::from_str(&question.params).unwrap_or_default();
+            (name.clone(), json!({ "method": question.method, "params": params }))
+        };
+        let requests: Map<String, Value> = questions.iter().map(asked).collect();
+        let state = uuid::Uuid::new_v4().simple().to_string();
+        let reply =
+            json!({ "resultType": "input_required", "inputRequests": requests, "requestState": state });
+        held.insert(state, HeldCall { call, questions, until: now + ANSWER_WAIT_MAX });
         reply
     }
 
-    /// Continues a call with the client's answer.
+    /// Continues a call with the client's answers, or asks again for those that are missing.
     pub(super) fn resume(
         &self,
         state: &str,
         request: Digest,
-        answers: &Map<String, Value>,
-    ) -> Result<DetachedCall, GatewayError> {
+        answers: &HashMap<String, Box<RawValue>>,
+    ) -> Result<ResumedCall, GatewayError> {
         let unknown = || {
             GatewayError::new(INVALID_PARAMS, "`requestState` is unknown, was used before, or has expired")
         };
         let mut held = self.lock();
         let found = held.get(state).ok_or_else(unknown)?;
         if found.call.request != request {
-            let message = "`requestState` belongs to a call with another tool or other arguments";
+            let message = "`requestState` belongs to another request";
             return Err(GatewayError::new(INVALID_PARAMS, message));
         }
-        let Some(answer) = answers.get(QUESTION_KEY) else {
-            let message = format!("`inputResponses` has no `{QUESTION_KEY}`");
-            return Err(GatewayError::new(INVALID_PARAMS, message));
-        };
-        let HeldCall { call, answer: waiting, until } = held.remove(state).ok_or_else(unknown)?;
+        let HeldCall { call, questions, until } = held.remove(state).ok_or_else(unknown)?;
+        drop(held);
         if until <= Instant::now() {
             return Err(unknown());
         }
-        // The call may have ended meanwhile; its result is then the reply.
-        let _ = waiting.send(answer.clone());
-        Ok(call)
+        let mut missing = Vec::new();
+        for (name, question) in questions {
+            match answers.get(&name) {
+                // The call may have ended meanwhile; its result is then the reply.
+                Some(answer) => drop(question.answer.send(answer.clone())),
+                None => missing.push((name, question)),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(ResumedCall::Running(call));
+        }
+        Ok(ResumedCall::Incomplete(self.keep(call, missing)))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, HeldCall>> {

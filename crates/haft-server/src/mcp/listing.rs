@@ -1,4 +1,4 @@
-//! The tools of an orchestrator as MCP shows them: sorted by name, in pages, with the JSON of upstream servers unchanged.
+//! Lists as MCP shows them: sorted by name, in pages, with the JSON of upstream servers unchanged.
 
 use std::sync::Arc;
 
@@ -11,36 +11,61 @@ use serde_json::{Value, json};
 use super::message::{GatewayError, INVALID_PARAMS};
 use super::object::RawObject;
 
-/// The most tools on one page. Many clients read only the first one.
-const PAGE_TOOLS_MAX: usize = 1_000;
+/// The most items on one page. Many clients read only the first one.
+const PAGE_ITEMS_MAX: usize = 1_000;
 
-/// The most bytes on one page, unless a single tool is larger.
+/// The most bytes on one page, unless a single item is larger.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// A list of tools in their JSON form.
+/// Tools, prompts, resources or templates in their JSON form.
 #[derive(Debug, Default)]
-pub(super) struct ListedTools(Vec<ListedTool>);
+pub(super) struct ListedItems(Vec<ListedItem>);
 
 #[derive(Debug)]
-struct ListedTool {
-    name: String,
-    json: String,
+pub(super) struct ListedItem {
+    /// The name or the URI, unique within the list.
+    pub(super) name: String,
+    /// The position of the upstream server; `None` for items of haft itself, and for tools.
+    pub(super) owner: Option<usize>,
+    pub(super) json: String,
 }
 
 /// One page of the list.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ToolPage {
-    /// The tools, as the content of a JSON array.
-    pub(super) tools: String,
+pub(super) struct ListPage {
+    /// The items, as the content of a JSON array.
+    pub(super) items: String,
     /// The cursor of the next page.
     pub(super) next: Option<String>,
 }
 
-impl ListedTools {
-    pub(super) fn of(tools: &[OfferedTool]) -> Self {
-        let listed =
-            |tool: &OfferedTool| ListedTool { name: tool.entry.exposed().to_string(), json: tool_json(tool) };
-        Self(tools.iter().map(listed).collect())
+impl ListedItems {
+    /// Sorts the items. Of several with one name, the first counts.
+    pub(super) fn new(mut items: Vec<ListedItem>) -> Self {
+        items.sort_by(|one, two| one.name.cmp(&two.name));
+        items.dedup_by(|two, one| two.name == one.name);
+        Self(items)
+    }
+
+    pub(super) fn of_tools(tools: &[OfferedTool]) -> Self {
+        let listed = |tool: &OfferedTool| ListedItem {
+            name: tool.entry.exposed().to_string(),
+            owner: None,
+            json: tool_json(tool),
+        };
+        Self::new(tools.iter().map(listed).collect())
+    }
+
+    pub(super) fn owner(&self, name: &str) -> Option<usize> {
+        let found = self.0.binary_search_by(|item| item.name.as_str().cmp(name)).ok()?;
+        self.0[found].owner
+    }
+
+    /// Returns the owner of the template that a URI comes from, by the text before its first variable.
+    pub(super) fn template_owner(&self, uri: &str) -> Option<usize> {
+        let literal = |item: &ListedItem| item.name.split('{').next().unwrap_or_default().len();
+        let fitting = self.0.iter().filter(|item| uri.starts_with(&item.name[..literal(item)]));
+        fitting.max_by_key(|item| literal(item))?.owner
     }
 
     /// Returns true if a client would see the same list.
@@ -48,33 +73,33 @@ impl ListedTools {
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(one, two)| one.json == two.json)
     }
 
-    /// Returns the page after a cursor. A cursor names the last tool before it, so that it stays valid when tools come
+    /// Returns the page after a cursor. A cursor names the last item before it, so that it stays valid when items come
     /// and go between two pages.
-    pub(super) fn page(&self, cursor: Option<&str>) -> Result<ToolPage, GatewayError> {
+    pub(super) fn page(&self, cursor: Option<&str>) -> Result<ListPage, GatewayError> {
         let begin = match cursor {
             None => 0,
             Some(cursor) => {
                 let last = decoded(cursor).ok_or_else(|| {
                     GatewayError::new(INVALID_PARAMS, "the cursor is not one of this server")
                 })?;
-                self.0.partition_point(|tool| tool.name <= last)
+                self.0.partition_point(|item| item.name <= last)
             }
         };
-        let mut tools = String::new();
+        let mut items = String::new();
         let mut end = begin;
-        for tool in self.0[begin..].iter().take(PAGE_TOOLS_MAX) {
-            if end > begin && tools.len() + tool.json.len() > PAGE_BYTES_MAX {
+        for item in self.0[begin..].iter().take(PAGE_ITEMS_MAX) {
+            if end > begin && items.len() + item.json.len() > PAGE_BYTES_MAX {
                 break;
             }
             if end > begin {
-                tools.push(',');
+                items.push(',');
             }
-            tools.push_str(&tool.json);
+            items.push_str(&item.json);
             end += 1;
         }
         let is_last = end >= self.0.len();
         let next = (!is_last).then(|| BASE64_URL_SAFE_NO_PAD.encode(&self.0[end - 1].name));
-        Ok(ToolPage { tools, next })
+        Ok(ListPage { items, next })
     }
 }
 
@@ -86,7 +111,7 @@ fn decoded(cursor: &str) -> Option<String> {
 #[derive(Debug, Clone)]
 pub(super) struct CachedListing {
     pub(super) snapshot: Arc<haft_engine::Snapshot>,
-    pub(super) tools: Arc<ListedTools>,
+    pub(super) tools: Arc<ListedItems>,
 }
 
 /// Returns the definition of a tool. The definition of an upstream server stays as it is, with members that haft does not
@@ -138,10 +163,13 @@ fn corrected(annotations: Option<Value>, effects: Effects) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn listed(names: &[&str]) -> ListedTools {
-        let tool =
-            |name: &&str| ListedTool { name: (*name).into(), json: format!("{{\"name\":\"{name}\"}}") };
-        ListedTools(names.iter().map(tool).collect())
+    fn listed(names: &[&str]) -> ListedItems {
+        let item = |name: &&str| ListedItem {
+            name: (*name).into(),
+            owner: Some(name.len()),
+            json: format!("{{\"name\":\"{name}\"}}"),
+        };
+        ListedItems::new(names.iter().map(item).collect())
     }
 
     #[test]
@@ -149,15 +177,27 @@ mod tests {
         let names: Vec<String> = (0..2_500).map(|number| format!("t{number:04}")).collect();
         let all = listed(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let first = all.page(None).unwrap();
-        assert_eq!(first.tools.matches("name").count(), PAGE_TOOLS_MAX);
+        assert_eq!(first.items.matches("name").count(), PAGE_ITEMS_MAX);
         // The tool that the cursor names has gone.
         let less = listed(&names[1_000..].iter().map(String::as_str).collect::<Vec<_>>());
         let second = less.page(first.next.as_deref()).unwrap();
-        assert!(second.tools.starts_with("{\"name\":\"t1000\"}"), "{:.40}", second.tools);
+        assert!(second.items.starts_with("{\"name\":\"t1000\"}"), "{:.40}", second.items);
         let third = less.page(second.next.as_deref()).unwrap();
-        assert_eq!((third.tools.matches("name").count(), third.next), (500, None));
+        assert_eq!((third.items.matches("name").count(), third.next), (500, None));
         assert_eq!(all.page(Some("*")).unwrap_err().code, INVALID_PARAMS);
-        assert_eq!(ListedTools::default().page(None).unwrap(), ToolPage { tools: String::new(), next: None });
+        assert_eq!(ListedItems::default().page(None).unwrap(), ListPage { items: String::new(), next: None });
+    }
+
+    #[test]
+    fn uri_belongs_to_the_template_with_the_longest_beginning() {
+        let templates = listed(&["a://{x}", "a://long/{x}", "b://"]);
+        let check =
+            |uri: &str, expected: Option<usize>| assert_eq!(templates.template_owner(uri), expected, "{uri}");
+        check("a://1", Some(7));
+        check("a://long/1", Some(12));
+        check("b://x", Some(4));
+        check("c://", None);
+        assert_eq!((templates.owner("b://"), templates.owner("b")), (Some(4), None));
     }
 
     #[test]

@@ -1,20 +1,18 @@
 //! JSON-RPC messages of a client, and replies to it. Parameters and results stay raw JSON.
 
-use std::borrow::Cow;
-
+use haft_tools::mcp::{ID_BYTES_MAX, JsonRpcEnvelope};
+pub(super) use haft_tools::mcp::{METHOD_NOT_FOUND, SESSION_NOT_FOUND, UNSUPPORTED_VERSION};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 pub(super) const PARSE_ERROR: i64 = -32_700;
 pub(super) const INVALID_REQUEST: i64 = -32_600;
-pub(super) const METHOD_NOT_FOUND: i64 = -32_601;
 pub(super) const INVALID_PARAMS: i64 = -32_602;
 pub(super) const INTERNAL_ERROR: i64 = -32_603;
-pub(super) const UNSUPPORTED_VERSION: i64 = -32_022;
-
-/// The longest id of a request, in bytes: the reply repeats it.
-const ID_BYTES_MAX: usize = 1024;
+pub(super) const HEADER_MISMATCH: i64 = -32_020;
+/// The code for an unknown resource in the era with a handshake; the other era uses `INVALID_PARAMS`.
+pub(super) const RESOURCE_NOT_FOUND: i64 = -32_002;
 
 /// The longest text of an error message, in characters. It may repeat what the client sent.
 const MESSAGE_CHARS_MAX: usize = 500;
@@ -61,22 +59,6 @@ impl GatewayError {
     }
 }
 
-#[derive(Deserialize)]
-struct GatewayEnvelope<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow)]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
 /// A line that is not a usable message, as the error reply to it.
 #[derive(Debug)]
 pub(super) struct UnusableMessage {
@@ -92,11 +74,11 @@ pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
     if line.trim_start().starts_with('[') {
         return Err(unusable(None, INVALID_REQUEST, "batches of messages are not supported"));
     }
-    let envelope: GatewayEnvelope<'_> = serde_json::from_str(line).map_err(|error| {
+    let envelope: JsonRpcEnvelope<'_> = serde_json::from_str(line).map_err(|error| {
         let code = if error.is_data() { INVALID_REQUEST } else { PARSE_ERROR };
         unusable(None, code, &format!("the line is not a JSON-RPC message: {error}"))
     })?;
-    let GatewayEnvelope { jsonrpc, id, method, params, result, error } = envelope;
+    let JsonRpcEnvelope { jsonrpc, id, method, params, result, error } = envelope;
     let id = id.filter(|id| is_id(id)).map(ToOwned::to_owned);
     if jsonrpc.as_deref() != Some("2.0") {
         return Err(unusable(id, INVALID_REQUEST, "`jsonrpc` must be \"2.0\""));
@@ -155,9 +137,15 @@ pub(super) fn notification(method: &str, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()
 }
 
-/// Returns a request to the client.
-pub(super) fn request(id: u64, method: &str, params: &Value) -> String {
-    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+/// Returns a notification whose parameters are JSON already.
+pub(super) fn raw_notification(method: &str, params: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"method\":{},\"params\":{params}}}", Value::from(method))
+}
+
+/// Returns a request to the client; the parameters must be JSON.
+pub(super) fn request(id: u64, method: &str, params: &str) -> String {
+    let method = Value::from(method);
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}")
 }
 
 /// Reads the parameters of a request; absent ones count as an empty object.

@@ -1,22 +1,31 @@
 //! The MCP server: every tool of an orchestrator as the tools of one server, in both eras of the protocol.
 //!
 //! Start reading at [`McpGateway`], then `connection` (one client: dispatch, calls, cancellation) and `era` (which protocol a
-//! request speaks). `message` reads and writes JSON-RPC, `listing` and `result` give tools and results their JSON form, and
-//! `questions` puts approvals and questions of upstream servers to the client that called. Nothing here decides if a tool
-//! may run: every call goes through the stages of the orchestrator.
+//! request speaks). `shared_tools` opens the tools that equal clients share, `upstream` and `address` pass resources and
+//! prompts through, and `questions` puts approvals and questions of upstream servers to the client that called. `message`
+//! reads and writes JSON-RPC; `listing`, `result` and `rewrite` give lists and results their form. Nothing here decides if a
+//! tool may run: every call goes through the stages of the orchestrator.
 
+mod address;
 mod connection;
 mod era;
 mod gateway;
 mod held;
+pub(crate) mod http;
 mod lines;
 mod listing;
 mod message;
 mod object;
+mod outbox;
 mod progress;
 mod questions;
 mod result;
+mod rewrite;
+mod shared_tools;
+mod upstream;
 
 pub use connection::serve;
 pub use era::ClientAbilities;
-pub use gateway::{CallHints, McpGateway, OpenedTools, ToolsOpener, WarningSink};
+pub use gateway::{
+    BuiltinAccess, CallHints, GatewayClient, McpGateway, OpenedTools, ToolsOpener, WarningSink,
+};

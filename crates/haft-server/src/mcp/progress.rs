@@ -7,9 +7,9 @@ use std::time::Duration;
 use haft_core::event::{CallProgress, Event, EventSink};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::message;
+use super::outbox::{MessageScope, Outbox};
 
 /// The time between two heartbeats of a call. Clients give up after 60 seconds without progress.
 pub(super) const HEARTBEAT_PAUSE: Duration = Duration::from_secs(15);
@@ -20,14 +20,23 @@ const HEARTBEAT_STEP: f64 = 1e-6;
 /// The calls that want progress, by our own call ids.
 #[derive(Debug)]
 pub(super) struct ProgressRelay {
-    out: mpsc::Sender<String>,
+    out: Outbox,
     wanted: Mutex<HashMap<String, ProgressCounter>>,
+}
+
+/// The receiver of progress: the token of the client, and the id of its request.
+#[derive(Debug)]
+pub(super) struct ProgressTarget {
+    pub(super) token: Box<RawValue>,
+    pub(super) request: Box<RawValue>,
 }
 
 /// The progress of one call. The protocol requires that each value is greater than the one before.
 #[derive(Debug)]
 struct ProgressCounter {
     token: Box<RawValue>,
+    /// The id of the request that the call belongs to.
+    request: Box<RawValue>,
     last: f64,
 }
 
@@ -53,21 +62,23 @@ impl ProgressCounter {
 }
 
 impl ProgressRelay {
-    pub(super) fn new(out: mpsc::Sender<String>) -> Self {
+    pub(super) fn new(out: Outbox) -> Self {
         Self { out, wanted: Mutex::default() }
     }
 
     /// Reports the progress of a call until the guard is dropped.
-    pub(super) fn watch(&self, call: &str, token: Option<Box<RawValue>>) -> Option<WatchedProgress<'_>> {
-        let counter = ProgressCounter { token: token?, last: 0.0 };
+    pub(super) fn watch(&self, call: &str, wanted: Option<ProgressTarget>) -> Option<WatchedProgress<'_>> {
+        let ProgressTarget { token, request } = wanted?;
+        let counter = ProgressCounter { token, request, last: 0.0 };
         self.wanted().insert(call.to_owned(), counter);
         Some(WatchedProgress { relay: self, call: call.to_owned() })
     }
 
     /// A client that does not read loses progress, and nothing else.
-    fn send(&self, call: &str, progress: Option<&CallProgress>) {
+    pub(super) fn send(&self, call: &str, progress: Option<&CallProgress>) {
         if let Some(counter) = self.wanted().get_mut(call) {
-            let _ = self.out.try_send(counter.next(progress));
+            let text = counter.next(progress);
+            self.out.offer(MessageScope::Request(counter.request.clone()), text);
         }
     }
 

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, shown};
-use haft_core::elicitation::{ElicitationAnswer, Elicitor};
+use haft_core::client_relay::{ClientRelay, RelayedRequest};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::message;
+use super::object::RawObject;
+use super::outbox::{MessageScope, Outbox};
 
 /// The longest wait for an answer of the client's user.
 pub(super) const ANSWER_WAIT_MAX: Duration = Duration::from_mins(10);
@@ -22,31 +24,43 @@ pub(super) const ANSWER_WAIT_MAX: Duration = Duration::from_mins(10);
 const QUESTIONS_OPEN_MAX: usize = 64;
 
 /// The method of a question to a person, in both eras.
-pub(super) const ELICITATION: &str = "elicitation/create";
+const ELICITATION: &str = "elicitation/create";
 
 /// A question of a call that the client answers with a later request.
 #[derive(Debug)]
 pub(super) struct CallQuestion {
-    pub(super) params: Value,
-    pub(super) answer: oneshot::Sender<Value>,
+    /// The name that the upstream server gave the question.
+    pub(super) key: Option<String>,
+    pub(super) method: String,
+    /// The parameters as JSON.
+    pub(super) params: String,
+    pub(super) answer: oneshot::Sender<Box<RawValue>>,
 }
 
-/// A running call of the era without sessions, which can only ask in its own reply.
+/// The way of a question to the client.
+#[derive(Debug, Clone)]
+pub(super) enum QuestionCarrier {
+    /// The reply to the request of the call, in the era without sessions.
+    Reply(mpsc::Sender<CallQuestion>),
+    /// A request of our own, on the stream of the request with this id.
+    Request(Box<RawValue>),
+}
+
+/// A running call that can carry questions.
 #[derive(Debug)]
 struct GatewayCall {
     number: u64,
-    approval: ApprovalId,
-    questions: mpsc::Sender<CallQuestion>,
+    approval: Option<ApprovalId>,
+    carrier: QuestionCarrier,
 }
 
 /// Puts questions to one client. Each connection has its own, so that a question never reaches another client.
 #[derive(Debug)]
 pub(super) struct ClientQuestions {
-    out: mpsc::Sender<String>,
+    out: Outbox,
     next: AtomicU64,
     /// Questions that were sent as requests.
     sent: Mutex<SentQuestions>,
-    /// Calls that carry questions in their replies; empty in the era with a handshake.
     calls: Mutex<Vec<GatewayCall>>,
 }
 
@@ -54,18 +68,18 @@ pub(super) struct ClientQuestions {
 type SentQuestions = HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>>;
 
 impl ClientQuestions {
-    pub(super) fn new(out: mpsc::Sender<String>) -> Self {
+    pub(super) fn new(out: Outbox) -> Self {
         Self { out, next: AtomicU64::new(1), sent: Mutex::default(), calls: Mutex::default() }
     }
 
     /// Lets a call carry questions until the guard is dropped.
     pub(super) fn carry(
         self: &Arc<Self>,
-        approval: ApprovalId,
-        questions: mpsc::Sender<CallQuestion>,
+        approval: Option<ApprovalId>,
+        carrier: QuestionCarrier,
     ) -> CarryingCall {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.calls().push(GatewayCall { number, approval, questions });
+        self.calls().push(GatewayCall { number, approval, carrier });
         CarryingCall { questions: Arc::clone(self), number }
     }
 
@@ -75,13 +89,27 @@ impl ClientQuestions {
         waiting.is_some_and(|waiting| waiting.send(outcome).is_ok())
     }
 
-    /// Asks the client's user, and returns the result of the elicitation.
-    async fn ask(&self, params: Value, approval: Option<ApprovalId>) -> Result<Value, String> {
+    /// Asks the client, and returns its result.
+    async fn ask(
+        &self,
+        (key, method, params): (Option<&str>, &str, String),
+        approval: Option<ApprovalId>,
+    ) -> Result<Box<RawValue>, String> {
         let carrier = self.carrier(approval);
         let asked = async {
             match carrier {
-                Some(call) => ask_in_reply(&call, params).await,
-                None => self.ask_by_request(params).await,
+                Some(QuestionCarrier::Reply(call)) => {
+                    let (answer, answered) = oneshot::channel();
+                    let (key, method) = (key.map(str::to_owned), method.to_owned());
+                    let gone = || "the call ended before the answer".to_owned();
+                    let question = CallQuestion { key, method, params, answer };
+                    call.send(question).await.map_err(|_| gone())?;
+                    answered.await.map_err(|_| gone())
+                }
+                Some(QuestionCarrier::Request(id)) => {
+                    self.ask_by_request(MessageScope::Request(id), method, &params).await
+                }
+                None => self.ask_by_request(MessageScope::Connection, method, &params).await,
             }
         };
         let late = || format!("no answer came within {} s", ANSWER_WAIT_MAX.as_secs());
@@ -90,13 +118,18 @@ impl ClientQuestions {
 
     /// Returns the call that carries a question: the one to approve, else the newest. All calls of a connection belong to
     /// the same client, so its user gets the question in any case.
-    fn carrier(&self, approval: Option<ApprovalId>) -> Option<mpsc::Sender<CallQuestion>> {
+    fn carrier(&self, approval: Option<ApprovalId>) -> Option<QuestionCarrier> {
         let calls = self.calls();
-        let own = calls.iter().find(|call| Some(call.approval) == approval);
-        own.or(calls.last()).map(|call| call.questions.clone())
+        let own = calls.iter().find(|call| approval.is_some() && call.approval == approval);
+        own.or(calls.last()).map(|call| call.carrier.clone())
     }
 
-    async fn ask_by_request(&self, params: Value) -> Result<Value, String> {
+    async fn ask_by_request(
+        &self,
+        scope: MessageScope,
+        method: &str,
+        params: &str,
+    ) -> Result<Box<RawValue>, String> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         {
@@ -106,11 +139,12 @@ impl ClientQuestions {
             }
             sent.insert(id, answer);
         }
-        let _withdrawal = SentQuestion { questions: self, id };
+        let _withdrawal = SentQuestion { questions: self, id, scope: scope.clone() };
         let gone = || "the client is gone".to_owned();
-        self.out.send(message::request(id, ELICITATION, &params)).await.map_err(|_| gone())?;
-        let raw = answered.await.map_err(|_| gone())??;
-        serde_json::from_str(raw.get()).map_err(|error| error.to_string())
+        if !self.out.send(scope, message::request(id, method, params)).await {
+            return Err(gone());
+        }
+        answered.await.map_err(|_| gone())?
     }
 
     fn sent(&self) -> MutexGuard<'_, SentQuestions> {
@@ -122,17 +156,11 @@ impl ClientQuestions {
     }
 }
 
-async fn ask_in_reply(call: &mpsc::Sender<CallQuestion>, params: Value) -> Result<Value, String> {
-    let (answer, answered) = oneshot::channel();
-    let gone = || "the call ended before the answer".to_owned();
-    call.send(CallQuestion { params, answer }).await.map_err(|_| gone())?;
-    answered.await.map_err(|_| gone())
-}
-
 /// Withdraws a question that is not wanted any more.
 struct SentQuestion<'a> {
     questions: &'a ClientQuestions,
     id: u64,
+    scope: MessageScope,
 }
 
 impl Drop for SentQuestion<'_> {
@@ -140,7 +168,8 @@ impl Drop for SentQuestion<'_> {
         if self.questions.sent().remove(&self.id).is_some() {
             let params = json!({ "requestId": self.id });
             // A full queue only means that the client answers a question in vain.
-            let _ = self.questions.out.try_send(message::notification("notifications/cancelled", &params));
+            let text = message::notification("notifications/cancelled", &params);
+            self.questions.out.offer(self.scope.clone(), text);
         }
     }
 }
@@ -158,24 +187,25 @@ impl Drop for CarryingCall {
     }
 }
 
-impl Elicitor for ClientQuestions {
-    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer> {
+impl ClientRelay for ClientQuestions {
+    fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
         Box::pin(async move {
-            let mut params = request;
-            // The user must know which of the servers behind the gateway asks.
-            if let Some(text) = params["message"].as_str() {
-                params["message"] = format!("{server}: {text}").into();
-            }
-            match self.ask(params, None).await {
-                Ok(answer) => match answer["action"].as_str() {
-                    Some("accept") => ElicitationAnswer::Accepted(answer["content"].clone()),
-                    Some("decline") => ElicitationAnswer::Declined,
-                    Some(_) | None => ElicitationAnswer::Cancelled,
-                },
-                Err(_) => ElicitationAnswer::Cancelled,
-            }
+            let RelayedRequest { server, key, method, params } = request;
+            let params =
+                if method == ELICITATION { named_question(server, params) } else { params.to_owned() };
+            self.ask((key, method, params), None).await
         })
     }
+}
+
+/// Adds the server to the message, because the user must know which of the servers behind the gateway asks.
+fn named_question(server: &str, params: &str) -> String {
+    let changed = RawObject::of(params).and_then(|mut object| {
+        let message: String = serde_json::from_str(object.get("message")?).ok()?;
+        object.set("message", Value::from(format!("{server}: {message}")).to_string());
+        Some(object.to_string())
+    });
+    changed.unwrap_or_else(|| params.to_owned())
 }
 
 impl Approver for ClientQuestions {
@@ -186,8 +216,10 @@ impl Approver for ClientQuestions {
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
         Box::pin(async move {
             let choices = choices(request);
-            let answer = ClientQuestions::ask(self, form(request, &choices), Some(request.id)).await;
-            answer.map_or(ApprovalAnswer::Deny, |answer| decided(&answer, &choices))
+            let form = form(request, &choices).to_string();
+            let answer = ClientQuestions::ask(self, (None, ELICITATION, form), Some(request.id)).await;
+            let answer = answer.ok().and_then(|answer| serde_json::from_str(answer.get()).ok());
+            answer.map_or(ApprovalAnswer::Deny, |answer: Value| decided(&answer, &choices))
         })
     }
 }

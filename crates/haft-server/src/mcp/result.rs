@@ -1,14 +1,17 @@
 //! The result of a call in the form of `tools/call`.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use haft_core::output::{OutputContent, ToolOutput};
-use haft_core::result::{ToolErrorKind, ToolResult};
+use haft_core::output::{OutputContent, RawResult, ToolOutput};
+use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use serde_json::{Map, Value, json};
 
 use super::era::RequestEra;
 use super::message::{GatewayError, INVALID_PARAMS};
 use super::object::RawObject;
+use super::rewrite::{self, UriMap};
 
 /// The kind of output that the definition of a tool promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,38 +21,38 @@ pub(super) enum DeclaredOutput {
     Structured,
 }
 
+/// The form of a result for one client.
+pub(super) struct ResultForm<'a> {
+    pub(super) declared: DeclaredOutput,
+    /// The next step of a person after a failure.
+    pub(super) hint: Option<String>,
+    pub(super) era: RequestEra,
+    /// Gives the URIs of the upstream server their form for the client; `None` if they pass unchanged.
+    pub(super) uris: Option<&'a UriMap<'a>>,
+}
+
 /// Returns the JSON of a result. An unknown tool is an error of the protocol; any other failure is a result that the
-/// model reads. `hint` is the next step of a person after that failure.
-pub(super) fn call_result(
-    result: &ToolResult,
-    declared: DeclaredOutput,
-    hint: Option<String>,
-    era: RequestEra,
-) -> Result<String, GatewayError> {
+/// model reads. A failed result of an upstream server keeps all its content.
+pub(super) fn call_result(result: &ToolResult, form: ResultForm<'_>) -> Result<String, GatewayError> {
     match &result.outcome {
-        Ok(output) => Ok(output_json(output, declared, era)),
+        Ok(output) => Ok(output_json(output, &form)),
         Err(error) if error.kind == ToolErrorKind::UnknownTool => {
             Err(GatewayError::new(INVALID_PARAMS, error.message.clone()))
         }
+        Err(ToolError { raw: Some(raw), .. }) => Ok(raw_json(raw, &form)),
         Err(error) => {
-            let text = match hint {
+            let text = match form.hint {
                 Some(hint) => format!("{}\nhint: {hint}", error.message),
                 None => error.message.clone(),
             };
-            Ok(complete(json!({ "content": [text_piece(&text)], "isError": true }), era))
+            Ok(complete(json!({ "content": [text_piece(&text)], "isError": true }), form.era))
         }
     }
 }
 
-fn output_json(output: &ToolOutput, declared: DeclaredOutput, era: RequestEra) -> String {
+fn output_json(output: &ToolOutput, form: &ResultForm<'_>) -> String {
     if let Some(raw) = &output.raw {
-        return match (era, RawObject::of(raw.0.get())) {
-            (RequestEra::Stateless(_), Some(mut object)) => {
-                object.set("resultType", "\"complete\"");
-                object.to_string()
-            }
-            (RequestEra::Stateless(_) | RequestEra::Handshake, _) => raw.0.get().to_owned(),
-        };
+        return raw_json(raw, form);
     }
     let content: Vec<Value> = output.content.iter().map(piece).collect();
     let mut result = json!({ "content": content });
@@ -57,10 +60,30 @@ fn output_json(output: &ToolOutput, declared: DeclaredOutput, era: RequestEra) -
         Some(structured) => result["structuredContent"] = structured.clone(),
         // Clients refuse a success without the structured output that the tool declares. The output was too large and is
         // stored or cut, which the text says.
-        None if declared == DeclaredOutput::Structured => result["isError"] = true.into(),
+        None if form.declared == DeclaredOutput::Structured => result["isError"] = true.into(),
         None => {}
     }
-    complete(result, era)
+    complete(result, form.era)
+}
+
+fn raw_json(raw: &RawResult, form: &ResultForm<'_>) -> String {
+    let text = raw.0.get();
+    let rewritten = match form.uris {
+        Some(uris) => Cow::Owned(rewrite::call_result(text, uris)),
+        None => Cow::Borrowed(text),
+    };
+    with_era(&rewritten, form.era)
+}
+
+/// Adds the members that the era requires to a result of an upstream server.
+pub(super) fn with_era(text: &str, era: RequestEra) -> String {
+    match (era, RawObject::of(text)) {
+        (RequestEra::Stateless(_), Some(mut object)) => {
+            object.set("resultType", "\"complete\"");
+            object.to_string()
+        }
+        (RequestEra::Stateless(_) | RequestEra::Handshake, _) => text.to_owned(),
+    }
 }
 
 /// Adds the members that the era requires.
@@ -114,23 +137,31 @@ fn resource(uri: &str, media_type: Option<&str>, key: &str, value: &str) -> Map<
 
 #[cfg(test)]
 mod tests {
-    use haft_core::output::RawResult;
-    use haft_core::result::{Receipt, ToolError};
+    use haft_core::result::Receipt;
     use haft_core::tool::ToolCall;
     use serde_json::value::RawValue;
 
     use super::super::era::ClientAbilities;
     use super::*;
 
-    const MODERN: RequestEra = RequestEra::Stateless(ClientAbilities { elicitation: false, sampling: false });
+    const MODERN: RequestEra = RequestEra::Stateless(ClientAbilities {
+        elicitation: false,
+        url_elicitation: false,
+        sampling: false,
+        roots: false,
+    });
 
     fn result(outcome: Result<ToolOutput, ToolError>) -> ToolResult {
         ToolResult { call: ToolCall::new("1", "t", &json!({})), outcome, receipt: Receipt::default() }
     }
 
+    fn form(declared: DeclaredOutput, hint: Option<&str>, era: RequestEra) -> ResultForm<'static> {
+        ResultForm { declared, hint: hint.map(str::to_owned), era, uris: None }
+    }
+
     fn json_of(outcome: Result<ToolOutput, ToolError>, era: RequestEra) -> Value {
-        serde_json::from_str(&call_result(&result(outcome), DeclaredOutput::Content, None, era).unwrap())
-            .unwrap()
+        let sent = call_result(&result(outcome), form(DeclaredOutput::Content, None, era));
+        serde_json::from_str(&sent.unwrap()).unwrap()
     }
 
     #[test]
@@ -167,32 +198,34 @@ mod tests {
         let text = r#"{"content":[{"type":"text","text":"a","annotations":{"x":1.0}}],"_meta":{"v":1}}"#;
         let raw = RawResult(RawValue::from_string(text.to_owned()).unwrap().into());
         let output = ToolOutput { raw: Some(raw), ..ToolOutput::text("a") };
-        let sent =
-            call_result(&result(Ok(output.clone())), DeclaredOutput::Content, None, RequestEra::Handshake)
-                .unwrap();
-        assert_eq!(sent, text);
-        let modern = call_result(&result(Ok(output)), DeclaredOutput::Content, None, MODERN).unwrap();
+        let legacy = form(DeclaredOutput::Content, None, RequestEra::Handshake);
+        assert_eq!(call_result(&result(Ok(output.clone())), legacy).unwrap(), text);
+        let failed = ToolError::new(ToolErrorKind::Failed, "a").with_raw(output.raw.clone());
+        let legacy = form(DeclaredOutput::Content, None, RequestEra::Handshake);
+        assert_eq!(call_result(&result(Err(failed)), legacy).unwrap(), text);
+        let modern = form(DeclaredOutput::Content, None, MODERN);
+        let modern = call_result(&result(Ok(output)), modern).unwrap();
         assert_eq!(modern, format!("{},\"resultType\":\"complete\"}}", text.strip_suffix('}').unwrap()));
     }
 
     #[test]
     fn failures_are_results_and_unknown_tools_are_errors() {
         let denied = || Err(ToolError::new(ToolErrorKind::Denied, "no"));
-        let shown =
-            call_result(&result(denied()), DeclaredOutput::Content, Some("ask".into()), MODERN).unwrap();
+        let hinted = form(DeclaredOutput::Content, Some("ask"), MODERN);
+        let shown = call_result(&result(denied()), hinted).unwrap();
         let shown: Value = serde_json::from_str(&shown).unwrap();
         assert_eq!((&shown["isError"], &shown["resultType"]), (&json!(true), &json!("complete")));
         assert_eq!(shown["content"][0]["text"], "no\nhint: ask");
         let unknown = Err(ToolError::new(ToolErrorKind::UnknownTool, "which"));
-        let error = call_result(&result(unknown), DeclaredOutput::Content, None, MODERN).unwrap_err();
+        let error = call_result(&result(unknown), form(DeclaredOutput::Content, None, MODERN)).unwrap_err();
         assert_eq!(error.code, INVALID_PARAMS);
     }
 
     #[test]
     fn missing_declared_structure_is_marked_as_an_error() {
         let check = |declared: DeclaredOutput, expected: Value| {
-            let sent =
-                call_result(&result(Ok(ToolOutput::text("cut"))), declared, None, RequestEra::Handshake);
+            let form = form(declared, None, RequestEra::Handshake);
+            let sent = call_result(&result(Ok(ToolOutput::text("cut"))), form);
             let sent: Value = serde_json::from_str(&sent.unwrap()).unwrap();
             assert_eq!(sent["isError"], expected);
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use haft_core::event::CallProgress;
 use haft_core::output::{RawResult, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -11,12 +12,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::bounded::cut;
-use super::content::{self, INPUTS_MAX, InputRequest, InputRequired, McpCallOutcome};
+use super::content::{self, INPUTS_MAX, InputRequest, InputRequired};
 use super::era::ProtocolEra;
 use super::host::Host;
 use super::in_flight::{InFlight, RequestingCall};
 use super::listing::McpToolEntry;
-use super::message::SESSION_NOT_FOUND;
+use super::message::{RpcError, SESSION_NOT_FOUND};
 use super::param_header::encoded;
 use super::peer::{PeerError, PeerRequest};
 use super::refusal::ServerRequestRefusal;
@@ -28,6 +29,20 @@ const ROUNDS_MAX: usize = 8;
 
 /// The most characters of a server's method name that an error repeats.
 const METHOD_CHARS_MAX: usize = 100;
+
+/// A request that may take several rounds, because the server asks for input in between.
+pub(super) struct McpExchange<'a> {
+    pub(super) method: &'static str,
+    /// The members of `params`, without braces.
+    pub(super) fields: String,
+    /// The headers that only the era without sessions needs.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) trace_parent: Option<String>,
+    pub(super) patience: Duration,
+    /// The call in flight, on whose behalf the server may request input.
+    pub(super) in_flight: &'a Arc<InFlight>,
+    pub(super) progress: &'a (dyn Fn(CallProgress) + Send + Sync),
+}
 
 /// The call to make.
 pub(super) struct McpToolCall<'a> {
@@ -46,6 +61,8 @@ pub(super) struct McpToolCall<'a> {
 pub(super) enum CallError {
     /// An error for the caller.
     Told(ToolError),
+    /// The server answered with an error of the protocol.
+    Rpc(RpcError),
     /// No reply or progress came in time: the server may be stuck.
     Silent(Duration),
     /// The server requires authorization, and did not run the tool.
@@ -63,23 +80,41 @@ pub(super) async fn call(
     call: &McpToolCall<'_>,
 ) -> Result<ToolOutput, CallError> {
     let arguments = serde_json::to_string(call.arguments).unwrap_or_else(|_| "{}".into());
-    let fields = format!("\"name\":{},\"arguments\":{arguments}", quoted(&call.tool.name));
+    let request = McpExchange {
+        method: "tools/call",
+        fields: format!("\"name\":{},\"arguments\":{arguments}", quoted(&call.tool.name)),
+        headers: headers(session, call),
+        trace_parent: call.trace_parent.clone(),
+        patience: call.patience,
+        in_flight: call.in_flight,
+        progress: call.progress,
+    };
+    let raw = exchange(session, host, &request).await?;
+    let results = call.in_flight.caller.run.raw_results;
+    match content::read(&raw) {
+        Ok(output) => Ok(ToolOutput { raw: raw_result(results, raw), ..output }),
+        Err(error) => Err(CallError::Told(error.with_raw(raw_result(results, raw)))),
+    }
+}
+
+/// Sends a request, with as many rounds of input requests as the server needs, and returns the complete result.
+pub(super) async fn exchange(
+    session: &McpSession,
+    host: &Host,
+    request: &McpExchange<'_>,
+) -> Result<Box<RawValue>, CallError> {
     let mut more = String::new();
     for _ in 0..ROUNDS_MAX {
-        let mut ask = PeerRequest::new("tools/call", format!("{fields}{more}"), call.patience);
-        ask.headers = headers(session, call);
-        ask.trace_parent.clone_from(&call.trace_parent);
-        ask.progress = Some(call.progress);
+        let fields = format!("{}{more}", request.fields);
+        let mut ask = PeerRequest::new(request.method, fields, request.patience);
+        ask.headers.clone_from(&request.headers);
+        ask.trace_parent.clone_from(&request.trace_parent);
+        ask.progress = Some(request.progress);
         let raw = session.peer.request(ask).await.map_err(failed)?;
-        match content::read(&raw).map_err(CallError::Told)? {
-            McpCallOutcome::Output(output) => {
-                return Ok(ToolOutput {
-                    raw: raw_result(call.in_flight.caller.run.raw_results, raw),
-                    ..output
-                });
-            }
-            McpCallOutcome::InputRequired(required) => {
-                more = inputs(&required, host, call.in_flight).await.map_err(CallError::Told)?;
+        match content::input_required(&raw).map_err(CallError::Told)? {
+            None => return Ok(raw),
+            Some(required) => {
+                more = inputs(&required, host, request.in_flight).await.map_err(CallError::Told)?;
             }
         }
     }
@@ -108,23 +143,36 @@ async fn inputs(required: &InputRequired, host: &Host, call: &Arc<InFlight>) -> 
             format!("the server sent more than {INPUTS_MAX} input requests at once; the call was stopped");
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
+    // At once, so that a gateway can pass all of them to its client in one reply.
+    let asked = required.input_requests.members.iter().map(|(key, request)| input(key, request, host, &asker));
     let mut answers = Vec::new();
-    for (key, InputRequest { method, params }) in &required.input_requests.members {
-        match host.answer(method, params.as_deref(), &asker).await {
-            Ok(answer) => answers.push(format!("{}:{answer}", quoted(key))),
-            Err(ServerRequestRefusal::NotSupported) => {}
-            Err(refusal @ (ServerRequestRefusal::Declined(_) | ServerRequestRefusal::Wrong(_))) => {
-                let message = format!(
-                    "the server asked for `{}` and was refused: {}",
-                    cut(method, METHOD_CHARS_MAX),
-                    refusal.reason()
-                );
-                return Err(ToolError::new(ToolErrorKind::Failed, message));
-            }
-        }
+    for answer in join_all(asked).await {
+        answers.extend(answer?);
     }
     let state = required.request_state.as_ref().map(|state| format!(",\"requestState\":{}", state.get()));
     Ok(format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default()))
+}
+
+/// Returns the answer to one input request as a member of `inputResponses`; `None` for a request that we never
+/// advertised.
+async fn input(
+    key: &str,
+    InputRequest { method, params }: &InputRequest,
+    host: &Host,
+    asker: &RequestingCall,
+) -> Result<Option<String>, ToolError> {
+    match host.answer(method, params.as_deref(), (Some(key), asker)).await {
+        Ok(answer) => Ok(Some(format!("{}:{answer}", quoted(key)))),
+        Err(ServerRequestRefusal::NotSupported) => Ok(None),
+        Err(refusal @ (ServerRequestRefusal::Declined(_) | ServerRequestRefusal::Wrong(_))) => {
+            let message = format!(
+                "the server asked for `{}` and was refused: {}",
+                cut(method, METHOD_CHARS_MAX),
+                refusal.reason()
+            );
+            Err(ToolError::new(ToolErrorKind::Failed, message))
+        }
+    }
 }
 
 fn raw_result(results: RawResults, raw: Box<RawValue>) -> Option<RawResult> {
@@ -134,7 +182,7 @@ fn raw_result(results: RawResults, raw: Box<RawValue>) -> Option<RawResult> {
     }
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
@@ -142,7 +190,7 @@ fn failed(error: PeerError) -> CallError {
     let failed = |kind, message: String| CallError::Told(ToolError::new(kind, message));
     match error {
         PeerError::Rpc(error) if error.code == SESSION_NOT_FOUND => CallError::SessionExpired,
-        PeerError::Rpc(_) => failed(ToolErrorKind::Failed, error.to_string()),
+        PeerError::Rpc(error) => CallError::Rpc(error),
         PeerError::Silent(patience) => CallError::Silent(patience),
         PeerError::Failed(TransportFailure::SessionExpired) => CallError::SessionExpired,
         PeerError::Failed(TransportFailure::Closed(reason)) => CallError::Lost(reason),

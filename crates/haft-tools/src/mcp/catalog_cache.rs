@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::listing::{self, ToolSelection};
+use super::session::ServerOffers;
 
 /// The largest cache file that is read, in bytes.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
@@ -48,6 +49,9 @@ pub(super) struct CachedCatalog {
     /// The protocol version, which determines the era.
     pub(super) version: String,
     pub(super) instructions: Option<String>,
+    /// The features beside tools; `None` in a file of an earlier version.
+    #[serde(default)]
+    pub(super) offers: Option<ServerOffers>,
     /// The tool definitions as the server sent them.
     pub(super) tools: Vec<Box<RawValue>>,
 }
@@ -91,6 +95,7 @@ mod tests {
             digest: "d".into(),
             version: "2025-11-25".into(),
             instructions: None,
+            offers: None,
             tools: vec![tool],
         };
         memory.save(&remembered).unwrap();

@@ -10,14 +10,6 @@ use serde_json::value::RawValue;
 
 use super::bounded::{BoundedList, BoundedObject};
 
-/// The outcome of a `tools/call` request.
-#[derive(Debug)]
-pub(super) enum McpCallOutcome {
-    Output(ToolOutput),
-    /// The server needs input before it can go on.
-    InputRequired(InputRequired),
-}
-
 /// The most content items of one result that are read; a note replaces the rest.
 const PIECES_MAX: usize = 10_000;
 
@@ -26,6 +18,9 @@ const STRUCTURED_BYTES_MAX: usize = 8 << 20;
 
 /// The most inputs that a server may request at once.
 pub(super) const INPUTS_MAX: usize = 16;
+
+/// The type of a result that asks for input.
+const INPUT_REQUIRED: &str = "input_required";
 
 /// The inputs that a server requests before it goes on.
 #[derive(Debug, Deserialize)]
@@ -48,7 +43,6 @@ pub(super) struct InputRequest {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct McpCallResult<'a> {
-    result_type: Option<String>,
     #[serde(borrow, default)]
     content: BoundedList<&'a RawValue, PIECES_MAX>,
     #[serde(borrow)]
@@ -57,13 +51,27 @@ struct McpCallResult<'a> {
     is_error: Option<Value>,
 }
 
-/// Reads the result of `tools/call`. A result with `isError` becomes an error.
-pub(super) fn read(raw: &RawValue) -> Result<McpCallOutcome, ToolError> {
-    let sent: McpCallResult<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
-    if sent.result_type.as_deref() == Some("input_required") {
-        let wanted = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
-        return Ok(McpCallOutcome::InputRequired(wanted));
+/// Returns the inputs that the server needs before it goes on; `None` for a complete result.
+pub(super) fn input_required(raw: &RawValue) -> Result<Option<InputRequired>, ToolError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ResultKind {
+        result_type: Option<String>,
     }
+    // Almost no result asks for input, so that most are parsed only once.
+    if !raw.get().contains(INPUT_REQUIRED) {
+        return Ok(None);
+    }
+    let kind: ResultKind = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
+    if kind.result_type.as_deref() != Some(INPUT_REQUIRED) {
+        return Ok(None);
+    }
+    serde_json::from_str(raw.get()).map(Some).map_err(|error| unreadable(&error))
+}
+
+/// Reads the complete result of `tools/call`. A result with `isError` becomes an error.
+pub(super) fn read(raw: &RawValue) -> Result<ToolOutput, ToolError> {
+    let sent: McpCallResult<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
     let left_out = (sent.content.more > 0)
         .then(|| OutputContent::Text(format!("[{} more content items were left out]", sent.content.more)));
     let content: Vec<OutputContent> =
@@ -73,7 +81,7 @@ pub(super) fn read(raw: &RawValue) -> Result<McpCallOutcome, ToolError> {
         ToolOutput { content: with_structured_text(content, structured.as_ref()), structured, raw: None };
     match sent.is_error {
         Some(Value::Bool(true)) => Err(ToolError::new(ToolErrorKind::Failed, failure(&output))),
-        Some(_) | None => Ok(McpCallOutcome::Output(output)),
+        Some(_) | None => Ok(output),
     }
 }
 
@@ -184,10 +192,7 @@ mod tests {
     use super::*;
 
     fn output(text: &str) -> ToolOutput {
-        match read(&RawValue::from_string(text.into()).unwrap()).unwrap() {
-            McpCallOutcome::Output(output) => output,
-            McpCallOutcome::InputRequired(_) => unreachable!("{text}"),
-        }
+        read(&RawValue::from_string(text.into()).unwrap()).unwrap()
     }
 
     #[test]

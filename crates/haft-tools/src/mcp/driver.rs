@@ -14,10 +14,11 @@ use super::config::ServerConfig;
 use super::debounce::ListingDebounce;
 use super::era::ProtocolEra;
 use super::listing;
+use super::news::ServerNews;
 use super::open::{self, ConnectedServer};
 use super::peer::{PeerError, PeerRequest};
 use super::server::{McpConnection, McpServerState};
-use super::session::OpenError;
+use super::session::{OpenError, ServerDescription};
 use super::supervisor::{LifecycleAction, LifecycleEvent, LifecycleState, step};
 use super::transport::TransportFailure;
 use haft_core::settings::mcp::HealthProbe;
@@ -216,12 +217,13 @@ impl LifecycleDriver {
 
     async fn opened(&mut self, opened: ConnectedServer) {
         let ConnectedServer { session, tools, transport } = opened;
-        remember(&self.shared, &session.era, session.greeting.instructions.as_deref(), &tools);
+        remember(&self.shared, &session.era, &session.greeting, &tools);
         self.shared.replace_tool_list(listing::read(&tools, &self.shared.config.wanted));
         let connection = Arc::new(McpConnection { session, generation: self.generation });
         self.shared.publish_connection(Arc::clone(&connection), transport);
         self.watch(&connection);
         self.happened(None, LifecycleEvent::Opened).await;
+        self.announce_lists(&connection);
         self.await_changes();
     }
 
@@ -240,6 +242,18 @@ impl LifecycleDriver {
                 listen(&listener, &changed).await;
                 DriverTaskResult::Nothing
             });
+        }
+    }
+
+    /// Tells the clients of a gateway to read the lists again: the server may have missed their first request.
+    fn announce_lists(&self, connection: &McpConnection) {
+        let news = &self.shared.host.news;
+        // Without a gateway there is no receiver.
+        if connection.session.greeting.offers.prompts {
+            let _ = news.send(ServerNews::PromptsChanged);
+        }
+        if connection.session.greeting.offers.resources {
+            let _ = news.send(ServerNews::ResourcesChanged);
         }
     }
 
@@ -262,8 +276,7 @@ impl LifecycleDriver {
     fn listed(&mut self, waited: Duration, tools: &[Box<RawValue>]) {
         self.settling = ListingDebounce::listed(waited, Instant::now());
         if let Some(connection) = self.shared.connection() {
-            let greeting = &connection.session.greeting;
-            remember(&self.shared, &connection.session.era, greeting.instructions.as_deref(), tools);
+            remember(&self.shared, &connection.session.era, &connection.session.greeting, tools);
         }
         self.shared.replace_tool_list(listing::read(tools, &self.shared.config.wanted));
         self.await_changes();
@@ -300,11 +313,15 @@ fn short_reason(state: &LifecycleState) -> String {
 /// Subscribes to tool changes until the server refuses. Reopens a subscription that ended, and then reports a change,
 /// because one may have been missed in between. A server that refuses has no changes to report.
 async fn listen(connection: &McpConnection, changed: &Notify) {
-    let fields = "\"notifications\":{\"toolsListChanged\":true}";
+    let offers = connection.session.greeting.offers;
+    let (prompts, resources) = (offers.prompts, offers.resources);
+    let fields = format!(
+        "\"notifications\":{{\"toolsListChanged\":true,\"promptsListChanged\":{prompts},\"resourcesListChanged\":{resources}}}"
+    );
     let mut wait = LISTEN_AGAIN;
     loop {
         let opened = Instant::now();
-        let ask = PeerRequest::new("subscriptions/listen", fields, LISTEN_PATIENCE);
+        let ask = PeerRequest::new("subscriptions/listen", fields.as_str(), LISTEN_PATIENCE);
         match connection.session.peer.request(ask).await {
             Ok(_)
             | Err(
@@ -324,13 +341,19 @@ async fn listen(connection: &McpConnection, changed: &Notify) {
     }
 }
 
-fn remember(shared: &McpServerState, era: &ProtocolEra, instructions: Option<&str>, tools: &[Box<RawValue>]) {
+fn remember(
+    shared: &McpServerState,
+    era: &ProtocolEra,
+    greeting: &ServerDescription,
+    tools: &[Box<RawValue>],
+) {
     let Some(memory) = &shared.memory else { return };
     let ServerConfig { digest, .. } = &shared.config;
     let remembered = CachedCatalog {
         digest: digest.clone(),
         version: era.version().to_owned(),
-        instructions: instructions.map(str::to_owned),
+        instructions: greeting.instructions.as_deref().map(str::to_owned),
+        offers: Some(greeting.offers),
         tools: tools.to_vec(),
     };
     if let Err(error) = memory.save(&remembered) {

@@ -4,15 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use haft_core::client_relay::RelayedRequest;
 use haft_core::elicitation::ElicitationAnswer;
 use haft_core::position::CallOperation;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, broadcast};
 use url::Url;
 
 use super::in_flight::{InFlight, InFlightCalls, RequestingCall};
 use super::log_ring::LogRing;
+use super::news::{LogRecord, ServerNews};
 use super::refusal::ServerRequestRefusal;
 use super::sampling::SamplingPolicy;
 use super::trace::{ServerTrace, TraceLineKind};
@@ -25,6 +27,9 @@ const EXCERPT_CHARS_MAX: usize = 500;
 /// The largest elicitation request that a user sees, in bytes.
 const QUESTION_BYTES_MAX: usize = 64 << 10;
 
+/// The largest request that is passed to the client of a gateway, in bytes. A prompt for a model may hold images.
+const RELAYED_BYTES_MAX: usize = 4 << 20;
+
 /// The most elicitation requests during one call.
 const ASKED_MAX: u32 = 32;
 
@@ -36,11 +41,24 @@ pub enum ElicitationSupport {
     NotOffered,
 }
 
+/// The capabilities of a gateway's client that the servers behind the gateway may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RelayedCapabilities {
+    /// The client asks its user to open a URL.
+    pub url_elicitation: bool,
+    /// The client asks its model.
+    pub sampling: bool,
+    /// The client names the directories that it works in.
+    pub roots: bool,
+}
+
 /// The client side of one connection.
 pub(super) struct Host {
     pub(super) server: String,
     /// Announces that the client supports elicitation. The run of each call provides the user to ask.
     pub(super) elicitation: ElicitationSupport,
+    /// The capabilities of the client for which a gateway connects to the server.
+    pub(super) relayed: RelayedCapabilities,
     /// The directories of the `roots` capability. It is empty unless configured, because some servers treat the roots
     /// as the only directories they may touch.
     pub(super) roots: Vec<PathBuf>,
@@ -55,6 +73,8 @@ pub(super) struct Host {
     pub(super) parents: Option<Arc<dyn TraceParents>>,
     /// Notified when the server announces a changed tool list.
     pub(super) tools_changed: Arc<Notify>,
+    /// Receives the other notifications, for the clients of a gateway.
+    pub(super) news: broadcast::Sender<ServerNews>,
 }
 
 impl Host {
@@ -62,25 +82,45 @@ impl Host {
     pub(super) fn capabilities(&self) -> Value {
         let mut capabilities = serde_json::Map::new();
         if self.elicitation == ElicitationSupport::Offered {
-            capabilities.insert("elicitation".into(), json!({ "form": { "applyDefaults": true } }));
+            let mut kinds = json!({ "form": { "applyDefaults": true } });
+            if self.relayed.url_elicitation {
+                kinds["url"] = json!({});
+            }
+            capabilities.insert("elicitation".into(), kinds);
         }
-        if !self.roots.is_empty() {
+        if !self.roots.is_empty() || self.relayed.roots {
             capabilities.insert("roots".into(), json!({}));
         }
-        if self.sampling.is_some() {
+        if self.sampling.is_some() || self.relayed.sampling {
             capabilities.insert("sampling".into(), json!({}));
         }
         Value::Object(capabilities)
     }
 
     /// Returns the JSON result of a server's request. Elicitation and sampling need a known call: its principal
-    /// answers, and its run pays.
+    /// answers, and its run pays. `key` is the server's name of the request among several that it sends at once.
     pub(super) async fn answer(
         &self,
         method: &str,
         params: Option<&RawValue>,
-        asker: &RequestingCall,
+        (key, asker): (Option<&str>, &RequestingCall),
     ) -> Result<String, ServerRequestRefusal> {
+        if let RequestingCall::Call(call) = asker
+            && self.is_relayed(method)
+            && let Some(relay) = &call.caller.run.relay
+        {
+            count_question(call)?;
+            let params = relayed_params(params)?;
+            let request = RelayedRequest { server: &self.server, key, method, params };
+            return tokio::select! {
+                biased;
+                () = call.over() => Err(ServerRequestRefusal::Declined("the call has ended".into())),
+                relayed = relay.relay(request) => match relayed {
+                    Ok(result) => Ok(String::from(Box::<str>::from(result))),
+                    Err(reason) => Err(ServerRequestRefusal::Declined(reason)),
+                },
+            };
+        }
         let params = params.ok_or_else(|| ServerRequestRefusal::Wrong("`params` are missing".into()));
         match (method, &self.sampling) {
             ("ping", _) => Ok("{}".into()),
@@ -88,10 +128,7 @@ impl Host {
             ("elicitation/create", _) => {
                 let request = readable(params?)?;
                 let call = call_of(asker)?;
-                if call.asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
-                    let reason = format!("the user is asked at most {ASKED_MAX} times per call");
-                    return Err(ServerRequestRefusal::Declined(reason));
-                }
+                count_question(call)?;
                 tokio::select! {
                     biased;
                     () = call.over() => Err(ServerRequestRefusal::Declined("the call has ended".into())),
@@ -112,6 +149,16 @@ impl Host {
         }
     }
 
+    /// Returns true for requests that the client of a gateway answers. The operator's own settings of a server come first.
+    fn is_relayed(&self, method: &str) -> bool {
+        match method {
+            "elicitation/create" => self.elicitation == ElicitationSupport::Offered,
+            "sampling/createMessage" => self.relayed.sampling && self.sampling.is_none(),
+            "roots/list" => self.relayed.roots && self.roots.is_empty(),
+            _ => false,
+        }
+    }
+
     /// Asks the user of the run; declines if the run has none.
     async fn elicited(&self, request: Value, call: &InFlight) -> ElicitationAnswer {
         match &call.caller.run.elicitor {
@@ -123,8 +170,20 @@ impl Host {
     pub(super) fn notified(&self, method: &str, params: Option<&RawValue>) {
         match method {
             "notifications/tools/list_changed" => self.tools_changed.notify_one(),
-            "notifications/message" => self.log.note(&excerpt(params.map_or("", RawValue::get))),
-            // Other lists are not cached. A cancelled request needs no action, because the server ignores a late answer
+            "notifications/message" => {
+                let text = params.map_or("", RawValue::get);
+                self.log.note(&excerpt(text));
+                // Without a gateway there is no receiver.
+                let record = LogRecord::read(&self.withheld.redact(text.to_owned()));
+                record.map(|record| self.news.send(ServerNews::Log(record)));
+            }
+            "notifications/prompts/list_changed" => drop(self.news.send(ServerNews::PromptsChanged)),
+            "notifications/resources/list_changed" => drop(self.news.send(ServerNews::ResourcesChanged)),
+            "notifications/resources/updated" => {
+                let uri = params.and_then(ServerNews::updated_uri);
+                uri.map(|uri| self.news.send(ServerNews::ResourceUpdated(uri)));
+            }
+            // A cancelled request needs no action, because the server ignores a late answer
             // to it.
             _ => {}
         }
@@ -158,6 +217,26 @@ impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Host").field("server", &self.server).finish_non_exhaustive()
     }
+}
+
+/// Counts one more question of a call.
+fn count_question(call: &InFlight) -> Result<(), ServerRequestRefusal> {
+    if call.asked.fetch_add(1, Ordering::Relaxed) < ASKED_MAX {
+        return Ok(());
+    }
+    Err(ServerRequestRefusal::Declined(format!("the user is asked at most {ASKED_MAX} times per call")))
+}
+
+fn relayed_params(params: Option<&RawValue>) -> Result<&str, ServerRequestRefusal> {
+    let params = params.map_or("{}", RawValue::get);
+    if params.len() <= RELAYED_BYTES_MAX {
+        return Ok(params);
+    }
+    let reason = format!(
+        "the request has {} bytes; at most {RELAYED_BYTES_MAX} are passed to the client",
+        params.len()
+    );
+    Err(ServerRequestRefusal::Wrong(reason))
 }
 
 fn call_of(asker: &RequestingCall) -> Result<&InFlight, ServerRequestRefusal> {

@@ -11,8 +11,8 @@ use super::bounded::{BoundedList, cut};
 /// The most messages of one batch that are read.
 const BATCH_MAX: usize = 1000;
 
-/// The longest id of a server's request that is answered, in bytes: the reply repeats it.
-const ID_BYTES_MAX: usize = 1024;
+/// The longest id of the other side's request that is answered, in bytes: the reply repeats it.
+pub const ID_BYTES_MAX: usize = 1024;
 
 /// The most characters of a server's error message that are repeated.
 pub(super) const ERROR_CHARS_MAX: usize = 4_000;
@@ -70,24 +70,25 @@ pub(super) struct RpcError {
     pub(super) data: Option<Value>,
 }
 
-pub(super) const METHOD_NOT_FOUND: i64 = -32_601;
-pub(super) const UNSUPPORTED_VERSION: i64 = -32_022;
-pub(super) const SESSION_NOT_FOUND: i64 = -32_001;
+pub const METHOD_NOT_FOUND: i64 = -32_601;
+pub const UNSUPPORTED_VERSION: i64 = -32_022;
+pub const SESSION_NOT_FOUND: i64 = -32_001;
 
-#[derive(Deserialize)]
-struct JsonRpcEnvelope<'a> {
+/// The members of any message. A client and a server judge them differently.
+#[derive(Debug, Deserialize)]
+pub struct JsonRpcEnvelope<'a> {
     #[serde(borrow)]
-    jsonrpc: Option<Cow<'a, str>>,
+    pub jsonrpc: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    id: Option<&'a RawValue>,
+    pub id: Option<&'a RawValue>,
     #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
+    pub method: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    params: Option<&'a RawValue>,
+    pub params: Option<&'a RawValue>,
     #[serde(borrow)]
-    result: Option<&'a RawValue>,
+    pub result: Option<&'a RawValue>,
     #[serde(borrow)]
-    error: Option<&'a RawValue>,
+    pub error: Option<&'a RawValue>,
 }
 
 /// Reads a line, which may be a batch. Returns no messages for other output, even if it is JSON.

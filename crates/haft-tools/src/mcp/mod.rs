@@ -19,8 +19,10 @@ mod in_flight;
 mod listing;
 mod log_ring;
 mod message;
+mod news;
 mod open;
 mod param_header;
+mod passed;
 mod peer;
 mod process;
 mod prompts;
@@ -49,14 +51,19 @@ pub use haft_core::sampling::{OriginatingCall, Sampler, SamplingReply, SamplingR
 pub use haft_core::settings::mcp::{
     HealthProbe, RemoteTransport, SamplingConsent, SamplingLimits, ServerConfinement,
 };
-pub use host::ElicitationSupport;
+pub use host::{ElicitationSupport, RelayedCapabilities};
 pub use listing::{McpToolList, ParamHeaders, SkippedTool, TOOLS_MAX, ToolSelection};
 pub use log_ring::{LogRing, read_saved_log};
-pub use message::{McpOutgoingMessage, RequestId};
+pub use message::{
+    ID_BYTES_MAX, JsonRpcEnvelope, METHOD_NOT_FOUND, McpOutgoingMessage, RequestId, SESSION_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+};
+pub use news::{LogRecord, ServerNews};
+pub use passed::{PassError, PassedMethod, PassedRequest};
 pub use process::{ProcessConfig, server_policy};
 pub use provider::McpProvider;
 pub use server::{McpEnvironment, McpServerStatus, SupervisedServer};
-pub use session::ServerDescription;
+pub use session::{ServerDescription, ServerOffers};
 pub use shared::SharedServers;
 pub use trace::{TraceLineKind, TraceSink};
 pub use trace_parent::TraceParents;

@@ -91,7 +91,7 @@ async fn tools_of(session: &McpSession, patience: Duration) -> Result<Vec<Box<Ra
 /// Lists the prompts. Treats a failure as an empty list, because prompts are only named in the instructions for the
 /// model.
 async fn prompts_of(session: &McpSession, host: &Host, patience: Duration) -> Vec<Prompt> {
-    if !session.greeting.prompts {
+    if !session.greeting.offers.prompts {
         return Vec::new();
     }
     prompts::fetch(&session.peer, patience).await.unwrap_or_else(|error| {

@@ -191,6 +191,12 @@ impl Peer {
             tokio::select! {
                 biased;
                 outcome = &mut reply => {
+                    // Progress that came before the reply may wait beside it.
+                    while let Ok(progress) = progress_updates.try_recv() {
+                        if let Some(tell) = ask.progress {
+                            tell(progress);
+                        }
+                    }
                     let gone = || Err(PeerError::Failed(TransportFailure::Closed("the connection was closed".into())));
                     return outcome.unwrap_or_else(|_| gone());
                 }
@@ -367,7 +373,7 @@ impl PendingRequests {
         let host = Arc::clone(&self.host);
         tokio::spawn(async move {
             let asker = host.calls.asker();
-            let answer = host.answer(&method, params.as_deref(), &asker).await;
+            let answer = host.answer(&method, params.as_deref(), (None, &asker)).await;
             let (kind, content) =
                 answer.map_or_else(|refusal| ("error", refusal.as_json()), |result| ("result", result));
             host.trace(TraceLineKind::Sent, &content);

@@ -15,7 +15,7 @@ use haft_core::sampling::OriginatingCall;
 use haft_core::tool::Effects;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::call::{self, CallError, McpToolCall};
@@ -24,12 +24,13 @@ use super::catalog_cache::{CachedCatalog, CatalogCache};
 use super::config::ServerConfig;
 use super::driver::{DriverMessage, LifecycleDriver};
 use super::era::ProtocolEra;
-use super::host::{ElicitationSupport, Host};
+use super::host::{ElicitationSupport, Host, RelayedCapabilities};
 use super::in_flight::InFlightCalls;
 use super::listing::{self, McpToolEntry, McpToolList};
 use super::log_ring::LogRing;
+use super::news::NEWS_WAITING_MAX;
 use super::sampling::SamplingPolicy;
-use super::session::{McpSession, ServerDescription};
+use super::session::{McpSession, ServerDescription, ServerOffers};
 use super::shared::ServerUsers;
 use super::supervisor::{LifecycleEvent, LifecycleState, RestartCause};
 use super::trace::{ServerTrace, TraceLineKind, TraceSink};
@@ -58,6 +59,8 @@ pub struct McpEnvironment {
     /// The directory of logs and cached tool lists.
     pub directory: Option<PathBuf>,
     pub elicitation: ElicitationSupport,
+    /// The capabilities of the client behind a gateway; none for a run.
+    pub relayed: RelayedCapabilities,
     /// Limits concurrent starts: each start holds a permit until it ends.
     pub starts: Arc<Semaphore>,
     /// Receives every message.
@@ -74,6 +77,7 @@ impl Default for McpEnvironment {
         Self {
             directory: None,
             elicitation: ElicitationSupport::default(),
+            relayed: RelayedCapabilities::default(),
             starts: Arc::new(Semaphore::new(STARTS_MAX)),
             trace: None,
             parents: None,
@@ -132,7 +136,7 @@ pub struct McpServerStatus {
 impl SupervisedServer {
     /// Creates a server without starting it. A cached tool list is available immediately.
     pub fn new(config: ServerConfig, environment: &McpEnvironment) -> Self {
-        let McpEnvironment { directory, elicitation, starts, trace, parents } = environment;
+        let McpEnvironment { directory, elicitation, relayed, starts, trace, parents } = environment;
         let withheld = Arc::new(SecretRedactor::of(config.secrets.iter().map(ExposeSecret::expose_secret)));
         let log = Arc::new(LogRing::without(Arc::clone(&withheld)));
         let trace = trace
@@ -141,6 +145,7 @@ impl SupervisedServer {
         let host = Host {
             server: config.name.clone(),
             elicitation: *elicitation,
+            relayed: *relayed,
             trace,
             withheld,
             parents: parents.clone(),
@@ -149,6 +154,7 @@ impl SupervisedServer {
             calls: InFlightCalls::default(),
             log: Arc::clone(&log),
             tools_changed: Arc::new(Notify::new()),
+            news: broadcast::Sender::new(NEWS_WAITING_MAX),
         };
         let memory =
             directory.as_ref().map(|directory| CatalogCache::of(directory, config.namespace.as_str()));
@@ -250,8 +256,14 @@ impl SupervisedServer {
                     return Ok(output);
                 }
                 Err(CallError::Told(error)) => {
-                    let message = self.shared.host.withheld.redact(error.message);
-                    return Err(ToolError::new(error.kind, message));
+                    let message = self.shared.host.withheld.redact(error.message.clone());
+                    // The server's own text would show the secret that was masked.
+                    let raw = error.raw.filter(|_| message == error.message);
+                    return Err(ToolError::new(error.kind, message).with_raw(raw));
+                }
+                Err(CallError::Rpc(error)) => {
+                    let message = format!("{} (code {})", error.message, error.code);
+                    return Err(ToolError::new(ToolErrorKind::Failed, message));
                 }
                 Err(CallError::NeedsAuth(reason)) => {
                     self.note(connection.generation, LifecycleEvent::AuthNeeded { reason: reason.clone() });
@@ -282,7 +294,7 @@ impl SupervisedServer {
 
     /// Returns the connection as soon as one is open. While the server restarts, it returns an error immediately, so
     /// that the model can do something else.
-    async fn ready(&self) -> Result<Arc<McpConnection>, ToolError> {
+    pub(super) async fn ready(&self) -> Result<Arc<McpConnection>, ToolError> {
         let mut state = self.shared.state.subscribe();
         let mut start_requested = false;
         loop {
@@ -383,6 +395,7 @@ impl CurrentConnection {
             listing: Arc::new(listing::read(&remembered.tools, &config.wanted)),
             greeting: ServerDescription {
                 instructions: remembered.instructions.map(Into::into),
+                offers: remembered.offers.unwrap_or_default(),
                 ..ServerDescription::default()
             },
             era: ProtocolEra::of_version(&remembered.version),
@@ -410,6 +423,10 @@ impl McpServerState {
 
     pub(super) fn instructions(&self) -> Option<Arc<str>> {
         self.current().greeting.instructions.clone()
+    }
+
+    pub(super) fn offers(&self) -> ServerOffers {
+        self.lent().greeting.offers
     }
 
     pub(super) fn publish_connection(&self, connection: Arc<McpConnection>, transport: &'static str) {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -49,10 +49,35 @@ pub struct ServerDescription {
     pub instructions: Option<Arc<str>>,
     /// True when the server has tools.
     pub(super) tools: bool,
-    /// True when the server has prompts.
-    pub(super) prompts: bool,
+    /// The features beside tools.
+    pub offers: ServerOffers,
     /// True when the server reports changes of its tools.
     pub(super) tools_change: bool,
+}
+
+/// The features of a server beside its tools.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own in the protocol")]
+pub struct ServerOffers {
+    pub prompts: bool,
+    /// Resources and templates.
+    pub resources: bool,
+    /// The server reports changes of single resources.
+    pub subscriptions: bool,
+    /// The server completes arguments of prompts and templates.
+    pub completions: bool,
+}
+
+impl ServerOffers {
+    fn of(capabilities: &Value) -> Self {
+        Self {
+            prompts: capabilities["prompts"].is_object(),
+            resources: capabilities["resources"].is_object(),
+            subscriptions: capabilities["resources"]["subscribe"] == true,
+            completions: capabilities["completions"].is_object(),
+        }
+    }
 }
 
 /// The reason for a failed attempt to open a connection.
@@ -301,7 +326,7 @@ fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> 
         version: text(&who["version"]),
         instructions: instructions.filter(|text| !text.trim().is_empty()).map(Into::into),
         tools: capabilities["tools"].is_object(),
-        prompts: capabilities["prompts"].is_object(),
+        offers: ServerOffers::of(capabilities),
         tools_change: capabilities["tools"]["listChanged"] == true,
     }
 }

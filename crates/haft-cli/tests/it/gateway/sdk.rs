@@ -6,19 +6,22 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::super::mcp::real::{module, python};
+use super::http::HttpServer;
 use super::{configure, place};
 
 /// Runs a client program against `haft mcp serve`, and returns the report that it prints as JSON.
-fn report(program: &str, script: &str, era: &str) -> Value {
+fn report(program: &str, script: &str, era: &str, transport: ClientTransport) -> Value {
     let place = place();
     configure(
         &place,
-        &[("up", "good", &[])],
+        &[("up", "good", &[]), ("notes", "offers", &[])],
         r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#,
     );
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp_clients").join(script);
+    let server = (transport == ClientTransport::Http).then(|| HttpServer::start(&place, &["--no-auth"]));
+    let reached = server.as_ref().map_or_else(|| haft_testkit::binary().into(), |server| server.url().into());
     let mut command = Command::new(program);
-    command.arg(script).arg(haft_testkit::binary()).arg(era);
+    command.arg(script).arg::<std::ffi::OsString>(reached).arg(era);
     command.env("HAFT_HOME", place.path("home")).env("MCP_SDK", module());
     command.current_dir(place.path("ws")).stdin(Stdio::null());
     let ran = command.output().unwrap();
@@ -26,8 +29,21 @@ fn report(program: &str, script: &str, era: &str) -> Value {
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}\n{stdout}\n{stderr}"))
 }
 
+/// The way in which the client reaches the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientTransport {
+    Stdio,
+    Http,
+}
+
 fn check(program: &str, script: &str, era: &str, version: &str) {
-    let report = report(program, script, era);
+    for transport in [ClientTransport::Stdio, ClientTransport::Http] {
+        check_over(program, script, era, version, transport);
+    }
+}
+
+fn check_over(program: &str, script: &str, era: &str, version: &str, transport: ClientTransport) {
+    let report = report(program, script, era, transport);
     assert_eq!(report["version"], version, "{report}");
     assert_eq!(report["server"], "haft", "{report}");
     let tools = report["tools"].as_array().unwrap();
@@ -35,6 +51,12 @@ fn check(program: &str, script: &str, era: &str, version: &str) {
     assert_eq!(report["echo"], "echo: hi", "{report}");
     assert_eq!(report["failed"], json!(true), "{report}");
     assert_eq!(report["approved"].as_str().unwrap().trim(), "approved", "{report}");
+    assert_eq!(report["resources"], json!(["haft:notes/note://1", "haft:notes/note://2"]), "{report}");
+    assert_eq!(
+        (&report["read"], &report["prompt"]),
+        (&json!("read note://1"), &json!("Greet Ada")),
+        "{report}"
+    );
     assert!(report["question"].as_str().unwrap().contains("echo approved"), "{report}");
 }
 

@@ -2,29 +2,29 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_core::approval::ApprovalId;
 use haft_core::arguments::RawArguments;
 use haft_core::digest::Digest;
+use haft_core::output::OutputContent;
 use haft_core::result::ToolResult;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::CallOptions;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::ClientConnection;
-use super::tools::{ClientTools, abilities_of};
+use super::opened::OpenedClient;
+use super::rounds::{RequestRound, RoundParams};
 use crate::mcp::era::RequestEra;
-use crate::mcp::held::{AbortOnDrop, DetachedCall, DetachedStep};
 use crate::mcp::message::{self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST};
-use crate::mcp::progress::{HEARTBEAT_PAUSE, WatchedProgress};
-use crate::mcp::result::{DeclaredOutput, call_result};
+use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressTarget, WatchedProgress};
+use crate::mcp::result::{DeclaredOutput, ResultForm, call_result};
+use crate::mcp::rewrite::UriMap;
+use crate::mcp::shared_tools::SharedTools;
 
 /// The most requests that a client may have open. More would only fill the memory.
 const REQUESTS_OPEN_MAX: usize = 1_024;
@@ -33,7 +33,6 @@ const REQUESTS_OPEN_MAX: usize = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct CallTable {
     open: Mutex<HashMap<String, AbortHandle>>,
-    next: AtomicU64,
 }
 
 /// The reason why a request was not begun.
@@ -85,24 +84,9 @@ impl CallTable {
 
 /// The parameters of `tools/call`.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct CallParams {
     name: String,
     arguments: Option<Box<RawValue>>,
-    #[serde(default)]
-    input_responses: Map<String, Value>,
-    request_state: Option<String>,
-}
-
-impl CallParams {
-    fn arguments(&self) -> &str {
-        self.arguments.as_ref().map_or("{}", |arguments| arguments.get())
-    }
-
-    /// Identifies the call that a repeated request continues.
-    fn digest(&self) -> Digest {
-        Digest::of_parts([self.name.as_bytes(), self.arguments().as_bytes()])
-    }
 }
 
 impl ClientConnection {
@@ -119,10 +103,7 @@ impl ClientConnection {
         let started = self.calls.start(&id, async move {
             let (request, outcome) = work(request).await;
             if connection.calls.end(&request.id) {
-                match outcome {
-                    Ok(result) => connection.send(message::success(&request.id, &result)).await,
-                    Err(error) => connection.fail(Some(&request.id), &error).await,
-                }
+                connection.reply(&request.id, outcome).await;
             }
         });
         if let Err(refusal) = started {
@@ -161,14 +142,17 @@ impl ClientConnection {
         era: RequestEra,
         progress: Option<Box<RawValue>>,
     ) {
-        let params: CallParams = match message::params(request.params.as_deref()) {
-            Ok(params) => params,
+        let params = message::params::<CallParams>(request.params.as_deref());
+        let round = RoundParams::read(request.params.as_deref(), era);
+        let opened = params.and_then(|params| Ok(((params, round?), self.open_for(era)?)));
+        let (params, opened) = match opened {
+            Ok(opened) => opened,
             Err(error) => return self.fail(Some(&request.id), &error).await,
         };
-        let tools = self.open(abilities_of(era));
         let connection = Arc::clone(self);
         self.start(request, move |request| async move {
-            let outcome = connection.call(&tools, params, era, progress).await;
+            let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
+            let outcome = connection.call(&opened, (&request.id, params), era, wanted).await;
             (request, outcome)
         })
         .await;
@@ -176,107 +160,90 @@ impl ClientConnection {
 
     async fn call(
         self: &Arc<Self>,
-        tools: &Arc<ClientTools>,
-        params: CallParams,
+        opened: &Arc<OpenedClient>,
+        (id, (params, round)): (&RawValue, (CallParams, RoundParams)),
         era: RequestEra,
-        progress: Option<Box<RawValue>>,
+        progress: Option<ProgressTarget>,
     ) -> Result<String, GatewayError> {
+        let tools = &opened.shared;
         if tools.orchestrator.catalog().resolve(&params.name).is_err() {
             // The server of the tool may still be starting.
-            tools.until_ready(self.gateway.ready_wait).await;
+            tools.until_ready(self.gateway().ready_wait).await;
         }
-        let id = format!("mcp-{}", self.calls.next.fetch_add(1, Ordering::Relaxed));
-        let watched = self.progress.watch(&id, progress);
-        let beats = beat(watched.as_ref());
-        let work = async {
-            match era {
-                RequestEra::Handshake => {
-                    let result = execute(tools, &params, id.clone(), self.options(tools)).await;
-                    self.result_json(tools, &result, era)
-                }
-                RequestEra::Stateless(_) => self.call_in_rounds(tools, params, id.clone(), era).await,
-            }
+        let call = CallId(new_call_id());
+        let CallParams { name, arguments } = params;
+        let arguments = arguments.as_ref().map_or("{}", |arguments| arguments.get());
+        let round = RequestRound {
+            id: id.to_owned(),
+            era,
+            digest: self.request_digest(["tools/call", &name, arguments]),
+            params: round,
+            approval: Some(ApprovalId::of_call(tools.place, &call)),
         };
+        let watched = self.progress.watch(&call.0, progress);
+        let beats = beat(watched.as_ref());
+        let call = ToolCall { id: call, name, arguments: RawArguments::from_text(arguments) };
+        let work = Arc::clone(self).execute(Arc::clone(opened), call, era);
         tokio::select! {
             biased;
-            outcome = work => outcome,
+            outcome = self.in_rounds(opened, round, work) => outcome,
             never = beats => match never {},
         }
     }
 
-    /// Makes a call that may ask the client in its reply, or continues one with the client's answer.
-    async fn call_in_rounds(
-        self: &Arc<Self>,
-        tools: &Arc<ClientTools>,
-        params: CallParams,
-        id: String,
+    /// Identifies the request that a repeated one continues. A state of one principal is worth nothing to another.
+    pub(super) fn request_digest(&self, parts: [&str; 3]) -> Digest {
+        let principal = &self.user.principal;
+        let who = [principal.tenant(), principal.subject()];
+        Digest::of_parts(who.into_iter().chain(parts).map(str::as_bytes))
+    }
+
+    async fn execute(
+        self: Arc<Self>,
+        opened: Arc<OpenedClient>,
+        call: ToolCall,
         era: RequestEra,
     ) -> Result<String, GatewayError> {
-        let mut call = match &params.request_state {
-            Some(state) => self.held.resume(state, params.digest(), &params.input_responses)?,
-            None => self.detach(tools, params, id),
-        };
-        match call.step().await {
-            DetachedStep::Finished(result) => self.result_json(tools, &result, era),
-            DetachedStep::Asks(question) => {
-                let state = uuid::Uuid::new_v4().simple().to_string();
-                Ok(self.held.hold(call, question, state).to_string())
-            }
-            DetachedStep::Lost => Err(GatewayError::new(INTERNAL_ERROR, "the call was cancelled")),
-        }
-    }
-
-    /// Runs a call in a task that outlives its request.
-    fn detach(self: &Arc<Self>, tools: &Arc<ClientTools>, params: CallParams, id: String) -> DetachedCall {
-        let (finished, result) = oneshot::channel();
-        let (ask, questions) = mpsc::channel(1);
-        let approval = ApprovalId::of_call(tools.place, &CallId(id.clone()));
-        let carrying = self.questions.carry(approval, ask);
-        let request = params.digest();
-        let (tools, options) = (Arc::clone(tools), self.options(tools));
-        let task = tokio::spawn(async move {
-            // The request that waits for the result may be gone.
-            let _ = finished.send(execute(&tools, &params, id, options).await);
-        });
-        DetachedCall {
-            result,
-            questions,
-            _task: AbortOnDrop(task.abort_handle()),
-            _carrying: carrying,
-            request,
-        }
-    }
-
-    fn options(&self, tools: &ClientTools) -> CallOptions {
-        CallOptions {
-            context: Arc::clone(&tools.context),
-            place: tools.place,
-            selection: self.gateway.selection.clone(),
+        let options = CallOptions {
+            context: Arc::clone(&opened.context),
+            place: opened.shared.place,
+            selection: self.gateway().selection.clone(),
             ..CallOptions::default()
-        }
+        };
+        let result = opened.shared.orchestrator.execute_with(call, options).await;
+        self.result_json(&opened.shared, &result, era)
     }
 
     fn result_json(
         &self,
-        tools: &ClientTools,
+        tools: &SharedTools,
         result: &ToolResult,
         era: RequestEra,
     ) -> Result<String, GatewayError> {
-        let tool = tools.orchestrator.catalog().resolve(&result.call.name);
-        let declared = match tool {
-            Ok(tool) if tool.definition().output_schema.is_some() => DeclaredOutput::Structured,
-            Ok(_) | Err(_) => DeclaredOutput::Content,
+        for content in result.outcome.iter().flat_map(|output| &output.content) {
+            if let OutputContent::Stored(stored) = content {
+                tools.add_stored(&stored.stored);
+            }
+        }
+        let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok();
+        let declared = match &tool {
+            Some(tool) if tool.definition().output_schema.is_some() => DeclaredOutput::Structured,
+            Some(_) | None => DeclaredOutput::Content,
         };
         let hint =
-            result.outcome.as_ref().err().and_then(|error| (self.gateway.hints)(error, &result.call.name));
-        call_result(result, declared, hint, era)
+            result.outcome.as_ref().err().and_then(|error| (self.gateway().hints)(error, &result.call.name));
+        let addresses = &tools.upstreams.addresses;
+        let server = tool.and_then(|tool| addresses.position(tool.identity().namespace.as_str()));
+        let uri = |own: &str| server.map_or_else(|| own.to_owned(), |server| addresses.uri(server, own));
+        let uris: Option<&UriMap<'_>> =
+            (server.is_some() && !addresses.is_bare()).then_some(&uri as &UriMap<'_>);
+        call_result(result, ResultForm { declared, hint, era, uris })
     }
 }
 
-async fn execute(tools: &ClientTools, params: &CallParams, id: String, options: CallOptions) -> ToolResult {
-    let arguments = RawArguments::from_text(params.arguments());
-    let call = ToolCall { id: CallId(id), name: params.name.clone(), arguments };
-    tools.orchestrator.execute_with(call, options).await
+/// Returns an id for a call, which no call of another connection has.
+pub(super) fn new_call_id() -> String {
+    format!("mcp-{}", uuid::Uuid::new_v4().simple())
 }
 
 /// Sends heartbeats for ever.

@@ -11,7 +11,7 @@ use haft_core::tool::CallId;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::super::host::ElicitationSupport;
+use super::super::host::{ElicitationSupport, RelayedCapabilities};
 use super::super::in_flight::InFlightCalls;
 use super::super::log_ring::LogRing;
 use super::super::sampling::SamplingPolicy;
@@ -56,6 +56,8 @@ fn connected_with(sampling: Option<SamplingPolicy>) -> (Peer, Arc<PendingRequest
         log: Arc::new(LogRing::default()),
         withheld: Arc::default(),
         tools_changed: Arc::new(Notify::new()),
+        news: tokio::sync::broadcast::Sender::new(1),
+        relayed: RelayedCapabilities::default(),
     };
     let table = PendingRequests::new(Arc::new(host));
     let transport = Arc::new(RecordingTransport::default());

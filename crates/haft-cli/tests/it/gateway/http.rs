@@ -1,0 +1,247 @@
+//! The gateway over HTTP: sessions, headers, keys and principals.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+
+use haft_testkit::{TestTree, libc, processes_with, send_signal, unique_marker};
+use serde_json::{Value, json};
+
+use super::{configure, place};
+
+/// A gateway over HTTP, stopped when dropped.
+pub(super) struct HttpServer {
+    child: Child,
+    address: String,
+}
+
+impl HttpServer {
+    pub(super) fn start(place: &TestTree, flags: &[&str]) -> Self {
+        let words = [&["mcp", "serve", "--http", "127.0.0.1:0"], flags].concat();
+        Self::of(place.haft(&words).start())
+    }
+
+    fn of(mut child: Child) -> Self {
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        Self { child, address: line.trim().trim_start_matches("http://").to_owned() }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> HttpReply {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let mut head =
+            format!("{method} /mcp HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\n");
+        head.push_str("Accept: application/json, text/event-stream\r\n");
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            head.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        HttpReply(text)
+    }
+
+    fn post(&self, headers: &[(&str, &str)], body: &Value) -> HttpReply {
+        self.send("POST", headers, &body.to_string())
+    }
+
+    /// Makes the handshake, and returns the id of the session.
+    fn session(&self, headers: &[(&str, &str)]) -> String {
+        let greeted = self.post(headers, &initialize());
+        assert_eq!(greeted.status(), 200, "{}", greeted.0);
+        greeted.header("mcp-session-id")
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        send_signal(self.child.id(), libc::SIGTERM);
+        let _ = self.child.wait();
+    }
+}
+
+struct HttpReply(String);
+
+impl HttpReply {
+    fn status(&self) -> u16 {
+        self.0.split(' ').nth(1).unwrap_or_else(|| panic!("{}", self.0)).parse().unwrap()
+    }
+
+    fn header(&self, name: &str) -> String {
+        let line = self
+            .0
+            .lines()
+            .find_map(|line| line.to_lowercase().strip_prefix(&format!("{name}: ")).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("no {name} in {}", self.0))
+    }
+
+    /// The last message of the body, as JSON or as an event.
+    fn message(&self) -> Value {
+        let body = self.0.split_once("\r\n\r\n").unwrap().1;
+        let last = body.lines().filter_map(|line| line.strip_prefix("data: ")).last().unwrap_or(body);
+        serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {}", self.0))
+    }
+}
+
+fn initialize() -> Value {
+    request(
+        1,
+        "initialize",
+        &json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}),
+    )
+}
+
+fn request(id: u64, method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+/// A request of the era without sessions, with its headers.
+fn stateless(server: &HttpServer, method: &str, mut params: Value, headers: &[(&str, &str)]) -> HttpReply {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let own = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", method)];
+    server.post(&[&own, headers].concat(), &request(1, method, &params))
+}
+
+#[test]
+fn both_eras_list_and_call_over_http() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let server = HttpServer::start(&place, &["--no-auth"]);
+    let session = server.session(&[]);
+    let own = [("Mcp-Session-Id", session.as_str())];
+    let told = server.post(&own, &json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    assert_eq!(told.status(), 202);
+    let call = json!({"name": "up__echo", "arguments": {"text": "hi"}});
+    let called = server.post(&own, &request(2, "tools/call", &call)).message();
+    assert_eq!(called["result"]["content"][0]["text"], "echo: hi", "{called}");
+    // A call that takes longer is a stream, with its progress on it.
+    let slow = json!({"name": "up__slow", "arguments": {}, "_meta": {"progressToken": "p"}});
+    let slow = server.post(&own, &request(3, "tools/call", &slow));
+    assert_eq!(slow.header("content-type"), "text/event-stream");
+    assert!(slow.0.contains("notifications/progress"), "{}", slow.0);
+    assert_eq!(slow.message()["id"], 3);
+    let called = stateless(&server, "tools/call", call, &[("Mcp-Name", "up__echo")]).message();
+    assert_eq!(called["result"]["content"][0]["text"], "echo: hi", "{called}");
+    assert_eq!(called["result"]["resultType"], "complete");
+    assert_eq!(server.send("DELETE", &own, "").status(), 204);
+    assert_eq!(server.post(&own, &request(4, "ping", &json!({}))).status(), 404);
+}
+
+#[test]
+fn headers_that_contradict_the_body_are_refused() {
+    let place = place();
+    configure(&place, &[], "");
+    let server = HttpServer::start(&place, &["--no-auth"]);
+    let call = || json!({"name": "bash", "arguments": {"command": "touch made"}});
+    let wrong = stateless(&server, "tools/call", call(), &[("Mcp-Name", "read")]);
+    assert_eq!((wrong.status(), &wrong.message()["error"]["code"]), (400, &json!(-32020)));
+    assert_eq!(stateless(&server, "tools/call", call(), &[]).status(), 400);
+    assert!(!place.path("ws/made").exists());
+    let unknown = stateless(&server, "tools/dance", json!({}), &[]);
+    assert_eq!((unknown.status(), &unknown.message()["error"]["code"]), (404, &json!(-32601)));
+    let version =
+        server.post(&[("MCP-Protocol-Version", "1999-01-01")], &request(1, "tools/list", &json!({})));
+    assert_eq!((version.status(), &version.message()["error"]["code"]), (400, &json!(-32022)));
+    assert_eq!(server.post(&[], &request(1, "tools/list", &json!({}))).status(), 400);
+    assert_eq!(server.send("POST", &[], "garbage").status(), 400);
+    assert_eq!(server.send("GET", &[], "").status(), 405);
+}
+
+#[test]
+fn web_pages_and_foreign_host_names_are_refused() {
+    let place = place();
+    configure(&place, &[], "");
+    let server = HttpServer::start(&place, &["--no-auth"]);
+    let refused = |headers: &[(&str, &str)]| server.post(headers, &initialize()).status();
+    assert_eq!(refused(&[("Origin", "https://evil.example")]), 403);
+    assert_eq!(refused(&[("Host", "evil.example")]), 421);
+    assert_eq!(refused(&[]), 200);
+}
+
+#[test]
+fn sessions_and_workspaces_belong_to_their_principal() {
+    let place = place();
+    configure(&place, &[], "");
+    let key = |name: &str| {
+        let created = place
+            .haft(&["keys", "create", name, "--tenant", name, "--scope", "api", "--scope", "builtin-tools"])
+            .output()
+            .expect_code(0);
+        format!("Bearer {}", created.stdout.trim())
+    };
+    let (anna, bert) = (key("anna"), key("bert"));
+    let server = HttpServer::start(&place, &[]);
+    assert_eq!(server.post(&[], &initialize()).status(), 401);
+    let session = server.session(&[("Authorization", &anna)]);
+    let call = |key: &str, command: &str| {
+        let headers = [("Authorization", key), ("Mcp-Session-Id", session.as_str())];
+        server.post(
+            &headers,
+            &request(7, "tools/call", &json!({"name": "bash", "arguments": {"command": command}})),
+        )
+    };
+    assert_eq!(call(&bert, "true").status(), 404, "the session of another principal");
+    let made = call(&anna, "echo secret > mine; pwd").message();
+    let directory =
+        made["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{made}")).trim().to_owned();
+    assert!(
+        directory.contains("anna") && !directory.starts_with(place.path("ws").to_str().unwrap()),
+        "{directory}"
+    );
+    let other = server.session(&[("Authorization", &bert)]);
+    let headers = [("Authorization", bert.as_str()), ("Mcp-Session-Id", other.as_str())];
+    let read = json!({"name": "bash", "arguments": {"command": format!("cat {directory}/mine")}});
+    let read = server.post(&headers, &request(8, "tools/call", &read)).message();
+    assert!(!read.to_string().contains("secret"), "{read}");
+}
+
+#[test]
+fn key_without_the_scope_sees_no_built_in_tools() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let created = place.haft(&["keys", "create", "ci"]).output().expect_code(0);
+    let key = format!("Bearer {}", created.stdout.trim());
+    let server = HttpServer::start(&place, &[]);
+    let session = server.session(&[("Authorization", &key)]);
+    let own = [("Authorization", key.as_str()), ("Mcp-Session-Id", session.as_str())];
+    let listed = server.post(&own, &request(2, "tools/list", &json!({}))).message();
+    assert!(listed.to_string().contains("up__echo") && !listed.to_string().contains("\"bash\""), "{listed}");
+    let call = json!({"name": "bash", "arguments": {"command": "true"}});
+    let called = server.post(&own, &request(3, "tools/call", &call)).message();
+    assert_ne!(called["result"]["isError"], Value::Null, "{called}");
+}
+
+#[test]
+fn haft_serve_has_the_gateway_at_mcp() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let server = HttpServer::of(place.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]).start());
+    let session = server.session(&[]);
+    let listed =
+        server.post(&[("Mcp-Session-Id", &session)], &request(2, "tools/list", &json!({}))).message();
+    assert!(listed.to_string().contains("up__echo"), "{listed}");
+}
+
+#[test]
+fn no_upstream_server_outlives_the_gateway() {
+    let place = place();
+    let marker = unique_marker();
+    configure(&place, &[("up", "good", &[&marker])], "");
+    let server = HttpServer::start(&place, &["--no-auth"]);
+    let session = server.session(&[]);
+    let call = json!({"name": "up__echo", "arguments": {}});
+    server.post(&[("Mcp-Session-Id", &session)], &request(2, "tools/call", &call));
+    assert!(!processes_with(&marker).is_empty());
+    drop(server);
+    assert!(processes_with(&marker).is_empty());
+}

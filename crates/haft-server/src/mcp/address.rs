@@ -1,0 +1,125 @@
+//! The names and URIs under which a client sees the prompts and resources of upstream servers.
+
+use haft_core::naming::NamingScheme;
+
+/// The beginning of every URI that names its server. The rest is the name of the server, `/`, and the server's own URI.
+const SCHEME: &str = "haft:";
+
+/// The beginning of the URI of a stored output.
+const STORED_SCHEME: &str = "haft-output:";
+
+/// Translates between the names of servers and the names that a client sees.
+#[derive(Debug, Clone)]
+pub(super) struct UpstreamAddresses {
+    scheme: NamingScheme,
+    namespaces: Vec<String>,
+}
+
+/// The owner of a name or URI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AddressOwner<'a> {
+    /// The position of the server, and its own name or URI.
+    Server(usize, &'a str),
+    /// Names are not namespaced, so the lists of the servers decide.
+    Any(&'a str),
+    Unknown,
+}
+
+impl UpstreamAddresses {
+    pub(super) fn new(scheme: NamingScheme, namespaces: Vec<String>) -> Self {
+        Self { scheme, namespaces }
+    }
+
+    /// Returns true if names and URIs pass unchanged.
+    pub(super) fn is_bare(&self) -> bool {
+        self.scheme == NamingScheme::Bare
+    }
+
+    pub(super) fn position(&self, namespace: &str) -> Option<usize> {
+        self.namespaces.iter().position(|known| known == namespace)
+    }
+
+    /// Returns the URI, or the template of URIs, that the client sees.
+    pub(super) fn uri(&self, server: usize, own: &str) -> String {
+        if self.is_bare() { own.to_owned() } else { format!("{SCHEME}{}/{own}", self.namespaces[server]) }
+    }
+
+    pub(super) fn uri_owner<'a>(&self, uri: &'a str) -> AddressOwner<'a> {
+        if self.is_bare() {
+            return AddressOwner::Any(uri);
+        }
+        let parts = uri.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/'));
+        let found = parts.and_then(|(namespace, own)| Some((self.position(namespace)?, own)));
+        found.map_or(AddressOwner::Unknown, |(server, own)| AddressOwner::Server(server, own))
+    }
+
+    /// Returns the name of a prompt that the client sees.
+    pub(super) fn prompt(&self, server: usize, own: &str) -> String {
+        format!("{}{own}", self.prompt_prefix(server))
+    }
+
+    /// The longest prefix wins, because one server may be called `a` and another `a__b`.
+    pub(super) fn prompt_owner<'a>(&self, name: &'a str) -> AddressOwner<'a> {
+        if self.is_bare() {
+            return AddressOwner::Any(name);
+        }
+        let matching = |server: usize| Some((server, name.strip_prefix(&self.prompt_prefix(server))?));
+        let found = (0..self.namespaces.len()).filter_map(matching).min_by_key(|(_, own)| own.len());
+        found.map_or(AddressOwner::Unknown, |(server, own)| AddressOwner::Server(server, own))
+    }
+
+    fn prompt_prefix(&self, server: usize) -> String {
+        let namespace = &self.namespaces[server];
+        match self.scheme {
+            NamingScheme::Double => format!("{namespace}__"),
+            NamingScheme::Claude => format!("mcp__{namespace}__"),
+            NamingScheme::Single => format!("{namespace}_"),
+            NamingScheme::Bare => String::new(),
+        }
+    }
+}
+
+/// Returns the URI of a stored output.
+pub(super) fn stored_uri(handle: &str) -> String {
+    format!("{STORED_SCHEME}{handle}")
+}
+
+/// Returns the handle in the URI of a stored output.
+pub(super) fn stored_handle(uri: &str) -> Option<&str> {
+    uri.strip_prefix(STORED_SCHEME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(scheme: NamingScheme) -> UpstreamAddresses {
+        UpstreamAddresses::new(scheme, ["up", "up__x", "other"].map(str::to_owned).into())
+    }
+
+    #[test]
+    fn every_address_leads_back_to_its_server() {
+        for scheme in NamingScheme::ALL {
+            let all = addresses(scheme);
+            for (server, own) in
+                [(0, "file:///a?b#c"), (1, "x"), (2, "haft:up/x"), (0, "t://{id}/data"), (0, "")]
+            {
+                let (uri, prompt) = (all.uri(server, own), all.prompt(server, own));
+                let expected =
+                    if all.is_bare() { AddressOwner::Any(own) } else { AddressOwner::Server(server, own) };
+                assert_eq!(all.uri_owner(&uri), expected, "{uri}");
+                assert_eq!(all.prompt_owner(&prompt), expected, "{prompt}");
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_addresses_have_no_owner() {
+        let all = addresses(NamingScheme::Double);
+        for uri in ["", "haft:", "haft:up", "haft:none/x", "file:///etc/passwd", "haft-output:x"] {
+            assert_eq!(all.uri_owner(uri), AddressOwner::Unknown, "{uri}");
+        }
+        assert_eq!(all.prompt_owner("none__x"), AddressOwner::Unknown);
+        assert_eq!(all.prompt_owner("up_x"), AddressOwner::Unknown);
+    }
+}

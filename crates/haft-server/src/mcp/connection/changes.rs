@@ -1,0 +1,316 @@
+//! Tells the client about changes: of lists, of single resources, and log messages of upstream servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{FutureExt, select_all};
+use haft_core::change_counter::ChangeCounter;
+use haft_engine::Orchestrator;
+use haft_tools::mcp::{PassedMethod, PassedRequest, ServerNews};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::sleep;
+
+use super::ClientConnection;
+use super::calls::new_call_id;
+use super::opened::{ChangeListener, OpenedClient};
+use crate::mcp::address::AddressOwner;
+use crate::mcp::era::{ClientAbilities, ConnectionEra};
+use crate::mcp::message::{self, ClientRequest, GatewayError};
+use crate::mcp::outbox::MessageScope;
+
+/// The pause between two notifications about a changed list. An upstream server may change its list all the time.
+const LIST_CHANGED_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most streams of notifications that a client may open.
+const LISTENERS_MAX: usize = 16;
+
+/// The most resources that one stream of notifications may watch.
+const LISTENED_URIS_MAX: usize = 100;
+
+/// A list that changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChangedList {
+    Tools,
+    Prompts,
+    Resources,
+}
+
+impl ChangedList {
+    fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
+            Self::Resources => "notifications/resources/list_changed",
+        }
+    }
+
+    fn is_wanted(self, listener: &ChangeListener) -> bool {
+        match self {
+            Self::Tools => listener.tools,
+            Self::Prompts => listener.prompts,
+            Self::Resources => listener.resources,
+        }
+    }
+}
+
+impl ClientConnection {
+    /// Watches for changes until the connection closes. Only the first call has an effect.
+    pub(super) fn watch_changes(self: &Arc<Self>, opened: &Arc<OpenedClient>) {
+        opened.keep(|| {
+            let both = || (Arc::clone(self), Arc::clone(opened));
+            let (connection, tools) = both();
+            let mut tasks = vec![tokio::spawn(connection.announce_tools(tools))];
+            let (connection, tools) = both();
+            tasks.push(tokio::spawn(connection.announce_lists(tools)));
+            let (connection, tools) = both();
+            tasks.push(tokio::spawn(connection.pass_warnings(tools)));
+            for server in 0..opened.shared.upstreams.servers.len() {
+                let (connection, tools) = both();
+                tasks.push(tokio::spawn(connection.pass_news(tools, server)));
+            }
+            tasks
+        });
+    }
+
+    /// Sends notifications about changes as the reply to a request that stays open.
+    pub(super) async fn listen(self: &Arc<Self>, request: ClientRequest, abilities: ClientAbilities) {
+        let listener = match wanted(&request) {
+            Ok(listener) => listener,
+            Err(error) => return self.fail(Some(&request.id), &error).await,
+        };
+        let opened = match self.open(abilities) {
+            Ok(opened) => opened,
+            Err(error) => return self.fail(Some(&request.id), &error).await,
+        };
+        if opened.listeners().len() >= LISTENERS_MAX {
+            let message = format!("a client may listen with at most {LISTENERS_MAX} requests");
+            return self.fail(Some(&request.id), &GatewayError::new(message::INTERNAL_ERROR, message)).await;
+        }
+        if listener.tools {
+            opened.set_told_if_none(&opened.shared.listed(&self.gateway().selection));
+        }
+        opened.listeners().push(listener.clone());
+        self.watch_changes(&opened);
+        let mut params = subscribed(&request.id);
+        params["notifications"] = honored(&listener);
+        let acknowledged = message::notification("notifications/subscriptions/acknowledged", &params);
+        self.out.send(MessageScope::Request(request.id.clone()), acknowledged).await;
+        let (connection, id) = (Arc::clone(self), request.id.clone());
+        self.start_silent(&id, async move {
+            let _listening = ListenerGuard { opened: Arc::clone(&opened), id: request.id };
+            watch_upstream(&opened, &listener.uris).await;
+            // The stream ends with a cancellation or with the connection.
+            connection.out.closed().await;
+        })
+        .await;
+    }
+
+    /// Tells the client that the tools have changed, at most once in a pause. A client that has not asked for the list
+    /// yet is not told.
+    async fn announce_tools(self: Arc<Self>, opened: Arc<OpenedClient>) {
+        let mut changed = opened.shared.changed.subscribe();
+        loop {
+            // Counted before the list is built, so that no change in between is missed.
+            let counted = change_counts(&opened.shared.orchestrator);
+            changed.mark_unchanged();
+            let now = opened.shared.listed(&self.gateway().selection);
+            if opened.is_news(now) {
+                self.announce(&opened, ChangedList::Tools).await;
+            }
+            tokio::select! {
+                () = any_change(&counted) => {}
+                Ok(()) = changed.changed() => {}
+            }
+            sleep(LIST_CHANGED_PAUSE).await;
+        }
+    }
+
+    /// Tells the client that prompts or resources have changed, at most once in a pause.
+    async fn announce_lists(self: Arc<Self>, opened: Arc<OpenedClient>) {
+        loop {
+            let list = tokio::select! {
+                () = opened.prompts_changed.notified() => ChangedList::Prompts,
+                () = opened.resources_changed.notified() => ChangedList::Resources,
+            };
+            self.announce(&opened, list).await;
+            sleep(LIST_CHANGED_PAUSE / 2).await;
+        }
+    }
+
+    async fn announce(&self, opened: &OpenedClient, list: ChangedList) {
+        self.notify(opened, list.method(), |listener| list.is_wanted(listener), json!({})).await;
+    }
+
+    /// Sends a notification to the client, or to the streams of the era without sessions that want it.
+    async fn notify(
+        &self,
+        opened: &OpenedClient,
+        method: &str,
+        is_wanted: impl Fn(&ChangeListener) -> bool,
+        params: Value,
+    ) {
+        let era = *self.era();
+        match era {
+            ConnectionEra::Handshake => {
+                self.out.send(MessageScope::Connection, message::notification(method, &params)).await;
+            }
+            ConnectionEra::Open | ConnectionEra::Stateless => {
+                let listeners: Vec<ChangeListener> =
+                    opened.listeners().iter().filter(|listener| is_wanted(listener)).cloned().collect();
+                for listener in listeners {
+                    let mut params = params.clone();
+                    params["_meta"] = subscribed(&listener.id)["_meta"].take();
+                    let text = message::notification(method, &params);
+                    self.out.send(MessageScope::Request(listener.id), text).await;
+                }
+            }
+        }
+    }
+
+    /// Passes the warnings of haft itself.
+    async fn pass_warnings(self: Arc<Self>, opened: Arc<OpenedClient>) {
+        let mut warnings = opened.shared.warnings.subscribe();
+        loop {
+            match warnings.recv().await {
+                Ok(warning) if self.wants_log("warning") => {
+                    let params = json!({ "level": "warning", "logger": "haft", "data": warning.to_string() });
+                    let text = message::notification("notifications/message", &params);
+                    // A client that does not read loses the warning; the operator has it.
+                    self.out.offer(MessageScope::Connection, text);
+                }
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Passes the notifications of one upstream server.
+    async fn pass_news(self: Arc<Self>, opened: Arc<OpenedClient>, server: usize) {
+        let mut news = opened.shared.upstreams.servers[server].news();
+        loop {
+            match news.recv().await {
+                Ok(ServerNews::PromptsChanged) => {
+                    opened.shared.lists.clear();
+                    opened.prompts_changed.notify_one();
+                }
+                Ok(ServerNews::ResourcesChanged) => {
+                    opened.shared.lists.clear();
+                    opened.resources_changed.notify_one();
+                }
+                Ok(ServerNews::ResourceUpdated(own)) => self.pass_update(&opened, server, &own).await,
+                Ok(ServerNews::Log(record)) if self.wants_log(&record.level) => {
+                    let text = message::raw_notification("notifications/message", &record.params);
+                    // A client that does not read loses log messages, and nothing else.
+                    self.out.offer(MessageScope::Connection, text);
+                }
+                Ok(ServerNews::Log(_)) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    async fn pass_update(&self, opened: &OpenedClient, server: usize, own: &str) {
+        let uri = opened.shared.upstreams.addresses.uri(server, own);
+        let is_unwanted = *self.era() == ConnectionEra::Handshake && !opened.watched_uris().contains(&uri);
+        if is_unwanted {
+            return;
+        }
+        let is_wanted = |listener: &ChangeListener| listener.uris.contains(&uri);
+        self.notify(opened, "notifications/resources/updated", is_wanted, json!({ "uri": uri })).await;
+    }
+}
+
+/// Asks the servers of these resources for notifications. A server that cannot send them sends none.
+async fn watch_upstream(opened: &OpenedClient, uris: &[String]) {
+    let upstreams = &opened.shared.upstreams;
+    for uri in uris {
+        if let AddressOwner::Server(server, own) = upstreams.addresses.uri_owner(uri) {
+            let request = PassedRequest {
+                method: PassedMethod::Subscribe,
+                fields: format!("\"uri\":{}", Value::from(own)),
+                name: None,
+                caller: opened.caller(&new_call_id()),
+            };
+            let _ = upstreams.pass(server, &request, &|_| ()).await;
+        }
+    }
+}
+
+/// Reads the wishes of a request that listens for changes.
+fn wanted(request: &ClientRequest) -> Result<ChangeListener, GatewayError> {
+    #[derive(Deserialize)]
+    struct ListenParams {
+        notifications: WantedNotifications,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    #[derive(Default)]
+    struct WantedNotifications {
+        tools_list_changed: bool,
+        prompts_list_changed: bool,
+        resources_list_changed: bool,
+        resource_subscriptions: Vec<String>,
+    }
+    let ListenParams { notifications } = message::params(request.params.as_deref())?;
+    let mut uris = notifications.resource_subscriptions;
+    uris.truncate(LISTENED_URIS_MAX);
+    Ok(ChangeListener {
+        id: request.id.clone(),
+        tools: notifications.tools_list_changed,
+        prompts: notifications.prompts_list_changed,
+        resources: notifications.resources_list_changed,
+        uris,
+    })
+}
+
+/// Returns the notifications that the client gets.
+fn honored(listener: &ChangeListener) -> Value {
+    let mut honored = json!({});
+    let lists = [
+        ("toolsListChanged", listener.tools),
+        ("promptsListChanged", listener.prompts),
+        ("resourcesListChanged", listener.resources),
+    ];
+    for (name, _) in lists.into_iter().filter(|(_, is_wanted)| *is_wanted) {
+        honored[name] = true.into();
+    }
+    if !listener.uris.is_empty() {
+        honored["resourceSubscriptions"] = json!(listener.uris);
+    }
+    honored
+}
+
+/// Removes the listener when its request ends.
+struct ListenerGuard {
+    opened: Arc<OpenedClient>,
+    id: Box<RawValue>,
+}
+
+impl Drop for ListenerGuard {
+    fn drop(&mut self) {
+        self.opened.listeners().retain(|listener| listener.id.get() != self.id.get());
+    }
+}
+
+fn subscribed(id: &RawValue) -> Value {
+    let id: Value = serde_json::from_str(id.get()).unwrap_or_default();
+    json!({ "_meta": { "io.modelcontextprotocol/subscriptionId": id } })
+}
+
+/// The change counters of all providers, with their counts.
+fn change_counts(orchestrator: &Orchestrator) -> Vec<(ChangeCounter, u64)> {
+    let providers = orchestrator.catalog().providers();
+    let counters = providers.iter().filter_map(|provider| provider.changes());
+    counters.map(|counter| (counter.clone(), counter.count())).collect()
+}
+
+/// Waits until one of the counters differs from its count. Never returns if there is none.
+async fn any_change(counted: &[(ChangeCounter, u64)]) {
+    if counted.is_empty() {
+        std::future::pending::<()>().await;
+    }
+    select_all(counted.iter().map(|(counter, count)| counter.changed(*count).boxed())).await;
+}

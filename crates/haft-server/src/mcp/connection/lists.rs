@@ -1,0 +1,166 @@
+//! The list of tools, and the lists that are merged from upstream servers.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use haft_core::output_store::Handle;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::calls::new_call_id;
+use super::opened::OpenedClient;
+use super::{ClientConnection, LIST_TTL_MS};
+use crate::mcp::address::{stored_handle, stored_uri};
+use crate::mcp::era::RequestEra;
+use crate::mcp::listing::{ListPage, ListedItem, ListedItems};
+use crate::mcp::message::{self, ClientRequest, GatewayError, INTERNAL_ERROR};
+use crate::mcp::upstream::UpstreamList;
+
+/// The largest stored output that is read as a resource, in bytes. `tool_output` reads parts of larger ones.
+const STORED_READ_BYTES_MAX: u64 = 8 << 20;
+
+impl ClientConnection {
+    pub(super) async fn begin_list(self: &Arc<Self>, request: ClientRequest, era: RequestEra) {
+        let opened = match self.open_for(era) {
+            Ok(opened) => opened,
+            Err(error) => return self.fail(Some(&request.id), &error).await,
+        };
+        if opened.shared.is_ready() {
+            return self.reply(&request.id, self.tool_page(&request, &opened, era)).await;
+        }
+        let connection = Arc::clone(self);
+        self.start(request, move |request| async move {
+            opened.shared.until_ready(connection.gateway().ready_wait).await;
+            let reply = connection.tool_page(&request, &opened, era);
+            (request, reply)
+        })
+        .await;
+    }
+
+    fn tool_page(
+        &self,
+        request: &ClientRequest,
+        opened: &OpenedClient,
+        era: RequestEra,
+    ) -> Result<String, GatewayError> {
+        let cursor = cursor(request)?;
+        let listed = opened.shared.listed(&self.gateway().selection);
+        let page = listed.page(cursor.as_deref())?;
+        opened.set_told(&listed);
+        Ok(page_json("tools", page, era))
+    }
+
+    pub(super) async fn begin_merged(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        era: RequestEra,
+        list: UpstreamList,
+    ) {
+        let opened = match self.open_for(era) {
+            Ok(opened) => opened,
+            Err(error) => return self.fail(Some(&request.id), &error).await,
+        };
+        let connection = Arc::clone(self);
+        self.start(request, move |request| async move {
+            let reply = connection.merged_page(&request, &opened, era, list).await;
+            (request, reply)
+        })
+        .await;
+    }
+
+    async fn merged_page(
+        &self,
+        request: &ClientRequest,
+        opened: &OpenedClient,
+        era: RequestEra,
+        list: UpstreamList,
+    ) -> Result<String, GatewayError> {
+        let cursor = cursor(request)?;
+        let page = self.merged(opened, list).await.page(cursor.as_deref())?;
+        Ok(page_json(list.key(), page, era))
+    }
+
+    /// Returns the merged list, from the cache if it is fresh.
+    pub(super) async fn merged(&self, opened: &OpenedClient, list: UpstreamList) -> Arc<ListedItems> {
+        let shared = &opened.shared;
+        if let Some(cached) = shared.lists.get(list) {
+            return cached;
+        }
+        shared.until_ready(self.gateway().ready_wait).await;
+        let offered = shared.upstreams.offered(&shared.orchestrator, &self.gateway().selection);
+        let caller = opened.caller(&new_call_id());
+        let mut items = shared.upstreams.list(list, &offered, &caller, self.gateway().ready_wait).await;
+        if list == UpstreamList::Resources {
+            items.extend(stored_items(opened));
+        }
+        let items = Arc::new(ListedItems::new(items));
+        shared.lists.set(list, &items);
+        items
+    }
+}
+
+/// Reads a stored output of the client's own session.
+pub(super) async fn read_stored(opened: &OpenedClient, uri: &str) -> Result<String, GatewayError> {
+    let outputs = opened.context.outputs.as_ref();
+    let handle = stored_handle(uri).and_then(Handle::parse);
+    let (Some(outputs), Some(handle)) = (outputs, handle) else { return Err(unknown_resource(uri)) };
+    // One byte more than allowed shows that the output is larger.
+    let end = STORED_READ_BYTES_MAX.saturating_add(1);
+    let read = outputs.read_range(&handle, 0..end).await;
+    let bytes = read.map_err(|_| unknown_resource(uri))?;
+    if bytes.len() as u64 > STORED_READ_BYTES_MAX {
+        let message = format!(
+            "the stored output has more than {STORED_READ_BYTES_MAX} bytes; read parts of it with `tool_output`"
+        );
+        return Err(GatewayError::new(INTERNAL_ERROR, message));
+    }
+    let mut contents = json!({ "uri": uri });
+    match String::from_utf8(bytes) {
+        Ok(text) => {
+            contents["mimeType"] = "text/plain".into();
+            contents["text"] = text.into();
+        }
+        Err(error) => contents["blob"] = BASE64_STANDARD.encode(error.as_bytes()).into(),
+    }
+    Ok(json!({ "contents": [contents] }).to_string())
+}
+
+pub(super) fn unknown_resource(uri: &str) -> GatewayError {
+    GatewayError::new(message::RESOURCE_NOT_FOUND, "there is no such resource")
+        .with_data(json!({ "uri": uri }))
+}
+
+fn stored_items(opened: &OpenedClient) -> Vec<ListedItem> {
+    let stored = opened.shared.stored();
+    let item = |entry: &haft_core::output_store::StoreEntry| {
+        let uri = stored_uri(&entry.handle.to_string());
+        let json = json!({
+            "uri": uri,
+            "name": format!("stored output {}", entry.handle.file()),
+            "description": "An output that was too large for its result",
+            "size": entry.bytes,
+        });
+        ListedItem { name: uri, owner: None, json: json.to_string() }
+    };
+    stored.iter().map(item).collect()
+}
+
+fn cursor(request: &ClientRequest) -> Result<Option<String>, GatewayError> {
+    #[derive(Deserialize)]
+    struct ListParams {
+        cursor: Option<String>,
+    }
+    message::params::<ListParams>(request.params.as_deref()).map(|params| params.cursor)
+}
+
+fn page_json(key: &str, page: ListPage, era: RequestEra) -> String {
+    let next = page.next.map(|next| format!(",\"nextCursor\":{}", Value::from(next))).unwrap_or_default();
+    let more = match era {
+        RequestEra::Handshake => String::new(),
+        RequestEra::Stateless(_) => {
+            format!(",\"resultType\":\"complete\",\"ttlMs\":{LIST_TTL_MS},\"cacheScope\":\"private\"")
+        }
+    };
+    format!("{{\"{key}\":[{}]{next}{more}}}", page.items)
+}

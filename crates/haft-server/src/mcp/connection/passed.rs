@@ -1,0 +1,364 @@
+//! Requests about single resources and prompts, which go to the upstream server that has them.
+
+use std::sync::Arc;
+
+use haft_core::event::CallProgress;
+use haft_tools::mcp::{PassedMethod, PassedRequest};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::calls::new_call_id;
+use super::lists::{read_stored, unknown_resource};
+use super::opened::OpenedClient;
+use super::rounds::{RequestRound, RoundParams};
+use super::{ClientConnection, LIST_TTL_MS};
+use crate::mcp::address::{AddressOwner, stored_handle};
+use crate::mcp::era::RequestEra;
+use crate::mcp::message::{
+    self, ClientRequest, GatewayError, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND,
+};
+use crate::mcp::object::RawObject;
+use crate::mcp::progress::ProgressTarget;
+use crate::mcp::result::with_era;
+use crate::mcp::rewrite;
+use crate::mcp::upstream::{UpstreamList, UpstreamServers, among};
+
+/// The most resources whose changes one client may watch.
+const WATCHED_MAX: usize = 1_000;
+
+/// The subject of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum PassedSubject {
+    Resource { uri: String },
+    Subscription { uri: String, method: PassedMethod },
+    Prompt { name: String, arguments: Option<String> },
+    Completion { reference: CompletionReference, rest: String },
+}
+
+/// The prompt or template whose argument is completed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum CompletionReference {
+    Prompt(String),
+    Template(String),
+}
+
+impl PassedSubject {
+    fn read(method: &str, params: Option<&RawValue>) -> Result<Self, GatewayError> {
+        #[derive(Deserialize)]
+        struct UriParams {
+            uri: String,
+        }
+        #[derive(Deserialize)]
+        struct PromptParams {
+            name: String,
+            arguments: Option<Box<RawValue>>,
+        }
+        let uri = || message::params::<UriParams>(params).map(|params| params.uri);
+        match method {
+            "resources/read" => Ok(Self::Resource { uri: uri()? }),
+            "resources/subscribe" => Ok(Self::Subscription { uri: uri()?, method: PassedMethod::Subscribe }),
+            "resources/unsubscribe" => {
+                Ok(Self::Subscription { uri: uri()?, method: PassedMethod::Unsubscribe })
+            }
+            "prompts/get" => {
+                let PromptParams { name, arguments } = message::params(params)?;
+                Ok(Self::Prompt { name, arguments: arguments.map(|raw| raw.get().to_owned()) })
+            }
+            _ => Self::completion(params),
+        }
+    }
+
+    fn completion(params: Option<&RawValue>) -> Result<Self, GatewayError> {
+        #[derive(Deserialize)]
+        struct CompletionParams {
+            #[serde(rename = "ref")]
+            reference: Reference,
+            argument: Box<RawValue>,
+            context: Option<Box<RawValue>>,
+        }
+        #[derive(Deserialize)]
+        #[serde(tag = "type")]
+        enum Reference {
+            #[serde(rename = "ref/prompt")]
+            Prompt { name: String },
+            #[serde(rename = "ref/resource")]
+            Resource { uri: String },
+        }
+        let CompletionParams { reference, argument, context } = message::params(params)?;
+        let reference = match reference {
+            Reference::Prompt { name } => CompletionReference::Prompt(name),
+            Reference::Resource { uri } => CompletionReference::Template(uri),
+        };
+        let context = context.map(|context| format!(",\"context\":{}", context.get())).unwrap_or_default();
+        Ok(Self::Completion { reference, rest: format!("\"argument\":{}{context}", argument.get()) })
+    }
+
+    /// The text that identifies the subject, for the digest of a repeated request.
+    fn identity(&self) -> (&str, &str) {
+        match self {
+            Self::Resource { uri } | Self::Subscription { uri, .. } => (uri, ""),
+            Self::Prompt { name, arguments } => (name, arguments.as_deref().unwrap_or_default()),
+            Self::Completion { reference, rest } => match reference {
+                CompletionReference::Prompt(name) | CompletionReference::Template(name) => (name, rest),
+            },
+        }
+    }
+}
+
+impl ClientConnection {
+    pub(super) async fn begin_passed(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        era: RequestEra,
+        progress: Option<Box<RawValue>>,
+    ) {
+        let params = request.params.as_deref();
+        let read = PassedSubject::read(&request.method, params)
+            .and_then(|subject| Ok((subject, RoundParams::read(params, era)?, self.open_for(era)?)));
+        let (subject, params, opened) = match read {
+            Ok(read) => read,
+            Err(error) => return self.fail(Some(&request.id), &error).await,
+        };
+        let connection = Arc::clone(self);
+        self.start(request, move |request| async move {
+            let call = new_call_id();
+            let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
+            let _watched = connection.progress.watch(&call, wanted);
+            let (name, rest) = subject.identity();
+            let round = RequestRound {
+                id: request.id.clone(),
+                era,
+                digest: connection.request_digest([&request.method, name, rest]),
+                params,
+                approval: None,
+            };
+            let work = Arc::clone(&connection).pass(Arc::clone(&opened), subject, era, call.clone());
+            let outcome = connection.in_rounds(&opened, round, work).await;
+            (request, outcome)
+        })
+        .await;
+    }
+
+    async fn pass(
+        self: Arc<Self>,
+        opened: Arc<OpenedClient>,
+        subject: PassedSubject,
+        era: RequestEra,
+        call: String,
+    ) -> Result<String, GatewayError> {
+        let outcome = match subject {
+            PassedSubject::Resource { uri } => self.read_resource(&opened, &uri, &call).await,
+            PassedSubject::Subscription { uri, method } => self.subscribe(&opened, uri, method, &call).await,
+            PassedSubject::Prompt { name, arguments } => {
+                self.get_prompt(&opened, &name, arguments.as_deref(), &call).await
+            }
+            PassedSubject::Completion { reference, rest } => {
+                self.complete(&opened, reference, &rest, &call).await
+            }
+        };
+        match outcome {
+            Ok(result) => Ok(with_era(&result, era)),
+            Err(error) => Err(in_era(error, era)),
+        }
+    }
+
+    async fn read_resource(
+        &self,
+        opened: &OpenedClient,
+        uri: &str,
+        call: &str,
+    ) -> Result<String, GatewayError> {
+        if stored_handle(uri).is_some() {
+            return read_stored(opened, uri).await.map(|result| cacheable(&result));
+        }
+        let addresses = &opened.shared.upstreams.addresses;
+        let (server, own) = self.uri_owner(opened, uri).await.ok_or_else(|| unknown_resource(uri))?;
+        let fields = format!("\"uri\":{}", Value::from(own.as_str()));
+        let read = self.ask(opened, server, PassedMethod::ReadResource, (&own, fields), call).await?;
+        let rewritten = if addresses.is_bare() {
+            read.get().to_owned()
+        } else {
+            rewrite::read_result(read.get(), &|own| addresses.uri(server, own))
+        };
+        Ok(cacheable(&rewritten))
+    }
+
+    async fn subscribe(
+        &self,
+        opened: &OpenedClient,
+        uri: String,
+        method: PassedMethod,
+        call: &str,
+    ) -> Result<String, GatewayError> {
+        if stored_handle(&uri).is_none() {
+            let (server, own) = self.uri_owner(opened, &uri).await.ok_or_else(|| unknown_resource(&uri))?;
+            let fields = format!("\"uri\":{}", Value::from(own.as_str()));
+            self.ask(opened, server, method, (&own, fields), call).await?;
+        }
+        let mut watched = opened.watched_uris();
+        if method == PassedMethod::Unsubscribe {
+            watched.remove(&uri);
+        } else if watched.len() >= WATCHED_MAX && !watched.contains(&uri) {
+            let message = format!("a client may watch at most {WATCHED_MAX} resources");
+            return Err(GatewayError::new(INVALID_PARAMS, message));
+        } else {
+            watched.insert(uri);
+        }
+        Ok("{}".into())
+    }
+
+    async fn get_prompt(
+        &self,
+        opened: &OpenedClient,
+        name: &str,
+        arguments: Option<&str>,
+        call: &str,
+    ) -> Result<String, GatewayError> {
+        let (server, own) = self.prompt_owner(opened, name).await?;
+        let arguments = arguments.map(|raw| format!(",\"arguments\":{raw}")).unwrap_or_default();
+        let fields = format!("\"name\":{}{arguments}", Value::from(own.as_str()));
+        let got = self.ask(opened, server, PassedMethod::GetPrompt, (&own, fields), call).await?;
+        let addresses = &opened.shared.upstreams.addresses;
+        if addresses.is_bare() {
+            return Ok(got.get().to_owned());
+        }
+        Ok(rewrite::prompt_result(got.get(), &|own| addresses.uri(server, own)))
+    }
+
+    async fn complete(
+        &self,
+        opened: &OpenedClient,
+        reference: CompletionReference,
+        rest: &str,
+        call: &str,
+    ) -> Result<String, GatewayError> {
+        let (server, named, own) = match reference {
+            CompletionReference::Prompt(name) => {
+                let (server, own) = self.prompt_owner(opened, &name).await?;
+                (server, "\"type\":\"ref/prompt\",\"name\"", own)
+            }
+            CompletionReference::Template(uri) => {
+                let owner = self.uri_owner(opened, &uri).await;
+                let (server, own) = owner.ok_or_else(|| unknown_resource(&uri))?;
+                (server, "\"type\":\"ref/resource\",\"uri\"", own)
+            }
+        };
+        let fields = format!("\"ref\":{{{named}:{}}},{rest}", Value::from(own.as_str()));
+        let completed = self.ask(opened, server, PassedMethod::Complete, (&own, fields), call).await;
+        match completed {
+            Ok(completed) => Ok(completed.get().to_owned()),
+            // A server without completions has none to suggest.
+            Err(error) if error.code == METHOD_NOT_FOUND => {
+                Ok(r#"{"completion":{"values":[],"hasMore":false}}"#.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a request to one server. Its progress goes to the client like that of a tool.
+    async fn ask(
+        &self,
+        opened: &OpenedClient,
+        server: usize,
+        method: PassedMethod,
+        (name, fields): (&str, String),
+        call: &str,
+    ) -> Result<Box<RawValue>, GatewayError> {
+        let caller = opened.caller(call);
+        let progress = |progress: CallProgress| self.progress.send(call, Some(&progress));
+        let header = matches!(method, PassedMethod::ReadResource | PassedMethod::GetPrompt).then_some(name);
+        let request = PassedRequest { method, fields, name: header, caller };
+        opened.shared.upstreams.pass(server, &request, &progress).await
+    }
+
+    /// Finds the offered server of a URI, and the server's own form of it.
+    async fn uri_owner(&self, opened: &OpenedClient, uri: &str) -> Option<(usize, String)> {
+        let (upstreams, offered) = self.offered(opened).await;
+        match among(upstreams.addresses.uri_owner(uri), &offered) {
+            AddressOwner::Server(server, own) => Some((server, own.to_owned())),
+            AddressOwner::Any(own) => {
+                let listed = self.merged(opened, UpstreamList::Resources).await.owner(own);
+                let server = match listed {
+                    Some(server) => Some(server),
+                    None => self.merged(opened, UpstreamList::Templates).await.template_owner(own),
+                };
+                server.map(|server| (server, own.to_owned()))
+            }
+            AddressOwner::Unknown => None,
+        }
+    }
+
+    async fn prompt_owner(&self, opened: &OpenedClient, name: &str) -> Result<(usize, String), GatewayError> {
+        let (upstreams, offered) = self.offered(opened).await;
+        let owner = match among(upstreams.addresses.prompt_owner(name), &offered) {
+            AddressOwner::Server(server, own) => Some((server, own.to_owned())),
+            AddressOwner::Any(own) => {
+                let listed = self.merged(opened, UpstreamList::Prompts).await.owner(own);
+                listed.map(|server| (server, own.to_owned()))
+            }
+            AddressOwner::Unknown => None,
+        };
+        owner.ok_or_else(|| GatewayError::new(INVALID_PARAMS, format!("there is no prompt `{name}`")))
+    }
+
+    async fn offered<'a>(&self, opened: &'a OpenedClient) -> (&'a UpstreamServers, Vec<usize>) {
+        let shared = &opened.shared;
+        shared.until_ready(self.gateway().ready_wait).await;
+        (&shared.upstreams, shared.upstreams.offered(&shared.orchestrator, &self.gateway().selection))
+    }
+}
+
+/// Adds the members of the era without sessions that concern caches. What one principal reads is not for others.
+fn cacheable(result: &str) -> String {
+    let Some(mut object) = RawObject::of(result) else { return result.to_owned() };
+    if object.get("ttlMs").is_none() {
+        object.set("ttlMs", LIST_TTL_MS.to_string());
+    }
+    object.set("cacheScope", "\"private\"");
+    object.to_string()
+}
+
+/// The eras have different codes for an unknown resource.
+fn in_era(error: GatewayError, era: RequestEra) -> GatewayError {
+    match era {
+        RequestEra::Stateless(_) if error.code == RESOURCE_NOT_FOUND => {
+            GatewayError { code: INVALID_PARAMS, ..error }
+        }
+        RequestEra::Stateless(_) | RequestEra::Handshake => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(method: &str, params: &str) -> Result<PassedSubject, i64> {
+        let params = RawValue::from_string(params.to_owned()).unwrap();
+        PassedSubject::read(method, Some(&params)).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn parameters_are_checked_before_a_server_is_asked() {
+        let uri = || "a:b".to_owned();
+        assert_eq!(read("resources/read", r#"{"uri":"a:b"}"#), Ok(PassedSubject::Resource { uri: uri() }));
+        let rest = r#""argument":{"name":"n","value":"v"},"context":{}"#.to_owned();
+        assert_eq!(
+            read(
+                "completion/complete",
+                r#"{"ref":{"type":"ref/resource","uri":"a:b"},"argument":{"name":"n","value":"v"},"context":{}}"#
+            ),
+            Ok(PassedSubject::Completion { reference: CompletionReference::Template(uri()), rest })
+        );
+        for (method, params) in [
+            ("resources/read", "{}"),
+            ("resources/read", r#"{"uri":7}"#),
+            ("resources/subscribe", "[]"),
+            ("prompts/get", r#"{"arguments":{}}"#),
+            ("completion/complete", r#"{"ref":{"type":"ref/tool"},"argument":{}}"#),
+            ("completion/complete", r#"{"ref":{"type":"ref/prompt","name":"x"}}"#),
+        ] {
+            assert_eq!(read(method, params), Err(INVALID_PARAMS), "{method} {params}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Requests that may need answers of the client before they end. The eras ask in different ways.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use haft_core::approval::ApprovalId;
+use haft_core::digest::Digest;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+
+use super::ClientConnection;
+use super::opened::OpenedClient;
+use crate::mcp::era::RequestEra;
+use crate::mcp::held::{AbortOnDrop, DetachedCall, DetachedStep, ResumedCall};
+use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
+use crate::mcp::questions::QuestionCarrier;
+
+/// The most questions that wait in one call. Upstream servers send at most as many at once.
+const QUESTIONS_WAITING_MAX: usize = 16;
+
+/// The answers in a repeated request.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RoundParams {
+    #[serde(default)]
+    input_responses: HashMap<String, Box<RawValue>>,
+    request_state: Option<String>,
+}
+
+impl RoundParams {
+    /// Reads the answers; the era with a handshake has none in its parameters.
+    pub(super) fn read(params: Option<&RawValue>, era: RequestEra) -> Result<Self, GatewayError> {
+        match era {
+            RequestEra::Handshake => Ok(Self::default()),
+            RequestEra::Stateless(_) => message::params(params),
+        }
+    }
+}
+
+/// One round of a request.
+pub(super) struct RequestRound {
+    /// The id of the request.
+    pub(super) id: Box<RawValue>,
+    pub(super) era: RequestEra,
+    /// The method and parameters, which a repeated request must have too.
+    pub(super) digest: Digest,
+    pub(super) params: RoundParams,
+    /// The approval that the work may ask for.
+    pub(super) approval: Option<ApprovalId>,
+}
+
+impl ClientConnection {
+    /// Does the work of a request, or continues it with the client's answers. `work` is dropped if it runs already.
+    pub(super) async fn in_rounds(
+        &self,
+        opened: &OpenedClient,
+        round: RequestRound,
+        work: impl Future<Output = Result<String, GatewayError>> + Send + 'static,
+    ) -> Result<String, GatewayError> {
+        match round.era {
+            RequestEra::Handshake => {
+                let _carrying = self.questions.carry(round.approval, QuestionCarrier::Request(round.id));
+                work.await
+            }
+            RequestEra::Stateless(_) => self.detached(opened, round, work).await,
+        }
+    }
+
+    async fn detached(
+        &self,
+        opened: &OpenedClient,
+        round: RequestRound,
+        work: impl Future<Output = Result<String, GatewayError>> + Send + 'static,
+    ) -> Result<String, GatewayError> {
+        let held = &opened.shared.held;
+        let mut call = match &round.params.request_state {
+            Some(state) => match held.resume(state, round.digest, &round.params.input_responses)? {
+                ResumedCall::Running(call) => call,
+                ResumedCall::Incomplete(reply) => return Ok(reply.to_string()),
+            },
+            None => self.detach(&round, work),
+        };
+        match call.step().await {
+            DetachedStep::Finished(outcome) => outcome,
+            DetachedStep::Asks(questions) => Ok(held.hold(call, questions).to_string()),
+            DetachedStep::Lost => Err(GatewayError::new(INTERNAL_ERROR, "the call was cancelled")),
+        }
+    }
+
+    /// Runs the work in a task that outlives its request.
+    fn detach(
+        &self,
+        round: &RequestRound,
+        work: impl Future<Output = Result<String, GatewayError>> + Send + 'static,
+    ) -> DetachedCall {
+        let (finished, result) = oneshot::channel();
+        let (ask, questions) = mpsc::channel(QUESTIONS_WAITING_MAX);
+        let carrying = Arc::clone(&self.questions).carry(round.approval, QuestionCarrier::Reply(ask));
+        let task = tokio::spawn(async move {
+            // The request that waits for the result may be gone.
+            let _ = finished.send(work.await);
+        });
+        DetachedCall {
+            result,
+            questions,
+            _task: AbortOnDrop(task.abort_handle()),
+            _carrying: carrying,
+            request: round.digest,
+        }
+    }
+}

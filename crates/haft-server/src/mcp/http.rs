@@ -1,0 +1,266 @@
+//! Streamable HTTP: one endpoint for both eras of the protocol.
+//!
+//! A client of the era with a handshake has a session, which belongs to its principal. A request of the era without sessions
+//! is a connection of its own, which ends with its response. Policy goes by the body: a header that says otherwise is an
+//! error.
+
+mod headers;
+mod sessions;
+mod stream;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::Request;
+use axum::middleware::from_fn_with_state;
+use axum::response::Response;
+use axum::routing::any;
+use haft_store::api_keys::KeyScope;
+use http::{HeaderMap, Method, StatusCode};
+use serde_json::value::RawValue;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::headers::{RequestTarget, SESSION_HEADER, check_stateless, target};
+use self::sessions::{GatewaySession, SessionTable};
+use self::stream::{empty, event_stream, respond};
+use super::connection::{ClientConnection, MESSAGE_BYTES_MAX};
+use super::gateway::{BuiltinAccess, GatewayUser, McpGateway};
+use super::message::{self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST};
+use super::outbox::Outbox;
+use super::shared_tools::ToolPool;
+use crate::auth::{self, Caller};
+use crate::server::ServerState;
+
+/// The path of the endpoint.
+pub(crate) const PATH: &str = "/mcp";
+
+/// The pause between two searches for sessions and tools that are not used any more.
+const SWEEP_PAUSE: Duration = Duration::from_secs(60);
+
+/// The time after which a session that is not used ends.
+const SESSION_IDLE_MAX: Duration = Duration::from_mins(30);
+
+/// The time after which tools, and the servers behind them, stop if no client uses them.
+const TOOLS_IDLE_MAX: Duration = Duration::from_mins(10);
+
+/// The gateway over HTTP.
+pub(crate) struct HttpGateway {
+    pool: Arc<ToolPool>,
+    sessions: SessionTable,
+    /// The access to built-in tools of a server that requires no keys.
+    without_keys: Option<BuiltinAccess>,
+    sweeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl HttpGateway {
+    pub(crate) fn new(gateway: McpGateway, without_keys: Option<BuiltinAccess>) -> Arc<Self> {
+        let http = Arc::new(Self {
+            pool: Arc::new(ToolPool::new(Arc::new(gateway))),
+            sessions: SessionTable::default(),
+            without_keys,
+            sweeper: Mutex::default(),
+        });
+        let sweeping = tokio::spawn(sweep(Arc::downgrade(&http)));
+        *http.sweeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(sweeping);
+        http
+    }
+
+    /// Ends all sessions and their streams.
+    pub(crate) fn end_sessions(&self) {
+        self.sessions.end_all();
+    }
+
+    /// Stops the upstream servers.
+    pub(crate) async fn close(&self) {
+        let sweeping = self.sweeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sweeping) = sweeping {
+            sweeping.abort();
+        }
+        self.end_sessions();
+        self.pool.close().await;
+    }
+
+    /// Returns the rights of a caller. Without keys the operator has decided them for everyone.
+    fn user(&self, caller: Caller) -> GatewayUser {
+        let has_scope = caller.scopes.contains(&KeyScope::BuiltinTools);
+        let by_key = if has_scope { BuiltinAccess::Offered } else { BuiltinAccess::Withheld };
+        GatewayUser { principal: caller.principal, builtin_tools: self.without_keys.unwrap_or(by_key) }
+    }
+
+    async fn handle(&self, user: GatewayUser, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        match parts.method {
+            Method::POST => match to_bytes(body, MESSAGE_BYTES_MAX).await {
+                Ok(bytes) => self.post(user, &parts.headers, &String::from_utf8_lossy(&bytes)).await,
+                Err(_) => {
+                    let message = format!("a message may have at most {MESSAGE_BYTES_MAX} bytes");
+                    refusal(StatusCode::PAYLOAD_TOO_LARGE, None, &GatewayError::new(INVALID_REQUEST, message))
+                }
+            },
+            Method::GET => self.listen(&user, &parts.headers),
+            Method::DELETE => self.end_session(&user, &parts.headers),
+            _ => empty(StatusCode::METHOD_NOT_ALLOWED),
+        }
+    }
+
+    async fn post(&self, user: GatewayUser, headers: &HeaderMap, body: &str) -> Response {
+        let message = match message::read(body) {
+            Ok(message) => message,
+            Err(unusable) => {
+                return refusal(StatusCode::BAD_REQUEST, unusable.id.as_deref(), &unusable.error);
+            }
+        };
+        match target(headers, &message) {
+            Ok(RequestTarget::Session(id)) => match self.sessions.find(&id, &user) {
+                Some(session) => post_to_session(&session, message).await,
+                None => refusal(StatusCode::NOT_FOUND, None, &unknown_session()),
+            },
+            Ok(RequestTarget::NewSession) => self.begin_session(user, message).await,
+            Ok(RequestTarget::Stateless) => self.post_stateless(user, headers, message).await,
+            Err(error) => refusal(StatusCode::BAD_REQUEST, id_of(&message), &error),
+        }
+    }
+
+    async fn begin_session(&self, user: GatewayUser, message: ClientMessage) -> Response {
+        let session = GatewaySession::begin(Arc::clone(&self.pool), user);
+        let mut response = post_to_session(&session, message).await;
+        // A failed handshake leaves no session behind.
+        if response.status() == StatusCode::OK && session.is_open() {
+            if let Ok(id) = session.id().parse() {
+                response.headers_mut().insert(SESSION_HEADER, id);
+            }
+            self.sessions.add(session);
+        }
+        response
+    }
+
+    async fn post_stateless(
+        &self,
+        user: GatewayUser,
+        headers: &HeaderMap,
+        message: ClientMessage,
+    ) -> Response {
+        let ClientMessage::Request(request) = message else {
+            // The response stream is the connection, so that there is nothing to cancel or to answer.
+            return empty(StatusCode::ACCEPTED);
+        };
+        if let Err(error) = check_stateless(headers, &request) {
+            return refusal(StatusCode::BAD_REQUEST, Some(&request.id), &error);
+        }
+        let (out, messages) = Outbox::new();
+        let connection = Arc::new(ClientConnection::new(Arc::clone(&self.pool), user, out));
+        let receiving = Arc::clone(&connection);
+        // In a task, because the outbox is read only from now on.
+        let received = tokio::spawn(async move { receiving.receive(ClientMessage::Request(request)).await });
+        respond(messages, ConnectionGuard { connection, _received: received }).await
+    }
+
+    fn listen(&self, user: &GatewayUser, headers: &HeaderMap) -> Response {
+        let Some(session) = self.session(user, headers) else {
+            return without_session(headers);
+        };
+        match session.listen() {
+            Some(messages) => event_stream(None, messages, session),
+            None => {
+                let error = GatewayError::new(INVALID_REQUEST, "the session already has an open stream");
+                refusal(StatusCode::CONFLICT, None, &error)
+            }
+        }
+    }
+
+    fn end_session(&self, user: &GatewayUser, headers: &HeaderMap) -> Response {
+        match self.session(user, headers) {
+            Some(session) => {
+                self.sessions.end(session.id());
+                empty(StatusCode::NO_CONTENT)
+            }
+            None => without_session(headers),
+        }
+    }
+
+    fn session(&self, user: &GatewayUser, headers: &HeaderMap) -> Option<Arc<GatewaySession>> {
+        let id = headers.get(SESSION_HEADER)?.to_str().ok()?;
+        self.sessions.find(id, user)
+    }
+}
+
+impl std::fmt::Debug for HttpGateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpGateway").field("gateway", &self.pool.gateway).finish_non_exhaustive()
+    }
+}
+
+/// The route of the endpoint, behind the check of keys.
+pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Router<Arc<ServerState>> {
+    let gateway = Arc::clone(gateway);
+    let handler = move |caller: Caller, request: Request| {
+        let gateway = Arc::clone(&gateway);
+        async move { gateway.handle(gateway.user(caller), request).await }
+    };
+    Router::new().route(PATH, any(handler)).layer(from_fn_with_state(Arc::clone(state), auth::check))
+}
+
+/// Cancels the calls of a connection that ends with its response.
+struct ConnectionGuard {
+    connection: Arc<ClientConnection>,
+    _received: JoinHandle<()>,
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.connection.close();
+    }
+}
+
+async fn post_to_session(session: &Arc<GatewaySession>, message: ClientMessage) -> Response {
+    let id = match &message {
+        ClientMessage::Request(ClientRequest { id, .. }) => id.clone(),
+        ClientMessage::Notification { .. } | ClientMessage::Reply { .. } => {
+            session.connection().receive(message).await;
+            return empty(StatusCode::ACCEPTED);
+        }
+    };
+    let Some(messages) = session.open_stream(&id) else {
+        let error = GatewayError::new(INVALID_REQUEST, "the id belongs to a request that is still open");
+        return refusal(StatusCode::BAD_REQUEST, None, &error);
+    };
+    session.connection().receive(message).await;
+    respond(messages, Arc::clone(session)).await
+}
+
+async fn sweep(gateway: std::sync::Weak<HttpGateway>) {
+    let mut ticks = interval(SWEEP_PAUSE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let Some(gateway) = gateway.upgrade() else { return };
+        gateway.sessions.end_idle(SESSION_IDLE_MAX);
+        gateway.pool.close_idle(TOOLS_IDLE_MAX).await;
+    }
+}
+
+fn id_of(message: &ClientMessage) -> Option<&RawValue> {
+    match message {
+        ClientMessage::Request(request) => Some(&request.id),
+        ClientMessage::Notification { .. } | ClientMessage::Reply { .. } => None,
+    }
+}
+
+fn unknown_session() -> GatewayError {
+    // The same words for the session of another principal, so that its existence does not show.
+    GatewayError::new(message::SESSION_NOT_FOUND, "there is no such session; send `initialize` to begin one")
+}
+
+fn without_session(headers: &HeaderMap) -> Response {
+    if headers.contains_key(SESSION_HEADER) {
+        return refusal(StatusCode::NOT_FOUND, None, &unknown_session());
+    }
+    empty(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+fn refusal(status: StatusCode, id: Option<&RawValue>, error: &GatewayError) -> Response {
+    stream::json_response(status, message::failure(id, error))
+}

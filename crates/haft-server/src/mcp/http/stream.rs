@@ -1,0 +1,131 @@
+//! Responses: one JSON message if the reply comes at once, else a stream of server-sent events.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use http::{HeaderValue, StatusCode, header};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::mcp::message::{HEADER_MISMATCH, METHOD_NOT_FOUND, UNSUPPORTED_VERSION};
+use crate::mcp::outbox::{MessageScope, OutMessage};
+
+/// The wait for a reply before the response becomes a stream. Most replies come sooner.
+const REPLY_WAIT: Duration = Duration::from_millis(200);
+
+/// The pause between two comments on a silent stream, which proxies would close otherwise.
+const KEEP_ALIVE_PAUSE: Duration = Duration::from_secs(15);
+
+/// Returns the response to a request. `guard` lives as long as the stream.
+pub(super) async fn respond(
+    mut messages: mpsc::Receiver<OutMessage>,
+    guard: impl Send + 'static,
+) -> Response {
+    let first = match timeout(REPLY_WAIT, messages.recv()).await {
+        Ok(Some(OutMessage { scope: MessageScope::Reply(_), text })) => {
+            return json_response(status_of(&text), text);
+        }
+        Ok(Some(OutMessage { scope: MessageScope::Cancelled(_), .. })) => return empty(StatusCode::ACCEPTED),
+        Ok(Some(other)) => Some(other),
+        Ok(None) => return json_response(StatusCode::INTERNAL_SERVER_ERROR, "{}".into()),
+        Err(_) => None,
+    };
+    event_stream(first, messages, guard)
+}
+
+/// Returns a stream of messages, which ends after a reply.
+pub(super) fn event_stream(
+    first: Option<OutMessage>,
+    messages: mpsc::Receiver<OutMessage>,
+    guard: impl Send + 'static,
+) -> Response {
+    let state = EventStreamState { first, messages, is_over: false, _guard: guard };
+    let events = unfold(state, |mut state| async move {
+        let event = state.next().await?;
+        Some((Ok::<_, Infallible>(event), state))
+    });
+    let mut response = Response::new(Body::from_stream(events));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    // Some proxies collect a response before they pass it on.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+pub(super) fn empty(status: StatusCode) -> Response {
+    let mut response = Response::default();
+    *response.status_mut() = status;
+    response
+}
+
+pub(super) fn json_response(status: StatusCode, text: String) -> Response {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+struct EventStreamState<G> {
+    first: Option<OutMessage>,
+    messages: mpsc::Receiver<OutMessage>,
+    is_over: bool,
+    _guard: G,
+}
+
+impl<G> EventStreamState<G> {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.is_over {
+            return None;
+        }
+        let message = match self.first.take() {
+            Some(first) => first,
+            None => match timeout(KEEP_ALIVE_PAUSE, self.messages.recv()).await {
+                Ok(message) => message?,
+                Err(_) => return Some(Bytes::from_static(b":\n\n")),
+            },
+        };
+        self.is_over = message.scope.is_last();
+        if matches!(message.scope, MessageScope::Cancelled(_)) {
+            return None;
+        }
+        Some(Bytes::from(format!("event: message\ndata: {}\n\n", message.text)))
+    }
+}
+
+/// Some errors of the protocol have a status of their own.
+fn status_of(reply: &str) -> StatusCode {
+    #[derive(Deserialize)]
+    struct ErrorReply {
+        error: Option<ErrorCode>,
+    }
+    #[derive(Deserialize)]
+    struct ErrorCode {
+        code: i64,
+    }
+    let reply: Option<ErrorReply> = serde_json::from_str(reply).ok();
+    match reply.and_then(|reply| reply.error).map(|error| error.code) {
+        Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Some(UNSUPPORTED_VERSION | HEADER_MISMATCH) => StatusCode::BAD_REQUEST,
+        Some(_) | None => StatusCode::OK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_protocol_have_their_status() {
+        let check = |reply: &str, expected: u16| assert_eq!(status_of(reply).as_u16(), expected, "{reply}");
+        check(r#"{"jsonrpc":"2.0","id":1,"result":{"error":{"code":-32601}}}"#, 200);
+        check(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":""}}"#, 404);
+        check(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":""}}"#, 400);
+        check(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":""}}"#, 200);
+    }
+}

@@ -1,0 +1,81 @@
+//! The way of messages to the client. A transport with several streams needs to know which request a message is about.
+
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+/// The most messages that wait for a slow reader. When it is full, haft reads no further requests.
+pub(super) const OUTBOX_MAX: usize = 256;
+
+/// A message for the client.
+#[derive(Debug)]
+pub(super) struct OutMessage {
+    pub(super) scope: MessageScope,
+    pub(super) text: String,
+}
+
+/// The request that a message belongs to, by its id.
+#[derive(Debug, Clone)]
+pub(super) enum MessageScope {
+    /// The message belongs to the connection as a whole.
+    Connection,
+    /// The message comes before the reply.
+    Request(Box<RawValue>),
+    /// The message is the reply.
+    Reply(Box<RawValue>),
+    /// The request was cancelled and gets no reply. The message has no text.
+    Cancelled(Box<RawValue>),
+}
+
+impl MessageScope {
+    /// Returns true if no message about the request follows.
+    pub(super) fn is_last(&self) -> bool {
+        match self {
+            Self::Reply(_) | Self::Cancelled(_) => true,
+            Self::Connection | Self::Request(_) => false,
+        }
+    }
+}
+
+/// Sends messages to one client.
+#[derive(Debug, Clone)]
+pub(super) struct Outbox(mpsc::Sender<OutMessage>);
+
+impl Outbox {
+    pub(super) fn new() -> (Self, mpsc::Receiver<OutMessage>) {
+        let (send, receive) = mpsc::channel(OUTBOX_MAX);
+        (Self(send), receive)
+    }
+
+    /// Returns false if the client is gone; the connection closes then.
+    pub(super) async fn send(&self, scope: MessageScope, text: String) -> bool {
+        self.0.send(OutMessage { scope, text: one_line(text) }).await.is_ok()
+    }
+
+    /// Drops a message that a slow client can do without.
+    pub(super) fn offer(&self, scope: MessageScope, text: String) {
+        let _ = self.0.try_send(OutMessage { scope, text: one_line(text) });
+    }
+
+    /// Waits until the client is gone.
+    pub(super) async fn closed(&self) {
+        self.0.closed().await;
+    }
+}
+
+/// Removes line ends, because transports send a message as one line. A server over HTTP may indent its JSON. Inside of a
+/// string JSON has no line ends, so that these are only space between tokens.
+fn one_line(text: String) -> String {
+    if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], " ") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn indented_message_is_sent_as_one_line() {
+        let (out, mut messages) = Outbox::new();
+        out.send(MessageScope::Connection, "{\r\n  \"a\": \"b\\n\"\n}".to_owned()).await;
+        assert_eq!(messages.recv().await.unwrap().text, "{    \"a\": \"b\\n\" }");
+    }
+}

@@ -1,0 +1,196 @@
+//! The resources and prompts of upstream servers: merged into lists, and passed on by name or URI.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use haft_core::event::CallProgress;
+use haft_core::sampling::OriginatingCall;
+use haft_engine::{Orchestrator, ToolFilter};
+use haft_tools::mcp::{PassError, PassedMethod, PassedRequest, SupervisedServer};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout};
+
+use super::address::{AddressOwner, UpstreamAddresses};
+use super::listing::{ListedItem, ListedItems};
+use super::message::{GatewayError, INTERNAL_ERROR, METHOD_NOT_FOUND};
+use super::object::RawObject;
+
+/// The time for which a merged list is kept. A server that announces a change ends it.
+const LIST_KEPT: Duration = Duration::from_secs(5);
+
+/// The most items of one server in a list.
+const ITEMS_MAX: usize = 10_000;
+
+/// The most pages of one server that are read for a list.
+const PAGES_MAX: usize = 100;
+
+/// The upstream servers of a client.
+#[derive(Debug)]
+pub(super) struct UpstreamServers {
+    pub(super) servers: Vec<Arc<SupervisedServer>>,
+    pub(super) addresses: UpstreamAddresses,
+}
+
+/// The lists that are merged from those of all servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum UpstreamList {
+    Resources,
+    Templates,
+    Prompts,
+}
+
+impl UpstreamList {
+    /// The member of the result that holds the items.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Resources => "resources",
+            Self::Templates => "resourceTemplates",
+            Self::Prompts => "prompts",
+        }
+    }
+
+    fn method(self) -> PassedMethod {
+        match self {
+            Self::Resources => PassedMethod::ListResources,
+            Self::Templates => PassedMethod::ListTemplates,
+            Self::Prompts => PassedMethod::ListPrompts,
+        }
+    }
+
+    /// The member of an item that identifies it.
+    fn id(self) -> &'static str {
+        match self {
+            Self::Resources => "uri",
+            Self::Templates => "uriTemplate",
+            Self::Prompts => "name",
+        }
+    }
+}
+
+/// The merged lists of the last seconds.
+#[derive(Debug, Default)]
+pub(super) struct CachedLists(Mutex<HashMap<UpstreamList, (Instant, Arc<ListedItems>)>>);
+
+impl CachedLists {
+    pub(super) fn get(&self, list: UpstreamList) -> Option<Arc<ListedItems>> {
+        let cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.get(&list).filter(|(made, _)| made.elapsed() < LIST_KEPT).map(|(_, items)| Arc::clone(items))
+    }
+
+    pub(super) fn set(&self, list: UpstreamList, items: &Arc<ListedItems>) {
+        let kept = (Instant::now(), Arc::clone(items));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(list, kept);
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl UpstreamServers {
+    /// Returns the servers whose resources and prompts a client sees: those with a tool that it may call. A server without
+    /// any tool counts if the client may see everything.
+    pub(super) fn offered(&self, orchestrator: &Orchestrator, selection: &ToolFilter) -> Vec<usize> {
+        let tools = orchestrator.active_tools(selection);
+        let seen: HashSet<&str> = tools.iter().map(|tool| tool.entry.identity().namespace.as_str()).collect();
+        let is_offered = |server: &SupervisedServer| {
+            let has_no_tools = || server.status().listing.tools().is_empty();
+            seen.contains(server.namespace()) || (*selection == ToolFilter::All && has_no_tools())
+        };
+        (0..self.servers.len()).filter(|position| is_offered(&self.servers[*position])).collect()
+    }
+
+    /// Merges the lists of these servers. A server that fails or takes too long has no items; it announces a change when
+    /// it is ready.
+    pub(super) async fn list(
+        &self,
+        list: UpstreamList,
+        servers: &[usize],
+        caller: &OriginatingCall,
+        wait: Duration,
+    ) -> Vec<ListedItem> {
+        let fetched = servers.iter().map(|server| timeout(wait, self.items(list, *server, caller)));
+        let lists = join_all(fetched).await;
+        lists.into_iter().flat_map(Result::unwrap_or_default).collect()
+    }
+
+    async fn items(&self, list: UpstreamList, server: usize, caller: &OriginatingCall) -> Vec<ListedItem> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct PageEnd {
+            next_cursor: Option<String>,
+        }
+        let known = self.servers[server].offers();
+        let is_without = |offers: haft_tools::mcp::ServerOffers| match list {
+            UpstreamList::Prompts => !offers.prompts,
+            UpstreamList::Resources | UpstreamList::Templates => !offers.resources,
+        };
+        let mut items = Vec::new();
+        if known.is_some_and(is_without) {
+            return items;
+        }
+        let mut fields = String::new();
+        for _ in 0..PAGES_MAX {
+            let request = PassedRequest { method: list.method(), fields, name: None, caller: caller.clone() };
+            let Ok(page) = self.servers[server].pass(&request, &|_| ()).await else { break };
+            items.extend(self.page_items(list, server, &page));
+            let end = serde_json::from_str::<PageEnd>(page.get()).ok().and_then(|end| end.next_cursor);
+            let Some(cursor) = end.filter(|_| items.len() < ITEMS_MAX) else { break };
+            fields = format!("\"cursor\":{}", Value::from(cursor));
+        }
+        items.truncate(ITEMS_MAX);
+        items
+    }
+
+    /// Reads one page. An item without its name or URI is left out.
+    fn page_items(&self, list: UpstreamList, server: usize, page: &RawValue) -> Vec<ListedItem> {
+        let object = RawObject::of(page.get()).unwrap_or_default();
+        let items: Vec<&RawValue> =
+            object.get(list.key()).and_then(|items| serde_json::from_str(items).ok()).unwrap_or_default();
+        let item = |raw: &&RawValue| {
+            let mut object = RawObject::of(raw.get())?;
+            let own: String = serde_json::from_str(object.get(list.id())?).ok()?;
+            let name = match list {
+                UpstreamList::Resources | UpstreamList::Templates => self.addresses.uri(server, &own),
+                UpstreamList::Prompts => self.addresses.prompt(server, &own),
+            };
+            object.set(list.id(), Value::from(name.as_str()).to_string());
+            Some(ListedItem { name, owner: Some(server), json: object.to_string() })
+        };
+        items.iter().take(ITEMS_MAX).filter_map(item).collect()
+    }
+
+    pub(super) async fn pass(
+        &self,
+        server: usize,
+        request: &PassedRequest<'_>,
+        progress: &(dyn Fn(CallProgress) + Send + Sync),
+    ) -> Result<Box<RawValue>, GatewayError> {
+        let name = self.servers[server].namespace();
+        self.servers[server].pass(request, progress).await.map_err(|error| match error {
+            PassError::NotOffered => {
+                GatewayError::new(METHOD_NOT_FOUND, format!("the server `{name}` does not support this"))
+            }
+            PassError::Refused { code, message, data } => {
+                GatewayError { data, ..GatewayError::new(code, message) }
+            }
+            // The reason may hold a URL of the operator's, so that only the log of the server has it.
+            PassError::Unavailable(_) => {
+                GatewayError::new(INTERNAL_ERROR, format!("the server `{name}` is not available"))
+            }
+        })
+    }
+}
+
+/// Returns the server of a URI or name among the offered ones; `Any` if only the lists can tell.
+pub(super) fn among<'a>(owner: AddressOwner<'a>, offered: &[usize]) -> AddressOwner<'a> {
+    match owner {
+        AddressOwner::Server(server, _) if !offered.contains(&server) => AddressOwner::Unknown,
+        AddressOwner::Any(own) if offered.len() == 1 => AddressOwner::Server(offered[0], own),
+        other => other,
+    }
+}

@@ -1,0 +1,82 @@
+//! Notifications of a server for the clients of a gateway.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The most notifications that wait for a slow receiver, which then misses the oldest.
+pub(super) const NEWS_WAITING_MAX: usize = 256;
+
+/// The largest log record that is passed on, in bytes.
+const RECORD_BYTES_MAX: usize = 64 << 10;
+
+/// The longest URI of a resource that is passed on, in bytes.
+const URI_BYTES_MAX: usize = 8 << 10;
+
+/// A notification of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerNews {
+    /// The server lists other prompts than before.
+    PromptsChanged,
+    /// The server lists other resources or templates than before.
+    ResourcesChanged,
+    /// The resource with this URI has changed.
+    ResourceUpdated(String),
+    /// The server writes a log record.
+    Log(LogRecord),
+}
+
+/// A log record, without secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogRecord {
+    /// The severity, such as `warning`.
+    pub level: String,
+    /// The parameters of the notification as JSON.
+    pub params: Arc<str>,
+}
+
+impl LogRecord {
+    /// Reads the parameters of the notification; `None` if they have no level or are too large.
+    pub(super) fn read(params: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Leveled {
+            level: String,
+        }
+        let Leveled { level } =
+            serde_json::from_str(params).ok().filter(|_| params.len() <= RECORD_BYTES_MAX)?;
+        Some(Self { level, params: params.into() })
+    }
+}
+
+impl ServerNews {
+    /// Reads the URI of a changed resource.
+    pub(super) fn updated_uri(params: &RawValue) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Updated {
+            uri: String,
+        }
+        let updated: Updated = serde_json::from_str(params.get()).ok()?;
+        (updated.uri.len() <= URI_BYTES_MAX).then_some(updated.uri)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_small_records_with_a_level_are_passed_on() {
+        let check = |params: &str, expected: Option<&str>| {
+            assert_eq!(
+                LogRecord::read(params).map(|record| record.level).as_deref(),
+                expected,
+                "{params:.40}"
+            );
+        };
+        check(r#"{"level":"info","data":1}"#, Some("info"));
+        check(r#"{"data":1}"#, None);
+        check("7", None);
+        check(&format!(r#"{{"level":"info","data":"{}"}}"#, "x".repeat(RECORD_BYTES_MAX)), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! Requests other than tool calls that a gateway passes to a server for one of its clients.
+
+use haft_core::event::CallProgress;
+use haft_core::sampling::OriginatingCall;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::broadcast;
+
+use super::call::{self, CallError, McpExchange};
+use super::era::ProtocolEra;
+use super::news::ServerNews;
+use super::param_header::encoded;
+use super::server::SupervisedServer;
+use super::session::ServerOffers;
+use super::supervisor::LifecycleEvent;
+
+/// A request of a gateway's client.
+#[derive(Debug)]
+pub struct PassedRequest<'a> {
+    pub method: PassedMethod,
+    /// The members of `params` as JSON, without braces.
+    pub fields: String,
+    /// The name or URI that a header repeats in the era without sessions.
+    pub name: Option<&'a str>,
+    /// The client, which answers requests of the server meanwhile.
+    pub caller: OriginatingCall,
+}
+
+/// The methods that can be passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassedMethod {
+    ListResources,
+    ListTemplates,
+    ReadResource,
+    Subscribe,
+    Unsubscribe,
+    ListPrompts,
+    GetPrompt,
+    Complete,
+}
+
+impl PassedMethod {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ListResources => "resources/list",
+            Self::ListTemplates => "resources/templates/list",
+            Self::ReadResource => "resources/read",
+            Self::Subscribe => "resources/subscribe",
+            Self::Unsubscribe => "resources/unsubscribe",
+            Self::ListPrompts => "prompts/list",
+            Self::GetPrompt => "prompts/get",
+            Self::Complete => "completion/complete",
+        }
+    }
+
+    fn is_offered(self, offers: ServerOffers, era: &ProtocolEra) -> bool {
+        match self {
+            Self::ListResources | Self::ListTemplates | Self::ReadResource => offers.resources,
+            // The era without sessions has another way, which is not supported.
+            Self::Subscribe | Self::Unsubscribe => offers.subscriptions && *era != ProtocolEra::Modern,
+            Self::ListPrompts | Self::GetPrompt => offers.prompts,
+            Self::Complete => offers.completions,
+        }
+    }
+}
+
+/// The reason for a missing result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PassError {
+    /// The server does not have this feature.
+    NotOffered,
+    /// The server answered with an error.
+    Refused { code: i64, message: String, data: Option<Value> },
+    /// The server gave no answer. The text is for the operator.
+    Unavailable(String),
+}
+
+impl SupervisedServer {
+    /// Returns the features beside tools; `None` if the server has never been connected.
+    pub fn offers(&self) -> Option<ServerOffers> {
+        self.is_known().then(|| self.shared.offers())
+    }
+
+    /// Receives the notifications of the server from now on.
+    pub fn news(&self) -> broadcast::Receiver<ServerNews> {
+        self.shared.host.news.subscribe()
+    }
+
+    /// Passes a request to the server, which starts if needed. A second attempt follows only after an expired session.
+    pub async fn pass(
+        &self,
+        request: &PassedRequest<'_>,
+        progress: &(dyn Fn(CallProgress) + Send + Sync),
+    ) -> Result<Box<RawValue>, PassError> {
+        let begun = self.shared.host.calls.begin(request.caller.clone());
+        for _ in 0..2 {
+            let connection = self.ready().await.map_err(|error| PassError::Unavailable(error.message))?;
+            let session = &connection.session;
+            if !request.method.is_offered(session.greeting.offers, &session.era) {
+                return Err(PassError::NotOffered);
+            }
+            let header = request.name.filter(|_| session.era == ProtocolEra::Modern);
+            let exchange = McpExchange {
+                method: request.method.name(),
+                fields: request.fields.clone(),
+                headers: header.map(|name| ("mcp-name".to_owned(), encoded(name))).into_iter().collect(),
+                trace_parent: None,
+                patience: self.shared.config.request_timeout,
+                in_flight: &begun.call,
+                progress,
+            };
+            match call::exchange(session, &self.shared.host, &exchange).await {
+                Ok(raw) => return Ok(raw),
+                Err(CallError::SessionExpired) => self.note(connection.generation, LifecycleEvent::Expired),
+                Err(error) => return Err(self.not_passed(connection.generation, error)),
+            }
+        }
+        Err(PassError::Unavailable("the server drops every session right after opening it".into()))
+    }
+
+    fn not_passed(&self, generation: u64, error: CallError) -> PassError {
+        match error {
+            CallError::Rpc(error) => {
+                PassError::Refused { code: error.code, message: error.message, data: error.data }
+            }
+            CallError::Told(error) => PassError::Unavailable(self.shared.host.withheld.redact(error.message)),
+            CallError::NeedsAuth(reason) => {
+                self.note(generation, LifecycleEvent::AuthNeeded { reason: reason.clone() });
+                PassError::Unavailable(reason)
+            }
+            CallError::Silent(patience) => {
+                self.note(generation, LifecycleEvent::Silent);
+                PassError::Unavailable(format!("no reply within {} ms", patience.as_millis()))
+            }
+            CallError::Lost(reason) => PassError::Unavailable(reason),
+            CallError::SessionExpired => PassError::Unavailable("the session has expired".into()),
+        }
+    }
+}
