@@ -31,10 +31,15 @@ pub(super) struct HttpServeSettings<'a> {
     /// The scopes of the key that the first start creates.
     pub(super) first_scopes: Vec<KeyScope>,
     pub(super) files: &'a FileArgs,
+    pub(super) configuration: Configuration,
 }
 
 /// Serves the API and the MCP gateway until it is interrupted or terminated, and then exits with 0.
 pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
+    let configuration = match settings::configuration(&args.files) {
+        Ok(configuration) => configuration,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
     let settings = HttpServeSettings {
         address: args.address,
         allow_host: &args.allow_host,
@@ -43,10 +48,11 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
         check: args.check,
         first_scopes: vec![KeyScope::Api, KeyScope::Approvals],
         files: &args.files,
+        configuration: configuration.clone(),
     };
     let mut watching = None;
     let exit = run(settings, |server| {
-        let (gateway, watch) = gateway(&args.files)?;
+        let (gateway, watch) = gateway(&args.files, configuration)?;
         watching = Some(watch);
         Ok(server.with_mcp(gateway, ServedRoutes::All))
     })
@@ -58,8 +64,10 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
 }
 
 /// The MCP gateway beside the API: all tools, under the configured rules.
-fn gateway(files: &FileArgs) -> Result<(McpGateway, CommandWatchers), CliError> {
-    let configuration = settings::configuration(files)?;
+fn gateway(
+    files: &FileArgs,
+    configuration: Configuration,
+) -> Result<(McpGateway, CommandWatchers), CliError> {
     let home = settings::home()?;
     let content = watch::content(configuration.resolved.telemetry);
     let watch = CommandWatchers::of_gateway(CallLog::Off, &home, content);
@@ -101,16 +109,17 @@ pub(super) async fn run(
 }
 
 async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
-    let configuration = settings::configuration(args.files)?;
+    let configuration = &args.configuration;
     let home = settings::home()?;
     let settings = ServerSettings {
         allowed_hosts: args.allow_host.to_vec(),
         allowed_origins: args.allow_origin.to_vec(),
         auth: if args.no_auth { AuthMode::NoAuth } else { AuthMode::Keys },
-        ..ServerSettings::at(args.address, workspace(&home.workspace(), &configuration))
+        ..ServerSettings::at(args.address, workspace(&home.workspace(), configuration))
     };
     let (agents, mut warnings) = AgentCatalog::load(&agents::loader(args.files)?);
-    let builder = Runtime::builder(configuration.resolved).home(home).skills(skills::found(args.files)?);
+    let builder =
+        Runtime::builder(configuration.resolved.clone()).home(home).skills(skills::found(args.files)?);
     let built = builder.build_with_warnings().await;
     let (runtime, of_runtime) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
     warnings.extend(of_runtime);

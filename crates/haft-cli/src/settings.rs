@@ -45,6 +45,7 @@ pub(super) fn home() -> Result<Home, CliError> {
 }
 
 /// The values of the configuration files that apply, and the paths of those files.
+#[derive(Clone)]
 pub(super) struct Configuration {
     pub(super) resolved: ResolvedConfig,
     in_use: Vec<PathBuf>,

@@ -16,7 +16,7 @@ use tokio::io::BufReader;
 
 use super::super::exit::ExitReason;
 use super::super::serve::{self as http_server, HttpServeSettings};
-use super::super::settings::{self, CliError};
+use super::super::settings::{self, CliError, Configuration};
 use super::super::watch::{self, CallLog, CommandWatchers};
 use super::super::{cancel, hints, remedy, terminal};
 use super::args::McpServeArgs;
@@ -26,12 +26,16 @@ use super::opener::GatewayTools;
 const INPUT_BUFFER_BYTES: usize = 64 << 10;
 
 pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
-    let (gateway, watch) = match gateway(args).await {
+    let configuration = match settings::configuration(&args.policy.files) {
+        Ok(configuration) => configuration,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let (gateway, watch) = match gateway(args, configuration.clone()).await {
         Ok(made) => made,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     if let Some(address) = args.http {
-        let exit = serve_http(args, address, gateway).await;
+        let exit = serve_http(args, address, configuration, gateway).await;
         watch.finish();
         return exit;
     }
@@ -49,7 +53,12 @@ pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
 }
 
 /// Serves many clients over HTTP, with the keys of `haft serve`.
-async fn serve_http(args: &McpServeArgs, address: SocketAddr, gateway: McpGateway) -> ExitCode {
+async fn serve_http(
+    args: &McpServeArgs,
+    address: SocketAddr,
+    configuration: Configuration,
+    gateway: McpGateway,
+) -> ExitCode {
     let settings = HttpServeSettings {
         address,
         allow_host: &args.access.allow_host,
@@ -58,14 +67,17 @@ async fn serve_http(args: &McpServeArgs, address: SocketAddr, gateway: McpGatewa
         check: false,
         first_scopes: vec![KeyScope::Api, KeyScope::BuiltinTools],
         files: &args.policy.files,
+        configuration,
     };
     http_server::run(settings, |server| Ok(server.with_mcp(gateway, ServedRoutes::McpOnly))).await
 }
 
-/// Reads the configuration and prepares everything but the servers, which start behind the first reply.
-async fn gateway(args: &McpServeArgs) -> Result<(McpGateway, CommandWatchers), CliError> {
+/// Prepares everything but the servers, which start behind the first reply.
+async fn gateway(
+    args: &McpServeArgs,
+    mut configuration: Configuration,
+) -> Result<(McpGateway, CommandWatchers), CliError> {
     let selection = selection(args)?;
-    let mut configuration = settings::configuration(&args.policy.files)?;
     let home = settings::home()?;
     let log = if args.verbose { CallLog::Written } else { CallLog::Off };
     let watch = CommandWatchers::of_gateway(log, &home, watch::content(configuration.resolved.telemetry));

@@ -25,7 +25,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::headers::{RequestTarget, SESSION_HEADER, check_stateless, target};
 use self::sessions::{GatewaySession, SessionTable};
-use self::stream::{empty, event_stream, respond};
+use self::stream::{ErrorStatus, empty, event_stream, respond};
 use super::connection::{ClientConnection, MESSAGE_BYTES_MAX};
 use super::gateway::{BuiltinAccess, GatewayUser, McpGateway};
 use super::message::{self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST};
@@ -155,7 +155,7 @@ impl HttpGateway {
         let receiving = Arc::clone(&connection);
         // In a task, because the outbox is read only from now on.
         let received = tokio::spawn(async move { receiving.receive(ClientMessage::Request(request)).await });
-        respond(messages, ConnectionGuard { connection, _received: received }).await
+        respond(messages, ErrorStatus::ByCode, ConnectionGuard { connection, _received: received }).await
     }
 
     fn listen(&self, user: &GatewayUser, headers: &HeaderMap) -> Response {
@@ -228,7 +228,7 @@ async fn post_to_session(session: &Arc<GatewaySession>, message: ClientMessage) 
         return refusal(StatusCode::BAD_REQUEST, None, &error);
     };
     session.connection().receive(message).await;
-    respond(messages, Arc::clone(session)).await
+    respond(messages, ErrorStatus::Ok, Arc::clone(session)).await
 }
 
 async fn sweep(gateway: std::sync::Weak<HttpGateway>) {

@@ -50,11 +50,14 @@ fn client_without_sessions_approves_in_a_second_request() {
         call
     };
     let state = &asked["requestState"];
-    // The state is valid only for the same call, with an answer, and once.
+    // The state is valid only for the same call, and once. Without an answer the question comes again.
     let mut other = with(state, json!({"question": accept("allow once")}));
     other["arguments"]["command"] = "echo other".into();
     assert_eq!(client.error("tools/call", other), -32_602);
-    assert_eq!(client.error("tools/call", with(state, json!({}))), -32_602);
+    let again = client.ask("tools/call", with(state, json!({})));
+    assert_eq!(again["inputRequests"], asked["inputRequests"], "{again}");
+    assert_eq!(client.error("tools/call", with(state, json!({"question": accept("allow once")}))), -32_602);
+    let state = &again["requestState"];
     assert_eq!(
         client.error("tools/call", with(&json!("forged"), json!({"question": accept("allow once")}))),
         -32_602
@@ -105,8 +108,11 @@ fn question_of_an_upstream_server_reaches_the_client_in_both_eras() {
         client.names();
         let asked = client.call("up__slow", json!({}));
         assert_eq!(asked["resultType"], "input_required", "{asked}");
+        // The gateway keeps the name that the server gave its question.
+        let key = if server == "modern" { "colour" } else { "question" };
+        assert_eq!(asked["inputRequests"].as_object().unwrap().keys().collect::<Vec<_>>(), [key]);
         let mut again = json!({"name": "up__slow", "arguments": {}, "requestState": asked["requestState"]});
-        again["inputResponses"] = json!({"question": {"action": "accept", "content": {"colour": "green"}}});
+        again["inputResponses"] = json!({key: {"action": "accept", "content": {"colour": "green"}}});
         let done = client.ask("tools/call", again);
         assert!(text(&done).contains("green"), "{done}");
     }

@@ -21,14 +21,28 @@ const REPLY_WAIT: Duration = Duration::from_millis(200);
 /// The pause between two comments on a silent stream, which proxies would close otherwise.
 const KEEP_ALIVE_PAUSE: Duration = Duration::from_secs(15);
 
+/// The status of an error reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ErrorStatus {
+    /// 200, because a client takes 404 for the end of its session.
+    Ok,
+    /// The status that the era without sessions has for some errors.
+    ByCode,
+}
+
 /// Returns the response to a request. `guard` lives as long as the stream.
 pub(super) async fn respond(
     mut messages: mpsc::Receiver<OutMessage>,
+    errors: ErrorStatus,
     guard: impl Send + 'static,
 ) -> Response {
     let first = match timeout(REPLY_WAIT, messages.recv()).await {
         Ok(Some(OutMessage { scope: MessageScope::Reply(_), text })) => {
-            return json_response(status_of(&text), text);
+            let status = match errors {
+                ErrorStatus::Ok => StatusCode::OK,
+                ErrorStatus::ByCode => status_of(&text),
+            };
+            return json_response(status, text);
         }
         Ok(Some(OutMessage { scope: MessageScope::Cancelled(_), .. })) => return empty(StatusCode::ACCEPTED),
         Ok(Some(other)) => Some(other),
