@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn progress_always_grows_and_heartbeats_stay_below_it() {
         let token = RawValue::from_string("\"a\"".into()).unwrap();
-        let mut counter = ProgressCounter { token, last: 0.0 };
+        let mut counter = ProgressCounter { request: token.clone(), token, last: 0.0 };
         let part = |fraction| CallProgress::Part { fraction, message: Some("m".into()) };
         let steps = [
             None,
