@@ -45,7 +45,7 @@ impl GatewayTools {
         let grants = approvals::store(&home);
         let (place, parents, events) = (watch.place(), watch.trace_parents(), watch.sink());
         let (args, exposure, local) = (self.policy, self.exposure, self.local);
-        Ok(Box::new(move |client: &GatewayClient| {
+        Ok(Box::new(move |client: &GatewayClient| -> Result<OpenedTools, String> {
             let mut config = configuration.resolved.clone();
             if client.builtin_tools == BuiltinAccess::Withheld {
                 config.tools_denied.extend(builtin_globs());

@@ -16,7 +16,7 @@ use haft_core::provider::ToolProvider;
 use haft_core::run::context::{RawResults, RunContext};
 use haft_core::run::untrusted::UntrustedReads;
 use haft_sandbox::{PolicyError, SandboxPolicy};
-use haft_tools::mcp::ElicitationSupport;
+use haft_tools::mcp::{ElicitationSupport, RelayedCapabilities};
 
 use super::generation::ConfigGeneration;
 use super::shared_provider::SharedProvider;
@@ -128,6 +128,7 @@ impl Runtime {
         hooks: &RunHooks,
     ) -> (Arc<RunEnvironment>, Vec<String>) {
         let face = McpClientSettings {
+            relayed: RelayedCapabilities::default(),
             elicitation: match hooks.elicitations {
                 AnswerSource::ThroughHandle | AnswerSource::By(_) => ElicitationSupport::Offered,
                 AnswerSource::Denied => ElicitationSupport::NotOffered,

@@ -144,9 +144,10 @@ async fn inputs(required: &InputRequired, host: &Host, call: &Arc<InFlight>) -> 
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
     // At once, so that a gateway can pass all of them to its client in one reply.
-    let asked = required.input_requests.members.iter().map(|(key, request)| input(key, request, host, &asker));
+    let pending =
+        required.input_requests.members.iter().map(|(key, request)| input(key, request, host, &asker));
     let mut answers = Vec::new();
-    for answer in join_all(asked).await {
+    for answer in join_all(pending).await {
         answers.extend(answer?);
     }
     let state = required.request_state.as_ref().map(|state| format!(",\"requestState\":{}", state.get()));
