@@ -72,7 +72,8 @@ impl GatewayTools {
                 ..offered(client.abilities, &config)
             };
             let upstreams = servers::usable(&config, &policy, &face);
-            let providers = upstreams.iter().map(|provider| Arc::clone(provider) as _).collect();
+            let providers: Vec<Arc<dyn ToolProvider>> =
+                upstreams.iter().map(|provider| Arc::clone(provider) as _).collect();
             let (definitions, naming) = (DefinitionWatch::new(&config, &home), config.naming);
             let later = later(config.clone(), home.clone());
             let settings = ToolSettings { policy, timeout: None, config };
