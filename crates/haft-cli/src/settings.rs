@@ -100,14 +100,17 @@ pub(super) async fn policy(
     spec.policy(&home()?).map_err(|error| not_granted(&error))
 }
 
-/// Builds the operator's policy for another workspace, which is never the user's home directory itself.
-pub(super) fn policy_in(
+/// Builds the policy of a principal of a server, in a workspace of its own. The user's home directory is covered, because
+/// the principal may be a stranger to the user.
+#[cfg(feature = "serve")]
+pub(super) fn policy_of(
+    principal: &haft_core::principal::Principal,
+    directory: PathBuf,
     args: &PolicyArgs,
     configuration: &Configuration,
-    workspace: PathBuf,
 ) -> Result<SandboxPolicy, CliError> {
-    let spec = spec_at(workspace, UserHomeView::WithoutSecrets, args, configuration)?;
-    spec.policy(&home()?).map_err(|error| not_granted(&error))
+    let spec = spec_at(directory, UserHomeView::Covered, args, configuration)?;
+    spec.policy_of(principal, &home()?).map_err(|error| not_granted(&error))
 }
 
 /// Builds the policy for a command that only explains it and runs nothing, so that no question is needed.

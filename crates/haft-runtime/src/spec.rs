@@ -12,6 +12,7 @@ use haft_config::agents::graph::{AgentGraph, AgentGraphError, AgentGraphSource};
 use haft_config::agents::{AgentDefinition, AgentError, AgentOverrides, DefaultText, ReportDelivery, loader};
 use haft_config::project_instructions::InstructionFile;
 use haft_core::conversation::{Media, Message};
+use haft_core::digest::Digest;
 use haft_core::glob::ToolGlob;
 use haft_core::home::Home;
 use haft_core::internal_tools::final_report::ReportShape;
@@ -298,6 +299,18 @@ impl WorkspaceSpec {
             }
         };
         Ok(policy.git(self.git).limits(self.limits.clone()))
+    }
+
+    /// Builds the sandbox policy of a principal. It hides the workspaces and the temporary files of other principals, but
+    /// not from the local user, who sees them anyway.
+    pub fn policy_of(&self, principal: &Principal, home: &Home) -> Result<SandboxPolicy, PolicyError> {
+        let policy = self.policy(home)?;
+        if principal.is_subject_of(&Principal::local()) {
+            return Ok(policy);
+        }
+        let name = Digest::of_text(&format!("{}\n{}", principal.tenant(), principal.subject()));
+        let tmp = home.private_tmps().join(name.to_string());
+        policy.hide_neighbours().private_tmp(&tmp)
     }
 }
 

@@ -117,5 +117,5 @@ fn policy_of(
         home.workspace().join(directory_of(principal.tenant())).join(directory_of(principal.subject()));
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     made.map_err(|error| format!("the workspace cannot be created: {error}"))?;
-    settings::policy_in(args, configuration, directory).map_err(|(_, reason)| reason)
+    settings::policy_of(principal, directory, args, configuration).map_err(|(_, reason)| reason)
 }

@@ -7,15 +7,13 @@ use haft_config::agents::graph::AgentGraph;
 use haft_config::expand::VariableSource;
 use haft_config::resolved::ModelName;
 use haft_config::skills::{self, Skill};
-use haft_core::digest::Digest;
 use haft_core::event::{Event, EventSink, EventSinks};
 use haft_core::event_store::RunKey;
 use haft_core::position::SessionId;
-use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_core::run::context::{RawResults, RunContext};
 use haft_core::run::untrusted::UntrustedReads;
-use haft_sandbox::{PolicyError, SandboxPolicy};
+use haft_sandbox::SandboxPolicy;
 use haft_tools::mcp::{ElicitationSupport, RelayedCapabilities};
 
 use super::generation::ConfigGeneration;
@@ -45,8 +43,8 @@ impl Runtime {
         if left == LeftSessions::Ignored {
             crate::runs::check_input(&graph.first().agent, &spec.request)?;
         }
-        let policy = spec.workspace.policy(&self.shared.home).map_err(StartError::Policy)?;
-        let policy = self.apart_from_others(policy, &spec.principal).map_err(StartError::Policy)?;
+        let policy = spec.workspace.policy_of(&spec.principal, &self.shared.home);
+        let policy = policy.map_err(StartError::Policy)?;
         let (config, skills) = with_skills(generation, spec, &*variables);
         let usual = model_names(&graph.first().agent, &config).map_err(StartError::Models)?;
         let asking = (Arc::clone(&variables), ModelProviders::sharing(generation.engine.clients().clone()));
@@ -101,21 +99,6 @@ impl Runtime {
             return Err(StartError::ToolChoice { agent: agent.agent().name.clone(), problem });
         }
         Ok(PreparedRun { agent, context, shared, routing })
-    }
-
-    /// Hides the workspaces and the temporary files of other principals. Those of the local user are visible to the user
-    /// anyway.
-    fn apart_from_others(
-        &self,
-        policy: SandboxPolicy,
-        principal: &Principal,
-    ) -> Result<SandboxPolicy, PolicyError> {
-        if principal.is_subject_of(&Principal::local()) {
-            return Ok(policy);
-        }
-        let name = Digest::of_text(&format!("{}\n{}", principal.tenant(), principal.subject()));
-        let tmp = self.shared.home.private_tmps().join(name.to_string());
-        policy.hide_neighbours().private_tmp(&tmp)
     }
 
     fn environment(

@@ -38,7 +38,7 @@ use crate::server::ServerState;
 pub(crate) const PATH: &str = "/mcp";
 
 /// The pause between two searches for sessions and tools that are not used any more.
-const SWEEP_PAUSE: Duration = Duration::from_secs(60);
+const SWEEP_PAUSE: Duration = Duration::from_mins(1);
 
 /// The time after which a session that is not used ends.
 const SESSION_IDLE_MAX: Duration = Duration::from_mins(30);
@@ -93,13 +93,14 @@ impl HttpGateway {
     async fn handle(&self, user: GatewayUser, request: Request) -> Response {
         let (parts, body) = request.into_parts();
         match parts.method {
-            Method::POST => match to_bytes(body, MESSAGE_BYTES_MAX).await {
-                Ok(bytes) => self.post(user, &parts.headers, &String::from_utf8_lossy(&bytes)).await,
-                Err(_) => {
+            Method::POST => {
+                let Ok(bytes) = to_bytes(body, MESSAGE_BYTES_MAX).await else {
                     let message = format!("a message may have at most {MESSAGE_BYTES_MAX} bytes");
-                    refusal(StatusCode::PAYLOAD_TOO_LARGE, None, &GatewayError::new(INVALID_REQUEST, message))
-                }
-            },
+                    let error = GatewayError::new(INVALID_REQUEST, message);
+                    return refusal(StatusCode::PAYLOAD_TOO_LARGE, None, &error);
+                };
+                self.post(user, &parts.headers, &String::from_utf8_lossy(&bytes)).await
+            }
             Method::GET => self.listen(&user, &parts.headers),
             Method::DELETE => self.end_session(&user, &parts.headers),
             _ => empty(StatusCode::METHOD_NOT_ALLOWED),
@@ -162,13 +163,11 @@ impl HttpGateway {
         let Some(session) = self.session(user, headers) else {
             return without_session(headers);
         };
-        match session.listen() {
-            Some(messages) => event_stream(None, messages, session),
-            None => {
-                let error = GatewayError::new(INVALID_REQUEST, "the session already has an open stream");
-                refusal(StatusCode::CONFLICT, None, &error)
-            }
-        }
+        let Some(messages) = session.listen() else {
+            let error = GatewayError::new(INVALID_REQUEST, "the session already has an open stream");
+            return refusal(StatusCode::CONFLICT, None, &error);
+        };
+        event_stream(None, messages, session)
     }
 
     fn end_session(&self, user: &GatewayUser, headers: &HeaderMap) -> Response {

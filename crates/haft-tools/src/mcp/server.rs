@@ -426,7 +426,7 @@ impl McpServerState {
     }
 
     pub(super) fn offers(&self) -> ServerOffers {
-        self.lent().greeting.offers
+        self.current().greeting.offers
     }
 
     pub(super) fn publish_connection(&self, connection: Arc<McpConnection>, transport: &'static str) {

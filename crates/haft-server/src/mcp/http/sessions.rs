@@ -60,12 +60,16 @@ impl SessionTable {
     pub(super) fn end_idle(&self, idle_max: Duration) {
         let is_idle = |session: &GatewaySession| !session.has_streams() && session.idle_for() >= idle_max;
         let idle: Vec<_> = self.sessions().extract_if(|_, session| is_idle(session)).collect();
-        idle.iter().for_each(|(_, session)| session.end());
+        for (_, session) in &idle {
+            session.end();
+        }
     }
 
     pub(super) fn end_all(&self) {
         let all: Vec<_> = self.sessions().drain().collect();
-        all.iter().for_each(|(_, session)| session.end());
+        for (_, session) in &all {
+            session.end();
+        }
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, Arc<GatewaySession>>> {
@@ -229,27 +233,23 @@ mod tests {
         RawValue::from_string(text.to_owned()).unwrap()
     }
 
-    fn receives(streams: &SessionStreams, scope: MessageScope) -> Option<mpsc::Sender<OutMessage>> {
-        streams.of(&scope)
-    }
-
     #[test]
     fn message_goes_to_the_stream_of_its_request() {
         let streams = SessionStreams::default();
-        assert!(receives(&streams, MessageScope::Connection).is_none());
+        assert!(streams.of(&MessageScope::Connection).is_none());
         let one = streams.open(&raw("1")).unwrap();
         let text = streams.open(&raw("\"1\"")).unwrap();
         assert!(streams.open(&raw("1")).is_none());
         let is = |sender: Option<mpsc::Sender<OutMessage>>, receiver: &mpsc::Receiver<OutMessage>| {
             sender.is_some_and(|sender| sender.try_send(message()).is_ok()) && receiver.len() == 1
         };
-        assert!(is(receives(&streams, MessageScope::Request(raw("1"))), &one));
-        assert!(is(receives(&streams, MessageScope::Connection), &text));
+        assert!(is(streams.of(&MessageScope::Request(raw("1"))), &one));
+        assert!(is(streams.of(&MessageScope::Connection), &text));
         let general = streams.listen().unwrap();
         assert!(streams.listen().is_none());
-        assert!(is(receives(&streams, MessageScope::Connection), &general));
-        assert!(receives(&streams, MessageScope::Reply(raw("1"))).is_some());
-        assert!(receives(&streams, MessageScope::Reply(raw("1"))).is_none());
+        assert!(is(streams.of(&MessageScope::Connection), &general));
+        assert!(streams.of(&MessageScope::Reply(raw("1"))).is_some());
+        assert!(streams.of(&MessageScope::Reply(raw("1"))).is_none());
         drop(general);
         assert!(streams.listen().is_some());
     }
