@@ -40,7 +40,7 @@ pub(crate) enum McpCommand {
     Logout(McpLogoutArgs),
     Remove(McpRemoveArgs),
     #[cfg(feature = "serve")]
-    Serve(McpServeArgs),
+    Serve(Box<McpServeArgs>),
     Import(McpImportArgs),
     Install(McpInstallArgs),
 }

@@ -40,10 +40,10 @@ impl LogRecord {
     /// Reads the parameters of the notification; `None` if they have no level or are too large.
     pub(super) fn read(params: &str) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Leveled {
+        struct LogMessageParams {
             level: String,
         }
-        let Leveled { level } =
+        let LogMessageParams { level } =
             serde_json::from_str(params).ok().filter(|_| params.len() <= RECORD_BYTES_MAX)?;
         Some(Self { level, params: params.into() })
     }
@@ -53,10 +53,10 @@ impl ServerNews {
     /// Reads the URI of a changed resource.
     pub(super) fn updated_uri(params: &RawValue) -> Option<String> {
         #[derive(Deserialize)]
-        struct Updated {
+        struct UpdateParams {
             uri: String,
         }
-        let updated: Updated = serde_json::from_str(params.get()).ok()?;
+        let updated: UpdateParams = serde_json::from_str(params.get()).ok()?;
         (updated.uri.len() <= URI_BYTES_MAX).then_some(updated.uri)
     }
 }

@@ -37,10 +37,10 @@ impl HttpServer {
             format!("{method} /mcp HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\n");
         head.push_str("Accept: application/json, text/event-stream\r\n");
         if !headers.iter().any(|(name, _)| *name == "Host") {
-            head.push_str(&format!("Host: {}\r\n", self.address));
+            head.push_str(&["Host: ", &self.address, "\r\n"].concat());
         }
         for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head.push_str(&[name, ": ", value, "\r\n"].concat());
         }
         stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
         let mut text = String::new();
@@ -85,7 +85,7 @@ impl HttpReply {
     /// The last message of the body, as JSON or as an event.
     fn message(&self) -> Value {
         let body = self.0.split_once("\r\n\r\n").unwrap().1;
-        let last = body.lines().filter_map(|line| line.strip_prefix("data: ")).last().unwrap_or(body);
+        let last = body.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap_or(body);
         serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {}", self.0))
     }
 }
