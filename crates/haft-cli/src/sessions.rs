@@ -65,7 +65,7 @@ fn recorded(file: &Path) -> Result<SessionHistory, CliError> {
     recordings::root(&recording).map_err(|error| unusable(&error))
 }
 
-/// Whoever looks must be able to read what was written under other limits.
+/// Opens the store without limits, so that sessions which were written under other limits can be read.
 pub(super) fn sessions() -> Result<SessionStore, CliError> {
     let limits = SessionLimits { bytes_max: u64::MAX, keep: std::time::Duration::MAX };
     Ok(SessionStore::of(&settings::home()?, limits))

@@ -289,7 +289,7 @@ struct TermSum {
 #[derive(Debug, Default, Clone, Copy)]
 struct TermMatch {
     score: f32,
-    /// How close the match is, up to 1 for the same term; 0 if there is none.
+    /// The closeness of the match: 1 for the same term, 0 if there is none.
     factor: f32,
 }
 

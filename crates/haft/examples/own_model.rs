@@ -9,7 +9,7 @@ use haft::core::model_reply::StopReason;
 use haft::core::model_request::ModelRequest;
 use haft::prelude::*;
 
-/// Repeats the last thing that was said to it.
+/// Repeats the last message.
 struct Parrot;
 
 impl ModelProvider for Parrot {

@@ -20,7 +20,7 @@ const SESSIONS_PER_PRINCIPAL_MAX: usize = 256;
 /// The most messages that wait for the reader of one stream.
 const STREAM_WAITING_MAX: usize = 64;
 
-/// The longest time that a full stream holds up the other streams of its session. After that it ends.
+/// The longest time that a full stream holds up the other streams of its session. After that the message is dropped.
 const SLOW_READER_MAX: Duration = Duration::from_secs(10);
 
 /// All sessions.
