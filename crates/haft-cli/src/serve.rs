@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use haft_config::printable;
 use haft_core::principal::Principal;
@@ -20,6 +21,9 @@ use super::mcp::opener::GatewayTools;
 use super::settings::{self, CliError, Configuration};
 use super::watch::{self, CallLog, CommandWatchers};
 use super::{agents, keys, mcp, skills, terminal};
+
+/// The longest time that an agent without a run keeps its MCP servers for the next request.
+const IDLE_AGENT_MAX: Duration = Duration::from_mins(1);
 
 /// The arguments of every command that serves HTTP.
 pub(super) struct HttpServeSettings<'a> {
@@ -118,8 +122,10 @@ async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
         ..ServerSettings::at(args.address, workspace(&home.workspace(), configuration))
     };
     let (agents, mut warnings) = AgentCatalog::load(&agents::loader(args.files)?);
-    let builder =
-        Runtime::builder(configuration.resolved.clone()).home(home).skills(skills::found(args.files)?);
+    let builder = Runtime::builder(configuration.resolved.clone())
+        .home(home)
+        .skills(skills::found(args.files)?)
+        .keep_idle_agents(IDLE_AGENT_MAX);
     let built = builder.build_with_warnings().await;
     let (runtime, of_runtime) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
     warnings.extend(of_runtime);

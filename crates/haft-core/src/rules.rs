@@ -30,6 +30,7 @@
 mod command_decision;
 mod mentions;
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -142,7 +143,7 @@ pub struct Ruling {
     /// The deciding rule; `None` if no rule decided, such as when the default applied.
     pub rule: Option<usize>,
     /// The explanation for the user who approves, for the model whose call is refused, and for the audit record.
-    pub why: String,
+    pub why: Cow<'static, str>,
     /// The ask rules whose approval is enough to permit the call, so that a user may approve these rules for good.
     /// Empty if anything else than an ask rule is the reason.
     pub asking: Vec<usize>,
@@ -157,7 +158,7 @@ impl PermissionRules {
             PermissionDecision::Deny if exception => Ruling {
                 decision: PermissionDecision::Ask,
                 rule: None,
-                why: format!("whether `{}` is permitted depends on the command", shown(tool)),
+                why: format!("whether `{}` is permitted depends on the command", shown(tool)).into(),
                 asking: Vec::new(),
             },
             PermissionDecision::Allow | PermissionDecision::Ask | PermissionDecision::Deny => ruling,
@@ -244,7 +245,12 @@ impl PermissionRules {
             None => Ruling {
                 decision: self.default,
                 rule: None,
-                why: format!("no rule matches `{}`, and the default is {}", shown(tool), self.default.name()),
+                // Most calls end here, so the text is not built for each of them.
+                why: Cow::Borrowed(match self.default {
+                    PermissionDecision::Allow => "no rule matches, and the default is allow",
+                    PermissionDecision::Ask => "no rule matches, and the default is ask",
+                    PermissionDecision::Deny => "no rule matches, and the default is deny",
+                }),
                 asking: Vec::new(),
             },
         }
@@ -256,7 +262,7 @@ impl PermissionRules {
         let rules = self.without_command(tool).map(|(index, rule)| (rule.decision, Some(index)));
         let (decision, rule) =
             rules.fold(start, |strictest, next| if next.0 > strictest.0 { next } else { strictest });
-        Ruling { decision, rule, why: why.to_owned(), asking: Vec::new() }
+        Ruling { decision, rule, why: why.to_owned().into(), asking: Vec::new() }
     }
 }
 
@@ -273,7 +279,7 @@ impl Ruling {
     fn by_rule(index: usize, rule: &PermissionRule, what: &str) -> Self {
         let asking = if rule.decision == PermissionDecision::Ask { vec![index] } else { Vec::new() };
         let why = format!("`{}` matches rule {index}, `{rule}`", shown(what));
-        Self { decision: rule.decision, rule: Some(index), why, asking }
+        Self { decision: rule.decision, rule: Some(index), why: why.into(), asking }
     }
 
     /// Combines two rulings to the stricter one. If both ask, the call needs approval for both.

@@ -45,3 +45,4 @@ pub use policy::{GovernedTool, Governor, ToolActivity, ToolPolicies, UncheckedSc
 pub use queue::{QueueConfig, QueueSnapshot, Queues, SlotWait, UndefinedQueue};
 pub use selection::{ToolFilter, ToolFilterItem};
 pub use stage::ANSWER_TOKENS_MIN;
+pub use toolset_version::ToolsetVersion;

@@ -12,7 +12,7 @@ use crate::selection::ToolFilter;
 /// The inputs that decide which tools a model sees, at one moment. Creating and comparing it costs the same for any
 /// number of tools.
 #[derive(Debug)]
-pub(crate) struct ToolsetVersion {
+pub struct ToolsetVersion {
     snapshot: Arc<Snapshot>,
     /// One flag per provider: true if the run shows its tools.
     shown: Vec<bool>,
@@ -32,7 +32,8 @@ impl ToolsetVersion {
 }
 
 impl Orchestrator {
-    pub(crate) fn toolset_version(&self, run: &RunContext) -> ToolsetVersion {
+    /// Returns the version of the tools that this run sees.
+    pub fn toolset_version(&self, run: &RunContext) -> ToolsetVersion {
         let catalog = self.catalog();
         let shown = catalog.providers().iter().map(|provider| provider.is_shown(run)).collect();
         ToolsetVersion { snapshot: catalog.snapshot(), shown }

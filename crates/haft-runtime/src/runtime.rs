@@ -7,6 +7,7 @@ mod builder;
 mod error;
 mod generation;
 mod prepare;
+mod shared_agents;
 mod shared_provider;
 
 use std::collections::HashMap;
@@ -35,11 +36,8 @@ use crate::event_log::EventLog;
 use crate::handle::{CallerFunctions, RunHandle, RunShared};
 use crate::models::ModelsError;
 use crate::pending::PendingDecisions;
-use crate::runs::{
-    ActiveRun, LeftSessions, PartialOutputs, PreparedAgent, ResumedSession, RunRequest, Variables,
-};
+use crate::runs::{ActiveRun, LeftSessions, PartialOutputs, ResumedSession, RunRequest, Variables};
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
-use crate::wiring;
 use haft_config::ResolvedConfig;
 use haft_config::expand::VariableSource;
 
@@ -48,6 +46,7 @@ pub use error::{ResumeFailure, StartError};
 use generation::ConfigGeneration;
 pub use generation::RuntimeConfig;
 pub use haft_store::journals::{ListedRun, RunListPage, Takeover};
+use shared_agents::AgentLease;
 
 /// The shortest time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
@@ -78,7 +77,7 @@ struct RuntimeShared {
 
 /// One run on its way to being driven.
 struct PreparedRun {
-    agent: Arc<PreparedAgent>,
+    agent: AgentLease,
     context: Arc<RunContext>,
     shared: RunShared,
     routing: Vec<Event>,
@@ -165,7 +164,7 @@ impl Runtime {
         if let Some((_, recorder)) = recorder {
             recorder.sources(&blob);
         }
-        let spent = RunBill::of(&routing);
+        let (spent, prepared) = (RunBill::of(&routing), &agent.runnable().agent);
         let request = RunRequest {
             before: routing,
             opening: spec.opening.clone(),
@@ -173,10 +172,10 @@ impl Runtime {
             tool_choice: spec.tool_choice.clone(),
             functions: spec.functions.clone(),
             images: spec.images.clone(),
-            ..RunRequest::first(&agent, spec.request.clone(), RunPosition::first(id), context, spent)
+            ..RunRequest::first(prepared, spec.request.clone(), RunPosition::first(id), context, spent)
         };
-        let run = ActiveRun::begin(agent, request).await.map_err(StartError::Run)?;
-        Ok(self.launch(run, shared, functions))
+        let run = ActiveRun::begin(Arc::clone(prepared), request).await.map_err(StartError::Run)?;
+        Ok(self.launch(run, agent, shared, functions))
     }
 
     /// Continues a stored run of the local user: with what it was doing, or with a further request in the same
@@ -277,11 +276,12 @@ impl Runtime {
         for allowed in past.allowed() {
             shared.desk.allow(allowed);
         }
-        agent.environment().keep_partial_outputs(self.partial_outputs(&key).await);
+        let resumable = &agent.runnable().agent;
+        resumable.environment().keep_partial_outputs(self.partial_outputs(&key).await);
         let functions_of_caller = spec.functions.clone();
         let resumed = ResumedSession { past, journal, more, functions: functions_of_caller, finished };
-        let run = ActiveRun::resume(agent, resumed, context).map_err(ResumeFailure::Run)?;
-        Ok(self.launch(run, shared, functions))
+        let run = ActiveRun::resume(Arc::clone(resumable), resumed, context).map_err(ResumeFailure::Run)?;
+        Ok(self.launch(run, agent, shared, functions))
     }
 
     /// Returns the output that interrupted calls of a run and of its sub-agents had written, as far as the event log has it.
@@ -319,6 +319,7 @@ impl Runtime {
         let before = self.generation();
         let (next, warnings) = before.next(config.into(), &self.shared.home, &self.shared.variables).await;
         *self.shared.generation.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        before.agents.shut_down_idle().await;
         warnings
     }
 
@@ -331,12 +332,20 @@ impl Runtime {
         for run in &runs {
             run.closed().await;
         }
-        for provider in &self.generation().providers {
+        let generation = self.generation();
+        generation.agents.shut_down_idle().await;
+        for provider in &generation.providers {
             provider.shutdown().await;
         }
     }
 
-    fn launch(&self, run: ActiveRun, shared: RunShared, functions: CallerFunctions) -> RunHandle {
+    fn launch(
+        &self,
+        run: ActiveRun,
+        agent: AgentLease,
+        shared: RunShared,
+        functions: CallerFunctions,
+    ) -> RunHandle {
         let shared = shared.with_meter(&run.task().scope.meter);
         if let Some(error) = run.unkept() {
             shared.warn([format!("the run cannot be resumed: {error}")]);
@@ -345,12 +354,11 @@ impl Runtime {
         self.runs().insert(shared.id, Arc::clone(&shared));
         let (driven, runtime) = (Arc::clone(&shared), self.clone());
         tokio::spawn(async move {
-            let agent = Arc::clone(run.worker());
             driven.drive(run, functions).await;
             runtime.runs().remove(&driven.id);
             let definitions = DefinitionWatch::new(&runtime.generation().config, &runtime.shared.home);
-            let mut warnings = definitions.late_warnings(agent.orchestrator());
-            warnings.extend(wiring::shut_down(agent.orchestrator()).await);
+            let mut warnings = definitions.late_warnings(agent.runnable().agent.orchestrator());
+            warnings.extend(agent.end().await);
             driven.warn(warnings.iter().map(ToString::to_string));
             driven.close();
         });

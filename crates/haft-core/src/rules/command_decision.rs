@@ -113,7 +113,7 @@ fn matches(index: usize, rule: &PermissionRule, command: &ShellCommand) -> Rulin
         (PermissionDecision::Allow, Some(more)) => Ruling {
             decision: PermissionDecision::Ask,
             rule: Some(index),
-            why: format!("{}, but {more}", ruling.why),
+            why: format!("{}, but {more}", ruling.why).into(),
             asking: Vec::new(),
         },
         (PermissionDecision::Allow | PermissionDecision::Ask | PermissionDecision::Deny, _) => ruling,
@@ -122,7 +122,7 @@ fn matches(index: usize, rule: &PermissionRule, command: &ShellCommand) -> Rulin
 
 fn might_match(index: usize, rule: &PermissionRule, command: &ShellCommand) -> Ruling {
     let why = format!("`{}` might match rule {index}, `{rule}`", outline(command));
-    Ruling { decision: PermissionDecision::Ask, rule: Some(index), why, asking: Vec::new() }
+    Ruling { decision: PermissionDecision::Ask, rule: Some(index), why: why.into(), asking: Vec::new() }
 }
 
 /// Describes an effect of a command beyond running its literal words, if there is one.

@@ -46,7 +46,7 @@ fn mentioned(index: usize, rule: &PermissionRule, phrase: &DeniedPhrase) -> Ruli
         "`{}` of rule {index}, `{rule}`, is in the line, and it cannot be seen whether it runs",
         shown(&phrase.program.text)
     );
-    Ruling { decision: PermissionDecision::Ask, rule: Some(index), why, asking: Vec::new() }
+    Ruling { decision: PermissionDecision::Ask, rule: Some(index), why: why.into(), asking: Vec::new() }
 }
 
 /// The words of a deny pattern before its first wildcard: `git` and `push` for `git push*`.

@@ -247,11 +247,11 @@ fn explain_lists_each_command_with_its_matching_rule() {
     let expected = "deny: `rm x` matches rule 1, `deny bash: rm *`\n  \
                     allow ls\n        `ls` matches rule 0, `allow bash: ls*`\n  \
                     deny  rm x\n        `rm x` matches rule 1, `deny bash: rm *`\n  \
-                    ask   make > f\n        no rule matches `bash`, and the default is ask\n";
+                    ask   make > f\n        no rule matches, and the default is ask\n";
     assert_eq!(rules.explain("bash", Some("ls; rm x; make > f")), expected);
     let unread = "ask: the command line cannot be parsed: a single quote is not closed\n";
     assert_eq!(rules.explain("bash", Some("ls '")), unread);
-    assert_eq!(rules.explain("read", None), "ask: no rule matches `read`, and the default is ask\n");
+    assert_eq!(rules.explain("read", None), "ask: no rule matches, and the default is ask\n");
 }
 
 /// Inserts a line into a template, with the quoting that the template needs.

@@ -130,7 +130,7 @@ fn request(
         digest: call.digest,
         rules: call.rules.asking(call.ruling),
         prefix: offered_prefix(call),
-        why: call.ruling.why.clone(),
+        why: call.ruling.why.clone().into_owned(),
     }
 }
 

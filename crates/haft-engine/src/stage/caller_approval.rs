@@ -50,6 +50,6 @@ pub(crate) fn caller_approval(
     record.note("ruling", json!({ "decision": decision.name(), "rule": null, "why": CALLER_REQUIRES }));
     record.judge(PolicyDecision { decision, rule: None, consent: None });
     // No rule asks, so that no approval by rule covers the call.
-    let ruling = Ruling { decision, rule: None, why: CALLER_REQUIRES.to_owned(), asking: Vec::new() };
+    let ruling = Ruling { decision, rule: None, why: CALLER_REQUIRES.into(), asking: Vec::new() };
     AskedRuling { ruling, asked_by: AskedBy::Caller }
 }

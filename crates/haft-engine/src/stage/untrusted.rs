@@ -41,7 +41,7 @@ pub(crate) fn after_untrusted(
         }
         // No rule asks, so that no approval by rule covers the call.
         PermissionDecision::Allow | PermissionDecision::Ask => {
-            Ok(Ruling { decision, rule: None, why, asking: Vec::new() })
+            Ok(Ruling { decision, rule: None, why: why.into(), asking: Vec::new() })
         }
     }
 }

@@ -124,6 +124,15 @@ impl RunEnvironment {
         self.parts.config()
     }
 
+    /// Returns the sandbox policy of everything that tools start.
+    pub(crate) fn policy(&self) -> &SandboxPolicy {
+        self.parts.policy()
+    }
+
+    pub(crate) fn variables(&self) -> &Variables {
+        &self.variables
+    }
+
     /// Stores the sessions of all runs from now on.
     pub fn keep_sessions(&self, journals: Arc<dyn JournalStore>, left_sessions: LeftSessions) {
         self.kept.get_or_init(|| SessionKeeping { journals, left_sessions });

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use haft_core::compaction::CompactionRules;
 use haft_core::glob::ToolGlob;
@@ -21,7 +21,9 @@ use haft_core::run::exposure::{ToolExposure, ToolListGrowth};
 use haft_core::run::scope::RunScope;
 use haft_core::settings::tool_search::ToolExposeForm;
 use haft_engine::exposure::{ExposureRequest, ModelToolLimits};
-use haft_engine::{CallOptions, OfferedTool, Orchestrator, RunDriver, ToolFilter, ToolFilterItem};
+use haft_engine::{
+    CallOptions, OfferedTool, Orchestrator, RunDriver, ToolFilter, ToolFilterItem, ToolsetVersion,
+};
 use haft_models::capability::loads_tools;
 use haft_models::schema::defects;
 
@@ -54,6 +56,11 @@ pub struct PreparedAgent {
     orchestrator: OnceLock<Orchestrator>,
     links: LinkedAgents,
     purpose: AgentPurpose,
+    /// The configuration with this agent's changes for its own calls.
+    config: Arc<ResolvedConfig>,
+    /// The warnings about the last set of tools that a run saw. Checking thousands of schemas costs more than the rest of a
+    /// start.
+    checked: Mutex<Option<(ToolsetVersion, Vec<String>)>>,
 }
 
 /// The origin of an agent: a file of the user, or haft itself.
@@ -95,7 +102,10 @@ impl PreparedAgent {
         let environment = Arc::clone(environment);
         let orchestrator = OnceLock::new();
         let purpose = AgentPurpose::Work;
+        let config = own_config(&agent, environment.config());
         Ok(Arc::new(Self {
+            config,
+            checked: Mutex::default(),
             agent,
             model,
             models,
@@ -118,6 +128,8 @@ impl PreparedAgent {
         let OutputReaderModel { model, models } = reading.clone();
         let agent = with_model_settings(agent, environment.config(), &model);
         Arc::new(Self {
+            config: own_config(&agent, environment.config()),
+            checked: Mutex::default(),
             agent,
             model,
             models,
@@ -136,7 +148,7 @@ impl PreparedAgent {
     }
 
     /// Returns the environment that the agent shares with others.
-    pub fn environment(&self) -> &RunEnvironment {
+    pub fn environment(&self) -> &Arc<RunEnvironment> {
         &self.environment
     }
 
@@ -148,7 +160,6 @@ impl PreparedAgent {
     /// Returns the orchestrator over the agent's tools and the agents it may call. Builds it on first use.
     pub fn orchestrator(&self) -> &Orchestrator {
         self.orchestrator.get_or_init(|| {
-            let config = self.config();
             let below = &self.links.below;
             let more = (!below.is_empty()).then(|| Arc::new(AgentTools::new(below.clone())) as _);
             let kept = |worker: &Arc<PreparedAgent>| {
@@ -161,7 +172,7 @@ impl PreparedAgent {
                 reader: Some(Arc::new(ModelReader::new(&self.environment, &self.agent, &self.reading))),
                 ..OrchestratorOptions::default()
             };
-            self.environment.parts.orchestrator(&config, own)
+            self.environment.parts.orchestrator(&self.config, own)
         })
     }
 
@@ -314,17 +325,29 @@ impl PreparedAgent {
         shown.chain(allowed.cloned()).collect()
     }
 
-    /// Returns one warning for each tool that the agent names and that does not exist. Call it once the tools are
-    /// ready.
-    pub fn missing_tools(&self) -> Vec<String> {
+    /// Returns the warnings about the tools of the agent. Call it once the tools are ready.
+    pub fn tool_warnings(&self, run: &RunContext) -> Vec<String> {
+        let version = self.orchestrator().toolset_version(run);
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, warnings)) = checked.as_ref().filter(|(known, _)| *known == version) {
+            return warnings.clone();
+        }
+        let mut warnings = self.missing_tools();
+        warnings.extend(self.schema_warnings(run));
+        *checked = Some((version, warnings.clone()));
+        warnings
+    }
+
+    /// Returns one warning for each tool that the agent names and that does not exist.
+    fn missing_tools(&self) -> Vec<String> {
         let agent = printable(&self.agent.name);
         let warning =
             |name: &String| format!("there is no tool `{}`, which `{agent}` names", printable(name));
         self.unresolved_names().iter().map(warning).collect()
     }
 
-    /// Returns one warning for each shown tool whose schema the provider would refuse. Call it once the tools are ready.
-    pub fn schema_warnings(&self, run: &RunContext) -> Vec<String> {
+    /// Returns one warning for each shown tool whose schema the provider would refuse.
+    fn schema_warnings(&self, run: &RunContext) -> Vec<String> {
         let grammar = models::tool_grammar(self.environment.config(), &self.model.provider);
         let shown = self.orchestrator().tools(&self.selection(), run);
         let warned = shown.iter().filter_map(|tool| {
@@ -410,22 +433,10 @@ impl PreparedAgent {
     /// Returns the context of a run of this agent. An agent that stores no outputs gets no store: its outputs are
     /// truncated.
     pub(super) fn context(&self, run: &Arc<RunContext>) -> Arc<RunContext> {
-        if self.config().tool_output.enabled || run.outputs.is_none() {
+        if self.config.tool_output.enabled || run.outputs.is_none() {
             return Arc::clone(run);
         }
         Arc::new(RunContext { outputs: None, ..RunContext::clone(run) })
-    }
-
-    /// Returns the configuration with this agent's changes for its own calls.
-    fn config(&self) -> Arc<ResolvedConfig> {
-        let shared = self.environment.config();
-        let AgentDefinition { times, outputs, .. } = &self.agent;
-        let mut config = ResolvedConfig::clone(shared);
-        config.tool_timeout = times.tool.unwrap_or(config.tool_timeout);
-        let bytes_max = outputs.response_bytes_max.and_then(|bytes| usize::try_from(bytes).ok());
-        config.tool_response_bytes_max = bytes_max.unwrap_or(config.tool_response_bytes_max);
-        outputs.tool_output.change(&mut config.tool_output);
-        if config == **shared { Arc::clone(shared) } else { Arc::new(config) }
     }
 }
 
@@ -436,6 +447,16 @@ impl fmt::Debug for PreparedAgent {
             .field("model", &self.model)
             .finish_non_exhaustive()
     }
+}
+
+fn own_config(agent: &AgentDefinition, shared: &Arc<ResolvedConfig>) -> Arc<ResolvedConfig> {
+    let AgentDefinition { times, outputs, .. } = agent;
+    let mut config = ResolvedConfig::clone(shared);
+    config.tool_timeout = times.tool.unwrap_or(config.tool_timeout);
+    let bytes_max = outputs.response_bytes_max.and_then(|bytes| usize::try_from(bytes).ok());
+    config.tool_response_bytes_max = bytes_max.unwrap_or(config.tool_response_bytes_max);
+    outputs.tool_output.change(&mut config.tool_output);
+    if config == **shared { Arc::clone(shared) } else { Arc::new(config) }
 }
 
 /// Returns the tools that a word of `tools` selects: `@NAME` a group, and any other word the tools that it matches and

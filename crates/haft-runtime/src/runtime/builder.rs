@@ -1,6 +1,7 @@
 //! Builds a runtime from a configuration, stores, and the tools and interfaces of the embedding program.
 
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 
 use haft_config::ResolvedConfig;
 use haft_config::skills::Skills;
@@ -34,6 +35,7 @@ use haft_store::sweep;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 
 use super::generation::{ConfigGeneration, RuntimeConfig};
+use super::shared_agents::SharedAgents;
 use super::{Runtime, RuntimeShared};
 use crate::event_log::EventLog;
 use crate::recordings::{RecordingSink, RunRecorder};
@@ -342,6 +344,7 @@ pub struct RuntimeBuilder {
     models: Option<Arc<dyn ModelProvider>>,
     trace: Option<Arc<dyn TraceSink>>,
     parents: Option<Arc<dyn TraceParents>>,
+    idle_for: Duration,
 }
 
 /// The error of a runtime without a home directory.
@@ -361,6 +364,7 @@ impl RuntimeBuilder {
             models: None,
             trace: None,
             parents: None,
+            idle_for: Duration::ZERO,
         }
     }
 
@@ -420,6 +424,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Keeps a prepared agent, its MCP servers and its workers for this time after its last run, for another run of the same
+    /// agent in the same workspace. By default they end with the run.
+    #[must_use]
+    pub fn keep_idle_agents(mut self, idle_for: Duration) -> Self {
+        self.idle_for = idle_for;
+        self
+    }
+
     /// Builds the runtime. The warnings name parts of the configuration that cannot be used; the rest works.
     pub async fn build_with_warnings(self) -> Result<(Runtime, Vec<String>), NoHome> {
         let home = self.home.or_else(crate::home::find).ok_or(NoHome)?;
@@ -427,8 +439,9 @@ impl RuntimeBuilder {
         let config = self.config.resolved();
         let engine = EngineState::new(config).with_cache_store(stores.cache(config));
         let own = (self.tools, self.models);
+        let shared = (engine, SharedAgents::new(self.idle_for));
         let (generation, mut warnings) =
-            ConfigGeneration::first(self.config, self.skills, own, engine, (&home, &self.variables)).await;
+            ConfigGeneration::first(self.config, self.skills, own, shared, (&home, &self.variables)).await;
         warnings.extend(stores.import_approvals());
         let runtime = Runtime::new(RuntimeShared {
             home,

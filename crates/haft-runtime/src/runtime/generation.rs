@@ -9,6 +9,7 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::provider::ToolProvider;
 use haft_tools::rest::RestTools;
 
+use super::shared_agents::SharedAgents;
 use crate::rest::{self, Freshness, RestLoadContext};
 use crate::runs::Variables;
 use crate::wiring::EngineState;
@@ -50,6 +51,7 @@ pub(super) struct ConfigGeneration {
     pub(super) models: Option<Arc<dyn ModelProvider>>,
     /// Queues and response cache, which all runs share.
     pub(super) engine: EngineState,
+    pub(super) agents: Arc<SharedAgents>,
 }
 
 /// The tools and the models of the embedding program.
@@ -61,7 +63,7 @@ impl ConfigGeneration {
         config: RuntimeConfig,
         skills: Skills,
         (own_tools, models): OwnProviders,
-        engine: EngineState,
+        (engine, agents): (EngineState, Arc<SharedAgents>),
         (home, variables): (&Home, &Variables),
     ) -> (Self, Vec<String>) {
         let mut this = Self {
@@ -73,6 +75,7 @@ impl ConfigGeneration {
             own_tools,
             models,
             engine,
+            agents,
         };
         let warnings = this.load_rest(home, variables).await;
         (this, warnings)
@@ -118,6 +121,7 @@ impl ConfigGeneration {
             own_tools: self.own_tools.clone(),
             models: self.models.clone(),
             engine: self.engine.clone(),
+            agents: self.agents.renewed(),
         }
     }
 

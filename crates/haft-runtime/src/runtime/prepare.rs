@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_config::ResolvedConfig;
+use haft_config::agents::AgentDefinition;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::expand::VariableSource;
 use haft_config::resolved::ModelName;
@@ -17,16 +18,25 @@ use haft_sandbox::SandboxPolicy;
 use haft_tools::mcp::{ElicitationSupport, RelayedCapabilities};
 
 use super::generation::ConfigGeneration;
+use super::shared_agents::{AgentLease, RunCircumstances, RunnableAgent};
 use super::shared_provider::SharedProvider;
 use super::{AnswerSource, PreparedRun, RunHooks, Runtime, StartError};
 use crate::definition_watch::DefinitionWatch;
 use crate::handle::RunShared;
 use crate::models::ModelProviders;
 use crate::reporting_grants::ReportingGrants;
-use crate::runs::{AvailableSkills, LeftSessions, RunEnvironment, Variables, model_names, model_route};
+use crate::runs::{
+    AvailableSkills, LeftSessions, PreparedAgent, RunEnvironment, Variables, model_names, model_route,
+};
 use crate::sampling::ModelSampler;
 use crate::spec::{ModelChoice, RunSpec, SkillSource};
-use crate::wiring::{self, McpClientSettings, ServerPatience};
+use crate::wiring::{self, McpClientSettings, McpServers, ServerPatience};
+
+/// A reusable agent, or the parts that one is prepared from once its model is chosen.
+enum FoundAgent {
+    Ready(AgentLease),
+    ToRoute { environment: Arc<RunEnvironment>, graph: AgentGraph, servers: McpServers },
+}
 
 impl Runtime {
     /// Builds everything that a run needs before its first step.
@@ -39,28 +49,30 @@ impl Runtime {
         left: LeftSessions,
         generation: &Arc<ConfigGeneration>,
     ) -> Result<PreparedRun, StartError> {
-        let mut graph = spec.graph(&*variables).map_err(StartError::Agent)?;
-        if left == LeftSessions::Ignored {
-            crate::runs::check_input(&graph.first().agent, &spec.request)?;
-        }
-        let policy = spec.workspace.policy_of(&spec.principal, &self.shared.home);
-        let policy = policy.map_err(StartError::Policy)?;
-        let (config, skills) = with_skills(generation, spec, &*variables);
-        let usual = model_names(&graph.first().agent, &config).map_err(StartError::Models)?;
-        let asking = (Arc::clone(&variables), ModelProviders::sharing(generation.engine.clients().clone()));
-        let sampler = ModelSampler::of_run(Arc::clone(&config), &policy, asking, usual.into_iter().next());
         let kept = hooks.keeps_session && generation.config.sessions.enabled;
-        let takeover = hooks.takeover;
-        let (log, desk) = self.log_and_desk(id, &spec.principal, kept, takeover).await;
-        let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
-        let outputs = self.outputs(&key, &config)?;
+        let found = self.find_agent(spec, variables, &hooks, left, generation)?;
+        let (log, desk) = self.log_and_desk(id, &spec.principal, kept, hooks.takeover).await;
         let shared = RunShared::new(id, spec.principal.clone(), log.clone(), Arc::clone(&desk));
+        let (environment, sampler) = match &found {
+            FoundAgent::Ready(lease) => {
+                let RunnableAgent { agent, sampler, .. } = lease.runnable();
+                (Arc::clone(agent.environment()), Arc::clone(sampler))
+            }
+            FoundAgent::ToRoute { environment, graph, .. } => {
+                let usual = model_names(&graph.first().agent, environment.config());
+                let usual = usual.map_err(StartError::Models)?.into_iter().next();
+                (Arc::clone(environment), Arc::new(sampler(environment, generation, usual)))
+            }
+        };
+        let outputs = self
+            .outputs(&RunKey { tenant: spec.principal.tenant().to_owned(), run: id }, environment.config())?;
         let grants = ReportingGrants::new(Arc::clone(&self.shared.stores.grants), shared.warner());
         let untrusted = Arc::new(UntrustedReads::default());
         if left != LeftSessions::Ignored {
             // The journal does not say which results were untrusted, so all of an earlier process count as such.
             untrusted.record("an earlier part of this session");
         }
+        let policy = environment.policy();
         let context = Arc::new(RunContext {
             principal: spec.principal.clone(),
             workspace: policy.workspace().to_string_lossy().into(),
@@ -71,34 +83,85 @@ impl Runtime {
             grants: Arc::new(grants),
             outputs,
             elicitor: hooks.elicitations.or(Arc::clone(&desk) as _),
-            sampler: Some(Arc::new(sampler)),
+            sampler: Some(sampler),
             events: hooks.sink(&log),
             relay: None,
             raw_results: RawResults::Dropped,
             untrusted,
         });
-        let (environment, unusable) =
-            self.environment(spec, config, policy, (skills, variables), generation, &hooks);
-        if kept {
+        let (agent, routing, route_warning) = match found {
+            FoundAgent::Ready(lease) => (lease, Vec::new(), None),
+            FoundAgent::ToRoute { environment, mut graph, servers } => {
+                let (routing, warning) = self.route(&environment, &mut graph, spec, id, &context).await?;
+                let agent = environment.prepare(&graph).map_err(StartError::Models)?;
+                let runnable = runnable(agent, generation, servers);
+                (AgentLease::alone(Arc::new(runnable)), routing, warning)
+            }
+        };
+        let warnings = self.start_tools(agent.runnable(), generation, &context).await;
+        shared.warn(warnings.into_iter().chain(route_warning));
+        let prepared = &agent.runnable().agent;
+        if let Some(problem) = prepared.unmet_choice(&context) {
+            return Err(StartError::ToolChoice { agent: prepared.agent().name.clone(), problem });
+        }
+        Ok(PreparedRun { agent, context, shared, routing })
+    }
+
+    /// Returns the agent of an equal run, or prepares one. There is no wait in between, so that runs that start together
+    /// share it.
+    fn find_agent(
+        &self,
+        spec: &RunSpec,
+        variables: Variables,
+        hooks: &RunHooks,
+        left: LeftSessions,
+        generation: &Arc<ConfigGeneration>,
+    ) -> Result<FoundAgent, StartError> {
+        let check = |agent: &AgentDefinition| match left {
+            LeftSessions::Ignored => crate::runs::check_input(agent, &spec.request),
+            LeftSessions::Continued(_) => Ok(()),
+        };
+        let circumstances = circumstances(hooks, generation);
+        let is_shared = is_shared(spec, hooks, left, generation);
+        if let Some(lease) = is_shared.then(|| generation.agents.join(spec, circumstances)).flatten() {
+            check(lease.runnable().agent.agent())?;
+            return Ok(FoundAgent::Ready(lease));
+        }
+        let graph = spec.graph(&*variables).map_err(StartError::Agent)?;
+        check(&graph.first().agent)?;
+        let policy = spec.workspace.policy_of(&spec.principal, &self.shared.home);
+        let policy = policy.map_err(StartError::Policy)?;
+        let (config, skills) = with_skills(generation, spec, &*variables);
+        let (environment, servers) =
+            self.environment(spec, config, policy, (skills, variables), generation, hooks);
+        if circumstances.keeps_sessions {
             environment.keep_sessions(self.shared.stores.journals(&generation.config), left);
         }
-        let (routing, route_warning) = match spec.model_choice {
-            ModelChoice::Named => (Vec::new(), None),
-            ModelChoice::Routed => self.route(&environment, &mut graph, spec, id, &context).await?,
-        };
+        if spec.model_choice == ModelChoice::Routed {
+            return Ok(FoundAgent::ToRoute { environment, graph, servers });
+        }
         let agent = environment.prepare(&graph).map_err(StartError::Models)?;
-        let mut warnings = unusable;
-        warnings.extend(route_warning);
+        let runnable = runnable(agent, generation, servers);
+        Ok(FoundAgent::Ready(if is_shared {
+            generation.agents.insert(spec, circumstances, runnable)
+        } else {
+            AgentLease::alone(Arc::new(runnable))
+        }))
+    }
+
+    /// Makes the tools of an agent ready and returns warnings about them.
+    async fn start_tools(
+        &self,
+        RunnableAgent { agent, warnings, .. }: &RunnableAgent,
+        generation: &ConfigGeneration,
+        context: &RunContext,
+    ) -> Vec<String> {
+        let mut warnings = warnings.clone();
         warnings.extend(wiring::warm_up(agent.orchestrator()).await.iter().map(ToString::to_string));
         let definitions = DefinitionWatch::new(&generation.config, &self.shared.home);
         warnings.extend(definitions.warnings(agent.orchestrator()).iter().map(ToString::to_string));
-        warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.missing_tools()));
-        warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.schema_warnings(&context)));
-        shared.warn(warnings);
-        if let Some(problem) = agent.unmet_choice(&context) {
-            return Err(StartError::ToolChoice { agent: agent.agent().name.clone(), problem });
-        }
-        Ok(PreparedRun { agent, context, shared, routing })
+        warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.tool_warnings(context)));
+        warnings
     }
 
     fn environment(
@@ -109,13 +172,10 @@ impl Runtime {
         (skills, variables): (AvailableSkills, Variables),
         generation: &ConfigGeneration,
         hooks: &RunHooks,
-    ) -> (Arc<RunEnvironment>, Vec<String>) {
+    ) -> (Arc<RunEnvironment>, McpServers) {
         let face = McpClientSettings {
             relayed: RelayedCapabilities::default(),
-            elicitation: match hooks.elicitations {
-                AnswerSource::ThroughHandle | AnswerSource::By(_) => ElicitationSupport::Offered,
-                AnswerSource::Denied => ElicitationSupport::NotOffered,
-            },
+            elicitation: elicitation(hooks),
             principal: spec.principal.clone(),
             trace: self.shared.trace.clone(),
             parents: self.shared.parents.clone(),
@@ -123,9 +183,6 @@ impl Runtime {
             patience: ServerPatience::Run,
         };
         let servers = wiring::mcp_servers(&config, &policy, &face);
-        let unusable =
-            |(name, reason): &(String, String)| format!("MCP server `{name}` cannot be used: {reason}");
-        let warnings = servers.unusable.iter().map(unusable).collect();
         let shared = generation.providers.iter();
         let shared =
             shared.map(|provider| Arc::new(SharedProvider(Arc::clone(provider))) as Arc<dyn ToolProvider>);
@@ -139,7 +196,7 @@ impl Runtime {
         if let Some(models) = hooks.models.as_ref().or(generation.models.as_ref()) {
             environment.replace_models(Arc::clone(models));
         }
-        (environment, warnings)
+        (environment, servers)
     }
 
     /// Lets the fast model choose, where no model is named and there are two. A fast model that cannot be asked is no reason
@@ -171,6 +228,53 @@ impl Runtime {
         graph.set_first_model(chosen.to_string());
         Ok((seen.take(), warning))
     }
+}
+
+/// Decides if other runs may use the agent of this run. Secrets, recordings and other models would reach those runs, and a
+/// resumed run continues the sessions of its sub-agents.
+fn is_shared(spec: &RunSpec, hooks: &RunHooks, left: LeftSessions, generation: &ConfigGeneration) -> bool {
+    left == LeftSessions::Ignored
+        && spec.secrets.is_empty()
+        && spec.model_choice == ModelChoice::Named
+        && hooks.recorder.is_none()
+        && hooks.models.is_none()
+        && generation.config.mcp_servers.values().all(|server| server.shared || !server.enabled)
+}
+
+fn circumstances(hooks: &RunHooks, generation: &ConfigGeneration) -> RunCircumstances {
+    RunCircumstances {
+        elicitation: elicitation(hooks),
+        keeps_sessions: hooks.keeps_session && generation.config.sessions.enabled,
+    }
+}
+
+fn elicitation(hooks: &RunHooks) -> ElicitationSupport {
+    match hooks.elicitations {
+        AnswerSource::ThroughHandle | AnswerSource::By(_) => ElicitationSupport::Offered,
+        AnswerSource::Denied => ElicitationSupport::NotOffered,
+    }
+}
+
+fn runnable(agent: Arc<PreparedAgent>, generation: &ConfigGeneration, servers: McpServers) -> RunnableAgent {
+    let unusable =
+        |(name, reason): &(String, String)| format!("MCP server `{name}` cannot be used: {reason}");
+    RunnableAgent {
+        sampler: Arc::new(sampler(agent.environment(), generation, Some(agent.model().clone()))),
+        warnings: servers.unusable.iter().map(unusable).collect(),
+        servers: servers.providers,
+        agent,
+    }
+}
+
+/// Returns the sampler for the requests of MCP servers, over the connections of the runtime.
+fn sampler(
+    environment: &RunEnvironment,
+    generation: &ConfigGeneration,
+    usual: Option<ModelName>,
+) -> ModelSampler {
+    let providers = ModelProviders::sharing(generation.engine.clients().clone());
+    let asking = (Arc::clone(environment.variables()), providers);
+    ModelSampler::of_run(Arc::clone(environment.config()), environment.policy(), asking, usual)
 }
 
 /// Returns the configuration with the servers of the run's skills, and the skills as the model sees them.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use haft_config::LoadedConfig;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::{AgentOverrides, loader};
 use haft_core::event_log::{EventEnvelope, LogEvent};
@@ -16,7 +17,7 @@ use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
 use haft_model_server::{ModelServer, Script, ScriptStep, StepOrder};
 use haft_runtime::{
-    EventSeq, RunHandle, RunOutcome, RunSpec, RunState, Runtime, RuntimeBuilder, WorkspaceSpec,
+    EventSeq, RunHandle, RunOutcome, RunSpec, RunState, Runtime, RuntimeBuilder, RuntimeConfig, WorkspaceSpec,
 };
 use haft_tools::registry::{Registry, Tool};
 use serde_json::{Value, json};
@@ -151,10 +152,17 @@ impl RuntimeFixture {
 
     /// A runtime with the program's tools, over a configuration.
     pub(crate) fn builder(&self, config: &Value) -> RuntimeBuilder {
+        self.builder_over(self.load(config))
+    }
+
+    pub(crate) fn load(&self, config: &Value) -> LoadedConfig {
         let file = self.directory.path().join("haft.json");
         std::fs::write(&file, config.to_string()).unwrap();
         let sources = haft_config::ConfigSources { home: None, project: None, named: Some(&file) };
-        let loaded = haft_config::load(sources, &|_| None).unwrap();
+        haft_config::load(sources, &|_| None).unwrap()
+    }
+
+    pub(crate) fn builder_over(&self, config: impl Into<RuntimeConfig>) -> RuntimeBuilder {
         let registry = Registry::new(Namespace::new("app").unwrap());
         registry.register(NoteTool(Arc::clone(&self.calls))).unwrap();
         registry.register(LookTool(Arc::clone(&self.calls))).unwrap();
@@ -165,7 +173,7 @@ impl RuntimeFixture {
             "OPENAI_API_KEY" => Some("k".to_owned()),
             _ => None,
         };
-        Runtime::builder(loaded).home(self.home()).variables(Arc::new(variables)).tools(Arc::new(registry))
+        Runtime::builder(config).home(self.home()).variables(Arc::new(variables)).tools(Arc::new(registry))
     }
 
     pub(crate) async fn runtime(&self, config: &Value) -> Runtime {
@@ -241,3 +249,31 @@ pub(crate) fn kinds(events: &[Arc<EventEnvelope>]) -> Vec<String> {
 pub(crate) fn process() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
+
+/// The results of all calls of a run.
+pub(crate) async fn results(run: &RunHandle) -> Vec<String> {
+    assert_eq!(answer(&finished(run).await), "done");
+    let events = events(run).await;
+    let results = events.iter().filter_map(|event| match &event.event.kind {
+        LogEvent::ToolResult { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    results.collect()
+}
+
+/// An MCP server whose only tool returns a name of its process.
+pub(crate) const PROCESS_SERVER: &str = r#"
+import json, random, sys
+me = str(random.getrandbits(64))
+for line in sys.stdin:
+    request = json.loads(line)
+    result = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": "process", "version": "1"}},
+        "tools/list": {"tools": [{"name": "name", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "process " + me}]},
+    }.get(request.get("method"))
+    reply = {"error": {"code": -32601, "message": "unknown method"}} if result is None else {"result": result}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
+"#;

@@ -13,6 +13,9 @@ mod parking;
 // Remembered approvals: stored when given, bound to principal and workspace, listed and revoked.
 mod grants;
 
+// Equal runs that share a prepared agent and its servers.
+mod shared_agents;
+
 // Two principals in one runtime see nothing of each other.
 mod principals;
 

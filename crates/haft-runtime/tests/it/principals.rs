@@ -7,7 +7,7 @@ use haft_runtime::spec::UserHomeView;
 use haft_runtime::{ApprovalDecision, EventSeq, ParkReason, RunHandle, RunSecrets, RunSpec, RunState};
 use serde_json::json;
 
-use crate::fixture::{RuntimeFixture, answer, asking, events, finished, note};
+use crate::fixture::{PROCESS_SERVER, RuntimeFixture, answer, asking, events, finished, note, results};
 
 fn principal(subject: &str) -> Principal {
     Principal::new("acme", subject, "key")
@@ -115,17 +115,6 @@ async fn principal_cannot_read_the_workspace_of_another() {
     assert!(!shell.contains("the secret") && !file.contains("the secret"), "{file}");
 }
 
-/// The results of all calls of a run.
-async fn results(run: &RunHandle) -> Vec<String> {
-    assert_eq!(answer(&finished(run).await), "done");
-    let events = events(run).await;
-    let results = events.iter().filter_map(|event| match &event.event.kind {
-        LogEvent::ToolResult { text, .. } => Some(text.clone()),
-        _ => None,
-    });
-    results.collect()
-}
-
 #[tokio::test]
 async fn principals_share_no_file_in_tmp_and_see_no_home() {
     let home = haft_sandbox::user_home().unwrap();
@@ -159,23 +148,6 @@ async fn principals_share_no_file_in_tmp_and_see_no_home() {
     assert!(shell.starts_with("of anna"), "a principal keeps its /tmp between runs: {shell}");
     assert!(!std::path::Path::new("/tmp").join(&name).exists());
 }
-
-/// An MCP server whose only tool returns a name of its process.
-const PROCESS_SERVER: &str = r#"
-import json, random, sys
-me = str(random.getrandbits(64))
-for line in sys.stdin:
-    request = json.loads(line)
-    result = {
-        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
-                       "serverInfo": {"name": "process", "version": "1"}},
-        "tools/list": {"tools": [{"name": "name", "inputSchema": {"type": "object"}}]},
-        "tools/call": {"content": [{"type": "text", "text": "process " + me}]},
-    }.get(request.get("method"))
-    reply = {"error": {"code": -32601, "message": "unknown method"}} if result is None else {"result": result}
-    if "id" in request:
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
-"#;
 
 #[tokio::test]
 async fn mcp_server_is_shared_by_runs_of_one_principal_only() {

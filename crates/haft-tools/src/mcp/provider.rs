@@ -73,6 +73,11 @@ impl McpProvider {
         !self.left.swap(true, Ordering::AcqRel) && self.server.users.leave()
     }
 
+    /// Returns true if the server was not ready in time, so that its tools stay out of this provider.
+    pub fn is_late(&self) -> bool {
+        self.late.load(Ordering::Acquire)
+    }
+
     pub fn server(&self) -> &Arc<SupervisedServer> {
         &self.server
     }
@@ -108,7 +113,7 @@ impl ToolProvider for McpProvider {
     }
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
-        if self.late.load(Ordering::Acquire) {
+        if self.is_late() {
             return Arc::new([]);
         }
         Arc::clone(&self.server.shared.listing().tools)
@@ -124,8 +129,7 @@ impl ToolProvider for McpProvider {
     }
 
     fn instructions(&self) -> Option<Arc<str>> {
-        let is_late = self.late.load(Ordering::Acquire);
-        self.server.shared.instructions().filter(|_| !is_late)
+        self.server.shared.instructions().filter(|_| !self.is_late())
     }
 
     fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {
