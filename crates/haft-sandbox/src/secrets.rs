@@ -66,7 +66,7 @@ mod tests {
         for (path, SecretSource { document, checked }) in entries() {
             assert!(path.starts_with(BELOW_HOME) || path.starts_with('/'), "{path}");
             assert!(document.starts_with("https://"), "{path}: {document}");
-            assert!(["", "doc", "path", "doc+path"].contains(&checked), "{path}: {checked}");
+            assert!(["doc", "path", "doc+path", "own"].contains(&checked), "{path}: {checked}");
             assert!(!path.contains("..") && !path.ends_with('/'), "{path}");
             assert!(seen.insert(path.clone()), "{path} is listed twice");
         }
