@@ -6,18 +6,82 @@ use serde_json::Value;
 use crate::schema_check::{self, SchemaUse};
 use crate::wire::{ApiFormat, ApiRequest};
 
-/// Models of OpenAI that reason, by the beginning of their names; the first match counts. The lists are the accepted
-/// levels of effort. The flag says if a temperature is accepted once the effort is `none`.
-const OPENAI: [(&str, &[&str], bool); 9] = [
-    ("gpt-5-chat", &[], true),
-    ("gpt-5.6", &["none", "low", "medium", "high", "xhigh"], false),
-    ("gpt-5.1", &["none", "low", "medium", "high"], true),
-    ("gpt-5.", &["none", "low", "medium", "high", "xhigh"], true),
-    ("gpt-5", &["minimal", "low", "medium", "high"], false),
-    ("gpt-4", &[], true),
-    ("o1", &["low", "medium", "high"], false),
-    ("o3", &["low", "medium", "high"], false),
-    ("o4", &["low", "medium", "high"], false),
+/// The requests to a model of OpenAI or xAI that may set a temperature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TemperatureRule {
+    Always,
+    Never,
+    /// With the effort `none`.
+    Off,
+    /// With the effort `none`, which is also the default.
+    OffOrUnset,
+}
+
+/// Models of OpenAI and xAI, by the beginning of their names; the first match counts. The lists are the accepted levels of
+/// effort.
+const OPENAI: [(&str, &[&str], TemperatureRule); 30] = [
+    ("gpt-5-chat", &[], TemperatureRule::Always),
+    ("gpt-5.1-chat", &["medium"], TemperatureRule::Never),
+    ("gpt-5.2-chat", &["medium"], TemperatureRule::Never),
+    ("gpt-5.3-chat", &["medium"], TemperatureRule::Never),
+    ("gpt-5-search", &[], TemperatureRule::Never),
+    ("gpt-5-pro", &["high"], TemperatureRule::Never),
+    ("gpt-5.2-pro", &["medium", "high", "xhigh"], TemperatureRule::Never),
+    ("gpt-5.4-pro", &["medium", "high", "xhigh"], TemperatureRule::Never),
+    ("gpt-5.5-pro", &["medium", "high", "xhigh"], TemperatureRule::Never),
+    ("gpt-5-codex", &["low", "medium", "high"], TemperatureRule::Never),
+    ("gpt-5.1-codex-max", &["low", "medium", "high", "xhigh"], TemperatureRule::Never),
+    ("gpt-5.1-codex", &["low", "medium", "high"], TemperatureRule::Never),
+    ("gpt-6-astra", &["low", "medium", "high", "xhigh", "max"], TemperatureRule::Never),
+    ("gpt-6.1-sol", &["low", "medium", "high", "xhigh", "max"], TemperatureRule::Never),
+    ("gpt-6", &["none", "low", "medium", "high", "xhigh", "max"], TemperatureRule::Off),
+    ("gpt-5.6", &["none", "low", "medium", "high", "xhigh"], TemperatureRule::Never),
+    ("gpt-5.5", &["none", "low", "medium", "high", "xhigh"], TemperatureRule::Off),
+    ("gpt-5.1", &["none", "low", "medium", "high"], TemperatureRule::OffOrUnset),
+    ("gpt-5.", &["none", "low", "medium", "high", "xhigh"], TemperatureRule::OffOrUnset),
+    ("gpt-5", &["minimal", "low", "medium", "high"], TemperatureRule::Never),
+    ("gpt-4", &[], TemperatureRule::Always),
+    ("o1", &["low", "medium", "high"], TemperatureRule::Never),
+    ("o3", &["low", "medium", "high"], TemperatureRule::Never),
+    ("o4", &["low", "medium", "high"], TemperatureRule::Never),
+    ("grok-3-mini", &["none", "low", "high"], TemperatureRule::Always),
+    ("grok-4.5", &["low", "medium", "high"], TemperatureRule::Always),
+    ("grok-4.6", &["low", "medium", "high"], TemperatureRule::Always),
+    ("grok-4.3", &["none", "low", "medium", "high"], TemperatureRule::Always),
+    ("grok-4-fast", &["none", "low", "medium", "high"], TemperatureRule::Always),
+    ("grok-4.20", &[], TemperatureRule::Always),
+];
+
+/// Models to which chat completions pass no tools while they reason, and whether they reason by default.
+const CHAT_TOOLS: [(&str, bool); 4] =
+    [("gpt-5.4", false), ("gpt-5.5", true), ("gpt-5.6", true), ("gpt-6", true)];
+
+/// Beginnings of the names of models that refuse stop sequences and penalties.
+const NO_STOP: [&str; 6] = ["gpt-5.", "gpt-6", "o1", "o3", "o4", "grok-"];
+
+/// Models of Anthropic that cannot stop thinking, and those that cannot be made to call a tool.
+const ALWAYS_THINK: [&str; 4] = ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-", "claude-mythos-"];
+const NO_FORCED_CALL: [&str; 4] =
+    ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5-1", "claude-mythos-5-1"];
+
+/// Models of Anthropic that refuse a temperature.
+const NO_TEMPERATURE: [&str; 7] = [
+    "claude-opus-4-7",
+    "claude-opus-4-8",
+    "claude-opus-5",
+    "claude-sonnet-5",
+    "claude-haiku-5",
+    "claude-fable-",
+    "claude-mythos-",
+];
+
+/// Thinking levels of Gemini models that refuse some of them.
+const GEMINI_LEVELS: [(&str, &[&str]); 5] = [
+    ("gemini-3-pro", &["LOW", "HIGH"]),
+    ("gemini-3.1-pro", &["LOW", "MEDIUM", "HIGH"]),
+    ("gemini-3.7-flash", &["LOW", "MEDIUM", "HIGH"]),
+    ("gemini-3.8-flash", &["LOW", "MEDIUM", "HIGH"]),
+    ("gemini-4-argon", &["LOW", "MEDIUM", "HIGH"]),
 ];
 
 /// Models of Ollama with the capability `thinking`. Their `-instruct` tags lack it: Ollama parses the replies of
@@ -26,7 +90,8 @@ const OLLAMA_THINKING: [&str; 6] =
     ["qwen3:", "qwen3-vl", "deepseek-r1", "deepseek-v3", "gpt-oss", "magistral"];
 
 /// Ranges of the thinking budget of Gemini. Other models with a thinking budget are refused.
-const GEMINI_BUDGETS: [(&str, u64, u64); 3] = [
+const GEMINI_BUDGETS: [(&str, u64, u64); 4] = [
+    ("gemini-2.5-computer-use", 128, 32_768),
     ("gemini-2.5-pro", 128, 32_768),
     ("gemini-2.5-flash-lite", 512, 24_576),
     ("gemini-2.5-flash", 0, 24_576),
@@ -41,7 +106,10 @@ pub(crate) fn check(format: ApiFormat, request: &ApiRequest) -> Result<(), Strin
         }
     };
     match format {
-        ApiFormat::OpenAiChat => check_openai(model, body, &body["reasoning_effort"])?,
+        ApiFormat::OpenAiChat => {
+            check_openai(model, body, &body["reasoning_effort"])?;
+            check_chat_tools(model, body)?;
+        }
         ApiFormat::OpenAiResponses => check_openai(model, body, &body["reasoning"]["effort"])?,
         ApiFormat::Anthropic => check_anthropic(model, body)?,
         ApiFormat::Gemini => check_gemini(model, &body["generationConfig"])?,
@@ -51,8 +119,7 @@ pub(crate) fn check(format: ApiFormat, request: &ApiRequest) -> Result<(), Strin
 }
 
 fn check_openai(model: &str, body: &Value, effort: &Value) -> Result<(), String> {
-    let Some((_, efforts, sampling_when_off)) = OPENAI.iter().find(|(start, ..)| model.starts_with(start))
-    else {
+    let Some((_, efforts, rule)) = OPENAI.iter().find(|(start, ..)| model.starts_with(start)) else {
         return Ok(());
     };
     if let Some(effort) = effort.as_str()
@@ -60,13 +127,36 @@ fn check_openai(model: &str, body: &Value, effort: &Value) -> Result<(), String>
     {
         return Err(format!("Unsupported value: '{effort}' is not supported with the '{model}' model."));
     }
-    let is_off = efforts.is_empty() || effort == "none";
-    let may_sample = *sampling_when_off && is_off;
-    let sampled = ["temperature", "top_p", "presence_penalty", "frequency_penalty"];
-    match sampled.iter().find(|field| !may_sample && body.get(**field).is_some()) {
+    let may_sample = match rule {
+        TemperatureRule::Always => true,
+        TemperatureRule::Never => false,
+        TemperatureRule::Off => effort == "none",
+        TemperatureRule::OffOrUnset => effort.is_null() || effort == "none",
+    };
+    let may_stop = !NO_STOP.iter().any(|start| model.starts_with(start));
+    let sampled = [("temperature", may_sample), ("top_p", may_sample)];
+    let stopped =
+        ["presence_penalty", "frequency_penalty", "stop"].map(|field| (field, may_sample && may_stop));
+    let refused = sampled.iter().chain(&stopped).find(|(field, may)| !may && body.get(*field).is_some());
+    match refused.map(|(field, _)| field) {
         Some(field) => Err(format!("Unsupported parameter: '{field}' is not supported with this model.")),
         None => Ok(()),
     }
+}
+
+fn check_chat_tools(model: &str, body: &Value) -> Result<(), String> {
+    let rule = CHAT_TOOLS.iter().find(|(start, _)| model.starts_with(start));
+    let Some((_, reasons_by_default)) = rule.filter(|_| body["tools"].is_array()) else { return Ok(()) };
+    let reasons = match body["reasoning_effort"].as_str() {
+        Some(effort) => effort != "none",
+        None => *reasons_by_default,
+    };
+    if reasons {
+        return Err(format!(
+            "Function tools with reasoning_effort are not supported for {model} in /v1/chat/completions."
+        ));
+    }
+    Ok(())
 }
 
 fn check_anthropic(model: &str, body: &Value) -> Result<(), String> {
@@ -83,7 +173,15 @@ fn check_anthropic(model: &str, body: &Value) -> Result<(), String> {
     }
     let has = |field: &str| body.get(field).is_some();
     let samples = ["temperature", "top_p", "top_k"].into_iter().find(|field| has(field));
-    let is_new = model.starts_with("claude-sonnet-5") || model.starts_with("claude-opus-5");
+    let is_one_of = |starts: &[&str]| starts.iter().any(|start| model.starts_with(start));
+    if body["thinking"]["type"] == "disabled" && is_one_of(&ALWAYS_THINK) {
+        return Err("thinking.type: `disabled` is not supported by this model".to_owned());
+    }
+    let is_forced = ["any", "tool"].iter().any(|kind| body["tool_choice"]["type"] == *kind);
+    if is_forced && is_one_of(&NO_FORCED_CALL) {
+        return Err("tool_choice: this model does not support a forced tool call".to_owned());
+    }
+    let is_new = is_one_of(&NO_TEMPERATURE);
     if let Some(field) = samples.filter(|_| thinks || is_new) {
         return Err(format!("{field} may not be set when thinking is enabled or with this model"));
     }
@@ -96,11 +194,18 @@ fn check_anthropic(model: &str, body: &Value) -> Result<(), String> {
 
 fn check_gemini(model: &str, config: &Value) -> Result<(), String> {
     let thinking = &config["thinkingConfig"];
-    if thinking.is_null() || !model.contains("gemini-") {
+    if thinking.is_null() || !model.contains("gemini-") && !model.contains("gemma-") {
         return Ok(());
     }
-    if model.contains("gemini-1") || model.contains("gemini-2.0") {
+    if ["gemini-1", "gemini-2.0", "gemini-2.5-flash-image", "gemma-"].iter().any(|name| model.contains(name))
+    {
         return Err("Unable to submit request because thinking is not supported by this model".to_owned());
+    }
+    let levels = GEMINI_LEVELS.iter().find(|(name, _)| model.contains(name));
+    if let (Some(level), Some((_, levels))) = (thinking["thinkingLevel"].as_str(), levels)
+        && !levels.contains(&level)
+    {
+        return Err(format!("Thinking level {level} is not supported for this model."));
     }
     let Some(budget) = thinking["thinkingBudget"].as_u64() else { return Ok(()) };
     let range = GEMINI_BUDGETS.iter().find(|(name, ..)| model.contains(name));

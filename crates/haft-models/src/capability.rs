@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use haft_core::conversation::{Conversation, Message, ModelApiFormat, PartBody};
 use haft_core::model_reply::ReplyNote;
-use haft_core::model_request::{ModelRequest, ReasoningEffort};
+use haft_core::model_request::{ModelRequest, MustCall, ReasoningEffort, ToolChoice};
 use haft_core::output::OutputContent;
 
 use crate::media;
-use crate::model_data::{self, ModelFamily, ReasoningRule, SamplingRule};
+use crate::model_data::{self, EffortName, ModelFamily, ReasoningRule, SamplingRule};
 use crate::unsupported_features::RequestFeature;
 
 /// A request without the fields that its model refuses.
@@ -29,7 +29,13 @@ pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
     match model_data::family_of(&fitted.request.model) {
         Some(family) => {
             fitted.fit_reasoning(family, format);
+            if family.stop_and_penalties == Some(false) {
+                fitted.drop_stop_and_penalties();
+            }
             fitted.fit_sampling(family.sampling);
+            if family.forced_tool_choice == Some(false) {
+                fitted.free_tool_choice();
+            }
             if family.images == Some(false) {
                 fitted.describe_images();
             }
@@ -59,19 +65,39 @@ impl FittedRequest {
     }
 
     fn fit_reasoning(&mut self, family: &ModelFamily, format: ModelApiFormat) {
-        let Some(effort) = self.request.reasoning else { return };
-        let refused_beside_tools = family.chat_effort_with_tools == Some(false)
+        if family.chat_tools_while_reasoning == Some(false)
             && format == ModelApiFormat::OpenaiChat
-            && !self.request.tools.is_empty();
+            && !self.request.tools.is_empty()
+        {
+            return self.stop_reasoning_beside_tools(family);
+        }
+        let Some(effort) = self.request.reasoning else { return };
         match family.reasoning {
             // A model that never reasons needs no word to turn it off.
             ReasoningRule::None if effort == ReasoningEffort::Off => self.request.reasoning = None,
             ReasoningRule::None => self.drop_effort("left out: this model does not reason"),
-            ReasoningRule::Levels if refused_beside_tools && effort != ReasoningEffort::Off => {
-                self.drop_effort("left out: chat completions refuse it beside tools; use openai-responses");
-            }
             ReasoningRule::Levels => self.fit_level(family, effort),
             ReasoningRule::Budget | ReasoningRule::Switch => {}
+        }
+    }
+
+    /// Turns reasoning off for a model whose tools chat completions refuse otherwise. A model that reasons by default has
+    /// to be told so even if the caller said nothing.
+    fn stop_reasoning_beside_tools(&mut self, family: &ModelFamily) {
+        let is_off_by_default = family.sampling == SamplingRule::NoReasoning;
+        match self.request.reasoning {
+            Some(ReasoningEffort::Off) => {}
+            None if is_off_by_default => {}
+            None | Some(_) if family.efforts.contains(&EffortName::Off) => {
+                self.request.reasoning = Some(ReasoningEffort::Off);
+                let why = "sent as `off`: chat completions refuse tools while this model reasons; use openai-responses";
+                self.note(RequestFeature::Effort, why);
+            }
+            None | Some(_) => {
+                self.drop_effort(
+                    "left out: chat completions refuse tools for this model; use openai-responses",
+                );
+            }
         }
     }
 
@@ -112,6 +138,35 @@ impl FittedRequest {
         for (feature, _) in given.into_iter().filter(|(_, given)| *given) {
             self.note(feature, why);
         }
+    }
+
+    fn drop_stop_and_penalties(&mut self) {
+        let sampling = &mut self.request.sampling;
+        let given = [
+            (RequestFeature::PresencePenalty, sampling.presence_penalty.take().is_some()),
+            (RequestFeature::FrequencyPenalty, sampling.frequency_penalty.take().is_some()),
+            (RequestFeature::StopSequences, !std::mem::take(&mut sampling.stop).is_empty()),
+        ];
+        for (feature, _) in given.into_iter().filter(|(_, given)| *given) {
+            self.note(feature, "left out: this model refuses it");
+        }
+    }
+
+    /// Leaves it to the model whether it calls a tool.
+    fn free_tool_choice(&mut self) {
+        let (choice, feature) = match &self.request.tool_choice {
+            ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { must_call: MustCall::No, .. } => {
+                return;
+            }
+            ToolChoice::Required => (ToolChoice::Auto, RequestFeature::ChoiceRequired),
+            ToolChoice::Named(_) => (ToolChoice::Auto, RequestFeature::ChoiceNamed),
+            ToolChoice::Allowed { names, must_call: MustCall::Yes } => (
+                ToolChoice::Allowed { names: names.clone(), must_call: MustCall::No },
+                RequestFeature::ChoiceAllowed,
+            ),
+        };
+        self.request.tool_choice = choice;
+        self.note(feature, "sent as a free choice: this model refuses to be told that it must call a tool");
     }
 
     /// Drops top-p if a temperature is set, for models that accept only one of them.
@@ -285,7 +340,7 @@ pub(crate) fn may_reason(model: &str) -> bool {
 mod tests {
     use haft_core::arguments::RawArguments;
     use haft_core::conversation::{Media, MediaSource, MessagePart, ToolReply};
-    use haft_core::model_request::SamplingParameters;
+    use haft_core::model_request::{ModelTool, SamplingParameters};
     use haft_core::tool::{CallId, ToolCall};
 
     use super::*;
@@ -337,12 +392,77 @@ mod tests {
         check("gpt-5-mini", Some(ReasoningEffort::Off), (Some(ReasoningEffort::Minimal), false, false), 3);
         check("gpt-5.1", Some(ReasoningEffort::Minimal), (Some(ReasoningEffort::Off), true, true), 1);
         check("gpt-5.2", Some(ReasoningEffort::Off), (Some(ReasoningEffort::Off), true, true), 0);
-        check("gpt-5.2", None, (None, false, false), 2);
+        check("gpt-5.2", None, (None, true, true), 0);
+        check("gpt-5.5", None, (None, false, false), 2);
+        check("gpt-5-pro", Some(ReasoningEffort::Off), (high, false, false), 3);
+        check("gpt-6.1-sol", Some(ReasoningEffort::Off), (Some(ReasoningEffort::Low), false, false), 3);
+        check("gpt-6-luna", Some(ReasoningEffort::Off), (Some(ReasoningEffort::Off), true, true), 0);
+        check("claude-opus-5-5", Some(ReasoningEffort::Off), (Some(ReasoningEffort::Low), false, false), 3);
+        check("grok-4.5", Some(ReasoningEffort::Off), (Some(ReasoningEffort::Low), true, true), 1);
+        check("gpt-7", high, (high, true, true), 0);
         check("o3", Some(ReasoningEffort::Highest), (high, false, false), 3);
         check("claude-sonnet-4-5", None, (None, true, false), 1);
         check("claude-sonnet-4-5", high, (high, false, false), 2);
         check("claude-sonnet-5", None, (None, false, false), 2);
         check("my-own", high, (high, true, true), 0);
+    }
+
+    #[test]
+    fn tools_go_to_chat_completions_only_while_the_model_does_not_reason() {
+        let check = |model: &str,
+                     effort: Option<ReasoningEffort>,
+                     expected: Option<ReasoningEffort>,
+                     notes: usize| {
+            let tool =
+                ModelTool { name: "t".into(), description: String::new(), input_schema: Arc::default() };
+            let asked = ModelRequest {
+                reasoning: effort,
+                tools: [tool].into(),
+                ..ModelRequest::new(model, Arc::default())
+            };
+            let fitted = fit(asked.clone(), ModelApiFormat::OpenaiChat);
+            assert_eq!(
+                (fitted.request.reasoning, fitted.notes.len()),
+                (expected, notes),
+                "{model} {effort:?}"
+            );
+            let fitted = fit(asked, ModelApiFormat::OpenaiResponses);
+            assert_eq!((fitted.request.reasoning, fitted.notes.len()), (effort, 0), "{model} {effort:?}");
+        };
+        let (high, off) = (Some(ReasoningEffort::High), Some(ReasoningEffort::Off));
+        check("gpt-5.5", None, off, 1);
+        check("gpt-5.5", high, off, 1);
+        check("gpt-5.5", off, off, 0);
+        check("gpt-5.4", None, None, 0);
+        check("gpt-5.4", high, off, 1);
+        check("gpt-6-astra", high, None, 1);
+        check("gpt-5.2", high, high, 0);
+    }
+
+    #[test]
+    fn a_model_that_refuses_a_forced_call_stop_and_penalties_gets_none() {
+        let forced = |model: &str| {
+            let sampling = SamplingParameters {
+                presence_penalty: Some(0.1),
+                stop: vec!["x".into()],
+                ..SamplingParameters::default()
+            };
+            let tool_choice = ToolChoice::Required;
+            let request = ModelRequest { tool_choice, sampling, ..ModelRequest::new(model, Arc::default()) };
+            let fitted = fit(request, ModelApiFormat::OpenaiChat);
+            let ModelRequest { tool_choice, sampling, .. } = fitted.request;
+            (
+                tool_choice == ToolChoice::Required,
+                sampling.presence_penalty.is_some(),
+                sampling.stop.len(),
+                fitted.notes.len(),
+            )
+        };
+        assert_eq!(forced("claude-sonnet-5-5"), (false, false, 1, 2));
+        assert_eq!(forced("claude-sonnet-4-5"), (true, true, 1, 0));
+        assert_eq!(forced("grok-4"), (true, false, 0, 2));
+        assert_eq!(forced("gpt-5-mini"), (true, false, 0, 2));
+        assert_eq!(forced("gpt-4o"), (true, true, 1, 0));
     }
 
     #[test]

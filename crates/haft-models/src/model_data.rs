@@ -57,8 +57,12 @@ pub struct ModelFamily {
     /// The smallest and the largest thinking budget in tokens.
     pub budget_min: Option<u32>,
     pub budget_max: Option<u32>,
-    /// False if chat completions refuse an effort together with tools.
-    pub chat_effort_with_tools: Option<bool>,
+    /// False if chat completions refuse tools while the model reasons.
+    pub chat_tools_while_reasoning: Option<bool>,
+    /// False if the models refuse to be told that they must call a tool.
+    pub forced_tool_choice: Option<bool>,
+    /// False if the models refuse stop sequences and penalties, whether they reason or not.
+    pub stop_and_penalties: Option<bool>,
     pub context_tokens: Option<u32>,
     /// False if the models of the family read no images.
     pub images: Option<bool>,

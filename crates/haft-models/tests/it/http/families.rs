@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use haft_core::conversation::ModelApiFormat;
-use haft_core::model_request::{ModelRequest, ModelTool, ReasoningEffort, SamplingParameters};
+use haft_core::model_request::{ModelRequest, ModelTool, ReasoningEffort, SamplingParameters, ToolChoice};
 use haft_model_server::ScriptStep;
 use haft_models::model_data::families;
 use serde_json::Value;
@@ -27,6 +27,7 @@ fn samplings() -> [SamplingParameters; 3] {
         top_k: Some(40),
         presence_penalty: Some(0.1),
         frequency_penalty: Some(0.1),
+        stop: vec!["END".to_owned()],
         ..both.clone()
     };
     [none, both, all]
@@ -53,8 +54,12 @@ async fn every_family_accepts_every_request_in_every_format() {
                             output_tokens_max,
                             ..asking("hi")
                         };
-                        let tools = if output_tokens_max == Some(1000) { tools() } else { [].into() };
-                        requests.push(ModelRequest { tools, ..plain });
+                        let (tools, tool_choice) = match output_tokens_max {
+                            Some(1000) if sampling.top_k.is_some() => (tools(), ToolChoice::Required),
+                            Some(1000) => (tools(), ToolChoice::Auto),
+                            _ => ([].into(), ToolChoice::Auto),
+                        };
+                        requests.push(ModelRequest { tools, tool_choice, ..plain });
                     }
                 }
             }
