@@ -105,14 +105,16 @@ fn freeze_parts(git_dir: &Path) -> GitPaths {
     paths
 }
 
-/// The number of repositories below the root of the workspace that are protected.
+/// The number of repositories below the roots of the granted directories that are protected.
 pub(crate) const REPOSITORIES_MAX: usize = 64;
 
-/// Inspects the repositories below the root of the workspace. One that cannot be protected, such as one behind a
-/// symlink or below a name that is not UTF-8, is left out: otherwise a command could prevent every later call.
-pub(crate) fn nested_git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> GitPaths {
-    let scan = WorkspaceScan::of(workspace);
-    let nested: Vec<&Path> = scan.repositories().filter(|directory| *directory != workspace).collect();
+/// Inspects the repositories below the workspace and the other granted directories. One that cannot be protected, such
+/// as one behind a symlink or below a name that is not UTF-8, is left out: otherwise a command could prevent every later
+/// call.
+pub(crate) fn nested_git_paths(roots: &[PathBuf], writable_roots: &[PathBuf]) -> GitPaths {
+    let scan = WorkspaceScan::of(roots);
+    let is_root = |directory: &Path| roots.iter().any(|root| root == directory);
+    let nested: Vec<&Path> = scan.repositories().filter(|directory| !is_root(directory)).collect();
     let found: Vec<GitPaths> = nested
         .iter()
         .filter_map(|directory| git_paths(directory, writable_roots).ok())
@@ -265,7 +267,7 @@ mod tests {
         let (_dir, ws) = place(&[("a/b/.git/HEAD", "x"), ("c/.git/HEAD", "x"), ("evil/config", "x")]);
         fs::create_dir(ws.join("d")).unwrap();
         std::os::unix::fs::symlink(ws.join("evil"), ws.join("d/.git")).unwrap();
-        let paths = nested_git_paths(&ws, std::slice::from_ref(&ws));
+        let paths = nested_git_paths(std::slice::from_ref(&ws), std::slice::from_ref(&ws));
         assert_eq!(paths.pinned, [ws.join("a/b/.git"), ws.join("c/.git")]);
         assert_eq!(paths.frozen.len(), 2 * GIT_NAMES.len());
         assert_eq!(paths.left_out, 1);
@@ -277,7 +279,7 @@ mod tests {
         let odd = ws.join(OsStr::from_bytes(b"odd\xff"));
         fs::create_dir_all(odd.join(".git")).unwrap();
         fs::write(odd.join(".git/HEAD"), "x").unwrap();
-        let paths = nested_git_paths(&ws, std::slice::from_ref(&ws));
+        let paths = nested_git_paths(std::slice::from_ref(&ws), std::slice::from_ref(&ws));
         assert_eq!((paths.pinned, paths.left_out), (vec![ws.join("a/.git")], 1));
     }
 
@@ -288,7 +290,7 @@ mod tests {
             fs::create_dir_all(ws.join(format!("r{number}/.git"))).unwrap();
             fs::write(ws.join(format!("r{number}/.git/HEAD")), "x").unwrap();
         }
-        let paths = nested_git_paths(&ws, std::slice::from_ref(&ws));
+        let paths = nested_git_paths(std::slice::from_ref(&ws), std::slice::from_ref(&ws));
         assert_eq!((paths.pinned.len(), paths.left_out), (REPOSITORIES_MAX, 3));
     }
 

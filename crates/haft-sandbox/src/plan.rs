@@ -27,10 +27,10 @@ pub(crate) struct SandboxPlan {
     /// Hidden paths, for Landlock without a mount namespace and for Seatbelt.
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
-    /// Frozen paths of repositories below the root of the workspace. Landlock alone cannot freeze them: it would also
+    /// Frozen paths of repositories below the roots of the granted directories. Landlock alone cannot freeze them: it would also
     /// refuse new files next to each of them.
     pub(crate) nested: Vec<PathBuf>,
-    /// The number of repositories below the root that are not protected at any level.
+    /// The number of repositories below these roots that are not protected at any level.
     pub(crate) unprotected_repositories: usize,
     /// Protected names in writable directories. A mount protects such a name only until another program replaces it.
     pub(crate) watched: Vec<PathBuf>,
@@ -118,7 +118,7 @@ impl SandboxPlan {
             GitMetadata::Writable => GitPaths::default(),
         };
         let nested = match policy.git {
-            GitMetadata::Frozen => nested_git_paths(&policy.workspace, &writable),
+            GitMetadata::Frozen => nested_git_paths(&policy.granted_by_operator(), &writable),
             GitMetadata::Writable => GitPaths::default(),
         };
         let blocked = blocked_within(&writable);

@@ -384,7 +384,7 @@ impl SandboxPolicy {
 
     /// Returns the directories whose repositories are protected: the workspace and what the operator granted beside it. The
     /// caches of servers are not among them, because package managers configure the repositories that they download.
-    pub(crate) fn granted_by_operator(&self) -> Vec<PathBuf> {
+    pub fn granted_by_operator(&self) -> Vec<PathBuf> {
         let caches = self.home.caches();
         self.own().into_iter().filter(|own| !is_within(own, &caches)).collect()
     }

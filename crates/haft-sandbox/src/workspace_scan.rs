@@ -1,4 +1,4 @@
-//! Finds repositories below a workspace, and files there that other programs run.
+//! Finds repositories below the workspace and the other granted directories, and files there that other programs run.
 //!
 //! The walk is bounded and goes level by level, so that one deep directory cannot hide the others. What it read of a
 //! directory is kept until the directory changes.
@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::git_parts::GitParts;
-use crate::path::resolve;
+use crate::path::{is_within, resolve};
 
 /// The number of directories that one scan enters.
 const DIRECTORIES_MAX: usize = 4000;
@@ -215,14 +215,18 @@ struct FileStamp {
 }
 
 impl WorkspaceScan {
-    /// Scans a workspace. An entry that cannot be read is left out.
-    pub fn of(workspace: &Path) -> Self {
-        Self::at(workspace, SystemTime::now())
+    /// Scans directories and everything below them. An entry that cannot be read is left out.
+    pub fn of(roots: &[PathBuf]) -> Self {
+        Self::at(roots, SystemTime::now())
     }
 
-    fn at(workspace: &Path, now: SystemTime) -> Self {
+    fn at(roots: &[PathBuf], now: SystemTime) -> Self {
         let mut found = Self::default();
-        let mut waiting = VecDeque::from([(workspace.to_path_buf(), 0, ScanPlace::Ordinary)]);
+        // A root inside another one is reached from there.
+        let is_below = |root: &PathBuf| roots.iter().any(|other| other != root && is_within(root, other));
+        let outermost = roots.iter().filter(|root| !is_below(root)).collect::<BTreeSet<_>>();
+        let mut waiting: VecDeque<(PathBuf, usize, ScanPlace)> =
+            outermost.into_iter().map(|root| (root.clone(), 0, ScanPlace::Ordinary)).collect();
         let mut entered = 0;
         while let Some((directory, depth, place)) = waiting.pop_front() {
             entered += 1;
@@ -244,14 +248,15 @@ impl WorkspaceScan {
         found
     }
 
-    /// Scans only a file and the directories between it and the workspace, for a tool that writes one file. The file may
-    /// not exist yet. A file outside the workspace finds nothing.
-    pub fn around(workspace: &Path, file: &Path) -> Self {
+    /// Scans only a file and the directories between it and its root, for a tool that writes one file. The file may not
+    /// exist yet. A file outside the roots finds nothing.
+    pub fn around(roots: &[PathBuf], file: &Path) -> Self {
         let file = resolve(file);
         let mut found = Self::default();
         let mut place = ScanPlace::Ordinary;
-        let mut directory = workspace.to_path_buf();
-        for name in file.strip_prefix(workspace).into_iter().flatten() {
+        let root = roots.iter().filter(|root| is_within(&file, root)).min();
+        let mut directory = root.cloned().unwrap_or_default();
+        for name in root.and_then(|root| file.strip_prefix(root).ok()).into_iter().flatten() {
             found.add_repository(&directory, &listing(&directory, place, SystemTime::now()));
             directory.push(name);
             if directory != file {
@@ -293,7 +298,7 @@ impl WorkspaceScan {
         found
     }
 
-    /// Returns true if the workspace has more directories than a scan enters. The command may have left something in the
+    /// Returns true if there are more directories than a scan enters. The command may have left something in the
     /// others.
     pub fn is_incomplete(&self) -> bool {
         self.is_incomplete
@@ -409,6 +414,8 @@ fn is_settled(stamp: FileStamp, now: SystemTime) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     fn place() -> (tempfile::TempDir, PathBuf) {
@@ -433,14 +440,14 @@ mod tests {
         file(root.join("a/b/.git/HEAD"), "x");
         file(root.join("tree/.git"), "gitdir: x");
         file(root.join("Makefile"), "all:");
-        let before = WorkspaceScan::of(&root);
+        let before = WorkspaceScan::of(slice::from_ref(&root));
         assert_eq!(before.repositories().collect::<Vec<_>>(), [root.join("a/b"), root.join("tree")]);
         file(root.join("new/.git/HEAD"), "x");
         file(root.join(".vscode/tasks.json"), "{}");
         file(root.join(".claude/commands/x.md"), "x");
         file(root.join("Makefile"), "all: evil");
         file(root.join("plain.txt"), "x");
-        let after = WorkspaceScan::of(&root);
+        let after = WorkspaceScan::of(slice::from_ref(&root));
         assert_eq!(after.new_repositories(&before), [root.join("new")]);
         let changed = [".claude/commands/x.md", ".vscode/tasks.json", "Makefile"].map(|name| root.join(name));
         assert_eq!(after.changed_run_files(&before), changed);
@@ -450,10 +457,16 @@ mod tests {
     fn a_remembered_directory_is_read_again_after_it_changed() {
         let (_dir, root) = place();
         file(root.join("a/.git/HEAD"), "x");
-        assert_eq!(WorkspaceScan::at(&root, later()), WorkspaceScan::at(&root, later()));
+        assert_eq!(
+            WorkspaceScan::at(slice::from_ref(&root), later()),
+            WorkspaceScan::at(slice::from_ref(&root), later())
+        );
         fs::remove_dir_all(root.join("a/.git")).unwrap();
         file(root.join("b/.git/HEAD"), "x");
-        assert_eq!(WorkspaceScan::of(&root).repositories().collect::<Vec<_>>(), [root.join("b")]);
+        assert_eq!(
+            WorkspaceScan::of(slice::from_ref(&root)).repositories().collect::<Vec<_>>(),
+            [root.join("b")]
+        );
     }
 
     /// A command can set the time of modification of its files and directories.
@@ -467,13 +480,13 @@ mod tests {
         for path in [root.join("Makefile"), root.join("sub"), root.clone()] {
             age(&path);
         }
-        let before = WorkspaceScan::at(&root, later());
+        let before = WorkspaceScan::at(slice::from_ref(&root), later());
         fs::write(root.join("Makefile"), "all: evil").unwrap();
         file(root.join("sub/.git/HEAD"), "x");
         for path in [root.join("Makefile"), root.join("sub"), root.clone()] {
             age(&path);
         }
-        let after = WorkspaceScan::of(&root);
+        let after = WorkspaceScan::of(slice::from_ref(&root));
         assert_eq!(after.changed_run_files(&before), [root.join("Makefile")]);
         assert_eq!(after.new_repositories(&before), [root.join("sub")]);
     }
@@ -499,19 +512,19 @@ mod tests {
     fn an_empty_dot_git_is_a_new_repository_when_it_is_filled() {
         let (_dir, root) = place();
         fs::create_dir_all(root.join("a/.git")).unwrap();
-        let before = WorkspaceScan::of(&root);
+        let before = WorkspaceScan::of(slice::from_ref(&root));
         assert_eq!(before.repositories().count(), 0);
         file(root.join("a/.git/config"), "x");
-        assert_eq!(WorkspaceScan::of(&root).new_repositories(&before), [root.join("a")]);
+        assert_eq!(WorkspaceScan::of(slice::from_ref(&root)).new_repositories(&before), [root.join("a")]);
     }
 
     #[test]
     fn the_scan_around_a_file_finds_what_that_file_completes() {
         let (_dir, root) = place();
         let check = |name: &str, repositories: &[&str], run_files: &[&str]| {
-            let before = WorkspaceScan::around(&root, &root.join(name));
+            let before = WorkspaceScan::around(slice::from_ref(&root), &root.join(name));
             file(root.join(name), "x");
-            let after = WorkspaceScan::around(&root, &root.join(name));
+            let after = WorkspaceScan::around(slice::from_ref(&root), &root.join(name));
             let named = |names: &[&str]| names.iter().map(|name| root.join(name)).collect::<Vec<_>>();
             assert_eq!(after.new_repositories(&before), named(repositories), "{name}");
             assert_eq!(after.changed_run_files(&before), named(run_files), "{name}");
@@ -528,7 +541,7 @@ mod tests {
         check(".vscode/x/y.json", &[], &[".vscode/x/y.json"]);
         check("plain/x.txt", &[], &[]);
         let outside = root.parent().unwrap().join("HEAD");
-        assert_eq!(WorkspaceScan::around(&root, &outside), WorkspaceScan::default());
+        assert_eq!(WorkspaceScan::around(slice::from_ref(&root), &outside), WorkspaceScan::default());
     }
 
     /// git obeys the configuration of such a directory as soon as a user runs it there.
@@ -536,29 +549,42 @@ mod tests {
     fn a_repository_without_dot_git_is_found() {
         let (_dir, root) = place();
         fs::create_dir(root.join("src")).unwrap();
-        let before = WorkspaceScan::of(&root);
+        let before = WorkspaceScan::of(slice::from_ref(&root));
         for name in ["HEAD", "config", "objects/x", "refs/x"] {
             file(root.join("src").join(name), "x");
         }
-        assert_eq!(WorkspaceScan::of(&root).new_repositories(&before), [root.join("src")]);
-        assert_eq!(WorkspaceScan::of(&root).repositories().count(), 0);
+        assert_eq!(WorkspaceScan::of(slice::from_ref(&root)).new_repositories(&before), [root.join("src")]);
+        assert_eq!(WorkspaceScan::of(slice::from_ref(&root)).repositories().count(), 0);
         // git takes everything but `HEAD` from the directory that `commondir` names.
         for name in ["other/objects/x", "other/refs/x", "other/config", "split/HEAD", "split/commondir"] {
             file(root.join(name), "x");
         }
         let expected = [root.join("split"), root.join("src")];
-        assert_eq!(WorkspaceScan::of(&root).new_repositories(&before), expected);
+        assert_eq!(WorkspaceScan::of(slice::from_ref(&root)).new_repositories(&before), expected);
+    }
+
+    #[test]
+    fn every_root_is_scanned_once() {
+        let (_dir, root) = place();
+        file(root.join("ws/a/.git/HEAD"), "x");
+        file(root.join("granted/b/.git/HEAD"), "x");
+        file(root.join("other/c/.git/HEAD"), "x");
+        let roots = ["ws", "granted", "ws/a", "ws"].map(|name| root.join(name));
+        let scan = WorkspaceScan::of(&roots);
+        assert_eq!(scan.repositories().collect::<Vec<_>>(), [root.join("granted/b"), root.join("ws/a")]);
+        let completed = WorkspaceScan::around(&roots, &root.join("granted/b/Makefile"));
+        assert_eq!(completed.repositories().collect::<Vec<_>>(), [root.join("granted/b")]);
     }
 
     #[test]
     fn a_scan_that_stops_early_says_so() {
         let (_dir, root) = place();
-        assert!(!WorkspaceScan::of(&root).is_incomplete());
+        assert!(!WorkspaceScan::of(slice::from_ref(&root)).is_incomplete());
         fs::create_dir_all(root.join("d/".repeat(DEPTH_MAX + 1))).unwrap();
-        assert!(WorkspaceScan::of(&root).is_incomplete());
+        assert!(WorkspaceScan::of(slice::from_ref(&root)).is_incomplete());
         fs::remove_dir_all(root.join("d")).unwrap();
         (0..=DIRECTORIES_MAX).for_each(|number| fs::create_dir(root.join(number.to_string())).unwrap());
-        assert!(WorkspaceScan::of(&root).is_incomplete());
+        assert!(WorkspaceScan::of(slice::from_ref(&root)).is_incomplete());
     }
 
     #[test]
@@ -567,6 +593,6 @@ mod tests {
         file(root.join("out/sub/.git/HEAD"), "x");
         fs::create_dir(root.join("ws")).unwrap();
         std::os::unix::fs::symlink(root.join("out"), root.join("ws/link")).unwrap();
-        assert_eq!(WorkspaceScan::of(&root.join("ws")), WorkspaceScan::default());
+        assert_eq!(WorkspaceScan::of(&[root.join("ws")]), WorkspaceScan::default());
     }
 }

@@ -80,8 +80,8 @@ pub(super) async fn call(
 }
 
 async fn scan(policy: &SandboxPolicy) -> WorkspaceScan {
-    let workspace = policy.workspace().to_path_buf();
-    tokio::task::spawn_blocking(move || WorkspaceScan::of(&workspace)).await.unwrap_or_default()
+    let roots = policy.granted_by_operator();
+    tokio::task::spawn_blocking(move || WorkspaceScan::of(&roots)).await.unwrap_or_default()
 }
 
 fn check(command: &str) -> Result<(), ToolError> {

@@ -106,8 +106,8 @@ pub(super) async fn ask_to_write(
 }
 
 async fn scan_around(path: &str, policy: &SandboxPolicy) -> WorkspaceScan {
-    let (workspace, path) = (policy.workspace().to_path_buf(), PathBuf::from(path));
-    tokio::task::spawn_blocking(move || WorkspaceScan::around(&workspace, &path)).await.unwrap_or_default()
+    let (roots, path) = (policy.granted_by_operator(), PathBuf::from(path));
+    tokio::task::spawn_blocking(move || WorkspaceScan::around(&roots, &path)).await.unwrap_or_default()
 }
 
 /// Returns the output of a request whose text is shown unchanged.

@@ -220,6 +220,22 @@ fn cannot_change_the_repository_of_a_writable_directory() {
 }
 
 #[test]
+fn cannot_change_a_repository_below_a_writable_directory() {
+    for mode in ["workspace", "network", "full"] {
+        EscapeTrial {
+            setup: r#"git init -q "$outside/all/a/repo""#,
+            flags: &["--writable", "@/outside/all", "--mode", mode],
+            watched: &["outside/all/a/repo/.git/hooks", "outside/all/a/repo/.git/config"],
+            ..TRIAL
+        }
+        .attempt(
+            r#"cd "$outside/all/a/repo"; echo x > .git/hooks/pre-commit; git config a.b c; mv .git old
+            cd ../..; cp -r a e; mv a old; mv e a; echo x >> a/repo/.git/config"#,
+        );
+    }
+}
+
+#[test]
 fn git_writable_flag_allows_writing_hooks_and_config() {
     EscapeTrial { flags: &["--git", "writable"], ..REPOSITORY }
         .granted("echo x > .git/hooks/pre-commit && git config a.b c && mv .git old && echo granted");
