@@ -3,6 +3,7 @@
 //! Every known field is used, echoed, or refused with its name. Unknown top-level fields are ignored, because new clients
 //! send fields that older servers do not know; the reply lists them in the header `haft-warnings`.
 
+use haft_core::validate::Schema;
 use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid, required};
@@ -267,6 +268,16 @@ fn conversation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<O
     Ok(Some(id))
 }
 
+/// Checks that the schema of an answer compiles. The run would refuse it too, but only after it was accepted.
+fn usable(schema: &Value) -> Result<Value, ApiError> {
+    match Schema::compile(schema) {
+        Schema::Checked(_) => Ok(schema.clone()),
+        Schema::Unchecked { reason } => {
+            Err(invalid("text.format.schema", format!("`text.format.schema` cannot be used: {reason}")))
+        }
+    }
+}
+
 fn text(field: &RequestField, echo: &mut Map<String, Value>) -> Result<TextFormat, ApiError> {
     let Some(object) = field.object()? else { return Ok(TextFormat::Text) };
     let verbosity = RequestField::new("text.verbosity", object.get("verbosity").cloned());
@@ -286,7 +297,7 @@ fn text(field: &RequestField, echo: &mut Map<String, Value>) -> Result<TextForma
             Some("text") => TextFormat::Text,
             Some("json_object") => TextFormat::JsonObject,
             Some("json_schema") => match format.get("schema") {
-                Some(schema @ Value::Object(_)) => TextFormat::JsonSchema(schema.clone()),
+                Some(schema @ Value::Object(_)) => TextFormat::JsonSchema(usable(schema)?),
                 _ => return Err(invalid("text.format.schema", "`text.format.schema` must be a JSON Schema")),
             },
             _ => {
@@ -434,6 +445,8 @@ mod tests {
         check(json!({"input": "x", "metadata": {"a": 1}}), "metadata.a");
         check(json!({"input": "x", "reasoning": {"effort": "huge"}}), "reasoning.effort");
         check(json!({"input": "x", "text": {"format": {"type": "xml"}}}), "text.format.type");
+        let bad = json!({"type": "json_schema", "name": "n", "schema": {"type": 12}});
+        check(json!({"input": "x", "text": {"format": bad}}), "text.format.schema");
         check(json!({"input": "x", "truncation": "some"}), "truncation");
         check(json!({"input": "x", "include": "x"}), "include");
         check(json!({"input": "x", "include": ["haft.warnings", "teapot"]}), "include[1]");
