@@ -81,10 +81,12 @@ impl ForeignFile {
         }
         let backup = self.back_up().map_err(unwritable)?;
         let permissions = fs::metadata(&self.path).map(|metadata| metadata.permissions()).ok();
-        private_file::replace(&self.path, changed.as_bytes()).map_err(unwritable)?;
-        if let Some(permissions) = permissions {
-            fs::set_permissions(&self.path, permissions).map_err(unwritable)?;
-        }
+        let changed = changed.as_bytes();
+        let replaced = match permissions {
+            Some(permissions) => private_file::replace_with_permissions(&self.path, changed, permissions),
+            None => private_file::replace(&self.path, changed),
+        };
+        replaced.map_err(unwritable)?;
         Ok(backup)
     }
 

@@ -55,10 +55,9 @@ pub fn load(path: &Path) -> Result<Option<Arc<ToolLock>>, ConfigError> {
 
 /// Writes a lock file atomically, with sorted keys, so that equal tools give equal bytes.
 pub fn save(path: &Path, lock: &ToolLock) -> io::Result<()> {
-    private_file::replace(path, print(lock).as_bytes())?;
     // The team reads the file, in contrast to haft's own data.
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    std::fs::set_permissions(path, mode)
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    private_file::replace_with_permissions(path, print(lock).as_bytes(), permissions)
 }
 
 #[derive(Deserialize)]

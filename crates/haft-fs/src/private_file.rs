@@ -1,7 +1,7 @@
 //! Files and directories that only their owner can read. A file is replaced atomically, so that a reader sees the old
 //! or the new content and never a part of either.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -15,6 +15,16 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(path)?;
     // A power cut could otherwise undo the rename.
+    File::open(directory_of(path))?.sync_all()
+}
+
+/// As [`replace`], for a file that others may read. The file has its mode before it gets its name: after that, another
+/// program could have put a link there, and the mode would be that of the file behind it.
+pub fn replace_with_permissions(path: &Path, bytes: &[u8], permissions: Permissions) -> io::Result<()> {
+    let file = written_beside(path, bytes)?;
+    file.as_file().set_permissions(permissions)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
     File::open(directory_of(path))?.sync_all()
 }
 
@@ -77,6 +87,18 @@ mod tests {
         assert_eq!(mode(&path), 0o600);
         assert!(replace(&directory.path().join("no/such/directory"), b"x").is_err());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_for_others_replaces_a_link_and_leaves_its_target_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, target) = (directory.path().join("link"), directory.path().join("key"));
+        replace(&target, b"secret").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        replace_with_permissions(&path, b"public", Permissions::from_mode(0o644)).unwrap();
+        assert_eq!((fs::read(&target).unwrap().as_slice(), mode(&target)), (b"secret".as_slice(), 0o600));
+        assert!(path.symlink_metadata().unwrap().is_file());
+        assert_eq!((fs::read(&path).unwrap().as_slice(), mode(&path)), (b"public".as_slice(), 0o644));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown, symlink};
 use std::path::{Path, PathBuf};
 
 use haft_sandbox::Home;
@@ -106,7 +106,8 @@ impl PrivateFile {
         let this = Self(path);
         file.write_all(text.as_bytes())?;
         let owner = fs::metadata(directory)?;
-        chown(&this.0, Some(owner.uid()), Some(owner.gid()))?;
+        // Not by its name: a command that still runs in the directory could put a link to a file of root there.
+        fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
         Ok(this)
     }
 
