@@ -3,7 +3,9 @@
 use std::io::{self, BufRead, Read};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use haft_tools::mcp::OauthConsent;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,6 +19,9 @@ const LOGIN_WAIT: Duration = Duration::from_mins(10);
 
 /// The time a browser may take to send its request.
 const REQUEST_WAIT: Duration = Duration::from_secs(5);
+
+/// The most connections that are served at a time.
+const VISITS_MAX: usize = 256;
 
 /// The longest request or pasted input that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
@@ -37,23 +42,34 @@ impl RedirectListener {
         Ok(Self { listener, port })
     }
 
-    /// Serves requests until a browser sends the redirect; all other requests get an error.
-    async fn visited(&self) -> Url {
+    /// Serves requests until a browser sends the redirect of this login; all other requests get an error. Any web page and
+    /// any local program can connect, so neither a silent connection nor a redirect with another state ends the wait.
+    async fn visited(&self, state: &str) -> Url {
+        let mut visits = FuturesUnordered::new();
         loop {
-            let Ok((stream, _)) = self.listener.accept().await else { continue };
-            let visit = tokio::time::timeout(REQUEST_WAIT, self.visit(stream));
-            if let Ok(Some(answer)) = visit.await {
-                return answer;
+            tokio::select! {
+                accepted = self.listener.accept(), if visits.len() < VISITS_MAX => {
+                    if let Ok((stream, _)) = accepted {
+                        visits.push(tokio::time::timeout(REQUEST_WAIT, self.visit(stream, state)));
+                    }
+                }
+                Some(visit) = visits.next(), if !visits.is_empty() => {
+                    if let Ok(Some(answer)) = visit {
+                        return answer;
+                    }
+                }
             }
         }
     }
 
-    async fn visit(&self, mut stream: TcpStream) -> Option<Url> {
+    async fn visit(&self, mut stream: TcpStream, state: &str) -> Option<Url> {
         let head = head(&mut stream).await?;
-        let answer = self.answer_in(&head);
-        let (status, text) = match answer {
-            Some(_) => ("200 OK", "Done. You can close this page and go back to the terminal."),
-            None => ("404 Not Found", "There is nothing here."),
+        let redirect = self.answer_in(&head);
+        let answer = redirect.clone().filter(|url| query(url, "state").as_deref() == Some(state));
+        let (status, text) = match (&answer, redirect) {
+            (Some(_), _) => ("200 OK", "Done. You can close this page and go back to the terminal."),
+            (None, Some(_)) => ("400 Bad Request", "This page belongs to another login."),
+            (None, None) => ("404 Not Found", "There is nothing here."),
         };
         let reply = format!(
             "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
@@ -80,10 +96,11 @@ impl OauthConsent for RedirectListener {
         terminal::note(&format!(
             "open this address in a browser and log in there:\n\n  {url}\n\nthe browser then returns here; if it cannot (because it runs on another machine), paste the address of its last page:"
         ));
+        let state = query(url, "state").unwrap_or_default();
         Box::pin(async move {
             let answer = async {
                 tokio::select! {
-                    answer = self.visited() => answer,
+                    answer = self.visited(&state) => answer,
                     answer = pasted() => answer,
                 }
             };
@@ -132,6 +149,9 @@ async fn head(stream: &mut TcpStream) -> Option<String> {
 }
 
 fn is_login_redirect(url: &Url) -> bool {
-    let has = |wanted: &str| url.query_pairs().any(|(name, _)| name == wanted);
-    has("state") && (has("code") || has("error"))
+    query(url, "state").is_some() && (query(url, "code").is_some() || query(url, "error").is_some())
+}
+
+fn query(url: &Url, wanted: &str) -> Option<String> {
+    url.query_pairs().find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
 }

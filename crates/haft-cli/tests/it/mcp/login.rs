@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::{McpCallStream, place};
 use haft_testkit::{CANARY, GuardedServer, HaftCommand, HaftOutput, TestTree, eventually};
@@ -117,9 +118,28 @@ fn login_callback_with_wrong_state_is_rejected() {
     let place = configured(&server);
     let (mut child, address) = begin(&place);
     let forged = sent_back(&address).replace("state=", "state=x");
-    visit(&forged);
+    writeln!(child.stdin.as_mut().unwrap(), "{forged}").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(5));
     assert!(!place.path("home/data/tokens/far.json").exists());
+}
+
+/// Any web page can send a browser to the port, and any local program can connect to it.
+#[test]
+fn strangers_at_the_callback_port_do_not_end_or_delay_a_login() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    let (mut child, address) = begin(&place);
+    let back = sent_back(&address);
+    let host = back.strip_prefix("http://").unwrap().split_once('/').unwrap().0;
+    let silent: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(host).unwrap()).collect();
+    let begun = Instant::now();
+    let refused = visit(&back.replace("state=", "state=x"));
+    assert!(refused.contains("400 Bad Request") && refused.contains("another login"), "{refused}");
+    assert!(visit(&format!("http://{host}/")).contains("404 Not Found"));
+    assert!(visit(&back).contains("200 OK"));
+    assert!(child.wait().unwrap().success());
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    drop(silent);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
-use reqwest::Client as Http;
+use reqwest::{Client as Http, Response};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
 use url::Url;
@@ -17,6 +17,7 @@ use super::client::{self, ClientIdentitySource, OauthClient, PreregisteredClient
 use super::discovery::{self, OauthDiscovery};
 use super::endpoint_requests::{self, OauthTokenResponse, TokenRequestError};
 use super::error::{AuthError, LOGIN_NEEDED};
+use super::private_target::ServerNetwork;
 use super::scope::ScopeSources;
 use super::store::{OauthToken, TokenFile, TokenFileLock};
 
@@ -54,6 +55,7 @@ pub struct Authorizer {
     /// `None` when no user can be asked; the error then names the login command.
     consent: Option<Arc<dyn OauthConsent>>,
     http: Http,
+    network: ServerNetwork,
     /// The cached token. The lock is held during a renewal, so that concurrent callers wait for it and share its
     /// result.
     cached_token: Mutex<Option<OauthToken>>,
@@ -67,13 +69,15 @@ impl Authorizer {
         file: TokenFile,
         consent: Option<Arc<dyn OauthConsent>>,
     ) -> Result<Self, AuthError> {
+        let network = ServerNetwork::of(server);
         Ok(Self {
             name: name.to_owned(),
             server: server.clone(),
             oauth,
             file,
             consent,
-            http: endpoint_requests::http(server)?,
+            http: endpoint_requests::http(server, &network)?,
+            network,
             cached_token: Mutex::new(None),
         })
     }
@@ -149,6 +153,7 @@ impl Authorizer {
     /// Finds the authorization server. Refuses any other than `oauth.issuer` where the operator sets it, because the
     /// authorization server receives the client secret.
     async fn discover(&self, challenge: &Challenge) -> Result<OauthDiscovery, AuthError> {
+        self.learn_network(challenge).await?;
         let found = discovery::discover(&self.http, &self.server, challenge).await?;
         let required = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
         if required.is_some_and(|required| required != found.issuer.issuer.trim_end_matches('/')) {
@@ -159,9 +164,25 @@ impl Authorizer {
         Ok(found)
     }
 
-    /// Sends a request without a token and returns the server's challenge; `None` when the server does not require a
-    /// token.
+    /// Finds out if the server is in a private network: its authorization server may then be in one too.
+    async fn learn_network(&self, challenge: &Challenge) -> Result<(), AuthError> {
+        if self.network.is_known() {
+            return Ok(());
+        }
+        let from = match challenge.from {
+            Some(from) => Some(from),
+            None => self.request_without_token().await?.remote_addr().map(|address| address.ip()),
+        };
+        from.into_iter().for_each(|address| self.network.learn(address));
+        Ok(())
+    }
+
+    /// Returns the server's challenge; `None` when the server does not require a token.
     async fn trigger_unauthorized(&self) -> Result<Option<Challenge>, AuthError> {
+        Ok(Challenge::of(&self.request_without_token().await?))
+    }
+
+    async fn request_without_token(&self) -> Result<Response, AuthError> {
         let body = r#"{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{}}"#;
         let request = self
             .http
@@ -169,11 +190,8 @@ impl Authorizer {
             .header("accept", "application/json, text/event-stream")
             .header("content-type", "application/json")
             .body(body);
-        let response = request
-            .send()
-            .await
-            .map_err(|_| AuthError::Unreachable("the server cannot be reached; try again later".into()))?;
-        Ok(Challenge::of(&response))
+        let sent = request.send().await;
+        sent.map_err(|_| AuthError::Unreachable("the server cannot be reached; try again later".into()))
     }
 
     async fn obtain(

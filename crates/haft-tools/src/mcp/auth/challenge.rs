@@ -1,5 +1,7 @@
 //! Parses the `WWW-Authenticate` challenge of a server that requires a token, or a token with more scopes.
 
+use std::net::IpAddr;
+
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 
@@ -9,12 +11,15 @@ pub(in crate::mcp) struct Challenge {
     pub(super) resource_metadata: Option<String>,
     pub(super) scope: Option<String>,
     pub(super) error: Option<String>,
+    /// The address that sent the challenge.
+    pub(super) from: Option<IpAddr>,
 }
 
 impl Challenge {
     /// Returns the challenge of a response: any 401, or a 403 with the error `insufficient_scope`.
     pub(in crate::mcp) fn of(response: &Response) -> Option<Self> {
-        let challenge = Self::in_headers(response.headers());
+        let from = response.remote_addr().map(|address| address.ip());
+        let challenge = Self { from, ..Self::in_headers(response.headers()) };
         match response.status() {
             StatusCode::UNAUTHORIZED => Some(challenge),
             StatusCode::FORBIDDEN if challenge.needs_more_scopes() => Some(challenge),

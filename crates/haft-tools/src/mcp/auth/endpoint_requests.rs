@@ -15,7 +15,7 @@ use url::{Url, form_urlencoded};
 
 use super::client::OauthClient;
 use super::error::AuthError;
-use super::private_target::DiscoveryResolver;
+use super::private_target::{DiscoveryResolver, ServerNetwork};
 
 /// The timeout of one request.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
@@ -25,11 +25,11 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// Builds an HTTP client that follows no redirects: a redirect would send secrets to another address.
 /// It reaches a private network only for a server that is in one.
-pub(super) fn http(server: &Url) -> Result<Http, AuthError> {
+pub(super) fn http(server: &Url, network: &ServerNetwork) -> Result<Http, AuthError> {
     crate::http_client::builder()
         .redirect(Policy::none())
         .timeout(ANSWER_WAIT)
-        .dns_resolver(Arc::new(DiscoveryResolver::new(server)))
+        .dns_resolver(Arc::new(DiscoveryResolver::new(server, network)))
         .build()
         .map_err(|_| AuthError::refused("the HTTP client cannot be created"))
 }

@@ -2,6 +2,7 @@
 //! public server must not lead to the operator's own network.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
@@ -23,47 +24,72 @@ fn literal(url: &Url) -> Option<IpAddr> {
     }
 }
 
+/// The network that a server is in, decided by the address that answered a request. A lookup of its name would not do: the
+/// owner of a public server could let the name lead to a private address just for that lookup.
+#[derive(Debug, Clone)]
+pub(super) struct ServerNetwork(Arc<Mutex<Option<NetworkKind>>>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NetworkKind {
+    Private,
+    Public,
+}
+
+impl ServerNetwork {
+    /// Starts with what the URL says. A name other than `localhost` says nothing.
+    pub(super) fn of(server: &Url) -> Self {
+        let is_local = matches!(server.host(), Some(Host::Domain("localhost")));
+        let named = if is_local { Some(NetworkKind::Private) } else { literal(server).map(NetworkKind::of) };
+        Self(Arc::new(Mutex::new(named)))
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Records the address of a connection to the server, unless the network is known already.
+    pub(super) fn learn(&self, address: IpAddr) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(NetworkKind::of(address));
+    }
+
+    fn is_private(&self) -> bool {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) == Some(NetworkKind::Private)
+    }
+}
+
+impl NetworkKind {
+    fn of(address: IpAddr) -> Self {
+        if is_public(address) { Self::Public } else { Self::Private }
+    }
+}
+
 /// A DNS resolver that finds no private address for a host that a public server names. The client connects to exactly
 /// these addresses, so the name cannot lead to another address after the check.
 pub(super) struct DiscoveryResolver {
     server: Url,
+    network: ServerNetwork,
 }
 
 impl DiscoveryResolver {
-    pub(super) fn new(server: &Url) -> Self {
-        Self { server: server.clone() }
+    pub(super) fn new(server: &Url, network: &ServerNetwork) -> Self {
+        Self { server: server.clone(), network: network.clone() }
     }
 }
 
 impl Resolve for DiscoveryResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let server = self.server.clone();
+        let (server, network) = (self.server.clone(), self.network.clone());
         Box::pin(async move {
-            let found = lookup(name.as_str()).await?;
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             let is_other = server.host_str() != Some(name.as_str());
-            if is_other && has_private(&found) && !is_inside(&server).await? {
+            let has_private = found.iter().any(|address| !is_public(address.ip()));
+            if is_other && has_private && !network.is_private() {
                 let message = "the server names a host in a private network, which is refused";
                 return Err(message.into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
-}
-
-/// Returns true if the server itself is in a private network. Its authorization server may be there too.
-async fn is_inside(server: &Url) -> std::io::Result<bool> {
-    match literal(server) {
-        Some(address) => Ok(!is_public(address)),
-        None => Ok(has_private(&lookup(server.host_str().unwrap_or_default()).await?)),
-    }
-}
-
-fn has_private(found: &[SocketAddr]) -> bool {
-    found.iter().any(|address| !is_public(address.ip()))
-}
-
-async fn lookup(host: &str) -> std::io::Result<Vec<SocketAddr>> {
-    Ok(tokio::net::lookup_host((host, 0)).await?.collect())
 }
 
 #[cfg(test)]
@@ -91,13 +117,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_of_a_private_address_is_found_only_for_a_private_server() {
-        let found = async |server: &str| {
-            let resolver = DiscoveryResolver::new(&url(server));
+        let found = async |server: &str, answered_from: &[&str]| {
+            let network = ServerNetwork::of(&url(server));
+            answered_from.iter().for_each(|address| network.learn(address.parse().unwrap()));
+            let resolver = DiscoveryResolver::new(&url(server), &network);
             resolver.resolve(Name::from_str("localhost").unwrap()).await.map(std::iter::Iterator::count)
         };
-        assert!(found("http://127.0.0.1:1/mcp").await.unwrap() > 0);
-        assert!(found("http://localhost:1/mcp").await.unwrap() > 0);
-        let refused = found("https://8.8.8.8/mcp").await.unwrap_err();
+        assert!(found("http://127.0.0.1:1/mcp", &[]).await.unwrap() > 0);
+        assert!(found("http://localhost:1/mcp", &[]).await.unwrap() > 0);
+        assert!(found("https://mcp.corp.example/mcp", &["10.0.0.1"]).await.unwrap() > 0);
+        let refused = found("https://8.8.8.8/mcp", &["127.0.0.1"]).await.unwrap_err();
         assert!(refused.to_string().contains("private network"), "{refused}");
+        // A name that leads to the own machine proves nothing: its owner decides the answers of its DNS server.
+        assert!(found("http://name.localhost/mcp", &[]).await.is_err());
+        assert!(found("https://mcp.example.com/mcp", &["8.8.8.8", "127.0.0.1"]).await.is_err());
     }
 }
