@@ -86,8 +86,8 @@ const GEMINI_LEVELS: [(&str, &[&str]); 5] = [
 
 /// Models of Ollama with the capability `thinking`. Their `-instruct` tags lack it: Ollama parses the replies of
 /// `qwen3-vl:8b` and of `qwen3-vl:8b-instruct` differently.
-const OLLAMA_THINKING: [&str; 6] =
-    ["qwen3:", "qwen3-vl", "deepseek-r1", "deepseek-v3", "gpt-oss", "magistral"];
+const OLLAMA_THINKING: [&str; 7] =
+    ["qwen3:", "qwen3-vl", "deepseek-r1", "deepseek-v3", "gpt-oss", "magistral", "gemma4"];
 
 /// Ranges of the thinking budget of Gemini. Other models with a thinking budget are refused.
 const GEMINI_BUDGETS: [(&str, u64, u64); 4] = [
