@@ -4,7 +4,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
 
+use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_testkit::{TestTree, TestUser, eventually, processes_with, send_signal, unique_marker};
+
+use crate::run::haft;
 
 mod commands;
 mod doctor;
@@ -106,6 +109,23 @@ fn schema_that_does_not_compile_warns_in_tools_test_and_verbose_calls() {
     assert_eq!(called.stdout, "echo: hi\n");
     assert!(called.stderr.contains(&format!("unvalidated: \"{reason}")), "{}", called.stderr);
     assert!(!echo(&place).expect_code(0).stderr.contains(reason), "a plain call says nothing of it");
+}
+
+/// One such schema would otherwise make the provider refuse every request of the run.
+#[test]
+fn schema_that_a_provider_refuses_is_reduced_and_named_in_runs_and_checks() {
+    let place = place();
+    let schema =
+        r#"{"type": "object", "properties": {"text": {"type": "any"}, "$filter": {"type": "string"}}}"#;
+    configure(&place, "good", &[], &format!(r#", "toolSchemas": {{"echo": {schema}}}"#));
+    for model in ["openai/m", "anthropic/m", "gemini/m", "ollama/m"] {
+        let server = ModelServer::start(Script::of([ScriptStep::text("Done.")])).unwrap();
+        let ran = haft(&place, &server, &["run", "-m", model, "go"]).output().expect_code(0);
+        let warning = "tool `bad__echo` of `bad` is shown in a reduced form: ";
+        assert!(ran.stderr.contains(warning), "{model}: {}", ran.stderr);
+    }
+    let checked = place.haft(&["tools", "check", "--provider", "anthropic"]).output().expect_code(0).stdout;
+    assert!(checked.contains("bad__echo:\n  /properties/text: `type` is unknown"), "{checked}");
 }
 
 #[test]
