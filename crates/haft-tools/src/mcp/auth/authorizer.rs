@@ -173,7 +173,9 @@ impl Authorizer {
             Some(from) => Some(from),
             None => self.request_without_token().await?.remote_addr().map(|address| address.ip()),
         };
-        from.into_iter().for_each(|address| self.network.learn(address));
+        if let Some(from) = from {
+            self.network.learn(from);
+        }
         Ok(())
     }
 

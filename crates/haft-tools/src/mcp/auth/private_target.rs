@@ -119,7 +119,9 @@ mod tests {
     async fn a_name_of_a_private_address_is_found_only_for_a_private_server() {
         let found = async |server: &str, answered_from: &[&str]| {
             let network = ServerNetwork::of(&url(server));
-            answered_from.iter().for_each(|address| network.learn(address.parse().unwrap()));
+            for address in answered_from {
+                network.learn(address.parse().unwrap());
+            }
             let resolver = DiscoveryResolver::new(&url(server), &network);
             resolver.resolve(Name::from_str("localhost").unwrap()).await.map(std::iter::Iterator::count)
         };
