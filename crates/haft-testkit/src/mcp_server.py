@@ -1,5 +1,5 @@
 """An MCP server that behaves as badly as its first argument says. Speaks the handshake era over standard streams."""
-import json, os, signal, subprocess, sys, time
+import json, os, signal, subprocess, sys, threading, time
 
 mode = sys.argv[1] if len(sys.argv) > 1 else "good"
 out = sys.stdout.buffer
@@ -50,6 +50,14 @@ def offered(request, method, params):
         return reply(request, {"messages": [words, {"role": "user", "content": inside}], "vendor": 5})
     if method == "completion/complete":
         return reply(request, {"completion": {"values": [json.dumps(params["ref"], sort_keys=True)]}})
+    if mode == "loud" and method == "tools/call":
+        # First so much that a reader who sleeps is far behind, and then changes that it may not miss.
+        for _ in range(600):
+            send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": "x" * 60_000}})
+        for _ in range(300):
+            send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": "note://1"}})
+            time.sleep(0.002)
+        return reply(request, text("loud"))
     if method == "tools/call" and params["name"] == "fail":
         image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
         return reply(request, {"content": [{"type": "text", "text": "broken"}, image, link], "isError": True, "vendor": 6})
@@ -84,6 +92,8 @@ def tools():
         names = [f"tool_{number}" for number in range(20000)]
     if (mode == "changes" and calls > 0) or listens > 1:
         names.append("late")
+    if mode == "restless":
+        names.append(f"tool_{listings}")
     listed = [{"name": name, "inputSchema": {"type": "object"}, "vendor": 1} for name in names]
     listed[0]["annotations"] = {"readOnlyHint": True}
     if mode == "catalog":
@@ -211,6 +221,8 @@ def call(request):
         return reply(request, {"resultType": "input_required", "inputRequests": {}, "requestState": "again"})
     if mode == "never-answers":
         return
+    if mode == "late" and calls == 1:
+        time.sleep(2)
     if mode == "wrong-id":
         return send({"jsonrpc": "2.0", "id": request["id"] + 1000, "result": text("stray")})
     if mode == "exits-mid-call" or (mode == "exits-after-3" and calls > 3):
@@ -274,10 +286,17 @@ if mode == "obeys-term":
 if mode == "daemon":
     subprocess.Popen(["setsid", "sleep", sys.argv[2]], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
+if mode == "restless":
+    def change():
+        while True:
+            time.sleep(0.1)
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    threading.Thread(target=change, daemon=True).start()
+
 for line in sys.stdin:
     request = json.loads(line)
     method = request.get("method")
-    if mode == "offers" and method in OFFERS:
+    if mode in ("offers", "loud") and method in OFFERS:
         offered(request, method, request["params"])
         continue
     if method == "server/discover":
@@ -298,7 +317,7 @@ for line in sys.stdin:
         capabilities = {"tools": {"listChanged": True}}
         if mode == "prompts":
             capabilities["prompts"] = {}
-        if mode == "offers":
+        if mode in ("offers", "loud"):
             capabilities.update({"prompts": {}, "resources": {"subscribe": True}, "completions": {}, "logging": {}})
         if mode == "waits-for-others":
             open(os.path.join(sys.argv[2], sys.argv[3]), "w").close()

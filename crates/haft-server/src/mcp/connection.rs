@@ -144,7 +144,9 @@ impl ClientConnection {
     pub(super) async fn receive(self: &Arc<Self>, message: ClientMessage) {
         match message {
             ClientMessage::Request(request) => self.request(request).await,
-            ClientMessage::Notification { method, params } => self.notified(&method, params.as_deref()),
+            ClientMessage::Notification { method, params } => {
+                self.notified(&method, params.as_deref()).await;
+            }
             ClientMessage::Reply { id, outcome } => {
                 // A late answer to a question that was withdrawn is not an error.
                 self.questions.answered(id, outcome);
@@ -189,7 +191,7 @@ impl ClientConnection {
         self.reply(&request.id, outcome).await;
     }
 
-    fn notified(&self, method: &str, params: Option<&RawValue>) {
+    async fn notified(&self, method: &str, params: Option<&RawValue>) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Cancelled {
@@ -199,9 +201,14 @@ impl ClientConnection {
         if method == "notifications/cancelled"
             && let Ok(cancelled) = message::params::<Cancelled>(params)
         {
-            self.calls.cancel(&cancelled.request_id);
-            self.out.offer(MessageScope::Cancelled(cancelled.request_id), String::new());
+            self.cancel(&cancelled.request_id);
+            self.out.send(MessageScope::Cancelled(cancelled.request_id), String::new()).await;
         }
+    }
+
+    /// Cancels a request. It gets no reply.
+    pub(super) fn cancel(&self, id: &RawValue) {
+        self.calls.cancel(id);
     }
 
     fn initialize(self: &Arc<Self>, params: Option<&RawValue>) -> Result<String, GatewayError> {

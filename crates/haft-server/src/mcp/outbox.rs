@@ -10,7 +10,17 @@ pub(super) const OUTBOX_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct OutMessage {
     pub(super) scope: MessageScope,
+    pub(super) need: MessageNeed,
     pub(super) text: String,
+}
+
+/// Decides what happens to a message for a reader that is too slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MessageNeed {
+    /// The client waits for the message, or its view would be wrong without it.
+    Required,
+    /// The client can do without it: progress and log messages.
+    Optional,
 }
 
 /// The request that a message belongs to, by its id.
@@ -48,12 +58,12 @@ impl Outbox {
 
     /// Returns false if the client is gone; the connection closes then.
     pub(super) async fn send(&self, scope: MessageScope, text: String) -> bool {
-        self.0.send(OutMessage { scope, text: one_line(text) }).await.is_ok()
+        self.0.send(OutMessage { scope, need: MessageNeed::Required, text: one_line(text) }).await.is_ok()
     }
 
     /// Drops a message that a slow client can do without.
     pub(super) fn offer(&self, scope: MessageScope, text: String) {
-        let _ = self.0.try_send(OutMessage { scope, text: one_line(text) });
+        let _ = self.0.try_send(OutMessage { scope, need: MessageNeed::Optional, text: one_line(text) });
     }
 
     /// Waits until the client is gone.

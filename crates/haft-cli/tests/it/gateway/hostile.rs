@@ -1,6 +1,7 @@
 //! Clients and upstream servers that misbehave.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use haft_testkit::{eventually, unique_marker};
 use serde_json::json;
@@ -176,4 +177,37 @@ fn client_that_never_reads_does_not_make_haft_grow_or_hang() {
     drop(output);
     child.wait().unwrap();
     writer.join().unwrap();
+}
+
+#[test]
+fn list_that_changes_all_the_time_is_announced_about_once_a_second() {
+    let place = place();
+    configure(&place, &[("up", "restless", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.names();
+    let began = Instant::now();
+    client.wait_for("notifications/tools/list_changed");
+    while began.elapsed() < Duration::from_secs(3) {
+        assert_eq!(text(&client.call("up__echo", json!({"text": "x"}))), "echo: x");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let announced =
+        client.others.iter().filter(|message| message["method"] == "notifications/tools/list_changed");
+    let seconds = began.elapsed().as_secs();
+    assert!(announced.count() as u64 <= seconds + 1, "in {seconds} s: {:?}", client.others);
+}
+
+#[test]
+fn late_answer_of_an_upstream_server_reaches_no_other_call() {
+    let place = place();
+    configure(&place, &[("up", "late", &[])], r#", "tools": {"up__echo": {"timeout": "500ms"}}"#);
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.names();
+    let late = client.call("up__echo", json!({"text": "first"}));
+    assert!(late["isError"] == true && text(&late).contains("timed out"), "{late}");
+    eventually("the server answers again", || {
+        let next = client.call("up__echo", json!({"text": "second"}));
+        assert!(!text(&next).contains("first"), "{next}");
+        text(&next) == "echo: second"
+    });
 }

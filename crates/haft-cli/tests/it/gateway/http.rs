@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
+use std::time::{Duration, Instant};
 
 use haft_testkit::{TestTree, libc, processes_with, send_signal, unique_marker};
 use serde_json::{Value, json};
@@ -244,4 +245,64 @@ fn no_upstream_server_outlives_the_gateway() {
     assert!(!processes_with(&marker).is_empty());
     drop(server);
     assert!(processes_with(&marker).is_empty());
+}
+
+#[test]
+fn two_clients_with_the_same_ids_get_their_own_answers() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let server = HttpServer::start(&place, &["--no-auth"]);
+    let (one, two) = (server.session(&[]), server.session(&[]));
+    let call = |session: &str, tool: &str, text: &str| {
+        let call = json!({"name": tool, "arguments": {"text": text}});
+        server.post(&[("Mcp-Session-Id", session)], &request(5, "tools/call", &call)).message()
+    };
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| call(&one, "up__slow", "one"));
+        for number in 0..5 {
+            let reply = call(&two, "up__echo", &format!("two {number}"));
+            assert_eq!(reply["result"]["content"][0]["text"], format!("echo: two {number}"), "{reply}");
+        }
+        let reply = slow.join().unwrap();
+        assert_eq!(reply["result"]["content"][0]["text"], "echo: one", "{reply}");
+    });
+}
+
+#[test]
+fn client_that_does_not_read_one_stream_loses_it_and_nothing_else() {
+    let place = place();
+    configure(&place, &[("up", "loud", &[])], "");
+    let server = HttpServer::start(&place, &["--no-auth"]);
+    let session = server.session(&[]);
+    let own = [("Mcp-Session-Id", session.as_str())];
+    let watched = json!({"uri": "haft:up/note://1"});
+    server.post(&own, &request(2, "resources/subscribe", &watched));
+    server.post(&own, &request(3, "tools/list", &json!({})));
+    let listen = || {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        let head = [
+            "GET /mcp HTTP/1.1\r\nAccept: text/event-stream\r\nHost: ",
+            &server.address,
+            "\r\nMcp-Session-Id: ",
+            &session,
+            "\r\n\r\n",
+        ];
+        stream.write_all(head.concat().as_bytes()).unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        let status = lines.next().unwrap().unwrap();
+        (status, lines)
+    };
+    let (status, unread) = listen();
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    let began = Instant::now();
+    let call = json!({"name": "up__echo", "arguments": {}});
+    let called = server.post(&own, &request(4, "tools/call", &call)).message();
+    assert_eq!(called["result"]["content"][0]["text"], "loud", "{called}");
+    assert_eq!(server.post(&own, &request(5, "ping", &json!({}))).status(), 200);
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    // The unread stream has ended, so that another one can be opened. It tells what the client may have missed.
+    let (status, mut lines) = listen();
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert!(lines.any(|line| line.unwrap().contains("notifications/resources/updated")));
+    drop(unread);
 }

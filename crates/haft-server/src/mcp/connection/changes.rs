@@ -24,6 +24,9 @@ use crate::mcp::outbox::MessageScope;
 /// The pause between two notifications about a changed list. An upstream server may change its list all the time.
 const LIST_CHANGED_PAUSE: Duration = Duration::from_secs(1);
 
+/// The time in which further changes join the first one. Servers often announce several at once.
+const LIST_SETTLE_TIME: Duration = Duration::from_millis(100);
+
 /// The most streams of notifications that a client may open.
 const LISTENERS_MAX: usize = 16;
 
@@ -90,7 +93,7 @@ impl ClientConnection {
             return self.fail(Some(&request.id), &GatewayError::new(message::INTERNAL_ERROR, message)).await;
         }
         if listener.tools {
-            opened.set_told_if_none(&opened.shared.listed(&self.gateway().selection));
+            opened.set_told_if_none(&opened.shared.listing(self.gateway()).items);
         }
         opened.listeners().push(listener.clone());
         self.watch_changes(&opened);
@@ -116,15 +119,16 @@ impl ClientConnection {
             // Counted before the list is built, so that no change in between is missed.
             let counted = change_counts(&opened.shared.orchestrator);
             changed.mark_unchanged();
-            let now = opened.shared.listed(&self.gateway().selection);
+            let now = opened.shared.listing(self.gateway()).items;
             if opened.is_news(now) {
                 self.announce(&opened, ChangedList::Tools).await;
+                sleep(LIST_CHANGED_PAUSE).await;
             }
             tokio::select! {
                 () = any_change(&counted) => {}
                 Ok(()) = changed.changed() => {}
             }
-            sleep(LIST_CHANGED_PAUSE).await;
+            sleep(LIST_SETTLE_TIME).await;
         }
     }
 
@@ -137,6 +141,24 @@ impl ClientConnection {
             };
             self.announce(&opened, list).await;
             sleep(LIST_CHANGED_PAUSE / 2).await;
+        }
+    }
+
+    /// Tells the client that everything may have changed, because it missed notifications.
+    pub(in crate::mcp) async fn announce_everything(&self) {
+        let Some(opened) = self.opened.get() else { return };
+        for list in [ChangedList::Tools, ChangedList::Prompts, ChangedList::Resources] {
+            self.announce(opened, list).await;
+        }
+        self.announce_watched(opened).await;
+    }
+
+    async fn announce_watched(&self, opened: &OpenedClient) {
+        let watched: Vec<String> = opened.watched_uris().iter().cloned().collect();
+        let listened: Vec<String> =
+            opened.listeners().iter().flat_map(|listener| listener.uris.iter().cloned()).collect();
+        for uri in watched.into_iter().chain(listened) {
+            self.announce_update(opened, &uri).await;
         }
     }
 
@@ -206,7 +228,14 @@ impl ClientConnection {
                     // A client that does not read loses log messages, and nothing else.
                     self.out.offer(MessageScope::Connection, text);
                 }
-                Ok(ServerNews::Log(_)) | Err(RecvError::Lagged(_)) => {}
+                Ok(ServerNews::Log(_)) => {}
+                // Some of the missed notifications may have been changes.
+                Err(RecvError::Lagged(_)) => {
+                    opened.shared.lists.clear();
+                    opened.prompts_changed.notify_one();
+                    opened.resources_changed.notify_one();
+                    self.announce_watched(&opened).await;
+                }
                 Err(RecvError::Closed) => return,
             }
         }
@@ -218,7 +247,11 @@ impl ClientConnection {
         if is_unwanted {
             return;
         }
-        let is_wanted = |listener: &ChangeListener| listener.uris.contains(&uri);
+        self.announce_update(opened, &uri).await;
+    }
+
+    async fn announce_update(&self, opened: &OpenedClient, uri: &str) {
+        let is_wanted = |listener: &ChangeListener| listener.uris.iter().any(|listened| listened == uri);
         self.notify(opened, "notifications/resources/updated", is_wanted, json!({ "uri": uri })).await;
     }
 }

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::mcp::connection::ClientConnection;
 use crate::mcp::gateway::GatewayUser;
-use crate::mcp::outbox::{MessageScope, OutMessage, Outbox};
+use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
+use crate::mcp::outbox::{MessageNeed, MessageScope, OutMessage, Outbox};
 use crate::mcp::shared_tools::ToolPool;
 
 /// The most sessions of one principal. A further one ends the session that was not used for the longest time.
 const SESSIONS_PER_PRINCIPAL_MAX: usize = 256;
 
-/// The most messages that wait for the reader of one stream.
+/// The most messages that wait for the reader of one stream, without the reply. A client that lets more wait loses the
+/// stream, because haft waits for no reader: another stream of the session would wait with it.
 const STREAM_WAITING_MAX: usize = 64;
-
-/// The longest time that a full stream holds up the other streams of its session. After that the message is dropped.
-const SLOW_READER_MAX: Duration = Duration::from_secs(10);
 
 /// All sessions.
 #[derive(Debug, Default)]
@@ -91,11 +91,12 @@ impl GatewaySession {
     pub(super) fn begin(pool: Arc<ToolPool>, user: GatewayUser) -> Arc<Self> {
         let (out, messages) = Outbox::new();
         let streams = Arc::new(SessionStreams::default());
+        let connection = Arc::new(ClientConnection::new(pool, user.clone(), out));
         Arc::new(Self {
             id: uuid::Uuid::new_v4().to_string(),
-            connection: Arc::new(ClientConnection::new(pool, user.clone(), out)),
+            router: tokio::spawn(route_all(messages, Arc::clone(&streams), Arc::clone(&connection))),
+            connection,
             user,
-            router: tokio::spawn(route_all(messages, Arc::clone(&streams))),
             streams,
             last_used: Mutex::new(Instant::now()),
         })
@@ -119,9 +120,15 @@ impl GatewaySession {
         self.streams.open(id)
     }
 
-    /// Opens the stream for messages that belong to no request; `None` if it is open already.
+    /// Opens the stream for messages that belong to no request; `None` if it is open already. A client that missed
+    /// messages learns that all lists may have changed.
     pub(super) fn listen(&self) -> Option<mpsc::Receiver<OutMessage>> {
-        self.streams.listen()
+        let opened = self.streams.listen()?;
+        if self.streams.take_missed() {
+            let connection = Arc::clone(&self.connection);
+            tokio::spawn(async move { connection.announce_everything().await });
+        }
+        Some(opened)
     }
 
     fn has_streams(&self) -> bool {
@@ -142,7 +149,7 @@ impl GatewaySession {
         self.connection.close();
         self.router.abort();
         let mut streams = self.streams.lock();
-        streams.requests.clear();
+        streams.requests.drain(..).for_each(|stream| stream.fail("the session has ended"));
         streams.general = None;
     }
 }
@@ -165,19 +172,46 @@ struct SessionStreams(Mutex<OpenStreams>);
 
 #[derive(Debug, Default)]
 struct OpenStreams {
-    /// The streams of requests by id, the newest last.
-    requests: Vec<(String, mpsc::Sender<OutMessage>)>,
+    /// The streams of requests, the newest last.
+    requests: Vec<RequestStream>,
     general: Option<mpsc::Sender<OutMessage>>,
+    /// True if a message that belongs to no request found no reader.
+    has_missed: bool,
+}
+
+/// The stream of one request.
+#[derive(Debug)]
+struct RequestStream {
+    id: Box<RawValue>,
+    messages: mpsc::Sender<OutMessage>,
+    /// The place of the reply, which a full stream has too.
+    last: mpsc::OwnedPermit<OutMessage>,
+}
+
+impl RequestStream {
+    fn open(id: &RawValue) -> Option<(Self, mpsc::Receiver<OutMessage>)> {
+        let (messages, receive) = mpsc::channel(STREAM_WAITING_MAX + 1);
+        let last = messages.clone().try_reserve_owned().ok()?;
+        Some((Self { id: id.to_owned(), messages, last }, receive))
+    }
+
+    /// Ends the stream with an error instead of the reply.
+    fn fail(self, reason: &str) {
+        let error = GatewayError::new(INTERNAL_ERROR, reason);
+        let text = message::failure(Some(&self.id), &error);
+        let scope = MessageScope::Reply(self.id);
+        self.last.send(OutMessage { scope, need: MessageNeed::Required, text });
+    }
 }
 
 impl SessionStreams {
     fn open(&self, id: &RawValue) -> Option<mpsc::Receiver<OutMessage>> {
         let mut streams = self.lock();
-        if streams.requests.iter().any(|(open, _)| open == id.get()) {
+        if streams.requests.iter().any(|stream| stream.id.get() == id.get()) {
             return None;
         }
-        let (send, receive) = mpsc::channel(STREAM_WAITING_MAX);
-        streams.requests.push((id.get().to_owned(), send));
+        let (stream, receive) = RequestStream::open(id)?;
+        streams.requests.push(stream);
         Some(receive)
     }
 
@@ -191,23 +225,26 @@ impl SessionStreams {
         Some(receive)
     }
 
-    /// Returns the stream of a message. A reply or a cancellation ends its stream.
-    fn of(&self, scope: &MessageScope) -> Option<mpsc::Sender<OutMessage>> {
+    /// Returns true once after a message found no reader.
+    fn take_missed(&self) -> bool {
+        std::mem::take(&mut self.lock().has_missed)
+    }
+
+    /// Puts a message into its stream, without waiting. Returns the id of a request whose stream it had to end.
+    fn deliver(&self, message: OutMessage) -> Option<Box<RawValue>> {
         let mut streams = self.lock();
-        match scope {
+        let position = |id: &RawValue| streams.requests.iter().position(|open| open.id.get() == id.get());
+        match &message.scope {
             MessageScope::Reply(id) | MessageScope::Cancelled(id) => {
-                let at = streams.requests.iter().position(|(open, _)| open == id.get())?;
-                Some(streams.requests.remove(at).1)
+                let at = position(id)?;
+                streams.requests.remove(at).last.send(message);
+                None
             }
-            MessageScope::Request(id) => {
-                let own = streams.requests.iter().find(|(open, _)| open == id.get());
-                own.map(|(_, stream)| stream.clone()).or_else(|| streams.general.clone())
-            }
-            // Without a stream of its own, the message takes that of the newest request.
-            MessageScope::Connection => {
-                let general = streams.general.clone().filter(|stream| !stream.is_closed());
-                general.or_else(|| streams.requests.last().map(|(_, stream)| stream.clone()))
-            }
+            MessageScope::Request(id) => match position(id) {
+                Some(at) => streams.deliver_to_request(at, message),
+                None => streams.deliver_to_general(message),
+            },
+            MessageScope::Connection => streams.deliver_to_general(message),
         }
     }
 
@@ -216,11 +253,55 @@ impl SessionStreams {
     }
 }
 
-/// Sorts messages into streams. A message without a stream is lost, as the protocol allows.
-async fn route_all(mut messages: mpsc::Receiver<OutMessage>, streams: Arc<SessionStreams>) {
+impl OpenStreams {
+    /// A request whose stream is full fails: its client would wait for an answer to a question that it never saw.
+    fn deliver_to_request(&mut self, at: usize, message: OutMessage) -> Option<Box<RawValue>> {
+        match self.requests[at].messages.try_send(message) {
+            Ok(()) | Err(TrySendError::Full(OutMessage { need: MessageNeed::Optional, .. })) => None,
+            Err(TrySendError::Full(_)) => {
+                let stream = self.requests.remove(at);
+                let id = stream.id.clone();
+                stream.fail(&format!(
+                    "the request was cancelled: {STREAM_WAITING_MAX} messages wait on its stream, which the client does not read"
+                ));
+                Some(id)
+            }
+            // A client may close a response and go on to listen.
+            Err(TrySendError::Closed(message)) => self.deliver_to_general(message),
+        }
+    }
+
+    /// Ends the stream if it is full, so that the client opens another one. Without a stream of its own, the message takes
+    /// that of the newest request.
+    fn deliver_to_general(&mut self, message: OutMessage) -> Option<Box<RawValue>> {
+        let general = self.general.as_ref().filter(|stream| !stream.is_closed());
+        let newest = self.requests.last().map(|stream| &stream.messages);
+        let sent = match general.or(newest) {
+            Some(stream) => stream.try_send(message),
+            None => Err(TrySendError::Closed(message)),
+        };
+        match sent {
+            Ok(()) => {}
+            Err(TrySendError::Full(message) | TrySendError::Closed(message)) => {
+                if message.need == MessageNeed::Required {
+                    self.has_missed = true;
+                    self.general = None;
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Sorts messages into streams. It never waits for a reader.
+async fn route_all(
+    mut messages: mpsc::Receiver<OutMessage>,
+    streams: Arc<SessionStreams>,
+    connection: Arc<ClientConnection>,
+) {
     while let Some(message) = messages.recv().await {
-        if let Some(stream) = streams.of(&message.scope) {
-            let _ = timeout(SLOW_READER_MAX, stream.send(message)).await;
+        if let Some(ended) = streams.deliver(message) {
+            connection.cancel(&ended);
         }
     }
 }
@@ -233,28 +314,77 @@ mod tests {
         RawValue::from_string(text.to_owned()).unwrap()
     }
 
+    fn message(scope: MessageScope) -> OutMessage {
+        OutMessage { scope, need: MessageNeed::Required, text: "{}".into() }
+    }
+
     #[test]
     fn message_goes_to_the_stream_of_its_request() {
         let streams = SessionStreams::default();
-        assert!(streams.of(&MessageScope::Connection).is_none());
-        let one = streams.open(&raw("1")).unwrap();
-        let text = streams.open(&raw("\"1\"")).unwrap();
+        let mut one = streams.open(&raw("1")).unwrap();
+        let mut text = streams.open(&raw("\"1\"")).unwrap();
         assert!(streams.open(&raw("1")).is_none());
-        let is = |sender: Option<mpsc::Sender<OutMessage>>, receiver: &mpsc::Receiver<OutMessage>| {
-            sender.is_some_and(|sender| sender.try_send(message()).is_ok()) && receiver.len() == 1
-        };
-        assert!(is(streams.of(&MessageScope::Request(raw("1"))), &one));
-        assert!(is(streams.of(&MessageScope::Connection), &text));
-        let general = streams.listen().unwrap();
+        streams.deliver(message(MessageScope::Request(raw("1"))));
+        streams.deliver(message(MessageScope::Connection));
+        assert_eq!(
+            (one.len(), text.len()),
+            (1, 1),
+            "without a listener, the newest request gets the message"
+        );
+        let mut general = streams.listen().unwrap();
         assert!(streams.listen().is_none());
-        assert!(is(streams.of(&MessageScope::Connection), &general));
-        assert!(streams.of(&MessageScope::Reply(raw("1"))).is_some());
-        assert!(streams.of(&MessageScope::Reply(raw("1"))).is_none());
+        streams.deliver(message(MessageScope::Connection));
+        assert_eq!((general.len(), text.len()), (1, 1));
+        streams.deliver(message(MessageScope::Reply(raw("1"))));
+        streams.deliver(message(MessageScope::Reply(raw("1"))));
+        assert_eq!(one.len(), 2, "a request has one reply");
+        assert!(streams.open(&raw("1")).is_some(), "a reply ends its stream");
         drop(general);
-        assert!(streams.listen().is_some());
+        general = streams.listen().unwrap();
+        assert!(!streams.take_missed() && general.try_recv().is_err());
+        assert!(one.try_recv().is_ok() && text.try_recv().is_ok());
     }
 
-    fn message() -> OutMessage {
-        OutMessage { scope: MessageScope::Connection, text: String::new() }
+    #[test]
+    fn full_stream_of_a_request_ends_with_an_error_and_holds_up_no_other() {
+        let streams = SessionStreams::default();
+        let mut full = streams.open(&raw("1")).unwrap();
+        let other = streams.open(&raw("2")).unwrap();
+        let question = || streams.deliver(message(MessageScope::Request(raw("1"))));
+        for _ in 0..STREAM_WAITING_MAX {
+            assert!(question().is_none());
+        }
+        let optional = OutMessage { need: MessageNeed::Optional, ..message(MessageScope::Request(raw("1"))) };
+        assert!(streams.deliver(optional).is_none(), "progress is dropped instead");
+        assert_eq!(question().unwrap().get(), "1");
+        streams.deliver(message(MessageScope::Reply(raw("2"))));
+        assert_eq!(other.len(), 1);
+        let mut last = full.try_recv().unwrap();
+        while let Ok(next) = full.try_recv() {
+            last = next;
+        }
+        assert!(last.scope.is_last() && last.text.contains("\"error\""), "{last:?}");
+    }
+
+    #[test]
+    fn reply_reaches_a_full_stream() {
+        let streams = SessionStreams::default();
+        let full = streams.open(&raw("1")).unwrap();
+        for _ in 0..STREAM_WAITING_MAX {
+            streams.deliver(message(MessageScope::Request(raw("1"))));
+        }
+        streams.deliver(message(MessageScope::Reply(raw("1"))));
+        assert_eq!(full.len(), STREAM_WAITING_MAX + 1);
+    }
+
+    #[test]
+    fn full_general_stream_ends_and_the_next_one_learns_of_it() {
+        let streams = SessionStreams::default();
+        let general = streams.listen().unwrap();
+        for _ in 0..=STREAM_WAITING_MAX {
+            streams.deliver(message(MessageScope::Connection));
+        }
+        assert!(general.is_closed() && general.len() == STREAM_WAITING_MAX);
+        assert!(streams.listen().is_some() && streams.take_missed() && !streams.take_missed());
     }
 }
