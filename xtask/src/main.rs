@@ -29,7 +29,7 @@ cargo xtask lengths       report how long functions are, and name the longest
 cargo xtask prose         count patterns of unclear language; fails when a count rises
 cargo xtask deny          licences, sources and bans of dependencies; unused ones; how many the default build has
 cargo xtask install       install what the tests need
-cargo xtask conformance   the official conformance suite of MCP against our client
+cargo xtask conformance   the official conformance suite of MCP against our client and our server
 cargo xtask bench         what the sandbox, MCP calls, turns of a run, requests to models and a large API cost (release build)";
 
 fn main() -> ExitCode {
@@ -46,7 +46,9 @@ fn main() -> ExitCode {
         "lengths" => function_lengths::report(),
         "deny" => dependencies(),
         "install" => install::install(),
-        "conformance" => conformance::install().and_then(|()| conformance::conformance()),
+        "conformance" => conformance::install()
+            .and_then(|()| conformance::build())
+            .and_then(|()| conformance::conformance()),
         "bench" => check::bench(),
         _ => Err(USAGE.to_owned()),
     };

@@ -65,13 +65,15 @@ pub struct ToolError {
     /// The failed result as the MCP server sent it, for a caller that passes it on. `None` once a stage has changed the
     /// message.
     pub raw: Option<RawResult>,
+    /// The error of the protocol that the client of a gateway must see as such, because it can act on it.
+    pub protocol: Option<Box<ProtocolError>>,
     source: Option<BoxError>,
 }
 
 impl ToolError {
     /// Creates an error without a source.
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), raw: None, source: None }
+        Self { kind, message: message.into(), raw: None, protocol: None, source: None }
     }
 
     /// Sets the failed result as its MCP server sent it.
@@ -81,12 +83,30 @@ impl ToolError {
         self
     }
 
+    /// Sets the error of the protocol.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Option<ProtocolError>) -> Self {
+        self.protocol = protocol.map(Box::new);
+        self
+    }
+
     /// Sets the cause. It may hold details that the model must not see.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }
+}
+
+/// An error of the Model Context Protocol, as an upstream server sent it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProtocolError {
+    /// The code, such as -32021 for a capability that the client lacks.
+    pub code: i64,
+    /// The text of the server.
+    pub message: String,
+    /// Further details, such as the required capabilities.
+    pub data: Option<serde_json::Value>,
 }
 
 /// The kinds of tool errors. One table, [`ToolErrorKind::row`], holds their properties.

@@ -46,8 +46,18 @@ pub(super) struct RequestMeta {
     pub(super) progress_token: Option<Box<RawValue>>,
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     pub(super) version: Option<String>,
-    #[serde(rename = "io.modelcontextprotocol/clientCapabilities", default)]
-    capabilities: Value,
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
+    capabilities: Option<Value>,
+}
+
+impl RequestMeta {
+    /// Returns the abilities of the client, which a request of the era without sessions must declare.
+    pub(super) fn abilities(&self) -> Result<ClientAbilities, GatewayError> {
+        let declared = self.capabilities.as_ref().filter(|declared| declared.is_object());
+        let missing =
+            || GatewayError::new(INVALID_PARAMS, "`_meta` of the request has no client capabilities");
+        declared.map(ClientAbilities::of).ok_or_else(missing)
+    }
 }
 
 /// The parameters that every request may have.
@@ -101,17 +111,18 @@ impl ConnectionEra {
                 "the connection began with `initialize`, and cannot change its protocol version",
             )),
             (Some(STATELESS), Self::Open | Self::Stateless) => {
+                let abilities = meta.abilities()?;
                 if method != "server/discover" {
                     *self = Self::Stateless;
                 }
-                Ok(RequestEra::Stateless(ClientAbilities::of(&meta.capabilities)))
+                Ok(RequestEra::Stateless(abilities))
             }
             (Some(other), _) => Err(unsupported(other)),
         }
     }
 }
 
-fn unsupported(version: &str) -> GatewayError {
+pub(super) fn unsupported(version: &str) -> GatewayError {
     let message = format!("the protocol version `{version}` is not supported here");
     GatewayError::new(UNSUPPORTED_VERSION, message)
         .with_data(json!({ "supported": [STATELESS], "requested": version }))

@@ -1,7 +1,9 @@
 //! JSON-RPC messages of a client, and replies to it. Parameters and results stay raw JSON.
 
 use haft_tools::mcp::{ID_BYTES_MAX, JsonRpcEnvelope};
-pub(super) use haft_tools::mcp::{METHOD_NOT_FOUND, SESSION_NOT_FOUND, UNSUPPORTED_VERSION};
+pub(super) use haft_tools::mcp::{
+    METHOD_NOT_FOUND, MISSING_CAPABILITY, SESSION_NOT_FOUND, UNSUPPORTED_VERSION,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

@@ -72,6 +72,10 @@ pub(super) struct RpcError {
 
 pub const METHOD_NOT_FOUND: i64 = -32_601;
 pub const UNSUPPORTED_VERSION: i64 = -32_022;
+/// The client lacks a capability that the request needs.
+pub const MISSING_CAPABILITY: i64 = -32_021;
+/// The client must open a URL first; an error of the version 2025-11-25.
+pub(super) const URL_REQUIRED: i64 = -32_042;
 pub const SESSION_NOT_FOUND: i64 = -32_001;
 
 /// The members of any message. A client and a server judge them differently.

@@ -55,8 +55,8 @@ pub use host::{ElicitationSupport, RelayedCapabilities};
 pub use listing::{McpToolList, ParamHeaders, SkippedTool, TOOLS_MAX, ToolSelection};
 pub use log_ring::{LogRing, read_saved_log};
 pub use message::{
-    ID_BYTES_MAX, JsonRpcEnvelope, METHOD_NOT_FOUND, McpOutgoingMessage, RequestId, SESSION_NOT_FOUND,
-    UNSUPPORTED_VERSION,
+    ID_BYTES_MAX, JsonRpcEnvelope, METHOD_NOT_FOUND, MISSING_CAPABILITY, McpOutgoingMessage, RequestId,
+    SESSION_NOT_FOUND, UNSUPPORTED_VERSION,
 };
 pub use news::{LogRecord, ServerNews};
 pub use passed::{PassError, PassedMethod, PassedRequest};

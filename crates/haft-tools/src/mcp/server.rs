@@ -10,7 +10,7 @@ use haft_core::change_counter::ChangeCounter;
 use haft_core::event::CallProgress;
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
-use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::result::{ProtocolError, ToolError, ToolErrorKind};
 use haft_core::sampling::OriginatingCall;
 use haft_core::tool::Effects;
 use secrecy::ExposeSecret;
@@ -28,6 +28,7 @@ use super::host::{ElicitationSupport, Host, RelayedCapabilities};
 use super::in_flight::InFlightCalls;
 use super::listing::{self, McpToolEntry, McpToolList};
 use super::log_ring::LogRing;
+use super::message::{MISSING_CAPABILITY, RpcError, URL_REQUIRED};
 use super::news::NEWS_WAITING_MAX;
 use super::sampling::SamplingPolicy;
 use super::session::{McpSession, ServerDescription, ServerOffers};
@@ -263,7 +264,9 @@ impl SupervisedServer {
                 }
                 Err(CallError::Rpc(error)) => {
                     let message = format!("{} (code {})", error.message, error.code);
-                    return Err(ToolError::new(ToolErrorKind::Failed, message));
+                    return Err(
+                        ToolError::new(ToolErrorKind::Failed, message).with_protocol(for_client(error))
+                    );
                 }
                 Err(CallError::NeedsAuth(reason)) => {
                     self.note(connection.generation, LifecycleEvent::AuthNeeded { reason: reason.clone() });
@@ -500,4 +503,10 @@ impl fmt::Debug for SupervisedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("config", &self.shared.config).finish_non_exhaustive()
     }
+}
+
+/// Returns an error that a model cannot act on, but the client of a gateway can: it declares a capability or opens a URL.
+fn for_client(error: RpcError) -> Option<ProtocolError> {
+    let RpcError { code, message, data } = error;
+    [MISSING_CAPABILITY, URL_REQUIRED].contains(&code).then_some(ProtocolError { code, message, data })
 }

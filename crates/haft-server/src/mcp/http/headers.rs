@@ -4,11 +4,10 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::HeaderMap;
 use serde::Deserialize;
-use serde_json::json;
 
-use crate::mcp::era::{CommonParams, HANDSHAKE, STATELESS};
+use crate::mcp::era::{CommonParams, HANDSHAKE, STATELESS, unsupported};
 use crate::mcp::message::{
-    self, ClientMessage, ClientRequest, GatewayError, HEADER_MISMATCH, INVALID_REQUEST, UNSUPPORTED_VERSION,
+    self, ClientMessage, ClientRequest, GatewayError, HEADER_MISMATCH, INVALID_REQUEST,
 };
 
 pub(super) const SESSION_HEADER: &str = "mcp-session-id";
@@ -31,10 +30,7 @@ pub(super) enum RequestTarget {
 pub(super) fn target(headers: &HeaderMap, message: &ClientMessage) -> Result<RequestTarget, GatewayError> {
     let version = single(headers, VERSION_HEADER)?;
     if let Some(version) = version.filter(|version| *version != STATELESS && !HANDSHAKE.contains(version)) {
-        let message = format!("the protocol version `{version}` is not supported");
-        let supported: Vec<&str> = std::iter::once(STATELESS).chain(HANDSHAKE).collect();
-        return Err(GatewayError::new(UNSUPPORTED_VERSION, message)
-            .with_data(json!({ "supported": supported, "requested": version })));
+        return Err(unsupported(version));
     }
     if let Some(session) = single(headers, SESSION_HEADER)? {
         return Ok(RequestTarget::Session(session.to_owned()));
@@ -68,10 +64,11 @@ pub(super) fn check_stateless(headers: &HeaderMap, request: &ClientRequest) -> R
         uri: Option<String>,
     }
     let common: CommonParams = message::params(request.params.as_deref())?;
-    let Some(version) = common.meta.version else {
+    let Some(version) = &common.meta.version else {
         return Err(GatewayError::new(message::INVALID_PARAMS, "`_meta` has no protocol version"));
     };
-    same(headers, VERSION_HEADER, &version)?;
+    common.meta.abilities()?;
+    same(headers, VERSION_HEADER, version)?;
     same(headers, METHOD_HEADER, &request.method)?;
     let named: NamedParams = message::params(request.params.as_deref())?;
     let name = match request.method.as_str() {
@@ -117,7 +114,8 @@ mod tests {
 
     use super::*;
 
-    const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+    const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    const WITHOUT_CAPABILITIES: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
 
     fn headers(all: &[(&'static str, &str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
@@ -151,7 +149,7 @@ mod tests {
         check(
             &[("mcp-protocol-version", "1999-01-01")],
             &message("tools/list", META),
-            Err(UNSUPPORTED_VERSION),
+            Err(message::UNSUPPORTED_VERSION),
         );
         let two = [("mcp-session-id", "a"), ("mcp-session-id", "b")];
         check(&two, &message("tools/list", ""), Err(HEADER_MISMATCH));
@@ -176,6 +174,9 @@ mod tests {
         let other = ("mcp-protocol-version", "2025-11-25");
         check(&[other, method, ("mcp-name", "bash")], "tools/call", &call, Err(HEADER_MISMATCH));
         check(&[version, ("mcp-method", "tools/list")], "tools/list", META, Ok(()));
-        check(&[version, ("mcp-method", "tools/list")], "tools/list", "", Err(message::INVALID_PARAMS));
+        for incomplete in ["", WITHOUT_CAPABILITIES] {
+            let list = ("mcp-method", "tools/list");
+            check(&[version, list], "tools/list", incomplete, Err(message::INVALID_PARAMS));
+        }
     }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::mcp::message::{HEADER_MISMATCH, METHOD_NOT_FOUND, UNSUPPORTED_VERSION};
+use crate::mcp::message::{HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 use crate::mcp::outbox::{MessageScope, OutMessage};
 
 /// The wait for a reply before the response becomes a stream. Most replies come sooner.
@@ -37,7 +37,7 @@ pub(super) async fn respond(
     guard: impl Send + 'static,
 ) -> Response {
     let first = match timeout(REPLY_WAIT, messages.recv()).await {
-        Ok(Some(OutMessage { scope: MessageScope::Reply(_), text })) => {
+        Ok(Some(OutMessage { scope: MessageScope::Reply(_), text, .. })) => {
             let status = match errors {
                 ErrorStatus::Ok => StatusCode::OK,
                 ErrorStatus::ByCode => status_of(&text),
@@ -125,7 +125,7 @@ fn status_of(reply: &str) -> StatusCode {
     let reply: Option<ErrorReply> = serde_json::from_str(reply).ok();
     match reply.and_then(|reply| reply.error).map(|error| error.code) {
         Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-        Some(UNSUPPORTED_VERSION | HEADER_MISMATCH) => StatusCode::BAD_REQUEST,
+        Some(UNSUPPORTED_VERSION | HEADER_MISMATCH | MISSING_CAPABILITY) => StatusCode::BAD_REQUEST,
         Some(_) | None => StatusCode::OK,
     }
 }
@@ -140,6 +140,7 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":1,"result":{"error":{"code":-32601}}}"#, 200);
         check(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":""}}"#, 404);
         check(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":""}}"#, 400);
+        check(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32021,"message":""}}"#, 400);
         check(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":""}}"#, 200);
     }
 }
