@@ -179,6 +179,20 @@ impl Orchestrator {
         self.carry_out(self.begin(call, &options), options).await
     }
 
+    /// Records work that is no tool call, such as the read of a resource, with the same events as a call. It passes no
+    /// stage.
+    pub async fn record(
+        &self,
+        call: ToolCall,
+        options: &CallOptions,
+        work: impl Future<Output = Result<ToolOutput, ToolError>>,
+    ) -> ToolResult {
+        let mut record = self.begin(call, options);
+        record.reach_engine();
+        let outcome = work.await;
+        record.finish(outcome)
+    }
+
     /// Executes the calls of one turn, each with these options, and returns the results in call order. Read-only calls
     /// run concurrently; every other call waits for the calls before it and blocks the calls after it.
     pub async fn execute_all(&self, calls: Vec<ToolCall>, options: CallOptions) -> Vec<ToolResult> {

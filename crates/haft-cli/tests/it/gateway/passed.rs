@@ -214,3 +214,18 @@ fn sampling_and_roots_go_to_the_client_that_called() {
         assert!(text(&refused).contains("code"), "{mode} {refused}");
     }
 }
+
+#[test]
+fn reads_of_resources_and_prompts_are_accounted() {
+    let place = place();
+    configure(&place, &[("notes", "offers", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.ask("resources/read", json!({"uri": "haft:notes/note://1"}));
+    client.error("resources/read", json!({"uri": "haft:notes/note://none"}));
+    client.ask("prompts/get", json!({"name": "notes__greet", "arguments": {"who": "Ada"}}));
+    client.end();
+    let stats = place.haft(&["stats", "--json"]).output().expect_code(0);
+    for name in ["resources/read", "prompts/get"] {
+        assert!(stats.stdout.contains(name), "{name}: {}", stats.stdout);
+    }
+}

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use haft_core::event::CallProgress;
+use haft_core::output::ToolOutput;
+use haft_core::result::{ProtocolError, ToolError, ToolErrorKind};
+use haft_core::tool::ToolCall;
+use haft_engine::CallOptions;
 use haft_tools::mcp::{PassedMethod, PassedRequest};
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::calls::new_call_id;
 use super::lists::{read_stored, unknown_resource};
@@ -16,7 +20,7 @@ use super::{ClientConnection, LIST_TTL_MS};
 use crate::mcp::address::{AddressOwner, stored_handle};
 use crate::mcp::era::RequestEra;
 use crate::mcp::message::{
-    self, ClientRequest, GatewayError, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND,
+    self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND,
 };
 use crate::mcp::object::RawObject;
 use crate::mcp::progress::ProgressTarget;
@@ -106,6 +110,39 @@ impl PassedSubject {
     }
 }
 
+impl PassedSubject {
+    /// Returns the record of a request that reads content; `None` for requests that only help a user to write one.
+    fn accounted(&self, call: &str) -> Option<ToolCall> {
+        let (name, arguments) = match self {
+            Self::Resource { uri } => ("resources/read", json!({ "uri": uri })),
+            Self::Prompt { name, arguments } => {
+                ("prompts/get", json!({ "name": name, "arguments": arguments }))
+            }
+            Self::Subscription { .. } | Self::Completion { .. } => return None,
+        };
+        Some(ToolCall::new(call, name, &arguments))
+    }
+}
+
+/// Gives an answer the form in which it is recorded.
+fn as_output(answer: Result<String, GatewayError>) -> Result<ToolOutput, ToolError> {
+    answer.map(ToolOutput::text).map_err(|GatewayError { code, message, data }| {
+        let protocol = ProtocolError { code, message: message.clone(), data };
+        ToolError::new(ToolErrorKind::Failed, message).with_protocol(Some(protocol))
+    })
+}
+
+fn of_output(outcome: Result<ToolOutput, ToolError>) -> Result<String, GatewayError> {
+    match outcome {
+        Ok(output) => Ok(output.as_text()),
+        Err(ToolError { protocol: Some(error), .. }) => {
+            let ProtocolError { code, message, data } = *error;
+            Err(GatewayError { code, message, data })
+        }
+        Err(error) => Err(GatewayError::new(INTERNAL_ERROR, error.message)),
+    }
+}
+
 impl ClientConnection {
     pub(super) async fn begin_passed(
         self: &Arc<Self>,
@@ -147,19 +184,40 @@ impl ClientConnection {
         era: RequestEra,
         call: String,
     ) -> Result<String, GatewayError> {
-        let outcome = match subject {
-            PassedSubject::Resource { uri } => self.read_resource(&opened, &uri, &call).await,
-            PassedSubject::Subscription { uri, method } => self.subscribe(&opened, uri, method, &call).await,
-            PassedSubject::Prompt { name, arguments } => {
-                self.get_prompt(&opened, &name, arguments.as_deref(), &call).await
+        let outcome = match subject.accounted(&call) {
+            Some(recorded) => {
+                let work = async { as_output(self.answer(&opened, subject, &call).await) };
+                let options = CallOptions {
+                    context: Arc::clone(&opened.context),
+                    place: opened.shared.place,
+                    ..CallOptions::default()
+                };
+                let result = opened.shared.orchestrator.record(recorded, &options, work).await;
+                of_output(result.outcome)
             }
-            PassedSubject::Completion { reference, rest } => {
-                self.complete(&opened, reference, &rest, &call).await
-            }
+            None => self.answer(&opened, subject, &call).await,
         };
         match outcome {
             Ok(result) => Ok(with_era(&result, era)),
             Err(error) => Err(in_era(error, era)),
+        }
+    }
+
+    async fn answer(
+        &self,
+        opened: &OpenedClient,
+        subject: PassedSubject,
+        call: &str,
+    ) -> Result<String, GatewayError> {
+        match subject {
+            PassedSubject::Resource { uri } => self.read_resource(opened, &uri, call).await,
+            PassedSubject::Subscription { uri, method } => self.subscribe(opened, uri, method, call).await,
+            PassedSubject::Prompt { name, arguments } => {
+                self.get_prompt(opened, &name, arguments.as_deref(), call).await
+            }
+            PassedSubject::Completion { reference, rest } => {
+                self.complete(opened, reference, &rest, call).await
+            }
         }
     }
 
