@@ -119,8 +119,13 @@ impl Orchestrator {
         providers.iter().any(|provider| provider.changes().is_some() && provider.tools().is_empty())
     }
 
-    /// Lists the sources of hidden tools by name: the number of tools of each, and one line about it.
-    fn roster<'a>(&self, hidden: impl Iterator<Item = &'a OfferedTool>, lock: Option<&ToolLock>) -> String {
+    /// Lists the sources of hidden tools by name: the number of tools of each, and one line about it. The description of a
+    /// search contains it.
+    pub fn roster<'a>(
+        &self,
+        hidden: impl Iterator<Item = &'a OfferedTool>,
+        lock: Option<&ToolLock>,
+    ) -> String {
         let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
         for tool in hidden {
             *sources.entry(tool.entry.source()).or_default() += 1;

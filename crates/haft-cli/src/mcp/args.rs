@@ -239,6 +239,10 @@ pub(crate) struct McpServeArgs {
     #[arg(long)]
     pub(crate) read_only: bool,
 
+    /// List all tools, or only a search through which a model finds and calls them
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = ListForm::All)]
+    pub(crate) expose: ListForm,
+
     /// The name that the server gives itself
     #[arg(long, value_name = "NAME", default_value = "haft")]
     pub(crate) name: String,
@@ -260,6 +264,14 @@ pub(crate) struct McpServeArgs {
 
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
+}
+
+/// The list that a client of the gateway gets.
+#[cfg(feature = "serve")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListForm {
+    All,
+    Search,
 }
 
 /// The access to the gateway over HTTP.
@@ -285,6 +297,7 @@ Examples:
   claude mcp add haft -- haft mcp serve
   haft mcp serve --name docs --group docs
   haft mcp serve --tools 'git__*' --read-only
+  haft mcp serve --expose search
   haft mcp serve --http 127.0.0.1:8485";
 
 /// Take over the servers of other programs: Claude, Cursor, VS Code, Windsurf, Cline, Gemini, opencode, goose, Codex

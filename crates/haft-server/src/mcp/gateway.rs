@@ -15,6 +15,7 @@ use haft_runtime::definition_watch::DefinitionWatch;
 use haft_tools::mcp::McpProvider;
 
 use super::era::ClientAbilities;
+use super::meta_tools::ListedTools;
 
 /// Builds the tools for a client. It must do no IO that takes long: the reply to `initialize` waits for it. The error is for
 /// the client.
@@ -70,6 +71,8 @@ pub struct McpGateway {
     pub instructions: Option<String>,
     /// The tools that the client sees and may call.
     pub selection: ToolFilter,
+    /// Decides if the list has all these tools, or a search for them.
+    pub listed: ListedTools,
     /// The longest time that the first list waits for servers whose tools are not known yet.
     pub ready_wait: Duration,
     /// Builds the tools when the first request arrives, because upstream servers learn what the client can do.

@@ -9,6 +9,7 @@ use haft_engine::OfferedTool;
 use serde_json::{Value, json};
 
 use super::message::{GatewayError, INVALID_PARAMS};
+use super::meta_tools::ToolListing;
 use super::object::RawObject;
 
 /// The most items on one page. Many clients read only the first one.
@@ -30,6 +31,12 @@ pub(super) struct ListedItem {
     pub(super) json: String,
 }
 
+impl ListedItem {
+    pub(super) fn of_tool(tool: &OfferedTool) -> Self {
+        Self { name: tool.entry.exposed().to_string(), owner: None, json: tool_json(tool) }
+    }
+}
+
 /// One page of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ListPage {
@@ -48,12 +55,7 @@ impl ListedItems {
     }
 
     pub(super) fn of_tools(tools: &[OfferedTool]) -> Self {
-        let listed = |tool: &OfferedTool| ListedItem {
-            name: tool.entry.exposed().to_string(),
-            owner: None,
-            json: tool_json(tool),
-        };
-        Self::new(tools.iter().map(listed).collect())
+        Self::new(tools.iter().map(ListedItem::of_tool).collect())
     }
 
     pub(super) fn owner(&self, name: &str) -> Option<usize> {
@@ -111,12 +113,12 @@ fn decoded(cursor: &str) -> Option<String> {
 #[derive(Debug, Clone)]
 pub(super) struct CachedListing {
     pub(super) snapshot: Arc<haft_engine::Snapshot>,
-    pub(super) tools: Arc<ListedItems>,
+    pub(super) listing: ToolListing,
 }
 
 /// Returns the definition of a tool. The definition of an upstream server stays as it is, with members that haft does not
 /// know, but for its name, a schema that the operator replaced, and effects that the operator corrected.
-fn tool_json(tool: &OfferedTool) -> String {
+pub(super) fn tool_json(tool: &OfferedTool) -> String {
     let definition = tool.entry.definition();
     let raw = definition.raw.as_ref().and_then(|raw| RawObject::of(raw.get()));
     let mut object = raw.unwrap_or_default();
@@ -139,7 +141,7 @@ fn tool_json(tool: &OfferedTool) -> String {
 }
 
 /// Returns the annotations with the effects that haft goes by; `None` if they already say so.
-fn corrected(annotations: Option<Value>, effects: Effects) -> Option<Value> {
+pub(super) fn corrected(annotations: Option<Value>, effects: Effects) -> Option<Value> {
     let mut annotations = annotations.filter(Value::is_object).unwrap_or_else(|| json!({}));
     let is_read_only = match effects {
         Effects::ReadOnly => true,

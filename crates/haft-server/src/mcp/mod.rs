@@ -3,7 +3,7 @@
 //! Start reading at [`McpGateway`], then `connection` (one client: dispatch, calls, cancellation) and `era` (which protocol a
 //! request speaks). `shared_tools` opens the tools that equal clients share, `upstream` and `address` pass resources and
 //! prompts through, and `questions` puts approvals and questions of upstream servers to the client that called. `message`
-//! reads and writes JSON-RPC; `listing`, `result` and `rewrite` give lists and results their form. Nothing here decides if a
+//! reads and writes JSON-RPC; `listing`, `meta_tools`, `result` and `rewrite` give lists and results their form. Nothing here decides if a
 //! tool may run: every call goes through the stages of the orchestrator.
 
 mod address;
@@ -15,6 +15,7 @@ pub(crate) mod http;
 mod lines;
 mod listing;
 mod message;
+mod meta_tools;
 mod object;
 mod outbox;
 mod progress;
@@ -29,3 +30,4 @@ pub use era::ClientAbilities;
 pub use gateway::{
     BuiltinAccess, CallHints, GatewayClient, McpGateway, OpenedTools, ToolsOpener, WarningSink,
 };
+pub use meta_tools::{ListedTools, SearchSettings};

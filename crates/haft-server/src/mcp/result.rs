@@ -31,13 +31,17 @@ pub(super) struct ResultForm<'a> {
     pub(super) uris: Option<&'a UriMap<'a>>,
 }
 
-/// Returns the JSON of a result. An unknown tool is an error of the protocol; any other failure is a result that the
-/// model reads. A failed result of an upstream server keeps all its content.
+/// Returns the JSON of a result. An unknown tool is an error of the protocol, and so is an error that only the client can act
+/// on; any other failure is a result that the model reads. A failed result of an upstream server keeps all its content.
 pub(super) fn call_result(result: &ToolResult, form: ResultForm<'_>) -> Result<String, GatewayError> {
     match &result.outcome {
         Ok(output) => Ok(output_json(output, &form)),
         Err(error) if error.kind == ToolErrorKind::UnknownTool => {
             Err(GatewayError::new(INVALID_PARAMS, error.message.clone()))
+        }
+        Err(ToolError { protocol: Some(error), .. }) => {
+            let sent = GatewayError::new(error.code, error.message.clone());
+            Err(GatewayError { data: error.data.clone(), ..sent })
         }
         Err(ToolError { raw: Some(raw), .. }) => Ok(raw_json(raw, &form)),
         Err(error) => {
@@ -45,9 +49,19 @@ pub(super) fn call_result(result: &ToolResult, form: ResultForm<'_>) -> Result<S
                 Some(hint) => format!("{}\nhint: {hint}", error.message),
                 None => error.message.clone(),
             };
-            Ok(complete(json!({ "content": [text_piece(&text)], "isError": true }), form.era))
+            Ok(failed(&text, form.era))
         }
     }
+}
+
+/// Returns a result that the model reads as a failure.
+pub(super) fn failed(text: &str, era: RequestEra) -> String {
+    complete(json!({ "content": [text_piece(text)], "isError": true }), era)
+}
+
+/// Returns a result with one text.
+pub(super) fn text_result(text: &str, era: RequestEra) -> String {
+    complete(json!({ "content": [text_piece(text)] }), era)
 }
 
 fn output_json(output: &ToolOutput, form: &ResultForm<'_>) -> String {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use haft_core::output_store::StoreEntry;
 use haft_core::position::RunPosition;
 use haft_core::provider::ToolProvider;
-use haft_engine::{CatalogWarning, Orchestrator, RunContext, ToolFilter};
+use haft_engine::{CatalogWarning, Orchestrator, RunContext};
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::wiring;
 use haft_tools::mcp::SupervisedServer;
@@ -19,7 +19,8 @@ use tokio::time::{Instant, timeout};
 use super::address::UpstreamAddresses;
 use super::gateway::{GatewayClient, McpGateway, OpenedTools, WarningSink};
 use super::held::HeldCalls;
-use super::listing::{CachedListing, ListedItems};
+use super::listing::CachedListing;
+use super::meta_tools::ToolListing;
 use super::upstream::{CachedLists, UpstreamServers};
 
 /// The most outputs that are listed as resources. Older ones can still be read.
@@ -112,16 +113,17 @@ impl SharedTools {
         let _ = timeout(wait, ready.wait_for(|ready| *ready)).await;
     }
 
-    /// Returns the list. It is built again only if the catalog has changed.
-    pub(super) fn listed(&self, selection: &ToolFilter) -> Arc<ListedItems> {
+    /// Returns the list of the client. It is built again only if the catalog has changed.
+    pub(super) fn listing(&self, gateway: &McpGateway) -> ToolListing {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.orchestrator.catalog().snapshot();
         if let Some(cached) = listing.as_ref().filter(|cached| Arc::ptr_eq(&cached.snapshot, &snapshot)) {
-            return Arc::clone(&cached.tools);
+            return cached.listing.clone();
         }
-        let tools = Arc::new(ListedItems::of_tools(&self.orchestrator.active_tools(selection)));
-        *listing = Some(CachedListing { snapshot, tools: Arc::clone(&tools) });
-        tools
+        let tools = self.orchestrator.active_tools(&gateway.selection);
+        let built = gateway.listed.listing(&self.orchestrator, &tools);
+        *listing = Some(CachedListing { snapshot, listing: built.clone() });
+        built
     }
 
     /// Lists an output as a resource from now on.

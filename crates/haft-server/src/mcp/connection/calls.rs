@@ -21,8 +21,9 @@ use super::opened::OpenedClient;
 use super::rounds::{RequestRound, RoundParams};
 use crate::mcp::era::RequestEra;
 use crate::mcp::message::{self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST};
+use crate::mcp::meta_tools::described;
 use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressTarget, WatchedProgress};
-use crate::mcp::result::{DeclaredOutput, ResultForm, call_result};
+use crate::mcp::result::{DeclaredOutput, ResultForm, call_result, failed, text_result};
 use crate::mcp::rewrite::UriMap;
 use crate::mcp::shared_tools::SharedTools;
 
@@ -166,23 +167,33 @@ impl ClientConnection {
         progress: Option<ProgressTarget>,
     ) -> Result<String, GatewayError> {
         let tools = &opened.shared;
-        if tools.orchestrator.catalog().resolve(&params.name).is_err() {
+        let CallParams { name, arguments } = params;
+        let arguments = arguments.as_ref().map_or("{}", |arguments| arguments.get());
+        let digest = self.request_digest(["tools/call", &name, arguments]);
+        let written =
+            ToolCall { id: CallId(new_call_id()), name, arguments: RawArguments::from_text(arguments) };
+        let call = match self.gateway().listed.inner_call(written) {
+            Ok(call) => call,
+            Err(why) => return Ok(failed(&why, era)),
+        };
+        if tools.orchestrator.catalog().resolve(&call.name).is_err() {
             // The server of the tool may still be starting.
             tools.until_ready(self.gateway().ready_wait).await;
         }
-        let call = CallId(new_call_id());
-        let CallParams { name, arguments } = params;
-        let arguments = arguments.as_ref().map_or("{}", |arguments| arguments.get());
+        if self.gateway().listed.is_description(&call) {
+            let offered = tools.orchestrator.active_tools(&self.gateway().selection);
+            return Ok(described(&call, &offered)
+                .map_or_else(|why| failed(&why, era), |text| text_result(&text, era)));
+        }
         let round = RequestRound {
             id: id.to_owned(),
             era,
-            digest: self.request_digest(["tools/call", &name, arguments]),
+            digest,
             params: round,
-            approval: Some(ApprovalId::of_call(tools.place, &call)),
+            approval: Some(ApprovalId::of_call(tools.place, &call.id)),
         };
-        let watched = self.progress.watch(&call.0, progress);
+        let watched = self.progress.watch(&call.id.0, progress);
         let beats = beat(watched.as_ref());
-        let call = ToolCall { id: call, name, arguments: RawArguments::from_text(arguments) };
         let work = Arc::clone(self).execute(Arc::clone(opened), call, era);
         tokio::select! {
             biased;
@@ -208,6 +219,7 @@ impl ClientConnection {
             context: Arc::clone(&opened.context),
             place: opened.shared.place,
             selection: self.gateway().selection.clone(),
+            search: opened.shared.listing(self.gateway()).search,
             ..CallOptions::default()
         };
         let result = opened.shared.orchestrator.execute_with(call, options).await;
@@ -226,7 +238,12 @@ impl ClientConnection {
             }
         }
         let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok();
+        let search = tools.listing(self.gateway()).search;
         let declared = match &tool {
+            // The client does not know the output schema of a tool that the list does not have.
+            Some(tool) if search.is_some_and(|scope| !scope.shown.contains(tool.exposed().as_str())) => {
+                DeclaredOutput::Content
+            }
             Some(tool) if tool.definition().output_schema.is_some() => DeclaredOutput::Structured,
             Some(_) | None => DeclaredOutput::Content,
         };

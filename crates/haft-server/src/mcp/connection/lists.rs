@@ -45,7 +45,7 @@ impl ClientConnection {
         era: RequestEra,
     ) -> Result<String, GatewayError> {
         let cursor = cursor(request)?;
-        let listed = opened.shared.listed(&self.gateway().selection);
+        let listed = opened.shared.listing(self.gateway()).items;
         let page = listed.page(cursor.as_deref())?;
         opened.set_told(&listed);
         Ok(page_json("tools", page, era))

@@ -1,0 +1,145 @@
+//! A search in place of all definitions: the client sees the tools `tool_search`, `tool_describe` and `tool_call`, and
+//! reaches all others through them.
+//!
+//! A `tool_call` is replaced by the call inside it before the orchestrator sees it, so that rules, approvals and accounting
+//! concern the inner tool. The orchestrator answers `tool_search` itself.
+
+use std::sync::Arc;
+
+use haft_core::glob::ToolGlob;
+use haft_core::internal_tools::tool_search::{self, TOOL_CALL, TOOL_SEARCH};
+use haft_core::model_request::ModelTool;
+use haft_core::tool::{Effects, ToolCall};
+use haft_core::tool_lock::ToolLock;
+use haft_engine::{OfferedTool, Orchestrator, SearchScope};
+use haft_tools::output::OUTPUT_TOOL;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::listing::{ListedItem, ListedItems, corrected, tool_json};
+
+/// The tool that returns whole definitions.
+const TOOL_DESCRIBE: &str = "tool_describe";
+
+/// The most definitions that one request returns.
+const DESCRIBED_MAX: usize = 20;
+
+/// The most bytes of definitions that one request returns, unless the first one is larger.
+const DESCRIBED_BYTES_MAX: usize = 256 << 10;
+
+/// The tools that a client finds in the list.
+#[derive(Debug, Clone)]
+pub enum ListedTools {
+    /// All tools that it may call.
+    All,
+    /// A search, and a few tools beside it.
+    Search(SearchSettings),
+}
+
+/// The settings of a search.
+#[derive(Debug, Clone, Default)]
+pub struct SearchSettings {
+    /// Tools that stay in the list.
+    pub always_show: Vec<ToolGlob>,
+    /// Withholds descriptions of sources that differ from the locked ones.
+    pub lock: Option<Arc<ToolLock>>,
+}
+
+/// The list of a client, and the scope of its searches.
+#[derive(Debug, Clone)]
+pub(super) struct ToolListing {
+    pub(super) items: Arc<ListedItems>,
+    /// `None` if the list has all tools.
+    pub(super) search: Option<Arc<SearchScope>>,
+}
+
+impl ListedTools {
+    /// Builds the list from the tools that the client may call.
+    pub(super) fn listing(&self, orchestrator: &Orchestrator, tools: &[OfferedTool]) -> ToolListing {
+        match self {
+            Self::All => ToolListing { items: Arc::new(ListedItems::of_tools(tools)), search: None },
+            Self::Search(settings) => settings.listing(orchestrator, tools),
+        }
+    }
+
+    /// Returns the call that the orchestrator executes; the error is written for the model.
+    pub(super) fn inner_call(&self, call: ToolCall) -> Result<ToolCall, String> {
+        match self {
+            Self::Search(_) if call.name == TOOL_CALL => tool_search::unwrap(&call),
+            Self::Search(_) | Self::All => Ok(call),
+        }
+    }
+
+    /// Returns true for a call that asks for definitions.
+    pub(super) fn is_description(&self, call: &ToolCall) -> bool {
+        matches!(self, Self::Search(_)) && call.name == TOOL_DESCRIBE
+    }
+}
+
+impl SearchSettings {
+    fn listing(&self, orchestrator: &Orchestrator, tools: &[OfferedTool]) -> ToolListing {
+        let is_shown = |tool: &&OfferedTool| {
+            let name = tool.entry.exposed().as_str();
+            name == OUTPUT_TOOL || self.always_show.iter().any(|glob| glob.matches(name))
+        };
+        let (shown, hidden): (Vec<&OfferedTool>, Vec<&OfferedTool>) = tools.iter().partition(is_shown);
+        let roster = orchestrator.roster(hidden.into_iter(), self.lock.as_deref());
+        let mut items: Vec<ListedItem> = shown.iter().map(|tool| ListedItem::of_tool(tool)).collect();
+        items.extend([
+            meta_item(&tool_search::search_tool(&roster), Effects::ReadOnly),
+            meta_item(&describe_tool(), Effects::ReadOnly),
+            meta_item(&tool_search::call_tool(), Effects::Unknown),
+        ]);
+        let names = shown.iter().map(|tool| tool.entry.exposed().to_string()).collect();
+        let search = SearchScope { shown: names, allowed: None };
+        ToolListing { items: Arc::new(ListedItems::new(items)), search: Some(Arc::new(search)) }
+    }
+}
+
+fn meta_item(tool: &ModelTool, effects: Effects) -> ListedItem {
+    let mut json =
+        json!({ "name": tool.name, "description": tool.description, "inputSchema": *tool.input_schema });
+    if let Some(annotations) = corrected(None, effects) {
+        json["annotations"] = annotations;
+    }
+    ListedItem { name: tool.name.clone(), owner: None, json: json.to_string() }
+}
+
+fn describe_tool() -> ModelTool {
+    let names = json!({
+        "type": "array",
+        "items": {"type": "string"},
+        "minItems": 1,
+        "maxItems": DESCRIBED_MAX,
+        "description": "The exact names of the tools.",
+    });
+    let schema = json!({"type": "object", "properties": {"names": names}, "required": ["names"]});
+    let description =
+        format!("Returns the whole definitions of tools that `{TOOL_SEARCH}` found, with their schemas.");
+    ModelTool { name: TOOL_DESCRIBE.into(), description, input_schema: Arc::new(schema) }
+}
+
+/// Returns the definitions that a call asks for, as a JSON array; the error is written for the model.
+pub(super) fn described(call: &ToolCall, tools: &[OfferedTool]) -> Result<String, String> {
+    #[derive(Deserialize)]
+    struct DescribeArguments {
+        names: Vec<String>,
+    }
+    let read = serde_json::from_str::<DescribeArguments>(call.arguments.as_text());
+    let DescribeArguments { names } =
+        read.map_err(|_| "`names` must be an array of names of tools".to_owned())?;
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    for name in names.iter().take(DESCRIBED_MAX) {
+        let tool = tools.iter().find(|tool| tool.entry.exposed().as_str() == name);
+        let tool = tool.ok_or_else(|| {
+            format!("there is no tool {}; find the names with `{TOOL_SEARCH}`", Value::from(name.as_str()))
+        })?;
+        let json = tool_json(tool);
+        bytes += json.len();
+        if bytes > DESCRIBED_BYTES_MAX && !found.is_empty() {
+            return Err(format!("the definitions have more than {DESCRIBED_BYTES_MAX} bytes; ask for fewer"));
+        }
+        found.push(json);
+    }
+    Ok(format!("[{}]", found.join(",")))
+}
