@@ -10,14 +10,15 @@ use haft_engine::ToolFilter;
 use haft_runtime::governor::EffectExposure;
 use haft_runtime::runtime::Runtime;
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
-use haft_server::mcp::McpGateway;
+use haft_server::mcp::{ListedTools, McpGateway};
 use haft_server::{AgentCatalog, AuthMode, ServeError, ServedRoutes, Server, ServerSettings};
 use haft_store::api_keys::{KeyScope, NewApiKey};
 
 use super::args::{FileArgs, PolicyArgs, ServeArgs};
 use super::cancel::SignalListener;
 use super::exit::ExitReason;
-use super::mcp::opener::GatewayTools;
+use super::mcp::opener::{GatewayAgents, GatewayTools};
+use super::mcp::serve::GatewayFace;
 use super::settings::{self, CliError, Configuration};
 use super::watch::{self, CallLog, CommandWatchers};
 use super::{agents, keys, mcp, skills, terminal};
@@ -56,7 +57,7 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
     };
     let mut watching = None;
     let exit = run(settings, |server| {
-        let (gateway, watch) = gateway(&args.files, configuration)?;
+        let (gateway, watch) = gateway(&args.files, configuration, GatewayAgents::of(&server))?;
         watching = Some(watch);
         Ok(server.with_mcp(gateway, ServedRoutes::All))
     })
@@ -71,13 +72,15 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
 fn gateway(
     files: &FileArgs,
     configuration: Configuration,
+    agents: GatewayAgents,
 ) -> Result<(McpGateway, CommandWatchers), CliError> {
     let home = settings::home()?;
     let content = watch::content(configuration.resolved.telemetry);
     let watch = CommandWatchers::of_gateway(CallLog::Off, &home, content);
     let policy = PolicyArgs { files: files.clone(), ..PolicyArgs::default() };
-    let tools = GatewayTools { configuration, policy, exposure: EffectExposure::All, local: None };
-    let gateway = mcp::serve::build("haft", ToolFilter::All, tools, &watch)?;
+    let tools = GatewayTools { configuration, policy, exposure: EffectExposure::All, local: None, agents };
+    let face = GatewayFace { name: "haft", selection: ToolFilter::All, listed: ListedTools::All };
+    let gateway = mcp::serve::build(face, tools, &watch)?;
     Ok((gateway, watch))
 }
 

@@ -96,21 +96,23 @@ pub(super) async fn policy(
     args: &PolicyArgs,
     configuration: &Configuration,
 ) -> Result<SandboxPolicy, CliError> {
-    let spec = workspace_spec(args, configuration).await?;
+    granted(&workspace_spec(args, configuration).await?)
+}
+
+/// Builds the policy of a workspace.
+pub(super) fn granted(spec: &WorkspaceSpec) -> Result<SandboxPolicy, CliError> {
     spec.policy(&home()?).map_err(|error| not_granted(&error))
 }
 
-/// Builds the policy of a principal of a server, in a workspace of its own. The user's home directory is covered, because
-/// the principal may be a stranger to the user.
+/// Builds the workspace of a principal of a server. The user's home directory is covered, because the principal may be a
+/// stranger to the user.
 #[cfg(feature = "serve")]
-pub(super) fn policy_of(
-    principal: &haft_core::principal::Principal,
+pub(super) fn workspace_of_stranger(
     directory: PathBuf,
     args: &PolicyArgs,
     configuration: &Configuration,
-) -> Result<SandboxPolicy, CliError> {
-    let spec = spec_at(directory, UserHomeView::Covered, args, configuration)?;
-    spec.policy_of(principal, &home()?).map_err(|error| not_granted(&error))
+) -> Result<WorkspaceSpec, CliError> {
+    spec_at(directory, UserHomeView::Covered, args, configuration)
 }
 
 /// Builds the policy for a command that only explains it and runs nothing, so that no question is needed.

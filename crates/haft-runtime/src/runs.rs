@@ -19,6 +19,7 @@ mod prepared_agent;
 mod relay;
 mod request_sizes;
 mod resume;
+mod served_agents;
 mod system_prompt;
 
 pub use active_run::{ActiveRun, ClientFunctions, NoFunctions, RunRequest};
@@ -29,3 +30,4 @@ pub use partial_output::PartialOutputs;
 pub use prepared_agent::PreparedAgent;
 pub use prepared_agent::model_names;
 pub use resume::{ResumeError, ResumedSession};
+pub use served_agents::ServedAgents;

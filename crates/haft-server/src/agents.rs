@@ -4,6 +4,7 @@
 //! the machine.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::AgentLoader;
@@ -16,7 +17,7 @@ pub struct AgentCatalog {
 
 #[derive(Debug)]
 struct ServedAgent {
-    graph: AgentGraph,
+    graph: Arc<AgentGraph>,
     description: String,
 }
 
@@ -28,7 +29,7 @@ impl AgentCatalog {
             let gathered = read.map_err(|error| error.to_string()).and_then(|agent| {
                 let (name, description) = (agent.agent.name.clone(), agent.agent.description.clone());
                 let graph = AgentGraph::gather(agent, loader).map_err(|error| error.to_string())?;
-                Ok((name, ServedAgent { graph, description }))
+                Ok((name, ServedAgent { graph: Arc::new(graph), description }))
             });
             match gathered {
                 Ok((name, agent)) => drop(agents.insert(name, agent)),
@@ -40,7 +41,12 @@ impl AgentCatalog {
 
     /// Returns the agent of a name, with all agents that it can reach.
     pub fn get(&self, name: &str) -> Option<&AgentGraph> {
-        self.agents.get(name).map(|agent| &agent.graph)
+        self.agents.get(name).map(|agent| &*agent.graph)
+    }
+
+    /// Returns all agents, sorted by name.
+    pub fn graphs(&self) -> impl Iterator<Item = &Arc<AgentGraph>> {
+        self.agents.values().map(|agent| &agent.graph)
     }
 
     /// Returns the names and descriptions, sorted by name.

@@ -187,6 +187,16 @@ impl Server {
         self
     }
 
+    /// Returns the agents that requests can name.
+    pub fn agents(&self) -> &AgentCatalog {
+        &self.state.agents
+    }
+
+    /// Returns the runtime of all runs.
+    pub fn runtime(&self) -> &Runtime {
+        &self.state.runtime
+    }
+
     /// Returns the address that the server listens on, with the port that the system chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -5,35 +5,105 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use haft_config::{ResolvedConfig, environment};
+use haft_config::agents::graph::AgentGraph;
+use haft_config::{ResolvedConfig, environment, printable};
 use haft_core::glob::ToolGlob;
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_engine::RunContext;
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::governor::EffectExposure;
+use haft_runtime::runs::ServedAgents;
+use haft_runtime::runtime::Runtime;
 use haft_runtime::sampling::ModelSampler;
+use haft_runtime::spec::WorkspaceSpec;
 use haft_runtime::wiring::{self, OrchestratorOptions, ToolSettings};
 use haft_sandbox::{Home, SandboxPolicy};
 use haft_server::mcp::{BuiltinAccess, ClientAbilities, GatewayClient, OpenedTools, ToolsOpener};
+use haft_server::{AgentCatalog, Server, needs_builtin_tools};
 use haft_store::tenant::directory_of;
 use haft_tools::mcp::{ElicitationSupport, RelayedCapabilities};
 use haft_tools::output::OUTPUT_TOOL;
 
-use super::super::args::PolicyArgs;
+use super::super::args::{FileArgs, PolicyArgs};
 use super::super::call::{over_http, store};
+use super::super::exit::ExitReason;
 use super::super::settings::{self, CliError, Configuration};
 use super::super::watch::CommandWatchers;
-use super::super::{approvals, servers};
+use super::super::{agents, approvals, servers, skills, terminal};
 
 /// Everything that the tools of all clients have in common.
 pub(crate) struct GatewayTools {
     pub(crate) configuration: Configuration,
     pub(crate) policy: PolicyArgs,
     pub(crate) exposure: EffectExposure,
-    /// The policy of the local user in the directory of the command. `None` gives the local user a directory of its
+    /// The workspace of the local user in the directory of the command. `None` gives the local user a directory of its
     /// own, as all other principals have one.
-    pub(crate) local: Option<SandboxPolicy>,
+    pub(crate) local: Option<ClientWorkspace>,
+    /// The agents that clients can call.
+    pub(crate) agents: GatewayAgents,
+}
+
+/// The directory that the tools of a client work in, and the sandbox around it.
+#[derive(Clone)]
+pub(crate) struct ClientWorkspace {
+    pub(crate) spec: WorkspaceSpec,
+    pub(crate) policy: SandboxPolicy,
+}
+
+/// The agents behind a gateway, and the runtime that runs them.
+#[derive(Clone)]
+pub(crate) struct GatewayAgents {
+    runtime: Option<Runtime>,
+    agents: Vec<Arc<AgentGraph>>,
+}
+
+impl GatewayAgents {
+    /// Reads all agents of haft's home and of the project. Without any there is no runtime.
+    pub(crate) async fn load(files: &FileArgs, configuration: &Configuration) -> Result<Self, CliError> {
+        let (catalog, mut warnings) = AgentCatalog::load(&agents::loader(files)?);
+        let found: Vec<Arc<AgentGraph>> = catalog.graphs().cloned().collect();
+        let mut runtime = None;
+        if !found.is_empty() {
+            let builder = Runtime::builder(configuration.resolved.clone())
+                .home(settings::home()?)
+                .skills(skills::found(files)?);
+            let built = builder.build_with_warnings().await;
+            let (built, of_runtime) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
+            warnings.extend(of_runtime);
+            runtime = Some(built);
+        }
+        warnings.iter().for_each(|warning| terminal::warn(&printable(warning)));
+        Ok(Self { runtime, agents: found })
+    }
+
+    /// Returns the agents of an HTTP server, which its own runtime runs and shuts down.
+    pub(crate) fn of(server: &Server) -> Self {
+        let agents = server.agents().graphs().cloned().collect();
+        Self { runtime: Some(server.runtime().clone()), agents }
+    }
+
+    /// Returns the tools for a client. The agents that reach built-in tools need the right to use those.
+    fn provider(
+        &self,
+        client: &GatewayClient,
+        config: &ResolvedConfig,
+        workspace: WorkspaceSpec,
+    ) -> Option<Arc<dyn ToolProvider>> {
+        let is_offered = |graph: &&Arc<AgentGraph>| {
+            client.builtin_tools == BuiltinAccess::Offered || !needs_builtin_tools(config, graph)
+        };
+        let offered: Vec<Arc<AgentGraph>> = self.agents.iter().filter(is_offered).cloned().collect();
+        let runtime = self.runtime.clone()?;
+        Some(Arc::new(ServedAgents::new(runtime, offered, workspace)))
+    }
+
+    /// Ends the runs, and the servers that they share.
+    pub(crate) async fn shut_down(&self) {
+        if let Some(runtime) = &self.runtime {
+            runtime.shut_down().await;
+        }
+    }
 }
 
 impl GatewayTools {
@@ -44,16 +114,17 @@ impl GatewayTools {
         let home = settings::home()?;
         let grants = approvals::store(&home);
         let (place, parents, events) = (watch.place(), watch.trace_parents(), watch.sink());
-        let (args, exposure, local) = (self.policy, self.exposure, self.local);
+        let (args, exposure, local, agents) = (self.policy, self.exposure, self.local, self.agents);
         Ok(Box::new(move |client: &GatewayClient| -> Result<OpenedTools, String> {
             let mut config = configuration.resolved.clone();
             if client.builtin_tools == BuiltinAccess::Withheld {
                 config.tools_denied.extend(builtin_globs());
             }
-            let policy = match local.as_ref().filter(|_| client.principal == Principal::local()) {
-                Some(local) => local.clone(),
-                None => policy_of(&args, &configuration, &client.principal, &home)?,
-            };
+            let ClientWorkspace { spec, policy } =
+                match local.as_ref().filter(|_| client.principal == Principal::local()) {
+                    Some(local) => local.clone(),
+                    None => workspace_of(&args, &configuration, &client.principal, &home)?,
+                };
             let outputs = store(&home, &config.tool_output.limits).map_err(|(_, reason)| reason)?;
             let sampler = ModelSampler::new(&config, &policy, Arc::new(environment), None);
             let context = RunContext {
@@ -72,8 +143,9 @@ impl GatewayTools {
                 ..offered(client.abilities, &config)
             };
             let upstreams = servers::usable(&config, &policy, &face);
-            let providers: Vec<Arc<dyn ToolProvider>> =
+            let mut providers: Vec<Arc<dyn ToolProvider>> =
                 upstreams.iter().map(|provider| Arc::clone(provider) as _).collect();
+            providers.extend(agents.provider(client, &config, spec));
             let (definitions, naming) = (DefinitionWatch::new(&config, &home), config.naming);
             let later = later(config.clone(), home.clone());
             let settings = ToolSettings { policy, timeout: None, config };
@@ -106,16 +178,19 @@ fn later(config: ResolvedConfig, home: Home) -> BoxFuture<'static, Vec<Arc<dyn T
     Box::pin(async move { over_http(&config, &home).await })
 }
 
-/// The policy of a client that is not the local user: its workspace is a directory of its own, as in `haft serve`.
-fn policy_of(
+/// The workspace of a client that is not the local user: a directory of its own, as in `haft serve`.
+fn workspace_of(
     args: &PolicyArgs,
     configuration: &Configuration,
     principal: &Principal,
     home: &Home,
-) -> Result<SandboxPolicy, String> {
+) -> Result<ClientWorkspace, String> {
     let directory: PathBuf =
         home.workspace().join(directory_of(principal.tenant())).join(directory_of(principal.subject()));
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     made.map_err(|error| format!("the workspace cannot be created: {error}"))?;
-    settings::policy_of(principal, directory, args, configuration).map_err(|(_, reason)| reason)
+    let spec =
+        settings::workspace_of_stranger(directory, args, configuration).map_err(|(_, reason)| reason)?;
+    let policy = spec.policy_of(principal, home).map_err(|error| error.to_string())?;
+    Ok(ClientWorkspace { spec, policy })
 }

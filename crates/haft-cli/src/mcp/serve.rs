@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use haft_config::ResolvedConfig;
 use haft_core::glob::ToolGlob;
 use haft_core::name::GroupName;
 use haft_core::result::ToolError;
 use haft_engine::{ToolFilter, ToolFilterItem};
 use haft_runtime::governor::EffectExposure;
 use haft_server::ServedRoutes;
-use haft_server::mcp::McpGateway;
+use haft_server::mcp::{ListedTools, McpGateway, SearchSettings};
 use haft_store::api_keys::KeyScope;
 use tokio::io::BufReader;
 
@@ -19,8 +20,8 @@ use super::super::serve::{self as http_server, HttpServeSettings};
 use super::super::settings::{self, CliError, Configuration};
 use super::super::watch::{self, CallLog, CommandWatchers};
 use super::super::{cancel, hints, remedy, terminal};
-use super::args::McpServeArgs;
-use super::opener::GatewayTools;
+use super::args::{ListForm, McpServeArgs};
+use super::opener::{ClientWorkspace, GatewayAgents, GatewayTools};
 
 /// The size of the buffer for requests, in bytes.
 const INPUT_BUFFER_BYTES: usize = 64 << 10;
@@ -30,22 +31,31 @@ pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
         Ok(configuration) => configuration,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let (gateway, watch) = match gateway(args, configuration.clone()).await {
+    let agents = match GatewayAgents::load(&args.policy.files, &configuration).await {
+        Ok(agents) => agents,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let (gateway, watch) = match gateway(args, configuration.clone(), agents.clone()).await {
         Ok(made) => made,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    if let Some(address) = args.http {
-        let exit = serve_http(args, address, configuration, gateway).await;
-        watch.finish();
-        return exit;
-    }
+    let exit = match args.http {
+        Some(address) => serve_http(args, address, configuration, gateway).await,
+        None => serve_streams(gateway).await,
+    };
+    agents.shut_down().await;
+    watch.finish();
+    exit
+}
+
+/// Serves one client on the standard streams.
+async fn serve_streams(gateway: McpGateway) -> ExitCode {
     let input = BufReader::with_capacity(INPUT_BUFFER_BYTES, tokio::io::stdin());
     let served = tokio::select! {
         biased;
         exit = cancel::cancelled() => return exit.into(),
         served = haft_server::mcp::serve(gateway, input, tokio::io::stdout()) => served,
     };
-    watch.finish();
     match served {
         Ok(()) => ExitReason::Success.into(),
         Err(error) => terminal::failed(ExitReason::ClosedPipe, &format!("the client is gone: {error}")),
@@ -76,6 +86,7 @@ async fn serve_http(
 async fn gateway(
     args: &McpServeArgs,
     mut configuration: Configuration,
+    agents: GatewayAgents,
 ) -> Result<(McpGateway, CommandWatchers), CliError> {
     let selection = selection(args)?;
     let home = settings::home()?;
@@ -84,16 +95,35 @@ async fn gateway(
     configuration.resolved.trace_mcp |= args.trace_mcp;
     let exposure = if args.read_only { EffectExposure::ReadOnly } else { EffectExposure::All };
     let policy = args.policy.clone();
-    let local = Some(settings::policy(&policy, &configuration).await?);
-    let tools = GatewayTools { configuration, policy, exposure, local };
-    let gateway = build(&args.name, selection, tools, &watch)?;
+    let spec = settings::workspace_spec(&policy, &configuration).await?;
+    let local = ClientWorkspace { policy: settings::granted(&spec)?, spec };
+    let tools = GatewayTools { configuration, policy, exposure, local: Some(local), agents };
+    let listed = listed(args.expose, &tools.configuration.resolved);
+    let gateway = build(GatewayFace { name: &args.name, selection, listed }, tools, &watch)?;
     Ok((gateway, watch))
+}
+
+/// Decides which tools the list has. The patterns of `alwaysShow` hold here as in runs.
+fn listed(form: ListForm, config: &ResolvedConfig) -> ListedTools {
+    match form {
+        ListForm::All => ListedTools::All,
+        ListForm::Search => ListedTools::Search(SearchSettings {
+            always_show: config.tool_search.always_show.clone(),
+            lock: config.tool_lock.clone(),
+        }),
+    }
+}
+
+/// The part of the gateway that its clients see.
+pub(crate) struct GatewayFace<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) selection: ToolFilter,
+    pub(crate) listed: ListedTools,
 }
 
 /// Builds the gateway over the tools.
 pub(crate) fn build(
-    name: &str,
-    selection: ToolFilter,
+    GatewayFace { name, selection, listed }: GatewayFace<'_>,
     tools: GatewayTools,
     watch: &CommandWatchers,
 ) -> Result<McpGateway, CliError> {
@@ -102,8 +132,9 @@ pub(crate) fn build(
     Ok(McpGateway {
         name: name.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        instructions: Some(INSTRUCTIONS.to_owned()),
+        instructions: Some(instructions(&listed).to_owned()),
         selection,
+        listed,
         ready_wait: config.mcp_ready_wait,
         hints: Arc::new(move |error: &ToolError, tool: &str| remedy::of(error, tool, &hinted)),
         warn: Arc::new(|warning| {
@@ -114,9 +145,20 @@ pub(crate) fn build(
     })
 }
 
-/// The instructions for the model of the client.
-const INSTRUCTIONS: &str = "The tools of several servers. The name of a tool begins with the name of its server. \
-    A result that is too large is stored: query it with `tool_output` and the handle in the result.";
+/// Returns the instructions for the model of the client.
+fn instructions(listed: &ListedTools) -> &'static str {
+    match listed {
+        ListedTools::All => {
+            "The tools of several servers. The name of a tool begins with the name of its server. \
+             A result that is too large is stored: query it with `tool_output` and the handle in the result."
+        }
+        ListedTools::Search(_) => {
+            "The tools of several servers, which the list does not show. Find a tool with `tool_search`, read its \
+             definition with `tool_describe`, and call it with `tool_call`. A result that is too large is stored: \
+             query it with `tool_output` and the handle in the result."
+        }
+    }
+}
 
 /// Returns the tools that the client may see. Without a selection these are all active tools.
 fn selection(args: &McpServeArgs) -> Result<ToolFilter, CliError> {

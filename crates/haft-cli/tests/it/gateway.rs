@@ -7,12 +7,14 @@ use std::process::{Child, ChildStdin, ChildStdout};
 use haft_testkit::{TestTree, TestUser};
 use serde_json::{Value, json};
 
+mod agents;
 mod approvals;
 mod hostile;
 mod http;
 mod passed;
 mod protocol;
 mod sdk;
+mod search;
 
 fn place() -> TestTree {
     TestTree::new(TestUser::Ourselves)

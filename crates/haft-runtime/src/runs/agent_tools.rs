@@ -59,7 +59,7 @@ async fn carry_out(worker: Arc<PreparedAgent>, task: RunRequest) -> Result<RunFi
     ActiveRun::begin(worker, task).await?.drive_to_end(&NoFunctions).await
 }
 
-fn definition(agent: &AgentDefinition) -> ToolDefinition {
+pub(super) fn definition(agent: &AgentDefinition) -> ToolDefinition {
     let description = match agent.description.trim() {
         "" => format!("Asks the agent `{}`, which works on the request with its own tools.", agent.name),
         said => said.to_owned(),
@@ -103,7 +103,7 @@ fn is_object(schema: &Value) -> bool {
 
 /// Returns the request text for the agent. The arguments passed the schema of the tool, so the expected member is
 /// present.
-fn request(input: &AgentInput, arguments: &Map<String, Value>) -> String {
+pub(super) fn request(input: &AgentInput, arguments: &Map<String, Value>) -> String {
     let inside = match (input.format, &input.schema) {
         (InputFormat::Text, _) => arguments.get("request"),
         (InputFormat::Json, Some(schema)) if !is_object(schema) => arguments.get("input"),
@@ -118,7 +118,7 @@ fn request(input: &AgentInput, arguments: &Map<String, Value>) -> String {
 
 /// Turns the end of the agent's run into a tool result. A truncated answer is still returned, with a note that it is
 /// incomplete.
-fn outcome(agent: &str, finish: &RunFinish) -> Result<ToolOutput, ToolError> {
+pub(super) fn outcome(agent: &str, finish: &RunFinish) -> Result<ToolOutput, ToolError> {
     let row = finish.reason.row();
     let detail = if finish.detail.is_empty() { row.hint } else { &finish.detail };
     let failed =

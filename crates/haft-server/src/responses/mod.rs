@@ -19,6 +19,8 @@ mod tool_choice;
 mod tools;
 mod websocket;
 
+pub use spec::needs_builtin_tools;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -164,6 +164,11 @@ fn check_choice(request: &CreateRequest) -> Result<(), ApiError> {
     }
 }
 
+/// Tests if a caller needs the scope of the built-in tools to run the agent.
+pub fn needs_builtin_tools(config: &ResolvedConfig, graph: &AgentGraph) -> bool {
+    reaches_builtin_tools(graph) || acts_by_itself(config, &ModelTarget::Agent(graph))
+}
+
 /// Tests if the agent, or one that it can reach, may be shown a tool that reads files or runs commands.
 fn reaches_builtin_tools(graph: &AgentGraph) -> bool {
     let definitions = haft_tools::builtin::definitions();

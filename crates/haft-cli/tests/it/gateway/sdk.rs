@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rmcp::model::{CallToolRequestParams, ProtocolVersion};
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
+use rmcp::transport::StreamableHttpClientTransport;
 use serde_json::{Value, json};
 
 use super::super::mcp::real::{module, python};
@@ -72,4 +75,53 @@ fn typescript_sdk_lists_calls_and_approves_in_both_eras() {
     check("node", "client_v1.mjs", "legacy", "2025-11-25");
     check("node", "client_v2.mjs", "legacy", "2025-11-25");
     check("node", "client_v2.mjs", "auto", "2026-07-28");
+}
+
+#[test]
+fn rust_sdk_lists_and_calls_in_both_eras_over_both_transports() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let server = HttpServer::start(&place, &["--no-auth"]);
+    // The client requires a default crypto provider, although no request here uses TLS.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for era in [Era::Handshake, Era::Stateless] {
+            let mut command = tokio::process::Command::new(haft_testkit::binary());
+            command.args(["mcp", "serve"]).env("HAFT_HOME", place.path("home")).current_dir(place.path("ws"));
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
+            use_rust_sdk(().serve_with_lifecycle(streams, era.mode()).await.unwrap()).await;
+            child.wait().await.unwrap();
+            let http = StreamableHttpClientTransport::from_uri(server.url());
+            use_rust_sdk(().serve_with_lifecycle(http, era.mode()).await.unwrap()).await;
+        }
+    });
+}
+
+#[derive(Clone, Copy)]
+enum Era {
+    Handshake,
+    Stateless,
+}
+
+impl Era {
+    fn mode(self) -> ClientLifecycleMode {
+        match self {
+            Self::Handshake => ClientLifecycleMode::Initialize,
+            Self::Stateless => {
+                ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
+            }
+        }
+    }
+}
+
+async fn use_rust_sdk(client: RunningService<RoleClient, ()>) {
+    let tools = client.list_all_tools().await.unwrap();
+    assert!(tools.iter().any(|tool| tool.name == "up__echo"), "{tools:?}");
+    let arguments = json!({"text": "hi"}).as_object().cloned().unwrap();
+    let called =
+        client.call_tool(CallToolRequestParams::new("up__echo").with_arguments(arguments)).await.unwrap();
+    assert_eq!(called.content[0].as_text().unwrap().text, "echo: hi");
+    client.cancel().await.unwrap();
 }

@@ -1,0 +1,94 @@
+//! Agents as tools of the gateway, with the scripted model server behind them.
+
+use haft_model_server::{ModelServer, Script, ScriptStep};
+use haft_testkit::{TestTree, eventually, processes_with, unique_marker};
+use serde_json::{Value, json};
+
+use super::{McpClient, configure, place, text};
+
+/// A place with the agent `helper`, and a model that follows the script.
+fn with_agent(steps: impl IntoIterator<Item = ScriptStep>, keys: &str) -> (TestTree, ModelServer) {
+    let place = place();
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let provider = format!(
+        r#", "models": {{"default": "openai/m"}}, "providers": {{"openai": {{"baseUrl": "{}/v1", "apiKey": "k"}}}}{keys}"#,
+        server.url()
+    );
+    configure(&place, &[], &provider);
+    place.file("home/agents/helper.md", "---\ndescription: Helps with files\ntools: bash\n---\nYou help.\n");
+    (place, server)
+}
+
+fn bash(command: &str) -> ScriptStep {
+    ScriptStep::call("bash", json!({ "command": command }))
+}
+
+#[test]
+fn agent_is_a_tool_whose_calls_are_progress_and_accounted() {
+    let (place, _server) = with_agent([bash("echo from the agent"), ScriptStep::text("All done.")], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let listed = client.ask("tools/list", json!({}));
+    let tools = listed["tools"].as_array().unwrap();
+    let agent =
+        tools.iter().find(|tool| tool["name"] == "agent__helper").unwrap_or_else(|| panic!("{listed}"));
+    assert_eq!(agent["description"], "Helps with files");
+    let params =
+        json!({"name": "agent__helper", "arguments": {"request": "go"}, "_meta": {"progressToken": "p"}});
+    let id = client.begin("tools/call", params);
+    let reply = client.reply(id);
+    assert_eq!(text(&reply["result"]), "All done.", "{reply}");
+    let said: Vec<String> = client.others.iter().map(ToString::to_string).collect();
+    assert!(said.iter().any(|line| line.contains("calls `bash`")), "{said:?}");
+    client.end();
+    let stats = place.haft(&["stats", "--json"]).output().expect_code(0);
+    assert!(stats.stdout.contains("\"bash\"") && stats.stdout.contains("agent__helper"), "{}", stats.stdout);
+    let sessions = place.haft(&["sessions", "list", "--json"]).output().expect_code(0);
+    assert!(sessions.stdout.contains("\"calls\": 1"), "{}", sessions.stdout);
+}
+
+#[test]
+fn approval_inside_an_agent_reaches_the_client() {
+    let rules = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#;
+    let check = |capabilities: Value, decision: Option<&str>, is_made: bool| {
+        let steps = [bash("echo inside > made.txt"), ScriptStep::text("Made.")];
+        let (place, _server) = with_agent(steps, rules);
+        let mut client = McpClient::handshake(&place, &[], capabilities);
+        let id = client.begin("tools/call", json!({"name": "agent__helper", "arguments": {"request": "go"}}));
+        if let Some(decision) = decision {
+            let question = client.wait_for("elicitation/create");
+            assert!(question["params"]["message"].as_str().unwrap().contains("echo inside"), "{question}");
+            let answer = json!({"action": "accept", "content": {"decision": decision}});
+            client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
+        }
+        let reply = client.reply(id);
+        assert_eq!(text(&reply["result"]), "Made.", "{reply}");
+        assert_eq!(place.exists("ws/made.txt"), is_made);
+    };
+    check(json!({}), None, false);
+    check(json!({"elicitation": {}}), Some("allow once"), true);
+    check(json!({"elicitation": {}}), Some("deny"), false);
+}
+
+#[test]
+fn cancelled_agent_ends_with_everything_it_started() {
+    let marker = unique_marker();
+    let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let id = client.begin("tools/call", json!({"name": "agent__helper", "arguments": {"request": "go"}}));
+    eventually("the agent runs its command", || !processes_with(&marker).is_empty());
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    eventually("the command ends", || processes_with(&marker).is_empty());
+    assert_eq!(client.ask("ping", json!({})), json!({}));
+    assert_eq!(client.end(), 0);
+}
+
+#[test]
+fn client_that_leaves_ends_its_agents() {
+    let marker = unique_marker();
+    let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.begin("tools/call", json!({"name": "agent__helper", "arguments": {"request": "go"}}));
+    eventually("the agent runs its command", || !processes_with(&marker).is_empty());
+    assert_eq!(client.end(), 0);
+    assert!(processes_with(&marker).is_empty());
+}

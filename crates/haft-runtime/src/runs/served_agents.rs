@@ -1,0 +1,161 @@
+//! Offers agents as tools outside of a run, such as to the clients of a gateway. Each call is a run of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use haft_config::agents::graph::{AgentGraph, NAMESPACE};
+use haft_core::client_relay::{ClientRelay, RelayedRequest};
+use haft_core::elicitation::{ElicitationAnswer, Elicitor};
+use haft_core::event::{CallProgress, Event, EventSink};
+use haft_core::name::{Namespace, ToolName};
+use haft_core::output::ToolOutput;
+use haft_core::position::CallOperation;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::tool::ToolDefinition;
+use haft_core::validate::ValidArguments;
+use serde_json::{Value, json};
+
+use super::agent_tools::{definition, outcome, request};
+use crate::handle::RunHandle;
+use crate::runtime::{AnswerSource, RunHooks, Runtime};
+use crate::spec::{RunSecrets, RunSpec, WorkspaceSpec};
+
+/// A tool provider with one tool for each agent. Approvals and questions of the runs go to the approver and the relay of the
+/// call, and the events of the runs to its event sink.
+pub struct ServedAgents {
+    namespace: Namespace,
+    tools: Arc<[ToolDefinition]>,
+    agents: Vec<Arc<AgentGraph>>,
+    runtime: Runtime,
+    workspace: WorkspaceSpec,
+}
+
+impl ServedAgents {
+    /// Offers these agents. Their runs work in the workspace.
+    pub fn new(runtime: Runtime, agents: Vec<Arc<AgentGraph>>, workspace: WorkspaceSpec) -> Self {
+        let tools = agents.iter().map(|graph| definition(&graph.first().agent)).collect();
+        Self { namespace: Namespace::sanitize(NAMESPACE), tools, agents, runtime, workspace }
+    }
+
+    /// Runs the agent. Dropping the future cancels the run and everything it started.
+    async fn ask(
+        &self,
+        tool: &ToolName,
+        arguments: &ValidArguments,
+        cx: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let Some(graph) = self.agents.iter().find(|graph| graph.first().agent.tool_name == *tool) else {
+            return Err(ToolError::new(ToolErrorKind::Unavailable, format!("there is no agent `{tool}`")));
+        };
+        let agent = &graph.first().agent;
+        let failed = |reason: String| {
+            ToolError::new(ToolErrorKind::Failed, format!("agent `{tool}` did not run: {reason}"))
+        };
+        let mut spec = RunSpec::new(graph, request(&agent.input, arguments.value()), self.workspace.clone());
+        spec.principal = cx.run.principal.clone();
+        let started = self.runtime.start_with(spec, RunSecrets::none(), hooks(cx)).await;
+        let run = CancelledOnDrop(started.map_err(|error| failed(error.to_string()))?);
+        cx.note("session", json!(run.0.id().to_string()));
+        let finished = run.0.finished().await.map_err(|defect| failed(defect.to_string()))?;
+        outcome(&agent.name, &finished.finish)
+    }
+}
+
+/// Connects a run with the call that asked for it.
+fn hooks(cx: &CallContext) -> RunHooks {
+    let watcher = CallEvents {
+        operation: Arc::new(cx.operation().clone()),
+        of_call: Arc::clone(cx.events()),
+        of_runs: Arc::clone(&cx.run.events),
+    };
+    let elicitor = cx.run.relay.clone().map(|relay| Arc::new(RelayedElicitor(relay)) as Arc<dyn Elicitor>);
+    RunHooks {
+        approvals: AnswerSource::by(cx.run.approver.clone()),
+        elicitations: AnswerSource::by(elicitor),
+        watchers: vec![Arc::new(watcher)],
+        ..RunHooks::default()
+    }
+}
+
+/// Cancels a run whose caller is gone. A run that has ended is not affected.
+struct CancelledOnDrop(RunHandle);
+
+impl Drop for CancelledOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Passes the events of a run on, and reports its calls as progress of the call that started it.
+struct CallEvents {
+    operation: Arc<CallOperation>,
+    of_call: Arc<dyn EventSink>,
+    of_runs: Arc<dyn EventSink>,
+}
+
+impl EventSink for CallEvents {
+    fn emit(&self, event: Event) {
+        let news = match &event {
+            Event::ToolStarted { tool, .. } => Some(format!("calls `{}`", tool.name())),
+            Event::ModelStarted { attempt, .. } => Some(format!("asks {}", attempt.model)),
+            Event::ToolProgress { .. }
+            | Event::ToolFinished { .. }
+            | Event::ModelFinished { .. }
+            | Event::Run { .. } => None,
+        };
+        if let Some(progress) = news.and_then(|text| CallProgress::Message(text).bounded()) {
+            self.of_call.emit(Event::ToolProgress { operation: Arc::clone(&self.operation), progress });
+        }
+        self.of_runs.emit(event);
+    }
+}
+
+/// Puts the questions of a run's MCP servers to the client of the gateway.
+struct RelayedElicitor(Arc<dyn ClientRelay>);
+
+impl Elicitor for RelayedElicitor {
+    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer> {
+        Box::pin(async move {
+            let params = request.to_string();
+            let asked = RelayedRequest { server, key: None, method: "elicitation/create", params: &params };
+            let answer = self.0.relay(asked).await.ok();
+            let answer = answer.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+            answer.map_or(ElicitationAnswer::Cancelled, |mut answer| match answer["action"].as_str() {
+                Some("accept") => ElicitationAnswer::Accepted(answer["content"].take()),
+                Some("decline") => ElicitationAnswer::Declined,
+                Some(_) | None => ElicitationAnswer::Cancelled,
+            })
+        })
+    }
+}
+
+impl ToolProvider for ServedAgents {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Agent
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        Arc::clone(&self.tools)
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(self.ask(tool, arguments, cx))
+    }
+}
+
+impl fmt::Debug for ServedAgents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServedAgents").field("tools", &self.tools.len()).finish_non_exhaustive()
+    }
+}
