@@ -32,10 +32,10 @@ pub(crate) fn documents() -> Result<(), String> {
 }
 
 pub(crate) fn bench() -> Result<(), String> {
-    run(
-        "cargo",
-        &["bench", "--locked", "-p", "haft-cli", "--bench", "spawn", "--bench", "mcp", "--bench", "loop"],
-    )?;
+    let programs = ["spawn", "mcp", "gateway", "loop"];
+    for program in programs {
+        run("cargo", &["bench", "--locked", "-p", "haft-cli", "--bench", program])?;
+    }
     run("cargo", &["bench", "--locked", "-p", "haft-runtime", "--bench", "events"])?;
     run("cargo", &["bench", "--locked", "-p", "haft-models", "--bench", "encode"])?;
     run("cargo", &["bench", "--locked", "-p", "haft-tools", "--bench", "openapi"])
