@@ -81,6 +81,7 @@ impl Gateway {
         let workspace = directory().join("workspace");
         let upstream = fs::canonicalize(Path::new(PACKAGES).join("server.py"));
         let upstream = upstream.map_err(|error| format!("{PACKAGES}: {error}"))?;
+        let upstream = upstream.to_string_lossy();
         fs::create_dir_all(&home).map_err(|error| format!("{}: {error}", home.display()))?;
         fs::create_dir_all(&workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
         let entry = format!(r#"{{"command": "python3", "args": [{upstream:?}, "{era}"]}}"#);

@@ -73,7 +73,9 @@ impl GatewayAgents {
             warnings.extend(of_runtime);
             runtime = Some(built);
         }
-        warnings.iter().for_each(|warning| terminal::warn(&printable(warning)));
+        for warning in &warnings {
+            terminal::warn(&printable(warning));
+        }
         Ok(Self { runtime, agents: found })
     }
 
